@@ -1,0 +1,272 @@
+"""Which offsets of which partitions the next backup of a Kafka cluster reads, and how the work is split.
+
+Positions are next-to-read: a range is `[start, end)`. A partition that the chain has not seen starts at
+its low watermark. A low watermark that passed the chain's position is a purge: a gap, and a new full
+unless told otherwise. A topic with a new id was deleted and made again: its history starts over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from lakebackup.errors import Refused
+from lakebackup.model import Gap, Position, Scope
+
+OnGap = Literal["full", "continue", "fail"]
+Mode = Literal["auto", "full"]
+
+# A task below this many offsets costs more to start than to run.
+LEAST_OFFSETS_PER_TASK = 250_000
+# A task above this loses too much when it fails.
+MOST_OFFSETS_PER_TASK = 20_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """A topic as the cluster describes it: `epoch` is the topic id as 32 hex digits."""
+
+    scope: str
+    epoch: str
+    regions: int
+    replication: int
+    settings: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class RegionState:
+    """A partition as the cluster describes it: low watermark, end to read to, high watermark."""
+
+    scope: str
+    epoch: str
+    region: str
+    low: int
+    end: int
+    high: int
+    leader_epoch: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """How far a chain has read a partition: next offset to read, and the instant that was true for."""
+
+    scope: str
+    epoch: str
+    region: str
+    end_position: int
+    end_ts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """The backup a differential stands on."""
+
+    backup_id: str
+    base: str
+    number: int
+    level: int
+    chain_position: int
+    end_ts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Offsets `[start, end)` of one partition, read by one task; `rank` counts a partition's splits from 0."""
+
+    scope: str
+    epoch: str
+    region: str
+    start: int
+    end: int
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class BackupPlan:
+    """What a backup will do. `tasks[i]` is what Spark task i reads."""
+
+    kind: Literal["full", "differential"]
+    parent: Parent | None
+    end_ts: int
+    positions: tuple[Position, ...]
+    scopes: tuple[Scope, ...]
+    gaps: tuple[Gap, ...]
+    tasks: tuple[tuple[Split, ...], ...] = field(default=())
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets are to be read; records are fewer where transactions or compaction left holes."""
+        return sum(p.end_position - p.start_position for p in self.positions)
+
+
+def plan_backup(
+    *,
+    backup_id: str,
+    source: str,
+    topics: Sequence[TopicState],
+    regions: Sequence[RegionState],
+    end_ts: int,
+    parent: Parent | None,
+    covered: Iterable[Covered],
+    mode: Mode = "auto",
+    on_gap: OnGap = "full",
+    parallelism: int = 2,
+) -> BackupPlan:
+    """The next backup of `topics`. Raises Refused for a history that was cut back, or a gap with on_gap="fail"."""
+    known = {(c.scope, c.epoch, c.region): c for c in covered} if parent else {}
+    gaps = _purged(backup_id, source, regions, known, end_ts) + _recreated(backup_id, source, topics, known, end_ts)
+    _refuse_cut_back(regions, known if mode == "auto" else {})
+    purged = [gap for gap in gaps if gap.reason == "purged"]
+    if purged and on_gap == "fail":
+        raise Refused(
+            "Records were deleted before they were backed up: " + "; ".join(_describe(gap) for gap in purged),
+            hint="Run with --on-gap full to start a new chain, or --on-gap continue to go on over the gap.",
+        )
+    full = mode == "full" or parent is None or (bool(purged) and on_gap == "full")
+    if not full:
+        gaps = [replace(gap, bridged=True) if gap.reason == "purged" else gap for gap in gaps]
+    positions = tuple(
+        Position(
+            backup_id=backup_id,
+            source=source,
+            scope=r.scope,
+            epoch=r.epoch,
+            region=r.region,
+            start_position=(start := r.low if full else _start(r, known)),
+            end_position=max(start, r.end),
+            low_position=r.low,
+            high_position=r.high,
+            leader_epoch=r.leader_epoch,
+            ts=end_ts,
+        )
+        for r in regions
+    )
+    scopes = tuple(
+        Scope(
+            backup_id=backup_id,
+            source=source,
+            scope=t.scope,
+            epoch=t.epoch,
+            regions=t.regions,
+            settings=dict(t.settings),
+            replication=t.replication,
+        )
+        for t in topics
+    )
+    return BackupPlan(
+        kind="full" if full else "differential",
+        parent=None if full else parent,
+        end_ts=end_ts,
+        positions=positions,
+        scopes=scopes,
+        gaps=tuple(gaps),
+        tasks=_tasks(positions, parallelism),
+    )
+
+
+def _start(region: RegionState, known: Mapping[tuple[str, str, str], Covered]) -> int:
+    before = known.get((region.scope, region.epoch, region.region))
+    return region.low if before is None else max(region.low, before.end_position)
+
+
+def _purged(
+    backup_id: str,
+    source: str,
+    regions: Sequence[RegionState],
+    known: Mapping[tuple[str, str, str], Covered],
+    end_ts: int,
+) -> list[Gap]:
+    return [
+        Gap(
+            backup_id=backup_id,
+            source=source,
+            scope=r.scope,
+            epoch=r.epoch,
+            region=r.region,
+            from_position=before.end_position,
+            to_position=r.low,
+            reason="purged",
+            from_ts=before.end_ts,
+            to_ts=end_ts,
+            bridged=False,
+        )
+        for r in regions
+        if (before := known.get((r.scope, r.epoch, r.region))) and before.end_position < r.low
+    ]
+
+
+def _recreated(
+    backup_id: str,
+    source: str,
+    topics: Sequence[TopicState],
+    known: Mapping[tuple[str, str, str], Covered],
+    end_ts: int,
+) -> list[Gap]:
+    epochs = {t.scope: t.epoch for t in topics}
+    seen = {(c.scope, c.epoch) for c in known.values()}
+    return [
+        Gap(
+            backup_id=backup_id,
+            source=source,
+            scope=c.scope,
+            epoch=c.epoch,
+            region=c.region,
+            from_position=c.end_position,
+            to_position=None,
+            reason="recreated",
+            from_ts=c.end_ts,
+            to_ts=end_ts,
+            bridged=False,
+        )
+        for c in known.values()
+        # Noticed once: the backup after it has already seen the new id.
+        if c.scope in epochs and c.epoch != epochs[c.scope] and (c.scope, epochs[c.scope]) not in seen
+    ]
+
+
+def _refuse_cut_back(regions: Sequence[RegionState], known: Mapping[tuple[str, str, str], Covered]) -> None:
+    for r in regions:
+        before = known.get((r.scope, r.epoch, r.region))
+        if before and before.end_position > r.high:
+            raise Refused(
+                f"Topic {r.scope}, partition {r.region}: the broker's log ends at offset {r.high}, but offsets up to "
+                f"{before.end_position} were backed up. Its history was cut back (unclean leader election, "
+                "or another cluster under the same name).",
+                hint="Take a new full backup with --mode full; what was backed up before stays restorable.",
+            )
+
+
+def _tasks(positions: Iterable[Position], parallelism: int) -> tuple[tuple[Split, ...], ...]:
+    wanted = [p for p in positions if p.end_position > p.start_position]
+    total = sum(p.end_position - p.start_position for p in wanted)
+    # Twice as many tasks as cores, so that a slow one does not leave the others idle for long.
+    size = min(max(-(-total // (2 * parallelism)), LEAST_OFFSETS_PER_TASK), MOST_OFFSETS_PER_TASK)
+    tasks: list[tuple[Split, ...]] = []
+    small: list[Split] = []
+    room = size
+    for p in wanted:
+        for split in _splits(p, size):
+            length = split.end - split.start
+            if length > room and small:
+                tasks.append(tuple(small))
+                small, room = [], size
+            small.append(split)
+            room -= length
+    if small:
+        tasks.append(tuple(small))
+    return tuple(tasks)
+
+
+def _splits(p: Position, size: int) -> Iterable[Split]:
+    length = p.end_position - p.start_position
+    # A rest of less than half a task is not worth a file of its own.
+    count = max(1, (length + size // 2) // size)
+    for rank in range(count):
+        start = p.start_position + length * rank // count
+        end = p.start_position + length * (rank + 1) // count
+        yield Split(p.scope, p.epoch, p.region, start, end, rank)
+
+
+def _describe(gap: Gap) -> str:
+    return f"topic {gap.scope}, partition {gap.region}, offsets [{gap.from_position}, {gap.to_position})"

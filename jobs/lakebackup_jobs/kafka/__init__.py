@@ -1,0 +1,1 @@
+"""Kafka: what a cluster says of itself, and the way its bytes flow in and out."""

@@ -1,0 +1,209 @@
+"""What a Kafka cluster says of its topics, and the few changes a restore makes to them (Admin API)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from lakebackup.errors import EnvironmentProblem, NotFound, Refused
+from lakebackup.plan.backup_topics import RegionState, TopicState
+
+T = TypeVar("T")
+
+ADMIN_TIMEOUT_S = 30.0
+
+
+class Cluster:
+    """One Kafka cluster, seen through its admin API.
+
+    `config` is a map of librdkafka properties. Every method raises EnvironmentProblem when the brokers
+    cannot be reached or say no; the message never shows the properties, which may hold secrets.
+    """
+
+    def __init__(self, config: Mapping[str, str]) -> None:
+        self._servers = config.get("bootstrap.servers", "")
+        quiet: dict[str, Any] = {"log_level": 0, **config}
+        try:
+            self._admin = AdminClient(quiet)
+        except KafkaException as error:
+            raise EnvironmentProblem(
+                f"The Kafka client refuses its configuration: {error.args[0].str()}",
+                hint="Check the [kafka] table, --kafka-config and LAKEBACKUP_KAFKA__* settings.",
+            ) from None
+
+    def cluster_id(self) -> str:
+        """The cluster's own id, as its brokers report it."""
+        described = self._wait(self._admin.describe_cluster(request_timeout=ADMIN_TIMEOUT_S), "describe the cluster")
+        return str(described.cluster_id)
+
+    def brokers(self) -> int:
+        """How many brokers are up."""
+        described = self._wait(self._admin.describe_cluster(request_timeout=ADMIN_TIMEOUT_S), "describe the cluster")
+        return len(described.nodes)
+
+    def topic_names(self) -> list[str]:
+        """Every topic of the cluster, sorted, internal ones too."""
+        try:
+            return sorted(self._admin.list_topics(timeout=ADMIN_TIMEOUT_S).topics)
+        except KafkaException as error:
+            raise self._unreachable("list the topics", error) from None
+
+    def describe(self, names: Collection[str]) -> list[TopicState]:
+        """Id, partitions, replication and overridden settings of `names`, sorted; NotFound names the missing."""
+        if not names:
+            return []
+        ordered = sorted(names)
+        described = self._all(
+            self._admin.describe_topics(TopicCollection(ordered), request_timeout=ADMIN_TIMEOUT_S), "describe topics"
+        )
+        settings = self._overrides(ordered)
+        return [
+            TopicState(
+                scope=name,
+                epoch=_hex(topic.topic_id),
+                regions=len(topic.partitions),
+                replication=min((len(p.replicas) for p in topic.partitions), default=1),
+                settings=settings[name],
+            )
+            for name, topic in sorted(described.items())
+        ]
+
+    def positions(self, topics: Iterable[TopicState], isolation: str) -> tuple[int, list[RegionState]]:
+        """Where every partition begins and ends, and the instant (ms) before which all of it was written.
+
+        `end` is the last stable offset for read_committed, the high watermark for read_uncommitted.
+        """
+        partitions = [(t, TopicPartition(t.scope, p)) for t in topics for p in range(t.regions)]
+        instant = time.time_ns() // 1_000_000
+        if not partitions:
+            return instant, []
+
+        def ask(spec: OffsetSpec, level: IsolationLevel) -> dict[TopicPartition, Any]:
+            wanted = {tp: spec for _, tp in partitions}
+            return self._all(
+                self._admin.list_offsets(wanted, isolation_level=level, request_timeout=ADMIN_TIMEOUT_S),
+                "read the partitions' offsets",
+            )
+
+        committed, uncommitted = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
+        end = ask(OffsetSpec.latest(), committed if isolation == "read_committed" else uncommitted)
+        high = end if isolation == "read_uncommitted" else ask(OffsetSpec.latest(), uncommitted)
+        low = ask(OffsetSpec.earliest(), uncommitted)
+        return instant, [
+            RegionState(
+                scope=topic.scope,
+                epoch=topic.epoch,
+                region=str(tp.partition),
+                low=low[tp].offset,
+                end=max(end[tp].offset, low[tp].offset),
+                high=high[tp].offset,
+                leader_epoch=end[tp].leader_epoch,
+            )
+            for topic, tp in partitions
+        ]
+
+    def create_topic(self, name: str, partitions: int, replication: int, settings: Mapping[str, str]) -> None:
+        """Create a topic and return when it can be described; Refused when the broker rejects the settings."""
+        new = NewTopic(name, num_partitions=partitions, replication_factor=replication, config=dict(settings))
+        try:
+            self._admin.create_topics([new], request_timeout=ADMIN_TIMEOUT_S)[name].result()
+        except KafkaException as error:
+            if error.args[0].code() in (KafkaError.INVALID_CONFIG, KafkaError.POLICY_VIOLATION):
+                raise Refused(
+                    f"The broker does not accept topic {name} with its saved settings: {error.args[0].str()}",
+                    hint="Create the topic yourself and restore into it.",
+                ) from None
+            raise self._unreachable(f"create topic {name}", error) from None
+        self._until_described(name, partitions)
+
+    def _until_described(self, name: str, partitions: int) -> None:
+        deadline = time.monotonic() + ADMIN_TIMEOUT_S
+        while time.monotonic() < deadline:
+            try:
+                states = self.describe([name])
+                if states[0].regions == partitions:
+                    self.positions(states, "read_uncommitted")
+                    return
+            except (NotFound, EnvironmentProblem):
+                pass
+            time.sleep(0.05)
+        raise EnvironmentProblem(f"Topic {name} was created, but the brokers do not serve it yet.", hint="Run it again.")
+
+    def effective_settings(self, name: str) -> dict[str, str]:
+        """Every setting of a topic with the value in force, broker defaults included."""
+        return {k: e.value for k, e in self._configs([name])[name].items() if e.value is not None}
+
+    def alter_settings(self, name: str, *, put: Mapping[str, str], drop: Collection[str] = ()) -> None:
+        """Set the overrides in `put` and remove those in `drop`; others stay as they are."""
+        changes = [ConfigEntry(k, v, incremental_operation=AlterConfigOpType.SET) for k, v in sorted(put.items())]
+        changes += [ConfigEntry(k, "", incremental_operation=AlterConfigOpType.DELETE) for k in sorted(drop)]
+        if not changes:
+            return
+        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=changes)
+        self._all(
+            self._admin.incremental_alter_configs([resource], request_timeout=ADMIN_TIMEOUT_S),
+            f"change the settings of topic {name}",
+        )
+
+    def delete_group(self, group: str) -> None:
+        """Forget a consumer group; one that is not there is no error."""
+        try:
+            self._admin.delete_consumer_groups([group], request_timeout=ADMIN_TIMEOUT_S)[group].result()
+        except KafkaException as error:
+            if error.args[0].code() not in (KafkaError.GROUP_ID_NOT_FOUND, KafkaError.NOT_COORDINATOR):
+                raise self._unreachable(f"delete consumer group {group}", error) from None
+
+    def _configs(self, names: list[str]) -> dict[str, dict[str, ConfigEntry]]:
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+        answers = self._all(
+            self._admin.describe_configs(resources, request_timeout=ADMIN_TIMEOUT_S), "read the topics' settings"
+        )
+        return {resource.name: entries for resource, entries in answers.items()}
+
+    def _overrides(self, names: list[str]) -> dict[str, dict[str, str]]:
+        dynamic = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+        return {
+            name: {k: e.value for k, e in sorted(entries.items()) if e.source == dynamic and e.value is not None}
+            for name, entries in self._configs(names).items()
+        }
+
+    def _all(self, futures: Mapping[T, Future[Any]], doing: str) -> dict[T, Any]:
+        return {key: self._wait(future, f"{doing} ({key})") for key, future in futures.items()}
+
+    def _wait(self, future: Future[Any], doing: str) -> Any:
+        try:
+            return future.result(timeout=ADMIN_TIMEOUT_S * 2)
+        except KafkaException as error:
+            raise self._unreachable(doing, error) from None
+        except TimeoutError:
+            raise EnvironmentProblem(f"Kafka at {self._servers} did not answer: could not {doing}.") from None
+
+    def _unreachable(self, doing: str, error: KafkaException) -> EnvironmentProblem | NotFound:
+        reason: KafkaError = error.args[0]
+        if reason.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
+            return NotFound(f"Kafka at {self._servers} has no such topic: could not {doing}.")
+        return EnvironmentProblem(
+            f"Kafka at {self._servers} could not {doing}: {reason.str()}",
+            hint="Check --bootstrap-server, the credentials and the ACLs, and that a broker is up.",
+        )
+
+
+def _hex(topic_id: Any) -> str:
+    mask = (1 << 64) - 1
+    high: Callable[[], int] = topic_id.get_most_significant_bits
+    low: Callable[[], int] = topic_id.get_least_significant_bits
+    return f"{high() & mask:016x}{low() & mask:016x}"
