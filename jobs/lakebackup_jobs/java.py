@@ -1,0 +1,55 @@
+"""Finds the Java that Spark and the local broker run on. Standard library only: it runs before the venv exists."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lakebackup.errors import EnvironmentProblem
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SUPPORTED = (17, 21)
+_HINT = "Install a JDK 17 or 21 (for example a package named openjdk-17-jdk) and set JAVA_HOME to its folder."
+
+
+def java_home(env: Mapping[str, str] | None = None) -> Path:
+    """Folder of the Java to use: JAVA_HOME when set, else that of `java` on PATH.
+
+    Raises EnvironmentProblem when there is none, when it does not run, or when it is not 17 or 21
+    (the versions that both Spark 4.0 and Kafka 4 support).
+    """
+    env = os.environ if env is None else env
+    given = env.get("JAVA_HOME", "")
+    if given:
+        program = Path(given) / "bin" / "java"
+        if not program.is_file():
+            raise EnvironmentProblem(f"JAVA_HOME is {given}, but there is no bin/java in it.", hint=_HINT)
+    else:
+        found = shutil.which("java", path=env.get("PATH", ""))
+        if found is None:
+            raise EnvironmentProblem("No Java found: JAVA_HOME is not set and `java` is not on PATH.", hint=_HINT)
+        program = Path(found)
+    try:
+        asked = subprocess.run(
+            [str(program), "-XshowSettings:properties", "-version"],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as cause:
+        raise EnvironmentProblem(f"{program} does not run: {cause}", hint=_HINT) from cause
+    return _checked(program, asked.stdout + asked.stderr)
+
+
+def _checked(program: Path, answer: str) -> Path:
+    settings = dict(re.findall(r"^\s+(java\.home|java\.specification\.version) = (.*?)\s*$", answer, re.MULTILINE))
+    version = settings.get("java.specification.version", "")
+    if not version or "java.home" not in settings:
+        raise EnvironmentProblem(f"{program} is not a working Java: {answer.strip()[:300]}", hint=_HINT)
+    if version not in {str(each) for each in SUPPORTED}:
+        raise EnvironmentProblem(f"{program} is Java {version}; Java 17 or 21 is needed.", hint=_HINT)
+    return Path(settings["java.home"])
