@@ -1,0 +1,173 @@
+"""Names of everything a destination holds. Pure; every path is relative to the destination's root.
+
+lakebackup.json                                                          format version, destination id
+<source>/<epoch>/topics/<topic>/partition=<n>/<topic>+<n>-<seq>.data     data files
+<source>/backups/<backup_id>/parts/<task>.jsonl | manifest.json | complete | deleted
+leases/<name>/<generation>.json    audit/<ts>-<id>.json    catalog/<table>/
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+from lakebackup.errors import UsageProblem
+
+ROOT_FILE = "lakebackup.json"
+CATALOG_FOLDER = "catalog"
+LEASES_FOLDER = "leases"
+AUDIT_FOLDER = "audit"
+RESERVED = frozenset({CATALOG_FOLDER, LEASES_FOLDER, AUDIT_FOLDER, ROOT_FILE})
+
+_SOURCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_EPOCH = re.compile(r"[0-9a-f]{32}")
+_BACKUP_ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}")
+_LEASE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+_DATA = re.compile(
+    r"(?P<source>[^/]+)/(?P<epoch>[^/]+)/topics/(?P<topic>[^/]+)/partition=(?P<partition>0|[1-9][0-9]{0,9})/"
+    r"(?P<prefix>[^/+]+)\+(?P<number>0|[1-9][0-9]{0,9})-(?P<seq>[0-9]{10,19})\.data"
+)
+# A file name has 255 bytes on common file systems, a topic's name up to 249: the folder keeps it whole.
+_PREFIX_LENGTH = 220
+
+
+@dataclass(frozen=True, slots=True)
+class DataPath:
+    """What the path of a data file says."""
+
+    source: str
+    epoch: str
+    topic: str
+    partition: int
+    seq: int
+
+
+def check_source(source: str) -> str:
+    """The name itself when it can stand in paths; UsageProblem otherwise."""
+    if not _SOURCE.fullmatch(source) or source in RESERVED:
+        raise UsageProblem(
+            f"{source!r} cannot be the name of a source.",
+            hint="Use letters, digits, '.', '_' and '-', beginning with a letter or digit, at most 128; "
+            f"not {', '.join(sorted(RESERVED))}.",
+        )
+    return source
+
+
+def check_topic(topic: str) -> str:
+    """The name itself when Kafka would take it as a topic's; UsageProblem otherwise."""
+    if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+        raise UsageProblem(
+            f"{topic!r} is no name of a Kafka topic.",
+            hint="Kafka takes letters, digits, '.', '_' and '-', at most 249, and neither '.' nor '..'.",
+        )
+    return topic
+
+
+def check_epoch(epoch: str) -> str:
+    """The epoch itself when it is 32 lower hex digits; UsageProblem otherwise."""
+    if not _EPOCH.fullmatch(epoch):
+        raise UsageProblem(f"{epoch!r} is no epoch: 32 lower hex digits of the topic's id are expected.")
+    return epoch
+
+
+def check_backup_id(backup_id: str) -> str:
+    """The id itself when it has the form of one; UsageProblem otherwise."""
+    if not _BACKUP_ID.fullmatch(backup_id):
+        raise UsageProblem(
+            f"{backup_id!r} is no backup id.",
+            hint="An id looks like 20260131T134511Z-0a1b2c3d; `lakebackup list` shows them.",
+        )
+    return backup_id
+
+
+def new_backup_id(now: datetime) -> str:
+    """A new id, `YYYYMMDDTHHMMSSZ-<8 random hex>`, that sorts by time; `now` must carry a time zone."""
+    if now.tzinfo is None:
+        raise ValueError("an instant without a time zone")
+    return f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
+
+
+def topic_folder(source: str, epoch: str, topic: str) -> str:
+    """The folder of one topic's data files in one epoch, ending in `/`."""
+    return f"{check_source(source)}/{check_epoch(epoch)}/topics/{check_topic(topic)}/"
+
+
+def partition_folder(source: str, epoch: str, topic: str, partition: int) -> str:
+    """The folder of one partition's data files, ending in `/`."""
+    if partition < 0:
+        raise UsageProblem(f"Partition {partition} of topic {topic}: a partition is not negative.")
+    return f"{topic_folder(source, epoch, topic)}partition={partition}/"
+
+
+def data_path(source: str, epoch: str, topic: str, partition: int, seq: int) -> str:
+    """The path of a data file; `seq` goes on across the backups of a topic's partition, from 0."""
+    if seq < 0:
+        raise UsageProblem(f"Sequence number {seq} of topic {topic}: a sequence number is not negative.")
+    folder = partition_folder(source, epoch, topic, partition)
+    return f"{folder}{topic[:_PREFIX_LENGTH]}+{partition}-{seq:010d}.data"
+
+
+def parse_data_path(path: str) -> DataPath | None:
+    """What a path says, None when it is not that of a data file; the inverse of `data_path`."""
+    found = _DATA.fullmatch(path)
+    if not found:
+        return None
+    parsed = DataPath(
+        found["source"], found["epoch"], found["topic"], int(found["partition"]), int(found["seq"])
+    )
+    try:
+        same = path == data_path(parsed.source, parsed.epoch, parsed.topic, parsed.partition, parsed.seq)
+    except UsageProblem:
+        return None
+    return parsed if same else None
+
+
+def backups_folder(source: str) -> str:
+    """The folder of a source's sidecars, ending in `/`."""
+    return f"{check_source(source)}/backups/"
+
+
+def backup_folder(source: str, backup_id: str) -> str:
+    """The folder of one backup's sidecar, ending in `/`."""
+    return f"{backups_folder(source)}{check_backup_id(backup_id)}/"
+
+
+def parts_folder(source: str, backup_id: str) -> str:
+    """The folder of the file rows that a backup's tasks wrote, ending in `/`."""
+    return f"{backup_folder(source, backup_id)}parts/"
+
+
+def parts_path(source: str, backup_id: str, task: int) -> str:
+    """The file rows of one task, a JSON object a line."""
+    return f"{parts_folder(source, backup_id)}{task:06d}.jsonl"
+
+
+def manifest_path(source: str, backup_id: str) -> str:
+    """The index of a backup's sidecar."""
+    return f"{backup_folder(source, backup_id)}manifest.json"
+
+
+def marker_path(source: str, backup_id: str, marker: Literal["complete", "deleted"]) -> str:
+    """The empty object that says a backup was committed, or is being deleted."""
+    return f"{backup_folder(source, backup_id)}{marker}"
+
+
+def lease_folder(name: str) -> str:
+    """The folder of a lease's generations, ending in `/`."""
+    if not _LEASE.fullmatch(name):
+        raise UsageProblem(f"{name!r} cannot be the name of a lease.")
+    return f"{LEASES_FOLDER}/{name}/"
+
+
+def lease_path(name: str, generation: int) -> str:
+    """One generation of a lease; the highest that exists is the current one."""
+    return f"{lease_folder(name)}{generation:012d}.json"
+
+
+def audit_path(at: int, audit_id: str) -> str:
+    """One line of the audit log; `at` in microseconds since 1970 UTC, so that names sort by time."""
+    return f"{AUDIT_FOLDER}/{at:020d}-{audit_id}.json"

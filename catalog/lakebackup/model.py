@@ -1,0 +1,381 @@
+"""Rows of the catalog: one frozen dataclass a table, in the order of the table's columns.
+
+Units: `*_at` are microseconds since 1970 UTC, other instants are in the row's `ts_domain` (Kafka: ms).
+Positions are next-to-read, `[start, end)`. A `None` is SQL NULL. The Arrow schemas and Spark's column
+lists are derived from these classes, so there is one place to add a column (and one migration).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Int32 = Annotated[int, "int32"]
+State = Literal["complete", "out_of_sync", "deleted", "unconfirmed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backup:
+    """One completed run. `number` goes up by one per source; `end_ts` is when end positions were taken."""
+
+    backup_id: str
+    number: int
+    source: str
+    source_kind: str = "kafka"
+    destination: str
+    kind: Literal["full", "differential"]
+    level: Int32
+    parent: str | None
+    base: str
+    chain_position: Int32
+    branch: Int32 = 0
+    state: State = "complete"
+    ts_domain: str = "ms"
+    start_ts: int | None
+    end_ts: int
+    started_at: int
+    finished_at: int
+    files: int
+    bytes: int
+    entries: int
+    digest: str
+    isolation: str
+    codec: str
+    created_by: str
+    tool: str
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFile:
+    """One data object. `path` is relative to the destination; `min_ts`/`max_ts` are over every record.
+
+    `start_key`/`end_key` are lower hex cut at 64 bytes; a cut `end_key` is rounded up.
+    """
+
+    destination: str
+    path: str
+    backup_id: str
+    added_in: int
+    source: str
+    scope: str
+    epoch: str
+    region: str
+    role: Literal["data", "meta", "schema", "config"] = "data"
+    format: str
+    codec: str
+    key_id: str | None = None
+    bytes: int
+    raw_bytes: int
+    sha256: str
+    entries: int
+    ts_domain: str = "ms"
+    min_ts: int
+    max_ts: int
+    min_begin_ts: int | None = None
+    resolved_ts: int | None = None
+    start_position: int
+    end_position: int
+    start_key: str | None = None
+    end_key: str | None = None
+    null_keys: int = 0
+    tombstones: int = 0
+    cf: str | None = None
+    op: str | None = None
+    level: Int32 = 0
+    parent: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """What a backup covers of one region; `low_position`/`high_position` are the source's own then."""
+
+    backup_id: str
+    source: str
+    scope: str
+    epoch: str
+    region: str
+    start_position: int
+    end_position: int
+    low_position: int
+    high_position: int
+    leader_epoch: Int32 | None = None
+    ts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """A topic as it was: number of partitions, replication, and every setting as JSON text."""
+
+    backup_id: str
+    source: str
+    scope: str
+    epoch: str
+    regions: Int32
+    settings: str
+    replication: Int32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Positions `[from, to)` that no backup holds; `to_position` None: unknown. Times `(from_ts, to_ts]`."""
+
+    backup_id: str
+    source: str
+    scope: str
+    epoch: str
+    region: str
+    from_position: int
+    to_position: int | None
+    reason: Literal["purged", "recreated"]
+    from_ts: int
+    to_ts: int
+    bridged: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restore:
+    """Progress of a restore, append-only: of one (restore, scope, region) the last row by `at` counts."""
+
+    restore_id: str
+    at: int
+    source: str
+    scope: str | None = None
+    region: str | None = None
+    state: Literal["running", "region_done", "complete", "failed"]
+    target: str
+    from_ts: int | None = None
+    to_ts: int | None = None
+    selection: str
+    position: int | None = None
+    entries: int | None = None
+    bytes: int | None = None
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """Who did what to which thing; `detail` is JSON text. Also an object in the destination."""
+
+    at: int
+    actor: str
+    action: str
+    subject: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One finding of `verify`."""
+
+    check_id: str
+    at: int
+    backup_id: str | None
+    destination: str
+    path: str | None
+    mode: Literal["stat", "hash", "decode", "restore"]
+    outcome: Literal["ok", "missing", "orphan", "changed", "damaged", "unconfirmed"]
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageObject:
+    """One object that `verify` saw in a destination."""
+
+    check_id: str
+    at: int
+    destination: str
+    path: str
+    bytes: int
+    modified_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """A place that holds data objects; an empty `uri` is the folder that holds the catalog's folder."""
+
+    destination: str
+    uri: str
+    created_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Migration:
+    """A migration that this catalog has gone through."""
+
+    version: Int32
+    name: str
+    applied_at: int
+
+
+Row = (
+    Backup
+    | DataFile
+    | Position
+    | Scope
+    | Gap
+    | Restore
+    | Audit
+    | Check
+    | StorageObject
+    | Destination
+    | Migration
+)
+
+R = TypeVar("R", bound=Row)
+
+TABLES: Mapping[str, type[Row]] = {
+    "backups": Backup,
+    "files": DataFile,
+    "positions": Position,
+    "scopes": Scope,
+    "gaps": Gap,
+    "restores": Restore,
+    "audit": Audit,
+    "checks": Check,
+    "storage_objects": StorageObject,
+    "destinations": Destination,
+    "migrations": Migration,
+}
+
+_TABLE_OF = {kind: table for table, kind in TABLES.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a catalog table; `type` is one of string, int32, int64, bool."""
+
+    name: str
+    type: Literal["string", "int32", "int64", "bool"]
+    nullable: bool
+    choices: tuple[str, ...] = ()
+
+
+_PYTHON: Mapping[str, type] = {"string": str, "int32": int, "int64": int, "bool": bool}
+_SPARK: Mapping[str, str] = {"string": "STRING", "int32": "INT", "int64": "BIGINT", "bool": "BOOLEAN"}
+
+
+@cache
+def columns(table: str) -> tuple[Column, ...]:
+    """The columns of a catalog table, in order."""
+    kind = TABLES[table]
+    hints = get_type_hints(kind, include_extras=True)
+    return tuple(_column(field.name, hints[field.name]) for field in fields(kind))
+
+
+def _column(name: str, hint: Any) -> Column:
+    options = [option for option in get_args(hint) if option is not type(None)]
+    if get_origin(hint) is Literal:
+        return Column(name, "string", False, tuple(options))
+    if get_origin(hint) is Annotated:
+        return Column(name, "int32", False)
+    if options:
+        inner = _column(name, options[0])
+        return Column(name, inner.type, True, inner.choices)
+    return Column(name, "bool" if hint is bool else "int64" if hint is int else "string", False)
+
+
+def spark_columns(table: str) -> str:
+    """The table's columns as Spark reads a schema: `backup_id STRING NOT NULL, ...`."""
+    return ", ".join(
+        f"{column.name} {_SPARK[column.type]}{'' if column.nullable else ' NOT NULL'}"
+        for column in columns(table)
+    )
+
+
+class _ArrowSchemas(Mapping[str, "pa.Schema"]):
+    """Arrow schema of each table; pyarrow is imported only when one is asked for."""
+
+    def __getitem__(self, table: str) -> pa.Schema:
+        return _arrow_schema(table)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(TABLES)
+
+    def __len__(self) -> int:
+        return len(TABLES)
+
+
+ARROW_SCHEMAS: Mapping[str, pa.Schema] = _ArrowSchemas()
+
+
+@cache
+def _arrow_schema(table: str) -> pa.Schema:
+    import pyarrow as pa
+
+    types = {"string": pa.string(), "int32": pa.int32(), "int64": pa.int64(), "bool": pa.bool_()}
+    return pa.schema([pa.field(c.name, types[c.type], c.nullable) for c in columns(table)])
+
+
+def as_row(row: Row) -> dict[str, Any]:
+    """The row as column name -> value, in column order."""
+    return {field.name: getattr(row, field.name) for field in fields(row)}
+
+
+def table_of(kind: type[Row]) -> str:
+    """The table whose rows a class holds."""
+    return _TABLE_OF[kind]
+
+
+def from_row(kind: type[R], values: Mapping[str, Any]) -> R:
+    """A row from column name -> value; ValueError for a missing or unknown column, or one of another type."""
+    known = columns(table_of(kind))
+    unknown = values.keys() - {column.name for column in known}
+    if unknown:
+        raise ValueError(f"unknown column {', '.join(sorted(unknown))}")
+    for column in known:
+        if column.name not in values:
+            raise ValueError(f"column {column.name} is missing")
+        value = values[column.name]
+        if value is None and column.nullable:
+            continue
+        if type(value) is not _PYTHON[column.type]:
+            raise ValueError(f"column {column.name} is {value!r}, expected {column.type}")
+        if column.choices and value not in column.choices:
+            raise ValueError(f"column {column.name} is {value!r}, not one of {', '.join(column.choices)}")
+    made: R = kind(**values)  # type: ignore[assignment]
+    return made
+
+
+def json_line(row: Row) -> str:
+    """The row as one line of canonical JSON (columns in order, no blanks, no line break)."""
+    return json.dumps(as_row(row), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+LANES = 4
+LANE_DIGITS = 15
+
+
+class Digest:
+    """A digest of a set of text lines that does not depend on their order and that SQL can compute too.
+
+    The SHA-256 of each line is cut into four numbers of 15 hex digits; each is added up modulo 16**15.
+    Sets can be added in parts. It finds damage and mistakes, it is no signature.
+    """
+
+    def __init__(self) -> None:
+        self._lanes = [0] * LANES
+
+    def add(self, line: str) -> None:
+        """Take one more line (without its line break) into the digest."""
+        text = hashlib.sha256(line.encode()).hexdigest()
+        self.add_lanes(int(text[lane * LANE_DIGITS : (lane + 1) * LANE_DIGITS], 16) for lane in range(LANES))
+
+    def add_lanes(self, sums: Iterable[int]) -> None:
+        """Take in sums that were computed elsewhere, one number a lane."""
+        self._lanes = [(old + new) % 16**LANE_DIGITS for old, new in zip(self._lanes, sums, strict=True)]
+
+    def update(self, other: Digest) -> None:
+        """Take in every line that another digest has seen."""
+        self.add_lanes(other._lanes)
+
+    def hex(self) -> str:
+        """60 lower hex digits."""
+        return "".join(f"{lane:0{LANE_DIGITS}x}" for lane in self._lanes)
