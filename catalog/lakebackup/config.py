@@ -1,0 +1,284 @@
+"""Settings: flags before LAKEBACKUP_* variables before lakebackup.toml. docs/configuration.md lists them.
+
+Kafka and Spark properties may hold secrets. They live in `Properties`, which never shows one by accident.
+"""
+
+from __future__ import annotations
+
+import configparser
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from itertools import chain
+from os import PathLike, environ
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import BeforeValidator, ByteSize, Field, PlainSerializer, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
+
+from lakebackup.errors import NotFound, UsageProblem
+from lakebackup.times import parse_duration
+
+FILE_NAME = "lakebackup.toml"
+MASK = "****"
+
+_SECRET = re.compile(
+    r"passw|secret|jaas|token|credential|private|(^|\.)access\.?key|(^|\.)ssl\.key\.pem$|^sasl\.oauthbearer\.",
+    re.IGNORECASE,
+)
+
+
+def is_secret(name: str) -> bool:
+    """Whether a Kafka or Spark property of this name is treated as secret (rather too many than too few)."""
+    return _SECRET.search(name) is not None
+
+
+class Properties(Mapping[str, str]):
+    """Client properties by their dotted names. Read-only; its repr and `shown()` mask secrets."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, str] = {}) -> None:
+        self._values = dict(values)
+
+    def __getitem__(self, name: str) -> str:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"Properties({self.shown()!r})"
+
+    def shown(self) -> dict[str, str]:
+        """A plain dict fit for a screen or a log."""
+        return {name: MASK if is_secret(name) else value for name, value in sorted(self._values.items())}
+
+
+def _flat(table: Any, prefix: str = "") -> dict[str, str]:
+    """TOML reads `a.b = 1` as nested tables; properties are flat."""
+    if isinstance(table, Properties):
+        return dict(table)
+    if not isinstance(table, Mapping):
+        raise ValueError("a table of properties is needed")
+    flat: dict[str, str] = {}
+    for key, value in table.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{name}.")
+        elif isinstance(value, bool):
+            flat[name] = str(value).lower()
+        elif isinstance(value, str | int | float):
+            flat[name] = str(value)
+        else:
+            raise ValueError(f"property {name} must be text, a number or true/false")
+    return flat
+
+
+def _seconds(value: Any) -> Any:
+    if isinstance(value, str) and not value.replace(".", "", 1).isdigit():
+        try:
+            return parse_duration(value) / 1000
+        except UsageProblem as problem:
+            raise ValueError(f"{problem.message} {problem.hint}") from None
+    return value
+
+
+PropertyTable = Annotated[
+    Properties,
+    BeforeValidator(lambda table: Properties(_flat(table))),
+    PlainSerializer(lambda properties: properties.shown()),
+]
+
+
+class Settings(BaseSettings):
+    """Everything that can be set once instead of typed each time. Build it with `load`."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="LAKEBACKUP_",
+        env_nested_delimiter="__",
+        extra="forbid",
+        frozen=True,
+        arbitrary_types_allowed=True,
+        hide_input_in_errors=True,
+        validate_default=False,
+    )
+
+    destination: str | None = Field(None, description="where backups are kept: a folder or a file:// URI")
+    catalog: str | None = Field(None, description="where the catalog is, when not <destination>/catalog")
+    source: str | None = Field(
+        None, description="the cluster's name in the catalog; its cluster id by default"
+    )
+    kafka: PropertyTable = Field(
+        Properties(), description="librdkafka properties: bootstrap.servers, security.protocol, …"
+    )
+    codec: Literal["null", "deflate", "snappy", "zstandard"] = Field(
+        "zstandard", description="codec of data files"
+    )
+    level: int | None = Field(
+        None, description="compression level; the codec's own default when absent", ge=-7, le=22
+    )
+    target_size: ByteSize = Field(
+        ByteSize(128 * 1024 * 1024), description="a data file is closed at this size, such as 128MiB", ge=1024
+    )
+    isolation: Literal["read_committed", "read_uncommitted"] = Field(
+        "read_committed", description="whether records of open and aborted transactions are left out"
+    )
+    master: str | None = Field(None, description="Spark master, when not this machine: spark://host:7077")
+    remote: str | None = Field(None, description="a running Spark Connect server: sc://host:15002")
+    spark: PropertyTable = Field(
+        Properties(), description="Spark properties for the session: spark.driver.memory, …"
+    )
+    lease_ttl: Annotated[float, BeforeValidator(_seconds)] = Field(
+        60.0, description="a run that is silent this long has lost its source: 60s, 2m", gt=0
+    )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        del env_settings, dotenv_settings, file_secret_settings
+        given = dict(cast("InitSettingsSource", init_settings).init_kwargs)
+        table = given.pop("_file_table", {})
+        return (
+            InitSettingsSource(settings_cls, init_kwargs=given),
+            _Environment(settings_cls),
+            InitSettingsSource(settings_cls, init_kwargs=table),
+        )
+
+    def shown(self) -> dict[str, Any]:
+        """Every setting with secrets masked, ready for JSON."""
+        return self.model_dump(mode="json")
+
+
+class _Environment(EnvSettingsSource):
+    """LAKEBACKUP_KAFKA__SASL_PASSWORD is the property `sasl.password`: no client property has underscores."""
+
+    def __call__(self) -> dict[str, Any]:
+        found = super().__call__()
+        for name in ("kafka", "spark"):
+            if name in found:
+                found[name] = {key.replace("_", "."): value for key, value in _flat(found[name]).items()}
+        return found
+
+
+def load(flags: Mapping[str, Any], config: str | PathLike[str] | None = None) -> Settings:
+    """The settings in force. `flags` win where they are not None; `config` names a TOML file.
+
+    Raises UsageProblem for a bad file, key or value (naming it, never a secret's value) and NotFound
+    for a named file that is not there.
+    """
+    named = config or environ.get("LAKEBACKUP_CONFIG")
+    path = Path(named or FILE_NAME)
+    if named and not path.is_file():
+        raise NotFound(f"There is no configuration file {path}.", hint="Check --config or LAKEBACKUP_CONFIG.")
+    table = _read_toml(path) if path.is_file() else {}
+    given = {name: value for name, value in flags.items() if value is not None}
+    try:
+        return Settings(**{**given, "_file_table": table})
+    except ValidationError as error:
+        raise UsageProblem(_explain(error, given, table, path)) from None
+    except SettingsError as error:
+        raise UsageProblem(f"An environment variable LAKEBACKUP_… is not readable: {error}.") from None
+    except ValueError as error:
+        raise UsageProblem(f"An environment variable LAKEBACKUP_… is not readable: {error}.") from None
+
+
+def read_properties(path: str | PathLike[str]) -> dict[str, str]:
+    """Properties of a `key=value` file, as Kafka's own tools and kcat read. Raises NotFound, UsageProblem."""
+    # Interpolation would eat '%' in passwords; a section is what configparser wants and such files lack.
+    parser = configparser.ConfigParser(interpolation=None, delimiters=("=",), default_section="")
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    try:
+        with Path(path).open(encoding="utf-8") as lines:
+            parser.read_file(chain(["[properties]\n"], lines))
+    except OSError as error:
+        raise NotFound(f"The properties file {path} cannot be read: {error.strerror}.") from None
+    except configparser.DuplicateOptionError as error:
+        line = (error.lineno or 1) - 1
+        raise UsageProblem(f"{path}, line {line}: {error.option} is there twice.") from None
+    except configparser.ParsingError as error:
+        line = error.errors[0][0] - 1
+        raise UsageProblem(f"{path}, line {line} is not of the form key=value.") from None
+    except (configparser.Error, UnicodeDecodeError):
+        raise UsageProblem(f"{path} is not a file of key=value lines.") from None
+    return dict(parser["properties"])
+
+
+def parse_properties(pairs: Sequence[str], option: str = "-X") -> dict[str, str]:
+    """`key=value` pairs of the command line. Raises UsageProblem, also for a secret: others see it there."""
+    result: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        name = name.strip()
+        if not equals or not name:
+            raise UsageProblem(
+                f"{option} {name!r} is not of the form key=value.",
+                hint=f"Example: {option} client.id=nightly",
+            )
+        if is_secret(name):
+            variable = f"LAKEBACKUP_KAFKA__{name.upper().replace('.', '_')}"
+            raise UsageProblem(
+                f"{name} is a secret; a command line is visible to everyone on the machine.",
+                hint=f"Set {variable}, or put it into lakebackup.toml or a file for --kafka-config."
+                if option == "-X"
+                else "Put it into lakebackup.toml.",
+            )
+        result[name] = value.strip()
+    return result
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise UsageProblem(f"{path} is not valid TOML: {error}.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UsageProblem(f"{path} cannot be read: {reason}.") from None
+    for key in table:
+        if key not in Settings.model_fields:
+            near = get_close_matches(key, Settings.model_fields, n=1)
+            there = ", ".join(Settings.model_fields)
+            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {there}."
+            raise UsageProblem(f"{path}: there is no setting {key!r}.", hint=hint)
+    for name in ("kafka", "spark"):
+        if isinstance(table.get(name), dict):
+            try:
+                table[name] = _flat(table[name])
+            except ValueError as error:
+                raise UsageProblem(f"{path}, [{name}]: {error}.") from None
+    return table
+
+
+def _explain(error: ValidationError, given: Mapping[str, Any], table: Mapping[str, Any], path: Path) -> str:
+    problems = []
+    for item in error.errors(include_input=False, include_url=False):
+        name = str(item["loc"][0]) if item["loc"] else "settings"
+        variable = f"LAKEBACKUP_{name.upper()}"
+        if name in given:
+            origin = f"--{name.replace('_', '-')}"
+        elif any(key.upper().startswith(variable) for key in environ):
+            origin = f"The variable {variable}"
+        else:
+            origin = f"{name} in {path}" if name in table else name
+        reason = item["msg"].removeprefix("Value error, ")
+        problems.append(f"{origin}: {reason[:1].lower()}{reason[1:].rstrip('.')}.")
+    return "\n".join(problems)
