@@ -245,7 +245,7 @@ TABLES: Mapping[str, type[Row]] = {
     "migrations": Migration,
 }
 
-_TABLE_OF = {kind: table for table, kind in TABLES.items()}
+_TABLE_OF: Mapping[type[Any], str] = {kind: table for table, kind in TABLES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +319,7 @@ def as_row(row: Row) -> dict[str, Any]:
     return {field.name: getattr(row, field.name) for field in fields(row)}
 
 
-def table_of(kind: type[Row]) -> str:
+def table_of(kind: type[Any]) -> str:
     """The table whose rows a class holds."""
     return _TABLE_OF[kind]
 
@@ -375,6 +375,11 @@ class Digest:
     def update(self, other: Digest) -> None:
         """Take in every line that another digest has seen."""
         self.add_lanes(other._lanes)
+
+    @property
+    def lanes(self) -> tuple[int, ...]:
+        """The sums so far, one number a lane: what a task sends to whoever adds them up."""
+        return tuple(self._lanes)
 
     def hex(self) -> str:
         """60 lower hex digits."""
