@@ -1,0 +1,246 @@
+"""A folder as storage: complete objects only, durable once a call has returned.
+
+An object is written and synced under `.tmp/` of the root, then given its name by a hard link (which fails
+when the name is taken) or a rename. A process that dies leaves at most a stray temporary file, never half
+an object.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+import uuid
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from lakebackup.errors import EnvironmentProblem, LakebackupError, NotFound, UsageProblem
+from lakebackup.storage import AlreadyExists, ObjectStat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+
+_TEMPORARY = ".tmp"
+_STRAY_AFTER_S = 24 * 3600  # a writer that wrote nothing for a day is dead
+_HINTS = {
+    errno.ENOSPC: "Free some space there, then run the same command again.",
+    errno.EDQUOT: "The quota is used up: free some space there, then run the same command again.",
+    errno.EACCES: "Give this user read and write permission there.",
+    errno.EPERM: "Give this user permission there, on a file system that has hard links.",
+    errno.EROFS: "The file system is mounted read-only.",
+    errno.EOPNOTSUPP: "Backups need a file system that has hard links.",
+    errno.ENAMETOOLONG: "The file system allows no names this long (often 255 bytes).",
+}
+
+
+class LocalStorage:
+    """Objects as files below the folder `root`, which the first put creates.
+
+    Symbolic links below the root are refused, never followed: a path cannot leave the root through one.
+    Folders that became empty stay: removing them would race with a put into them.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root = Path(root).resolve()
+        self._durable: set[Path] = set()  # folders whose own names this process has synced
+        self._swept = False
+
+    @property
+    def uri(self) -> str:
+        """`file://` and the absolute path, unescaped, as Hadoop's file systems take it."""
+        return f"file://{self._root}"
+
+    def put(self, path: str, data: bytes, *, if_absent: bool = False) -> None:
+        """Store `data` as `path`; AlreadyExists when `if_absent` and the path is taken."""
+        with self.writer() as writer:
+            writer.write(data)
+            writer.commit(path, if_absent=if_absent)
+
+    def writer(self) -> LocalWriter:
+        """Begin an object; its name is given to `commit`."""
+        folder = self._root / _TEMPORARY
+        with _explained("write below", str(self._root)):
+            self._make(folder)
+            self._sweep(folder)
+            return LocalWriter(folder / f"{os.getpid()}-{uuid.uuid4().hex}", self._publish)
+
+    def get(self, path: str, *, start: int = 0, length: int | None = None) -> bytes:
+        """Bytes `[start, start + length)`, fewer where the object ends; NotFound when there is none."""
+        if start < 0 or (length is not None and length < 0):
+            raise UsageProblem(f"Cannot read {length} bytes from byte {start} of {path}.")
+        with self.open(path) as stream, _explained("read", path):
+            stream.seek(start)
+            return stream.read(-1 if length is None else length)
+
+    def open(self, path: str) -> BinaryIO:
+        """A stream over the whole object; NotFound when there is none."""
+        with _explained("read", path):
+            return self._file(path).open("rb")
+
+    def stat(self, path: str) -> ObjectStat:
+        """Size and last change; NotFound when there is no such object."""
+        with _explained("read", path):
+            found = self._file(path).stat()
+        return ObjectStat(path, found.st_size, found.st_mtime_ns // 1_000_000)
+
+    def list(self, prefix: str = "") -> Iterator[ObjectStat]:
+        """Objects below the folder `prefix` (`a/b/`, or nothing for all), in the order of their paths."""
+        folder = self._folder(prefix)
+        with _explained("list", prefix or str(self._root)):
+            try:
+                entries = [entry for entry in os.scandir(folder) if prefix or entry.name != _TEMPORARY]
+            except (FileNotFoundError, NotADirectoryError):
+                return
+        names = {f"{e.name}/" if e.is_dir(follow_symlinks=False) else e.name: e for e in entries}
+        for name in sorted(names):
+            if name.endswith("/"):
+                yield from self.list(prefix + name)
+            elif names[name].is_file(follow_symlinks=False):
+                with suppress(NotFound):  # deleted since
+                    yield self.stat(prefix + name)
+
+    def folders(self, prefix: str = "") -> Iterator[str]:
+        """Names directly below the folder `prefix` that hold objects, sorted."""
+        folder = self._folder(prefix)
+        with _explained("list", prefix or str(self._root)):
+            try:
+                names = sorted(e.name for e in os.scandir(folder) if e.is_dir(follow_symlinks=False))
+            except (FileNotFoundError, NotADirectoryError):
+                return
+        for name in names:
+            if (prefix or name != _TEMPORARY) and any(True for _ in self.list(f"{prefix}{name}/")):
+                yield name
+
+    def delete(self, path: str) -> None:
+        """Remove an object; one that is already gone is no error. A deletion may be undone by a power cut."""
+        with suppress(NotFound), _explained("delete", path):
+            self._file(path).unlink()
+
+    def _locate(self, path: str) -> Path:
+        """The absolute name of `path`; UsageProblem if malformed, reserved or behind a symbolic link."""
+        parts = path.split("/")
+        if any(part in ("", ".", "..") or "\0" in part for part in parts) or parts[0] == _TEMPORARY:
+            raise UsageProblem(
+                f"{path!r} is not a path below the storage's root {self._root}.",
+                hint="Paths are relative, parted by '/', without '.' or '..'.",
+            )
+        full = self._root / path
+        if full.resolve() != full:
+            raise UsageProblem(
+                f"{path!r} leads through a symbolic link below {self._root}.",
+                hint="Replace the link by the folder or file itself (a bind mount is fine).",
+            )
+        return full
+
+    def _file(self, path: str) -> Path:
+        full = self._locate(path)
+        if full.is_dir():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(full))
+        return full
+
+    def _folder(self, prefix: str) -> Path:
+        if prefix and not prefix.endswith("/"):
+            raise UsageProblem(f"{prefix!r} does not name a folder.", hint="A prefix ends in '/'.")
+        return self._locate(prefix[:-1]) if prefix else self._root
+
+    def _publish(self, temporary: Path, path: str, if_absent: bool) -> None:
+        target = self._locate(path)
+        folder = target.parent
+        self._make(folder)
+        try:
+            if if_absent:
+                target.hardlink_to(temporary)
+            else:
+                temporary.replace(target)
+        except FileExistsError:
+            raise AlreadyExists(f"{path} is there already, in {self._root}.") from None
+        _sync_folder(folder)
+
+    def _make(self, folder: Path) -> None:
+        """Make `folder`, with its name and its parents' durable.
+
+        Another process may have made a folder and not synced it yet, so seeing one is not enough: every
+        process syncs the names of the folders it uses, once.
+        """
+        if folder in self._durable and folder.is_dir():
+            return
+        if self._root in folder.parents or not folder.is_dir():
+            self._make(folder.parent)
+            with suppress(FileExistsError):
+                folder.mkdir()
+            _sync_folder(folder.parent)
+        self._durable.add(folder)
+
+    def _sweep(self, folder: Path) -> None:
+        """Remove what dead processes left, once a process."""
+        if self._swept:
+            return
+        self._swept = True
+        oldest = time.time() - _STRAY_AFTER_S
+        for stray in folder.iterdir():
+            with suppress(FileNotFoundError, PermissionError):
+                if stray.lstat().st_mtime < oldest:
+                    stray.unlink()
+
+
+class LocalWriter:
+    """An object on its way, see `lakebackup.storage.ObjectWriter`."""
+
+    def __init__(self, temporary: Path, publish: Callable[[Path, str, bool], None]) -> None:
+        self._temporary = temporary
+        self._publish = publish
+        self._file = temporary.open("xb")
+        self._synced = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Add `data` at the end; EnvironmentProblem when the disk is full."""
+        with _explained("write", str(self._temporary)):
+            self._synced = False
+            self._file.write(data)
+
+    def commit(self, path: str, *, if_absent: bool = True) -> None:
+        """Publish as `path`; after AlreadyExists the writer can commit under another path."""
+        with _explained("write", path):
+            if not self._synced:
+                self._file.flush()
+                os.fsync(self._file.fileno())
+                self._synced = True
+            self._publish(self._temporary, path, if_absent)
+            self._file.close()
+
+    def __enter__(self) -> LocalWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with suppress(OSError):  # unflushed bytes of a full disk: they are discarded anyway
+            self._file.close()
+        with suppress(FileNotFoundError):
+            self._temporary.unlink()
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _explained(action: str, path: str) -> Iterator[None]:
+    """Turn what the operating system says into the project's errors."""
+    try:
+        yield
+    except LakebackupError:
+        raise
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if action in ("read", "delete"):
+            raise NotFound(f"There is no object {path}.") from error
+        raise EnvironmentProblem(f"Cannot {action} {path}: {error}.") from error
+    except OSError as error:
+        hint = _HINTS.get(error.errno or 0, "")
+        raise EnvironmentProblem(f"Cannot {action} {path}: {error}.", hint=hint) from error

@@ -1,0 +1,231 @@
+"""What every storage must do, whatever it is made of. A new backend joins the fixture's parameters."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakebackup.errors import NotFound, UsageProblem
+from lakebackup.storage import AlreadyExists, Storage, open_storage
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ESCAPES = ["", "/etc/passwd", "..", "../x", "a/../../x", "a/./b", "a//b", "a/", "/", ".", "a\0b"]
+
+
+@pytest.fixture(params=["local"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    """An empty place of each kind; its root does not exist yet."""
+    assert request.param == "local"
+    return open_storage(str(tmp_path / "a place" / "root"))
+
+
+def paths(storage: Storage, prefix: str = "") -> list[str]:
+    return [found.path for found in storage.list(prefix)]
+
+
+def test_a_place_never_written_to_is_empty(storage: Storage) -> None:
+    assert paths(storage) == []
+    assert list(storage.folders()) == []
+    with pytest.raises(NotFound):
+        storage.get("a")
+
+
+def test_put_then_get(storage: Storage) -> None:
+    storage.put("a/b/c", b"\0\xff" * 3)
+    assert storage.get("a/b/c") == b"\0\xff" * 3
+    with storage.open("a/b/c") as stream:
+        assert stream.read(1) + stream.read() == b"\0\xff" * 3
+
+
+def test_an_empty_object_is_an_object(storage: Storage) -> None:
+    storage.put("empty", b"")
+    assert storage.get("empty") == b""
+    assert storage.stat("empty").bytes == 0
+    assert paths(storage) == ["empty"]
+
+
+@pytest.mark.parametrize(
+    ("start", "length", "expected"),
+    [(0, None, b"0123456789"), (3, 4, b"3456"), (8, 5, b"89"), (10, 1, b""), (99, None, b""), (4, 0, b"")],
+)
+def test_ranges(storage: Storage, start: int, length: int | None, expected: bytes) -> None:
+    storage.put("digits", b"0123456789")
+    assert storage.get("digits", start=start, length=length) == expected
+
+
+@pytest.mark.parametrize(("start", "length"), [(-1, None), (0, -1)])
+def test_ranges_that_make_no_sense(storage: Storage, start: int, length: int | None) -> None:
+    storage.put("digits", b"0123456789")
+    with pytest.raises(UsageProblem):
+        storage.get("digits", start=start, length=length)
+
+
+def test_put_replaces_unless_told_not_to(storage: Storage) -> None:
+    storage.put("x", b"1")
+    storage.put("x", b"22")
+    assert storage.get("x") == b"22"
+    with pytest.raises(AlreadyExists, match="x"):
+        storage.put("x", b"333", if_absent=True)
+    assert storage.get("x") == b"22"
+
+
+def test_a_conditional_put_has_one_winner(storage: Storage) -> None:
+    contenders = 8
+    won: list[int] = []
+    together = threading.Barrier(contenders)
+
+    def contend(number: int) -> None:
+        for turn in range(20):
+            together.wait()
+            try:
+                storage.put(f"turn/{turn}", b"%d" % number, if_absent=True)
+            except AlreadyExists:
+                continue
+            won.append(turn)
+            assert storage.get(f"turn/{turn}") == b"%d" % number
+
+    threads = [threading.Thread(target=contend, args=(number,)) for number in range(contenders)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(won) == list(range(20))
+
+
+def test_a_writer_shows_nothing_before_it_commits(storage: Storage) -> None:
+    with storage.writer() as writer:
+        writer.write(b"one")
+        writer.write(bytearray(b"two"))
+        writer.write(memoryview(b"three"))
+        assert paths(storage) == []
+        assert list(storage.folders()) == []
+        writer.commit("f/data")
+        assert paths(storage) == ["f/data"]
+    assert storage.get("f/data") == b"onetwothree"
+
+
+def test_a_writer_left_without_commit_leaves_nothing(storage: Storage) -> None:
+    with storage.writer() as writer:
+        writer.write(b"x" * 100_000)
+    assert paths(storage) == []
+
+    def fail() -> None:
+        with storage.writer() as writer:
+            writer.write(b"x" * 100_000)
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert paths(storage) == []
+
+
+def test_a_writer_stays_usable_after_losing_a_name(storage: Storage) -> None:
+    storage.put("seq/0", b"taken")
+    with storage.writer() as writer:
+        writer.write(b"mine")
+        with pytest.raises(AlreadyExists):
+            writer.commit("seq/0")
+        writer.commit("seq/1")
+    assert (storage.get("seq/0"), storage.get("seq/1")) == (b"taken", b"mine")
+
+
+def test_a_writer_can_go_on_writing_after_losing_a_name(storage: Storage) -> None:
+    storage.put("seq/0", b"taken")
+    with storage.writer() as writer:
+        writer.write(b"mine")
+        with pytest.raises(AlreadyExists):
+            writer.commit("seq/0")
+        writer.write(b", longer")
+        writer.commit("seq/1")
+    assert storage.get("seq/1") == b"mine, longer"
+
+
+def test_a_writer_replaces_when_told_to(storage: Storage) -> None:
+    storage.put("x", b"old")
+    with storage.writer() as writer:
+        writer.write(b"new")
+        writer.commit("x", if_absent=False)
+    assert storage.get("x") == b"new"
+
+
+def test_stat(storage: Storage) -> None:
+    storage.put("a/b", b"12345")
+    found = storage.stat("a/b")
+    assert (found.path, found.bytes) == ("a/b", 5)
+    assert found.modified_ms > 1_600_000_000_000
+    assert list(storage.list()) == [found]
+
+
+@pytest.mark.parametrize("path", ["nothing", "a", "a/b/c", "a/nothing"])
+def test_what_is_no_object_is_not_found(storage: Storage, path: str) -> None:
+    storage.put("a/b", b"")
+    for operation in (storage.get, storage.stat, storage.open):
+        with pytest.raises(NotFound, match=path):
+            operation(path)
+
+
+def test_list_is_in_the_order_of_the_paths(storage: Storage) -> None:
+    names = [
+        "a/b",
+        "a-x",
+        "a.txt",
+        "a/b.c/d",
+        "a/b-/e",
+        "é/ü",
+        "Z",
+        "a0",
+        "b/partition=10/x",
+        "b/partition=2/x",
+    ]
+    for name in names:
+        storage.put(name, b"")
+    storage.delete("a/b")
+    storage.put("a/b/c", b"")
+    expected = sorted([*names[1:], "a/b/c"])
+    assert paths(storage) == expected
+    assert paths(storage, "a/") == [name for name in expected if name.startswith("a/")]
+    assert paths(storage, "a/b/") == ["a/b/c"]
+    assert paths(storage, "nowhere/") == []
+    assert list(storage.folders()) == ["a", "b", "é"]
+    assert list(storage.folders("b/")) == ["partition=10", "partition=2"]
+    assert list(storage.folders("nowhere/")) == []
+
+
+def test_a_prefix_is_a_folder(storage: Storage) -> None:
+    with pytest.raises(UsageProblem, match="folder"):
+        paths(storage, "a")
+    with pytest.raises(UsageProblem, match="folder"):
+        list(storage.folders("a"))
+
+
+def test_delete(storage: Storage) -> None:
+    storage.put("a/b", b"")
+    storage.delete("a/b")
+    storage.delete("a/b")
+    storage.delete("never/was")
+    assert paths(storage) == []
+    assert list(storage.folders()) == []
+    storage.put("a/b", b"again", if_absent=True)
+    assert storage.get("a/b") == b"again"
+
+
+@pytest.mark.parametrize("path", ESCAPES)
+def test_a_path_cannot_leave_the_root(storage: Storage, path: str) -> None:
+    storage.put("kept", b"")
+    for operation in (storage.get, storage.stat, storage.open, storage.delete):
+        with pytest.raises(UsageProblem):
+            operation(path)
+    with pytest.raises(UsageProblem):
+        storage.put(path, b"")
+    with storage.writer() as writer, pytest.raises(UsageProblem):
+        writer.commit(path)
+    assert paths(storage) == ["kept"]
+
+
+def test_the_uri_opens_the_same_place(storage: Storage) -> None:
+    storage.put("a", b"1")
+    assert open_storage(storage.uri).get("a") == b"1"

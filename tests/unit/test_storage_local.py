@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from lakebackup.errors import EnvironmentProblem, UsageProblem
+from lakebackup.storage import AlreadyExists, open_storage
+from lakebackup.storage.local import LocalStorage
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "new" / "root"
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files and folders that were synced, in order."""
+    names: list[str] = []
+    really = os.fsync
+
+    def fsync(handle: int) -> None:
+        names.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
+        really(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return names
+
+
+def test_every_new_folder_is_made_durable(root: Path, synced: list[str]) -> None:
+    LocalStorage(str(root)).put("a/b/c", b"x")
+    above = root.parent.parent
+    folders = {str(folder) for folder in (above, root.parent, root, root / "a", root / "a/b")}
+    assert folders <= set(synced)
+    assert synced[-1] == str(root / "a/b"), "the object's own name comes last"
+
+
+def test_a_put_costs_one_sync_of_the_file_and_one_of_the_folder(root: Path, synced: list[str]) -> None:
+    storage = LocalStorage(str(root))
+    storage.put("a/b/c", b"x")
+    synced.clear()
+    storage.put("a/b/d", b"x")
+    assert len(synced) == 2
+    assert synced[0].startswith(str(root / ".tmp"))
+    assert synced[1] == str(root / "a/b")
+
+
+def test_folders_another_process_made_are_synced_too(root: Path, synced: list[str]) -> None:
+    LocalStorage(str(root)).put("a/b/c", b"x")
+    synced.clear()
+    LocalStorage(str(root)).put("a/b/d", b"x")
+    assert {str(root), str(root / "a"), str(root / "a/b")} <= set(synced)
+
+
+def test_losing_a_name_does_not_write_the_bytes_again(root: Path, synced: list[str]) -> None:
+    storage = LocalStorage(str(root))
+    storage.put("s/0", b"taken")
+    with storage.writer() as writer:
+        writer.write(b"x")
+        with pytest.raises(AlreadyExists):
+            writer.commit("s/0")
+        synced.clear()
+        writer.commit("s/1")
+    assert synced == [str(root / "s")]
+
+
+def test_a_folder_removed_behind_our_back_is_made_again(root: Path) -> None:
+    storage = LocalStorage(str(root))
+    storage.put("a/b", b"x")
+    (root / "a/b").unlink()
+    (root / "a").rmdir()
+    storage.put("a/b", b"y")
+    assert storage.get("a/b") == b"y"
+
+
+def test_symbolic_links_are_neither_followed_nor_listed(root: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_bytes(b"s")
+    storage = LocalStorage(str(root))
+    storage.put("kept", b"")
+    (root / "folder").symlink_to(outside)
+    (root / "file").symlink_to(outside / "secret")
+    for path in ("folder/secret", "file"):
+        for operation in (storage.get, storage.open, storage.stat, storage.delete):
+            with pytest.raises(UsageProblem, match="symbolic link"):
+                operation(path)
+        with pytest.raises(UsageProblem, match="symbolic link"):
+            storage.put(path, b"overwritten")
+    with pytest.raises(UsageProblem, match="symbolic link"):
+        list(storage.list("folder/"))
+    assert [found.path for found in storage.list()] == ["kept"]
+    assert list(storage.folders()) == []
+    assert (outside / "secret").read_bytes() == b"s"
+
+
+def test_a_root_that_is_itself_a_link_works(root: Path, tmp_path: Path) -> None:
+    root.mkdir(parents=True)
+    link = tmp_path / "link"
+    link.symlink_to(root)
+    LocalStorage(str(link)).put("a", b"1")
+    assert (root / "a").read_bytes() == b"1"
+
+
+@pytest.mark.parametrize("path", [".tmp", ".tmp/x"])
+def test_the_temporary_folder_is_not_for_objects(root: Path, path: str) -> None:
+    with pytest.raises(UsageProblem):
+        LocalStorage(str(root)).put(path, b"")
+
+
+def test_a_killed_writer_leaves_nothing_visible(root: Path) -> None:
+    script = textwrap.dedent(
+        """
+        import sys, time
+        from lakebackup.storage.local import LocalStorage
+        with LocalStorage(sys.argv[1]).writer() as writer:
+            writer.write(b"x" * 1_000_000)
+            print("written", flush=True)
+            time.sleep(600)
+        """
+    )
+    process = subprocess.Popen([sys.executable, "-c", script, str(root)], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    with process.stdout:
+        assert process.stdout.readline() == b"written\n"
+        process.send_signal(signal.SIGKILL)
+        assert process.wait(10) == -signal.SIGKILL
+    storage = LocalStorage(str(root))
+    assert list((root / ".tmp").iterdir()), "the stray file this test is about"
+    assert list(storage.list()) == []
+    storage.put("a", b"1", if_absent=True)
+    assert [found.path for found in storage.list()] == ["a"]
+
+
+def test_only_old_strays_are_swept(root: Path) -> None:
+    strays = root / ".tmp"
+    strays.mkdir(parents=True)
+    for name in ("old", "young"):
+        (strays / name).write_bytes(b"x")
+    os.utime(strays / "old", (0, 0))
+    LocalStorage(str(root)).put("a", b"1")
+    assert [entry.name for entry in strays.iterdir()] == ["young"]
+
+
+def test_a_committed_writer_leaves_no_temporary_file(root: Path) -> None:
+    storage = LocalStorage(str(root))
+    storage.put("a", b"1")
+    storage.put("a", b"2")
+    with pytest.raises(AlreadyExists):
+        storage.put("a", b"3", if_absent=True)
+    assert list((root / ".tmp").iterdir()) == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_the_environments_fault(root: Path) -> None:
+    storage = LocalStorage(str(root))
+    storage.put("before", b"1")
+    with storage.writer() as writer:
+        writer._file.close()
+        writer._file = Path("/dev/full").open("wb", buffering=0)  # type: ignore[assignment]  # noqa: SIM115
+        with pytest.raises(EnvironmentProblem, match="Free some space"):
+            writer.write(b"x")
+    assert [found.path for found in storage.list()] == ["before"]
+
+
+def test_a_file_where_a_folder_should_be(root: Path) -> None:
+    storage = LocalStorage(str(root))
+    storage.put("a", b"1")
+    with pytest.raises(EnvironmentProblem, match="a/b"):
+        storage.put("a/b", b"2")
+
+
+def test_a_folder_where_a_file_should_be(root: Path) -> None:
+    storage = LocalStorage(str(root))
+    storage.put("a/b", b"1")
+    with pytest.raises(EnvironmentProblem, match="a"):
+        storage.put("a", b"2")
+    with pytest.raises(AlreadyExists):
+        storage.put("a", b"2", if_absent=True)
+    storage.delete("a")
+    assert storage.get("a/b") == b"1"
+
+
+def test_a_root_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(EnvironmentProblem, match="file"):
+        LocalStorage(str(tmp_path / "file")).put("a", b"")
+
+
+def test_a_name_too_long_says_so(root: Path) -> None:
+    with pytest.raises(EnvironmentProblem, match="255"):
+        LocalStorage(str(root)).put("n" * 256, b"")
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS, errno.EPERM, errno.EIO])
+def test_a_refusal_of_the_system_is_explained(root: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    storage = LocalStorage(str(root))
+
+    def refuse(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(EnvironmentProblem, match=os.strerror(code)):
+        storage.put("a", b"", if_absent=True)
+    assert list(storage.list()) == []
+    assert list((root / ".tmp").iterdir()) == []
+
+
+def test_it_travels_to_workers(root: Path) -> None:
+    storage = LocalStorage(str(root))
+    storage.put("a", b"1")
+    assert pickle.loads(pickle.dumps(storage)).get("a") == b"1"
+
+
+def test_other_schemes_are_refused() -> None:
+    with pytest.raises(UsageProblem, match="ftp"):
+        open_storage("ftp://host/x")
