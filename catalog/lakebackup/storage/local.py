@@ -98,8 +98,11 @@ class LocalStorage:
             if name.endswith("/"):
                 yield from self.list(prefix + name)
             elif names[name].is_file(follow_symlinks=False):
-                with suppress(NotFound):  # deleted since
-                    yield self.stat(prefix + name)
+                try:
+                    found = names[name].stat(follow_symlinks=False)
+                except FileNotFoundError:  # deleted since
+                    continue
+                yield ObjectStat(prefix + name, found.st_size, found.st_mtime_ns // 1_000_000)
 
     def folders(self, prefix: str = "") -> Iterator[str]:
         """Names directly below the folder `prefix` that hold objects, sorted."""
