@@ -1,0 +1,50 @@
+"""How a Spark task tells the driver of an expected failure: as a row, so that its type and exit code survive."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from lakebackup import errors
+from lakebackup.errors import LakebackupError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_ARROW = {"INT": "int32", "BIGINT": "int64", "STRING": "string", "BOOLEAN": "bool"}
+
+
+@cache
+def arrow_schema(columns: str) -> pa.Schema:
+    """The Arrow schema of a Spark column list of plain types, exactly as wide as Spark wants them."""
+    import pyarrow as pa
+
+    pairs = [column.split() for column in columns.split(", ")]
+    return pa.schema([pa.field(name, pa.type_for_alias(_ARROW[kind])) for name, kind in pairs])
+
+
+def guarded(columns: str, work: Callable[[], Mapping[str, Any]], **identity: object) -> pa.RecordBatch:
+    """One row of `work`'s result; when it fails as expected, a row of `identity` and the error instead.
+
+    `columns` must have a column `error STRING`. Unexpected failures go up to Spark.
+    """
+    import pyarrow as pa
+
+    schema = arrow_schema(columns)
+    try:
+        row = dict(work())
+    except LakebackupError as error:
+        text = json.dumps({"kind": type(error).__name__, "message": error.message, "hint": error.hint})
+        row = {**identity, "error": text}
+    return pa.RecordBatch.from_pylist([{name: row.get(name) for name in schema.names}], schema)
+
+
+def raise_first(texts: Iterable[str | None]) -> None:
+    """Raise the first error that tasks reported, with its own type."""
+    for text in texts:
+        if text:
+            told = json.loads(text)
+            kind: type[LakebackupError] = getattr(errors, told["kind"], LakebackupError)
+            raise kind(told["message"], hint=told["hint"])

@@ -1,0 +1,71 @@
+"""How far the tasks of a job are, told through the destination: it works on any cluster, and over Spark Connect.
+
+A task puts its count under `<folder>progress/<task>` about once a second; the driver lists and adds up.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from lakebackup.errors import LakebackupError
+from lakebackup.storage import Storage
+
+EVERY_S = 1.0
+
+
+class TaskBoard:
+    """The progress objects of one job, below `folder` (which ends in `/`)."""
+
+    def __init__(self, storage: Storage, folder: str) -> None:
+        self._storage = storage
+        self._prefix = f"{folder}progress/"
+
+    def counter(self, task: int) -> Callable[[int, int], None]:
+        """A function (records more, bytes more) for one task; what it puts is at most EVERY_S old."""
+        records = size = 0
+        due = time.monotonic() + EVERY_S
+
+        def add(more_records: int, more_bytes: int) -> None:
+            nonlocal records, size, due
+            records += more_records
+            size += more_bytes
+            if time.monotonic() >= due:
+                due = time.monotonic() + EVERY_S
+                self._storage.put(f"{self._prefix}{task:06d}", json.dumps([records, size]).encode())
+
+        return add
+
+    def total(self) -> tuple[int, int]:
+        """Records and bytes over all tasks, as last told."""
+        counts = [json.loads(self._storage.get(found.path)) for found in self._storage.list(self._prefix)]
+        return sum(c[0] for c in counts), sum(c[1] for c in counts)
+
+    def clear(self) -> None:
+        """Take the objects away; the numbers are of no use once the job is over."""
+        for found in list(self._storage.list(self._prefix)):
+            self._storage.delete(found.path)
+
+    @contextmanager
+    def watched(self, update: Callable[[int, int], None]) -> Iterator[None]:
+        """While the block runs, call `update(records, bytes)` about once a second; then clear."""
+        over = threading.Event()
+
+        def watch() -> None:
+            while not over.wait(EVERY_S):
+                try:
+                    update(*self.total())
+                except LakebackupError:
+                    continue  # progress is a courtesy: the job's own errors tell what is wrong
+
+        thread = threading.Thread(target=watch, name="progress", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+            self.clear()

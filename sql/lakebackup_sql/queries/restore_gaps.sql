@@ -1,0 +1,28 @@
+-- Why the topics in :scopes (names parted by commas) cannot be brought back to :to_ts as they were: a gap
+-- that the chain goes on over, or a time between the last backup before a gap and the one that noticed it.
+SELECT DISTINCT
+  g.scope,
+  g.region,
+  g.reason,
+  g.from_position,
+  g.to_position,
+  g.from_ts,
+  g.to_ts
+FROM gaps AS g
+JOIN backups AS n
+  ON g.backup_id = n.backup_id
+JOIN restore_points AS t
+  ON g.source = t.source
+  AND g.scope = t.scope
+WHERE g.source = :source
+  AND ARRAY_CONTAINS(SPLIT(:scopes, ','), g.scope)
+  AND n.state = 'complete'
+  AND (
+    (CAST(:to_ts AS BIGINT) IS NULL AND t.newest)
+    OR (t.covers_from < CAST(:to_ts AS BIGINT) AND CAST(:to_ts AS BIGINT) <= t.covers_to)
+  )
+  AND (
+    (g.bridged AND g.epoch = t.epoch AND n.base = t.base AND n.number <= t.number)
+    OR (g.from_ts < CAST(:to_ts AS BIGINT) AND CAST(:to_ts AS BIGINT) < g.to_ts)
+  )
+ORDER BY g.scope, g.region, g.from_position

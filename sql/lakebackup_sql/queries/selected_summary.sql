@@ -1,0 +1,18 @@
+-- The files chosen for a restore (relation selected: destination, path), added up for each partition.
+SELECT
+  f.scope,
+  f.epoch,
+  f.region,
+  COUNT(*) AS files,
+  CAST(SUM(f.bytes) AS BIGINT) AS bytes,
+  CAST(SUM(f.entries) AS BIGINT) AS entries,
+  MIN(f.start_position) AS start_position,
+  MAX(f.end_position) AS end_position,
+  MIN(f.min_ts) AS min_ts,
+  MAX(f.max_ts) AS max_ts
+FROM selected AS s
+JOIN files AS f
+  ON s.destination = f.destination
+  AND s.path = f.path
+GROUP BY f.scope, f.epoch, f.region
+ORDER BY f.scope, f.epoch, f.region
