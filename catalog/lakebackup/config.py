@@ -219,6 +219,8 @@ def read_properties(path: str | PathLike[str]) -> dict[str, str]:
         raise UsageProblem(f"{path}, line {line} is not of the form key=value.") from None
     except (configparser.Error, UnicodeDecodeError):
         raise UsageProblem(f"{path} is not a file of key=value lines.") from None
+    if parser.sections() != ["properties"]:
+        raise UsageProblem(f"{path} has [sections]; a properties file is key=value lines alone.")
     return dict(parser["properties"])
 
 

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakebackup.errors import NotFound, UsageProblem
+from lakebackup.patterns import check_topic_name, parse_maps, select, target_names
+
+EXISTING = ["orders", "payments", "app.one", "app.two", "appendix", "__consumer_offsets", "_schemas"]
+
+
+@pytest.mark.parametrize(
+    ("names", "patterns", "chosen"),
+    [
+        (["payments", "orders", "orders"], [], ["orders", "payments"]),
+        ([], [r"app\..*"], ["app.one", "app.two"]),
+        ([], ["app"], None),  # the whole name must match
+        (["orders"], [r"app\.one"], ["app.one", "orders"]),
+        ([], [".*"], ["_schemas", "app.one", "app.two", "appendix", "orders", "payments"]),
+        ([], ["__.*"], None),  # internal topics only by name
+        (["__consumer_offsets"], [], ["__consumer_offsets"]),
+        (["orders"], ["nothing"], ["orders"]),
+        ([], ["orders|payments"], ["orders", "payments"]),
+    ],
+)
+def test_selection(names: list[str], patterns: list[str], chosen: list[str] | None) -> None:
+    if chosen is None:
+        with pytest.raises(NotFound, match="No topic matches"):
+            select(names, patterns, EXISTING)
+    else:
+        assert select(names, patterns, EXISTING) == chosen
+
+
+def test_a_missing_topic_brings_up_its_neighbours() -> None:
+    with pytest.raises(NotFound, match="'ordres' does not exist") as missing:
+        select(["ordres"], [".*"], EXISTING)
+    assert "'orders'" in missing.value.hint
+    with pytest.raises(NotFound, match="'x', 'y' do not exist") as missing:
+        select(["y", "x", "orders"], [], EXISTING)
+    assert "__consumer_offsets" not in missing.value.hint
+
+
+def test_nothing_named_is_not_everything() -> None:
+    with pytest.raises(UsageProblem, match="No topic was named"):
+        select([], [], EXISTING)
+
+
+def test_a_bad_expression_is_pointed_at() -> None:
+    with pytest.raises(UsageProblem, match="position 4") as bad:
+        select([], ["app.(one"], EXISTING)
+    assert "\n  app.(one\n      ^" in bad.value.message
+
+
+@given(st.sets(st.from_regex(r"[a-z._-]{1,6}", fullmatch=True)))
+def test_selection_is_sorted_existing_and_not_internal(existing: set[str]) -> None:
+    visible = sorted(topic for topic in existing if not topic.startswith("__"))
+    if visible:
+        assert select([], [".*"], existing) == visible
+        assert select(visible, [], existing) == visible
+
+
+def test_maps() -> None:
+    assert parse_maps([]) == {}
+    assert parse_maps(["a=b", "c = d", "a=b"]) == {"a": "b", "c": "d"}
+    assert target_names(["a", "x"], {"a": "b"}) == {"a": "b", "x": "x"}
+    assert target_names(["a", "b"], {"a": "b", "b": "a"}) == {"a": "b", "b": "a"}
+
+
+@pytest.mark.parametrize(
+    ("maps", "complaint"),
+    [
+        (["a"], "form OLD=NEW"),
+        (["=b"], "form OLD=NEW"),
+        (["a="], "form OLD=NEW"),
+        (["a=b=c"], "not a name Kafka accepts"),
+        (["a=b/c"], "not a name Kafka accepts"),
+        (["a=.."], "not a name Kafka accepts"),
+        (["a=b", "a=c"], "two new names"),
+        (["a=c", "b=c"], "both be restored as 'c'"),
+    ],
+)
+def test_maps_that_make_no_sense(maps: list[str], complaint: str) -> None:
+    with pytest.raises(UsageProblem, match=complaint):
+        parse_maps(maps)
+
+
+def test_two_topics_never_meet_under_one_name() -> None:
+    with pytest.raises(UsageProblem, match="both be restored as 'b'"):
+        target_names(["a", "b"], {"a": "b"})
+
+
+def test_a_map_for_a_topic_that_is_not_restored_is_a_typo() -> None:
+    with pytest.raises(UsageProblem, match="'ordres'") as idle:
+        target_names(["orders"], {"ordres": "b"})
+    assert "orders" in idle.value.hint
+
+
+@pytest.mark.parametrize("name", ["", "é", "a b", "a" * 250, "."])
+def test_names_kafka_refuses(name: str) -> None:
+    with pytest.raises(UsageProblem):
+        check_topic_name(name)
