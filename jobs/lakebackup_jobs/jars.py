@@ -58,7 +58,11 @@ class Jar:
 def pinned(which: JarSet) -> list[Jar]:
     """The libraries of one set, as jars.toml lists them."""
     listed = tomllib.loads(files(__package__).joinpath("jars.toml").read_text("utf-8"))[which]
-    return [Jar(*coordinates.split(":"), sha256=sha256) for coordinates, sha256 in listed.items()]
+    jars = []
+    for coordinates, sha256 in listed.items():
+        group, name, version = coordinates.split(":")
+        jars.append(Jar(group, name, version, sha256))
+    return jars
 
 
 def cache_folder(env: Mapping[str, str] | None = None) -> Path:
@@ -66,7 +70,9 @@ def cache_folder(env: Mapping[str, str] | None = None) -> Path:
     env = os.environ if env is None else env
     if own := env.get("LAKEBACKUP_CACHE"):
         return Path(own).expanduser().resolve()
-    base = env.get("XDG_CACHE_HOME") or (Path(env["HOME"]) / ".cache" if "HOME" in env else Path.home() / ".cache")
+    base = env.get("XDG_CACHE_HOME") or (
+        Path(env["HOME"]) / ".cache" if "HOME" in env else Path.home() / ".cache"
+    )
     return Path(base).resolve() / "lakebackup"
 
 
@@ -108,7 +114,7 @@ def _fetch(jars: list[Jar], folder: Path) -> None:
         lost = [jar.file for jar in jars if not (work / jar.file).is_file()]
         if lost:
             raise EnvironmentProblem(
-                f"{len(lost)} of {len(jars)} JVM libraries could not be fetched: {', '.join(sorted(lost)[:5])}"
+                f"{len(lost)} of {len(jars)} JVM libraries could not be fetched: {', '.join(lost[:5])}"
                 f"{' ...' if len(lost) > 5 else ''}. {_first_cause(log)}".rstrip(),
                 hint="Check the network and proxy (https_proxy); LAKEBACKUP_MAVEN_URL names a mirror.",
             )
@@ -133,7 +139,8 @@ def _run_ivy(jars: list[Jar], work: Path) -> str:
         "utf-8",
     )
     wanted = "".join(
-        f'<dependency org="{jar.group}" name="{jar.name}" rev="{jar.version}" transitive="false"/>' for jar in jars
+        f'<dependency org="{jar.group}" name="{jar.name}" rev="{jar.version}" transitive="false"/>'
+        for jar in jars
     )
     (work / "ivy.xml").write_text(
         '<ivy-module version="2.0"><info organisation="lakebackup" module="jars"/>'
@@ -148,7 +155,9 @@ def _run_ivy(jars: list[Jar], work: Path) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)
     except subprocess.TimeoutExpired as cause:
-        raise EnvironmentProblem("Fetching the JVM libraries took over 30 minutes.", hint="Try again.") from cause
+        raise EnvironmentProblem(
+            "Fetching the JVM libraries took over 30 minutes.", hint="Try again."
+        ) from cause
     return done.stdout + done.stderr
 
 
@@ -156,7 +165,9 @@ def _ivy() -> Path:
     spec = importlib.util.find_spec("pyspark")
     found = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec and spec.origin else []
     if not found:
-        raise EnvironmentProblem("PySpark is not installed whole: its Ivy jar is missing.", hint="Run `make setup`.")
+        raise EnvironmentProblem(
+            "PySpark is not installed whole: its Ivy jar is missing.", hint="Run `make setup`."
+        )
     return found[-1]
 
 
@@ -167,7 +178,10 @@ def _proxy(env: Mapping[str, str]) -> list[str]:
         url = env.get(f"{scheme}_proxy") or env.get(f"{scheme.upper()}_PROXY") or ""
         parts = urlsplit(url if "//" in url else f"//{url}")
         if parts.hostname:
-            options += [f"-D{scheme}.proxyHost={parts.hostname}", f"-D{scheme}.proxyPort={parts.port or 3128}"]
+            options += [
+                f"-D{scheme}.proxyHost={parts.hostname}",
+                f"-D{scheme}.proxyPort={parts.port or 3128}",
+            ]
     without = env.get("no_proxy") or env.get("NO_PROXY")
     if options and without:
         hosts = "|".join(f"*{h}" if h.startswith(".") else h for h in re.split(r"[,\s]+", without) if h)

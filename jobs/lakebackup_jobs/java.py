@@ -1,4 +1,4 @@
-"""Finds the Java that Spark and the local broker run on. Standard library only: it runs before the venv exists."""
+"""Finds the Java for Spark and the local broker. Standard library only: it runs before the venv exists."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def java_home(env: Mapping[str, str] | None = None) -> Path:
     else:
         found = shutil.which("java", path=env.get("PATH", ""))
         if found is None:
-            raise EnvironmentProblem("No Java found: JAVA_HOME is not set and `java` is not on PATH.", hint=_HINT)
+            raise EnvironmentProblem(
+                "No Java found: JAVA_HOME is not set and `java` is not on PATH.", hint=_HINT
+            )
         program = Path(found)
     try:
         asked = subprocess.run(
@@ -46,7 +48,9 @@ def java_home(env: Mapping[str, str] | None = None) -> Path:
 
 
 def _checked(program: Path, answer: str) -> Path:
-    settings = dict(re.findall(r"^\s+(java\.home|java\.specification\.version) = (.*?)\s*$", answer, re.MULTILINE))
+    settings = dict(
+        re.findall(r"^\s+(java\.home|java\.specification\.version) = (.*?)\s*$", answer, re.MULTILINE)
+    )
     version = settings.get("java.specification.version", "")
     if not version or "java.home" not in settings:
         raise EnvironmentProblem(f"{program} is not a working Java: {answer.strip()[:300]}", hint=_HINT)

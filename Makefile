@@ -1,0 +1,51 @@
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-fast soak bench lint types contracts lock clean
+
+# The first of these that is a Python 3.11 to 3.13; `make PYTHON=...` names another.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
+	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
+BIN := .venv/bin
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## check Python and Java, make .venv, fetch the JVM libraries (quick when nothing changed)
+	@test -n "$(PYTHON)" || { echo "error: no Python 3.11, 3.12 or 3.13 found. Install one, or name it: make setup PYTHON=/path/to/python3.12" >&2; exit 6; }
+	@PYTHONPATH=catalog:jobs "$(PYTHON)" -m lakebackup_jobs.bootstrap
+
+demo: setup ## set up, then back up topics from a real broker, lose them and restore them
+	@$(BIN)/python -m lakebackup_jobs.demo
+
+test: setup lint types contracts ## set up, then every check and every test but the long ones
+	@echo "==> tests"
+	@$(BIN)/python -m pytest
+
+test-fast: setup ## only the tests that need no JVM and no broker (seconds)
+	@$(BIN)/python -m pytest -m "not spark and not kafka and not soak"
+
+soak: setup ## the tests that run long
+	@$(BIN)/python -m pytest -m soak
+
+bench: setup ## the benchmarks, next to other tools in the same run
+	@$(BIN)/python -m tests.benchmarks
+
+lint: setup ## ruff: rules and format
+	@echo "==> lint"
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet .
+
+types: setup ## mypy --strict
+	@echo "==> types"
+	@$(BIN)/mypy
+
+contracts: setup ## which package may import which
+	@echo "==> import contracts"
+	@$(BIN)/lint-imports
+
+lock: ## renew requirements.lock from pyproject.toml (needs uv)
+	uv pip compile pyproject.toml --universal --python-version 3.11 --all-extras --generate-hashes \
+		--no-emit-index-url --no-emit-find-links --no-header --no-annotate --upgrade --quiet -o requirements.lock
+
+clean: ## remove .venv and what tools left here (the cache of JVM libraries stays)
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist spark-warehouse
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

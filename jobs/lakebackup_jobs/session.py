@@ -1,0 +1,210 @@
+"""The one place that builds the SparkSession, and a Spark Connect server with the same settings."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import time
+from contextlib import contextmanager
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyspark
+from pyspark.conf import SparkConf
+from pyspark.core.context import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from lakebackup.errors import EnvironmentProblem
+from lakebackup_jobs.child import Child, free_port, tail
+from lakebackup_jobs.jars import cache_folder, class_path
+from lakebackup_jobs.java import java_home
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+# Also set on a session of a Spark Connect server, which was started with settings of its own.
+RUNTIME = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+}
+
+
+def spark_settings(master: str = "local[*]") -> dict[str, str]:
+    """Every setting of a session on `master`; fetches the connector jars when they are not cached yet."""
+    here = master.startswith("local")
+    jars = class_path("spark")
+    with as_file(files(__package__) / "log4j2.properties") as log4j:
+        java_options = f"-Dlog4j2.configurationFile={log4j}"
+    settings = {
+        "spark.master": master,
+        **RUNTIME,
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.warehouse.dir": str(cache_folder() / "warehouse"),
+        "spark.driver.extraClassPath": jars,
+        "spark.executor.extraClassPath": jars,
+        "spark.driver.extraJavaOptions": java_options,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.python.worker.reuse": "true",
+        "spark.executorEnv.NUMBA_CACHE_DIR": str(cache_folder() / "numba"),
+        # A flipped bit in a Parquet page is otherwise read without a word.
+        "spark.hadoop.parquet.page.write-checksum.enabled": "true",
+        "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
+        # Spark 4 finds the ends of __consumer_offsets only this way.
+        "spark.sql.streaming.kafka.useDeprecatedOffsetFetching": "true",
+    }
+    if here:  # the defaults (200 and 50) are for clusters and make each small Delta read slow
+        settings |= {
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.databricks.delta.snapshotPartitions": "2",
+        }
+    return settings
+
+
+def spark_session(
+    *, remote: str | None = None, app: str = "lakebackup", extra: Mapping[str, str] | None = None
+) -> SparkSession:
+    """The session: the living one, that of the Spark Connect server `remote` (sc://host:port), or a new one.
+
+    `extra` has the last word on settings. Under spark-submit the settings given to it stand; ours fill gaps.
+    Raises EnvironmentProblem when Java, the jars or the server are not there.
+    """
+    extra = dict(extra or {})
+    if remote:
+        return _connected(remote, extra)
+    if SparkSession.getActiveSession() is None and SparkContext._active_spark_context is None:  # noqa: SLF001
+        _start_context(app, extra)
+    session = SparkSession.builder.getOrCreate()
+    # Settings that can change in a living session; the rest had to be there when its JVM started.
+    for key, value in extra.items():
+        if session.conf.isModifiable(key):
+            session.conf.set(key, value)
+    return session
+
+
+def _connected(remote: str, extra: Mapping[str, str]) -> SparkSession:
+    builder = SparkSession.builder.remote(remote)
+    try:
+        session: SparkSession = builder.getOrCreate()
+        for key, value in (RUNTIME | dict(extra)).items():
+            if session.conf.isModifiable(key):
+                session.conf.set(key, value)
+    except PySparkException as cause:
+        raise EnvironmentProblem(
+            f"The Spark Connect server {remote} does not answer: {cause}",
+            hint="Check the address (sc://host:port) and that the server runs Spark 4.0.",
+        ) from cause
+    return session
+
+
+def _start_context(app: str, extra: Mapping[str, str]) -> None:
+    _environment(extra.get("spark.master", ""))
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # started by spark-submit: its JVM runs already
+        SparkContext._ensure_initialized()  # noqa: SLF001
+        conf = SparkConf()
+        for key, value in spark_settings(conf.get("spark.master", "local[*]") or "local[*]").items():
+            conf.setIfMissing(key, value)
+        SparkContext(conf=conf.setAppName(conf.get("spark.app.name", app) or app).setAll(list(extra.items())))
+        return
+    settings = spark_settings(extra.get("spark.master", "local[*]")) | dict(extra)
+    conf = SparkConf(loadDefaults=False).setAppName(app).setAll(list(settings.items()))
+    log = _log_file()
+    # Spark and its JVM write start-up warnings that no one can act on; a person's terminal stays clean.
+    with log.open("ab") as output:
+        try:
+            gateway = launch_gateway(conf=conf, popen_kwargs={"stderr": output})  # type: ignore[no-untyped-call]
+            SparkContext(conf=conf, gateway=gateway)
+        except Exception as cause:
+            raise EnvironmentProblem(
+                f"Spark did not start: {str(cause).splitlines()[0]}. End of {log}:\n{tail(log)}",
+                hint="`make setup` checks Java and the jars.",
+            ) from cause
+
+
+def _environment(master: str) -> None:
+    """What the JVM and the Python workers inherit."""
+    os.environ["JAVA_HOME"] = str(java_home())
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder() / "numba"))
+    if not master or master.startswith("local"):  # workers with another Python would miss our packages
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+    else:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+
+def _log_file() -> Path:
+    log = cache_folder() / "logs" / "spark.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    if log.exists() and log.stat().st_size > 10 << 20:
+        log.replace(log.with_suffix(".log.old"))
+    return log
+
+
+@contextmanager
+def connect_server(
+    *, port: int | None = None, extra: Mapping[str, str] | None = None, seconds: float = 120
+) -> Iterator[str]:
+    """A Spark Connect server on the loopback interface while the block runs; yields its address (sc://...).
+
+    Raises EnvironmentProblem with the end of its log when it does not come up.
+    """
+    port = port or free_port()
+    log = _log_file().with_name(f"connect-{port}.log")
+    log.unlink(missing_ok=True)
+    _environment("")
+    settings = spark_settings() | {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+        **(extra or {}),
+    }
+    child = Child(
+        [
+            str(Path(pyspark.__file__).parent / "bin" / "spark-submit"),
+            "--class", "org.apache.spark.sql.connect.service.SparkConnectServer",
+            *(word for key, value in settings.items() for word in ("--conf", f"{key}={value}")),
+            "spark-internal",
+        ],
+        log,
+        env={**os.environ, "SPARK_HOME": str(Path(pyspark.__file__).parent)},
+    )  # fmt: skip
+    try:
+        _wait_for_port(port, child, time.monotonic() + seconds, log)
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        child.stop()
+
+
+def _wait_for_port(port: int, child: Child, deadline: float, log: Path) -> None:
+    import grpc
+
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        ready = grpc.channel_ready_future(channel)
+        while child.running and time.monotonic() < deadline:
+            try:
+                ready.result(timeout=0.5)
+            except grpc.FutureTimeoutError:
+                continue
+            return
+        ready.cancel()
+    raise EnvironmentProblem(f"The Spark Connect server did not start. End of {log}:\n{tail(log)}")
+
+
+def main() -> int:
+    """`python -m lakebackup_jobs.session`: prints the settings as options for spark-submit and pyspark."""
+    _environment("")
+    print(" ".join(f"--conf {shlex.quote(f'{key}={value}')}" for key, value in spark_settings().items()))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
