@@ -97,7 +97,7 @@ def _run(command: list[str], failed: str, *, quiet: bool = False) -> None:
     if done.returncode:
         raise EnvironmentProblem(
             f"{failed} The program's own message is above.",
-            hint="Nothing can be fetched without a network; behind a proxy set https_proxy. Then run it again.",
+            hint="Nothing can be fetched without a network; behind a proxy set https_proxy.",
         )
 
 

@@ -51,7 +51,7 @@ class Jar:
         try:
             with (folder / self.file).open("rb") as stream:
                 return hashlib.file_digest(stream, "sha256").hexdigest() == self.sha256
-        except FileNotFoundError:
+        except OSError:
             return False
 
 

@@ -1,0 +1,56 @@
+"""One Spark session and one broker for the whole run; a test that needs neither starts neither."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import SparkSession
+
+    from lakebackup_jobs.broker import Broker
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The project's own session, on this machine."""
+    from lakebackup_jobs.session import spark_session
+
+    session = spark_session(app="lakebackup-tests", extra={"spark.master": "local[2]"})
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A running broker. A test that stops or kills it must use one of its own."""
+    from lakebackup_jobs.broker import Broker
+
+    with Broker(tmp_path_factory.mktemp("broker")) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(broker: Broker) -> Iterator[Callable[..., str]]:
+    """Makes topics with names of their own: topic("orders", partitions=4, **{"cleanup.policy": "compact"})."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    made: list[str] = []
+
+    def make(prefix: str = "topic", partitions: int = 1, **config: str) -> str:
+        name = f"{prefix}-{uuid4().hex[:8]}"
+        wanted = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config)
+        admin.create_topics([wanted])[name].result(30)
+        made.append(name)
+        return name
+
+    yield make
+    present = set(admin.list_topics(timeout=30).topics)
+    gone = [name for name in made if name in present]
+    for answer in admin.delete_topics(gone).values() if gone else ():
+        answer.result(30)
