@@ -36,7 +36,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture
 def topic(broker: Broker) -> Iterator[Callable[..., str]]:
-    """Makes topics with names of their own: topic("orders", partitions=4, **{"cleanup.policy": "compact"})."""
+    """Makes topics with names of their own: topic("t", partitions=4, **{"cleanup.policy": "compact"})."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakebackup.errors import EnvironmentProblem
+from lakebackup_jobs.bootstrap import ROOT, check_python, digest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_supported_pythons_pass() -> None:
+    for minor in (11, 12, 13):
+        check_python((3, minor, 0))
+
+
+@pytest.mark.parametrize("version", [(3, 10, 9), (3, 14, 0)])
+def test_other_pythons_are_named(version: tuple[int, int, int]) -> None:
+    with pytest.raises(EnvironmentProblem, match=rf"is Python 3\.{version[1]}.*3\.11, 3\.12 or 3\.13"):
+        check_python(version)
+
+
+def test_a_stamp_changes_with_files_and_words(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    lock.write_text("one", "utf-8")
+    before = digest([lock], "3.11.7")
+    assert digest([lock], "3.11.7") == before != digest([lock], "3.12.0")
+    lock.write_text("two", "utf-8")
+    assert digest([lock], "3.11.7") != before
+
+
+def test_it_runs_without_any_package_and_says_what_is_missing(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-S", "-m", "lakebackup_jobs.bootstrap"],
+        env={"PYTHONPATH": f"{ROOT}/catalog:{ROOT}/jobs", "PATH": str(tmp_path)},
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (6, "")
+    assert done.stderr.startswith("error: No Java found")
+
+
+def test_make_names_the_missing_python() -> None:
+    done = subprocess.run(
+        ["make", "--no-print-directory", "setup", "PYTHON="],
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "error: no Python 3.11, 3.12 or 3.13 found" in done.stderr
+
+
+def test_make_help_lists_every_target() -> None:
+    shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    declared = (ROOT / "Makefile").read_text("utf-8").split(".PHONY: ")[1].splitlines()[0].split()
+    assert [line.split()[0] for line in shown.splitlines()] == declared

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import http.server
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyspark
+import pytest
+
+from lakebackup.errors import EnvironmentProblem
+from lakebackup_jobs import jars
+from lakebackup_jobs.jars import Jar, cache_folder, class_path, pinned
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SHIPPED = Path(pyspark.__file__).parent / "jars"
+SMALL = next(jar for jar in pinned("spark") if jar.name == "javax.annotation-api")
+
+
+@pytest.fixture
+def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A repository on the loopback interface with one library, to which the set `spark` shrinks."""
+    served = tmp_path / "mirror"
+    place = served / SMALL.group.replace(".", "/") / SMALL.name / SMALL.version
+    place.mkdir(parents=True)
+    cached = next(path for path in class_path("spark").split(":") if path.endswith(SMALL.file))
+    (place / SMALL.file).write_bytes(Path(cached).read_bytes())
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *args: object) -> None:
+            super().__init__(*args, directory=str(served))  # type: ignore[arg-type]
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    monkeypatch.setattr(jars, "pinned", lambda _: [SMALL])
+    for variable in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.delenv(variable, raising=False)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        monkeypatch.setenv("LAKEBACKUP_MAVEN_URL", f"http://127.0.0.1:{server.server_port}")
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield place / SMALL.file
+        server.shutdown()
+        thread.join()
+
+
+def test_nothing_that_spark_ships_is_pinned() -> None:
+    shipped = {re.sub(r"-\d[^-]*(-.*)?\.jar$", "", path.name) for path in SHIPPED.glob("*.jar")}
+    assert "avro" in shipped
+    assert {jar.name for jar in pinned("spark")} & shipped == set()
+
+
+@pytest.mark.parametrize("which", ["spark", "kafka"])
+def test_every_library_is_pinned_once_with_a_digest(which: jars.JarSet) -> None:
+    listed = pinned(which)
+    assert len({(jar.group, jar.name) for jar in listed}) == len(listed) > 10
+    assert all(re.fullmatch(r"[0-9a-f]{64}", jar.sha256) for jar in listed)
+
+
+def test_cache_folder_prefers_our_variable_then_xdg_then_home(tmp_path: Path) -> None:
+    env = {"HOME": str(tmp_path / "home")}
+    assert cache_folder(env) == tmp_path / "home/.cache/lakebackup"
+    env["XDG_CACHE_HOME"] = str(tmp_path / "xdg")
+    assert cache_folder(env) == tmp_path / "xdg/lakebackup"
+    env["LAKEBACKUP_CACHE"] = str(tmp_path / "own")
+    assert cache_folder(env) == tmp_path / "own"
+
+
+def test_fetched_once_then_offline(mirror: Path, tmp_path: Path) -> None:
+    first = class_path("spark", cache=tmp_path / "cache")
+    assert Path(first).read_bytes() == mirror.read_bytes()
+    mirror.unlink()
+    assert class_path("spark", cache=tmp_path / "cache") == first
+
+
+def test_a_torn_jar_is_fetched_again(mirror: Path, tmp_path: Path) -> None:
+    jar = Path(class_path("spark", cache=tmp_path / "cache"))
+    jar.write_bytes(jar.read_bytes()[:1000])
+    class_path("spark", cache=tmp_path / "cache")
+    assert jar.read_bytes() == mirror.read_bytes()
+
+
+def test_other_bytes_than_pinned_are_refused(mirror: Path, tmp_path: Path) -> None:
+    mirror.write_bytes(b"something else")
+    with pytest.raises(EnvironmentProblem, match=r"other bytes than pinned.*javax\.annotation-api"):
+        class_path("spark", cache=tmp_path / "cache")
+    assert not list((tmp_path / "cache").rglob("*.jar"))
+
+
+def test_two_processes_at_once_fetch_it_once(mirror: Path, tmp_path: Path) -> None:
+    program = (
+        "from lakebackup_jobs import jars\n"
+        f"jars.pinned = lambda _: [jars.Jar{(SMALL.group, SMALL.name, SMALL.version, SMALL.sha256)}]\n"
+        f"from pathlib import Path; print(jars.class_path('spark', cache=Path({str(tmp_path / 'cache')!r})))"
+    )
+    both = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) for _ in range(2)]
+    answers = {process.communicate(timeout=60)[0] for process in both}
+    assert [process.returncode for process in both] == [0, 0]
+    assert len(answers) == 1
+    assert [path.name for path in (tmp_path / "cache/jars/spark").glob("*.jar")] == [SMALL.file]
+    assert not list((tmp_path / "cache").rglob(".fetch-*"))
+
+
+def test_no_network_is_a_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jars, "pinned", lambda _: [Jar("org.example", "nothing", "1", "0" * 64)])
+    monkeypatch.setenv("LAKEBACKUP_MAVEN_URL", "http://user:secret@127.0.0.1:9/")
+    with pytest.raises(EnvironmentProblem, match=r"1 of 1 JVM libraries.*nothing-1\.jar") as caught:
+        class_path("spark", cache=tmp_path / "cache")
+    assert "LAKEBACKUP_MAVEN_URL" in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_cache_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file", "utf-8")
+    with pytest.raises(EnvironmentProblem, match="cannot be written"):
+        class_path("spark", cache=tmp_path / "cache")
+
+
+def test_proxy_variables_become_java_options() -> None:
+    env = {
+        "https_proxy": "http://proxy.example:8080",
+        "HTTP_PROXY": "other:81",
+        "no_proxy": "localhost,.local",
+    }
+    assert jars._proxy(env) == [
+        "-Dhttp.proxyHost=other",
+        "-Dhttp.proxyPort=81",
+        "-Dhttps.proxyHost=proxy.example",
+        "-Dhttps.proxyPort=8080",
+        "-Dhttp.nonProxyHosts=localhost|*.local",
+    ]
+    assert jars._proxy({"no_proxy": "localhost"}) == []
