@@ -1,0 +1,87 @@
+"""The command line: `main` runs one command and turns every failure into its documented exit code.
+
+A job's own `main(argv, spark)` is this one with its verb in front, so that `spark-submit` and
+`lakebackup` take the same flags.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from typing import TYPE_CHECKING
+
+from lakebackup.errors import LakebackupError, UsageProblem
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -> int:
+    """Run `lakebackup` with `argv` (the process's own when None), on `spark` when a session is given.
+
+    Returns the exit code and never raises; messages go to standard error, as one JSON object with --json.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    # Read from the text, because an error in the flags themselves must be told in the right form too.
+    as_json, debug = "--json" in arguments, "--debug" in arguments
+    try:
+        code = _run(arguments, spark)
+    except LakebackupError as error:
+        return _tell(error, error.exit_code, type(error).__name__, error.message, error.hint, as_json, debug)
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except Exception as error:  # noqa: BLE001 - whatever it is, its exit code is 1
+        message = f"Unexpected failure: {type(error).__name__}: {error}"
+        hint = "This is a defect of lakebackup. Please report it, with what --debug and --version print."
+        return _tell(error, 1, "Unexpected", message, hint, as_json, debug)
+    if code == INTERRUPTED:
+        return _tell(None, code, "Interrupted", "Interrupted.", "", as_json, debug)
+    return code
+
+
+def run_verb(verb: Sequence[str], argv: Sequence[str] | None, *, spark: SparkSession | None = None) -> int:
+    """`main` for a job's own program; `verb` is its name here, such as `["backup", "topics"]`."""
+    return main([*verb, *(sys.argv[1:] if argv is None else argv)], spark)
+
+
+def _run(arguments: list[str], spark: SparkSession | None) -> int:
+    import typer
+
+    from lakebackup_jobs.cli.app import app
+    from lakebackup_jobs.cli.invocation import Invocation
+
+    try:
+        # Outside its standalone mode typer returns the code of an Exit and lets errors through.
+        code = app(
+            arguments or ["--help"], prog_name="lakebackup", obj=Invocation(spark), standalone_mode=False
+        )
+    except typer.TyperException as error:
+        if not error.format_message():  # a group without a verb has shown its help
+            return UsageProblem.exit_code
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context is not None else "lakebackup"
+        raise UsageProblem(error.format_message(), hint=f"See: {command} --help") from None
+    return code if isinstance(code, int) else 0
+
+
+def _tell(
+    error: BaseException | None, code: int, kind: str, message: str, hint: str, as_json: bool, debug: bool
+) -> int:
+    if debug and error is not None:
+        traceback.print_exception(error)
+    if as_json:
+        event = {"event": "error", "error": kind, "message": message, "hint": hint, "exit_code": code}
+        print(json.dumps(event), file=sys.stderr)
+        return code
+    import typer
+
+    typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
+    typer.echo(message, err=True)
+    if hint:
+        typer.secho(hint, dim=True, err=True)
+    return code

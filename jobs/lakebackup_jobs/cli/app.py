@@ -1,0 +1,65 @@
+"""The tree of commands. One file a verb; none imports anything slow before it runs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from lakebackup_jobs.cli import backup, catalog, config, files, restore, show, sql, verify
+from lakebackup_jobs.cli import list as list_
+from lakebackup_jobs.cli.options import examples
+
+
+class _InOrder(TyperGroup):
+    """Commands in the order a person meets them; typer puts groups last."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        order = ("backup", "restore", "verify", "list", "show", "files", "sql", "catalog", "config")
+        return sorted(super().list_commands(ctx), key=order.index)
+
+
+app = typer.Typer(
+    cls=_InOrder,
+    name="lakebackup",
+    help="Back up Kafka topics into files and a catalog you can query; restore them to any covered time.",
+    epilog=examples(
+        "lakebackup backup topics orders --bootstrap-servers localhost:9092 --to ./backups",
+        "lakebackup list --from ./backups",
+        "lakebackup restore topics orders --from ./backups --to kafka://localhost:9092 --to-time -2h",
+    ),
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+_WORK, _LOOK, _KEEP = "Back up and restore", "Look", "Keep"
+app.add_typer(backup.app, name="backup", rich_help_panel=_WORK)
+app.add_typer(restore.app, name="restore", rich_help_panel=_WORK)
+app.command("verify", rich_help_panel=_WORK, epilog=verify.EXAMPLES)(verify.verify)
+app.command("list", rich_help_panel=_LOOK, epilog=list_.EXAMPLES)(list_.list_backups)
+app.command("show", rich_help_panel=_LOOK, epilog=show.EXAMPLES)(show.show)
+app.command("files", rich_help_panel=_LOOK, epilog=files.EXAMPLES)(files.files)
+app.command("sql", rich_help_panel=_LOOK, epilog=sql.EXAMPLES)(sql.sql)
+app.add_typer(catalog.app, name="catalog", rich_help_panel=_KEEP)
+app.command("config", rich_help_panel=_KEEP, epilog=config.EXAMPLES)(config.config)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"lakebackup {version('lakebackup')}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass

@@ -1,0 +1,115 @@
+"""`lakebackup backup …`: take a backup."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import typer
+
+from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.invocation import destination, kafka_client, session_of, settings
+
+app = typer.Typer(help="Take a backup.", no_args_is_help=True)
+
+
+OnGap = Literal["full", "continue", "fail"]
+Isolation = Literal["read_committed", "read_uncommitted"]
+Codec = Literal["null", "deflate", "snappy", "zstandard"]
+
+
+@app.command(
+    "topics",
+    epilog=options.examples(
+        "lakebackup backup topics orders payments --bootstrap-servers localhost:9092 --to ./backups",
+        "lakebackup backup topics --pattern 'app\\..*' --to ./backups --note 'before the upgrade'",
+        "lakebackup backup topics orders --to ./backups --kafka-config client.properties --dry-run",
+    ),
+)
+def topics(
+    context: typer.Context,
+    topics: Annotated[list[str] | None, typer.Argument(metavar="TOPIC", help="Topics by name.")] = None,
+    pattern: options.Pattern = None,
+    to: options.KeepAt = None,
+    full: Annotated[bool, typer.Option("--full", help="Read everything, not only what is new.")] = False,
+    on_gap: Annotated[
+        OnGap,
+        typer.Option(help="When records were gone before they were backed up: start over, go on, stop."),
+    ] = "full",
+    isolation: Annotated[
+        Isolation | None,
+        typer.Option(
+            metavar="LEVEL",
+            help="read_committed, or read_uncommitted: records of open and aborted transactions too.",
+            show_default="read_committed",
+        ),
+    ] = None,
+    codec: Annotated[
+        Codec | None,
+        typer.Option(metavar="CODEC", help="null, deflate, snappy or zstandard.", show_default="zstandard"),
+    ] = None,
+    level: Annotated[int | None, typer.Option(help="Compression level.", show_default="the codec's")] = None,
+    target_size: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Close a data file at this size.", show_default="128MiB"),
+    ] = None,
+    note: Annotated[str | None, typer.Option(metavar="TEXT", help="Kept with the backup.")] = None,
+    dry_run: options.DryRun = False,
+    bootstrap_servers: options.BootstrapServers = None,
+    kafka_config: options.KafkaConfig = None,
+    kafka_property: options.KafkaProperty = None,
+    catalog: options.Catalog = None,
+    source: options.Source = None,
+    lease_ttl: options.LeaseTtl = None,
+    config: options.Config = None,
+    remote: options.Remote = None,
+    master: options.Master = None,
+    spark_conf: options.SparkConf = None,
+    json: options.Json = False,
+    _debug: options.Debug = False,
+) -> None:
+    """Back up Kafka topics: the first time all of each, from then on what is new.
+
+    Ends where the topics end when it starts, so a busy producer cannot keep it going.
+    """
+    found = settings(
+        config,
+        bootstrap_servers=bootstrap_servers,
+        kafka_config=kafka_config,
+        kafka_properties=kafka_property or (),
+        spark_conf=spark_conf or (),
+        destination=to,
+        catalog=catalog,
+        source=source,
+        isolation=isolation,
+        codec=codec,
+        level=level,
+        target_size=target_size,
+        lease_ttl=lease_ttl,
+        remote=remote,
+        master=master,
+    )
+    where, client = destination(found, "--to"), kafka_client(found)
+    from lakebackup_jobs.backup_topics import BackupRequest, run
+    from lakebackup_jobs.progress import reporter
+
+    request = BackupRequest(
+        destination=where,
+        catalog=found.catalog,
+        source=found.source,
+        topics=tuple(topics or ()),
+        patterns=tuple(pattern or ()),
+        kafka=client,
+        isolation=found.isolation,
+        codec=found.codec,
+        level=found.level,
+        target_bytes=int(found.target_size),
+        mode="full" if full else "auto",
+        on_gap=on_gap,
+        dry_run=dry_run,
+        lease_ttl_s=found.lease_ttl,
+        note=note,
+        remote=found.remote,
+    )
+    with reporter(as_json=json) as report:
+        result: dict[str, Any] = run(request, spark=session_of(context, found), reporter=report)
+        report.result(result)

@@ -1,0 +1,49 @@
+"""Verbs that only look: they read the catalog with DuckDB and start no Java."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakebackup.errors import NotFound, UsageProblem
+from lakebackup_jobs.cli.invocation import destination, settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lakebackup.store import CatalogReader
+
+    from lakebackup.config import Settings
+
+
+def open_catalog(config: Path | None, from_: str | None, catalog: str | None) -> CatalogReader:
+    """The catalog that the flags and settings name. Raises NotFound when there is none."""
+    return open_found(settings(config, destination=from_, catalog=catalog))
+
+
+def open_found(found: Settings) -> CatalogReader:
+    """The catalog that these settings name. Raises NotFound when there is none."""
+    from lakebackup.store import CatalogReader
+
+    where = destination(found, "--from")
+    reader = CatalogReader.open(where, found.catalog)
+    if reader is None:
+        raise NotFound(
+            f"There is no catalog at {found.catalog or where}.",
+            hint="Nothing was backed up to there yet. If the catalog was lost: lakebackup catalog rebuild.",
+        )
+    return reader
+
+
+def full_id(reader: CatalogReader, beginning: str) -> str:
+    """The id of the one backup whose id begins so. Raises NotFound, or UsageProblem when several do."""
+    matches = [row["backup_id"] for row in reader.rows("find_backups", prefix=beginning)]
+    if beginning in matches:
+        return beginning
+    if not matches:
+        raise NotFound(f"There is no backup {beginning!r}.", hint="See: lakebackup list")
+    if len(matches) > 1:
+        shown = ", ".join(matches[:5]) + (", …" if len(matches) > 5 else "")
+        raise UsageProblem(
+            f"{beginning!r} is the beginning of several ids: {shown}.", hint="Type more of it."
+        )
+    return str(matches[0])

@@ -1,0 +1,141 @@
+"""`lakebackup restore …`: bring data back."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import typer
+
+from lakebackup.errors import UsageProblem
+from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.invocation import destination, instant, session_of, settings
+
+app = typer.Typer(help="Bring data back.", no_args_is_help=True)
+
+TARGETS = "kafka://HOST:PORT[,HOST:PORT] | delta:PATH | dir:PATH"
+_SCHEMES = ("kafka://", "delta:", "dir:")
+
+
+@app.command(
+    "topics",
+    epilog=options.examples(
+        "lakebackup restore topics orders --from ./backups --to kafka://localhost:9092 --to-time 14:05",
+        "lakebackup restore topics orders --to kafka://localhost:9092 --map orders=before --to-time -2h",
+        "lakebackup restore topics orders --to delta:./orders --dry-run",
+        'lakebackup restore topics --to dir:./out --partial --select "SELECT * FROM files WHERE bytes > 0"',
+    ),
+)
+def topics(
+    context: typer.Context,
+    topics: Annotated[list[str] | None, typer.Argument(metavar="TOPIC", help="Topics by name.")] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="TARGET", help=f"Where the records go: {TARGETS}.")
+    ] = None,
+    pattern: options.Pattern = None,
+    to_time: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Bring back records up to and including this time. "
+            "2026-11-21T14:05Z, '14:05' (today), -2h, '90 min ago', ms since 1970; UTC without a zone.",
+        ),
+    ] = None,
+    from_time: Annotated[str | None, typer.Option(metavar="TIME", help="Only records after this.")] = None,
+    map_: Annotated[
+        list[str] | None, typer.Option("--map", metavar="OLD=NEW", help="Restore as NEW; repeatable.")
+    ] = None,
+    select: Annotated[
+        str | None, typer.Option(metavar="SQL", help="Restore exactly the files this SELECT returns.")
+    ] = None,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Accept a --select that leaves holes in the topics.")
+    ] = False,
+    append: Annotated[bool, typer.Option("--append", help="Accept a topic that has records.")] = False,
+    allow_gaps: Annotated[
+        bool, typer.Option("--allow-gaps", help="Restore although some records were never backed up.")
+    ] = False,
+    topic_settings: Annotated[
+        Literal["auto", "saved", "suspended"],
+        typer.Option(
+            "--settings",
+            help="Topic settings at the end: as saved, but no retention that eats what was restored (auto); "
+            "as saved; or retention off until you set it (suspended).",
+        ),
+    ] = "auto",
+    lease_ttl: options.LeaseTtl = None,
+    dry_run: options.DryRun = False,
+    kafka_config: options.KafkaConfig = None,
+    kafka_property: options.KafkaProperty = None,
+    from_: options.BackupsAt = None,
+    catalog: options.Catalog = None,
+    source: options.Source = None,
+    config: options.Config = None,
+    remote: options.Remote = None,
+    master: options.Master = None,
+    spark_conf: options.SparkConf = None,
+    json: options.Json = False,
+    _debug: options.Debug = False,
+) -> None:
+    """Restore Kafka topics to a time: same partitions, order, keys, values, headers and timestamps.
+
+    Refused, with nothing written, when the result could not be right. Cut off, the same command goes on.
+
+    --from is where the backups are, --to where the records go.
+    """
+    from lakebackup.patterns import parse_maps
+
+    found = settings(
+        config,
+        kafka_config=kafka_config,
+        kafka_properties=kafka_property or (),
+        spark_conf=spark_conf or (),
+        destination=from_,
+        catalog=catalog,
+        source=source,
+        lease_ttl=lease_ttl,
+        remote=remote,
+        master=master,
+    )
+    where, target, maps = destination(found, "--from"), check_target(to), parse_maps(map_ or ())
+    from_ts, to_ts = instant(from_time), instant(to_time)
+    if from_ts is not None and to_ts is not None and from_ts >= to_ts:
+        raise UsageProblem("--from-time is not before --to-time, so nothing lies between them.")
+    from lakebackup_jobs.progress import reporter
+    from lakebackup_jobs.restore_topics import RestoreRequest, run
+
+    request = RestoreRequest(
+        destination=where,
+        catalog=found.catalog,
+        source=found.source,
+        topics=tuple(topics or ()),
+        patterns=tuple(pattern or ()),
+        maps=maps,
+        to_ts=to_ts,
+        from_ts=from_ts,
+        select=select,
+        partial=partial,
+        target=target,
+        kafka=found.kafka,
+        append=append,
+        allow_gaps=allow_gaps,
+        settings=topic_settings,
+        dry_run=dry_run,
+        lease_ttl_s=found.lease_ttl,
+        remote=found.remote,
+    )
+    with reporter(as_json=json) as report:
+        result: dict[str, Any] = run(request, spark=session_of(context, found), reporter=report)
+        report.result(result)
+
+
+def check_target(target: str | None) -> str:
+    """`target` when it has one of the forms a restore can write to, else UsageProblem."""
+    if not target:
+        raise UsageProblem("Nobody said where the records go.", hint=f"Give --to {TARGETS}.")
+    scheme = next((scheme for scheme in _SCHEMES if target.startswith(scheme)), None)
+    if scheme is None or len(target) == len(scheme):
+        raise UsageProblem(
+            f"--to {target!r} is not a place to restore to.",
+            hint=f"Give {TARGETS}. (Where the backups are is --from.)",
+        )
+    return target

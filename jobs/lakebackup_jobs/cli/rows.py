@@ -1,0 +1,113 @@
+"""Rows on their way out: as a table, JSON lines or CSV, batch by batch so that any number fits."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from lakebackup.errors import UsageProblem
+from lakebackup_jobs.progress import display
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_FIRST_ROWS = 200
+"""Column widths of a table come from this many rows: the rest streams by."""
+
+
+def write(rows: pa.RecordBatchReader, *, as_json: bool, as_csv: bool, readable: bool) -> None:
+    """Write all rows to standard output; in a table, `readable` gives values units by their columns' names.
+
+    A reader that goes away (`| head`) ends it quietly. Raises UsageProblem when both forms are asked for.
+    """
+    if as_json and as_csv:
+        raise UsageProblem("--json and --csv exclude each other.")
+    with _reader_may_leave():
+        if as_json:
+            for row in _rows(rows):
+                sys.stdout.write(json_line(row))
+        elif as_csv:
+            _csv(rows)
+        else:
+            _table(rows, display if readable else _cell)
+        sys.stdout.flush()
+
+
+def json_line(row: Mapping[str, Any]) -> str:
+    """A row as one line of JSON: instants as ISO 8601, bytes as hex."""
+    return json.dumps(row, default=_plain) + "\n"
+
+
+@contextmanager
+def _reader_may_leave() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        # Python flushes once more when it ends; that must not fail a second time.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    return str(value)
+
+
+def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+    for batch in batches:
+        yield from batch.to_pylist()
+
+
+def _cell(name: str, value: Any) -> str:
+    del name
+    if value is None or isinstance(value, str):
+        return value or ""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    return json.dumps(value, default=_plain).strip('"')
+
+
+def _csv(rows: pa.RecordBatchReader) -> None:
+    import csv
+
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(rows.schema.names)
+    writer.writerows([_cell(name, value) for name, value in row.items()] for row in _rows(rows))
+
+
+def _table(rows: pa.RecordBatchReader, cell: Callable[[str, Any], str]) -> None:
+    from pyarrow import types
+    from rich.console import Console
+    from rich.table import Table
+
+    terminal = sys.stdout.isatty()
+    # A pipe has no width: nothing may be cut or folded there.
+    console = Console(file=sys.stdout, highlight=False, markup=False, width=None if terminal else 100_000)
+    cells = ([cell(name, value) for name, value in row.items()] for row in _rows(rows))
+    part = list(islice(cells, _FIRST_ROWS))
+    widths = [max(map(len, column)) for column in zip(rows.schema.names, *part, strict=True)]
+    header = True
+    while part or header:
+        table = Table(box=None, pad_edge=False, show_header=header, header_style="bold")
+        for field, width in zip(rows.schema, widths, strict=True):
+            number = any(is_a(field.type) for is_a in (types.is_integer, types.is_floating, types.is_decimal))
+            table.add_column(
+                field.name,
+                justify="right" if number else "left",
+                overflow="fold",
+                min_width=None if terminal else width,
+            )
+        for line in part:
+            table.add_row(*line)
+        with console.capture() as text:
+            console.print(table)
+        sys.stdout.write(text.get())  # rich itself would end the program when the reader leaves
+        header, part = False, list(islice(cells, _FIRST_ROWS))

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+
+from lakebackup.errors import UsageProblem
+from lakebackup_jobs.cli.rows import write
+
+AT = datetime(2026, 11, 21, 14, 5, tzinfo=UTC)
+TABLE = pa.table(
+    {
+        "path": ["a+0-1.data", 'quo"ted, [bold]', None],
+        "bytes": pa.array([1500, 0, None], pa.int64()),
+        "at_utc": pa.array([AT, None, None], pa.timestamp("us", "UTC")),
+        "key": pa.array([b"\x00\xff", None, b""], pa.binary()),
+        "ok": pa.array([True, False, None]),
+        "maps": pa.array([{"x": 1}, None, None], pa.struct([("x", pa.int32())])),
+    }
+)
+
+
+def reader(table: pa.Table = TABLE, size: int = 2) -> pa.RecordBatchReader:
+    return pa.RecordBatchReader.from_batches(table.schema, table.to_batches(max_chunksize=size))
+
+
+def test_json_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    write(reader(), as_json=True, as_csv=False, readable=True)
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert rows[0] == {
+        "path": "a+0-1.data",
+        "bytes": 1500,
+        "at_utc": "2026-11-21T14:05:00Z",
+        "key": "00ff",
+        "ok": True,
+        "maps": {"x": 1},
+    }
+    assert rows[2] == dict.fromkeys(TABLE.schema.names) | {"key": ""}
+
+
+def test_csv(capsys: pytest.CaptureFixture[str]) -> None:
+    write(reader(), as_json=False, as_csv=True, readable=True)
+    rows = list(csv.reader(io.StringIO(capsys.readouterr().out)))
+    assert rows == [
+        TABLE.schema.names,
+        ["a+0-1.data", "1500", "2026-11-21T14:05:00Z", "00ff", "true", '{"x": 1}'],
+        ['quo"ted, [bold]', "0", "", "", "false", ""],
+        ["", "", "", "", "", ""],
+    ]
+
+
+def test_a_table_in_a_pipe_is_whole_and_aligned(capsys: pytest.CaptureFixture[str]) -> None:
+    table = pa.table({"n": range(1000), "path": [f"{'x' * 300}{n}" for n in range(1000)]})
+    write(reader(table, 64), as_json=False, as_csv=False, readable=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1001
+    assert lines[0].split() == ["n", "path"]
+    assert [line.split() for line in lines[1:]] == [[str(n), f"{'x' * 300}{n}"] for n in range(1000)]
+    assert {line.index("x" * 300) for line in lines[1:]} == {lines[0].index("path")}
+
+
+@pytest.mark.parametrize(("readable", "text"), [(True, "1.5 kB"), (False, "1500")])
+def test_units_are_for_people_and_raw_values_for_sql(
+    capsys: pytest.CaptureFixture[str], readable: bool, text: str
+) -> None:
+    write(reader(), as_json=False, as_csv=False, readable=readable)
+    out = capsys.readouterr().out
+    assert text in out
+    assert "[bold]" in out
+
+
+def test_no_rows_still_have_a_header(capsys: pytest.CaptureFixture[str]) -> None:
+    write(reader(TABLE.slice(0, 0)), as_json=False, as_csv=False, readable=True)
+    assert capsys.readouterr().out.split() == TABLE.schema.names
+
+
+def test_one_form_at_a_time() -> None:
+    with pytest.raises(UsageProblem, match="exclude"):
+        write(reader(), as_json=True, as_csv=True, readable=True)
+
+
+@pytest.mark.parametrize(
+    "form", ["as_json=True, as_csv=False", "as_json=False, as_csv=True", "as_json=False, as_csv=False"]
+)
+def test_rows_stream_and_a_reader_may_leave(form: str) -> None:
+    """An endless result: only a program that neither holds the rows nor minds `| head` ends at all."""
+    program = f"""
+import itertools, pyarrow as pa
+from lakebackup_jobs.cli.rows import write
+batch = pa.record_batch({{"n": list(range(1000))}})
+write(pa.RecordBatchReader.from_batches(batch.schema, itertools.repeat(batch)), {form}, readable=False)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(30) == 0
