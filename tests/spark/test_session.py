@@ -17,7 +17,7 @@ from lakebackup.errors import EnvironmentProblem
 from lakebackup_jobs.session import connect_server, spark_session, spark_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     import pyarrow as pa
     from pyspark.sql import SparkSession
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def digests(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def digests(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Runs in a worker, which therefore needs our package and our Python."""
     import pyarrow
 
@@ -123,7 +123,7 @@ def test_settings_given_to_spark_submit_stand(tmp_path: Path) -> None:
 def test_the_same_work_runs_on_a_spark_connect_server(tmp_path: Path) -> None:
     # A process of its own: PySpark holds a classic or a connected session in one process, never both.
     program = (
-        "import sys\nfrom collections.abc import Iterator\n"
+        "import sys\nfrom collections.abc import Iterable, Iterator\n"
         f"{inspect.getsource(digests).replace('pa.RecordBatch', 'object')}\n"
         "from lakebackup_jobs.session import spark_session\n"
         "s = spark_session(remote=sys.argv[1]); t = sys.argv[2]\n"

@@ -16,12 +16,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SLEEPER = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
-STUBBORN = [
-    sys.executable,
-    "-c",
-    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-    "print('up', flush=True); time.sleep(600)",
-]
+IGNORE = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+STUBBORN = [sys.executable, "-c", f"{IGNORE}; print('up', flush=True); time.sleep(600)"]
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 20) -> bool:
