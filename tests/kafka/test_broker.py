@@ -23,9 +23,14 @@ pytestmark = pytest.mark.kafka
 
 def send(bootstrap: str, topic: str, *values: bytes, **settings: object) -> None:
     failed: list[object] = []
+
+    def delivered(error: object, _: object) -> None:
+        if error:
+            failed.append(error)
+
     producer = Producer({"bootstrap.servers": bootstrap, "message.max.bytes": 20_000_000, **settings})
     for value in values:
-        producer.produce(topic, value, partition=0, on_delivery=lambda e, _: e and failed.append(e))
+        producer.produce(topic, value, partition=0, on_delivery=delivered)
     assert producer.flush(60) == 0
     assert failed == []
 

@@ -111,8 +111,9 @@ def test_settings_given_to_spark_submit_stand(tmp_path: Path) -> None:
         timeout=60,
     ).stdout
     given = ["--master", "local[1]", "--name", "mine", "--conf", "spark.sql.shuffle.partitions=7"]
+    submit = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
     done = subprocess.run(
-        [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), *shlex.split(options), *given, str(job)],
+        [submit, *shlex.split(options), *given, str(job)],
         env={**os.environ, "PYSPARK_PYTHON": sys.executable},
         capture_output=True, text=True, timeout=180, check=False,
     )  # fmt: skip
