@@ -7,8 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from lakebackup_jobs.cli import backup, catalog, config, files, restore, show, sql, verify
-from lakebackup_jobs.cli import list as list_
+from lakebackup_jobs.cli import backup, catalog, config, files, listing, restore, show, sql, verify
 from lakebackup_jobs.cli.options import examples
 
 
@@ -40,7 +39,7 @@ _WORK, _LOOK, _KEEP = "Back up and restore", "Look", "Keep"
 app.add_typer(backup.app, name="backup", rich_help_panel=_WORK)
 app.add_typer(restore.app, name="restore", rich_help_panel=_WORK)
 app.command("verify", rich_help_panel=_WORK, epilog=verify.EXAMPLES)(verify.verify)
-app.command("list", rich_help_panel=_LOOK, epilog=list_.EXAMPLES)(list_.list_backups)
+app.command("list", rich_help_panel=_LOOK, epilog=listing.EXAMPLES)(listing.list_backups)
 app.command("show", rich_help_panel=_LOOK, epilog=show.EXAMPLES)(show.show)
 app.command("files", rich_help_panel=_LOOK, epilog=files.EXAMPLES)(files.files)
 app.command("sql", rich_help_panel=_LOOK, epilog=sql.EXAMPLES)(sql.sql)

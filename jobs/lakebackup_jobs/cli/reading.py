@@ -22,9 +22,9 @@ def open_catalog(config: Path | None, from_: str | None, catalog: str | None) ->
 
 def open_found(found: Settings) -> CatalogReader:
     """The catalog that these settings name. Raises NotFound when there is none."""
+    where = destination(found, "--from")
     from lakebackup.store import CatalogReader
 
-    where = destination(found, "--from")
     reader = CatalogReader.open(where, found.catalog)
     if reader is None:
         raise NotFound(

@@ -1,0 +1,277 @@
+"""What every command has in common: exit codes, the form of errors, help, quick starts, documents."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakebackup import errors
+from lakebackup_jobs import cli
+from lakebackup_jobs.cli import config as config_verb
+from lakebackup_jobs.cli import main, run_verb
+
+ROOT = Path(__file__).parents[2]
+VERBS = [
+    ["backup", "topics"],
+    ["restore", "topics"],
+    ["verify"],
+    ["list"],
+    ["show"],
+    ["files"],
+    ["sql"],
+    ["catalog", "init"],
+    ["catalog", "rebuild"],
+    ["config"],
+]
+SECRET = "hunter2-do-not-show"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder and environment of the test's own."""
+    import os
+
+    for name in [name for name in os.environ if name.startswith("LAKEBACKUP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(config_verb, "settings", fail)
+
+
+KINDS = [
+    kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, errors.LakebackupError)
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_error_ends_with_its_code_and_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kind: type[errors.LakebackupError]
+) -> None:
+    failing(monkeypatch, kind("It is broken.", hint="Mend it."))
+    assert main(["config"]) == kind.exit_code
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", "error: It is broken.\nMend it.\n")
+
+
+def test_an_error_for_machines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    failing(monkeypatch, errors.Busy("Another run.", hint="Wait."))
+    assert main(["config", "--json"]) == 8
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert json.loads(shown.err) == {
+        "event": "error",
+        "error": "Busy",
+        "message": "Another run.",
+        "hint": "Wait.",
+        "exit_code": 8,
+    }
+
+
+def test_a_defect_is_told_apart(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    failing(monkeypatch, ZeroDivisionError("division by zero"))
+    assert main(["config"]) == 1
+    shown = capsys.readouterr().err
+    assert "ZeroDivisionError: division by zero" in shown
+    assert "report" in shown
+    assert "Traceback" not in shown
+    assert main(["config", "--debug"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_ctrl_c(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    failing(monkeypatch, KeyboardInterrupt())
+    assert main(["config"]) == 130
+    assert capsys.readouterr().err == "error: Interrupted.\n"
+    assert main(["config", "--json"]) == 130
+    assert json.loads(capsys.readouterr().err)["exit_code"] == 130
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "hint"),
+    [
+        (["lst"], "No such command 'lst'. Did you mean 'list'?", "See: lakebackup --help"),
+        (["list", "--bogus"], "--bogus", "See: lakebackup list --help"),
+        (["backup", "topics", "--on-gap", "ignore"], "ignore", "See: lakebackup backup topics --help"),
+        (["show"], "ID", "See: lakebackup show --help"),
+        (["backup", "topics", "a"], "where the backups are kept", "--to"),
+        (["list"], "where the backups are kept", "--from"),
+        (["backup", "topics", "a", "--to", "x"], "which Kafka cluster", "--bootstrap-servers"),
+        (
+            ["backup", "topics", "a", "-X", f"sasl.password={SECRET}"],
+            "sasl.password is a secret",
+            "LAKEBACKUP_KAFKA__SASL_PASSWORD",
+        ),
+        (
+            ["backup", "topics", "--spark-conf", f"spark.ssl.keyPassword={SECRET}"],
+            "secret",
+            "lakebackup.toml",
+        ),
+        (["backup", "topics", "--target-size", "huge"], "--target-size", ""),
+        (["backup", "topics", "--lease-ttl", "soon"], "--lease-ttl", ""),
+        (["restore", "topics", "a", "--from", "x"], "where the records go", "--to kafka://"),
+        (["restore", "topics", "a", "--from", "x", "--to", "./out"], "'./out' is not a place", "dir:PATH"),
+        (
+            ["restore", "topics", "--from", "x", "--to", "dir:y", "--to-time", "noon"],
+            "'noon' is not a time",
+            "2026-",
+        ),
+        (["restore", "topics", "--from", "x", "--to", "dir:y", "--map", "a"], "OLD=NEW", "Example"),
+        (
+            ["restore", "topics", "--from", "x", "--to", "dir:y", "--to-time", "-2h", "--from-time", "-1h"],
+            "nothing lies between",
+            "",
+        ),
+        (["verify", "--decode", "--stat"], "--stat and --decode exclude each other", ""),
+        (["config", "--config", "none.toml"], "none.toml", "--config"),
+    ],
+)
+def test_flags_that_make_no_sense(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str, hint: str
+) -> None:
+    code = main([*arguments, "--json"])
+    shown = capsys.readouterr()
+    told = json.loads(shown.err)
+    assert code == told["exit_code"] == (3 if "none.toml" in arguments else 2)
+    assert message in told["message"]
+    assert hint in told["hint"]
+    assert SECRET not in shown.err + shown.out
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_every_verb_explains_itself(capsys: pytest.CaptureFixture[str], verb: list[str]) -> None:
+    assert main([*verb, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert f"Usage: lakebackup {' '.join(verb)}" in shown
+    assert "Examples:" in shown
+    for flag in ("--json", "--debug", "--config"):
+        assert flag in shown
+
+
+def test_no_verb_shows_the_way(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    assert "backup topics orders" in capsys.readouterr().out
+    assert main(["backup"]) == 2
+    shown = capsys.readouterr()
+    assert "topics" in shown.out + shown.err
+    assert "error:" not in shown.err
+
+
+def test_a_job_is_its_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_verb(["backup", "topics"], ["--help"]) == 0
+    assert "Usage: lakebackup backup topics" in capsys.readouterr().out
+
+
+def test_the_session_rides_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller's session reaches the job; without one and without Spark settings the job makes its own."""
+    seen: list[Any] = []
+
+    class Stop(errors.Refused):
+        pass
+
+    def capture(context: Any, found: Any) -> None:
+        from lakebackup_jobs.cli.invocation import session_of
+
+        seen.append(session_of(context, found))
+        raise Stop("seen")
+
+    from lakebackup_jobs.cli import backup
+
+    monkeypatch.setattr(backup, "session_of", capture)
+    arguments = ["a", "--to", "x", "--bootstrap-servers", "127.0.0.1:1"]
+    session: Any = object()
+    assert run_verb(["backup", "topics"], arguments, spark=session) == Stop.exit_code
+    assert run_verb(["backup", "topics"], arguments) == Stop.exit_code
+    assert seen == [session, None]
+
+
+def test_config_shows_what_is_in_force_and_no_secret(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "lakebackup.toml").write_text(f'codec = "snappy"\n[kafka]\nsasl.password = "{SECRET}"\n')
+    monkeypatch.setenv("LAKEBACKUP_CODEC", "deflate")
+    assert main(["config", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["codec"], shown["kafka"]) == ("deflate", {"sasl.password": "****"})
+    assert main(["config"]) == 0
+    import tomllib
+
+    assert tomllib.loads(capsys.readouterr().out)["kafka"] == {"sasl.password": "****"}
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, check=False, timeout=60, cwd=ROOT
+    )
+
+
+def test_version() -> None:
+    done = run("-m", "lakebackup_jobs.cli", "--version")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(r"lakebackup \d+\.\d+\.\d+\n", done.stdout)
+
+
+def test_help_loads_nothing_slow() -> None:
+    """Quick by construction, whatever the machine: none of the heavy libraries is imported."""
+    slow = ["pyspark", "pyarrow", "duckdb", "deltalake", "sqlglot", "confluent_kafka", "pydantic_settings"]
+    program = (
+        "import sys; from lakebackup_jobs.cli import main; code = main(['restore', 'topics', '--help']);"
+        f"slow = set({slow}) & set(sys.modules); sys.exit(f'imports {{slow}}' if slow else code)"
+    )
+    done = run("-c", program)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_piped_process_is_quiet_and_carries_the_code(folder: Path) -> None:
+    done = run("-m", "lakebackup_jobs.cli", "config", "--config", str(folder / "none.toml"))
+    assert done.returncode == 3
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: There is no configuration file")
+    assert "\x1b" not in done.stderr
+
+
+def test_exit_codes_are_documented() -> None:
+    rows = "".join(f"| {code} | {meaning} |\n" for code, meaning in errors.EXIT_CODES.items())
+    assert f"| code | meaning |\n| --- | --- |\n{rows}\n" in (ROOT / "docs/exit-codes.md").read_text()
+
+
+def test_settings_are_documented() -> None:
+    from lakebackup.config import Settings
+
+    rows = "".join(
+        f"| `{name}` | `LAKEBACKUP_{name.upper()}` | {field.description} |\n"
+        for name, field in Settings.model_fields.items()
+    )
+    assert (
+        f"| setting | variable | what it is |\n| --- | --- | --- |\n{rows}\n"
+        in (ROOT / "docs/configuration.md").read_text()
+    )
+
+
+def test_commands_are_documented(folder: Path) -> None:
+    made = folder / "cli.md"
+    command = ["lakebackup_jobs.cli.app", "utils", "docs", "--name", "lakebackup", "--output"]
+    done = run("-m", "typer", *command, str(made))
+    assert done.returncode == 0, done.stderr
+    assert made.read_text() == (ROOT / "docs/cli.md").read_text(), (
+        f"docs/cli.md is not what --help says. Make it again: python -m typer {' '.join(command)} docs/cli.md"
+    )
+
+
+def test_nothing_is_read_from_the_process_when_arguments_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["lakebackup", "--version"])
+    assert main() == 0
+    assert cli.run_verb(["config"], ["--json"]) == 0
