@@ -31,7 +31,7 @@ def reader(table: pa.Table = TABLE, size: int = 2) -> pa.RecordBatchReader:
 
 
 def test_json_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    write(reader(), as_json=True, as_csv=False, readable=True)
+    write(reader(), as_json=True, as_csv=False)
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert rows[0] == {
         "path": "a+0-1.data",
@@ -45,7 +45,7 @@ def test_json_lines(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_csv(capsys: pytest.CaptureFixture[str]) -> None:
-    write(reader(), as_json=False, as_csv=True, readable=True)
+    write(reader(), as_json=False, as_csv=True)
     rows = list(csv.reader(io.StringIO(capsys.readouterr().out)))
     assert rows == [
         TABLE.schema.names,
@@ -57,7 +57,7 @@ def test_csv(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_table_in_a_pipe_is_whole_and_aligned(capsys: pytest.CaptureFixture[str]) -> None:
     table = pa.table({"n": range(1000), "path": [f"{'x' * 300}{n}" for n in range(1000)]})
-    write(reader(table, 64), as_json=False, as_csv=False, readable=False)
+    write(reader(table, 64), as_json=False, as_csv=False)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 1001
     assert lines[0].split() == ["n", "path"]
@@ -65,24 +65,24 @@ def test_a_table_in_a_pipe_is_whole_and_aligned(capsys: pytest.CaptureFixture[st
     assert {line.index("x" * 300) for line in lines[1:]} == {lines[0].index("path")}
 
 
-@pytest.mark.parametrize(("readable", "text"), [(True, "1.5 kB"), (False, "1500")])
-def test_units_are_for_people_and_raw_values_for_sql(
-    capsys: pytest.CaptureFixture[str], readable: bool, text: str
-) -> None:
-    write(reader(), as_json=False, as_csv=False, readable=readable)
-    out = capsys.readouterr().out
-    assert text in out
-    assert "[bold]" in out
+def test_chosen_columns_have_units_and_all_columns_are_raw(capsys: pytest.CaptureFixture[str]) -> None:
+    write(reader(), as_json=False, as_csv=False, columns=("bytes", "path"))
+    chosen = capsys.readouterr().out
+    assert chosen.splitlines()[0].split() == ["bytes", "path"]
+    assert "1.5 kB" in chosen
+    assert "[bold]" in chosen
+    write(reader(), as_json=False, as_csv=False)
+    assert "1500" in capsys.readouterr().out
 
 
 def test_no_rows_still_have_a_header(capsys: pytest.CaptureFixture[str]) -> None:
-    write(reader(TABLE.slice(0, 0)), as_json=False, as_csv=False, readable=True)
+    write(reader(TABLE.slice(0, 0)), as_json=False, as_csv=False)
     assert capsys.readouterr().out.split() == TABLE.schema.names
 
 
 def test_one_form_at_a_time() -> None:
     with pytest.raises(UsageProblem, match="exclude"):
-        write(reader(), as_json=True, as_csv=True, readable=True)
+        write(reader(), as_json=True, as_csv=True)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_rows_stream_and_a_reader_may_leave(form: str) -> None:
 import itertools, pyarrow as pa
 from lakebackup_jobs.cli.rows import write
 batch = pa.record_batch({{"n": list(range(1000))}})
-write(pa.RecordBatchReader.from_batches(batch.schema, itertools.repeat(batch)), {form}, readable=False)
+write(pa.RecordBatchReader.from_batches(batch.schema, itertools.repeat(batch)), {form})
 """
     with subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

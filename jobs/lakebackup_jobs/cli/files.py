@@ -8,6 +8,18 @@ EXAMPLES = options.examples(
     "lakebackup files 20261121T1405 --from ./backups", "lakebackup files 20261121T1405 --csv > files.csv"
 )
 
+COLUMNS = (
+    "path",
+    "scope",
+    "region",
+    "start_position",
+    "end_position",
+    "min_ts",
+    "max_ts",
+    "entries",
+    "bytes",
+)
+
 
 def files(
     backup_id: options.BackupId,
@@ -18,10 +30,10 @@ def files(
     csv: options.Csv = False,
     _debug: options.Debug = False,
 ) -> None:
-    """List the data files of a backup."""
+    """List the data files that a backup added; --json and --csv carry every column."""
     from lakebackup_jobs.cli import rows
-    from lakebackup_jobs.cli.reading import full_id, open_catalog
+    from lakebackup_jobs.cli.reading import open_catalog
 
     reader = open_catalog(config, from_, catalog)
-    batches = reader.batches("list_files", backup_id=full_id(reader, backup_id))
-    rows.write(batches, as_json=json, as_csv=csv, readable=True)
+    batches = reader.query("list_files", backup_id=reader.resolve_backup(backup_id))
+    rows.write(batches, as_json=json, as_csv=csv, columns=COLUMNS)

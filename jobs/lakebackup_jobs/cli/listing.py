@@ -7,6 +7,8 @@ from lakebackup_jobs.cli.invocation import settings
 
 EXAMPLES = options.examples("lakebackup list --from ./backups", "lakebackup list --json | jq -r .backup_id")
 
+COLUMNS = ("backup_id", "source", "kind", "state", "end_ts", "files", "entries", "bytes", "note")
+
 
 def list_backups(
     from_: options.BackupsAt = None,
@@ -17,10 +19,10 @@ def list_backups(
     csv: options.Csv = False,
     _debug: options.Debug = False,
 ) -> None:
-    """List backups, newest first."""
+    """List backups, oldest first; --json and --csv carry every column."""
     from lakebackup_jobs.cli import rows
     from lakebackup_jobs.cli.reading import open_found
 
     found = settings(config, destination=from_, catalog=catalog, source=source)
-    batches = open_found(found).batches("list_backups", source=found.source)
-    rows.write(batches, as_json=json, as_csv=csv, readable=True)
+    batches = open_found(found).query("list_backups", source=found.source)
+    rows.write(batches, as_json=json, as_csv=csv, columns=COLUMNS)

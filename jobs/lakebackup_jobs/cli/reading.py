@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakebackup.errors import NotFound, UsageProblem
+from lakebackup.errors import NotFound
 from lakebackup_jobs.cli.invocation import destination, settings
 
 if TYPE_CHECKING:
@@ -32,18 +32,3 @@ def open_found(found: Settings) -> CatalogReader:
             hint="Nothing was backed up to there yet. If the catalog was lost: lakebackup catalog rebuild.",
         )
     return reader
-
-
-def full_id(reader: CatalogReader, beginning: str) -> str:
-    """The id of the one backup whose id begins so. Raises NotFound, or UsageProblem when several do."""
-    matches = [row["backup_id"] for row in reader.rows("find_backups", prefix=beginning)]
-    if beginning in matches:
-        return beginning
-    if not matches:
-        raise NotFound(f"There is no backup {beginning!r}.", hint="See: lakebackup list")
-    if len(matches) > 1:
-        shown = ", ".join(matches[:5]) + (", …" if len(matches) > 5 else "")
-        raise UsageProblem(
-            f"{beginning!r} is the beginning of several ids: {shown}.", hint="Type more of it."
-        )
-    return str(matches[0])

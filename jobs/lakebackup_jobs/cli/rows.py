@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from itertools import islice
@@ -21,8 +21,10 @@ _FIRST_ROWS = 200
 """Column widths of a table come from this many rows: the rest streams by."""
 
 
-def write(rows: pa.RecordBatchReader, *, as_json: bool, as_csv: bool, readable: bool) -> None:
-    """Write all rows to standard output; in a table, `readable` gives values units by their columns' names.
+def write(
+    rows: pa.RecordBatchReader, *, as_json: bool, as_csv: bool, columns: Sequence[str] | None = None
+) -> None:
+    """Write all rows to standard output; a table shows `columns` with units, or all of them as they are.
 
     A reader that goes away (`| head`) ends it quietly. Raises UsageProblem when both forms are asked for.
     """
@@ -35,7 +37,7 @@ def write(rows: pa.RecordBatchReader, *, as_json: bool, as_csv: bool, readable: 
         elif as_csv:
             _csv(rows)
         else:
-            _table(rows, display if readable else _cell)
+            _table(rows, columns)
         sys.stdout.flush()
 
 
@@ -83,7 +85,7 @@ def _csv(rows: pa.RecordBatchReader) -> None:
     writer.writerows([_cell(name, value) for name, value in row.items()] for row in _rows(rows))
 
 
-def _table(rows: pa.RecordBatchReader, cell: Callable[[str, Any], str]) -> None:
+def _table(rows: pa.RecordBatchReader, columns: Sequence[str] | None) -> None:
     from pyarrow import types
     from rich.console import Console
     from rich.table import Table
@@ -91,13 +93,15 @@ def _table(rows: pa.RecordBatchReader, cell: Callable[[str, Any], str]) -> None:
     terminal = sys.stdout.isatty()
     # A pipe has no width: nothing may be cut or folded there.
     console = Console(file=sys.stdout, highlight=False, markup=False, width=None if terminal else 100_000)
-    cells = ([cell(name, value) for name, value in row.items()] for row in _rows(rows))
+    cell, names = (display, columns) if columns else (_cell, rows.schema.names)
+    fields = [rows.schema.field(name) for name in names]
+    cells = ([cell(name, row[name]) for name in names] for row in _rows(rows))
     part = list(islice(cells, _FIRST_ROWS))
-    widths = [max(map(len, column)) for column in zip(rows.schema.names, *part, strict=True)]
+    widths = [max(map(len, column)) for column in zip(names, *part, strict=True)]
     header = True
     while part or header:
         table = Table(box=None, pad_edge=False, show_header=header, header_style="bold")
-        for field, width in zip(rows.schema, widths, strict=True):
+        for field, width in zip(fields, widths, strict=True):
             number = any(is_a(field.type) for is_a in (types.is_integer, types.is_floating, types.is_decimal))
             table.add_column(
                 field.name,

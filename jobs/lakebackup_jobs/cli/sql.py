@@ -36,4 +36,4 @@ def sql(
     from lakebackup_jobs.cli.reading import open_catalog
 
     text = sys.stdin.read() if statement == "-" else statement
-    rows.write(open_catalog(config, from_, catalog).select(text), as_json=json, as_csv=csv, readable=False)
+    rows.write(open_catalog(config, from_, catalog).select(text), as_json=json, as_csv=csv)

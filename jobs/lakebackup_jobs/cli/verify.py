@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, cast
 
 import typer
 
@@ -12,8 +12,10 @@ from lakebackup_jobs.cli.invocation import destination, one_of, session_of, sett
 EXAMPLES = options.examples(
     "lakebackup verify --from ./backups",
     "lakebackup verify 20261121T1405 --decode",
-    "lakebackup verify --restore --bootstrap-servers localhost:9092",
+    "lakebackup verify --restore --json",
 )
+
+Mode = Literal["stat", "hash", "decode", "restore"]
 
 
 def verify(
@@ -25,13 +27,10 @@ def verify(
     stat: Annotated[bool, typer.Option("--stat", help="Only existence and size: quick.")] = False,
     decode: Annotated[bool, typer.Option("--decode", help="Also decode and count every record.")] = False,
     restore: Annotated[
-        bool, typer.Option("--restore", help="Also restore into topics of its own and compare.")
+        bool, typer.Option("--restore", help="Also restore into a folder, read it back and take it away.")
     ] = False,
     from_: options.BackupsAt = None,
     catalog: options.Catalog = None,
-    bootstrap_servers: options.BootstrapServers = None,
-    kafka_config: options.KafkaConfig = None,
-    kafka_property: options.KafkaProperty = None,
     config: options.Config = None,
     remote: options.Remote = None,
     master: options.Master = None,
@@ -43,12 +42,9 @@ def verify(
 
     Findings are kept as rows (checks, storage_objects). Exit code 7: something is wrong.
     """
-    mode = one_of({"stat": stat, "decode": decode, "restore": restore}, otherwise="hash")
+    mode = cast(Mode, one_of({"stat": stat, "decode": decode, "restore": restore}, otherwise="hash"))
     found = settings(
         config,
-        bootstrap_servers=bootstrap_servers,
-        kafka_config=kafka_config,
-        kafka_properties=kafka_property or (),
         spark_conf=spark_conf or (),
         destination=from_,
         catalog=catalog,
@@ -57,16 +53,16 @@ def verify(
     )
     where = destination(found, "--from")
     from lakebackup_jobs.progress import reporter
-    from lakebackup_jobs.verify import VerifyRequest, run
+    from lakebackup_jobs.verify import VerifyRequest, require_whole, run
 
     request = VerifyRequest(
         destination=where,
         catalog=found.catalog,
         backup_ids=tuple(backup_ids or ()),
         mode=mode,
-        kafka=found.kafka,
         remote=found.remote,
     )
     with reporter(as_json=json) as report:
         result: dict[str, Any] = run(request, spark=session_of(context, found), reporter=report)
         report.result(result)
+    require_whole(result)
