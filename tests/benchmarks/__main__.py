@@ -1,0 +1,64 @@
+"""`python -m tests.benchmarks [CASE...]`: prints Markdown on standard output, what it does on standard error.
+
+PEER_KCAT and PEER_KAFKA_BACKUP name other tools' executables. Takes about half an hour and 8 GB of disk.
+The figures are worth something only on a machine that does nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.benchmarks import machine
+from tests.benchmarks.data import DataSet, fill
+from tests.benchmarks.memory import driver_memory
+from tests.benchmarks.ours import Session
+from tests.benchmarks.topics import Bench
+
+from lakebackup_jobs.broker import Broker
+
+SETS = {"small": (2_000_000, 200), "large": (100_000, 10_240)}
+CASES = (*SETS, "memory")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the chosen cases."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"{', '.join(CASES)} (default: all)")
+    parser.add_argument("--runs", type=int, default=5, help="rounds of each comparison (default: 5)")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="fraction of the records, to try the harness"
+    )
+    parser.add_argument(
+        "--no-check", action="store_true", help="do not compare restored topics record by record"
+    )
+    options = parser.parse_args(argv)
+    cases = options.cases or list(CASES)
+    if unknown := set(cases) - set(CASES):
+        parser.error(f"no such case: {', '.join(sorted(unknown))}")
+    with tempfile.TemporaryDirectory(prefix="lakebackup-bench-") as name:
+        folder = Path(name)
+        print(machine.describe(folder), flush=True)
+        with Broker(folder / "broker") as broker:
+            for case in [case for case in SETS if case in cases]:
+                records, value_bytes = SETS[case]
+                data = DataSet(case, round(records * options.scale), value_bytes)
+                print(f"{data}: producing", file=sys.stderr)
+                fill(broker.bootstrap, data)
+                with Session(folder / f"{case}.log") as session:
+                    bench = Bench(broker, data, session, folder / case, options.runs, not options.no_check)
+                    print(f"\n### Backup of {data}\n\n{bench.backup()}", flush=True)
+                    bench.check = not options.no_check
+                    print(f"\n### Restore of {data}\n\n{bench.restore()}", flush=True)
+            if "memory" in cases:
+                print(
+                    f"\n### Memory of the driver\n\n{driver_memory(broker, folder, options.scale)}",
+                    flush=True,
+                )
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,138 @@
+"""The records every tool gets: order events as JSON text, unique ids, seeded, the same in each run.
+
+zstd level 1 brings them to about a fifth: field names and a few hundred products, cities and states repeat,
+while ids, amounts, times and trace ids do not. Keys name one of a million customers. No headers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import numpy as np
+from confluent_kafka import KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PARTITIONS = 4
+FIRST_TS = 1_735_689_600_000
+_CHUNK = 10_000
+_STATES = [b"created", b"paid", b"packed", b"shipped", b"delivered", b"returned"]
+_CITIES = [b"Oslo", b"Bern", b"Lisbon", b"Nairobi", b"Osaka", b"Quito", b"Tallinn", b"Utrecht", b"Winnipeg"]
+_WORDS = b" leave at the door, ring twice, fragile, gift, call before noon, weekday only, second floor "
+_EVENT = (
+    b'{"id":%d,"customer":"c-%06d","product":"p-%03d","quantity":%d,"amount":%d.%02d,'
+    b'"state":"%b","city":"%b","at":%d,"trace":"%014x","note":"'
+)
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A topic of `records` records, values of exactly `value_bytes` bytes, evenly over the partitions."""
+
+    name: str
+    records: int
+    value_bytes: int
+    compression: str = "none"
+
+    @property
+    def topic(self) -> str:
+        return f"bench-{self.name}"
+
+    def __str__(self) -> str:
+        return f"{self.records:,} records of {self.value_bytes:,} bytes"
+
+
+def _events(seed: int) -> Iterator[tuple[bytes, bytes]]:
+    """Endless (key, value of 200 bytes)."""
+    random, number = np.random.default_rng(seed), 0
+    while True:
+        draw = random.integers(0, 1 << 56, (6, _CHUNK)).tolist()
+        for customer, product, amount, pick, trace, slice_ in zip(*draw, strict=True):
+            customer %= 1_000_000
+            head = _EVENT % (
+                number, customer, product % 400, 1 + pick % 5, amount % 500, amount % 97,
+                _STATES[pick % 6], _CITIES[pick % 9], FIRST_TS + number, trace,
+            )  # fmt: skip
+            start, left = slice_ % 40, 198 - len(head)
+            yield b"c-%06d" % customer, head + _WORDS[start : start + left].ljust(left) + b'"}'
+            number += 1
+
+
+def records(data: DataSet, seed: int = 7) -> Iterator[tuple[bytes, bytes]]:
+    """Endless (key, value); larger values are several events in a row."""
+    events = _events(seed)
+    if data.value_bytes <= 200:
+        return ((key, value[: data.value_bytes]) for key, value in events)
+    each = -(-data.value_bytes // 200)
+
+    def joined() -> Iterator[tuple[bytes, bytes]]:
+        while True:
+            several = list(islice(events, each))
+            yield several[0][0], b"".join(value for _, value in several)[: data.value_bytes]
+
+    return joined()
+
+
+def fill(bootstrap: str, data: DataSet, already: int = 0) -> None:
+    """Creates the topic and writes it, or goes on from `already` records."""
+    if not already:
+        create_topic(bootstrap, data.topic)
+    failed: list[KafkaError] = []
+
+    def told(error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            failed.append(error)
+
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "compression.type": data.compression,
+            "linger.ms": 50,
+            "batch.size": 1_000_000,
+            "queue.buffering.max.messages": 400_000,
+            "delivery.report.only.error": True,
+        }
+    )
+    wanted = islice(records(data, 7 + already), data.records - already)
+    for number, (key, value) in enumerate(wanted, already):
+        while True:
+            try:
+                producer.produce(
+                    data.topic,
+                    value,
+                    key,
+                    partition=number % PARTITIONS,
+                    timestamp=FIRST_TS + number,
+                    on_delivery=told,
+                )
+                break
+            except BufferError:
+                producer.poll(0.05)
+        if number % 1000 == 0:
+            producer.poll(0)
+    assert producer.flush(300) == 0
+    assert not failed, failed[0]
+
+
+def create_topic(bootstrap: str, name: str) -> None:
+    """A topic whose old timestamps are kept."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    settings = {"retention.ms": "-1", "file.delete.delay.ms": "1000"}
+    admin.create_topics([NewTopic(name, PARTITIONS, 1, config=settings)])[name].result(30)
+
+
+def delete_topic(bootstrap: str, name: str) -> None:
+    """Gives the broker's disk back."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_topics([name], operation_timeout=30)[name].result(60)
+
+
+def offsets(bootstrap: str, name: str) -> int:
+    """Sum of the partitions' end offsets: records, and one marker for each transaction in a partition."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    wanted = {TopicPartition(name, partition): OffsetSpec.latest() for partition in range(PARTITIONS)}
+    return sum(future.result(30).offset for future in admin.list_offsets(wanted).values())

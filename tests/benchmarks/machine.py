@@ -1,0 +1,51 @@
+"""What the figures were measured on, in words."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+
+import confluent_kafka
+import psutil
+from tests.benchmarks import peers
+
+from lakebackup_jobs.jars import pinned
+from lakebackup_jobs.java import java_home
+
+
+def describe(folder: Path) -> str:
+    """A Markdown list: processor, memory, disk below `folder`, and the versions of all that took part."""
+    jars = {jar.name: jar.version for jar in [*pinned("spark"), *pinned("kafka")]}
+    lines = {
+        "Processor": f"{_processor()}, {os.cpu_count()} CPUs seen",
+        "Memory": f"{psutil.virtual_memory().total / 2**30:.0f} GiB",
+        "Disk": _disk(folder),
+        "System": f"Linux {platform.release()}, Python {platform.python_version()}, Java {_java()}",
+        "Versions": f"PySpark {version('pyspark')}, Delta {jars['delta-spark_4.0_2.13']}, "
+        f"librdkafka {confluent_kafka.libversion()[0]}, fastavro {version('fastavro')}, "
+        f"broker Apache Kafka {jars['kafka_2.13']} (one node, 256 MB heap, same machine)",
+        "Peers": f"{peers.version(peers.KAFKA_BACKUP)}; {peers.version(peers.KCAT)}",
+        "Load before": f"{os.getloadavg()[0]:.2f} (average of one minute)",
+    }
+    return "\n".join(f"- {name}: {value}" for name, value in lines.items())
+
+
+def _processor() -> str:
+    found = re.search(r"model name\s*: (.+)", Path("/proc/cpuinfo").read_text("utf-8"))
+    return found.group(1) if found else platform.machine()
+
+
+def _disk(folder: Path) -> str:
+    inside = [p for p in psutil.disk_partitions(all=True) if folder.resolve().is_relative_to(p.mountpoint)]
+    return max(inside, key=lambda p: len(p.mountpoint)).fstype if inside else "unknown"
+
+
+def _java() -> str:
+    command = [str(java_home() / "bin" / "java"), "-version"]
+    said = subprocess.run(command, capture_output=True, text=True, check=False)
+    found = re.search(r'"([^"]+)"', said.stderr)
+    return found.group(1) if found else "unknown"

@@ -1,0 +1,132 @@
+"""Seconds, CPU seconds and memory of a whole process tree (Linux: reads /proc).
+
+`python -m tests.benchmarks.measure COMMAND...` runs one command and prints its cost as JSON on its last line.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import psutil
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+SAMPLE_S = 0.05
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+class MeasuringError(RuntimeError):
+    """A measured command did not do what it was asked."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Wall seconds, user + system seconds, and the largest sum of resident memory (bytes) of a process tree.
+
+    Memory that processes share is counted in each of them.
+    """
+
+    seconds: float
+    cpu_s: float
+    peak_bytes: int
+
+
+class Tree:
+    """A process and all below it, this one excepted."""
+
+    def __init__(self, pid: int, *, root: bool = True) -> None:
+        self._process, self._root = psutil.Process(pid), root
+
+    def processes(self) -> list[psutil.Process]:
+        found: list[psutil.Process] = []
+        with suppress(psutil.NoSuchProcess):
+            found = self._process.children(recursive=True)
+        return [self._process, *found] if self._root else found
+
+    def resident(self) -> int:
+        """Bytes resident now."""
+        total = 0
+        for process in self.processes():
+            with suppress(psutil.NoSuchProcess):
+                total += process.memory_info().rss
+        return total
+
+    def cpu_s(self) -> float:
+        """User + system seconds so far, those of processes that ended and were waited for included."""
+        total = 0.0
+        for process in self.processes():
+            with suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                total += times.user + times.system + times.children_user + times.children_system
+        return total
+
+    @contextmanager
+    def sampled(self) -> Iterator[list[int]]:
+        """While the block runs, keeps the largest resident() in the list's only element."""
+        over, peak = threading.Event(), [self.resident()]
+
+        def sample() -> None:
+            while not over.wait(SAMPLE_S):
+                peak[0] = max(peak[0], self.resident())
+
+        thread = threading.Thread(target=sample, name="memory", daemon=True)
+        thread.start()
+        try:
+            yield peak
+        finally:
+            over.set()
+            thread.join()
+
+
+def of_command(command: Sequence[str], log: Path, *, timeout_s: float = 1800) -> Cost:
+    """Cost of a command with everything it starts, whoever ends last. Its output goes to `log`.
+
+    Raises MeasuringError when it fails.
+    """
+    runner = [sys.executable, "-m", "tests.benchmarks.measure", *command]
+    with log.open("wb") as output:
+        done = subprocess.run(
+            runner,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=output,
+            timeout=timeout_s,
+            check=False,
+        )
+    if done.returncode:
+        end = log.read_text("utf-8", "replace")[-1000:]
+        raise MeasuringError(f"{command[0]} ended with {done.returncode}:\n{end}")
+    return Cost(**json.loads(done.stdout))
+
+
+def main(command: Sequence[str]) -> int:
+    """Orphans come to this process, so the operating system's own accounting of children is complete."""
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "cannot adopt orphans")
+    with Tree(os.getpid(), root=False).sampled() as peak:
+        started = time.perf_counter()
+        code = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False).returncode
+        seconds = time.perf_counter() - started
+        with suppress(ChildProcessError):
+            while True:
+                os.waitpid(-1, 0)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cost = Cost(seconds, used.ru_utime + used.ru_stime, max(peak[0], used.ru_maxrss * 1024))
+    print(json.dumps(asdict(cost)))
+    return code
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

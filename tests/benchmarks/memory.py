@@ -1,0 +1,58 @@
+"""Whether the driver's memory grows with the number of records (it must not)."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from tests.benchmarks.data import DataSet, delete_topic, fill
+from tests.benchmarks.ours import Session
+from tests.benchmarks.report import markdown
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lakebackup_jobs.broker import Broker
+
+MILLIONS = (1, 5, 20)
+_COLUMNS = ("python_peak", "heap_live", "heap_peak", "workers_now")
+
+
+def driver_memory(broker: Broker, folder: Path, scale: float) -> str:
+    """Markdown: one growing topic of 100-byte records, a new session for each size, backup and restore.
+
+    In local mode the JVM is driver and executor in one; records never enter it.
+    """
+    head = [
+        "million records",
+        "job",
+        "seconds",
+        "driver Python, peak MB",
+        "JVM heap live after, MB",
+        "JVM heap peak, MB",
+    ]
+    rows = [[*head, "Python workers after, MB"], ["---"] * (len(head) + 1)]
+    already = 0
+    for millions in MILLIONS:
+        data = DataSet("memory", round(millions * 1_000_000 * scale), 100, compression="lz4")
+        fill(broker.bootstrap, data, already)
+        already = data.records
+        where = {
+            "bootstrap": broker.bootstrap,
+            "topic": data.topic,
+            "destination": str(folder / f"memory-{millions}"),
+        }
+        with Session(folder / "memory.log") as session:
+            for verb, arguments in (
+                ("backup", where),
+                ("restore", {**where, "target": f"{data.topic}-restored"}),
+            ):
+                session.ask("forget_peak")
+                seconds = session.ask(verb, **arguments)["seconds"]
+                seen = session.ask("memory")
+                figures = [f"{seen[column] / 1e6:.0f}" for column in _COLUMNS]
+                rows.append([f"{data.records / 1e6:g}", verb, f"{seconds:.1f}", *figures])
+                print(f"  {millions} M, {verb}: {seconds:.1f} s", file=sys.stderr)
+            delete_topic(broker.bootstrap, f"{data.topic}-restored")
+    delete_topic(broker.bootstrap, data.topic)
+    return markdown(rows)

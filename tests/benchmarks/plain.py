@@ -1,0 +1,138 @@
+"""The plain way: confluent-kafka and fastavro, one Python object a record, one process.
+
+`python -m tests.benchmarks.plain backup|restore BOOTSTRAP TOPIC FOLDER`: one Avro file a partition
+(zstd level 1) with its sha256, as a first version of a backup tool would be written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+import fastavro
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from fastavro.write import Writer
+
+_BYTES = ["null", "bytes"]
+_HEADER = {
+    "type": "record",
+    "name": "Header",
+    "fields": [{"name": "key", "type": "string"}, {"name": "value", "type": _BYTES}],
+}
+SCHEMA = fastavro.parse_schema(
+    {
+        "type": "record",
+        "name": "Record",
+        "fields": [
+            {"name": "topic", "type": "string"},
+            {"name": "partition", "type": "int"},
+            {"name": "offset", "type": "long"},
+            {"name": "timestamp", "type": "long"},
+            {"name": "key", "type": _BYTES},
+            {"name": "value", "type": _BYTES},
+            {"name": "headers", "type": {"type": "array", "items": _HEADER}},
+        ],
+    }
+)
+
+
+class _Hashed(FileIO):
+    """A file that knows the sha256 of what went into it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "wb")
+        self.sha256 = hashlib.sha256()
+
+    def write(self, data: Any) -> int:
+        self.sha256.update(data)
+        return super().write(data)
+
+
+def backup(bootstrap: str, topic: str, folder: Path) -> int:
+    """Records written."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "plain",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "fetch.queue.backoff.ms": 0,
+        }
+    )
+    open_partitions = set(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
+    files = {partition: _Hashed(folder / f"{partition}.avro") for partition in open_partitions}
+    writers = {
+        partition: Writer(file, SCHEMA, codec="zstandard", sync_interval=4 << 20, compression_level=1)
+        for partition, file in files.items()
+    }
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in files])
+    count = 0
+    while open_partitions:
+        for message in consumer.consume(10_000, timeout=1.0):
+            error = message.error()
+            if error is not None:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                open_partitions.discard(message.partition())
+                continue
+            record: dict[str, Any] = {
+                "topic": topic,
+                "partition": message.partition(),
+                "offset": message.offset(),
+                "timestamp": message.timestamp()[1],
+                "key": message.key(),
+                "value": message.value(),
+                "headers": [{"key": key, "value": value} for key, value in message.headers() or ()],
+            }
+            writers[message.partition()].write(record)
+            count += 1
+    consumer.close()
+    for partition, file in files.items():
+        writers[partition].flush()
+        file.close()
+        (folder / f"{partition}.sha256").write_text(file.sha256.hexdigest(), "utf-8")
+    return count
+
+
+def restore(bootstrap: str, topic: str, folder: Path) -> int:
+    """Records acknowledged."""
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "enable.idempotence": True,
+            "linger.ms": 20,
+            "batch.size": 1_000_000,
+            "queue.buffering.max.messages": 400_000,
+            "compression.type": "zstd",
+            "delivery.report.only.error": True,
+        }
+    )
+    count = 0
+    for path in sorted(folder.glob("*.avro")):
+        with path.open("rb") as stream:
+            for record in fastavro.reader(stream):
+                assert isinstance(record, dict)
+                headers = [(header["key"], header["value"]) for header in record["headers"]]
+                while True:
+                    try:
+                        producer.produce(
+                            topic, record["value"], record["key"], partition=record["partition"],
+                            timestamp=record["timestamp"], headers=headers,
+                        )  # fmt: skip
+                        break
+                    except BufferError:
+                        producer.poll(0.05)
+                count += 1
+                if count % 1000 == 0:
+                    producer.poll(0)
+    assert producer.flush(300) == 0
+    return count
+
+
+if __name__ == "__main__":
+    verb, bootstrap, topic, folder = sys.argv[1:]
+    done = {"backup": backup, "restore": restore}[verb](bootstrap, topic, Path(folder))
+    print(done, "records", file=sys.stderr)

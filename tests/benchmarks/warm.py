@@ -1,0 +1,135 @@
+"""A living session that runs jobs on request: one JSON object a line in, one out.
+
+The timeline comes from what a job tells its reporter: the data phase lasts from `start` to the last `update`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import psutil
+
+from lakebackup_jobs import backup_topics, restore_topics
+from lakebackup_jobs.session import spark_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+
+
+class Timeline:
+    """A reporter that only looks at the clock."""
+
+    def __init__(self) -> None:
+        self.started = time.perf_counter()
+        self.data_from = self.data_to = 0.0
+
+    def start(self, *_: object, **__: object) -> None:
+        self.data_from = self.data_from or time.perf_counter()
+
+    def update(self, *_: object, **__: object) -> None:
+        self.data_to = time.perf_counter()
+
+    def note(self, text: str) -> None:
+        pass
+
+    def warning(self, text: str) -> None:
+        print(text, file=sys.stderr)
+
+    def result(self, values: Mapping[str, Any]) -> None:
+        pass
+
+    def phases(self) -> dict[str, float]:
+        """Seconds before, of and after the data phase; empty when the job told nothing."""
+        if not self.data_from or not self.data_to:
+            return {}
+        before, data = self.data_from - self.started, self.data_to - self.data_from
+        return {"before_s": before, "data_s": data, "after_s": time.perf_counter() - self.data_to}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+
+class Jobs:
+    """What can be asked for."""
+
+    def __init__(self) -> None:
+        self.spark = spark_session()
+
+    def backup(self, bootstrap: str, topic: str, destination: str) -> dict[str, Any]:
+        """A full backup of one topic."""
+        request = backup_topics.BackupRequest(
+            destination=destination, topics=(topic,), kafka={"bootstrap.servers": bootstrap}, mode="full"
+        )
+        timeline = Timeline()
+        return backup_topics.run(request, spark=self.spark, reporter=timeline) | timeline.phases()
+
+    def restore(self, bootstrap: str, topic: str, destination: str, target: str) -> dict[str, Any]:
+        """One topic to another name on the same cluster."""
+        request = restore_topics.RestoreRequest(
+            destination=destination, topics=(topic,), maps={topic: target}, target=f"kafka://{bootstrap}"
+        )
+        timeline = Timeline()
+        return restore_topics.run(request, spark=self.spark, reporter=timeline) | timeline.phases()
+
+    def forget_peak(self) -> dict[str, Any]:
+        """Start counting the driver's memory from now."""
+        self._jvm().System.gc()
+        for pool in self._heap_pools():
+            pool.resetPeakUsage()
+        Path("/proc/self/clear_refs").write_text("5", "ascii")
+        return {}
+
+    def memory(self) -> dict[str, Any]:
+        """Bytes: top of the driver's Python, peak of its JVM's heap, and what a collection leaves of that."""
+        status = Path("/proc/self/status").read_text("ascii")
+        python = int(status.split("VmHWM:")[1].split()[0]) * 1024
+        peak = sum(pool.getPeakUsage().getUsed() for pool in self._heap_pools())
+        self._jvm().System.gc()
+        live = self._management().getMemoryMXBean().getHeapMemoryUsage().getUsed()
+        below = psutil.Process().children(recursive=True)
+        workers = sum(process.memory_info().rss for process in below if "python" in process.name())
+        return {"python_peak": python, "heap_peak": peak, "heap_live": live, "workers_now": workers}
+
+    def _jvm(self) -> Any:
+        return self.spark.sparkContext._jvm
+
+    def _management(self) -> Any:
+        return self._jvm().java.lang.management.ManagementFactory
+
+    def _heap_pools(self) -> list[Any]:
+        pools = self._management().getMemoryPoolMXBeans()
+        return [pool for pool in pools if pool.getType().toString() == "Heap memory"]
+
+
+def main() -> int:
+    """Answers until its input ends. Standard output is for answers alone."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    jobs = Jobs()
+    verbs: dict[str, Callable[..., dict[str, Any]]] = {
+        verb: getattr(jobs, verb) for verb in ("backup", "restore", "forget_peak", "memory")
+    }
+    print(json.dumps({}), file=answers, flush=True)
+    for line in sys.stdin:
+        asked = json.loads(line)
+        verb = asked.pop("verb")
+        started = time.perf_counter()
+        done = verbs[verb](**asked)
+        answer = {**done, "seconds": time.perf_counter() - started}
+        print(json.dumps(answer, default=str), file=answers, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
