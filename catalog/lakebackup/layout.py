@@ -107,8 +107,12 @@ def data_path(source: str, epoch: str, topic: str, partition: int, seq: int) -> 
     """The path of a data file; `seq` goes on across the backups of a topic's partition, from 0."""
     if seq < 0:
         raise UsageProblem(f"Sequence number {seq} of topic {topic}: a sequence number is not negative.")
-    folder = partition_folder(source, epoch, topic, partition)
-    return f"{folder}{topic[:_PREFIX_LENGTH]}+{partition}-{seq:010d}.data"
+    return f"{partition_folder(source, epoch, topic, partition)}{data_name(topic, partition, seq)}"
+
+
+def data_name(topic: str, partition: int, seq: int) -> str:
+    """The name of a data file in its partition's folder."""
+    return f"{topic[:_PREFIX_LENGTH]}+{partition}-{seq:010d}.data"
 
 
 def parse_data_path(path: str) -> DataPath | None:

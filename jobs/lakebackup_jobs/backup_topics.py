@@ -7,7 +7,6 @@ A crash anywhere before that row leaves nothing visible, and running again succe
 
 from __future__ import annotations
 
-import getpass
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from lakebackup.plan.backup_topics import BackupPlan, Covered, Mode, OnGap, Pare
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store import CatalogReader, CatalogWriter, destination_id
 from lakebackup_jobs import __version__
+from lakebackup_jobs.identity import holder, micros
 from lakebackup_jobs.kafka.cluster import Cluster
 from lakebackup_jobs.outcome import raise_first
 from lakebackup_jobs.progress import Reporter
@@ -67,7 +67,7 @@ def run(request: BackupRequest, *, spark: SparkSession | None = None, reporter: 
     if request.dry_run:
         plan = _plan(request, layout.new_backup_id(datetime.now(UTC)), source, cluster, reader)
         return {"dry_run": True, **_summary(plan, source)}
-    with Lease.acquire(storage, f"source-{source}", _holder(), ttl_s=request.lease_ttl_s) as lease:
+    with Lease.acquire(storage, f"source-{source}", holder(), ttl_s=request.lease_ttl_s) as lease:
         return _Run(request, storage, source, cluster, lease, spark, reporter).take()
 
 
@@ -180,15 +180,15 @@ class _Run:
             chain_position=parent.chain_position + 1 if parent else 0,
             start_ts=parent.end_ts if parent else None,
             end_ts=plan.end_ts,
-            started_at=_micros(self.started),
-            finished_at=_micros(datetime.now(UTC)),
+            started_at=micros(self.started),
+            finished_at=micros(datetime.now(UTC)),
             files=totals.files,
             bytes=totals.bytes,
             entries=totals.entries,
             digest=totals.digest.hex(),
             isolation=self.request.isolation,
             codec=self.request.codec,
-            created_by=_holder(),
+            created_by=holder(),
             tool=f"lakebackup {__version__}",
             note=self.request.note,
         )
@@ -267,17 +267,6 @@ def _summary(plan: BackupPlan, source: str) -> dict[str, Any]:
         "end_ts": plan.end_ts,
         "gaps": len(plan.gaps),
     }
-
-
-def _holder() -> str:
-    try:
-        return f"{getpass.getuser()}@{os.uname().nodename}:{os.getpid()}"
-    except (KeyError, OSError):
-        return f"pid {os.getpid()}"
-
-
-def _micros(instant: datetime) -> int:
-    return int(instant.timestamp() * 1_000_000)
 
 
 def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -> int:

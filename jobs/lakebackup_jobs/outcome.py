@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +38,9 @@ def guarded(columns: str, work: Callable[[], Mapping[str, Any]], **identity: obj
     try:
         row = dict(work())
     except LakebackupError as error:
-        text = json.dumps({"kind": type(error).__name__, "message": error.message, "hint": error.hint})
+        # A more special error than the shared ones goes as the shared one it is.
+        kind = next(k for k in type(error).__mro__ if k.__module__ == errors.__name__)
+        text = json.dumps({"kind": kind.__name__, "message": error.message, "hint": error.hint})
         row = {**identity, "error": text}
     return pa.RecordBatch.from_pylist([{name: row.get(name) for name in schema.names}], schema)
 
@@ -48,3 +52,21 @@ def raise_first(texts: Iterable[str | None]) -> None:
             told = json.loads(text)
             kind: type[LakebackupError] = getattr(errors, told["kind"], LakebackupError)
             raise kind(told["message"], hint=told["hint"])
+
+
+_TOLD = re.compile(r"^lakebackup\.errors\.(\w+): (.+)$", re.MULTILINE)
+
+
+@contextmanager
+def task_errors() -> Iterator[None]:
+    """For jobs whose rows are the data itself: an expected failure of a task comes out with its own type."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        told = _TOLD.search(str(error))
+        if told is None:
+            raise
+        kind: type[LakebackupError] = getattr(errors, told[1], LakebackupError)
+        raise kind(told[2]) from None

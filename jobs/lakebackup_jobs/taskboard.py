@@ -24,7 +24,7 @@ class TaskBoard:
         self._storage = storage
         self._prefix = f"{folder}progress/"
 
-    def counter(self, task: int) -> Callable[[int, int], None]:
+    def counter(self, task: str) -> Callable[[int, int], None]:
         """A function (records more, bytes more) for one task; what it puts is at most EVERY_S old."""
         records = size = 0
         due = time.monotonic() + EVERY_S
@@ -35,7 +35,7 @@ class TaskBoard:
             size += more_bytes
             if time.monotonic() >= due:
                 due = time.monotonic() + EVERY_S
-                self._storage.put(f"{self._prefix}{task:06d}", json.dumps([records, size]).encode())
+                self._storage.put(f"{self._prefix}{task}", json.dumps([records, size]).encode())
 
         return add
 

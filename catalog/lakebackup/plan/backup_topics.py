@@ -7,6 +7,7 @@ unless told otherwise. A topic with a new id was deleted and made again: its his
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -149,7 +150,7 @@ def plan_backup(
             scope=t.scope,
             epoch=t.epoch,
             regions=t.regions,
-            settings=dict(t.settings),
+            settings=json.dumps(dict(t.settings), sort_keys=True),
             replication=t.replication,
         )
         for t in topics

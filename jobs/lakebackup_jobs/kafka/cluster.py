@@ -143,9 +143,15 @@ class Cluster:
             time.sleep(0.05)
         raise EnvironmentProblem(f"Topic {name} was created, but the brokers do not serve it yet.", hint="Run it again.")
 
-    def effective_settings(self, name: str) -> dict[str, str]:
-        """Every setting of a topic with the value in force, broker defaults included."""
-        return {k: e.value for k, e in self._configs([name])[name].items() if e.value is not None}
+    def default_setting(self, topic: str, setting: str) -> str:
+        """What a setting of a topic is when the topic does not override it; times in ms."""
+        entry = self._configs([topic])[topic][setting]
+        for inherited in entry.synonyms.values():
+            if inherited.source != ConfigSource.DYNAMIC_TOPIC_CONFIG.value:
+                # A broker may give the same time in another unit, under another name.
+                unit = {"hours": 3_600_000, "minutes": 60_000}.get(inherited.name.rpartition(".")[2])
+                return str(int(inherited.value) * unit if unit else inherited.value)
+        return str(entry.value)
 
     def alter_settings(self, name: str, *, put: Mapping[str, str], drop: Collection[str] = ()) -> None:
         """Set the overrides in `put` and remove those in `drop`; others stay as they are."""

@@ -16,8 +16,9 @@ from lakebackup.model import LANES, DataFile, Digest, json_line
 from lakebackup.plan.backup_topics import Split
 from lakebackup.sidecar import read_part, write_part
 from lakebackup.storage import AlreadyExists, ObjectWriter, Storage, open_storage
-from lakebackup_jobs.kafka.consume import FileStats, copy_range
-from lakebackup_jobs.kafka.records import FORMAT_V2
+from lakebackup_jobs.kafka.consume import Progress, copy_range
+from lakebackup_jobs.kafka.schemas import FORMAT_V2
+from lakebackup_jobs.kafka.stats import FileStats
 from lakebackup_jobs.outcome import guarded
 from lakebackup_jobs.taskboard import TaskBoard
 
@@ -77,11 +78,11 @@ class CopyJob:
         except NotFound:
             pass
         board = TaskBoard(storage, layout.backup_folder(self.source, self.backup_id)) if self.report else None
-        done = board.counter(task) if board else None
+        done = board.counter(f"{task:06d}") if board else None
         rows = [row for split in self.tasks[task] for row in self._copy_split(storage, split, done)]
         return write_part(storage, part, rows)
 
-    def _copy_split(self, storage: Storage, split: Split, done: object) -> Iterator[DataFile]:
+    def _copy_split(self, storage: Storage, split: Split, done: Progress | None) -> Iterator[DataFile]:
         seq = self.sequences.get((split.scope, split.region), 0) + split.rank
         writers: list[ObjectWriter] = []
 

@@ -1,0 +1,125 @@
+"""What a restore of Kafka topics will read, and why it may not be done.
+
+To restore a topic to time T is to bring back what a reader saw then: the records with a timestamp at or
+before T, out of the first backup that was taken at or after T and the chain it stands on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lakebackup.errors import NotFound, Refused
+from lakebackup.times import format_ts
+
+
+@dataclass(frozen=True, slots=True)
+class RegionPart:
+    """The files of one partition in a restore: how many, how large, and which offsets they hold."""
+
+    scope: str
+    epoch: str
+    region: str
+    files: int
+    bytes: int
+    entries: int
+    start_position: int
+    end_position: int
+    min_ts: int
+    max_ts: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPart:
+    """One topic of a restore: where it comes from, where it goes, and what it was like."""
+
+    scope: str
+    target: str
+    epoch: str
+    backup_id: str
+    base: str
+    number: int
+    end_ts: int
+    regions: int
+    replication: int
+    settings: Mapping[str, str]
+    parts: tuple[RegionPart, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """Why a restore cannot be right: a gap in the history, or a file that is missing or damaged."""
+
+    scope: str
+    region: str
+    reason: str
+    detail: str
+    before_ts: int | None
+    after_ts: int | None
+
+    def __str__(self) -> str:
+        nearest = [
+            f"{word} {format_ts(ts)}" for word, ts in (("before:", self.before_ts), ("after:", self.after_ts)) if ts
+        ]
+        around = f" (nearest restorable time {', '.join(nearest)})" if nearest else ""
+        return f"topic {self.scope}, partition {self.region}: {self.detail}{around}"
+
+
+@dataclass(frozen=True, slots=True)
+class RestorePlan:
+    """A restore as a value: `selection` is the SQL that chooses the files, with `parameters`."""
+
+    source: str
+    from_ts: int | None
+    to_ts: int | None
+    selection: str
+    parameters: Mapping[str, object]
+    topics: tuple[TopicPart, ...]
+    obstacles: tuple[Obstacle, ...] = ()
+
+    @property
+    def files(self) -> int:
+        return sum(part.files for topic in self.topics for part in topic.parts)
+
+    @property
+    def bytes(self) -> int:
+        return sum(part.bytes for topic in self.topics for part in topic.parts)
+
+    @property
+    def entries(self) -> int:
+        """Records in the chosen files; those outside the time bounds are skipped while restoring."""
+        return sum(part.entries for topic in self.topics for part in topic.parts)
+
+
+def require_restorable(plan: RestorePlan, *, allow_gaps: bool) -> None:
+    """Refused when the plan has obstacles: gaps may be allowed, missing or damaged files may not."""
+    standing = [o for o in plan.obstacles if not (allow_gaps and o.reason == "gap")]
+    if not standing:
+        return
+    gaps = all(o.reason == "gap" for o in standing)
+    shown = "\n".join(f"  {o}" for o in standing[:10])
+    more = f"\n  and {len(standing) - 10} more" if len(standing) > 10 else ""
+    raise Refused(
+        f"This restore would not be what the topics held:\n{shown}{more}",
+        hint="Choose another --to-time, or accept the holes with --allow-gaps (it is recorded)."
+        if gaps
+        else "Choose another --to-time that does not need these files; `lakebackup verify` shows all that is damaged.",
+    )
+
+
+def refuse_outside(source: str, wanted: Sequence[str], to_ts: int | None, newest: Mapping[str, int]) -> None:
+    """NotFound for topics without any backup, Refused for a time after the last backup of a topic."""
+    unknown = sorted(set(wanted) - set(newest))
+    if unknown:
+        raise NotFound(
+            f"No backup of source {source} holds {', '.join(unknown)}.",
+            hint="`lakebackup sql 'SELECT DISTINCT source, scope FROM restore_points'` lists what can be restored.",
+        )
+    if to_ts is None:
+        return
+    late = [f"{scope} is covered until {format_ts(newest[scope])}" for scope in wanted if newest[scope] < to_ts]
+    if late:
+        raise Refused(
+            f"{format_ts(to_ts)} is after the last backup: " + "; ".join(late) + ".",
+            hint="Take a backup first, or choose an earlier --to-time.",
+        )

@@ -1,0 +1,182 @@
+"""What a Spark task of `verify` does: look at stored objects and say, row by row, what it found."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from lakebackup import layout
+from lakebackup.errors import Damaged, NotFound
+from lakebackup.model import ARROW_SCHEMAS, Check, StorageObject, as_row
+from lakebackup.sidecar import marked, read_manifest
+from lakebackup.storage import Storage, open_storage
+from lakebackup_jobs.kafka.container import FileReader
+from lakebackup_jobs.kafka.stats import BlockStats
+from lakebackup_jobs.taskboard import TaskBoard
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Outcome = tuple[Literal["ok", "missing", "changed", "damaged", "unconfirmed"], str | None]
+_PIECE = 8 << 20
+# Rows handed to Spark at a time.
+_BATCH = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class CheckFiles:
+    """Compares files with their rows: existence and size, then sha256, then every record."""
+
+    check_id: str
+    at: int
+    mode: Literal["stat", "hash", "decode"]
+    roots: Mapping[str, str]
+    board_uri: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        board = TaskBoard(open_storage(self.board_uri), f"checks/{self.check_id}/")
+        tell = None
+        for batch in batches:
+            rows = []
+            for file in batch.to_pylist():
+                tell = tell or board.counter(hashlib.sha256(file["path"].encode()).hexdigest()[:16])
+                outcome, detail = self._check(file)
+                tell(file["entries"], file["bytes"])
+                rows.append(
+                    Check(
+                        check_id=self.check_id,
+                        at=self.at,
+                        backup_id=file["backup_id"],
+                        destination=file["destination"],
+                        path=file["path"],
+                        mode=self.mode,
+                        outcome=outcome,
+                        detail=detail,
+                    )
+                )
+            yield _batch("checks", rows)
+
+    def _check(self, file: Mapping[str, Any]) -> Outcome:
+        storage = open_storage(self.roots[file["destination"]])
+        try:
+            size = storage.stat(file["path"]).bytes
+            if size != file["bytes"]:
+                return "changed", f"{size} bytes, {file['bytes']} were written"
+            if self.mode == "stat":
+                return "ok", None
+            if self.mode == "hash":
+                return self._same_bytes(_sha256(storage, file["path"]), file)
+            data = storage.get(file["path"])
+        except NotFound:
+            return "missing", None
+        found = self._same_bytes(hashlib.sha256(data).hexdigest(), file)
+        return found if found[0] != "ok" else _decode(data, file)
+
+    def _same_bytes(self, sha256: str, file: Mapping[str, Any]) -> Outcome:
+        return ("ok", None) if sha256 == file["sha256"] else ("changed", f"sha256 is {sha256}, {file['sha256']} was written")
+
+
+def _sha256(storage: Storage, path: str) -> str:
+    digest = hashlib.sha256()
+    with storage.open(path) as stream:
+        while piece := stream.read(_PIECE):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def _decode(data: bytes, file: Mapping[str, Any]) -> Outcome:
+    """Decode every record and compare what the catalog says of them all."""
+    stats: BlockStats | None = None
+    try:
+        for columns in FileReader(io.BytesIO(data), file["path"]):
+            block = columns.stats()
+            stats = block if stats is None or block is None else stats + block
+    except Damaged as error:
+        return "damaged", error.message
+    if stats is None:
+        return "damaged", "it holds no record"
+    found = (stats.entries, stats.min_ts, stats.max_ts, stats.first_offset, stats.last_offset + 1)
+    said = tuple(file[name] for name in ("entries", "min_ts", "max_ts", "start_position", "end_position"))
+    if found != said:
+        return "damaged", f"(entries, min ts, max ts, start, end) are {found}, the manifest says {said}"
+    return "ok", None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckSidecars:
+    """Compares each backup's manifest and markers with its row."""
+
+    check_id: str
+    at: int
+    roots: Mapping[str, str]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield _batch("checks", [self._row(backup) for backup in batch.to_pylist()])
+
+    def _row(self, backup: Mapping[str, Any]) -> Check:
+        path = layout.manifest_path(backup["source"], backup["backup_id"])
+        outcome, detail = self._check(backup, path)
+        return Check(
+            check_id=self.check_id,
+            at=self.at,
+            backup_id=backup["backup_id"],
+            destination=backup["destination"],
+            path=path,
+            mode="hash",
+            outcome=outcome,
+            detail=detail,
+        )
+
+    def _check(self, backup: Mapping[str, Any], path: str) -> Outcome:
+        storage = open_storage(self.roots[backup["destination"]])
+        try:
+            manifest = read_manifest(storage, path)
+        except NotFound:
+            return "missing", "without it the catalog cannot be rebuilt"
+        except Damaged as error:
+            return "damaged", error.message
+        if manifest.backup.digest != backup["digest"]:
+            return "changed", "it describes other files than the catalog"
+        if not marked(storage, layout.marker_path(backup["source"], backup["backup_id"], "complete")):
+            return "unconfirmed", "its marker `complete` is missing; a rebuilt catalog would list it as unconfirmed"
+        return "ok", None
+
+
+@dataclass(frozen=True, slots=True)
+class ListObjects:
+    """Lists what storage holds below folders: rows (destination, folder) in, storage_objects out."""
+
+    check_id: str
+    at: int
+    roots: Mapping[str, str]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for folder in batch.to_pylist():
+                rows: list[StorageObject] = []
+                for found in open_storage(self.roots[folder["destination"]]).list(folder["folder"]):
+                    rows.append(
+                        StorageObject(
+                            check_id=self.check_id,
+                            at=self.at,
+                            destination=folder["destination"],
+                            path=found.path,
+                            bytes=found.bytes,
+                            modified_ms=found.modified_ms,
+                        )
+                    )
+                    if len(rows) == _BATCH:
+                        yield _batch("storage_objects", rows)
+                        rows = []
+                if rows:
+                    yield _batch("storage_objects", rows)
+
+
+def _batch(table: str, rows: list[Check] | list[StorageObject]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_pylist([as_row(row) for row in rows], ARROW_SCHEMAS[table])

@@ -1,0 +1,92 @@
+"""Where a restore goes: another topic, a Delta table, or a folder. One module a target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from lakebackup.errors import UsageProblem
+from lakebackup.plan.restore_topics import RestorePlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakebackup_jobs.restore_topics import RestoreRequest
+
+# One task restores one partition; more partitions than this share tasks.
+MOST_TASKS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class RegionOutcome:
+    """What a restore brought back of one partition; `position` is the source position reached."""
+
+    scope: str
+    region: str
+    entries: int
+    bytes: int
+    position: int
+
+
+class Target(Protocol):
+    """A place records are restored to. Nothing is written before `prepare`."""
+
+    def describe(self, plan: RestorePlan) -> dict[str, Any]:
+        """What the dry run says of the target: what would be created, what stands in the way."""
+        ...
+
+    def prepare(self, plan: RestorePlan, restore_id: str, *, resumed: bool) -> None:
+        """Refuse a target that is not fit, and make it ready."""
+        ...
+
+    def replay(
+        self, spark: SparkSession, files: DataFrame, plan: RestorePlan, restore_id: str, roots: Mapping[str, str]
+    ) -> Sequence[RegionOutcome]:
+        """Verify `files` (columns of the query selected_files) and bring their records back.
+
+        `roots` maps a destination's id to the URI of its root.
+        """
+        ...
+
+    def finish(self, plan: RestorePlan) -> Sequence[str]:
+        """Put things in their final state; returns what the person must know."""
+        ...
+
+
+def open_target(request: RestoreRequest) -> Target:
+    """The target that `request.target` names: kafka://host:port, delta:PATH or dir:PATH."""
+    scheme, separator, rest = request.target.partition(":")
+    if separator and rest:
+        if scheme == "kafka":
+            from lakebackup_jobs.targets.kafka import KafkaTarget
+
+            return KafkaTarget(request, rest.removeprefix("//"))
+        if scheme == "delta":
+            from lakebackup_jobs.targets.delta import DeltaTarget
+
+            return DeltaTarget(request, rest)
+        if scheme == "dir":
+            from lakebackup_jobs.targets.folder import FolderTarget
+
+            return FolderTarget(request, rest)
+    raise UsageProblem(
+        f"{request.target!r} is no place records can be restored to.",
+        hint="Use --to kafka://host:port, --to delta:PATH or --to dir:PATH.",
+    )
+
+
+def by_region(spark: SparkSession, files: DataFrame, plan: RestorePlan) -> DataFrame:
+    """The files with those of one partition together and in order, the largest partitions first.
+
+    Ranges are cut from a sample in ascending order of `task`; with the heavy ones first, each gets its own.
+    """
+    parts = sorted((p for t in plan.topics for p in t.parts), key=lambda p: -p.bytes)
+    places = [(p.scope, p.epoch, p.region, i % MOST_TASKS) for i, p in enumerate(parts)]
+    tasks = spark.createDataFrame(places, "scope STRING, epoch STRING, region STRING, task INT")
+    count = min(len(parts), MOST_TASKS)
+    return (
+        files.join(tasks.hint("broadcast"), ["scope", "epoch", "region"])
+        .repartitionByRange(count, "task")
+        .sortWithinPartitions("task", "scope", "epoch", "region", "start_position", "path")
+    )

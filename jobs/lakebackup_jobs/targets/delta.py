@@ -1,0 +1,113 @@
+"""Restore into a Delta table: one row a record, to be asked with SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lakebackup.errors import Refused
+from lakebackup.plan.restore_topics import RestorePlan
+from lakebackup_jobs.kafka.arrow import RECORD, to_arrow
+from lakebackup_jobs.kafka.records import within
+from lakebackup_jobs.kafka.stored import Counted, open_verified, partitions
+from lakebackup_jobs.outcome import task_errors
+from lakebackup_jobs.targets import RegionOutcome, by_region
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakebackup_jobs.restore_topics import RestoreRequest
+
+
+SPARK_COLUMNS = (
+    "topic STRING, partition INT, offset BIGINT, timestamp BIGINT, timestamp_type STRING, "
+    "key BINARY, value BINARY, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+)
+
+
+class DeltaTarget:
+    """The table at a path; all records appear in one commit, which a repeated restore makes only once."""
+
+    def __init__(self, request: RestoreRequest, path: str) -> None:
+        self._request = request
+        self._path = path if "://" in path else str(Path(path).absolute())
+
+    def describe(self, plan: RestorePlan) -> dict[str, Any]:
+        return {"target_table": self._path, "refused_because": self._taken()}
+
+    def prepare(self, plan: RestorePlan, restore_id: str, *, resumed: bool) -> None:
+        taken = None if resumed else self._taken()
+        if taken:
+            raise Refused(f"{taken}.", hint="Restore into a new path, or add to the table with --append.")
+
+    def _taken(self) -> str | None:
+        from deltalake import DeltaTable
+
+        if self._request.append or not DeltaTable.is_deltatable(self._path):
+            return None
+        return f"there is a Delta table at {self._path} already"
+
+    def replay(
+        self, spark: SparkSession, files: DataFrame, plan: RestorePlan, restore_id: str, roots: Mapping[str, str]
+    ) -> Sequence[RegionOutcome]:
+        from pyspark.sql import functions as F
+
+        job = _DecodeJob(
+            roots=dict(roots),
+            targets={t.scope: t.target for t in plan.topics},
+            from_ts=plan.from_ts,
+            to_ts=plan.to_ts,
+        )
+        if not plan.files:
+            return []
+        records = by_region(spark, files, plan).mapInArrow(job, SPARK_COLUMNS)
+        with task_errors():
+            (
+                records.write.format("delta")
+                .mode("append")
+                .option("txnAppId", f"lakebackup-restore-{restore_id}")
+                .option("txnVersion", 1)
+                .save(self._path)
+            )
+        scopes = {t.target: t.scope for t in plan.topics}
+        counts = (
+            spark.read.format("delta")
+            .load(self._path)
+            .where(F.col("topic").isin(list(scopes)))
+            .groupBy("topic", "partition")
+            .agg(F.count("*").alias("entries"), (F.max("offset") + 1).alias("position"))
+            .collect()  # one row a partition
+        )
+        return [RegionOutcome(scopes[r.topic], str(r.partition), r.entries, 0, r.position) for r in counts]
+
+    def finish(self, plan: RestorePlan) -> Sequence[str]:
+        return []
+
+
+@dataclass(frozen=True, slots=True)
+class _DecodeJob:
+    roots: Mapping[str, str]
+    targets: Mapping[str, str]
+    from_ts: int | None
+    to_ts: int | None
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _, files in partitions(batches):
+            for file in files:
+                counted = Counted(file)
+                for columns in open_verified(self.roots, file):
+                    counted.add(len(columns.rows))
+                    kept = within(columns, self.from_ts, self.to_ts)
+                    if len(kept.rows):
+                        yield _renamed(to_arrow(kept), self.targets[file.scope])
+                counted.check()
+
+
+def _renamed(records: pa.RecordBatch, topic: str) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    names = pa.repeat(pa.scalar(topic), len(records))
+    return records.set_column(0, RECORD.field("topic"), names)

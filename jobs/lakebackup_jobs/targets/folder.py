@@ -1,0 +1,120 @@
+"""Restore into a folder: the same layout and format, with only the records asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakebackup.errors import Refused
+from lakebackup.layout import data_name
+from lakebackup.plan.restore_topics import RestorePlan
+from lakebackup.storage import open_storage
+from lakebackup_jobs.kafka.container import FileWriter
+from lakebackup_jobs.kafka.records import filter_block
+from lakebackup_jobs.kafka.stored import Counted, StoredFile, open_verified, partitions
+from lakebackup_jobs.outcome import guarded, raise_first
+from lakebackup_jobs.targets import RegionOutcome, by_region
+from lakebackup_jobs.taskboard import TaskBoard
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakebackup_jobs.restore_topics import RestoreRequest
+
+OUTCOME = "scope STRING, region STRING, entries BIGINT, bytes BIGINT, position BIGINT, error STRING"
+
+
+class FolderTarget:
+    """Data files under topics/<topic>/partition=<n>/ of a folder that holds nothing yet."""
+
+    def __init__(self, request: RestoreRequest, path: str) -> None:
+        self._request = request
+        self._storage = open_storage(path)
+
+    def describe(self, plan: RestorePlan) -> dict[str, Any]:
+        taken = self._taken(plan)
+        return {"target_folder": self._storage.uri, "refused_because": f"it holds {taken}" if taken else None}
+
+    def prepare(self, plan: RestorePlan, restore_id: str, *, resumed: bool) -> None:
+        taken = None if resumed else self._taken(plan)
+        if taken:
+            raise Refused(f"{self._storage.uri} holds {taken} already.", hint="Restore into a folder that is empty.")
+
+    def _taken(self, plan: RestorePlan) -> str | None:
+        for topic in plan.topics:
+            for found in self._storage.list(f"topics/{topic.target}/"):
+                return found.path
+        return None
+
+    def replay(
+        self, spark: SparkSession, files: DataFrame, plan: RestorePlan, restore_id: str, roots: Mapping[str, str]
+    ) -> Sequence[RegionOutcome]:
+        if not plan.files:
+            return []
+        job = _RewriteJob(
+            roots=dict(roots),
+            folder=self._storage.uri,
+            board_uri=self._request.destination,
+            restore_id=restore_id,
+            targets={t.scope: t.target for t in plan.topics},
+            from_ts=plan.from_ts,
+            to_ts=plan.to_ts,
+        )
+        rows = by_region(spark, files, plan).mapInArrow(job, OUTCOME).collect()  # one row a partition
+        raise_first(row.error for row in rows)
+        return [RegionOutcome(r.scope, r.region, r.entries, r.bytes, r.position) for r in rows]
+
+    def finish(self, plan: RestorePlan) -> Sequence[str]:
+        return []
+
+
+@dataclass(frozen=True, slots=True)
+class _RewriteJob:
+    roots: Mapping[str, str]
+    folder: str
+    board_uri: str
+    restore_id: str
+    targets: Mapping[str, str]
+    from_ts: int | None
+    to_ts: int | None
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for first, files in partitions(batches):
+            yield guarded(
+                OUTCOME, lambda first=first, files=files: self._rewrite(first, files), scope=first.scope, region=first.region
+            )
+
+    def _rewrite(self, first: StoredFile, files: Iterator[StoredFile]) -> dict[str, object]:
+        board = TaskBoard(open_storage(self.board_uri), f"restores/{self.restore_id}/")
+        tell = board.counter(f"{first.scope}-{first.region}")
+        entries = size = position = seq = 0
+        for file in files:
+            written = self._one(file, seq)
+            entries += written
+            size += file.bytes
+            seq += written > 0
+            position = file.end_position
+            tell(file.entries, file.bytes)
+        return {"scope": first.scope, "region": first.region, "entries": entries, "bytes": size, "position": position}
+
+    def _one(self, file: StoredFile, seq: int) -> int:
+        counted = Counted(file)
+        reader = open_verified(self.roots, file)
+        with open_storage(self.folder).writer() as sink:
+            writer = FileWriter(sink, codec=reader.codec, fmt=reader.fmt)
+            kept = 0
+            for columns in reader:
+                counted.add(len(columns.rows))
+                block = filter_block(columns, self.from_ts, self.to_ts)
+                if block is not None:
+                    writer.write_block(block)
+                    kept += block.stats.entries
+            counted.check()
+            if kept:
+                writer.finish()
+                target = self.targets[file.scope]
+                # Named by place in the order, so that a restore that goes on writes the same files again.
+                sink.commit(f"topics/{target}/partition={file.region}/{data_name(target, int(file.region), seq)}", if_absent=False)
+        return kept

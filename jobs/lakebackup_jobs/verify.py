@@ -1,0 +1,213 @@
+"""Compare storage and catalog in both directions, and keep what was found as rows.
+
+Missing, changed and damaged files, orphans (objects that no backup names), sidecars without which a lost
+catalog could not be made again; then, if asked, every record decoded, or a trial restore into a folder
+that is read back and taken away.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from lakebackup import layout
+from lakebackup.errors import Damaged, LakebackupError, NotFound
+from lakebackup.model import Check, spark_columns
+from lakebackup.storage import Storage, open_storage
+from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup_jobs import restore_topics
+from lakebackup_jobs.check_task import CheckFiles, CheckSidecars, ListObjects
+from lakebackup_jobs.identity import micros
+from lakebackup_jobs.outcome import task_errors
+from lakebackup_jobs.progress import Reporter
+from lakebackup_jobs.taskboard import TaskBoard
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# An object this young may belong to a backup that has not committed yet.
+GRACE_MS = 3_600_000
+MOST_TASKS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyRequest:
+    """What a person asked for; no `backup_ids` means all backups."""
+
+    destination: str
+    catalog: str | None = None
+    backup_ids: tuple[str, ...] = ()
+    mode: Literal["stat", "hash", "decode", "restore"] = "hash"
+    kafka: Mapping[str, str] = field(default_factory=dict)
+    remote: str | None = None
+    grace_ms: int = GRACE_MS
+
+
+def run(request: VerifyRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
+    """Check, and return the totals and the first findings.
+
+    Raises NotFound (no catalog, no such backup). Findings are no error here: the command line ends with
+    the exit code of Damaged when there are any but orphans; see `require_whole`.
+    """
+    from lakebackup.engine.spark import SparkEngine
+    from lakebackup_jobs.session import spark_session
+
+    started = time.monotonic()
+    reader = CatalogReader.open(request.destination, request.catalog)
+    if reader is None:
+        raise NotFound(
+            f"There is no catalog at {request.catalog or request.destination}.",
+            hint="Check --from and --catalog; `lakebackup catalog rebuild` makes one anew from the backups.",
+        )
+    ids = ",".join(reader.resolve_backup(part) for part in request.backup_ids)
+    spark = spark or spark_session(remote=request.remote)
+    writer = CatalogWriter.open(spark, request.destination, request.catalog)
+    engine = SparkEngine(spark, writer.catalog_uri)
+    now = datetime.now(UTC)
+    check_id, at = layout.new_backup_id(now), micros(now)
+    roots = {name: writer.root_of(uri) for name, uri in reader.destinations().items()}
+
+    mode = "hash" if request.mode == "restore" else request.mode
+    (totals,) = reader.rows("check_size", backup_ids=ids)
+    reporter.start(totals["entries"], totals["bytes"], "verify")
+    board = TaskBoard(open_storage(request.destination), f"checks/{check_id}/")
+    files = engine.query("files_to_check", backup_ids=ids).repartition(_tasks(totals["files"]))
+    job = CheckFiles(check_id, at, mode, roots, request.destination)
+    with board.watched(reporter.update), task_errors():
+        writer.append_frame("checks", files.mapInArrow(job, spark_columns("checks")))
+    backups = engine.query("backups_to_check", backup_ids=ids)
+    with task_errors():
+        sidecars = CheckSidecars(check_id, at, roots)
+        writer.append_frame("checks", backups.mapInArrow(sidecars, spark_columns("checks")))
+        if not ids:
+            _find_orphans(spark, engine, writer, roots, check_id, at, request.grace_ms)
+    if request.mode == "restore":
+        writer.append(list(_trial(request, reader, spark, reporter, check_id, at, ids)))
+
+    found = CatalogReader.open(request.destination, request.catalog)
+    assert found is not None
+    outcomes = found.rows("check_totals", check_id=check_id)
+    return {
+        "check_id": check_id,
+        "mode": request.mode,
+        "objects": sum(row["objects"] for row in outcomes),
+        **{
+            outcome: sum(row["objects"] for row in outcomes if row["outcome"] == outcome)
+            for outcome in ("ok", "missing", "changed", "damaged", "unconfirmed", "orphan")
+        },
+        "findings": found.rows("check_findings", check_id=check_id),
+        "seconds": round(time.monotonic() - started, 3),
+    }
+
+
+def require_whole(result: Mapping[str, Any]) -> None:
+    """Raises Damaged when a check found something that a restore may need to be missing or changed."""
+    wrong = {name: result[name] for name in ("missing", "changed", "damaged") if result[name]}
+    if wrong:
+        raise Damaged(
+            "Not whole: " + ", ".join(f"{count} {name}" for name, count in wrong.items()) + ".",
+            hint=f"`lakebackup sql \"SELECT * FROM checks WHERE check_id = '{result['check_id']}' AND outcome <> 'ok'\"` lists all.",
+        )
+
+
+def _find_orphans(
+    spark: SparkSession,
+    engine: Any,
+    writer: CatalogWriter,
+    roots: Mapping[str, str],
+    check_id: str,
+    at: int,
+    grace_ms: int,
+) -> None:
+    from pyspark.sql import functions as F
+
+    folders = [(name, folder) for name, root in roots.items() for folder in _data_folders(open_storage(root))]
+    if not folders:
+        return
+    frame = spark.createDataFrame(folders, "destination STRING, folder STRING").repartition(_tasks(len(folders)))
+    listing = ListObjects(check_id, at, roots)
+    writer.append_frame("storage_objects", frame.mapInArrow(listing, spark_columns("storage_objects")))
+    orphans: DataFrame = engine.query("find_orphans", check_id=check_id, before_ms=at // 1000 - grace_ms)
+    writer.append_frame(
+        "checks",
+        orphans.select(
+            F.lit(check_id).alias("check_id"),
+            F.lit(at).cast("BIGINT").alias("at"),
+            F.lit(None).cast("STRING").alias("backup_id"),
+            "destination",
+            "path",
+            F.lit("stat").alias("mode"),
+            F.lit("orphan").alias("outcome"),
+            F.concat("bytes", F.lit(" bytes that no backup names")).alias("detail"),
+        ),
+    )
+
+
+def _data_folders(storage: Storage) -> Iterator[str]:
+    """One folder a topic and epoch: as many as the catalog has topics, not files."""
+    for source in storage.folders():
+        if source in layout.RESERVED:
+            continue
+        for epoch in storage.folders(f"{source}/"):
+            for topic in storage.folders(f"{source}/{epoch}/topics/"):
+                yield f"{source}/{epoch}/topics/{topic}/"
+
+
+def _trial(
+    request: VerifyRequest,
+    reader: CatalogReader,
+    spark: SparkSession,
+    reporter: Reporter,
+    check_id: str,
+    at: int,
+    ids: str,
+) -> Iterator[Check]:
+    """Restore what is newest of each source (or of the backups named) into a folder, and say how it went."""
+    for row in reader.rows("trial_targets", backup_ids=ids):
+        with tempfile.TemporaryDirectory(prefix="lakebackup-trial-") as folder:
+            outcome, detail = "ok", None
+            try:
+                done = restore_topics.run(
+                    restore_topics.RestoreRequest(
+                        destination=request.destination,
+                        catalog=request.catalog,
+                        source=row["source"],
+                        topics=tuple(row["scopes"].split(",")),
+                        to_ts=row["to_ts"],
+                        target=f"dir:{folder}",
+                    ),
+                    spark=spark,
+                    reporter=reporter,
+                )
+                detail = f"{done['entries']} records restored"
+            except LakebackupError as error:
+                outcome, detail = "damaged", error.message
+            yield Check(
+                check_id=check_id,
+                at=at,
+                backup_id=row["backup_id"],
+                destination=row["destination"],
+                path=None,
+                mode="restore",
+                outcome=outcome,  # type: ignore[arg-type]
+                detail=detail,
+            )
+
+
+def _tasks(things: int) -> int:
+    return max(1, min(MOST_TASKS, things))
+
+
+def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -> int:
+    """As a program for spark-submit: the arguments of `lakebackup verify`."""
+    from lakebackup_jobs.cli import run_verb
+
+    return run_verb(["verify"], argv, spark=spark)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,9 @@
+-- The backups whose ids are in :backup_ids (parted by commas; empty: all), with what their sidecars must say.
+SELECT
+  b.destination,
+  b.source,
+  b.backup_id,
+  b.digest
+FROM backups AS b
+WHERE b.state IN ('complete', 'out_of_sync')
+  AND (:backup_ids = '' OR ARRAY_CONTAINS(SPLIT(:backup_ids, ','), b.backup_id))

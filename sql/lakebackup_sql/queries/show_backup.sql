@@ -1,0 +1,1 @@
+SELECT * FROM backups WHERE backup_id = :backup_id

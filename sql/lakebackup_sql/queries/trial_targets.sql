@@ -1,0 +1,13 @@
+-- What a trial restore brings back: the newest restore point of each topic, or the backups whose ids are
+-- in :backup_ids (parted by commas), with the topics each one answers for.
+SELECT
+  t.source,
+  t.destination,
+  t.backup_id,
+  MAX(t.covers_to) AS to_ts,
+  ARRAY_JOIN(SORT_ARRAY(COLLECT_LIST(t.scope)), ',') AS scopes
+FROM restore_points AS t
+WHERE (:backup_ids = '' AND t.newest)
+  OR ARRAY_CONTAINS(SPLIT(:backup_ids, ','), t.backup_id)
+GROUP BY t.source, t.destination, t.backup_id
+ORDER BY t.source, t.backup_id

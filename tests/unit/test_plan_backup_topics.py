@@ -1,0 +1,134 @@
+"""The plan of a topic backup: where each partition starts, what is a gap, how work is split."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakebackup.errors import Refused
+from lakebackup.plan import backup_topics
+from lakebackup.plan.backup_topics import BackupPlan, Covered, Parent, RegionState, TopicState, plan_backup
+
+OLD, NEW = "0" * 32, "1" * 32
+PARENT = Parent(backup_id="b1", base="b1", number=1, level=0, chain_position=0, end_ts=1_000)
+
+
+def topic(name: str = "orders", epoch: str = OLD, regions: int = 1) -> TopicState:
+    return TopicState(name, epoch, regions, 1, {"cleanup.policy": "delete"})
+
+
+def region(low: int, end: int, *, epoch: str = OLD, number: str = "0", high: int | None = None) -> RegionState:
+    return RegionState("orders", epoch, number, low, end, end if high is None else high, 3)
+
+
+def covered(end: int, *, epoch: str = OLD, number: str = "0") -> Covered:
+    return Covered("orders", epoch, number, end, 1_000)
+
+
+def plan(regions: list[RegionState], known: list[Covered], **changes: object) -> BackupPlan:
+    arguments: dict[str, object] = {
+        "backup_id": "b2",
+        "source": "c",
+        "topics": [topic(epoch=regions[0].epoch, regions=len(regions))],
+        "regions": regions,
+        "end_ts": 2_000,
+        "parent": PARENT if known else None,
+        "covered": known,
+        **changes,
+    }
+    return plan_backup(**arguments)  # type: ignore[arg-type]
+
+
+def ranges(made: BackupPlan) -> list[tuple[int, int]]:
+    return [(p.start_position, p.end_position) for p in made.positions]
+
+
+def test_the_first_backup_is_a_full_from_the_low_watermark() -> None:
+    made = plan([region(5, 20)], [])
+    assert (made.kind, made.parent, ranges(made)) == ("full", None, [(5, 20)])
+
+
+def test_the_next_backup_reads_exactly_what_is_new() -> None:
+    made = plan([region(0, 30)], [covered(20)])
+    assert (made.kind, made.parent, ranges(made), made.gaps) == ("differential", PARENT, [(20, 30)], ())
+
+
+def test_nothing_new_is_an_empty_range_and_no_task() -> None:
+    made = plan([region(0, 20)], [covered(20)])
+    assert (ranges(made), made.tasks) == ([(20, 20)], ())
+
+
+def test_a_partition_that_the_chain_has_not_seen_starts_at_its_low_watermark() -> None:
+    made = plan([region(0, 30), region(4, 9, number="1")], [covered(20)])
+    assert (made.kind, ranges(made)) == ("differential", [(20, 30), (4, 9)])
+
+
+def test_deleted_records_are_a_gap_and_a_new_full() -> None:
+    made = plan([region(30, 40)], [covered(20)])
+    (gap,) = made.gaps
+    assert (made.kind, ranges(made)) == ("full", [(30, 40)])
+    assert (gap.from_position, gap.to_position, gap.reason, gap.bridged) == (20, 30, "purged", False)
+    assert (gap.from_ts, gap.to_ts) == (1_000, 2_000)
+
+
+def test_going_on_over_a_gap_is_said_in_the_row() -> None:
+    made = plan([region(30, 40)], [covered(20)], on_gap="continue")
+    assert (made.kind, ranges(made)) == ("differential", [(30, 40)])
+    assert [gap.bridged for gap in made.gaps] == [True]
+
+
+def test_a_gap_can_be_made_an_error_that_names_it() -> None:
+    with pytest.raises(Refused, match=r"orders, partition 0, offsets \[20, 30\)"):
+        plan([region(30, 40)], [covered(20)], on_gap="fail")
+
+
+def test_a_low_watermark_at_the_position_is_no_gap() -> None:
+    made = plan([region(20, 40)], [covered(20)])
+    assert (made.kind, made.gaps, ranges(made)) == ("differential", (), [(20, 40)])
+
+
+def test_a_recreated_topic_starts_over_and_is_noticed_once() -> None:
+    made = plan([region(0, 7, epoch=NEW)], [covered(20)])
+    (gap,) = made.gaps
+    assert (made.kind, ranges(made)) == ("differential", [(0, 7)])
+    assert (gap.epoch, gap.from_position, gap.to_position, gap.reason) == (OLD, 20, None, "recreated")
+    again = plan([region(0, 9, epoch=NEW)], [covered(20), covered(7, epoch=NEW)])
+    assert (again.gaps, ranges(again)) == ((), [(7, 9)])
+
+
+def test_a_log_that_was_cut_back_is_refused_and_a_full_is_the_way_out() -> None:
+    with pytest.raises(Refused, match="ends at offset 15, but offsets up to 20"):
+        plan([region(0, 15)], [covered(20)])
+    assert ranges(plan([region(0, 15)], [covered(20)], mode="full")) == [(0, 15)]
+
+
+def test_an_open_transaction_behind_the_position_is_not_a_cut() -> None:
+    # Backed up uncommitted to 20 before; now committed, and the last stable offset is 15.
+    made = plan([region(0, 15, high=20)], [covered(20)])
+    assert ranges(made) == [(20, 20)]
+
+
+def test_settings_are_kept_as_json() -> None:
+    assert json.loads(plan([region(0, 1)], []).scopes[0].settings) == {"cleanup.policy": "delete"}
+
+
+@given(
+    ends=st.lists(st.integers(0, 90_000_000), min_size=1, max_size=40),
+    parallelism=st.integers(1, 64),
+)
+def test_tasks_cover_every_offset_once_and_stay_within_bounds(ends: list[int], parallelism: int) -> None:
+    made = plan([region(0, end, number=str(i)) for i, end in enumerate(ends)], [], parallelism=parallelism)
+    seen: dict[str, list[tuple[int, int, int]]] = {}
+    for task in made.tasks:
+        assert 0 < sum(s.end - s.start for s in task) <= 2 * backup_topics.MOST_OFFSETS_PER_TASK
+        for s in task:
+            seen.setdefault(s.region, []).append((s.rank, s.start, s.end))
+    for number, end in enumerate(ends):
+        pieces = sorted(seen.get(str(number), []))
+        assert [rank for rank, _, _ in pieces] == list(range(len(pieces)))
+        assert sum(stop - start for _, start, stop in pieces) == end
+        assert all(a[2] == b[1] for a, b in zip(pieces, pieces[1:], strict=False))
+    assert len(made.tasks) <= max(2 * parallelism, sum(ends) // backup_topics.LEAST_OFFSETS_PER_TASK) + len(ends)
