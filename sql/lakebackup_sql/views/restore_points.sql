@@ -19,3 +19,4 @@ FROM scopes AS s
 JOIN backups AS b
   ON s.backup_id = b.backup_id
 WHERE b.state = 'complete'
+  AND b.intact

@@ -1,0 +1,164 @@
+"""The catalog's SQL on DuckDB over the Delta tables: no JVM, nothing else reachable.
+
+Delta's log and statistics choose the Parquet files; pyarrow reads them with every page's checksum verified,
+since DuckDB and others read a flipped bit without a word.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from lakebackup.engine import RAW, steps, to_duckdb
+from lakebackup.engine.delta import open_table
+from lakebackup.errors import Damaged, EnvironmentProblem, NotFound, UsageProblem
+from lakebackup_sql import load, names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+_LOCKED: dict[str, str | bool | int | float | list[str]] = {
+    "python_enable_replacements": False,
+    "enable_external_access": False,
+    "autoload_known_extensions": False,
+    "autoinstall_known_extensions": False,
+    "memory_limit": "1GB",
+    "temp_directory": "",
+}
+# Spark's functions that DuckDB has under another name and sqlglot leaves as they are.
+_MACROS = (
+    "CREATE MACRO timestamp_millis(x) AS epoch_ms(x)",
+    "CREATE MACRO timestamp_micros(x) AS make_timestamp(x)",
+)
+# What pyarrow, through DuckDB, says of a Parquet file that is not as it was written.
+_TORN = re.compile(r"CRC|checksum|[Cc]orrupt|thrift|[Pp]arquet|EOF|end of|No such file|not found")
+
+
+class DuckEngine:
+    """Queries over the Delta tables in the folder `catalog_uri`, as they were when each was first read."""
+
+    def __init__(self, catalog_uri: str) -> None:
+        self._uri = catalog_uri.rstrip("/")
+        self._registered: set[str] = set()
+        self._connection = duckdb.connect(":memory:", config=_LOCKED)
+        for macro in _MACROS:
+            self._connection.execute(macro)
+        self._connection.execute("SET lock_configuration = true")
+
+    def query(self, name: str, **parameters: Any) -> pa.RecordBatchReader:
+        """The rows of a statement of `sql/queries`."""
+        text = load("queries", name)
+        return self.run(to_duckdb(text), steps(text), parameters)
+
+    def define(self, relation: str, text: str, **parameters: Any) -> None:
+        """Give the rows of a SELECT in Spark's dialect a name that later queries can use."""
+        self.keep(relation, to_duckdb(text), steps(text), parameters)
+
+    def keep(
+        self, relation: str, statement: str, needs: tuple[str, ...], parameters: Mapping[str, Any]
+    ) -> None:
+        """As `define`, of a statement in DuckDB's dialect that reads the relations `needs`."""
+        rows = self.run(statement, needs, parameters)
+        with self._explained():
+            self._connection.register("incoming", rows)
+            self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {_name(relation)} AS FROM incoming")
+            self._connection.unregister("incoming")
+
+    def run(
+        self, statement: str, needs: tuple[str, ...], parameters: Mapping[str, Any]
+    ) -> pa.RecordBatchReader:
+        """The rows of a statement in DuckDB's dialect that reads the relations `needs`.
+
+        Raises Damaged when a table's files are not whole, UsageProblem when the statement is wrong.
+        """
+        import pyarrow as pa
+
+        for step in needs:
+            self._register(step)
+        with self._explained():
+            found = self._connection.sql(statement, params=dict(parameters) or None)
+            if found is None:
+                raise UsageProblem("Only a SELECT gives rows.")
+            reader = found.to_arrow_reader(10_000)
+        return pa.RecordBatchReader.from_batches(reader.schema, self._batches(reader))
+
+    def columns(self, relation: str) -> dict[str, str]:
+        """Names and types of a relation's columns."""
+        self._register_all(relation)
+        with self._explained():
+            return {
+                row[0]: row[1] for row in self._connection.execute(f"DESCRIBE {_name(relation)}").fetchall()
+            }
+
+    def _register_all(self, relation: str) -> None:
+        for step in (
+            (*steps(load("views", relation)), relation) if relation in names("views") else (relation,)
+        ):
+            self._register(step)
+
+    def _register(self, step: str) -> None:
+        if step in self._registered:
+            return
+        if step.startswith(RAW):
+            self._connection.register(step, dataset(f"{self._uri}/{step.removeprefix(RAW)}"))
+        else:
+            with self._explained():
+                self._connection.execute(f"CREATE VIEW {_name(step)} AS {to_duckdb(load('views', step))}")
+        self._registered.add(step)
+
+    def _batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        with self._explained():
+            yield from reader
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except duckdb.OutOfMemoryException as error:
+            raise EnvironmentProblem(
+                f"The query needs more than {_LOCKED['memory_limit']} of memory.",
+                hint="Ask for fewer rows or columns, or run it on Spark.",
+            ) from error
+        except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
+            raise UsageProblem(f"The query cannot run: {error}") from error
+        except (duckdb.Error, OSError, ValueError) as error:  # pyarrow's errors are of the last two kinds
+            text = str(error)
+            if re.search(
+                r"CRC|checksum|[Cc]orrupt|thrift|[Pp]arquet|EOF|end of|No such file|not found", text
+            ):
+                raise Damaged(
+                    f"A table of the catalog at {self._uri} is damaged: {text.splitlines()[0]}",
+                    hint="The backups themselves may be whole: move the catalog away and run "
+                    "`lakebackup catalog rebuild`.",
+                ) from error
+            raise UsageProblem(f"The query failed: {text}") from error
+
+
+def dataset(uri: str) -> ds.Dataset:
+    """A Delta table as a dataset that prunes by the log's statistics and verifies every page read."""
+    import pyarrow.dataset as ds
+
+    table = open_table(uri)
+    files = table.to_pyarrow_dataset()
+    verifying = ds.ParquetFileFormat(
+        default_fragment_scan_options=ds.ParquetFragmentScanOptions(
+            pre_buffer=True, page_checksum_verification=True
+        )
+    )
+    fragments = [
+        verifying.make_fragment(part.path, part.filesystem, part.partition_expression)
+        for part in files.get_fragments()
+    ]
+    return ds.FileSystemDataset(fragments, files.schema, verifying, files.filesystem)
+
+
+def _name(relation: str) -> str:
+    if not re.fullmatch(r"[a-z_]+", relation):
+        raise NotFound(f"There is no relation {relation!r} in the catalog.")
+    return f'"{relation}"'

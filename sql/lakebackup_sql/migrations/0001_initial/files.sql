@@ -1,0 +1,51 @@
+CREATE TABLE IF NOT EXISTS IDENTIFIER(:table) (
+  destination STRING NOT NULL COMMENT 'id of the place that holds the object',
+  path STRING NOT NULL COMMENT 'relative to the destination\'s root',
+  backup_id STRING NOT NULL COMMENT 'the backup that wrote it',
+  added_in BIGINT NOT NULL COMMENT 'number of that backup',
+  source STRING NOT NULL COMMENT 'name of the cluster',
+  scope STRING NOT NULL COMMENT 'topic',
+  epoch STRING NOT NULL COMMENT 'topic id, 32 hex digits: another one is another history',
+  region STRING NOT NULL COMMENT 'partition number, as text',
+  role STRING NOT NULL COMMENT 'data, meta, schema or config',
+  format STRING NOT NULL COMMENT 'kafka-avro-1 or kafka-avro-2',
+  codec STRING NOT NULL COMMENT 'null, deflate, snappy or zstandard',
+  key_id STRING COMMENT 'encryption key',
+  bytes BIGINT NOT NULL COMMENT 'size of the object',
+  raw_bytes BIGINT NOT NULL COMMENT 'size of the records before compression',
+  sha256 STRING NOT NULL COMMENT 'of the object, lower hex',
+  entries BIGINT NOT NULL COMMENT 'number of records',
+  ts_domain STRING NOT NULL COMMENT 'unit of min_ts, max_ts, start_ts, end_ts: ms',
+  min_ts BIGINT NOT NULL COMMENT 'least timestamp of all records',
+  max_ts BIGINT NOT NULL COMMENT 'greatest timestamp of all records',
+  min_begin_ts BIGINT COMMENT 'earliest start of a transaction committed here',
+  resolved_ts BIGINT COMMENT 'nothing earlier was still open',
+  start_position BIGINT NOT NULL COMMENT 'offset of the first record',
+  end_position BIGINT NOT NULL COMMENT 'offset of the last record + 1',
+  start_key STRING COMMENT 'least key, lower hex, cut at 64 bytes',
+  end_key STRING COMMENT 'greatest key, lower hex, rounded up when cut; null: no bound',
+  null_keys BIGINT NOT NULL COMMENT 'records without a key',
+  tombstones BIGINT NOT NULL COMMENT 'records without a value',
+  cf STRING COMMENT 'column family',
+  op STRING COMMENT 'kind of change',
+  level INT NOT NULL COMMENT '0 for a full',
+  parent STRING COMMENT 'file it was made from'
+)
+USING delta
+CLUSTER BY (source, scope, min_ts)
+COMMENT 'One row a data file; rows of backups without a row in backups do not count'
+TBLPROPERTIES (
+  'delta.checkpointPolicy' = 'classic',
+  'delta.columnMapping.mode' = 'none',
+  'delta.enableDeletionVectors' = 'false',
+  'delta.enableRowTracking' = 'false',
+  'delta.enableTypeWidening' = 'false',
+  'delta.checkpointInterval' = '50',
+  'delta.setTransactionRetentionDuration' = 'interval 30 days',
+  'delta.dataSkippingStringPrefixLength' = '128',
+  'delta.dataSkippingStatsColumns' = 'source,scope,region,epoch,added_in,backup_id,min_ts,max_ts,start_position,end_position,start_key,end_key',
+  'delta.constraints.ts_order' = 'min_ts <= max_ts',
+  'delta.constraints.position_order' = 'start_position < end_position',
+  'delta.constraints.path_relative' = 'path NOT LIKE \'/%\' AND path NOT LIKE \'%..%\'',
+  'delta.constraints.bytes_positive' = 'bytes >= 0'
+)

@@ -1,0 +1,2 @@
+-- Who did what.
+SELECT a.*, timestamp_micros(a.at) AS time FROM raw_audit AS a

@@ -1,0 +1,13 @@
+-- Every committed backup. intact: all backups of its chain up to it are complete, so it can be restored.
+SELECT
+  b.*,
+  count(CASE WHEN b.state = 'complete' THEN 1 END) OVER chain = b.chain_position + 1 AS intact,
+  CASE WHEN b.ts_domain = 'ms' THEN timestamp_millis(b.start_ts) END AS start_time,
+  CASE WHEN b.ts_domain = 'ms' THEN timestamp_millis(b.end_ts) END AS end_time,
+  timestamp_micros(b.started_at) AS started_time,
+  timestamp_micros(b.finished_at) AS finished_time
+FROM raw_backups AS b
+WINDOW chain AS (
+  PARTITION BY b.source, b.base, b.branch ORDER BY b.chain_position
+  ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+)

@@ -1,0 +1,8 @@
+-- Data files of committed backups. A timestamp below 0 means that some record carries none.
+SELECT
+  f.*,
+  CASE WHEN f.ts_domain = 'ms' AND f.min_ts >= 0 THEN timestamp_millis(f.min_ts) END AS min_time,
+  CASE WHEN f.ts_domain = 'ms' AND f.max_ts >= 0 THEN timestamp_millis(f.max_ts) END AS max_time
+FROM raw_files AS f
+JOIN raw_backups AS b ON b.backup_id = f.backup_id
+WHERE b.state IN ('complete', 'out_of_sync')

@@ -1,0 +1,5 @@
+-- What committed backups cover of each region, [start_position, end_position).
+SELECT p.*, timestamp_millis(p.ts) AS time
+FROM raw_positions AS p
+JOIN raw_backups AS b ON b.backup_id = p.backup_id
+WHERE b.state IN ('complete', 'out_of_sync')
