@@ -7,9 +7,12 @@ Texts are in Spark's dialect; values are `:name` parameters and never part of a 
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lakebackup_sql import load, names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 RAW = "raw_"
 
@@ -39,9 +42,14 @@ def relations_in(text: str) -> frozenset[str]:
 @cache
 def steps(text: str) -> tuple[str, ...]:
     """Raw tables and views to register before a SELECT can run, each after what it stands on itself."""
+    return steps_for(relations_in(text))
+
+
+def steps_for(relations: Iterable[str]) -> tuple[str, ...]:
+    """As `steps`, for relations that are known already."""
     found: dict[str, None] = {}
     views = names("views")
-    for relation in sorted(relations_in(text)):
+    for relation in sorted(relations):
         if relation in views:
             found |= dict.fromkeys(steps(load("views", relation)))
             found[relation] = None

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from lakebackup.engine import RAW, steps, to_duckdb
+from lakebackup.engine import RAW, steps, steps_for, to_duckdb
 from lakebackup.engine.delta import open_table
 from lakebackup.errors import Damaged, EnvironmentProblem, NotFound, UsageProblem
+from lakebackup.model import ARROW_SCHEMAS
 from lakebackup_sql import load, names
 
 if TYPE_CHECKING:
@@ -64,11 +66,11 @@ class DuckEngine:
         self, relation: str, statement: str, needs: tuple[str, ...], parameters: Mapping[str, Any]
     ) -> None:
         """As `define`, of a statement in DuckDB's dialect that reads the relations `needs`."""
-        rows = self.run(statement, needs, parameters)
+        for step in needs:
+            self._register(step)
         with self._explained():
-            self._connection.register("incoming", rows)
-            self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {_name(relation)} AS FROM incoming")
-            self._connection.unregister("incoming")
+            table = f"CREATE OR REPLACE TEMP TABLE {_name(relation)} AS {statement}"
+            self._connection.execute(table, dict(parameters) or None)
 
     def run(
         self, statement: str, needs: tuple[str, ...], parameters: Mapping[str, Any]
@@ -87,20 +89,6 @@ class DuckEngine:
                 raise UsageProblem("Only a SELECT gives rows.")
             reader = found.to_arrow_reader(10_000)
         return pa.RecordBatchReader.from_batches(reader.schema, self._batches(reader))
-
-    def columns(self, relation: str) -> dict[str, str]:
-        """Names and types of a relation's columns."""
-        self._register_all(relation)
-        with self._explained():
-            return {
-                row[0]: row[1] for row in self._connection.execute(f"DESCRIBE {_name(relation)}").fetchall()
-            }
-
-    def _register_all(self, relation: str) -> None:
-        for step in (
-            (*steps(load("views", relation)), relation) if relation in names("views") else (relation,)
-        ):
-            self._register(step)
 
     def _register(self, step: str) -> None:
         if step in self._registered:
@@ -156,6 +144,20 @@ def dataset(uri: str) -> ds.Dataset:
         for part in files.get_fragments()
     ]
     return ds.FileSystemDataset(fragments, files.schema, verifying, files.filesystem)
+
+
+@cache
+def view_columns() -> Mapping[str, tuple[str, ...]]:
+    """Names of each view's columns, in order; no catalog is opened."""
+    with duckdb.connect(":memory:") as connection:
+        for macro in _MACROS:
+            connection.execute(macro)
+        for table, schema in ARROW_SCHEMAS.items():
+            connection.register(f"{RAW}{table}", schema.empty_table())
+        for view in steps_for(names("views")):
+            if not view.startswith(RAW):
+                connection.execute(f"CREATE VIEW {_name(view)} AS {to_duckdb(load('views', view))}")
+        return {view: tuple(connection.table(view).columns) for view in names("views")}
 
 
 def _name(relation: str) -> str:

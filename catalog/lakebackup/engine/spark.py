@@ -30,6 +30,10 @@ class SparkEngine:
         """Give the rows of a SELECT a name that later queries can use."""
         self._run(text, parameters).createOrReplaceTempView(relation)
 
+    def change(self, name: str, **parameters: Any) -> None:
+        """Run a statement of `sql/changes`. The caller holds the catalog's lease."""
+        self._run(load("changes", name), parameters)
+
     def table(self, table: str) -> DataFrame:
         """A whole catalog table, uncommitted rows included."""
         return self._spark.read.format("delta").load(f"{self._uri}/{table}")

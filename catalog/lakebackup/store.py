@@ -1,0 +1,304 @@
+"""The catalog as jobs and commands use it: one class to read it (no JVM), one to write it (Spark).
+
+Publishing order of a backup: data objects, manifest parts and manifest (the job's), then `files`, then
+`positions`, `scopes` and `gaps`, and last the one row of `backups`, which alone makes the backup exist.
+Each append is made once for each backup id, so that a commit can be repeated after a crash.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from lakebackup import layout
+from lakebackup.engine.delta import append, open_table
+from lakebackup.errors import Damaged, NotFound, UsageProblem
+from lakebackup.lease import Lease
+from lakebackup.model import Audit, Destination, Migration, Row, State, as_row, spark_columns, table_of
+from lakebackup.storage import AlreadyExists, Storage, open_storage
+from lakebackup_sql import load, names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakebackup.guard import Checked
+    from lakebackup.sidecar import Manifest
+
+FORMAT = 1
+_LEASE = "catalog"
+_LEASE_TTL_S = 30.0
+_LEASE_WAIT_S = 300.0
+# A file of the `files` table with many more rows than this prunes badly, with many fewer costs an open each.
+_ROWS_PER_FILE = 200_000
+
+
+def destination_id(storage: Storage, *, create: bool = True) -> str:
+    """The id of a destination, from its lakebackup.json, which is put there when `create` and missing.
+
+    Raises NotFound (not created), Damaged, UsageProblem (a newer version wrote it).
+    """
+    try:
+        found = json.loads(storage.get(layout.ROOT_FILE))
+        version, name = found["format"], found["destination"]
+        if not isinstance(version, int) or not isinstance(name, str):
+            raise TypeError("a field is of the wrong type")
+    except NotFound:
+        if not create:
+            raise
+        name = secrets.token_hex(8)
+        try:
+            content = json.dumps({"format": FORMAT, "destination": name})
+            storage.put(layout.ROOT_FILE, content.encode(), if_absent=True)
+        except AlreadyExists:
+            return destination_id(storage)
+        return name
+    except (ValueError, KeyError, TypeError) as error:
+        raise Damaged(
+            f"{layout.ROOT_FILE} in {storage.uri} cannot be read: {error!r}.",
+            hint='It should be like {"format": 1, "destination": "<id>"}; the id is a column of `files`.',
+        ) from error
+    if version > FORMAT:
+        raise UsageProblem(
+            f"{storage.uri} has format version {version}; this lakebackup knows versions up to {FORMAT}.",
+            hint="Use the lakebackup that wrote it, or a newer one.",
+        )
+    return name
+
+
+class _Catalog:
+    """Where a catalog and its destinations are."""
+
+    def __init__(self, destination: str, catalog: str | None) -> None:
+        self._home = open_storage(destination)
+        self._storage = open_storage(catalog or f"{self._home.uri}/{layout.CATALOG_FOLDER}")
+        self.catalog_uri = self._storage.uri
+
+    def root_of(self, uri: str) -> str:
+        """The root of a destination as the table `destinations` has it: empty is relative to the catalog."""
+        return uri or self.catalog_uri.rpartition("/")[0]
+
+    def version(self) -> int | None:
+        """The schema version of the catalog, None without one; UsageProblem when too new."""
+        try:
+            table = open_table(f"{self.catalog_uri}/migrations")
+        except NotFound:
+            return None
+        found: list[int] = table.to_pyarrow_table(columns=["version"])["version"].to_pylist()
+        newest = max(found, default=0)
+        if newest > len(names("migrations")):
+            raise UsageProblem(
+                f"The catalog at {self.catalog_uri} has schema version {newest}; "
+                f"this lakebackup knows versions up to {len(names('migrations'))}.",
+                hint="Use the lakebackup that wrote it, or a newer one.",
+            )
+        return newest or None
+
+
+class CatalogReader(_Catalog):
+    """Questions to the catalog, answered by DuckDB over the Delta tables, as they are when first asked."""
+
+    def __init__(self, destination: str, catalog: str | None = None) -> None:
+        from lakebackup.engine.duck import DuckEngine
+
+        super().__init__(destination, catalog)
+        self._engine = DuckEngine(self.catalog_uri)
+
+    @classmethod
+    def open(cls, destination: str, catalog: str | None = None) -> CatalogReader | None:
+        """The catalog of a destination, or at the URI `catalog`; None when there is none.
+
+        Raises UsageProblem when its schema version is newer or older than this program's.
+        """
+        reader = cls(destination, catalog)
+        version = reader.version()
+        if version is None:
+            return None
+        if version < len(names("migrations")):
+            raise UsageProblem(
+                f"The catalog at {reader.catalog_uri} has schema version {version}, "
+                f"this lakebackup needs {len(names('migrations'))}.",
+                hint="Run `lakebackup catalog init`, which brings it up to date.",
+            )
+        return reader
+
+    def query(self, name: str, **parameters: Any) -> pa.RecordBatchReader:
+        """The rows of a statement of `sql/queries`, however many, as Arrow batches."""
+        return self._engine.query(name, **parameters)
+
+    def rows(self, name: str, **parameters: Any) -> list[dict[str, Any]]:
+        """The rows of a statement that gives few, column name -> value."""
+        return [row for batch in self._engine.query(name, **parameters) for row in batch.to_pylist()]
+
+    def one(self, name: str, **parameters: Any) -> dict[str, Any] | None:
+        """The first row, None when there is none."""
+        return next(iter(self.rows(name, **parameters)), None)
+
+    def resolve_backup(self, beginning: str) -> str:
+        """The id of the one backup whose id begins so. Raises NotFound, or UsageProblem for several."""
+        found = [str(row["backup_id"]) for row in self.rows("find_backups", prefix=beginning)]
+        if beginning in found:
+            return beginning
+        if not found:
+            raise NotFound(f"There is no backup {beginning!r}.", hint="`lakebackup list` shows all.")
+        if len(found) > 1:
+            raise UsageProblem(
+                f"{beginning!r} is the beginning of several ids: {', '.join(found[:5])}.",
+                hint="Type more of it.",
+            )
+        return found[0]
+
+    def relations(self) -> Mapping[str, Sequence[str]]:
+        """What a person's SELECT may read: the views and their columns."""
+        from lakebackup.engine.duck import view_columns
+
+        return view_columns()
+
+    def select(self, sql: str) -> pa.RecordBatchReader:
+        """The rows of a person's SELECT over the views. Raises UsageProblem when it is not just that."""
+        from lakebackup.engine import steps_for
+        from lakebackup.guard import check_select
+
+        checked = check_select(sql, self.relations())
+        return self._engine.run(checked.duckdb, steps_for(checked.relations), {})
+
+    def define(self, relation: str, name: str, **parameters: Any) -> None:
+        """Give the rows of a statement of `sql/queries` a name that later statements can use."""
+        self._engine.define(relation, load("queries", name), **parameters)
+
+    def define_checked(self, relation: str, checked: Checked) -> None:
+        """As `define`, of a person's SELECT that was checked."""
+        from lakebackup.engine import steps_for
+
+        self._engine.keep(relation, checked.duckdb, steps_for(checked.relations), {})
+
+    def destinations(self) -> dict[str, str]:
+        """Id -> URI of the root. The destination this was opened with is where it is now, moved or not."""
+        rows = open_table(f"{self.catalog_uri}/destinations").to_pyarrow_table().to_pylist()
+        found = {row["destination"]: self.root_of(row["uri"]) for row in rows}
+        try:
+            return found | {destination_id(self._home, create=False): self._home.uri}
+        except NotFound:
+            return found
+
+
+class CatalogWriter(_Catalog):
+    """Changes to the catalog. Each takes the catalog's lease, since a Delta log in a folder has no
+    conditional put of its own that holds between processes."""
+
+    def __init__(self, spark: SparkSession, destination: str, catalog: str | None = None) -> None:
+        super().__init__(destination, catalog)
+        self._spark = spark
+
+    @classmethod
+    def open(cls, spark: SparkSession, destination: str, catalog: str | None = None) -> CatalogWriter:
+        """For the catalog of a destination, or at the URI `catalog`; `migrate` makes one."""
+        return cls(spark, destination, catalog)
+
+    def migrate(self) -> int:
+        """Create the tables or bring them up to date, again and again; returns the schema version."""
+        if (self.version() or 0) < len(names("migrations")):
+            with self._lease():
+                for number, migration in enumerate(names("migrations"), 1):
+                    if number <= (self.version() or 0):
+                        continue
+                    folder = f"migrations/{migration}"
+                    with ThreadPoolExecutor(4) as pool:  # a table takes a second, most of it waiting
+                        list(pool.map(partial(self._create, folder), names(folder)))
+                    row = Migration(version=number, name=migration, applied_at=_now())
+                    append(self._storage, "migrations", [row], f"migration-{number}")
+        return len(names("migrations"))
+
+    def commit_backup(self, storage: Storage, manifest: Manifest) -> None:
+        """Make a backup exist whose manifest and parts are in `storage`. Repeating it adds nothing.
+
+        Raises Busy (another process keeps the catalog's lease), UsageProblem (a row breaks a rule).
+        """
+        backup = manifest.backup
+        with self._lease() as lease:
+            self.register(storage)
+            if backup.files:
+                parts = f"{storage.uri}/{layout.parts_folder(backup.source, backup.backup_id)}"
+                rows = self._spark.read.schema(spark_columns("files")).option("mode", "FAILFAST").json(parts)
+                self._append_frame("files", _packed(rows, backup.files), backup.backup_id)
+            for table, small in (
+                ("positions", manifest.positions),
+                ("scopes", manifest.scopes),
+                ("gaps", manifest.gaps),
+            ):
+                append(self._storage, table, list(small), backup.backup_id)
+            lease.renew()
+            append(self._storage, "backups", [backup], backup.backup_id)
+
+    def register(self, storage: Storage) -> str:
+        """Have a row for a destination; returns its id. The caller holds the lease."""
+        name = destination_id(storage)
+        beside = storage.uri == self.catalog_uri.rpartition("/")[0]
+        row = Destination(destination=name, uri="" if beside else storage.uri, created_at=_now())
+        append(self._storage, "destinations", [row], f"destination-{name}-{row.uri}")
+        return name
+
+    def append(self, rows: Sequence[Row], transaction: str | None = None) -> None:
+        """Append rows of any tables, each table's in one commit, once for each `transaction`."""
+        tables: dict[str, list[Row]] = {}
+        for row in rows:
+            tables.setdefault(table_of(type(row)), []).append(row)
+        with self._lease():
+            for table, some in tables.items():
+                append(self._storage, table, some, transaction or uuid.uuid4().hex)
+
+    def append_frame(self, table: str, rows: DataFrame, transaction: str | None = None) -> None:
+        """Append any number of rows that Spark computes, once for each `transaction`."""
+        rows = rows.persist()
+        try:
+            rows.count()  # what takes long is done before the lease is taken
+            with self._lease():
+                self._append_frame(table, rows, transaction or uuid.uuid4().hex)
+        finally:
+            rows.unpersist()
+
+    def append_audit(self, entry: Audit) -> None:
+        """Write down what was done: an object in the destination, for a lost catalog, and a row."""
+        audit_id = secrets.token_hex(4)
+        content = json.dumps(as_row(entry), ensure_ascii=False).encode()
+        self._home.put(layout.audit_path(entry.at, audit_id), content, if_absent=True)
+        self.append([entry], f"audit-{entry.at}-{audit_id}")
+
+    def set_state(self, backup_id: str, state: State, *, actor: str, reason: str) -> None:
+        """Change the state of a backup, with an audit entry, which is also how a rebuild learns of it."""
+        from lakebackup.engine.spark import SparkEngine
+
+        detail = json.dumps({"state": state, "reason": reason})
+        self.append_audit(Audit(at=_now(), actor=actor, action="set_state", subject=backup_id, detail=detail))
+        with self._lease():
+            SparkEngine(self._spark, self.catalog_uri).change("set_state", backup_id=backup_id, state=state)
+
+    def _append_frame(self, table: str, rows: DataFrame, transaction: str) -> None:
+        writer = rows.write.format("delta").mode("append")
+        writer.option("txnAppId", transaction).option("txnVersion", 1).save(f"{self.catalog_uri}/{table}")
+
+    def _create(self, migration: str, table: str) -> None:
+        path = f"{self.catalog_uri}/{table}".replace("`", "``")
+        self._spark.sql(load(migration, table), args={"table": f"delta.`{path}`"})
+
+    def _lease(self) -> Lease:
+        holder = f"{socket.gethostname()}:{os.getpid()}"
+        return Lease.acquire(self._storage, _LEASE, holder, ttl_s=_LEASE_TTL_S, wait_s=_LEASE_WAIT_S)
+
+
+def _packed(rows: DataFrame, count: int) -> DataFrame:
+    """In few files, each sorted so that a topic and time range touches few of its row groups."""
+    return rows.coalesce(max(1, count // _ROWS_PER_FILE)).sortWithinPartitions("source", "scope", "min_ts")
+
+
+def _now() -> int:
+    return time.time_ns() // 1000

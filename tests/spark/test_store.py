@@ -1,0 +1,281 @@
+from __future__ import annotations
+
+import json
+import multiprocessing
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.catalogs import EPOCH, backup_id, manifest, publish, put_sidecar
+
+from lakebackup import layout
+from lakebackup.engine.delta import append, open_table
+from lakebackup.engine.spark import SparkEngine
+from lakebackup.errors import Damaged, NotFound, UsageProblem
+from lakebackup.lease import Lease
+from lakebackup.model import Audit, Check, Migration, as_row, spark_columns
+from lakebackup.storage import open_storage
+from lakebackup.store import CatalogReader, CatalogWriter, destination_id
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def empty(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A destination with a catalog without rows; its name needs quoting wherever it goes unquoted."""
+    root = tmp_path_factory.mktemp("it's a `place` ü")
+    assert CatalogWriter.open(spark, str(root)).migrate() == 1
+    return root
+
+
+@pytest.fixture
+def root(empty: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(empty, tmp_path / empty.name))
+
+
+def reader_of(root: Path) -> CatalogReader:
+    found = CatalogReader.open(str(root))
+    assert found is not None
+    return found
+
+
+def test_a_place_without_a_catalog_has_none(tmp_path: Path) -> None:
+    assert CatalogReader.open(str(tmp_path)) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_tables_are_as_every_reader_needs_them(spark: SparkSession, root: Path) -> None:
+    for table in layout_tables(root):
+        opened = open_table(f"file://{root}/catalog/{table}")
+        protocol = opened.protocol()
+        assert protocol.min_reader_version == 1
+        assert not protocol.reader_features
+        settings = opened.metadata().configuration
+        assert settings["delta.enableDeletionVectors"] == "false"
+        wanted = spark.createDataFrame([], spark_columns(table)).schema
+        found = SparkEngine(spark, f"file://{root}/catalog").table(table).schema
+        assert [(f.name, f.dataType) for f in found] == [(f.name, f.dataType) for f in wanted]
+        assert all(field.metadata.get("comment") for field in found)
+        nullable = {field.name: field.nullable for field in opened.schema().fields}
+        assert nullable == {field.name: field.nullable for field in wanted}
+
+
+def layout_tables(root: Path) -> list[str]:
+    return sorted(path.parent.name for path in (root / "catalog").glob("*/_delta_log"))
+
+
+def test_a_committed_backup_is_seen_by_both_engines(spark: SparkSession, root: Path) -> None:
+    storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
+    first = publish(storage, writer, manifest(1))
+    publish(storage, writer, manifest(2, topics=("orders", "payments")))
+    reader, engine = reader_of(root), SparkEngine(spark, writer.catalog_uri)
+    assert [row["number"] for row in reader.rows("list_backups", source=None)] == [2, 1]
+    assert [row.number for row in engine.query("list_backups", source=None).collect()] == [2, 1]
+    files = reader.query("list_files", backup_id=backup_id(2)).read_all()
+    assert files.num_rows == 4
+    assert engine.query("list_files", backup_id=backup_id(2)).count() == 4
+    shown = reader.one("show_backup", backup_id=backup_id(1))
+    assert shown is not None
+    assert shown | as_row(first.backup) == shown
+    assert shown["intact"] is True
+    assert reader.destinations() == {destination_id(storage): f"file://{root}"}
+
+
+def test_nothing_is_visible_before_the_row_of_backups(spark: SparkSession, root: Path) -> None:
+    storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
+    publish(storage, writer, manifest(1))
+    kept = {path: path.read_bytes() for path in (root / "catalog" / "backups").rglob("*") if path.is_file()}
+    publish(storage, writer, manifest(2))
+    shutil.rmtree(root / "catalog" / "backups")  # as if the last append had never come
+    for path, content in kept.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    reader = reader_of(root)
+    for view in ("backups", "files", "positions", "scopes", "restore_points"):
+        rows = reader.select(f"SELECT DISTINCT backup_id FROM {view}").read_all().to_pylist()
+        assert rows == [{"backup_id": backup_id(1)}], view
+    assert len(open_table(f"file://{root}/catalog/positions").to_pyarrow_table()) == 4
+    assert {row["next_sequence"] for row in reader.rows("next_sequence", source="prod")} == {2}
+
+
+def test_a_commit_that_is_repeated_adds_nothing(spark: SparkSession, root: Path) -> None:
+    storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
+    made = publish(storage, writer, manifest(1))
+    writer.commit_backup(storage, made)
+    CatalogWriter.open(spark, str(root)).commit_backup(storage, made)
+    for table, count in (("files", 2), ("positions", 2), ("scopes", 1), ("backups", 1), ("destinations", 1)):
+        assert SparkEngine(spark, writer.catalog_uri).table(table).count() == count, table
+        assert len(open_table(f"file://{root}/catalog/{table}").to_pyarrow_table()) == count, table
+
+
+def test_a_moved_backup_still_finds_its_files(spark: SparkSession, root: Path, tmp_path: Path) -> None:
+    storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
+    publish(storage, writer, manifest(1))
+    moved = root.rename(tmp_path / "elsewhere")
+    assert list(reader_of(moved).destinations().values()) == [f"file://{moved}"]
+
+
+def test_a_catalog_elsewhere_knows_where_the_destination_is(
+    spark: SparkSession, empty: Path, tmp_path: Path
+) -> None:
+    catalog = Path(shutil.copytree(empty / "catalog", tmp_path / "tables"))
+    writer = CatalogWriter.open(spark, str(tmp_path / "data"), str(catalog))
+    storage = open_storage(str(tmp_path / "data"))
+    publish(storage, writer, manifest(1))
+    found = CatalogReader.open(str(tmp_path / "other"), str(catalog))
+    assert found is not None
+    assert found.destinations() == {destination_id(storage): f"file://{tmp_path}/data"}
+
+
+def test_a_row_that_breaks_a_rule_is_refused_by_both_ways_of_writing(spark: SparkSession, root: Path) -> None:
+    storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
+    made, parts = manifest(1)
+    wrong = replace(made, positions=[replace(made.positions[0], start_position=11)])
+    with pytest.raises(UsageProblem, match="position_order"):
+        writer.commit_backup(storage, put_sidecar_of(storage, wrong, parts))
+    bad = [replace(parts[0][0], path="../outside")]
+    frame = spark.createDataFrame([tuple(as_row(row).values()) for row in bad], spark_columns("files"))
+    with pytest.raises(Exception, match="path_relative"):
+        writer.append_frame("files", frame)
+    assert reader_of(root).rows("list_backups", source=None) == []
+
+
+def put_sidecar_of(storage, made, parts):  # type: ignore[no-untyped-def]
+    return put_sidecar(storage, (made, parts))
+
+
+def test_a_state_changes_with_an_entry_in_the_log(spark: SparkSession, root: Path) -> None:
+    storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
+    for number in (1, 2, 3):
+        publish(storage, writer, manifest(number))
+    writer.set_state(backup_id(2), "out_of_sync", actor="me", reason="the log was cut")
+    reader = reader_of(root)
+    states = {
+        row["number"]: (row["state"], row["intact"]) for row in reader.rows("list_backups", source=None)
+    }
+    assert states == {1: ("complete", True), 2: ("out_of_sync", False), 3: ("complete", False)}
+    latest = reader.one("latest_backup", source="prod")
+    assert latest is not None
+    assert latest["number"] == 1
+    (entry,) = storage.list("audit/")
+    assert json.loads(storage.get(entry.path))["subject"] == backup_id(2)
+    assert [row["action"] for row in reader.select("SELECT action FROM audit").read_all().to_pylist()] == [
+        "set_state"
+    ]
+
+
+def test_rows_of_logs_are_appended(spark: SparkSession, root: Path) -> None:
+    writer = CatalogWriter.open(spark, str(root))
+    entry = Audit(at=1, actor="me", action="looked", subject="x", detail="{}")
+    check = Check(check_id="c", at=1, backup_id=None, destination="d", path="p", mode="stat", outcome="ok")
+    writer.append([entry, check], "once")
+    writer.append([entry, check], "once")
+    writer.append_frame(
+        "checks", spark.createDataFrame([tuple(as_row(check).values())], spark_columns("checks"))
+    )
+    reader = reader_of(root)
+    assert reader.select("SELECT count(*) AS n FROM audit").read_all().to_pylist() == [{"n": 1}]
+    assert reader.select("SELECT count(*) AS n FROM checks").read_all().to_pylist() == [{"n": 2}]
+
+
+def test_another_schema_version_is_refused_with_what_to_do(spark: SparkSession, root: Path) -> None:
+    storage = open_storage(str(root / "catalog"))
+    append(storage, "migrations", [Migration(version=99, name="0099_later", applied_at=1)], "later")
+    with pytest.raises(UsageProblem, match=r"schema version 99.*versions up to 1"):
+        CatalogReader.open(str(root))
+    with pytest.raises(UsageProblem, match="schema version 99"):
+        CatalogWriter.open(spark, str(root)).migrate()
+
+
+def test_a_newer_destination_is_refused(tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path))
+    with pytest.raises(NotFound):
+        destination_id(storage, create=False)
+    assert destination_id(storage) == destination_id(storage)
+    storage.put(layout.ROOT_FILE, b'{"format": 2, "destination": "x"}')
+    with pytest.raises(UsageProblem, match="format version 2"):
+        destination_id(storage)
+    storage.put(layout.ROOT_FILE, b'{"format"')
+    with pytest.raises(Damaged, match=r"lakebackup\.json"):
+        destination_id(storage)
+
+
+def test_a_flipped_bit_in_a_table_is_an_error_and_never_other_rows(spark: SparkSession, root: Path) -> None:
+    storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
+    publish(storage, writer, manifest(1, regions=3))
+    query = {"files": "list_files", "backups": "show_backup"}
+    whole = {table: reader_of(root).rows(name, backup_id=backup_id(1)) for table, name in query.items()}
+    damaged = 0
+    for table, name in query.items():
+        (path,) = (root / "catalog" / table).glob("*.parquet")
+        content = path.read_bytes()
+        for place in range(4, len(content), max(1, len(content) // 150)):
+            path.write_bytes(content[:place] + bytes([content[place] ^ 0x10]) + content[place + 1 :])
+            try:
+                assert reader_of(root).rows(name, backup_id=backup_id(1)) == whole[table], (table, place)
+            except Damaged:
+                damaged += 1
+        path.write_bytes(content[: len(content) // 2])
+        with pytest.raises(Damaged):
+            reader_of(root).rows(name, backup_id=backup_id(1))
+        path.unlink()
+        with pytest.raises(Damaged):
+            reader_of(root).rows(name, backup_id=backup_id(1))
+        path.write_bytes(content)
+    assert damaged > 100
+
+
+def test_spark_too_notices_a_flipped_bit(spark: SparkSession, root: Path) -> None:
+    storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
+    publish(storage, writer, manifest(1))
+    (path,) = (root / "catalog" / "files").glob("*.parquet")
+    (path.parent / f".{path.name}.crc").unlink(missing_ok=True)  # the file system's own checksum
+    content = bytearray(path.read_bytes())
+    content[content.index(EPOCH.encode()) + 3] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(Exception, match=r"(?i)crc|checksum"):
+        SparkEngine(spark, writer.catalog_uri).query("list_files", backup_id=backup_id(1)).collect()
+
+
+def _append_many(catalog: str, process: int, count: int) -> None:
+    storage = open_storage(catalog)
+    for number in range(count):
+        with Lease.acquire(storage, "catalog", f"process {process}", wait_s=120):
+            entry = Audit(at=number, actor=str(process), action="a", subject="s", detail="{}")
+            assert append(storage, "audit", [entry], f"{process}-{number}")
+
+
+def test_appends_of_several_processes_are_all_kept(root: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    catalog = str(root / "catalog")
+    workers = [context.Process(target=_append_many, args=(catalog, process, 25)) for process in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(240)
+        assert worker.exitcode == 0
+    table = open_table(f"file://{catalog}/audit").to_pyarrow_table()
+    assert (
+        len(set(zip(table["actor"].to_pylist(), table["at"].to_pylist(), strict=True))) == len(table) == 100
+    )
+
+
+def test_what_duckdb_reads_prunes_by_the_log(spark: SparkSession, root: Path) -> None:
+    import pyarrow.dataset as ds
+
+    from lakebackup.engine.duck import dataset
+
+    storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
+    for number in range(1, 6):
+        publish(storage, writer, manifest(number))
+    table = dataset(f"file://{root}/catalog/files")
+    late = (ds.field("scope") == "orders") & (ds.field("min_ts") <= 5999) & (ds.field("max_ts") > 5000)
+    assert len(list(table.get_fragments())) == 5
+    assert len(list(table.get_fragments(late))) == 1
+    small = dataset(f"file://{root}/catalog/positions")
+    assert len(list(small.get_fragments(ds.field("backup_id") == backup_id(3)))) == 1
