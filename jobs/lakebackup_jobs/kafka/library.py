@@ -1,0 +1,257 @@
+"""librdkafka itself: the C library inside confluent-kafka's wheel, loaded by ctypes and checked before use.
+
+The Python client makes one object per message, which costs ten times what the bytes do. The library's own
+functions (rdkafka.h, its public and ABI-stable header) hand out arrays of message pointers instead, with
+the same TLS, SASL, compression, transactions and retries.
+"""
+
+from __future__ import annotations
+
+import ctypes as c
+import os
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from lakebackup.errors import EnvironmentProblem, UsageProblem
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Versions whose header was read: rd_kafka_message_t, rd_kafka_vu_t and the codes below are the same in
+#: all of them, and 2.x promises not to change them.
+OLDEST, MAJOR = 0x020A0000, 0x02
+CONSUMER, PRODUCER = 1, 0
+EVENT_DELIVERY, EVENT_LOG, EVENT_ERROR = 0x1, 0x4, 0x8
+PATH_SETTING = "LAKEBACKUP_KAFKA_PATH"
+
+_SECRET = ("password", "secret", "token", "jaas", "key.pem", "sasl.oauthbearer.config")
+
+
+class Message(c.Structure):
+    """rd_kafka_message_t."""
+
+    _fields_ = (
+        ("err", c.c_int),
+        ("rkt", c.c_void_p),
+        ("partition", c.c_int32),
+        ("payload", c.c_void_p),
+        ("len", c.c_size_t),
+        ("key", c.c_void_p),
+        ("key_len", c.c_size_t),
+        ("offset", c.c_int64),
+        ("_private", c.c_void_p),
+    )
+
+
+class ListElement(c.Structure):
+    """rd_kafka_topic_partition_t."""
+
+    _fields_ = (
+        ("topic", c.c_char_p),
+        ("partition", c.c_int32),
+        ("offset", c.c_int64),
+        ("metadata", c.c_void_p),
+        ("metadata_size", c.c_size_t),
+        ("opaque", c.c_void_p),
+        ("err", c.c_int),
+        ("_private", c.c_void_p),
+    )
+
+
+#: Where the compiled code reads a message; `check` compares these with the structure above.
+MESSAGE_LAYOUT: Final = {
+    "err": 0, "rkt": 8, "partition": 16, "payload": 24, "len": 32, "key": 40, "key_len": 48, "offset": 56,
+}  # fmt: skip
+MESSAGE_BYTES: Final = 72
+ARGUMENT_BYTES: Final = 72  # rd_kafka_vu_t: the tag, padded to 8, and a union of 64
+
+_P, _I, _S, _Z = c.c_void_p, c.c_int, c.c_char_p, c.c_size_t
+_FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
+    "version": (_I, ()),
+    "version_str": (_S, ()),
+    "err2str": (_S, (_I,)),
+    "err2name": (_S, (_I,)),
+    "conf_new": (_P, ()),
+    "conf_set": (_I, (_P, _S, _S, _S, _Z)),
+    "conf_destroy": (None, (_P,)),
+    "conf_set_events": (None, (_P, _I)),
+    "new": (_P, (_I, _P, _S, _Z)),
+    "destroy": (None, (_P,)),
+    "set_log_queue": (_I, (_P, _P)),
+    "topic_new": (_P, (_P, _S, _P)),
+    "topic_destroy": (None, (_P,)),
+    "queue_new": (_P, (_P,)),
+    "queue_get_main": (_P, (_P,)),
+    "queue_destroy": (None, (_P,)),
+    "queue_length": (_Z, (_P,)),
+    "queue_poll": (_P, (_P, _I)),
+    "event_type": (_I, (_P,)),
+    "event_error": (_I, (_P,)),
+    "event_error_string": (_S, (_P,)),
+    "event_message_next": (_P, (_P,)),
+    "event_destroy": (None, (_P,)),
+    "consume_start_queue": (_I, (_P, c.c_int32, c.c_int64, _P)),
+    "consume_stop": (_I, (_P, c.c_int32)),
+    "consume_batch_queue": (c.c_ssize_t, (_P, _I, _P, _Z)),
+    "last_error": (_I, ()),
+    "position": (_I, (_P, _P)),
+    "query_watermark_offsets": (_I, (_P, _S, c.c_int32, _P, _P, _I)),
+    "message_destroy": (None, (_P,)),
+    "message_errstr": (_S, (_P,)),
+    "message_timestamp": (c.c_int64, (_P, _P)),
+    "message_headers": (_I, (_P, _P)),
+    "header_cnt": (_Z, (_P,)),
+    "header_get_all": (_I, (_P, _Z, _P, _P, _P)),
+    "headers_new": (_P, (_Z,)),
+    "header_add": (_I, (_P, _P, c.c_ssize_t, _P, c.c_ssize_t)),
+    "headers_destroy": (None, (_P,)),
+    "produceva": (_P, (_P, _P, _Z)),
+    "init_transactions": (_P, (_P, _I)),
+    "begin_transaction": (_P, (_P,)),
+    "commit_transaction": (_P, (_P, _I)),
+    "abort_transaction": (_P, (_P, _I)),
+    "send_offsets_to_transaction": (_P, (_P, _P, _P, _I)),
+    "consumer_group_metadata_new": (_P, (_S,)),
+    "consumer_group_metadata_destroy": (None, (_P,)),
+    "topic_partition_list_new": (_P, (_I,)),
+    "topic_partition_list_add": (c.POINTER(ListElement), (_P, _S, c.c_int32)),
+    "topic_partition_list_destroy": (None, (_P,)),
+    "error_code": (_I, (_P,)),
+    "error_string": (_S, (_P,)),
+    "error_is_fatal": (_I, (_P,)),
+    "error_is_retriable": (_I, (_P,)),
+    "error_txn_requires_abort": (_I, (_P,)),
+    "error_destroy": (None, (_P,)),
+}
+
+
+def find() -> Path | None:
+    """The file of the library that the installed confluent-kafka carries, or None (a build against the system's)."""
+    for entry in metadata.files("confluent-kafka") or ():
+        if entry.name.startswith(("librdkafka-", "librdkafka.")) and (
+            ".so" in entry.name or ".dylib" in entry.name
+        ):
+            return Path(str(entry.locate())).resolve()
+    return None
+
+
+@lru_cache(maxsize=1)
+def load() -> c.CDLL:
+    """The checked library, its functions declared as `rd_kafka_…`; also visible to compiled code by those names.
+
+    Raises EnvironmentProblem when it is missing or is not what this code was written against.
+    """
+    path = find()
+    if path is None:
+        raise EnvironmentProblem("confluent-kafka was installed without its own librdkafka.")
+    library = c.CDLL(str(path))
+    try:
+        for name, (result, arguments) in _FUNCTIONS.items():
+            function = getattr(library, f"rd_kafka_{name}")
+            function.restype, function.argtypes = result, arguments
+    except AttributeError as error:
+        raise EnvironmentProblem(f"{path.name} lacks a function that is needed: {error}.") from None
+    version = int(library.rd_kafka_version())
+    if version < OLDEST or version >> 24 != MAJOR:
+        raise EnvironmentProblem(f"{path.name} is version {version:#010x}; 2.10 or a later 2.x is needed.")
+    check()
+    from llvmlite import binding
+
+    binding.load_library_permanently(str(path))
+    return library
+
+
+def check() -> None:
+    """Compare the structures' layout on this machine with the one compiled code reads; raises EnvironmentProblem."""
+    found = {name: getattr(Message, name).offset for name in MESSAGE_LAYOUT}
+    if found != MESSAGE_LAYOUT or c.sizeof(Message) != MESSAGE_BYTES or c.sizeof(c.c_void_p) != 8:
+        raise EnvironmentProblem(f"messages are laid out otherwise on this machine: {found}")
+
+
+@lru_cache(maxsize=1)
+def why_not() -> str | None:
+    """Why the fast path cannot be used here, or None when it can."""
+    wanted = os.environ.get(PATH_SETTING, "")
+    if wanted not in ("", "native", "plain"):
+        raise UsageProblem(f"{PATH_SETTING} is native or plain, not {wanted!r}.")
+    if wanted == "plain":
+        return f"{PATH_SETTING} says plain"
+    try:
+        load()
+    except (EnvironmentProblem, OSError, ImportError) as problem:
+        return str(problem)
+    return None
+
+
+def available() -> bool:
+    """Whether records can flow through librdkafka without a Python object each."""
+    return why_not() is None
+
+
+def is_secret(name: str) -> bool:
+    """Whether the value of this librdkafka property must never be shown."""
+    return any(part in name for part in _SECRET)
+
+
+def new_client(kind: int, config: Mapping[str, str], *, hard: Mapping[str, str]) -> int:
+    """An `rd_kafka_t *` with `config` and, above it, `hard`; its events wait on the main queue.
+
+    Raises UsageProblem naming the property (never its value) that librdkafka does not accept.
+    """
+    library = load()
+    conf = library.rd_kafka_conf_new()
+    text = c.create_string_buffer(512)
+    for name, value in {**config, **hard, "log.queue": "true"}.items():
+        if library.rd_kafka_conf_set(conf, name.encode(), str(value).encode(), text, len(text)):
+            library.rd_kafka_conf_destroy(conf)
+            reason = "" if is_secret(name) else f": {text.value.decode(errors='replace')}"
+            raise UsageProblem(f"Kafka client setting {name} was not accepted{reason}.")
+    library.rd_kafka_conf_set_events(conf, EVENT_DELIVERY | EVENT_LOG | EVENT_ERROR)
+    handle = library.rd_kafka_new(kind, conf, text, len(text))
+    if not handle:
+        library.rd_kafka_conf_destroy(conf)
+        reason = text.value.decode(errors="replace")
+        for name, value in config.items():
+            if is_secret(name) and value:
+                reason = reason.replace(str(value), "***")
+        raise UsageProblem(f"The Kafka client could not be set up: {reason}.")
+    main = library.rd_kafka_queue_get_main(handle)
+    library.rd_kafka_set_log_queue(handle, main)
+    library.rd_kafka_queue_destroy(main)
+    return int(handle)
+
+
+def drain_events(handle: int, wait_ms: int = 0) -> list[tuple[int, str]]:
+    """Take what the client reported since the last call, waiting for the first at most `wait_ms`.
+
+    Gives (error code, text) in order, of failed deliveries too; log lines are dropped.
+    """
+    library = load()
+    main = library.rd_kafka_queue_get_main(handle)
+    errors: list[tuple[int, str]] = []
+    try:
+        while event := library.rd_kafka_queue_poll(main, wait_ms):
+            wait_ms = 0
+            kind = library.rd_kafka_event_type(event)
+            if kind == EVENT_ERROR:
+                text = library.rd_kafka_event_error_string(event) or b""
+                errors.append((int(library.rd_kafka_event_error(event)), text.decode(errors="replace")))
+            while kind == EVENT_DELIVERY and (address := library.rd_kafka_event_message_next(event)):
+                if code := int(Message.from_address(address).err):
+                    errors.append((code, library.rd_kafka_err2str(code).decode()))
+            library.rd_kafka_event_destroy(event)
+    finally:
+        library.rd_kafka_queue_destroy(main)
+    return errors
+
+
+def take_error(error: int) -> tuple[int, str, bool]:
+    """Code, text and whether it is fatal of an `rd_kafka_error_t *`, which is freed."""
+    library = load()
+    try:
+        text = (library.rd_kafka_error_string(error) or b"").decode(errors="replace")
+        return int(library.rd_kafka_error_code(error)), text, bool(library.rd_kafka_error_is_fatal(error))
+    finally:
+        library.rd_kafka_error_destroy(error)

@@ -1,0 +1,267 @@
+"""Reading ranges of a real broker: every record, its every part, the ends, and what goes wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+import fastavro
+import pytest
+from confluent_kafka import Producer
+from tests.support.kafka_truth import Record, delete_records, delete_topic, produce, read
+
+from lakebackup.errors import EnvironmentProblem, NotFound, UsageProblem
+from lakebackup_jobs.kafka import consume, library
+from lakebackup_jobs.kafka.arrow import to_arrow
+from lakebackup_jobs.kafka.consume import FileStats, copy_range
+from lakebackup_jobs.kafka.container import FileReader
+from lakebackup_jobs.kafka.problems import Purged
+
+if TYPE_CHECKING:
+    from lakebackup_jobs.broker import Broker
+
+pytestmark = pytest.mark.kafka
+Topic = Callable[..., str]
+BIG = os.urandom(1_000_000)
+# Retention would eat records of an older day within seconds.
+NOW = int(time.time() * 1000)
+
+NASTY = [
+    Record(0, None, b"null key", (), NOW),
+    Record(0, b"tombstone", None, (), NOW + 5),
+    Record(0, None, None, (), NOW - 100_000),
+    Record(0, b"", b"", (), NOW - 5),
+    Record(
+        0, b"k" * 64, b"v", (("a", b"1"), ("a", b"2"), ("b", None), ("a", b""), ("", b"x"), ("é", b"\0")), 1
+    ),
+    Record(0, b"\xff" * 80, BIG, (("big", BIG[:5000]),), NOW + 7),
+    Record(0, b"k" * 65, b"v" * 10_000, (), NOW),
+]
+
+
+@pytest.fixture(params=["native", "plain"])
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Both ways through the library, each chosen by the setting a user has."""
+    with chosen(request.param, monkeypatch):
+        yield request.param
+
+
+@contextmanager
+def chosen(path: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv(library.PATH_SETTING, path)
+    library.why_not.cache_clear()
+    yield
+    monkeypatch.delenv(library.PATH_SETTING)
+    library.why_not.cache_clear()
+
+
+def copy(
+    bootstrap: str, topic: str, start: int, end: int, partition: int = 0, **options: Any
+) -> tuple[list[bytes], list[FileStats]]:
+    """The files of a range as (bytes, figures)."""
+    sinks: list[io.BytesIO] = []
+
+    def new_file() -> io.BytesIO:
+        sinks.append(io.BytesIO())
+        return sinks[-1]
+
+    config = {"bootstrap.servers": bootstrap, **options.pop("config", {})}
+    figures = list(copy_range(config, topic, partition, start, end, new_file, **options))  # type: ignore[arg-type]
+    assert len(sinks) == len(figures)
+    return [sink.getvalue() for sink in sinks], figures
+
+
+def by_fastavro(file: bytes) -> list[tuple[int, Record, str]]:
+    return [
+        (
+            row["offset"],
+            Record(
+                row["partition"],
+                row["key"],
+                row["value"],
+                tuple((h["key"], h["value"]) for h in row["headers"]),
+                row["timestamp"],
+            ),
+            row["timestamp_type"],
+        )
+        for row in cast("list[dict[str, Any]]", list(fastavro.reader(io.BytesIO(file))))
+    ]
+
+
+def truth(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[tuple[int, Record]]:
+    return sorted(read(bootstrap, topic, isolation), key=lambda pair: pair[0])
+
+
+def check_figures(file: bytes, figures: FileStats) -> None:
+    """Compare a file's figures with what fastavro reads from it."""
+    rows = by_fastavro(file)
+    keys = sorted(record.key for _, record, _ in rows if record.key is not None)
+    assert figures.bytes == len(file)
+    assert figures.sha256 == hashlib.sha256(file).hexdigest()
+    assert figures.entries == len(rows)
+    assert figures.start_position == rows[0][0]
+    assert figures.end_position == rows[-1][0] + 1
+    assert figures.min_ts == min(record.timestamp for _, record, _ in rows)
+    assert figures.max_ts == max(record.timestamp for _, record, _ in rows)
+    assert figures.null_keys == len(rows) - len(keys)
+    assert figures.tombstones == sum(record.value is None for _, record, _ in rows)
+    assert figures.raw_bytes == sum(c.data.shape[0] for c in FileReader(io.BytesIO(file), "f"))
+    if keys:
+        assert figures.start_key == keys[0][:64].hex()
+        if figures.end_key is not None:
+            assert all(key.hex() <= figures.end_key or key[:64].hex() < figures.end_key for key in keys)
+        else:
+            assert keys[-1][:64] == b"\xff" * 64
+    else:
+        assert figures.start_key is figures.end_key is None
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate", "snappy", "zstandard"])
+def test_every_part_of_a_record_survives(broker: Broker, topic: Topic, path: str, codec: str) -> None:
+    name = topic("nasty")
+    produce(broker.bootstrap, name, NASTY * 12)
+    files, figures = copy(broker.bootstrap, name, 0, len(NASTY) * 12, codec=codec, target_bytes=4_000_000)
+    rows = [row for file in files for row in by_fastavro(file)]
+    assert [(offset, record) for offset, record, _ in rows] == truth(broker.bootstrap, name)
+    assert {kind for _, _, kind in rows} == {"CREATE_TIME"}
+    assert len(files) > 1
+    for file, one in zip(files, figures, strict=True):
+        check_figures(file, one)
+        mine = [row for columns in FileReader(io.BytesIO(file), "f") for row in to_arrow(columns).to_pylist()]
+        assert mine == list(fastavro.reader(io.BytesIO(file)))
+        assert {row["topic"] for row in mine} == {name}
+
+
+def test_both_paths_give_the_same_bytes(
+    broker: Broker, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topic("same")
+    produce(broker.bootstrap, name, NASTY)
+    blocks = {}
+    for path in ("native", "plain"):
+        with chosen(path, monkeypatch):
+            reader = consume.reader({"bootstrap.servers": broker.bootstrap})
+            assert (type(reader).__name__ == "NativeReader") == (path == "native")
+            blocks[path] = [(b.data.tobytes(), b.stats) for b in reader.blocks(name, 0, 0, len(NASTY))]
+    assert blocks["native"] == blocks["plain"]
+
+
+def test_ranges_meet_without_overlap(broker: Broker, topic: Topic, path: str) -> None:
+    name = topic("ranges")
+    produce(broker.bootstrap, name, [Record(0, b"%d" % i, b"x" * 50, (), NOW + i) for i in range(1000)])
+    offsets = []
+    for start, end in ((0, 1), (1, 500), (500, 500), (500, 1000)):
+        files, _ = copy(broker.bootstrap, name, start, end)
+        offsets += [offset for file in files for offset, _, _ in by_fastavro(file)]
+    assert offsets == list(range(1000))
+
+
+def transaction(bootstrap: str, name: str, values: list[bytes], *, commit: bool) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"tx-{name}"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for value in values:
+        producer.produce(name, value, partition=0)
+    producer.flush(30)
+    producer.commit_transaction(30) if commit else producer.abort_transaction(30)
+
+
+def test_aborted_transactions_are_holes(broker: Broker, topic: Topic, path: str) -> None:
+    name = topic("aborted")
+    transaction(broker.bootstrap, name, [b"a"] * 10, commit=False)
+    transaction(broker.bootstrap, name, [b"b"] * 10, commit=True)
+    transaction(broker.bootstrap, name, [b"c"] * 10, commit=False)
+    end = 33
+    files, figures = copy(broker.bootstrap, name, 0, end)
+    assert [record.value for _, record, _ in by_fastavro(files[0])] == [b"b"] * 10
+    assert (figures[0].start_position, figures[0].end_position) == (11, 21)
+    assert copy(broker.bootstrap, name, 22, end) == ([], []), "a range of nothing but holes"
+    files, _ = copy(broker.bootstrap, name, 0, end, isolation="read_uncommitted")
+    assert [(offset, record) for offset, record, _ in by_fastavro(files[0])] == truth(
+        broker.bootstrap, name, "read_uncommitted"
+    )
+
+
+def test_the_end_is_found_while_others_write(broker: Broker, topic: Topic, path: str) -> None:
+    name = topic("busy")
+    transaction(broker.bootstrap, name, [b"a"] * 5, commit=False)
+    produce(broker.bootstrap, name, [Record(0, None, b"later", (), NOW)] * 50)
+    assert copy(broker.bootstrap, name, 0, 6) == ([], [])
+
+
+def test_log_append_time_is_told_apart(broker: Broker, topic: Topic, path: str) -> None:
+    name = topic("append", **{"message.timestamp.type": "LogAppendTime"})
+    produce(broker.bootstrap, name, [Record(0, b"k", b"v", (), NOW)])
+    files, _ = copy(broker.bootstrap, name, 0, 1)
+    (_, record, kind) = by_fastavro(files[0])[0]
+    assert kind == "LOG_APPEND_TIME"
+    assert record == truth(broker.bootstrap, name)[0][1]
+    assert record.timestamp != NOW
+
+
+def test_compacted_and_compressed(broker: Broker, topic: Topic, path: str) -> None:
+    name = topic("zipped")
+    for codec in ("gzip", "snappy", "lz4", "zstd"):
+        records = [Record(0, codec.encode(), b"v" * 500, (("h", b"1"),), NOW + i) for i in range(50)]
+        produce(broker.bootstrap, name, records, **{"compression.type": codec})
+    files, _ = copy(broker.bootstrap, name, 0, 200)
+    assert [(o, r) for o, r, _ in by_fastavro(files[0])] == truth(broker.bootstrap, name)
+
+
+def test_progress_counts_everything(broker: Broker, topic: Topic, path: str) -> None:
+    name = topic("progress")
+    produce(broker.bootstrap, name, [Record(0, None, os.urandom(1000), (), NOW)] * 9000)
+    seen: list[tuple[int, int]] = []
+    _, figures = copy(
+        broker.bootstrap, name, 0, 9000, on_progress=lambda records, size: seen.append((records, size))
+    )
+    assert sum(records for records, _ in seen) == 9000
+    assert sum(size for _, size in seen) == sum(one.raw_bytes for one in figures)
+
+
+def test_purged_records_are_an_error_of_their_own(broker: Broker, topic: Topic, path: str) -> None:
+    name = topic("purged")
+    produce(broker.bootstrap, name, [Record(0, None, b"x", (), NOW)] * 100)
+    delete_records(broker.bootstrap, name, {0: 50})
+    with pytest.raises(Purged, match=rf"{name}\[0\].*offset 10"):
+        copy(broker.bootstrap, name, 10, 100)
+    files, _ = copy(broker.bootstrap, name, 50, 100)
+    assert len(by_fastavro(files[0])) == 50
+
+
+def test_a_deleted_topic_is_not_found(broker: Broker, topic: Topic, path: str) -> None:
+    name = topic("gone")
+    produce(broker.bootstrap, name, [Record(0, None, b"x", (), NOW)])
+    delete_topic(broker.bootstrap, name)
+    with pytest.raises(NotFound, match=name):
+        copy(broker.bootstrap, name, 0, 1, patience=8)
+
+
+def test_no_broker_ends_after_the_patience(path: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(EnvironmentProblem, match=r"t\[3\] at offset 7: nothing came for 1 s"):
+        copy("127.0.0.1:1", "t", 7, 9, partition=3, patience=1)
+    assert time.monotonic() - began < 10
+
+
+def test_secrets_are_not_in_errors(broker: Broker, path: str) -> None:
+    config = {"sasl.password": "hunter2", "security.protocol": "nonsense", "sasl.username": "me"}
+    with pytest.raises(UsageProblem) as caught:
+        copy(broker.bootstrap, "t", 0, 1, config=config)
+    assert "hunter2" not in str(caught.value)
+    assert "security.protocol" in str(caught.value)
+
+
+def test_leaving_early_leaves_the_client_usable(broker: Broker, topic: Topic, path: str) -> None:
+    name = topic("early")
+    produce(broker.bootstrap, name, [Record(0, None, os.urandom(10_000), (), NOW)] * 2000)
+    reader = consume.reader({"bootstrap.servers": broker.bootstrap})
+    blocks = reader.blocks(name, 0, 0, 2000)
+    assert next(iter(blocks)).stats.first_offset == 0
+    blocks.close()  # type: ignore[attr-defined]
+    assert sum(block.stats.entries for block in reader.blocks(name, 0, 0, 2000)) == 2000

@@ -1,0 +1,236 @@
+"""Writing back to a real broker: every part of a record, windows, transactions, fencing, progress."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import fastavro
+import pytest
+from tests.support.kafka_truth import Record, contents, produce
+
+from lakebackup.errors import EnvironmentProblem, LakebackupError, Refused
+from lakebackup_jobs.kafka import consume, library
+from lakebackup_jobs.kafka.container import FileReader
+from lakebackup_jobs.kafka.problems import Fenced
+from lakebackup_jobs.kafka.produce import Progress, RestoreProducer, Sent
+from lakebackup_jobs.kafka.records import FORMAT_V2, TIMESTAMP, Columns, decode_block
+from lakebackup_jobs.kafka.schemas import SCHEMA_V1
+
+if TYPE_CHECKING:
+    from lakebackup_jobs.broker import Broker
+
+pytestmark = pytest.mark.kafka
+Topic = Callable[..., str]
+NOW = int(time.time() * 1000)
+NASTY = [
+    Record(0, None, b"null key", (), NOW),
+    Record(0, b"tombstone", None, (), NOW - 500_000),
+    Record(0, None, None, (("only", None),), NOW + 1),
+    Record(0, b"", b"", (), NOW - 5),
+    Record(0, b"k", b"v", (("a", b"1"), ("a", b"2"), ("b", None), ("a", b""), ("", b"x"), ("é", b"\0")), 1),
+    Record(0, b"\xff" * 80, b"B" * 1_000_000, (("big", b"h" * 5000),), NOW + 7),
+]
+
+
+@pytest.fixture(params=["native", "plain"], autouse=True)
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Both ways through the library."""
+    monkeypatch.setenv(library.PATH_SETTING, request.param)
+    library.why_not.cache_clear()
+    yield request.param
+    monkeypatch.delenv(library.PATH_SETTING)
+    library.why_not.cache_clear()
+
+
+def blocks_of(broker: Broker, name: str, end: int) -> list[Columns]:
+    source = consume.reader({"bootstrap.servers": broker.bootstrap})
+    return [
+        decode_block(block.data, block.stats.entries, FORMAT_V2) for block in source.blocks(name, 0, 0, end)
+    ]
+
+
+def producer(broker: Broker, name: str, **options: Any) -> RestoreProducer:
+    config = {"bootstrap.servers": broker.bootstrap, **options.pop("config", {})}
+    return RestoreProducer(config, f"restore-{name}", f"group-{name}", **options)
+
+
+def source(broker: Broker, topic: Topic, records: list[Record]) -> list[Columns]:
+    name = topic("source")
+    produce(broker.bootstrap, name, records)
+    return blocks_of(broker, name, len(records))
+
+
+def numbered(count: int, size: int = 20) -> list[Record]:
+    return [Record(0, b"%d" % i, b"v" * size, (), NOW + i) for i in range(count)]
+
+
+def test_every_part_of_a_record_survives(broker: Broker, topic: Topic) -> None:
+    blocks = source(broker, topic, NASTY * 5)
+    target = topic("target")
+    with producer(broker, target) as restore:
+        restore.begin()
+        for block in blocks:
+            restore.produce_block(target, 0, block)
+        sent = restore.commit({(target, 0): Progress(30, "done")})
+    assert contents(broker.bootstrap, target) == {0: NASTY * 5}
+    assert sent[(target, 0)].entries == 30
+    assert (sent[(target, 0)].first_offset, sent[(target, 0)].last_offset) == (0, 29)
+
+
+def test_windows_and_offsets(broker: Broker, topic: Topic) -> None:
+    (block,) = source(broker, topic, numbered(100))
+    target = topic("target")
+    with producer(broker, target) as restore:
+        restore.begin()
+        sent = restore.produce_block(target, 0, block, from_ts=NOW + 10, to_ts=NOW + 20, min_offset=15)
+        assert sent == Sent(6, sent.bytes if sent else 0, 15, 20)
+        assert restore.produce_block(target, 0, block, from_ts=NOW + 1000) is None
+        restore.commit({})
+    assert contents(broker.bootstrap, target) == {0: numbered(100)[15:21]}
+
+
+def test_progress_goes_with_the_records(broker: Broker, topic: Topic) -> None:
+    (block,) = source(broker, topic, numbered(10))
+    target = topic("target")
+    with producer(broker, target) as restore:
+        assert restore.committed(target, 0) is None
+        restore.begin()
+        restore.produce_block(target, 0, block)
+        restore.commit({(target, 0): Progress(10, "run 1: é")})
+        restore.begin()
+        restore.produce_block(target, 0, block)
+        restore.abort()
+        assert restore.committed(target, 0) == Progress(10, "run 1: é")
+        restore.begin()
+        restore.commit({(target, 0): Progress(11, "")})
+        assert restore.committed(target, 0) == Progress(11, "")
+    assert contents(broker.bootstrap, target) == {0: numbered(10)}
+
+
+def test_leaving_with_an_error_aborts(broker: Broker, topic: Topic) -> None:
+    (block,) = source(broker, topic, numbered(10))
+    target = topic("target")
+    with pytest.raises(ZeroDivisionError), producer(broker, target) as restore:
+        restore.begin()
+        restore.produce_block(target, 0, block)
+        _ = 1 / 0
+    assert contents(broker.bootstrap, target) == {}
+
+
+def test_the_next_producer_fences_the_last(broker: Broker, topic: Topic) -> None:
+    (block,) = source(broker, topic, numbered(10))
+    target = topic("target")
+    with producer(broker, target) as zombie:
+        zombie.begin()
+        zombie.produce_block(target, 0, block)
+        with producer(broker, target) as restore:
+            assert restore.committed(target, 0) is None
+            restore.begin()
+            restore.produce_block(target, 0, block)
+            restore.commit({(target, 0): Progress(10, "second")})
+        with pytest.raises(Fenced):
+            zombie.commit({(target, 0): Progress(10, "first")})
+    assert contents(broker.bootstrap, target) == {0: numbered(10)}
+
+
+@pytest.mark.parametrize(("count", "size"), [(3000, 10_000), (40, 1_000_000)])
+def test_large_messages_need_no_settings(broker: Broker, topic: Topic, count: int, size: int) -> None:
+    blocks = source(broker, topic, numbered(count, size))
+    target = topic("target")
+    with producer(broker, target) as restore:
+        restore.begin()
+        for block in blocks:
+            restore.produce_block(target, 0, block)
+        restore.commit({})
+    assert contents(broker.bootstrap, target) == {0: numbered(count, size)}
+
+
+def test_a_full_queue_is_waited_for(broker: Broker, topic: Topic) -> None:
+    blocks = source(broker, topic, numbered(5000, 1000))
+    target = topic("target")
+    with producer(broker, target, config={"queue.buffering.max.kbytes": "256"}) as restore:
+        restore.begin()
+        for block in blocks:
+            restore.produce_block(target, 0, block)
+        restore.commit({})
+    assert contents(broker.bootstrap, target) == {0: numbered(5000, 1000)}
+
+
+def test_a_record_the_topic_refuses_is_named(broker: Broker, topic: Topic) -> None:
+    (block,) = source(broker, topic, numbered(3, 200_000))
+    target = topic("target", **{"max.message.bytes": "1000"})
+    with producer(broker, target) as restore:
+        restore.begin()
+        restore.produce_block(target, 0, block)
+        with pytest.raises(LakebackupError, match="too large"):
+            restore.commit({})
+    assert contents(broker.bootstrap, target) == {}
+
+
+def test_timestamp_zero_is_refused_or_moved(broker: Broker, topic: Topic) -> None:
+    target = topic("target", **{"retention.ms": "-1"})
+    block = with_timestamps(broker, topic, [0, 5])
+    with producer(broker, target) as restore:
+        restore.begin()
+        with pytest.raises(Refused, match="offset 0 has timestamp 0"):
+            restore.produce_block(target, 0, block)
+    with producer(broker, target, zero_as_one=True) as restore:
+        restore.begin()
+        restore.produce_block(target, 0, block)
+        restore.commit({})
+    assert [record.timestamp for record in contents(broker.bootstrap, target)[0]] == [1, 5]
+
+
+def with_timestamps(broker: Broker, topic: Topic, stamps: list[int]) -> Columns:
+    (block,) = source(broker, topic, numbered(len(stamps)))
+    rows = block.rows.copy()
+    rows[:, TIMESTAMP] = stamps
+    return Columns(block.data, rows, block.fmt)
+
+
+def test_a_missing_timestamp_is_left_to_the_client(broker: Broker, topic: Topic) -> None:
+    target = topic("target")
+    with producer(broker, target) as restore:
+        restore.begin()
+        restore.produce_block(target, 0, with_timestamps(broker, topic, [-1]))
+        restore.commit({})
+    (record,) = contents(broker.bootstrap, target)[0]
+    assert NOW <= record.timestamp <= int(time.time() * 1000) + 1000
+
+
+def test_version_1_files(broker: Broker, topic: Topic) -> None:
+    target = topic("target")
+    rows = [
+        {"topic": "t", "partition": 0, "offset": 5, "timestamp": NOW, "key": None, "value": b"", "headers": None},
+        {
+            "topic": "t",
+            "partition": 0,
+            "offset": 9,
+            "timestamp": NOW - 1,
+            "key": b"",
+            "value": b"v",
+            "headers": {"a": b"1", "b": b""},
+        },
+    ]  # fmt: skip
+    file = io.BytesIO()
+    fastavro.writer(file, fastavro.parse_schema(json.loads(SCHEMA_V1)), rows)
+    file.seek(0)
+    with producer(broker, target) as restore:
+        restore.begin()
+        for columns in FileReader(file, "v1"):
+            restore.produce_block(target, 0, columns)
+        assert restore.commit({})[(target, 0)].last_offset == 9
+    assert contents(broker.bootstrap, target) == {
+        0: [Record(0, None, b"", (), NOW), Record(0, b"", b"v", (("a", b"1"), ("b", b"")), NOW - 1)]
+    }
+
+
+def test_no_broker_ends_after_the_patience(path: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(EnvironmentProblem):
+        RestoreProducer({"bootstrap.servers": "127.0.0.1:1"}, "t", "g", patience=1)
+    assert time.monotonic() - began < 15
