@@ -11,6 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from lakebackup import layout, patterns, sidecar
@@ -20,7 +21,6 @@ from lakebackup.model import Backup, Digest
 from lakebackup.plan.backup_topics import BackupPlan, Covered, Mode, OnGap, Parent, plan_backup
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store import CatalogReader, CatalogWriter, destination_id
-from lakebackup_jobs import __version__
 from lakebackup_jobs.identity import holder, micros
 from lakebackup_jobs.kafka.cluster import Cluster
 from lakebackup_jobs.outcome import raise_first
@@ -109,8 +109,8 @@ class _Run:
                    if gap.reason == "purged"
                    else f"the topic was deleted and made again; offsets from {gap.from_position} on are unknown")
             )
-        last = reader.one("latest_number", source=self.source)
-        number = (last["number"] if last and last["number"] is not None else 0) + 1
+        newest = reader.one("latest_number", source=self.source)
+        number = (newest["number"] or 0) + 1 if newest else 1
         totals = self._copy(spark, plan, number, destination, reader)
         backup = self._row(plan, number, destination, totals)
         manifest = sidecar.Manifest(
@@ -189,7 +189,7 @@ class _Run:
             isolation=self.request.isolation,
             codec=self.request.codec,
             created_by=holder(),
-            tool=f"lakebackup {__version__}",
+            tool=f"lakebackup {version('lakebackup')}",
             note=self.request.note,
         )
 

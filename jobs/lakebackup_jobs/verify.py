@@ -78,11 +78,11 @@ def run(request: VerifyRequest, *, spark: SparkSession | None = None, reporter: 
     files = engine.query("files_to_check", backup_ids=ids).repartition(_tasks(totals["files"]))
     job = CheckFiles(check_id, at, mode, roots, request.destination)
     with board.watched(reporter.update), task_errors():
-        writer.append_frame("checks", files.mapInArrow(job, spark_columns("checks")))
+        writer.append_frame("checks", files.mapInArrow(job, spark_columns("checks")), f"{check_id}-files")
     backups = engine.query("backups_to_check", backup_ids=ids)
     with task_errors():
         sidecars = CheckSidecars(check_id, at, roots)
-        writer.append_frame("checks", backups.mapInArrow(sidecars, spark_columns("checks")))
+        writer.append_frame("checks", backups.mapInArrow(sidecars, spark_columns("checks")), f"{check_id}-sidecars")
         if not ids:
             _find_orphans(spark, engine, writer, roots, check_id, at, request.grace_ms)
     if request.mode == "restore":
@@ -90,7 +90,7 @@ def run(request: VerifyRequest, *, spark: SparkSession | None = None, reporter: 
 
     found = CatalogReader.open(request.destination, request.catalog)
     assert found is not None
-    outcomes = found.rows("check_totals", check_id=check_id)
+    outcomes = list(found.rows("check_totals", check_id=check_id))
     return {
         "check_id": check_id,
         "mode": request.mode,
@@ -99,7 +99,7 @@ def run(request: VerifyRequest, *, spark: SparkSession | None = None, reporter: 
             outcome: sum(row["objects"] for row in outcomes if row["outcome"] == outcome)
             for outcome in ("ok", "missing", "changed", "damaged", "unconfirmed", "orphan")
         },
-        "findings": found.rows("check_findings", check_id=check_id),
+        "findings": list(found.rows("check_findings", check_id=check_id)),
         "seconds": round(time.monotonic() - started, 3),
     }
 
@@ -130,7 +130,8 @@ def _find_orphans(
         return
     frame = spark.createDataFrame(folders, "destination STRING, folder STRING").repartition(_tasks(len(folders)))
     listing = ListObjects(check_id, at, roots)
-    writer.append_frame("storage_objects", frame.mapInArrow(listing, spark_columns("storage_objects")))
+    objects = frame.mapInArrow(listing, spark_columns("storage_objects"))
+    writer.append_frame("storage_objects", objects, f"{check_id}-objects")
     orphans: DataFrame = engine.query("find_orphans", check_id=check_id, before_ms=at // 1000 - grace_ms)
     writer.append_frame(
         "checks",
@@ -144,6 +145,7 @@ def _find_orphans(
             F.lit("orphan").alias("outcome"),
             F.concat("bytes", F.lit(" bytes that no backup names")).alias("detail"),
         ),
+        f"{check_id}-orphans",
     )
 
 

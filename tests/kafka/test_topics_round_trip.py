@@ -1,0 +1,342 @@
+"""Topics backed up, lost and restored on a real broker, judged by confluent-kafka alone."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pytest
+from confluent_kafka import Producer
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
+from lakebackup.store import CatalogReader
+from lakebackup_jobs.broker import Broker
+from tests.support import kafka_truth as truth
+from tests.support.kafka_truth import Record
+from tests.support.runs import Lab, now_ms
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+Make = Callable[..., str]
+
+
+@pytest.fixture
+def lab(spark: SparkSession, broker: Broker, tmp_path: Path) -> Lab:
+    return Lab(spark, broker.bootstrap, tmp_path / "backups")
+
+
+def mixed(partition: int, count: int, start: int = 1_600_000_000_000) -> list[Record]:
+    """Null keys, tombstones, empty values and keys, duplicate and null headers, times that run backwards."""
+    rows = []
+    for i in range(count):
+        key = None if i % 7 == 0 else b"" if i % 11 == 0 else b"key-%d" % (i % 50)
+        value = None if i % 5 == 3 and key is not None else b"" if i % 13 == 0 else b"value %d " % i * (i % 9)
+        headers: tuple[tuple[str, bytes | None], ...] = ()
+        if i % 4 == 0:
+            headers = (("h", b"1"), ("h", None), ("", b""), ("h", b"2"))
+        rows.append(Record(partition, key, value, headers, start + (i * 7919) % 100_000))
+    return rows
+
+
+def reader(lab: Lab) -> CatalogReader:
+    opened = CatalogReader.open(str(lab.folder), None)
+    assert opened is not None
+    return opened
+
+
+def test_every_kind_of_record_comes_back_in_order(lab: Lab, topic: Make) -> None:
+    name = topic("mixed", partitions=3, **{"retention.ms": "-1", "max.message.bytes": "2000000"})
+    rows = [r for p in range(3) for r in mixed(p, 500)]
+    rows.append(Record(1, b"large", b"x" * 1_000_000, (), 1_600_000_000_000))
+    truth.produce(lab.bootstrap, name, rows)
+    before = truth.contents(lab.bootstrap, name)
+    settings = truth.settings(lab.bootstrap, name)
+
+    done = lab.backup(name)
+    assert (done["kind"], done["entries"], done["files"]) == ("full", 1501, 3)
+    truth.delete_topic(lab.bootstrap, name)
+    restored = lab.restore(name)
+
+    assert restored["entries"] == 1501
+    assert truth.contents(lab.bootstrap, name) == before
+    assert truth.settings(lab.bootstrap, name) == settings
+
+
+def test_a_second_backup_holds_only_what_is_new_and_the_chain_restores_both(lab: Lab, topic: Make) -> None:
+    name, copy = topic("chain", partitions=2), topic("copy", partitions=2)
+    truth.produce(lab.bootstrap, name, mixed(0, 100) + mixed(1, 60))
+    first = lab.backup(name)
+    truth.produce(lab.bootstrap, name, mixed(1, 40))
+    second = lab.backup(name)
+    third = lab.backup(name)
+
+    assert (second["kind"], second["parent"], second["entries"]) == ("differential", first["backup_id"], 40)
+    assert (third["kind"], third["entries"], third["files"]) == ("differential", 0, 0)
+    lab.restore(name, maps={name: copy})
+    assert truth.contents(lab.bootstrap, copy) == truth.contents(lab.bootstrap, name)
+    paths = sorted(row["path"].rpartition("/")[2] for row in reader(lab).rows("list_files", backup_id=second["backup_id"]))
+    assert paths == [f"{name}+1-0000000001.data"]
+
+
+def test_data_files_are_avro_that_others_read_and_the_rows_say_what_they_hold(lab: Lab, topic: Make) -> None:
+    name = topic("avro", partitions=2)
+    truth.produce(lab.bootstrap, name, mixed(0, 300) + mixed(1, 200))
+    done = lab.backup(name, target_bytes=4_000, codec="deflate")
+    rows = reader(lab).rows("list_files", backup_id=done["backup_id"])
+    found: dict[int, list[Record]] = {}
+    for row in sorted(rows, key=lambda r: (r["region"], r["start_position"])):
+        data = (lab.folder / row["path"]).read_bytes()
+        records: list[dict[str, Any]] = list(fastavro.reader(io.BytesIO(data)))  # type: ignore[arg-type]
+        assert len(data) == row["bytes"]
+        assert len(records) == row["entries"]
+        assert (min(r["timestamp"] for r in records), max(r["timestamp"] for r in records)) == (row["min_ts"], row["max_ts"])
+        assert (records[0]["offset"], records[-1]["offset"] + 1) == (row["start_position"], row["end_position"])
+        keys = [r["key"].hex() for r in records if r["key"] is not None]
+        assert (min(keys), max(keys)) == (row["start_key"], row["end_key"])
+        for r in records:
+            headers = tuple((h["key"], h["value"]) for h in r["headers"])
+            found.setdefault(r["partition"], []).append(Record(r["partition"], r["key"], r["value"], headers, r["timestamp"]))
+    assert found == truth.contents(lab.bootstrap, name)
+
+
+def test_a_restore_to_a_time_keeps_the_records_at_or_before_it(lab: Lab, topic: Make) -> None:
+    name, copy = topic("when"), topic("then")
+    rows = mixed(0, 400)
+    truth.produce(lab.bootstrap, name, rows)
+    lab.backup(name)
+    after, until = 1_600_000_020_000, 1_600_000_070_000
+    lab.restore(name, maps={name: copy}, from_ts=after, to_ts=until)
+    assert truth.contents(lab.bootstrap, copy)[0] == [r for r in rows if after < r.timestamp <= until]
+
+
+def test_a_time_after_the_last_backup_is_refused_and_says_until_when(lab: Lab, topic: Make) -> None:
+    name = topic("late")
+    truth.produce(lab.bootstrap, name, mixed(0, 3))
+    lab.backup(name)
+    with pytest.raises(Refused, match="is after the last backup"):
+        lab.restore(name, to_ts=now_ms() + 60_000)
+
+
+def test_uncommitted_and_aborted_records_are_left_out_and_an_open_transaction_comes_next_time(
+    lab: Lab, topic: Make
+) -> None:
+    name, copy = topic("transactions"), topic("transactions-copy")
+    truth.produce(lab.bootstrap, name, mixed(0, 10), **{"transactional.id": f"a-{name}"})
+    aborting = Producer({"bootstrap.servers": lab.bootstrap, "transactional.id": f"b-{name}"})
+    aborting.init_transactions(30)
+    aborting.begin_transaction()
+    aborting.produce(name, b"aborted", b"k", 0)
+    aborting.flush(30)
+    aborting.abort_transaction(30)
+    aborting.begin_transaction()
+    aborting.produce(name, b"still open", b"k", 0, timestamp=1_600_000_000_000)
+    aborting.flush(30)
+
+    assert lab.backup(name)["entries"] == 10
+    aborting.commit_transaction(30)
+    assert lab.backup(name)["entries"] == 1
+    lab.restore(name, maps={name: copy})
+    assert truth.contents(lab.bootstrap, copy) == truth.contents(lab.bootstrap, name)
+
+
+def test_log_append_time_topics_keep_their_times_and_their_setting(lab: Lab, topic: Make) -> None:
+    name = topic("appended", **{"message.timestamp.type": "LogAppendTime"})
+    truth.produce(lab.bootstrap, name, mixed(0, 50))
+    before = truth.contents(lab.bootstrap, name)
+    lab.backup(name)
+    truth.delete_topic(lab.bootstrap, name)
+    lab.restore(name)
+    assert truth.contents(lab.bootstrap, name) == before
+    assert truth.settings(lab.bootstrap, name)["message.timestamp.type"] == "LogAppendTime"
+
+
+def test_deleted_records_are_a_gap_and_a_new_full(lab: Lab, topic: Make) -> None:
+    # Offsets 0 to 19 are backed up, 20 to 39 produced, everything below 30 deleted.
+    name, copy = topic("gap"), topic("gap-copy")
+    truth.produce(lab.bootstrap, name, mixed(0, 20))
+    lab.backup(name)
+    between = now_ms()
+    truth.produce(lab.bootstrap, name, mixed(0, 20))
+    truth.delete_records(lab.bootstrap, name, {0: 30})
+    done = lab.backup(name)
+
+    assert (done["kind"], done["entries"]) == ("full", 10)
+    assert f"topic {name}, partition 0: offsets [20, 30) were deleted" in lab.warnings.getvalue()
+    (gap,) = reader(lab).rows("restore_gaps", source="lab", scopes=name, to_ts=between)
+    assert (gap["from_position"], gap["to_position"], gap["reason"]) == (20, 30, "purged")
+    with pytest.raises(Refused, match="nearest restorable time before: .* after: "):
+        lab.restore(name, maps={name: copy}, to_ts=between)
+    lab.restore(name, maps={name: copy})
+    assert truth.contents(lab.bootstrap, copy) == truth.contents(lab.bootstrap, name)
+
+
+def test_a_chain_over_a_gap_restores_only_when_holes_are_accepted(lab: Lab, topic: Make) -> None:
+    name, copy = topic("bridge"), topic("bridge-copy")
+    truth.produce(lab.bootstrap, name, mixed(0, 20))
+    lab.backup(name)
+    truth.produce(lab.bootstrap, name, mixed(0, 20))
+    truth.delete_records(lab.bootstrap, name, {0: 30})
+    assert lab.backup(name, on_gap="continue")["kind"] == "differential"
+    with pytest.raises(Refused, match="offsets from 20 to 30 were deleted"):
+        lab.restore(name, maps={name: copy})
+    assert lab.restore(name, maps={name: copy}, allow_gaps=True)["entries"] == 30
+    (audit,) = DeltaTable(str(lab.folder / "catalog" / "audit")).to_pyarrow_table().to_pylist()
+    assert (audit["action"], len(json.loads(audit["detail"]))) == ("restore with gaps", 1)
+
+
+def test_a_topic_made_again_is_noticed_and_not_continued(lab: Lab, topic: Make) -> None:
+    name, copy = topic("again"), topic("again-copy")
+    truth.produce(lab.bootstrap, name, mixed(0, 20))
+    lab.backup(name)
+    truth.delete_topic(lab.bootstrap, name)
+    truth.create_topic(lab.bootstrap, name)
+    truth.produce(lab.bootstrap, name, mixed(0, 5))
+    assert lab.backup(name)["entries"] == 5
+    assert "deleted and made again" in lab.warnings.getvalue()
+    assert lab.restore(name, maps={name: copy})["entries"] == 5
+
+
+def test_a_target_with_records_is_refused_unless_told_to_append(lab: Lab, topic: Make) -> None:
+    name = topic("full")
+    truth.produce(lab.bootstrap, name, mixed(0, 5))
+    lab.backup(name)
+    with pytest.raises(Refused, match="holds records already"):
+        lab.restore(name)
+    lab.restore(name, append=True)
+    assert len(truth.contents(lab.bootstrap, name)[0]) == 10
+
+
+def test_a_dry_run_says_what_it_would_do_and_writes_nothing(lab: Lab, topic: Make) -> None:
+    name = topic("dry", partitions=2)
+    truth.produce(lab.bootstrap, name, mixed(0, 10))
+    planned = lab.backup(name, dry_run=True)
+    assert (planned["kind"], planned["offsets"]) == ("full", 10)
+    assert not lab.folder.exists() or not any(lab.folder.rglob("*"))
+    lab.backup(name)
+    before = sorted(lab.folder.rglob("*"))
+    planned = lab.restore(name, dry_run=True, maps={name: "elsewhere"})
+    assert "SELECT" in planned["selection"]
+    assert planned["topics"][0] | {"reaches": None, "bytes": None} == {
+        "topic": name, "target": "elsewhere", "backup_id": planned["topics"][0]["backup_id"],
+        "partitions": 2, "files": 1, "bytes": None, "entries": 10, "reaches": None,
+    }  # fmt: skip
+    assert planned["target_topics"] == [{"target": "elsewhere", "action": "create", "refused_because": None}]
+    assert sorted(lab.folder.rglob("*")) == before
+
+
+def test_a_select_chooses_exactly_the_files_and_an_incomplete_choice_is_refused(lab: Lab, topic: Make) -> None:
+    name, copy = topic("chosen", partitions=2), topic("chosen-copy", partitions=2)
+    truth.produce(lab.bootstrap, name, mixed(0, 10) + mixed(1, 10))
+    lab.backup(name)
+    truth.produce(lab.bootstrap, name, mixed(1, 10, start=1_700_000_000_000))
+    lab.backup(name)
+    whole = f"SELECT * FROM files WHERE scope = '{name}' AND region = '1'"
+    assert lab.restore(select=whole, maps={name: copy})["entries"] == 20
+    assert truth.contents(lab.bootstrap, copy) == {1: truth.contents(lab.bootstrap, name)[1]}
+    late = f"SELECT destination, path FROM files WHERE scope = '{name}' AND min_ts >= 1700000000000"
+    with pytest.raises(Refused, match="takes 1 of the 2 files"):
+        lab.restore(select=late, target="dir:" + str(lab.folder.parent / "out"))
+    assert lab.restore(select=late, partial=True, target="dir:" + str(lab.folder.parent / "out"))["entries"] == 10
+    with pytest.raises(UsageProblem):
+        lab.restore(select="SELECT * FROM read_parquet('/etc/passwd')")
+
+
+def test_into_a_delta_table(lab: Lab, topic: Make, spark: SparkSession) -> None:
+    name = topic("table", partitions=2)
+    rows = mixed(0, 30) + mixed(1, 20)
+    truth.produce(lab.bootstrap, name, rows)
+    lab.backup(name)
+    path = lab.folder.parent / "table"
+    lab.restore(name, target=f"delta:{path}", maps={name: "renamed"})
+    table = spark.read.format("delta").load(str(path)).orderBy("partition", "offset").collect()
+    assert {row.topic for row in table} == {"renamed"}
+    found = [
+        Record(
+            r.partition,
+            None if r.key is None else bytes(r.key),
+            None if r.value is None else bytes(r.value),
+            tuple((h.key, None if h.value is None else bytes(h.value)) for h in r.headers),
+            r.timestamp,
+        )
+        for r in table
+    ]
+    assert found == rows
+    with pytest.raises(Refused, match="there is a Delta table"):
+        lab.restore(name, target=f"delta:{path}")
+
+
+def test_into_a_folder_in_the_same_layout(lab: Lab, topic: Make) -> None:
+    name = topic("folder")
+    rows = mixed(0, 100)
+    truth.produce(lab.bootstrap, name, rows)
+    lab.backup(name)
+    out = lab.folder.parent / "out"
+    lab.restore(name, target=f"dir:{out}", to_ts=1_600_000_050_000)
+    (file,) = (out / "topics" / name / "partition=0").iterdir()
+    found = [r["value"] for r in fastavro.reader(file.open("rb"))]  # type: ignore[index]
+    assert found == [r.value for r in rows if r.timestamp <= 1_600_000_050_000]
+
+
+def test_a_backup_moved_to_another_place_still_restores(lab: Lab, topic: Make) -> None:
+    name, copy = topic("moved"), topic("moved-copy")
+    truth.produce(lab.bootstrap, name, mixed(0, 10))
+    lab.backup(name)
+    lab.folder = lab.folder.rename(lab.folder.with_name("elsewhere"))
+    assert lab.restore(name, maps={name: copy})["entries"] == 10
+    assert lab.verify()["missing"] == 0
+
+
+def test_verify_finds_missing_changed_and_orphaned_files(lab: Lab, topic: Make) -> None:
+    name = topic("verify", partitions=3)
+    truth.produce(lab.bootstrap, name, mixed(0, 50) + mixed(1, 50) + mixed(2, 50))
+    done = lab.backup(name)
+    whole = lab.verify(mode="decode")
+    assert (whole["ok"], whole["missing"], whole["changed"], whole["orphan"]) == (4, 0, 0, 0)
+    zero, one, _ = sorted(lab.folder.glob("lab/*/topics/*/partition=*/*.data"))
+    zero.unlink()
+    data = bytearray(one.read_bytes())
+    data[len(data) // 2] ^= 1
+    one.write_bytes(data)
+    (one.parent / "stray.data").write_bytes(b"left over")
+    found = lab.verify()
+    assert (found["missing"], found["changed"], found["orphan"]) == (1, 1, 1)
+    with pytest.raises(Refused, match="was missing when it was last checked"):
+        lab.restore(name, target="dir:" + str(lab.folder.parent / "out"))
+    assert done["backup_id"] in {finding["backup_id"] for finding in found["findings"]}
+
+
+def test_a_trial_restore_is_part_of_verify(lab: Lab, topic: Make) -> None:
+    name = topic("trial")
+    truth.produce(lab.bootstrap, name, mixed(0, 10))
+    lab.backup(name)
+    found = lab.verify(mode="restore")
+    assert (found["ok"], found["damaged"]) == (3, 0)
+
+
+def test_a_flipped_bit_is_found_before_anything_becomes_visible(lab: Lab, topic: Make) -> None:
+    name, copy = topic("flipped"), topic("flipped-copy")
+    truth.produce(lab.bootstrap, name, mixed(0, 50))
+    lab.backup(name)
+    (file,) = lab.folder.glob("lab/*/topics/*/partition=*/*.data")
+    data = bytearray(file.read_bytes())
+    data[-20] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(Damaged, match=r"is not what was written"):
+        lab.restore(name, maps={name: copy})
+    assert truth.contents(lab.bootstrap, copy) == {}
+
+
+def test_unknown_topics_are_named_with_what_is_near(lab: Lab, topic: Make) -> None:
+    name = topic("orders")
+    truth.produce(lab.bootstrap, name, mixed(0, 1))
+    with pytest.raises(NotFound, match=name):
+        lab.backup(name + "x")
+    lab.backup(name)
+    with pytest.raises(NotFound, match=name):
+        lab.restore(name + "x")

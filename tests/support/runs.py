@@ -1,0 +1,53 @@
+"""Shorthands for the jobs, as tests call them."""
+
+from __future__ import annotations
+
+import io
+import time
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from lakebackup_jobs import backup_topics, restore_topics, verify
+from lakebackup_jobs.progress import QuietReporter
+
+
+class Lab:
+    """One destination, one broker, one Spark session."""
+
+    def __init__(self, spark: SparkSession, bootstrap: str, folder: Path) -> None:
+        self.spark, self.bootstrap, self.folder = spark, bootstrap, folder
+        self.warnings = io.StringIO()
+        self.reporter = QuietReporter(io.StringIO(), self.warnings)
+
+    def backup(self, *topics: str, **changes: Any) -> dict[str, Any]:
+        request = backup_topics.BackupRequest(
+            **{
+                "destination": str(self.folder),
+                "topics": topics,
+                "kafka": {"bootstrap.servers": self.bootstrap},
+                "source": "lab",
+                **changes,
+            }
+        )
+        return backup_topics.run(request, spark=self.spark, reporter=self.reporter)
+
+    def restore(self, *topics: str, **changes: Any) -> dict[str, Any]:
+        request = restore_topics.RestoreRequest(
+            **{
+                "destination": str(self.folder),
+                "topics": topics,
+                "target": f"kafka://{self.bootstrap}",
+                **changes,
+            }
+        )
+        return restore_topics.run(request, spark=self.spark, reporter=self.reporter)
+
+    def verify(self, **changes: Any) -> dict[str, Any]:
+        request = verify.VerifyRequest(**{"destination": str(self.folder), "grace_ms": 0, **changes})
+        return verify.run(request, spark=self.spark, reporter=self.reporter)
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
