@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 _JSON_INTERVAL_S = 1.0
+UNFOLDED = 100_000
+"""Width of a console that neither cuts nor folds: an id must stay one word, to copy it or to grep for it."""
 
 
 class Reporter(Protocol):
@@ -207,8 +209,7 @@ def print_result(values: Mapping[str, Any], out: TextIO) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    # A pipe has no width: nothing may be cut or folded there.
-    console = Console(file=out, highlight=False, markup=False, width=None if out.isatty() else 100_000)
+    console = Console(file=out, highlight=False, markup=False, width=UNFOLDED)
     scalars = Table(box=None, show_header=False, pad_edge=False)
     tables = []
     for name, value in values.items():

@@ -9,7 +9,6 @@ EXAMPLES = options.examples(
 )
 
 COLUMNS = (
-    "path",
     "scope",
     "region",
     "start_position",
@@ -18,6 +17,7 @@ COLUMNS = (
     "max_ts",
     "entries",
     "bytes",
+    "path",
 )
 
 

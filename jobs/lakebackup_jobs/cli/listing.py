@@ -7,7 +7,7 @@ from lakebackup_jobs.cli.invocation import settings
 
 EXAMPLES = options.examples("lakebackup list --from ./backups", "lakebackup list --json | jq -r .backup_id")
 
-COLUMNS = ("backup_id", "source", "kind", "state", "end_ts", "files", "entries", "bytes", "note")
+COLUMNS = ("backup_id", "kind", "state", "intact", "end_ts", "files", "entries", "bytes", "source", "note")
 
 
 def list_backups(
@@ -19,7 +19,7 @@ def list_backups(
     csv: options.Csv = False,
     _debug: options.Debug = False,
 ) -> None:
-    """List backups, oldest first; --json and --csv carry every column."""
+    """List backups, newest first; --json and --csv carry every column."""
     from lakebackup_jobs.cli import rows
     from lakebackup_jobs.cli.reading import open_found
 

@@ -8,11 +8,12 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from decimal import Decimal
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import UsageProblem
-from lakebackup_jobs.progress import display
+from lakebackup_jobs.progress import UNFOLDED, display
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,7 +56,9 @@ def _reader_may_leave() -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _plain(value: Any) -> str:
+def _plain(value: Any) -> str | int:
+    if isinstance(value, Decimal) and value == value.to_integral_value():
+        return int(value)  # sums of whole numbers
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, datetime):
@@ -90,9 +93,7 @@ def _table(rows: pa.RecordBatchReader, columns: Sequence[str] | None) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    terminal = sys.stdout.isatty()
-    # A pipe has no width: nothing may be cut or folded there.
-    console = Console(file=sys.stdout, highlight=False, markup=False, width=None if terminal else 100_000)
+    console = Console(file=sys.stdout, highlight=False, markup=False, width=UNFOLDED)
     cell, names = (display, columns) if columns else (_cell, rows.schema.names)
     fields = [rows.schema.field(name) for name in names]
     cells = ([cell(name, row[name]) for name in names] for row in _rows(rows))
@@ -103,12 +104,7 @@ def _table(rows: pa.RecordBatchReader, columns: Sequence[str] | None) -> None:
         table = Table(box=None, pad_edge=False, show_header=header, header_style="bold")
         for field, width in zip(fields, widths, strict=True):
             number = any(is_a(field.type) for is_a in (types.is_integer, types.is_floating, types.is_decimal))
-            table.add_column(
-                field.name,
-                justify="right" if number else "left",
-                overflow="fold",
-                min_width=None if terminal else width,
-            )
+            table.add_column(field.name, justify="right" if number else "left", min_width=width)
         for line in part:
             table.add_row(*line)
         with console.capture() as text:
