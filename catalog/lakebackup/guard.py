@@ -81,7 +81,8 @@ def _characters(sql: str) -> None:
 
 def _parse(sql: str) -> exp.Expr:
     import sqlglot
-    from sqlglot.errors import ErrorLevel
+    from sqlglot import exp
+    from sqlglot.errors import ErrorLevel, SqlglotError
 
     # It warns of syntax that it does not know, which is refused below.
     logging.getLogger("sqlglot").setLevel(logging.ERROR)
@@ -105,9 +106,14 @@ def _parse(sql: str) -> exp.Expr:
     starts = (sqlglot.TokenType.SELECT, sqlglot.TokenType.WITH, sqlglot.TokenType.L_PAREN)
     if tokens[0].token_type not in starts or any(t.token_type is sqlglot.TokenType.SEMICOLON for t in tokens):
         raise UsageProblem("Only one SELECT can be run here.", hint="Nothing else, and no second statement.")
-    (tree,) = (
-        found for found in sqlglot.parse(sql, dialect="spark", error_level=ErrorLevel.IMMEDIATE) if found
-    )
+    try:
+        found = sqlglot.parse(sql, dialect="spark", error_level=ErrorLevel.IMMEDIATE)
+    except (SqlglotError, RecursionError):
+        raise
+    except Exception as error:  # the parser stumbles over some wrong SQL
+        raise UsageProblem("The SQL cannot be read.", hint="Write it as Spark SQL.") from error
+    # A comment after the last semicolon makes one more, empty statement.
+    (tree,) = (statement for statement in found if statement and not isinstance(statement, exp.Semicolon))
     return tree
 
 

@@ -67,7 +67,7 @@ FUNCTIONS = {
 
 _SYNTAX = """
     Select Union Intersect Except Subquery With CTE TableAlias Table From Join Where Group Having
-    Order Ordered Limit Offset Distinct Alias Paren Tuple Column Identifier Star Literal Boolean
+    Order Ordered Limit Offset Distinct Alias Paren Column Identifier Star Literal Boolean
     Null Var DataType DataTypeParam Interval Window WindowSpec Filter Exists In Between Is Like
     ILike And Or Not EQ NEQ NullSafeEQ GT GTE LT LTE Neg Add Sub Mul Div IntDiv Mod DPipe
 """
