@@ -112,7 +112,9 @@ class JsonReporter(QuietReporter):
         self._emit("result", values)
 
     def _emit(self, event: str, values: Mapping[str, Any]) -> None:
-        print(json.dumps({"event": event, **values}, default=str), file=self._out, flush=True)
+        # One write a line: progress comes from a thread of its own.
+        self._out.write(json.dumps({"event": event, **values}, default=str) + "\n")
+        self._out.flush()
 
 
 class TerminalReporter(QuietReporter):
@@ -138,12 +140,14 @@ class TerminalReporter(QuietReporter):
         )
 
     def update(self, done_records: int, done_bytes: int) -> None:
-        if self._progress is None or self._task is None:
+        # A watching thread may call while the bar is being taken away.
+        progress, number = self._progress, self._task
+        if progress is None or number is None:
             return
-        task = next(task for task in self._progress.tasks if task.id == self._task)
+        task = next(task for task in progress.tasks if task.id == number)
         spent = max(task.elapsed or 0.0, 1e-3)
-        self._progress.update(
-            self._task,
+        progress.update(
+            number,
             completed=done_bytes if self._by_bytes else done_records,
             done=f"{done_records:,} records, {human_bytes(done_bytes)}",
             rate=f"{done_records / spent:,.0f}/s, {human_bytes(round(done_bytes / spent))}/s",

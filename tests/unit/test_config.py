@@ -179,7 +179,8 @@ def test_no_error_carries_a_secret(folder: Path, text: str) -> None:
 def test_a_properties_file(folder: Path) -> None:
     file = folder / "client.properties"
     file.write_text(
-        "# comment\nbootstrap.servers=a:9092,b:9092\n\nsasl.password = 50%=off;\nssl.endpoint.identification.algorithm=\n"
+        "# comment\nbootstrap.servers=a:9092,b:9092\n\n"
+        "sasl.password = 50%=off;\nssl.endpoint.identification.algorithm=\n"
     )
     assert read_properties(file) == {
         "bootstrap.servers": "a:9092,b:9092",
