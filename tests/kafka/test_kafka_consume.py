@@ -71,7 +71,7 @@ def copy(
         return sinks[-1]
 
     config = {"bootstrap.servers": bootstrap, **options.pop("config", {})}
-    figures = list(copy_range(config, topic, partition, start, end, new_file, **options))  # type: ignore[arg-type]
+    figures = list(copy_range(config, topic, partition, start, end, new_file, **options))
     assert len(sinks) == len(figures)
     return [sink.getvalue() for sink in sinks], figures
 
@@ -263,5 +263,5 @@ def test_leaving_early_leaves_the_client_usable(broker: Broker, topic: Topic, pa
     reader = consume.reader({"bootstrap.servers": broker.bootstrap})
     blocks = reader.blocks(name, 0, 0, 2000)
     assert next(iter(blocks)).stats.first_offset == 0
-    blocks.close()  # type: ignore[attr-defined]
+    blocks.close()
     assert sum(block.stats.entries for block in reader.blocks(name, 0, 0, 2000)) == 2000

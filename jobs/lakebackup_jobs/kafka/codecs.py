@@ -64,7 +64,9 @@ def decompress(codec: str, stored: bytes, limit: int = MAX_BLOCK) -> Bytes:
         elif codec == "deflate":
             inflater = zlib.decompressobj(-15)
             raw = inflater.decompress(stored, limit)
-            _whole(inflater.eof, inflater.unused_data)
+            # Some writers (fastavro) leave part of zlib's checksum at the end.
+            checksum = zlib.adler32(raw).to_bytes(4, "big")
+            _whole(inflater.eof, b"" if checksum.startswith(inflater.unused_data) else inflater.unused_data)
         elif codec == "snappy":
             if len(stored) < 5 or cramjam.snappy.decompress_raw_len(stored[:-4]) > limit:
                 raise ValueError("its declared size cannot be")

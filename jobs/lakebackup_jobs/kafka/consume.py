@@ -1,7 +1,7 @@
 """From a range of offsets in Kafka to finished Avro files, with no Python object per record.
 
-`copy_range` is what a backup's task calls. The bytes come from a Reader: NativeReader here (librdkafka's
-own batches, compiled encoding), PlainReader in plain.py where that cannot be used; their records are the same.
+`copy_range` is what a backup's task calls. The bytes come from a Reader: NativeReader here (librdkafka's own
+batches, compiled encoding), PlainReader in plain.py where that cannot be used. Both give the same records.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import ctypes
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from threading import Lock, get_ident
@@ -75,7 +75,7 @@ class Reader(Protocol):
         patience: float = PATIENCE,
         on_progress: Progress | None = None,
         block_bytes: int = BLOCK_BYTES,
-    ) -> Iterator[Block]:
+    ) -> Generator[Block, None, None]:
         """The records with offsets in [start, end) as version 2 blocks of about `block_bytes`, in order.
 
         Offsets may be missing (control records, aborted transactions, compaction). Raises
@@ -119,7 +119,7 @@ class NativeReader:
         patience: float = PATIENCE,
         on_progress: Progress | None = None,
         block_bytes: int = BLOCK_BYTES,
-    ) -> Iterator[Block]:
+    ) -> Generator[Block, None, None]:
         """See Reader."""
         rd = self._library
         handle = rd.rd_kafka_topic_new(self._handle, topic.encode(), None)
@@ -150,7 +150,7 @@ class NativeReader:
         patience: float,
         on_progress: Progress | None,
         block_bytes: int,
-    ) -> Iterator[Block]:
+    ) -> Generator[Block, None, None]:
         from lakebackup_jobs.kafka import native_read as n
 
         rd = self._library
@@ -212,9 +212,9 @@ class NativeReader:
                     batch = max(8, min(len(messages), block_bytes * done // max(1, flushed)))
                     if on_progress is not None:
                         on_progress(done, flushed)
-            stats = counted.stats()
-            if stats is not None:
-                yield Block(block[: state[n.POSITION]], stats)
+            rest = counted.stats()
+            if rest is not None:
+                yield Block(block[: state[n.POSITION]], rest)
         finally:
             n.destroy(messages, state[n.TAKEN], got)
 
@@ -301,11 +301,12 @@ def copy_range(
     on_progress: Progress | None = None,
     metadata: Mapping[str, str] | None = None,
 ) -> Iterator[FileStats]:
-    """Copy the records with offsets in [start, end) into Avro files of about `target_bytes`, one after another.
+    """Copy the records with offsets in [start, end) into Avro files of about `target_bytes`, one by one.
 
-    `new_file` is asked for a sink when a file's first block is ready; when its figures are yielded every byte is in
-    the sink, which the caller then commits before going on. No record, no file. `on_progress(records, raw bytes)` is
-    called per batch. `config`: librdkafka properties. Raises what Reader.blocks does.
+    `new_file` is asked for a sink when a file's first block is ready; when its figures are yielded, every
+    byte is in the sink, which the caller then commits before going on. No record, no file.
+    `on_progress(records, raw bytes)` is called per batch. `config`: librdkafka properties.
+    Raises what Reader.blocks does.
     """
     if start >= end:
         return
@@ -315,7 +316,7 @@ def copy_range(
     # Compression runs beside reading, hashing and writing; at most two blocks are on their way.
     with (
         closing(
-            source.blocks(topic, partition, start, end, patience=patience, on_progress=on_progress)  # type: ignore[type-var]
+            source.blocks(topic, partition, start, end, patience=patience, on_progress=on_progress)
         ) as blocks,
         ThreadPoolExecutor(1, "compress") as worker,
     ):

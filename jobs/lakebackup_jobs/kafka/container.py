@@ -1,4 +1,4 @@
-"""Avro object container files: the frame around blocks, written while hashing and read distrusting everything."""
+"""Avro object container files: the frame around blocks, hashed while written, distrusted when read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MAX_HEADER = 1 << 20
 class FileSink(Protocol):
     """Where a file's bytes go; a storage's ObjectWriter is one."""
 
-    def write(self, data: bytes | bytearray | memoryview) -> None: ...
+    def write(self, data: bytes, /) -> object: ...
 
 
 def _long(value: int) -> bytes:
@@ -98,9 +98,9 @@ class FileWriter:
 class FileReader:
     """A data file of either version and any of the codecs, read block by block from `stream`.
 
-    `name` is what errors call the file. Iterating gives each block's Columns. All errors are Damaged and name the
-    position. A file cut exactly between two blocks reads without error, as Avro files do: compare the
-    counts, the size and the sha256 with the catalog's.
+    `name` is what errors call the file. Iterating gives each block's Columns. All errors are Damaged and
+    name the position. A file cut exactly between two blocks reads without error, as Avro files do: compare
+    the counts, the size and the sha256 with the catalog's.
     """
 
     def __init__(self, stream: BinaryIO, name: str) -> None:

@@ -128,7 +128,8 @@ _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
 
 
 def find() -> Path | None:
-    """The file of the library that the installed confluent-kafka carries, or None (a build against the system's)."""
+    """The file of the library that the installed confluent-kafka carries, or None (a build against the
+    system's)."""
     for entry in metadata.files("confluent-kafka") or ():
         if entry.name.startswith(("librdkafka-", "librdkafka.")) and (
             ".so" in entry.name or ".dylib" in entry.name
@@ -139,7 +140,8 @@ def find() -> Path | None:
 
 @lru_cache(maxsize=1)
 def load() -> c.CDLL:
-    """The checked library, its functions declared as `rd_kafka_…`; also visible to compiled code by those names.
+    """The checked library, its functions declared as `rd_kafka_…`; also visible to compiled code by those
+    names.
 
     Raises EnvironmentProblem when it is missing or is not what this code was written against.
     """
@@ -164,7 +166,8 @@ def load() -> c.CDLL:
 
 
 def check() -> None:
-    """Compare the structures' layout on this machine with the one compiled code reads; raises EnvironmentProblem."""
+    """Compare the structures' layout on this machine with the one compiled code reads; raises
+    EnvironmentProblem."""
     found = {name: getattr(Message, name).offset for name in MESSAGE_LAYOUT}
     if found != MESSAGE_LAYOUT or c.sizeof(Message) != MESSAGE_BYTES or c.sizeof(c.c_void_p) != 8:
         raise EnvironmentProblem(f"messages are laid out otherwise on this machine: {found}")

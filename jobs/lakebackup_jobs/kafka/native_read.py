@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lakebackup_jobs.kafka import library
-from lakebackup_jobs.kafka.memory import Bytes, Longs, compiled, copy_bytes, load8, load32, load64
+from lakebackup_jobs.kafka.memory import Bytes, Longs, compiled, copy_bytes, external, load8, load32, load64
 from lakebackup_jobs.kafka.records import put_bytes, put_long, put_nullable, tally
 
 library.load()
@@ -19,7 +19,8 @@ _PAYLOAD, _LENGTH, _KEY, _KEY_LENGTH, _OFFSET = (
 )
 #: Why `encode` stopped.
 USED_UP, BLOCK_FULL, BLOCK_SMALL, ENDED, FAILED = range(5)
-#: Slots of its state: bytes in the block; next offset; end of the range; why; bytes needed; first unread message.
+#: Slots of its state: bytes in the block; next offset; end of the range; why; bytes needed; first unread
+#: message.
 POSITION, NEXT, STOP, WHY, NEED, TAKEN, STATE = range(7)
 #: More than a record needs beside its topic, key, value and headers.
 _ROOM = 128
@@ -36,7 +37,8 @@ def _text_length(address: int) -> int:
 
 @compiled
 def encode(  # noqa: C901 (one pass over each message)
-    messages: Longs, count: int, block: Bytes, state: Longs, prefix: Bytes, scratch: Longs, sums: Longs, low: Bytes, high: Bytes
+    messages: Longs, count: int, block: Bytes, state: Longs, prefix: Bytes, scratch: Longs, sums: Longs,
+    low: Bytes, high: Bytes
 ) -> None:  # fmt: skip
     """Append the records of `messages[state[TAKEN]:count]` to `block` and free each message that was taken.
 

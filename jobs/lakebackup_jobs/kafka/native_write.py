@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lakebackup_jobs.kafka import library
-from lakebackup_jobs.kafka.memory import Bytes, Longs, compiled
+from lakebackup_jobs.kafka.memory import Bytes, Longs, compiled, external
 from lakebackup_jobs.kafka.records import (
     HEADER_COUNT,
     KEY,
@@ -82,7 +82,7 @@ def send(
         if error != 0:
             if added != 0:
                 _headers_destroy(added)
-            return error
+            return int(error)
         place[0] = i + 1
         place[1] += count
     return 0

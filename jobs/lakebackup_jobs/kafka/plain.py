@@ -1,6 +1,7 @@
 """The same reading and writing through confluent-kafka's ordinary client, one Python object per message.
 
-Used where librdkafka's own functions cannot be (a confluent-kafka built against the system's library), or when
+Used where librdkafka's own functions cannot be (a confluent-kafka built against the system's library), or
+when
 asked for. Several times slower, the same records.
 """
 
@@ -35,7 +36,7 @@ from lakebackup_jobs.kafka.records import (
 from lakebackup_jobs.kafka.stats import BlockStats
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Mapping
 
 Headers = list[tuple[str, bytes | None]]
 
@@ -101,7 +102,7 @@ class PlainReader:
         patience: float = PATIENCE,
         on_progress: Callable[[int, int], None] | None = None,
         block_bytes: int = BLOCK_BYTES,
-    ) -> Iterator[Block]:
+    ) -> Generator[Block, None, None]:
         """See consume.Reader."""
         words: list[tuple[int, str]] = []
         client = _client(

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 PATIENCE = 60.0
 _QUEUE_FULL = -184
 
-#: What a user's own settings may change. A batch is bounded by bytes, below a topic's default largest message, so
+#: What a user's own settings may change. A batch is bounded by bytes, below a topic's default largest
+#: message, so
 #: that many large records never make one too large; a single larger record still goes alone.
 TUNING: Mapping[str, str] = {
     "linger.ms": "20",
@@ -205,7 +206,8 @@ class RestoreProducer:
 
     Making it fences every earlier producer with the same `transactional_id` and ends their open transactions.
     `group`: whose committed offsets are the progress. `config`: librdkafka properties.
-    `patience`: seconds without progress before EnvironmentProblem. `zero_as_one`: librdkafka takes timestamp 0
+    `patience`: seconds without progress before EnvironmentProblem. `zero_as_one`: librdkafka takes
+    timestamp 0
     (the start of 1970) for "now"; such records are refused unless the caller agrees to 1 ms instead.
     """
 
@@ -262,10 +264,12 @@ class RestoreProducer:
         to_ts: int | None = None,
         min_offset: int = 0,
     ) -> Sent | None:
-        """Produce the block's records with timestamp in (from_ts, to_ts] and source offset >= min_offset, in order.
+        """Produce the block's records with timestamp in (from_ts, to_ts] and source offset >= min_offset,
+        in order.
 
         Key, value (null or not), headers in order and timestamp (left out when -1) are kept. Returns what
-        was sent, None when nothing was chosen. Raises Refused for a timestamp that cannot be kept, Fenced, EnvironmentProblem.
+        was sent, None when nothing was chosen. Raises Refused for a timestamp that cannot be kept, Fenced,
+        EnvironmentProblem.
         """
         columns = within(columns, from_ts, to_ts, min_offset)
         rows = columns.rows
@@ -274,8 +278,8 @@ class RestoreProducer:
         zeros = rows[rows[:, TIMESTAMP] == 0, OFFSET]
         if len(zeros) and not self._zero_as_one:
             raise Refused(
-                f"{topic}[{partition}]: the record of source offset {zeros[0]} has timestamp 0, which the Kafka client would "
-                "replace by the present time.",
+                f"{topic}[{partition}]: the record of source offset {zeros[0]} has timestamp 0, "
+                "which the Kafka client would replace by the present time.",
                 hint="Allow such records to be written with timestamp 1 (ms) instead.",
             )
         self._engine.send(topic, partition, columns)

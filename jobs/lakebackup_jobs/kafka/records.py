@@ -27,7 +27,8 @@ __all__ = [
     "within",
 ]
 
-#: Columns of the table that `decode_block` fills, one row a record; positions are into the block, length -1 is null.
+#: Columns of the table that `decode_block` fills, one row a record; positions are into the block, length -1
+#: is null.
 PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_TYPE, TOPIC, TOPIC_LENGTH, KEY, KEY_LENGTH = range(8)
 VALUE, VALUE_LENGTH, HEADERS, HEADER_COUNT, START, END, WIDTH = range(8, 15)
 #: A tally's slots.
@@ -167,7 +168,8 @@ def take_bytes(block: Bytes, at: int, end: int) -> tuple[int, int]:
 
 @compiled
 def take_optional(block: Bytes, at: int, end: int, null: int) -> tuple[int, int, int]:
-    """A union of null (branch number `null`) and bytes: length (-1: null), position, position after; -1 if wrong."""
+    """A union of null (branch number `null`) and bytes: length (-1: null), position, position after; -1 if
+    wrong."""
     branch, at = take_long(block, at, end)
     if at < 0 or branch < 0 or branch > 1:
         return 0, -1, -1
@@ -294,7 +296,8 @@ def select(
     low: Bytes,
     high: Bytes,
 ) -> int:
-    """Count the records with timestamp in (after, until] and offset >= least, and copy them to `out` if it has room.
+    """Count the records with timestamp in (after, until] and offset >= least, and copy them to `out` if it
+    has room.
 
     Neighbours are copied in one go. Returns the bytes of those records.
     """
@@ -345,7 +348,8 @@ class Columns:
         return self.fmt == FORMAT_V1
 
     def headers(self) -> Longs:
-        """All records' headers in order: int64[headers, 4] of key position, length, value position, length."""
+        """All records' headers in order: int64[headers, 4] of key position, length, value position,
+        length."""
         total = int(self.rows[:, HEADER_COUNT].sum())
         found: Longs = np.empty((total, 4), np.int64)
         if total:
@@ -353,7 +357,8 @@ class Columns:
         return found
 
     def stats(self, after: int | None = None, until: int | None = None, least: int = 0) -> BlockStats | None:
-        """Figures of the records with timestamp in (after, until] and offset >= least; None when there is none."""
+        """Figures of the records with timestamp in (after, until] and offset >= least; None when there is
+        none."""
         counted = Tally()
         _select(self, after, until, least, np.empty(0, np.uint8), counted)
         return counted.stats()
@@ -378,7 +383,8 @@ def _select(
 def decode_block(
     data: bytes | bytearray | memoryview | Bytes, count: int, fmt: str, where: str = "block"
 ) -> Columns:
-    """Find the parts of the `count` records that `data` is; raises Damaged (naming `where` and the byte) if it is not."""
+    """Find the parts of the `count` records that `data` is; raises Damaged (naming `where` and the byte) if
+    it is not."""
     block: Bytes = np.frombuffer(data, np.uint8) if not isinstance(data, np.ndarray) else data
     if count < 0 or count * SMALLEST_RECORD > block.shape[0]:
         raise Damaged(f"{where}: {count} records cannot be in {block.shape[0]} bytes.")
@@ -401,7 +407,8 @@ def within(columns: Columns, after: int | None, until: int | None, least: int = 
 
 
 def filter_block(columns: Columns, after: int | None, until: int | None, least: int = 0) -> Block | None:
-    """The records with timestamp in (after, until] and offset >= least as a block of the same format; None if none."""
+    """The records with timestamp in (after, until] and offset >= least as a block of the same format; None
+    if none."""
     counted = Tally()
     out: Bytes = np.empty(columns.data.shape[0], np.uint8)
     size = _select(columns, after, until, least, out, counted)

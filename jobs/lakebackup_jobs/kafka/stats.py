@@ -12,7 +12,8 @@ class BlockStats:
     """Figures of `entries` > 0 records.
 
     Timestamps in ms (-1: none), least and greatest. `first_offset`, `last_offset` in reading order. `low_key`
-    and `high_key`: least and greatest non-null key in byte order, each cut at KEY_LIMIT + 1 bytes; None if all are null.
+    and `high_key`: least and greatest non-null key in byte order, each cut at KEY_LIMIT + 1 bytes; None if
+    all are null.
     """
 
     entries: int

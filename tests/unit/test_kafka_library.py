@@ -1,0 +1,97 @@
+"""The library that is loaded is the one that was written for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import confluent_kafka
+import pytest
+
+from lakebackup.errors import EnvironmentProblem, UsageProblem
+from lakebackup_jobs.kafka import library
+from lakebackup_jobs.kafka.problems import Purged, problem, stalled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    library.why_not.cache_clear()
+    yield
+    library.why_not.cache_clear()
+
+
+def test_it_is_the_very_library_of_the_client() -> None:
+    assert library.load().rd_kafka_version() == confluent_kafka.libversion()[1]
+    library.check()
+
+
+def test_the_setting_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(library.PATH_SETTING, "plain")
+    assert not library.available()
+    assert "plain" in (library.why_not() or "")
+    library.why_not.cache_clear()
+    monkeypatch.setenv(library.PATH_SETTING, "fast")
+    with pytest.raises(UsageProblem, match="native or plain"):
+        library.available()
+
+
+def test_another_layout_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(library.MESSAGE_LAYOUT, "key", 48)
+    with pytest.raises(EnvironmentProblem, match="laid out otherwise"):
+        library.check()
+
+
+def test_a_missing_library_means_the_plain_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "find", lambda: None)
+    library.load.cache_clear()
+    try:
+        assert "without its own librdkafka" in (library.why_not() or "")
+    finally:
+        library.load.cache_clear()
+
+
+def test_settings_that_are_wrong_are_named_without_their_secrets() -> None:
+    with pytest.raises(UsageProblem, match=r"no\.such\.setting"):
+        library.new_client(library.CONSUMER, {"no.such.setting": "1"}, hard={})
+    config = {"sasl.password": "hunter2", "ssl.key.pem": "hunter2", "security.protocol": "ssl"}
+    with pytest.raises(UsageProblem) as caught:
+        library.new_client(library.CONSUMER, config, hard={})
+    assert "hunter2" not in str(caught.value)
+
+
+def test_codes_become_errors_that_say_what_to_do() -> None:
+    assert isinstance(problem(1, "Offset out of range", "t[0]"), Purged)
+    assert "sasl" in str(problem(-169, "Authentication failed", "t[0]"))
+    assert "-195" not in str(stalled(60, None, "t[0]"))
+    assert "last word: down" in str(stalled(60, (-195, "down"), "t[0]"))
+    assert "sasl" in str(stalled(60, (-169, "no"), "t[0]"))
+
+
+def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
+    code = (
+        "from numba.core import event\n"
+        "from lakebackup_jobs.kafka.records import decode_block, filter_block, FORMAT_V2\n"
+        "from lakebackup_jobs.kafka.plain import encode_record\n"
+        "from lakebackup_jobs.kafka import native_read, native_write\n"
+        "data = encode_record(b'\\2t\\0', 1, 2, 1, b'k', b'v', [('h', None)])\n"
+        "with event.install_recorder('numba:compile') as compiled:\n"
+        "    filter_block(decode_block(data, 1, FORMAT_V2), None, None)\n"
+        "print(len(compiled.buffer))\n"
+    )
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    counts = [
+        int(
+            subprocess.run(
+                [sys.executable, "-c", code], env=environment, capture_output=True, check=True
+            ).stdout
+        )
+        for _ in range(2)
+    ]
+    assert counts[0] > 0
+    assert counts[1] == 0
