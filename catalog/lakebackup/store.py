@@ -218,6 +218,11 @@ class CatalogWriter(_Catalog):
                     append(self._storage, "migrations", [row], f"migration-{number}")
         return len(names("migrations"))
 
+    @property
+    def home(self) -> Storage:
+        """The storage of the destination that this was opened with."""
+        return self._home
+
     def commit_backup(self, storage: Storage, manifest: Manifest) -> None:
         """Make a backup exist whose manifest and parts are in `storage`. Repeating it adds nothing.
 
@@ -225,7 +230,7 @@ class CatalogWriter(_Catalog):
         """
         backup = manifest.backup
         with self._lease() as lease:
-            self.register(storage)
+            self._register(storage)
             if backup.files:
                 parts = f"{storage.uri}/{layout.parts_folder(backup.source, backup.backup_id)}"
                 rows = self._spark.read.schema(spark_columns("files")).option("mode", "FAILFAST").json(parts)
@@ -239,8 +244,7 @@ class CatalogWriter(_Catalog):
             lease.renew()
             append(self._storage, "backups", [backup], backup.backup_id)
 
-    def register(self, storage: Storage) -> str:
-        """Have a row for a destination; returns its id. The caller holds the lease."""
+    def _register(self, storage: Storage) -> str:
         name = destination_id(storage)
         beside = storage.uri == self.catalog_uri.rpartition("/")[0]
         row = Destination(destination=name, uri="" if beside else storage.uri, created_at=_now())
@@ -265,6 +269,21 @@ class CatalogWriter(_Catalog):
                 self._append_frame(table, rows, transaction or uuid.uuid4().hex)
         finally:
             rows.unpersist()
+
+    def append_files(self, rows: DataFrame, count: int, transaction: str) -> None:
+        """Append about `count` rows of data files, in a form that a topic and time range reads little of."""
+        with self._lease():
+            self._append_frame("files", _packed(rows, count), transaction)
+
+    def replace_frame(self, table: str, rows: DataFrame) -> None:
+        """Put rows in the place of all that a table holds."""
+        with self._lease():
+            rows.write.format("delta").mode("overwrite").save(f"{self.catalog_uri}/{table}")
+
+    def register_home(self) -> str:
+        """Have a row for the destination that this was opened with; returns its id."""
+        with self._lease():
+            return self._register(self._home)
 
     def append_audit(self, entry: Audit) -> None:
         """Write down what was done: an object in the destination, for a lost catalog, and a row."""

@@ -38,8 +38,8 @@ _MACROS = (
     "CREATE MACRO timestamp_millis(x) AS epoch_ms(x)",
     "CREATE MACRO timestamp_micros(x) AS make_timestamp(x)",
 )
-# What pyarrow, through DuckDB, says of a Parquet file that is not as it was written.
-_TORN = re.compile(r"CRC|checksum|[Cc]orrupt|thrift|[Pp]arquet|EOF|end of|No such file|not found")
+# How DuckDB reports what pyarrow says of a file that is gone or not as it was written.
+_TORN = re.compile(r"stream registered as 'raw_|IOError|CRC|[Pp]arquet")
 
 
 class DuckEngine:
@@ -117,9 +117,7 @@ class DuckEngine:
             raise UsageProblem(f"The query cannot run: {error}") from error
         except (duckdb.Error, OSError, ValueError) as error:  # pyarrow's errors are of the last two kinds
             text = str(error)
-            if re.search(
-                r"CRC|checksum|[Cc]orrupt|thrift|[Pp]arquet|EOF|end of|No such file|not found", text
-            ):
+            if _TORN.search(text):
                 raise Damaged(
                     f"A table of the catalog at {self._uri} is damaged: {text.splitlines()[0]}",
                     hint="The backups themselves may be whole: move the catalog away and run "

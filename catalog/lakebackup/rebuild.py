@@ -1,0 +1,227 @@
+"""A lost catalog, made again from what lies beside the backups: sidecar manifests, markers, the audit log.
+
+Rows of data files go from the manifests' parts to the table inside Spark; the driver holds some manifests at
+a time and one row a backup.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import TYPE_CHECKING, cast
+
+from lakebackup import layout, sidecar
+from lakebackup.engine.delta import open_table
+from lakebackup.errors import Damaged, LakebackupError, NotFound, Refused, UsageProblem
+from lakebackup.model import LANE_DIGITS, LANES, Backup, Digest, Row, State, spark_columns
+from lakebackup.store import FORMAT, CatalogWriter, destination_id
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakebackup.storage import Storage
+
+# Manifests read, checked and put in together.
+_BATCH = 200
+_FILLED = ("files", "positions", "scopes", "gaps", "audit")
+
+
+@dataclass(slots=True)
+class Rebuilt:
+    """What a rebuild put in, and what it could not, each with its reason."""
+
+    states: dict[str, int] = field(default_factory=dict)
+    files: int = 0
+    audit: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+def rebuild(spark: SparkSession, destination: str, catalog: str | None = None) -> Rebuilt:
+    """Fill the empty or missing catalog of a destination with everything its sidecars and its log say.
+
+    A backup without the marker `complete` becomes `unconfirmed`, one with `deleted` is deleted; a change of
+    state in the audit log holds for complete ones. A backup whose manifest is torn or disagrees with its
+    parts is left out and named in `problems`; all others go in. Nothing is visible before all is in.
+    Raises Refused when the catalog holds backups, Busy when another process writes to it.
+    """
+    writer = CatalogWriter.open(spark, destination, catalog)
+    writer.migrate()
+    if _rows(writer, "backups"):
+        raise Refused(
+            f"The catalog at {writer.catalog_uri} holds backups already.",
+            hint="Move its folder away and rebuild; or give another place with --catalog.",
+        )
+    for table in _FILLED:
+        if _rows(writer, table):  # of a rebuild that did not end
+            writer.replace_frame(table, spark.createDataFrame([], spark_columns(table)))
+    return _Rebuild(spark, writer).run()
+
+
+def _rows(writer: CatalogWriter, table: str) -> bool:
+    return bool(open_table(f"{writer.catalog_uri}/{table}").file_uris())
+
+
+class _Rebuild:
+    def __init__(self, spark: SparkSession, writer: CatalogWriter) -> None:
+        self.spark, self.writer, self.storage = spark, writer, writer.home
+        self.result = Rebuilt()
+        self.states: dict[str, State] = {}
+
+    def run(self) -> Rebuilt:
+        self._audit()
+        manifests = self._manifests()
+        backups: list[Backup] = []
+        while batch := list(islice(manifests, _BATCH)):
+            good = self._agreeing(batch)
+            if not good:
+                continue
+            self._files(good)
+            name = hashlib.sha256("".join(m.backup.backup_id for m in good).encode()).hexdigest()
+            rows: list[Row] = []
+            for manifest in good:
+                rows += [*manifest.positions, *manifest.scopes, *manifest.gaps]
+            self.writer.append(rows, f"rebuild-{name}")
+            backups += [self._as_marked(m.backup) for m in good]
+        if backups:
+            self._name_destination(backups[-1].destination)
+        for backup in backups:
+            self.result.states[backup.state] = self.result.states.get(backup.state, 0) + 1
+        self.writer.register_home()
+        self.writer.append(backups, "rebuild")
+        return self.result
+
+    def _audit(self) -> None:
+        """The audit log's rows, and the newest state that it gives to each backup."""
+        from pyspark.sql import functions as F  # noqa: N812 (as Spark's own documentation has it)
+
+        if next(self.storage.list(f"{layout.AUDIT_FOLDER}/"), None) is None:
+            return
+        folder = f"{self.storage.uri}/{layout.AUDIT_FOLDER}"
+        found = self.spark.read.schema(spark_columns("audit")).json(folder)
+        whole = found.dropna()
+        torn = found.count() - whole.count()
+        if torn:
+            self.result.problems.append(f"{layout.AUDIT_FOLDER}/: {torn} entries cannot be read.")
+        self.writer.append_frame("audit", whole.coalesce(1))
+        self.result.audit = whole.count()
+        changes = whole.where(F.col("action") == "set_state").groupBy("subject")
+        state = F.get_json_object(F.max_by("detail", "at"), "$.state").alias("state")
+        for row in changes.agg(state).collect():
+            self.states[row["subject"]] = cast("State", row["state"])
+
+    def _manifests(self) -> Iterator[sidecar.Manifest]:
+        """Every manifest that can be read, by source and time."""
+        for source, backup_id in _places(self.storage):
+            path = layout.manifest_path(source, backup_id)
+            try:
+                found = sidecar.read_manifest(self.storage, path)
+                if (found.backup.source, found.backup.backup_id) != (source, backup_id):
+                    raise Damaged(f"{path}: it is that of backup {found.backup.backup_id}.")
+            except NotFound:
+                continue  # a run that ended before its manifest: nothing was promised
+            except LakebackupError as error:
+                self.result.problems.append(error.message)
+                continue
+            yield found
+
+    def _agreeing(self, batch: Sequence[sidecar.Manifest]) -> list[sidecar.Manifest]:
+        """Those whose parts add up to what the manifest says; deleted ones may have lost their parts."""
+        found = self._added_up(batch)
+        good = []
+        for manifest in batch:
+            backup = manifest.backup
+            said = (manifest.parts, backup.files, backup.bytes, backup.entries, backup.digest)
+            parts = sum(1 for _ in self.storage.list(layout.parts_folder(backup.source, backup.backup_id)))
+            holds = (parts, *found.get(backup.backup_id, (0, 0, 0, Digest().hex())))
+            if said == holds or self._marked(backup, "deleted"):
+                good.append(manifest)
+                continue
+            names = ("parts", "files", "bytes", "entries", "digest")
+            wrong = [f"{n} {a}, not {b}" for n, a, b in zip(names, holds, said, strict=True) if a != b]
+            path = layout.manifest_path(backup.source, backup.backup_id)
+            self.result.problems.append(f"{path}: its parts hold {'; '.join(wrong)}.")
+        return good
+
+    def _added_up(self, batch: Sequence[sidecar.Manifest]) -> dict[str, tuple[int, int, int, str]]:
+        """Per backup: rows, bytes, entries and digest of what its parts hold."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        lines = self._lines(batch)
+        if lines is None:
+            return {}
+        hashed = F.sha2("value", 256)
+        lanes = [
+            F.sum(
+                F.conv(F.substring(hashed, lane * LANE_DIGITS + 1, LANE_DIGITS), 16, 10).cast("decimal(38,0)")
+            ).alias(f"lane{lane}")
+            for lane in range(LANES)
+        ]
+        totals = [
+            F.sum(F.get_json_object("value", f"$.{name}").try_cast("bigint")).alias(name)
+            for name in ("bytes", "entries")
+        ]
+        sums = lines.groupBy("backup_id").agg(F.count("*").alias("files"), *totals, *lanes)
+        found = {}
+        for row in sums.collect():
+            digest = Digest()
+            digest.add_lanes(int(row[f"lane{lane}"]) for lane in range(LANES))
+            found[row["backup_id"]] = (row["files"], row["bytes"], row["entries"], digest.hex())
+        return found
+
+    def _files(self, good: Sequence[sidecar.Manifest]) -> None:
+        from pyspark.sql import functions as F  # noqa: N812
+
+        lines = self._lines(good)
+        if lines is None:
+            return
+        schema = spark_columns("files").replace(" NOT NULL", "")
+        rows = lines.select(F.from_json("value", schema, {"mode": "FAILFAST"}).alias("row")).select("row.*")
+        name = hashlib.sha256("".join(m.backup.backup_id for m in good).encode()).hexdigest()
+        count = sum(manifest.backup.files for manifest in good)
+        self.writer.append_files(rows, count, f"rebuild-{name}")
+        self.result.files += count
+
+    def _lines(self, batch: Iterable[sidecar.Manifest]) -> DataFrame | None:
+        """The lines of the parts of some backups: value, backup_id; None when there is no part at all."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        folders = [layout.parts_folder(m.backup.source, m.backup.backup_id) for m in batch]
+        folders = [folder for folder in folders if next(self.storage.list(folder), None)]
+        if not folders:
+            return None
+        lines = self.spark.read.text([f"{self.storage.uri}/{folder}" for folder in folders])
+        place = F.regexp_extract(F.col("_metadata.file_path"), "^.*/backups/([^/]+)/parts/", 1)
+        return lines.select("value", place.alias("backup_id"))
+
+    def _as_marked(self, backup: Backup) -> Backup:
+        state: State = "unconfirmed"
+        if self._marked(backup, "deleted"):
+            state = "deleted"
+        elif self._marked(backup, "complete"):
+            state = self.states.get(backup.backup_id, backup.state)
+        return replace(backup, state=state)
+
+    def _marked(self, backup: Backup, marker: str) -> bool:
+        path = f"{layout.backup_folder(backup.source, backup.backup_id)}{marker}"
+        return sidecar.marked(self.storage, path)
+
+    def _name_destination(self, name: str) -> None:
+        """Give the place back the id that its rows have, when its own file was lost too."""
+        try:
+            destination_id(self.storage, create=False)
+        except NotFound:
+            content = f'{{"format": {FORMAT}, "destination": "{name}"}}'
+            self.storage.put(layout.ROOT_FILE, content.encode(), if_absent=True)
+
+
+def _places(storage: Storage) -> Iterator[tuple[str, str]]:
+    """Source and id of everything that looks like a backup's sidecar."""
+    for source in storage.folders():
+        with suppress(UsageProblem):  # other folders: the catalog, leases, a stranger's
+            for backup_id in storage.folders(layout.backups_folder(source)):
+                with suppress(UsageProblem):
+                    yield source, layout.check_backup_id(backup_id)

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.catalogs import EPOCH, backup_id, manifest, publish, put_sidecar
+
+from lakebackup import layout, sidecar
+from lakebackup.engine.delta import open_table
+from lakebackup.errors import Refused
+from lakebackup.model import TABLES, Gap
+from lakebackup.rebuild import rebuild
+from lakebackup.storage import open_storage
+from lakebackup.store import CatalogReader, CatalogWriter, destination_id
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+GAP = Gap(
+    backup_id=backup_id(2),
+    source="prod",
+    scope="orders",
+    epoch=EPOCH,
+    region="0",
+    from_position=10,
+    to_position=12,
+    reason="purged",
+    from_ts=1999,
+    to_ts=2999,
+    bridged=True,
+)
+
+
+def rows_of(root: Path, table: str) -> list[str]:
+    rows = open_table(f"file://{root}/catalog/{table}").to_pyarrow_table().to_pylist()
+    return sorted(
+        str({k: v for k, v in row.items() if k not in ("created_at", "applied_at")}) for row in rows
+    )
+
+
+@pytest.fixture(scope="module")
+def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three sound backups of one source, one of another, one of them out of sync, one never committed."""
+    root = tmp_path_factory.mktemp("rebuild ü")
+    storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
+    writer.migrate()
+    publish(storage, writer, manifest(1, topics=("orders", "payments")))
+    publish(storage, writer, manifest(2, gaps=[GAP]))
+    publish(storage, writer, manifest(3))
+    publish(storage, writer, manifest(4, base=4, source="other"))
+    writer.set_state(backup_id(3), "out_of_sync", actor="me", reason="cut")
+    return root
+
+
+@pytest.fixture
+def root(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / made.name))
+
+
+def test_every_row_comes_back(spark: SparkSession, root: Path) -> None:
+    before = {table: rows_of(root, table) for table in TABLES}
+    shutil.rmtree(root / "catalog")
+    result = rebuild(spark, str(root))
+    assert {table: rows_of(root, table) for table in TABLES} == before
+    assert result.states == {"complete": 3, "out_of_sync": 1}
+    assert (result.files, result.audit, result.problems) == (10, 1, [])
+    with pytest.raises(Refused, match="holds backups already"):
+        rebuild(spark, str(root))
+
+
+def test_markers_decide_and_a_lying_manifest_is_named(spark: SparkSession, root: Path) -> None:
+    storage = open_storage(str(root))
+    shutil.rmtree(root / "catalog")
+    destination = destination_id(storage)
+    (root / layout.ROOT_FILE).unlink()  # lost too: the rows still know it
+    put_sidecar_kept(root, destination)
+    storage.delete(layout.marker_path("prod", backup_id(2), "complete"))
+    sidecar.mark(storage, layout.marker_path("other", backup_id(4), "deleted"))
+    part = root / layout.parts_path("prod", backup_id(3), 0)
+    part.write_text(part.read_text().replace('"entries":10', '"entries":11', 1))
+    torn = root / layout.manifest_path("prod", backup_id(5))
+    torn.write_bytes(torn.read_bytes()[:-9])
+    result = rebuild(spark, str(root))
+    assert result.states == {"complete": 1, "unconfirmed": 1, "deleted": 1}
+    lying, cut = sorted(result.problems)
+    assert backup_id(3) in lying
+    assert "entries 21, not 20" in lying
+    assert backup_id(5) in cut
+    reader = CatalogReader.open(str(root))
+    assert reader is not None
+    assert destination_id(storage) == destination
+    states = {row["number"]: row["state"] for row in reader.rows("list_backups", source=None)}
+    assert states == {1: "complete", 2: "unconfirmed", 4: "deleted"}
+    seen = reader.select("SELECT DISTINCT backup_id FROM files").read_all().to_pylist()
+    assert seen == [{"backup_id": backup_id(1)}]
+
+
+def put_sidecar_kept(root: Path, destination: str) -> None:
+    """The sidecar of a fifth backup, made elsewhere, since putting one here would name the place."""
+    storage = open_storage(str(root.parent / "elsewhere"))
+    storage.put(layout.ROOT_FILE, f'{{"format": 1, "destination": "{destination}"}}'.encode())
+    put_sidecar(storage, manifest(5))
+    folder = layout.backup_folder("prod", backup_id(5))
+    shutil.copytree(root.parent / "elsewhere" / folder, root / folder)
+
+
+def test_what_a_dead_rebuild_left_does_not_count_twice(spark: SparkSession, root: Path) -> None:
+    before = {table: rows_of(root, table) for table in ("files", "positions", "audit")}
+    shutil.rmtree(root / "catalog" / "backups")
+    writer = CatalogWriter.open(spark, str(root))
+    shutil.rmtree(root / "catalog" / "migrations")
+    writer.migrate()
+    rebuild(spark, str(root))
+    assert {table: rows_of(root, table) for table in before} == before

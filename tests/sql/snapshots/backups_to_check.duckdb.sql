@@ -1,0 +1,12 @@
+SELECT
+  b.destination,
+  b.source,
+  b.backup_id,
+  b.digest
+FROM backups AS b
+WHERE
+  b.state IN ('complete', 'out_of_sync')
+  AND (
+    $backup_ids = ''
+    OR ARRAY_CONTAINS(STR_SPLIT_REGEX($backup_ids, ','), b.backup_id)
+  )

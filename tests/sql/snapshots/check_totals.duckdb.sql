@@ -1,0 +1,13 @@
+SELECT
+  k.mode,
+  k.outcome,
+  COUNT(*) AS objects
+FROM checks AS k
+WHERE
+  k.check_id = $check_id
+GROUP BY
+  k.mode,
+  k.outcome
+ORDER BY
+  k.mode NULLS FIRST,
+  k.outcome NULLS FIRST

@@ -1,0 +1,5 @@
+SELECT
+  MAX(number) AS number
+FROM backups
+WHERE
+  source = $source

@@ -1,0 +1,5 @@
+SELECT DISTINCT
+  t.source
+FROM restore_points AS t
+ORDER BY
+  t.source NULLS FIRST

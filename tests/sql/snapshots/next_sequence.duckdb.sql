@@ -1,0 +1,16 @@
+SELECT
+  scope,
+  epoch,
+  region,
+  MAX(TRY_CAST(REGEXP_EXTRACT(path, '-([0-9]+)[.]data$', 1) AS BIGINT)) + 1 AS next_sequence
+FROM raw_files
+WHERE
+  source = $source AND role = 'data'
+GROUP BY
+  scope,
+  epoch,
+  region
+ORDER BY
+  scope NULLS FIRST,
+  epoch NULLS FIRST,
+  TRY_CAST(region AS BIGINT) NULLS FIRST

@@ -1,0 +1,38 @@
+SELECT DISTINCT
+  g.scope,
+  g.region,
+  g.reason,
+  g.from_position,
+  g.to_position,
+  g.from_ts,
+  g.to_ts
+FROM gaps AS g
+JOIN backups AS n
+  ON g.backup_id = n.backup_id
+JOIN restore_points AS t
+  ON g.source = t.source AND g.scope = t.scope
+WHERE
+  g.source = $source
+  AND ARRAY_CONTAINS(STR_SPLIT_REGEX($scopes, ','), g.scope)
+  AND n.state = 'complete'
+  AND (
+    (
+      TRY_CAST($to_ts AS BIGINT) IS NULL AND t.newest
+    )
+    OR (
+      t.covers_from < TRY_CAST($to_ts AS BIGINT)
+      AND TRY_CAST($to_ts AS BIGINT) <= t.covers_to
+    )
+  )
+  AND (
+    (
+      g.bridged AND g.epoch = t.epoch AND n.base = t.base AND n.number <= t.number
+    )
+    OR (
+      g.from_ts < TRY_CAST($to_ts AS BIGINT) AND TRY_CAST($to_ts AS BIGINT) < g.to_ts
+    )
+  )
+ORDER BY
+  g.scope NULLS FIRST,
+  g.region NULLS FIRST,
+  g.from_position NULLS FIRST

@@ -1,0 +1,70 @@
+WITH chosen AS (
+  SELECT
+    f.source,
+    f.scope,
+    f.epoch,
+    f.region,
+    f.path,
+    f.start_position,
+    f.end_position,
+    b.base
+  FROM selected AS s
+  JOIN files AS f
+    ON s.destination = f.destination AND s.path = f.path
+  JOIN backups AS b
+    ON f.backup_id = b.backup_id
+), edges AS (
+  SELECT
+    source,
+    scope,
+    epoch,
+    region,
+    MIN(base) AS base,
+    COUNT(DISTINCT base) AS bases,
+    COUNT(*) AS files,
+    MAX(end_position) AS end_position
+  FROM chosen
+  GROUP BY
+    source,
+    scope,
+    epoch,
+    region
+), held AS (
+  SELECT
+    e.scope,
+    e.epoch,
+    e.region,
+    COUNT(*) AS files,
+    MIN(f.start_position) AS start_position
+  FROM edges AS e
+  JOIN files AS f
+    ON f.source = e.source
+    AND f.scope = e.scope
+    AND f.epoch = e.epoch
+    AND f.region = e.region
+    AND f.start_position < e.end_position
+  JOIN backups AS b
+    ON f.backup_id = b.backup_id AND b.base = e.base AND b.state = 'complete'
+  GROUP BY
+    e.scope,
+    e.epoch,
+    e.region
+)
+SELECT
+  e.scope,
+  e.epoch,
+  e.region,
+  e.bases,
+  e.files AS chosen,
+  h.files AS held,
+  h.start_position,
+  e.end_position
+FROM edges AS e
+JOIN held AS h
+  ON e.scope = h.scope AND e.epoch = h.epoch AND e.region = h.region
+WHERE
+  e.bases > 1 OR e.files < h.files
+ORDER BY
+  e.scope NULLS FIRST,
+  e.region NULLS FIRST
+LIMIT 100

@@ -1,0 +1,16 @@
+SELECT
+  f.scope,
+  f.epoch,
+  f.region,
+  f.start_position,
+  f.end_position,
+  f.destination,
+  f.path,
+  f.format,
+  f.codec,
+  f.bytes,
+  f.sha256,
+  f.entries
+FROM selected AS s
+JOIN files AS f
+  ON s.destination = f.destination AND s.path = f.path

@@ -1,0 +1,5 @@
+SELECT
+  *
+FROM backups
+WHERE
+  backup_id = $backup_id
