@@ -116,7 +116,7 @@ class _Run:
         manifest = sidecar.Manifest(
             backup=backup, positions=plan.positions, scopes=plan.scopes, gaps=plan.gaps, parts=len(plan.tasks)
         )
-        self.lease.check()
+        self.lease.renew()
         sidecar.write_manifest(self.storage, layout.manifest_path(self.source, self.backup_id), manifest)
         writer.commit_backup(self.storage, manifest)
         sidecar.mark(self.storage, layout.marker_path(self.source, self.backup_id, "complete"))

@@ -279,7 +279,7 @@ def test_into_a_folder_in_the_same_layout(lab: Lab, topic: Make) -> None:
     out = lab.folder.parent / "out"
     lab.restore(name, target=f"dir:{out}", to_ts=1_600_000_050_000)
     (file,) = (out / "topics" / name / "partition=0").iterdir()
-    found = [r["value"] for r in fastavro.reader(file.open("rb"))]  # type: ignore[index]
+    found = [r["value"] for r in fastavro.reader(io.BytesIO(file.read_bytes()))]  # type: ignore[index]
     assert found == [r.value for r in rows if r.timestamp <= 1_600_000_050_000]
 
 

@@ -62,6 +62,13 @@ def topics(
             "as saved; or retention off until you set it (suspended).",
         ),
     ] = "auto",
+    zero_timestamps_as_one: Annotated[
+        bool,
+        typer.Option(
+            "--zero-timestamps-as-one",
+            help="Write 1 ms for a timestamp of 0, which Kafka's C client would replace by now.",
+        ),
+    ] = False,
     lease_ttl: options.LeaseTtl = None,
     dry_run: options.DryRun = False,
     kafka_config: options.KafkaConfig = None,
@@ -119,6 +126,7 @@ def topics(
         append=append,
         allow_gaps=allow_gaps,
         settings=topic_settings,
+        zero_as_one=zero_timestamps_as_one,
         dry_run=dry_run,
         lease_ttl_s=found.lease_ttl,
         remote=found.remote,

@@ -1,0 +1,63 @@
+"""Make a lost catalog again from the manifests beside the data."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakebackup.errors import Incomplete
+from lakebackup_jobs.progress import Reporter
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildRequest:
+    """What a person asked for; the catalog at `catalog` (or in the destination) must be empty or missing."""
+
+    destination: str
+    catalog: str | None = None
+    remote: str | None = None
+
+
+def run(request: RebuildRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
+    """Rebuild, and return what went in.
+
+    Raises Refused (the catalog holds backups), Incomplete when some manifests could not be used; the others
+    are in by then.
+    """
+    from lakebackup.rebuild import rebuild
+    from lakebackup_jobs.session import spark_session
+
+    started = time.monotonic()
+    made = rebuild(spark or spark_session(remote=request.remote), request.destination, request.catalog)
+    for problem in made.problems:
+        reporter.warning(problem)
+    result = {
+        "backups": made.states,
+        "files": made.files,
+        "audit": made.audit,
+        "left_out": made.problems,
+        "seconds": round(time.monotonic() - started, 3),
+    }
+    if made.problems:
+        reporter.result(result)
+        raise Incomplete(
+            f"{len(made.problems)} backups could not be put in; the others are.",
+            hint="Their files are still there. Bring their manifests back from a copy and rebuild once more.",
+        )
+    return result
+
+
+def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -> int:
+    """As a program for spark-submit: the arguments of `lakebackup catalog rebuild`."""
+    from lakebackup_jobs.cli import run_verb
+
+    return run_verb(["catalog", "rebuild"], argv, spark=spark)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
