@@ -305,8 +305,8 @@ def copy_range(
 
     `new_file` is asked for a sink when a file's first block is ready; when its figures are yielded, every
     byte is in the sink, which the caller then commits before going on. No record, no file.
-    `on_progress(records, raw bytes)` is called per batch. `config`: librdkafka properties.
-    Raises what Reader.blocks does.
+    `on_progress(records, raw bytes)` is called per batch. `config`: librdkafka properties. Raises what
+    Reader.blocks does.
     """
     if start >= end:
         return

@@ -57,8 +57,8 @@ def copy_bytes(_context: Any, _target: Any, _source: Any, _length: Any) -> Any:
 
 
 def external(name: str, result: str, arguments: str) -> Callable[..., int]:
-    """A C function of a library loaded before, for compiled code; types by letter: l long or pointer, i
-    int, v none."""
+    """A C function of a library loaded before, for compiled code; types by letter: l long or pointer, i int,
+    v none."""
     kinds: dict[str, Any] = {"l": types.int64, "i": types.int32, "v": types.void}
     signature = kinds[result](*(kinds[letter] for letter in arguments))
     return cast("Callable[..., int]", types.ExternalFunction(name, signature))

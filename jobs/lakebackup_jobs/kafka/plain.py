@@ -1,8 +1,7 @@
 """The same reading and writing through confluent-kafka's ordinary client, one Python object per message.
 
 Used where librdkafka's own functions cannot be (a confluent-kafka built against the system's library), or
-when
-asked for. Several times slower, the same records.
+when asked for. Several times slower, the same records.
 """
 
 from __future__ import annotations

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 PATIENCE = 60.0
 _QUEUE_FULL = -184
 
-#: What a user's own settings may change. A batch is bounded by bytes, below a topic's default largest
-#: message, so
-#: that many large records never make one too large; a single larger record still goes alone.
+#: What a user's own settings may change. A batch is bounded by bytes, below what topics allow by default,
+#: so that many large records never make one too large; a single larger record still goes alone.
 TUNING: Mapping[str, str] = {
-    "linger.ms": "20",
+    "linger.ms": "100",
+    "compression.type": "lz4",
     "batch.size": "900000",
     "batch.num.messages": "1000000",
     "queue.buffering.max.messages": "0",

@@ -407,8 +407,8 @@ def within(columns: Columns, after: int | None, until: int | None, least: int = 
 
 
 def filter_block(columns: Columns, after: int | None, until: int | None, least: int = 0) -> Block | None:
-    """The records with timestamp in (after, until] and offset >= least as a block of the same format; None
-    if none."""
+    """The records with timestamp in (after, until] and offset >= least as a block of the same format; None if
+    none."""
     counted = Tally()
     out: Bytes = np.empty(columns.data.shape[0], np.uint8)
     size = _select(columns, after, until, least, out, counted)

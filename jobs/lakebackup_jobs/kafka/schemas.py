@@ -1,8 +1,7 @@
 """The two Avro schemas of data files: version 2, which is written, and version 1, which is read and restored.
 
-Version 1 loses null keys' and values' difference from empty ones only where its writer chose so, has
-headers as an
-unordered map and no timestamp type.
+Version 1 cannot hold null values (tombstones) nor null header values, has headers as a map, in which a name
+occurs once, and no timestamp type.
 """
 
 from __future__ import annotations
