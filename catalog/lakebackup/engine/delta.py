@@ -7,6 +7,7 @@ to each page, which delta-rs' own writer does not; delta-rs commits it.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 import uuid
@@ -64,7 +65,7 @@ def append(storage: Storage, table: str, rows: Sequence[Row], transaction: str) 
     # The footer has no checksum: without statistics in it, a flipped bit there cannot hide rows.
     pq.write_table(batch, sink, write_page_checksum=True, write_statistics=False, compression="snappy")
     data = sink.getvalue().to_pybytes()
-    name = f"part-{uuid.uuid4()}.parquet"
+    name = f"part-{uuid.uuid4().hex}-{hashlib.sha256(data).hexdigest()}.parquet"  # what readers verify
     storage.put(f"{table}/{name}", data, if_absent=True)
     added = AddAction(
         path=name,

@@ -1,7 +1,7 @@
 """The catalog's SQL on DuckDB over the Delta tables: no JVM, nothing else reachable.
 
-Delta's log and statistics choose the Parquet files; pyarrow reads them with every page's checksum verified,
-since DuckDB and others read a flipped bit without a word.
+Delta's log and statistics choose the Parquet files; each is verified before it is read, since DuckDB and
+others read a flipped bit without a word.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MACROS = (
     "CREATE MACRO timestamp_micros(x) AS make_timestamp(x)",
 )
 # How DuckDB reports what pyarrow says of a file that is gone or not as it was written.
-_TORN = re.compile(r"stream registered as 'raw_|IOError|CRC|[Pp]arquet")
+_TORN = re.compile(r"stream registered as 'raw_|IOError|CRC|checksum|[Pp]arquet")
 
 
 class DuckEngine:
@@ -127,21 +127,22 @@ class DuckEngine:
 
 
 def dataset(uri: str) -> ds.Dataset:
-    """A Delta table as a dataset that prunes by the log's statistics and verifies every page read."""
+    """A Delta table as a dataset that prunes by the log's statistics and verifies what it reads."""
     import pyarrow.dataset as ds
+    from pyarrow import fs
 
-    table = open_table(uri)
-    files = table.to_pyarrow_dataset()
+    from lakebackup.engine.verified import VerifiedFiles
+
+    verified = fs.PyFileSystem(VerifiedFiles(uri.removeprefix("file://")))
+    files = open_table(uri).to_pyarrow_dataset(filesystem=verified)
     verifying = ds.ParquetFileFormat(
-        default_fragment_scan_options=ds.ParquetFragmentScanOptions(
-            pre_buffer=True, page_checksum_verification=True
-        )
+        default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
     )
     fragments = [
-        verifying.make_fragment(part.path, part.filesystem, part.partition_expression)
+        verifying.make_fragment(part.path, verified, part.partition_expression)
         for part in files.get_fragments()
     ]
-    return ds.FileSystemDataset(fragments, files.schema, verifying, files.filesystem)
+    return ds.FileSystemDataset(fragments, files.schema, verifying, verified)
 
 
 @cache
