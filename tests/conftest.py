@@ -9,10 +9,12 @@ import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
     from lakebackup_jobs.broker import Broker
+    from tests.support.runs import Lab
 
 
 @pytest.fixture(scope="session")
@@ -23,6 +25,24 @@ def spark() -> Iterator[SparkSession]:
     session = spark_session(app="lakebackup-tests", extra={"spark.master": "local[2]"})
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def empty_catalog(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a catalog without rows, to be copied."""
+    from lakebackup.store import CatalogWriter
+
+    folder = tmp_path_factory.mktemp("empty")
+    CatalogWriter.open(spark, str(folder)).migrate()
+    return folder / "catalog"
+
+
+@pytest.fixture
+def lab(spark: SparkSession, broker: Broker, empty_catalog: Path, tmp_path: Path) -> Lab:
+    """A destination of its own on the shared broker and session."""
+    from tests.support.runs import Lab
+
+    return Lab(spark, broker.bootstrap, tmp_path / "backups", empty_catalog)
 
 
 @pytest.fixture(scope="session")
@@ -44,6 +64,8 @@ def topic(broker: Broker) -> Iterator[Callable[..., str]]:
 
     def make(prefix: str = "topic", partitions: int = 1, **config: str) -> str:
         name = f"{prefix}-{uuid4().hex[:8]}"
+        # Tests write old timestamps, which a retention of seven days deletes within seconds.
+        config = {"retention.ms": "-1", **config}
         wanted = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config)
         admin.create_topics([wanted])[name].result(30)
         made.append(name)

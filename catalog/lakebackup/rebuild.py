@@ -79,8 +79,8 @@ class _Rebuild:
             good = self._agreeing(batch)
             if not good:
                 continue
-            self._files(good)
             name = hashlib.sha256("".join(m.backup.backup_id for m in good).encode()).hexdigest()
+            self._files(good, f"rebuild-{name}")
             rows: list[Row] = []
             for manifest in good:
                 rows += [*manifest.positions, *manifest.scopes, *manifest.gaps]
@@ -135,8 +135,7 @@ class _Rebuild:
         for manifest in batch:
             backup = manifest.backup
             said = (manifest.parts, backup.files, backup.bytes, backup.entries, backup.digest)
-            parts = sum(1 for _ in self.storage.list(layout.parts_folder(backup.source, backup.backup_id)))
-            holds = (parts, *found.get(backup.backup_id, (0, 0, 0, Digest().hex())))
+            holds = (self._parts(manifest), *found.get(backup.backup_id, (0, 0, 0, Digest().hex())))
             if said == holds or self._marked(backup, "deleted"):
                 good.append(manifest)
                 continue
@@ -172,18 +171,14 @@ class _Rebuild:
             found[row["backup_id"]] = (row["files"], row["bytes"], row["entries"], digest.hex())
         return found
 
-    def _files(self, good: Sequence[sidecar.Manifest]) -> None:
-        from pyspark.sql import functions as F  # noqa: N812
+    def _files(self, good: Sequence[sidecar.Manifest], transaction: str) -> None:
+        whole = [manifest for manifest in good if self._parts(manifest) == manifest.parts]
+        self.writer.append_parts(whole, transaction)
+        self.result.files += sum(manifest.backup.files for manifest in whole)
 
-        lines = self._lines(good)
-        if lines is None:
-            return
-        schema = spark_columns("files").replace(" NOT NULL", "")
-        rows = lines.select(F.from_json("value", schema, {"mode": "FAILFAST"}).alias("row")).select("row.*")
-        name = hashlib.sha256("".join(m.backup.backup_id for m in good).encode()).hexdigest()
-        count = sum(manifest.backup.files for manifest in good)
-        self.writer.append_files(rows, count, f"rebuild-{name}")
-        self.result.files += count
+    def _parts(self, manifest: sidecar.Manifest) -> int:
+        folder = layout.parts_folder(manifest.backup.source, manifest.backup.backup_id)
+        return sum(1 for _ in self.storage.list(folder))
 
     def _lines(self, batch: Iterable[sidecar.Manifest]) -> DataFrame | None:
         """The lines of the parts of some backups: value, backup_id; None when there is no part at all."""

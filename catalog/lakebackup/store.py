@@ -18,10 +18,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakebackup import layout
-from lakebackup.engine.delta import append, open_table
+from lakebackup.engine.delta import append, commit, open_table
 from lakebackup.errors import Damaged, NotFound, UsageProblem
+from lakebackup.frames import ADDED, ROWS_PER_FILE, FrameWriter, PartWriter, task_errors
 from lakebackup.lease import Lease
-from lakebackup.model import Audit, Destination, Migration, Row, State, as_row, spark_columns, table_of
+from lakebackup.model import Audit, Destination, Migration, Row, State, as_row, table_of
 from lakebackup.storage import AlreadyExists, Storage, open_storage
 from lakebackup_sql import load, names
 
@@ -38,8 +39,6 @@ FORMAT = 1
 _LEASE = "catalog"
 _LEASE_TTL_S = 30.0
 _LEASE_WAIT_S = 300.0
-# A file of the `files` table with many more rows than this prunes badly, with many fewer costs an open each.
-_ROWS_PER_FILE = 200_000
 
 
 def destination_id(storage: Storage, *, create: bool = True) -> str:
@@ -231,10 +230,7 @@ class CatalogWriter(_Catalog):
         backup = manifest.backup
         with self._lease() as lease:
             self._register(storage)
-            if backup.files:
-                parts = f"{storage.uri}/{layout.parts_folder(backup.source, backup.backup_id)}"
-                rows = self._spark.read.schema(spark_columns("files")).option("mode", "FAILFAST").json(parts)
-                self._append_frame("files", _packed(rows, backup.files), backup.backup_id)
+            self._append_parts(storage, [manifest], backup.backup_id)
             for table, small in (
                 ("positions", manifest.positions),
                 ("scopes", manifest.scopes),
@@ -262,18 +258,15 @@ class CatalogWriter(_Catalog):
 
     def append_frame(self, table: str, rows: DataFrame, transaction: str | None = None) -> None:
         """Append any number of rows that Spark computes, once for each `transaction`."""
-        rows = rows.persist()
-        try:
-            rows.count()  # what takes long is done before the lease is taken
-            with self._lease():
-                self._append_frame(table, rows, transaction or uuid.uuid4().hex)
-        finally:
-            rows.unpersist()
-
-    def append_files(self, rows: DataFrame, count: int, transaction: str) -> None:
-        """Append about `count` rows of data files, in a form that a topic and time range reads little of."""
+        with task_errors():
+            added = rows.mapInArrow(FrameWriter(self.catalog_uri, table), ADDED).collect()  # one row a file
         with self._lease():
-            self._append_frame("files", _packed(rows, count), transaction)
+            commit(self._storage, table, [row.added for row in added], transaction or uuid.uuid4().hex)
+
+    def append_parts(self, manifests: Sequence[Manifest], transaction: str) -> None:
+        """Append the rows that the parts of some backups of this destination hold."""
+        with self._lease():
+            self._append_parts(self._home, manifests, transaction)
 
     def replace_frame(self, table: str, rows: DataFrame) -> None:
         """Put rows in the place of all that a table holds."""
@@ -301,9 +294,21 @@ class CatalogWriter(_Catalog):
         with self._lease():
             SparkEngine(self._spark, self.catalog_uri).change("set_state", backup_id=backup_id, state=state)
 
-    def _append_frame(self, table: str, rows: DataFrame, transaction: str) -> None:
-        writer = rows.write.format("delta").mode("append")
-        writer.option("txnAppId", transaction).option("txnVersion", 1).save(f"{self.catalog_uri}/{table}")
+    def _append_parts(self, storage: Storage, manifests: Sequence[Manifest], transaction: str) -> None:
+        paths = [
+            layout.parts_path(m.backup.source, m.backup.backup_id, task)
+            for m in manifests
+            for task in range(m.parts)
+        ]
+        if not paths:
+            return
+        count = min(len(paths), 1 + sum(m.backup.files for m in manifests) // ROWS_PER_FILE)
+        writer = PartWriter(
+            storage.uri, self.catalog_uri, tuple(tuple(paths[i::count]) for i in range(count))
+        )
+        with task_errors():
+            added = self._spark.range(0, count, 1, count).mapInArrow(writer, ADDED).collect()
+        commit(self._storage, "files", [row.added for row in added], transaction)
 
     def _create(self, migration: str, table: str) -> None:
         path = f"{self.catalog_uri}/{table}".replace("`", "``")
@@ -312,11 +317,6 @@ class CatalogWriter(_Catalog):
     def _lease(self) -> Lease:
         holder = f"{socket.gethostname()}:{os.getpid()}"
         return Lease.acquire(self._storage, _LEASE, holder, ttl_s=_LEASE_TTL_S, wait_s=_LEASE_WAIT_S)
-
-
-def _packed(rows: DataFrame, count: int) -> DataFrame:
-    """In few files, each sorted so that a topic and time range touches few of its row groups."""
-    return rows.coalesce(max(1, count // _ROWS_PER_FILE)).sortWithinPartitions("source", "scope", "min_ts")
 
 
 def _now() -> int:

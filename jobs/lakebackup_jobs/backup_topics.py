@@ -8,14 +8,12 @@ A crash anywhere before that row leaves nothing visible, and running again succe
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from lakebackup import layout, patterns, sidecar
-from lakebackup.errors import NotFound
 from lakebackup.lease import Lease
 from lakebackup.model import Backup, Digest
 from lakebackup.plan.backup_topics import BackupPlan, Covered, Mode, OnGap, Parent, plan_backup
@@ -24,11 +22,14 @@ from lakebackup.store import CatalogReader, CatalogWriter, destination_id
 from lakebackup_jobs.identity import holder, micros
 from lakebackup_jobs.kafka.cluster import Cluster
 from lakebackup_jobs.outcome import raise_first
-from lakebackup_jobs.progress import Reporter
 from lakebackup_jobs.taskboard import TaskBoard
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from pyspark.sql import SparkSession
+
+    from lakebackup_jobs.progress import Reporter
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +106,11 @@ class _Run:
         for gap in plan.gaps:
             self.reporter.warning(
                 f"topic {gap.scope}, partition {gap.region}: "
-                + (f"offsets [{gap.from_position}, {gap.to_position}) were deleted before they were backed up"
-                   if gap.reason == "purged"
-                   else f"the topic was deleted and made again; offsets from {gap.from_position} on are unknown")
+                + (
+                    f"offsets [{gap.from_position}, {gap.to_position}) were deleted before they were backed up"
+                    if gap.reason == "purged"
+                    else f"the topic was deleted and made again; offsets from {gap.from_position} on are unknown"
+                )
             )
         newest = reader.one("latest_number", source=self.source)
         number = (newest["number"] or 0) + 1 if newest else 1

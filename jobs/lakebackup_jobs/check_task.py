@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,11 +13,14 @@ from lakebackup.model import ARROW_SCHEMAS, Check, StorageObject, as_row
 from lakebackup.sidecar import marked, read_manifest
 from lakebackup.storage import Storage, open_storage
 from lakebackup_jobs.kafka.container import FileReader
-from lakebackup_jobs.kafka.stats import BlockStats
 from lakebackup_jobs.taskboard import TaskBoard
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
     import pyarrow as pa
+
+    from lakebackup_jobs.kafka.stats import BlockStats
 
 Outcome = tuple[Literal["ok", "missing", "changed", "damaged", "unconfirmed"], str | None]
 _PIECE = 8 << 20
@@ -36,7 +38,7 @@ class CheckFiles:
     roots: Mapping[str, str]
     board_uri: str
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         board = TaskBoard(open_storage(self.board_uri), f"checks/{self.check_id}/")
         tell = None
         for batch in batches:
@@ -76,7 +78,11 @@ class CheckFiles:
         return found if found[0] != "ok" else _decode(data, file)
 
     def _same_bytes(self, sha256: str, file: Mapping[str, Any]) -> Outcome:
-        return ("ok", None) if sha256 == file["sha256"] else ("changed", f"sha256 is {sha256}, {file['sha256']} was written")
+        return (
+            ("ok", None)
+            if sha256 == file["sha256"]
+            else ("changed", f"sha256 is {sha256}, {file['sha256']} was written")
+        )
 
 
 def _sha256(storage: Storage, path: str) -> str:
@@ -113,7 +119,7 @@ class CheckSidecars:
     at: int
     roots: Mapping[str, str]
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             yield _batch("checks", [self._row(backup) for backup in batch.to_pylist()])
 
@@ -142,7 +148,10 @@ class CheckSidecars:
         if manifest.backup.digest != backup["digest"]:
             return "changed", "it describes other files than the catalog"
         if not marked(storage, layout.marker_path(backup["source"], backup["backup_id"], "complete")):
-            return "unconfirmed", "its marker `complete` is missing; a rebuilt catalog would list it as unconfirmed"
+            return (
+                "unconfirmed",
+                "its marker `complete` is missing; a rebuilt catalog would list it as unconfirmed",
+            )
         return "ok", None
 
 
@@ -154,7 +163,7 @@ class ListObjects:
     at: int
     roots: Mapping[str, str]
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for folder in batch.to_pylist():
                 rows: list[StorageObject] = []

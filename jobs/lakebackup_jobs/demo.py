@@ -11,8 +11,8 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -23,7 +23,10 @@ from lakebackup_jobs.broker import Broker
 from lakebackup_jobs.cli import main as lakebackup
 from lakebackup_jobs.session import spark_session
 
-Row = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], int]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Row = tuple[Any, Any, tuple[Any, ...], int]
 
 TOPICS = {"orders": 4, "payments": 2}
 RECORDS = 50_000
@@ -52,11 +55,15 @@ class _Demo:
         self._create()
         for topic in TOPICS:
             self._produce(topic, RECORDS, self.now - 3 * DAY_MS)
-        self._lakebackup("backup topics orders payments", "--bootstrap-servers", self.servers, "--to", self.backups)
+        self._lakebackup(
+            "backup topics orders payments", "--bootstrap-servers", self.servers, "--to", self.backups
+        )
         say("Business goes on: 5,000 more records, then the next backup reads only those.")
         for topic in TOPICS:
             self._produce(topic, 5_000, self.now - DAY_MS)
-        self._lakebackup("backup topics orders payments", "--bootstrap-servers", self.servers, "--to", self.backups)
+        self._lakebackup(
+            "backup topics orders payments", "--bootstrap-servers", self.servers, "--to", self.backups
+        )
         self._lakebackup("list", "--from", self.backups)
         self._lakebackup(
             "sql",
@@ -69,7 +76,13 @@ class _Demo:
         before = {topic: self._read(topic) for topic in TOPICS}
         say("Disaster: both topics are deleted.")
         self._delete()
-        restore = ("restore topics orders payments", "--from", self.backups, "--to", f"kafka://{self.servers}")
+        restore = (
+            "restore topics orders payments",
+            "--from",
+            self.backups,
+            "--to",
+            f"kafka://{self.servers}",
+        )
         say("What would a restore do? The dry run shows the SELECT that chooses the files.")
         self._lakebackup(*restore, "--dry-run")
         self._lakebackup(*restore)
@@ -100,7 +113,10 @@ class _Demo:
         from confluent_kafka.admin import NewTopic
 
         admin = AdminClient({"bootstrap.servers": self.servers})
-        wanted = [NewTopic(name, count, 1, config={"retention.ms": str(30 * DAY_MS)}) for name, count in TOPICS.items()]
+        wanted = [
+            NewTopic(name, count, 1, config={"retention.ms": str(30 * DAY_MS)})
+            for name, count in TOPICS.items()
+        ]
         for done in admin.create_topics(wanted).values():
             done.result(30)
 
@@ -112,16 +128,27 @@ class _Demo:
             time.sleep(0.1)
 
     def _produce(self, topic: str, count: int, start: int) -> None:
-        producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 20, "queue.buffering.max.messages": 1_000_000})
+        producer = Producer(
+            {"bootstrap.servers": self.servers, "linger.ms": 20, "queue.buffering.max.messages": 1_000_000}
+        )
         for i, (key, value, headers) in enumerate(self._records(topic, count)):
-            producer.produce(topic, value, key, i % TOPICS[topic], timestamp=start + i * 1000, headers=headers)
+            producer.produce(
+                topic, value, key, i % TOPICS[topic], timestamp=start + i * 1000, headers=headers
+            )
         if producer.flush(60):
             raise SystemExit(f"{topic}: the broker did not take all records")
 
-    def _records(self, topic: str, count: int) -> Iterator[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]]:
+    def _records(
+        self, topic: str, count: int
+    ) -> Iterator[tuple[bytes | None, bytes | None, list[tuple[str, str | bytes | None]]]]:
         for i in range(count):
             number = self.random.randrange(10_000)
-            value = {"topic": topic, "number": number, "amount": round(self.random.expovariate(0.01), 2), "step": i}
+            value = {
+                "topic": topic,
+                "number": number,
+                "amount": round(self.random.expovariate(0.01), 2),
+                "step": i,
+            }
             deleted, anonymous = i % 97 == 0, i % 89 == 0
             yield (
                 None if anonymous else f"{topic}-{number}".encode(),
@@ -148,8 +175,13 @@ class _Demo:
                 if error and error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
                     left.discard(message.partition())
                 elif not error:
-                    rows[message.partition()].append(
-                        (message.key(), message.value(), tuple(message.headers() or ()), message.timestamp()[1])
+                    rows[message.partition() or 0].append(
+                        (
+                            message.key(),
+                            message.value(),
+                            tuple(message.headers() or ()),
+                            message.timestamp()[1],
+                        )
                     )
         consumer.close()
         return rows
@@ -158,7 +190,9 @@ class _Demo:
         same = lost == restored
         count = sum(map(len, restored.values()))
         verdict = "[green]identical[/]" if same else "[red]DIFFERENT[/]"
-        out.print(f"{topic}: {count:,} records in {len(restored)} partitions, {verdict} to what was lost (key, value, headers, timestamp, order)")
+        out.print(
+            f"{topic}: {count:,} records in {len(restored)} partitions, {verdict} to what was lost (key, value, headers, timestamp, order)"
+        )
         return same
 
 

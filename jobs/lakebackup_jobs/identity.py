@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import getpass
 import os
-from datetime import datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 
 def holder() -> str:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +10,8 @@ from lakebackup import errors
 from lakebackup.errors import LakebackupError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
     import pyarrow as pa
 
 _ARROW = {"INT": "int32", "BIGINT": "int64", "STRING": "string", "BOOLEAN": "bool"}
@@ -52,21 +51,3 @@ def raise_first(texts: Iterable[str | None]) -> None:
             told = json.loads(text)
             kind: type[LakebackupError] = getattr(errors, told["kind"], LakebackupError)
             raise kind(told["message"], hint=told["hint"])
-
-
-_TOLD = re.compile(r"^lakebackup\.errors\.(\w+): (.+)$", re.MULTILINE)
-
-
-@contextmanager
-def task_errors() -> Iterator[None]:
-    """For jobs whose rows are the data itself: an expected failure of a task comes out with its own type."""
-    from pyspark.errors import PySparkException
-
-    try:
-        yield
-    except PySparkException as error:
-        told = _TOLD.search(str(error))
-        if told is None:
-            raise
-        kind: type[LakebackupError] = getattr(errors, told[1], LakebackupError)
-        raise kind(told[2]) from None

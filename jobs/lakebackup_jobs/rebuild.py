@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Incomplete
-from lakebackup_jobs.progress import Reporter
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import SparkSession
+
+    from lakebackup_jobs.progress import Reporter
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from lakebackup import layout, patterns
-from lakebackup.errors import LakebackupError, NotFound, Refused, UsageProblem
+from lakebackup.errors import LakebackupError, NotFound, UsageProblem
 from lakebackup.guard import check_select
 from lakebackup.lease import Lease
 from lakebackup.model import Audit, Restore
@@ -32,13 +31,16 @@ from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
 from lakebackup.times import format_ts
 from lakebackup_jobs.identity import holder, micros
-from lakebackup_jobs.progress import Reporter
 from lakebackup_jobs.targets import RegionOutcome, Target, open_target
 from lakebackup_jobs.taskboard import TaskBoard
 from lakebackup_sql import load
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from pyspark.sql import SparkSession
+
+    from lakebackup_jobs.progress import Reporter
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,8 @@ def plan(request: RestoreRequest, reader: CatalogReader) -> RestorePlan:
         topics = sorted({part.scope for part in parts})
         if not topics:
             raise NotFound(
-                "The SELECT chose no file.", hint="It must return the columns destination and path of rows of `files`."
+                "The SELECT chose no file.",
+                hint="It must return the columns destination and path of rows of `files`.",
             )
         _refuse_two_histories(parts)
         parameters["scopes"] = ",".join(topics)
@@ -192,8 +195,16 @@ def _carry_out(
 class _Log:
     """The rows that a restore leaves in the catalog."""
 
-    def __init__(self, writer: CatalogWriter, restore_id: str, made: RestorePlan, target: str, digest: str) -> None:
-        self._writer, self._id, self._plan, self._target, self._digest = writer, restore_id, made, target, digest
+    def __init__(
+        self, writer: CatalogWriter, restore_id: str, made: RestorePlan, target: str, digest: str
+    ) -> None:
+        self._writer, self._id, self._plan, self._target, self._digest = (
+            writer,
+            restore_id,
+            made,
+            target,
+            digest,
+        )
 
     def row(self, state: Any, problem: str | None = None) -> None:
         self._writer.append([self._row(state, problem=problem)])
@@ -213,7 +224,9 @@ class _Log:
             )
         )
 
-    def _row(self, state: Any, *, outcome: RegionOutcome | None = None, problem: str | None = None) -> Restore:
+    def _row(
+        self, state: Any, *, outcome: RegionOutcome | None = None, problem: str | None = None
+    ) -> Restore:
         return Restore(
             restore_id=self._id,
             at=micros(datetime.now(UTC)),
@@ -244,7 +257,9 @@ def _only_source(reader: CatalogReader) -> str:
     if len(sources) == 1:
         return str(sources[0])
     if not sources:
-        raise NotFound("The catalog holds no restorable backup.", hint="`lakebackup list` shows what it holds.")
+        raise NotFound(
+            "The catalog holds no restorable backup.", hint="`lakebackup list` shows what it holds."
+        )
     raise UsageProblem(
         f"The catalog holds several sources: {', '.join(sources)}.", hint="Say which one with --source NAME."
     )
@@ -289,7 +304,11 @@ def _gaps(reader: CatalogReader, parameters: Mapping[str, Any]) -> list[Obstacle
             region=row["region"],
             reason="gap",
             detail=f"offsets from {row['from_position']} "
-            + (f"to {row['to_position']} were deleted" if row["reason"] == "purged" else "on were lost, the topic was made again")
+            + (
+                f"to {row['to_position']} were deleted"
+                if row["reason"] == "purged"
+                else "on were lost, the topic was made again"
+            )
             + " before they were backed up",
             before_ts=row["from_ts"],
             after_ts=row["to_ts"],

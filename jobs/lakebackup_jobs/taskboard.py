@@ -8,11 +8,15 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from lakebackup.errors import LakebackupError
-from lakebackup.storage import Storage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lakebackup.storage import Storage
 
 EVERY_S = 1.0
 

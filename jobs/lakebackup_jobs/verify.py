@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,12 +21,14 @@ from lakebackup.store import CatalogReader, CatalogWriter
 from lakebackup_jobs import restore_topics
 from lakebackup_jobs.check_task import CheckFiles, CheckSidecars, ListObjects
 from lakebackup_jobs.identity import micros
-from lakebackup_jobs.outcome import task_errors
-from lakebackup_jobs.progress import Reporter
 from lakebackup_jobs.taskboard import TaskBoard
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
     from pyspark.sql import DataFrame, SparkSession
+
+    from lakebackup_jobs.progress import Reporter
 
 # An object this young may belong to a backup that has not committed yet.
 GRACE_MS = 3_600_000
@@ -77,14 +78,15 @@ def run(request: VerifyRequest, *, spark: SparkSession | None = None, reporter: 
     board = TaskBoard(open_storage(request.destination), f"checks/{check_id}/")
     files = engine.query("files_to_check", backup_ids=ids).repartition(_tasks(totals["files"]))
     job = CheckFiles(check_id, at, mode, roots, request.destination)
-    with board.watched(reporter.update), task_errors():
+    with board.watched(reporter.update):
         writer.append_frame("checks", files.mapInArrow(job, spark_columns("checks")), f"{check_id}-files")
     backups = engine.query("backups_to_check", backup_ids=ids)
-    with task_errors():
-        sidecars = CheckSidecars(check_id, at, roots)
-        writer.append_frame("checks", backups.mapInArrow(sidecars, spark_columns("checks")), f"{check_id}-sidecars")
-        if not ids:
-            _find_orphans(spark, engine, writer, roots, check_id, at, request.grace_ms)
+    sidecars = CheckSidecars(check_id, at, roots)
+    writer.append_frame(
+        "checks", backups.mapInArrow(sidecars, spark_columns("checks")), f"{check_id}-sidecars"
+    )
+    if not ids:
+        _find_orphans(spark, engine, writer, roots, check_id, at, request.grace_ms)
     if request.mode == "restore":
         writer.append(list(_trial(request, reader, spark, reporter, check_id, at, ids)))
 
@@ -123,12 +125,14 @@ def _find_orphans(
     at: int,
     grace_ms: int,
 ) -> None:
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions as sf
 
     folders = [(name, folder) for name, root in roots.items() for folder in _data_folders(open_storage(root))]
     if not folders:
         return
-    frame = spark.createDataFrame(folders, "destination STRING, folder STRING").repartition(_tasks(len(folders)))
+    frame = spark.createDataFrame(folders, "destination STRING, folder STRING").repartition(
+        _tasks(len(folders))
+    )
     listing = ListObjects(check_id, at, roots)
     objects = frame.mapInArrow(listing, spark_columns("storage_objects"))
     writer.append_frame("storage_objects", objects, f"{check_id}-objects")
@@ -136,14 +140,14 @@ def _find_orphans(
     writer.append_frame(
         "checks",
         orphans.select(
-            F.lit(check_id).alias("check_id"),
-            F.lit(at).cast("BIGINT").alias("at"),
-            F.lit(None).cast("STRING").alias("backup_id"),
+            sf.lit(check_id).alias("check_id"),
+            sf.lit(at).cast("BIGINT").alias("at"),
+            sf.lit(None).cast("STRING").alias("backup_id"),
             "destination",
             "path",
-            F.lit("stat").alias("mode"),
-            F.lit("orphan").alias("outcome"),
-            F.concat("bytes", F.lit(" bytes that no backup names")).alias("detail"),
+            sf.lit("stat").alias("mode"),
+            sf.lit("orphan").alias("outcome"),
+            sf.concat("bytes", sf.lit(" bytes that no backup names")).alias("detail"),
         ),
         f"{check_id}-orphans",
     )

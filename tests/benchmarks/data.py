@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
-from confluent_kafka import KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 if TYPE_CHECKING:
@@ -126,9 +126,13 @@ def create_topic(bootstrap: str, name: str) -> None:
 
 
 def delete_topic(bootstrap: str, name: str) -> None:
-    """Gives the broker's disk back."""
+    """Gives the broker's disk back; a topic that is not there is no error."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.delete_topics([name], operation_timeout=30)[name].result(60)
+    try:
+        admin.delete_topics([name], operation_timeout=30)[name].result(60)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise
 
 
 def offsets(bootstrap: str, name: str) -> int:

@@ -5,30 +5,29 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import fastavro
 import pytest
 from confluent_kafka import Producer
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
-
-from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
-from lakebackup.store import CatalogReader
-from lakebackup_jobs.broker import Broker
 from tests.support import kafka_truth as truth
 from tests.support.kafka_truth import Record
 from tests.support.runs import Lab, now_ms
 
+from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
+from lakebackup.store import CatalogReader
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from lakebackup_jobs.broker import Broker
+
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 Make = Callable[..., str]
-
-
-@pytest.fixture
-def lab(spark: SparkSession, broker: Broker, tmp_path: Path) -> Lab:
-    return Lab(spark, broker.bootstrap, tmp_path / "backups")
 
 
 def mixed(partition: int, count: int, start: int = 1_600_000_000_000) -> list[Record]:
@@ -51,7 +50,7 @@ def reader(lab: Lab) -> CatalogReader:
 
 
 def test_every_kind_of_record_comes_back_in_order(lab: Lab, topic: Make) -> None:
-    name = topic("mixed", partitions=3, **{"retention.ms": "-1", "max.message.bytes": "2000000"})
+    name = topic("mixed", partitions=3, **{"max.message.bytes": "2000000"})
     rows = [r for p in range(3) for r in mixed(p, 500)]
     rows.append(Record(1, b"large", b"x" * 1_000_000, (), 1_600_000_000_000))
     truth.produce(lab.bootstrap, name, rows)
@@ -80,7 +79,10 @@ def test_a_second_backup_holds_only_what_is_new_and_the_chain_restores_both(lab:
     assert (third["kind"], third["entries"], third["files"]) == ("differential", 0, 0)
     lab.restore(name, maps={name: copy})
     assert truth.contents(lab.bootstrap, copy) == truth.contents(lab.bootstrap, name)
-    paths = sorted(row["path"].rpartition("/")[2] for row in reader(lab).rows("list_files", backup_id=second["backup_id"]))
+    paths = sorted(
+        row["path"].rpartition("/")[2]
+        for row in reader(lab).rows("list_files", backup_id=second["backup_id"])
+    )
     assert paths == [f"{name}+1-0000000001.data"]
 
 
@@ -95,13 +97,21 @@ def test_data_files_are_avro_that_others_read_and_the_rows_say_what_they_hold(la
         records: list[dict[str, Any]] = list(fastavro.reader(io.BytesIO(data)))  # type: ignore[arg-type]
         assert len(data) == row["bytes"]
         assert len(records) == row["entries"]
-        assert (min(r["timestamp"] for r in records), max(r["timestamp"] for r in records)) == (row["min_ts"], row["max_ts"])
-        assert (records[0]["offset"], records[-1]["offset"] + 1) == (row["start_position"], row["end_position"])
+        assert (min(r["timestamp"] for r in records), max(r["timestamp"] for r in records)) == (
+            row["min_ts"],
+            row["max_ts"],
+        )
+        assert (records[0]["offset"], records[-1]["offset"] + 1) == (
+            row["start_position"],
+            row["end_position"],
+        )
         keys = [r["key"].hex() for r in records if r["key"] is not None]
         assert (min(keys), max(keys)) == (row["start_key"], row["end_key"])
         for r in records:
             headers = tuple((h["key"], h["value"]) for h in r["headers"])
-            found.setdefault(r["partition"], []).append(Record(r["partition"], r["key"], r["value"], headers, r["timestamp"]))
+            found.setdefault(r["partition"], []).append(
+                Record(r["partition"], r["key"], r["value"], headers, r["timestamp"])
+            )
     assert found == truth.contents(lab.bootstrap, name)
 
 
@@ -195,7 +205,7 @@ def test_a_topic_made_again_is_noticed_and_not_continued(lab: Lab, topic: Make) 
     truth.produce(lab.bootstrap, name, mixed(0, 20))
     lab.backup(name)
     truth.delete_topic(lab.bootstrap, name)
-    truth.create_topic(lab.bootstrap, name)
+    truth.create_topic(lab.bootstrap, name, retention_ms="-1")
     truth.produce(lab.bootstrap, name, mixed(0, 5))
     assert lab.backup(name)["entries"] == 5
     assert "deleted and made again" in lab.warnings.getvalue()
@@ -230,7 +240,9 @@ def test_a_dry_run_says_what_it_would_do_and_writes_nothing(lab: Lab, topic: Mak
     assert sorted(lab.folder.rglob("*")) == before
 
 
-def test_a_select_chooses_exactly_the_files_and_an_incomplete_choice_is_refused(lab: Lab, topic: Make) -> None:
+def test_a_select_chooses_exactly_the_files_and_an_incomplete_choice_is_refused(
+    lab: Lab, topic: Make
+) -> None:
     name, copy = topic("chosen", partitions=2), topic("chosen-copy", partitions=2)
     truth.produce(lab.bootstrap, name, mixed(0, 10) + mixed(1, 10))
     lab.backup(name)
@@ -242,7 +254,10 @@ def test_a_select_chooses_exactly_the_files_and_an_incomplete_choice_is_refused(
     late = f"SELECT destination, path FROM files WHERE scope = '{name}' AND min_ts >= 1700000000000"
     with pytest.raises(Refused, match="takes 1 of the 2 files"):
         lab.restore(select=late, target="dir:" + str(lab.folder.parent / "out"))
-    assert lab.restore(select=late, partial=True, target="dir:" + str(lab.folder.parent / "out"))["entries"] == 10
+    assert (
+        lab.restore(select=late, partial=True, target="dir:" + str(lab.folder.parent / "out"))["entries"]
+        == 10
+    )
     with pytest.raises(UsageProblem):
         lab.restore(select="SELECT * FROM read_parquet('/etc/passwd')")
 

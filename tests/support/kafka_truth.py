@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import struct
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,11 @@ def produce(bootstrap: str, topic: str, records: Iterator[Record] | list[Record]
         while True:
             try:
                 producer.produce(
-                    topic, r.value, r.key, on_delivery=lambda e, _: failed.append(e) if e else None, **arguments
+                    topic,
+                    r.value,
+                    r.key,
+                    on_delivery=lambda e, _: failed.append(e) if e else None,
+                    **arguments,
                 )
                 break
             except BufferError:

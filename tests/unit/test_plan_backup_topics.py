@@ -20,7 +20,9 @@ def topic(name: str = "orders", epoch: str = OLD, regions: int = 1) -> TopicStat
     return TopicState(name, epoch, regions, 1, {"cleanup.policy": "delete"})
 
 
-def region(low: int, end: int, *, epoch: str = OLD, number: str = "0", high: int | None = None) -> RegionState:
+def region(
+    low: int, end: int, *, epoch: str = OLD, number: str = "0", high: int | None = None
+) -> RegionState:
     return RegionState("orders", epoch, number, low, end, end if high is None else high, 3)
 
 
@@ -131,4 +133,6 @@ def test_tasks_cover_every_offset_once_and_stay_within_bounds(ends: list[int], p
         assert [rank for rank, _, _ in pieces] == list(range(len(pieces)))
         assert sum(stop - start for _, start, stop in pieces) == end
         assert all(a[2] == b[1] for a, b in zip(pieces, pieces[1:], strict=False))
-    assert len(made.tasks) <= max(2 * parallelism, sum(ends) // backup_topics.LEAST_OFFSETS_PER_TASK) + len(ends)
+    assert len(made.tasks) <= max(2 * parallelism, sum(ends) // backup_topics.LEAST_OFFSETS_PER_TASK) + len(
+        ends
+    )

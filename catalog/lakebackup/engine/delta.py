@@ -1,8 +1,8 @@
-"""Opening the catalog's Delta tables without a JVM, and appending a few rows to them.
+"""Opening the catalog's Delta tables without a JVM, and appending rows to them.
 
-Spark needs about a second for an append of one row, this some milliseconds, so all small tables take this
-way and only the rows of data files take Spark's. pyarrow writes the Parquet file, because it adds a checksum
-to each page, which delta-rs' own writer does not; delta-rs commits it.
+Whoever has rows writes them as a Parquet file of the table, on the driver or in a Spark task; one commit then
+makes all files visible. Spark's own writer needs more than a second for one row, this some milliseconds.
+pyarrow writes the file, because it adds a checksum to each page, which delta-rs' writer does not; delta-rs commits.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from lakebackup.storage import Storage
 
 _CONSTRAINT = "delta.constraints."
+# Within a file, so that a topic and time range touches few of its pages, and few of a table's files.
+SORTED_BY = ("source", "scope", "min_ts")
 
 
 def open_table(uri: str) -> DeltaTable:
@@ -49,34 +51,60 @@ def append(storage: Storage, table: str, rows: Sequence[Row], transaction: str) 
     `storage` is that of the catalog's folder. The caller holds the catalog's lease. Raises UsageProblem when
     a row breaks a constraint of the table.
     """
+    import pyarrow as pa
+
+    if not rows:
+        return False
+    batch = pa.Table.from_pylist([as_row(row) for row in rows], schema=ARROW_SCHEMAS[table])
+    return commit(storage, table, [write_rows(storage, table, batch)], transaction)
+
+
+def write_rows(storage: Storage, table: str, rows: pa.Table) -> str:
+    """Write rows as a Parquet file of a catalog table; returns what `commit` makes visible, as JSON.
+
+    Until then nobody sees the file, so that any process may write one. Raises UsageProblem when a row
+    breaks a constraint of the table.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    settings = open_table(f"{storage.uri}/{table}").metadata().configuration
+    _check(table, rows, settings)
+    order = [column for column in SORTED_BY if column in rows.column_names]
+    if order:
+        rows = rows.sort_by([(column, "ascending") for column in order])
+    sink = pa.BufferOutputStream()
+    # The footer has no checksum: without statistics in it, a flipped bit there cannot hide rows.
+    pq.write_table(rows, sink, write_page_checksum=True, write_statistics=False, compression="snappy")
+    data = sink.getvalue().to_pybytes()
+    name = f"part-{uuid.uuid4().hex}-{hashlib.sha256(data).hexdigest()}.parquet"  # what readers verify
+    storage.put(f"{table}/{name}", data, if_absent=True)
+    return json.dumps({"path": name, "size": len(data), "stats": json.dumps(_statistics(rows, settings))})
+
+
+def commit(storage: Storage, table: str, added: Sequence[str], transaction: str) -> bool:
+    """Make files of `write_rows` part of a table in one commit, once for each `transaction`; whether it was new.
+
+    The caller holds the catalog's lease.
+    """
     from deltalake import CommitProperties, Transaction
     from deltalake.transaction import AddAction
 
     opened = open_table(f"{storage.uri}/{table}")
-    if not rows or opened.transaction_version(transaction) is not None:
+    if not added or opened.transaction_version(transaction) is not None:
         return False
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    batch = pa.Table.from_pylist([as_row(row) for row in rows], schema=ARROW_SCHEMAS[table])
-    settings = opened.metadata().configuration
-    _check(table, batch, settings)
-    sink = pa.BufferOutputStream()
-    # The footer has no checksum: without statistics in it, a flipped bit there cannot hide rows.
-    pq.write_table(batch, sink, write_page_checksum=True, write_statistics=False, compression="snappy")
-    data = sink.getvalue().to_pybytes()
-    name = f"part-{uuid.uuid4().hex}-{hashlib.sha256(data).hexdigest()}.parquet"  # what readers verify
-    storage.put(f"{table}/{name}", data, if_absent=True)
-    added = AddAction(
-        path=name,
-        size=len(data),
-        partition_values={},
-        modification_time=int(time.time() * 1000),
-        data_change=True,
-        stats=json.dumps(_statistics(batch, settings)),
-    )
     opened.create_write_transaction(
-        [added],
+        [
+            AddAction(
+                path=file["path"],
+                size=file["size"],
+                partition_values={},
+                modification_time=int(time.time() * 1000),
+                data_change=True,
+                stats=file["stats"],
+            )
+            for file in map(json.loads, added)
+        ],
         "append",
         opened.schema(),
         commit_properties=CommitProperties(app_transactions=[Transaction(transaction, 1)]),

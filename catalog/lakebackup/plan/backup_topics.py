@@ -8,12 +8,14 @@ unless told otherwise. A topic with a new id was deleted and made again: its his
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from lakebackup.errors import Refused
 from lakebackup.model import Gap, Position, Scope
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
 
 OnGap = Literal["full", "continue", "fail"]
 Mode = Literal["auto", "full"]
@@ -116,7 +118,9 @@ def plan_backup(
 ) -> BackupPlan:
     """The next backup of `topics`. Raises Refused for a history that was cut back, or a gap with on_gap="fail"."""
     known = {(c.scope, c.epoch, c.region): c for c in covered} if parent else {}
-    gaps = _purged(backup_id, source, regions, known, end_ts) + _recreated(backup_id, source, topics, known, end_ts)
+    gaps = _purged(backup_id, source, regions, known, end_ts) + _recreated(
+        backup_id, source, topics, known, end_ts
+    )
     _refuse_cut_back(regions, known if mode == "auto" else {})
     purged = [gap for gap in gaps if gap.reason == "purged"]
     if purged and on_gap == "fail":

@@ -6,11 +6,14 @@ before T, out of the first backup that was taken at or after T and the chain it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from lakebackup.errors import NotFound, Refused
 from lakebackup.times import format_ts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,9 @@ class Obstacle:
 
     def __str__(self) -> str:
         nearest = [
-            f"{word} {format_ts(ts)}" for word, ts in (("before:", self.before_ts), ("after:", self.after_ts)) if ts
+            f"{word} {format_ts(ts)}"
+            for word, ts in (("before:", self.before_ts), ("after:", self.after_ts))
+            if ts
         ]
         around = f" (nearest restorable time {', '.join(nearest)})" if nearest else ""
         return f"topic {self.scope}, partition {self.region}: {self.detail}{around}"
@@ -117,7 +122,9 @@ def refuse_outside(source: str, wanted: Sequence[str], to_ts: int | None, newest
         )
     if to_ts is None:
         return
-    late = [f"{scope} is covered until {format_ts(newest[scope])}" for scope in wanted if newest[scope] < to_ts]
+    late = [
+        f"{scope} is covered until {format_ts(newest[scope])}" for scope in wanted if newest[scope] < to_ts
+    ]
     if late:
         raise Refused(
             f"{format_ts(to_ts)} is after the last backup: " + "; ".join(late) + ".",

@@ -6,12 +6,14 @@ Every backend passes tests/contract/test_storage.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from types import TracebackType
-from typing import BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from lakebackup.errors import LakebackupError, UsageProblem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,6 @@ def init(
     )
     where = destination(found, "--from")
     from lakebackup.store import CatalogWriter
-
     from lakebackup_jobs.progress import reporter
     from lakebackup_jobs.session import spark_session
 

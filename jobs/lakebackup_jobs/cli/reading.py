@@ -10,9 +10,8 @@ from lakebackup_jobs.cli.invocation import destination, settings
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lakebackup.store import CatalogReader
-
     from lakebackup.config import Settings
+    from lakebackup.store import CatalogReader
 
 
 def open_catalog(config: Path | None, from_: str | None, catalog: str | None) -> CatalogReader:

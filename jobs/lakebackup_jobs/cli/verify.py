@@ -42,7 +42,7 @@ def verify(
 
     Findings are kept as rows (checks, storage_objects). Exit code 7: something is wrong.
     """
-    mode = cast(Mode, one_of({"stat": stat, "decode": decode, "restore": restore}, otherwise="hash"))
+    mode = cast("Mode", one_of({"stat": stat, "decode": decode, "restore": restore}, otherwise="hash"))
     found = settings(
         config,
         spark_conf=spark_conf or (),

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
-from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
@@ -18,13 +16,27 @@ from confluent_kafka.admin import (
     OffsetSpec,
     ResourceType,
 )
+from tenacity import (
+    RetryError,
+    Retrying,
+    retry_if_exception_type,
+    retry_if_result,
+    stop_after_delay,
+    wait_fixed,
+)
 
 from lakebackup.errors import EnvironmentProblem, NotFound, Refused
 from lakebackup.plan.backup_topics import RegionState, TopicState
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+    from concurrent.futures import Future
+
 T = TypeVar("T")
 
 ADMIN_TIMEOUT_S = 30.0
+EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
 class Cluster:
@@ -47,12 +59,16 @@ class Cluster:
 
     def cluster_id(self) -> str:
         """The cluster's own id, as its brokers report it."""
-        described = self._wait(self._admin.describe_cluster(request_timeout=ADMIN_TIMEOUT_S), "describe the cluster")
+        described = self._wait(
+            self._admin.describe_cluster(request_timeout=ADMIN_TIMEOUT_S), "describe the cluster"
+        )
         return str(described.cluster_id)
 
     def brokers(self) -> int:
         """How many brokers are up."""
-        described = self._wait(self._admin.describe_cluster(request_timeout=ADMIN_TIMEOUT_S), "describe the cluster")
+        described = self._wait(
+            self._admin.describe_cluster(request_timeout=ADMIN_TIMEOUT_S), "describe the cluster"
+        )
         return len(described.nodes)
 
     def topic_names(self) -> list[str]:
@@ -68,7 +84,8 @@ class Cluster:
             return []
         ordered = sorted(names)
         described = self._all(
-            self._admin.describe_topics(TopicCollection(ordered), request_timeout=ADMIN_TIMEOUT_S), "describe topics"
+            self._admin.describe_topics(TopicCollection(ordered), request_timeout=ADMIN_TIMEOUT_S),
+            "describe topics",
         )
         settings = self._overrides(ordered)
         return [
@@ -100,9 +117,9 @@ class Cluster:
             )
 
         committed, uncommitted = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
-        end = ask(OffsetSpec.latest(), committed if isolation == "read_committed" else uncommitted)
-        high = end if isolation == "read_uncommitted" else ask(OffsetSpec.latest(), uncommitted)
-        low = ask(OffsetSpec.earliest(), uncommitted)
+        end = ask(LATEST, committed if isolation == "read_committed" else uncommitted)
+        high = end if isolation == "read_uncommitted" else ask(LATEST, uncommitted)
+        low = ask(EARLIEST, uncommitted)
         return instant, [
             RegionState(
                 scope=topic.scope,
@@ -131,31 +148,38 @@ class Cluster:
         self._until_described(name, partitions)
 
     def _until_described(self, name: str, partitions: int) -> None:
-        deadline = time.monotonic() + ADMIN_TIMEOUT_S
-        while time.monotonic() < deadline:
-            try:
-                states = self.describe([name])
-                if states[0].regions == partitions:
-                    self.positions(states, "read_uncommitted")
-                    return
-            except (NotFound, EnvironmentProblem):
-                pass
-            time.sleep(0.05)
-        raise EnvironmentProblem(f"Topic {name} was created, but the brokers do not serve it yet.", hint="Run it again.")
+        def served() -> bool:
+            (state,) = states = self.describe([name])
+            return state.regions == partitions and bool(self.positions(states, "read_uncommitted"))
+
+        waiting = Retrying(
+            retry=retry_if_result(lambda there: not there)
+            | retry_if_exception_type((NotFound, EnvironmentProblem)),
+            wait=wait_fixed(0.05),
+            stop=stop_after_delay(ADMIN_TIMEOUT_S),
+        )
+        try:
+            waiting(served)
+        except RetryError:
+            raise EnvironmentProblem(
+                f"Topic {name} was created, but the brokers do not serve it yet.", hint="Run it again."
+            ) from None
 
     def default_setting(self, topic: str, setting: str) -> str:
         """What a setting of a topic is when the topic does not override it; times in ms."""
         entry = self._configs([topic])[topic][setting]
         for inherited in entry.synonyms.values():
-            if inherited.source != ConfigSource.DYNAMIC_TOPIC_CONFIG.value:
+            if ConfigSource(inherited.source) is not ConfigSource.DYNAMIC_TOPIC_CONFIG:
                 # A broker may give the same time in another unit, under another name.
                 unit = {"hours": 3_600_000, "minutes": 60_000}.get(inherited.name.rpartition(".")[2])
-                return str(int(inherited.value) * unit if unit else inherited.value)
+                return str(int(inherited.value or 0) * unit if unit else inherited.value)
         return str(entry.value)
 
     def alter_settings(self, name: str, *, put: Mapping[str, str], drop: Collection[str] = ()) -> None:
         """Set the overrides in `put` and remove those in `drop`; others stay as they are."""
-        changes = [ConfigEntry(k, v, incremental_operation=AlterConfigOpType.SET) for k, v in sorted(put.items())]
+        changes = [
+            ConfigEntry(k, v, incremental_operation=AlterConfigOpType.SET) for k, v in sorted(put.items())
+        ]
         changes += [ConfigEntry(k, "", incremental_operation=AlterConfigOpType.DELETE) for k in sorted(drop)]
         if not changes:
             return
@@ -176,14 +200,19 @@ class Cluster:
     def _configs(self, names: list[str]) -> dict[str, dict[str, ConfigEntry]]:
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
         answers = self._all(
-            self._admin.describe_configs(resources, request_timeout=ADMIN_TIMEOUT_S), "read the topics' settings"
+            self._admin.describe_configs(resources, request_timeout=ADMIN_TIMEOUT_S),
+            "read the topics' settings",
         )
         return {resource.name: entries for resource, entries in answers.items()}
 
     def _overrides(self, names: list[str]) -> dict[str, dict[str, str]]:
-        dynamic = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+        dynamic = ConfigSource.DYNAMIC_TOPIC_CONFIG
         return {
-            name: {k: e.value for k, e in sorted(entries.items()) if e.source == dynamic and e.value is not None}
+            name: {
+                k: e.value
+                for k, e in sorted(entries.items())
+                if ConfigSource(e.source) is dynamic and e.value is not None
+            }
             for name, entries in self._configs(names).items()
         }
 

@@ -6,24 +6,27 @@ counts once, whichever attempt was first. No row of a file goes through the driv
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lakebackup import layout
 from lakebackup.errors import NotFound
 from lakebackup.model import LANES, DataFile, Digest, json_line
-from lakebackup.plan.backup_topics import Split
 from lakebackup.sidecar import read_part, write_part
 from lakebackup.storage import AlreadyExists, ObjectWriter, Storage, open_storage
 from lakebackup_jobs.kafka.consume import Progress, copy_range
 from lakebackup_jobs.kafka.schemas import FORMAT_V2
-from lakebackup_jobs.kafka.stats import FileStats
 from lakebackup_jobs.outcome import guarded
 from lakebackup_jobs.taskboard import TaskBoard
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
     import pyarrow as pa
+
+    from lakebackup.plan.backup_topics import Split
+    from lakebackup_jobs.kafka.stats import FileStats
 
 OUTCOME = (
     "task INT, files BIGINT, bytes BIGINT, entries BIGINT, "
@@ -52,13 +55,14 @@ class CopyJob:
     sequences: Mapping[tuple[str, str], int]
     report: bool
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For `mapInArrow` over task numbers: one row a task, columns as in OUTCOME."""
         for batch in batches:
             for task in batch.column(0).to_pylist():
-                yield guarded(OUTCOME, lambda task=task: self._totals(task, self._copy(task)), task=task)
+                yield guarded(OUTCOME, partial(self._totals, task), task=task)
 
-    def _totals(self, task: int, rows: list[DataFile]) -> dict[str, object]:
+    def _totals(self, task: int) -> dict[str, object]:
+        rows = self._copy(task)
         digest = Digest()
         for row in rows:
             digest.add(json_line(row))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_exponential_jitter
 
 from lakebackup.errors import LakebackupError, Refused
 from lakebackup_jobs.kafka import library
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 PATIENCE = 60.0
 _QUEUE_FULL = -184
+# Load in progress, not available, not this broker's.
+_COORDINATOR = frozenset({14, 15, 16})
 
 #: What a user's own settings may change. A batch is bounded by bytes, below what topics allow by default,
 #: so that many large records never make one too large; a single larger record still goes alone.
@@ -309,8 +312,18 @@ class RestoreProducer:
         from confluent_kafka import Consumer, KafkaException, TopicPartition
 
         client = Consumer({**self._config, "group.id": self._group, "log_level": "3"})
+        # A group that was just asked for the first time has a coordinator a moment later.
+        waiting = Retrying(
+            retry=retry_if_exception(
+                lambda e: isinstance(e, KafkaException) and e.args[0].code() in _COORDINATOR
+            ),
+            wait=wait_exponential_jitter(0.05, 1.0),
+            stop=stop_after_delay(self._patience),
+            reraise=True,
+        )
         try:
-            found = client.committed([TopicPartition(topic, partition)], timeout=self._patience)[0]
+            place = TopicPartition(topic, partition)
+            found = waiting(client.committed, [place], timeout=self._patience)[0]
         except KafkaException as error:
             raise problem(error.args[0].code(), error.args[0].str(), f"{topic}[{partition}]") from None
         finally:

@@ -7,8 +7,8 @@ last commit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lakebackup.storage import open_storage
@@ -18,6 +18,8 @@ from lakebackup_jobs.outcome import guarded
 from lakebackup_jobs.taskboard import TaskBoard
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
     import pyarrow as pa
 
 OUTCOME = "scope STRING, region STRING, entries BIGINT, bytes BIGINT, position BIGINT, error STRING"
@@ -39,12 +41,12 @@ class ReplayJob:
     to_ts: int | None
     zero_as_one: bool
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For `mapInArrow` over sorted rows of selected_files: one row a partition, columns as in OUTCOME."""
         for first, files in partitions(batches):
             yield guarded(
                 OUTCOME,
-                lambda first=first, files=files: self._partition(first, files),
+                partial(self._partition, first, files),
                 scope=first.scope,
                 region=first.region,
             )
@@ -76,7 +78,13 @@ class ReplayJob:
                     pending = 0
             if pending:
                 producer.commit({(topic, partition): Progress(position, f"{entries},{size}")})
-        return {"scope": first.scope, "region": first.region, "entries": entries, "bytes": size, "position": position}
+        return {
+            "scope": first.scope,
+            "region": first.region,
+            "entries": entries,
+            "bytes": size,
+            "position": position,
+        }
 
     def _file(
         self, producer: RestoreProducer, file: StoredFile, topic: str, partition: int, least: int

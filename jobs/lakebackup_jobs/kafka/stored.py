@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -14,6 +13,8 @@ from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.container import FileReader
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
     import pyarrow as pa
 
 
@@ -39,7 +40,7 @@ class StoredFile:
         return self.scope, self.epoch, self.region
 
 
-def partitions(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[StoredFile, Iterator[StoredFile]]]:
+def partitions(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[StoredFile, Iterator[StoredFile]]]:
     """The files of each partition in turn, as (the first of them, all of them); batches come sorted."""
     rows = (row for batch in batches for row in batch.select(StoredFile.__match_args__).to_pylist())
     files = (StoredFile(**row) for row in rows)
@@ -62,7 +63,8 @@ def open_verified(roots: Mapping[str, str], file: StoredFile) -> FileReader:
         data = open_storage(roots[file.destination]).get(file.path)
     except NotFound:
         raise Damaged(
-            f"{file.path} is missing.", hint="`lakebackup verify` lists all that is missing; restore without this file by --select and --partial."
+            f"{file.path} is missing.",
+            hint="`lakebackup verify` lists all that is missing; restore without this file by --select and --partial.",
         ) from None
     if len(data) != file.bytes or hashlib.sha256(data).hexdigest() != file.sha256:
         raise Damaged(
@@ -86,4 +88,6 @@ class Counted:
     def check(self) -> None:
         """Raises Damaged when the file's records are not as many as the catalog says."""
         if self.entries != self._file.entries:
-            raise Damaged(f"{self._file.path} holds {self.entries} records, its manifest says {self._file.entries}.")
+            raise Damaged(
+                f"{self._file.path} holds {self.entries} records, its manifest says {self._file.entries}."
+            )

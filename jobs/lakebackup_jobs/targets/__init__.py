@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lakebackup.errors import UsageProblem
-from lakebackup.plan.restore_topics import RestorePlan
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from pyspark.sql import DataFrame, SparkSession
 
+    from lakebackup.plan.restore_topics import RestorePlan
     from lakebackup_jobs.restore_topics import RestoreRequest
 
 # One task restores one partition; more partitions than this share tasks.
@@ -41,7 +42,12 @@ class Target(Protocol):
         ...
 
     def replay(
-        self, spark: SparkSession, files: DataFrame, plan: RestorePlan, restore_id: str, roots: Mapping[str, str]
+        self,
+        spark: SparkSession,
+        files: DataFrame,
+        plan: RestorePlan,
+        restore_id: str,
+        roots: Mapping[str, str],
     ) -> Sequence[RegionOutcome]:
         """Verify `files` (columns of the query selected_files) and bring their records back.
 

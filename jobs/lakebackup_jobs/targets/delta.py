@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Refused
-from lakebackup.plan.restore_topics import RestorePlan
+from lakebackup.frames import task_errors
 from lakebackup_jobs.kafka.arrow import RECORD, to_arrow
 from lakebackup_jobs.kafka.records import within
 from lakebackup_jobs.kafka.stored import Counted, open_verified, partitions
-from lakebackup_jobs.outcome import task_errors
 from lakebackup_jobs.targets import RegionOutcome, by_region
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from lakebackup.plan.restore_topics import RestorePlan
     from lakebackup_jobs.restore_topics import RestoreRequest
 
 
@@ -51,9 +52,14 @@ class DeltaTarget:
         return f"there is a Delta table at {self._path} already"
 
     def replay(
-        self, spark: SparkSession, files: DataFrame, plan: RestorePlan, restore_id: str, roots: Mapping[str, str]
+        self,
+        spark: SparkSession,
+        files: DataFrame,
+        plan: RestorePlan,
+        restore_id: str,
+        roots: Mapping[str, str],
     ) -> Sequence[RegionOutcome]:
-        from pyspark.sql import functions as F
+        from pyspark.sql import functions as sf
 
         job = _DecodeJob(
             roots=dict(roots),
@@ -76,9 +82,9 @@ class DeltaTarget:
         counts = (
             spark.read.format("delta")
             .load(self._path)
-            .where(F.col("topic").isin(list(scopes)))
+            .where(sf.col("topic").isin(list(scopes)))
             .groupBy("topic", "partition")
-            .agg(F.count("*").alias("entries"), (F.max("offset") + 1).alias("position"))
+            .agg(sf.count("*").alias("entries"), (sf.max("offset") + 1).alias("position"))
             .collect()  # one row a partition
         )
         return [RegionOutcome(scopes[r.topic], str(r.partition), r.entries, 0, r.position) for r in counts]
@@ -94,7 +100,7 @@ class _DecodeJob:
     from_ts: int | None
     to_ts: int | None
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _, files in partitions(batches):
             for file in files:
                 counted = Counted(file)

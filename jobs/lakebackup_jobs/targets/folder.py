@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Refused
 from lakebackup.layout import data_name
-from lakebackup.plan.restore_topics import RestorePlan
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.container import FileWriter
 from lakebackup_jobs.kafka.records import filter_block
@@ -18,9 +17,12 @@ from lakebackup_jobs.targets import RegionOutcome, by_region
 from lakebackup_jobs.taskboard import TaskBoard
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from lakebackup.plan.restore_topics import RestorePlan
     from lakebackup_jobs.restore_topics import RestoreRequest
 
 OUTCOME = "scope STRING, region STRING, entries BIGINT, bytes BIGINT, position BIGINT, error STRING"
@@ -40,7 +42,9 @@ class FolderTarget:
     def prepare(self, plan: RestorePlan, restore_id: str, *, resumed: bool) -> None:
         taken = None if resumed else self._taken(plan)
         if taken:
-            raise Refused(f"{self._storage.uri} holds {taken} already.", hint="Restore into a folder that is empty.")
+            raise Refused(
+                f"{self._storage.uri} holds {taken} already.", hint="Restore into a folder that is empty."
+            )
 
     def _taken(self, plan: RestorePlan) -> str | None:
         for topic in plan.topics:
@@ -49,7 +53,12 @@ class FolderTarget:
         return None
 
     def replay(
-        self, spark: SparkSession, files: DataFrame, plan: RestorePlan, restore_id: str, roots: Mapping[str, str]
+        self,
+        spark: SparkSession,
+        files: DataFrame,
+        plan: RestorePlan,
+        restore_id: str,
+        roots: Mapping[str, str],
     ) -> Sequence[RegionOutcome]:
         if not plan.files:
             return []
@@ -80,10 +89,13 @@ class _RewriteJob:
     from_ts: int | None
     to_ts: int | None
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for first, files in partitions(batches):
             yield guarded(
-                OUTCOME, lambda first=first, files=files: self._rewrite(first, files), scope=first.scope, region=first.region
+                OUTCOME,
+                partial(self._rewrite, first, files),
+                scope=first.scope,
+                region=first.region,
             )
 
     def _rewrite(self, first: StoredFile, files: Iterator[StoredFile]) -> dict[str, object]:
@@ -97,7 +109,13 @@ class _RewriteJob:
             seq += written > 0
             position = file.end_position
             tell(file.entries, file.bytes)
-        return {"scope": first.scope, "region": first.region, "entries": entries, "bytes": size, "position": position}
+        return {
+            "scope": first.scope,
+            "region": first.region,
+            "entries": entries,
+            "bytes": size,
+            "position": position,
+        }
 
     def _one(self, file: StoredFile, seq: int) -> int:
         counted = Counted(file)
@@ -116,5 +134,8 @@ class _RewriteJob:
                 writer.finish()
                 target = self.targets[file.scope]
                 # Named by place in the order, so that a restore that goes on writes the same files again.
-                sink.commit(f"topics/{target}/partition={file.region}/{data_name(target, int(file.region), seq)}", if_absent=False)
+                sink.commit(
+                    f"topics/{target}/partition={file.region}/{data_name(target, int(file.region), seq)}",
+                    if_absent=False,
+                )
         return kept

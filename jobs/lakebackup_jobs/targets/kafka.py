@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Refused, UsageProblem
-from lakebackup.plan.restore_topics import RestorePlan, TopicPart
 from lakebackup_jobs.kafka.cluster import Cluster
 from lakebackup_jobs.outcome import raise_first
 from lakebackup_jobs.targets import RegionOutcome, by_region
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from pyspark.sql import DataFrame, SparkSession
 
+    from lakebackup.plan.restore_topics import RestorePlan, TopicPart
     from lakebackup_jobs.restore_topics import RestoreRequest
 
 LONGEST = str(2**63 - 1)
@@ -64,11 +65,16 @@ class KafkaTarget:
         if not resumed:
             misfits = [why for t in plan.topics if t.target in there and (why := self._misfit(t))]
             if misfits:
-                raise Refused("; ".join(misfits) + ".", hint="Restore into another topic with --map a=b, or use --append.")
+                raise Refused(
+                    "; ".join(misfits) + ".",
+                    hint="Restore into another topic with --map a=b, or use --append.",
+                )
         brokers = self._cluster.brokers()
         for t in plan.topics:
             if t.target not in there:
-                self._cluster.create_topic(t.target, t.regions, min(t.replication, brokers), {**t.settings, **SUSPENDED})
+                self._cluster.create_topic(
+                    t.target, t.regions, min(t.replication, brokers), {**t.settings, **SUSPENDED}
+                )
             else:
                 self._cluster.alter_settings(t.target, put=SUSPENDED)
 
@@ -83,7 +89,12 @@ class KafkaTarget:
         return None
 
     def replay(
-        self, spark: SparkSession, files: DataFrame, plan: RestorePlan, restore_id: str, roots: Mapping[str, str]
+        self,
+        spark: SparkSession,
+        files: DataFrame,
+        plan: RestorePlan,
+        restore_id: str,
+        roots: Mapping[str, str],
     ) -> Sequence[RegionOutcome]:
         from lakebackup_jobs.kafka.replay_task import OUTCOME, ReplayJob
 
@@ -122,8 +133,12 @@ class KafkaTarget:
             drop=[k for k in drop if k not in RETENTION],
         )
         if self._request.settings == "auto" and oldest is not None:
-            keep = int(saved.get("retention.ms") or self._cluster.default_setting(topic.target, "retention.ms"))
-            policy = saved.get("cleanup.policy") or self._cluster.default_setting(topic.target, "cleanup.policy")
+            keep = int(
+                saved.get("retention.ms") or self._cluster.default_setting(topic.target, "retention.ms")
+            )
+            policy = saved.get("cleanup.policy") or self._cluster.default_setting(
+                topic.target, "cleanup.policy"
+            )
             if "delete" in policy and 0 <= keep < time.time_ns() // 1_000_000 - oldest:
                 self._cluster.alter_settings(
                     topic.target,

@@ -32,7 +32,6 @@ CREATE TABLE IF NOT EXISTS IDENTIFIER(:table) (
   parent STRING COMMENT 'file it was made from'
 )
 USING delta
-CLUSTER BY (source, scope, min_ts)
 COMMENT 'One row a data file; rows of backups without a row in backups do not count'
 TBLPROPERTIES (
   'delta.checkpointPolicy' = 'classic',

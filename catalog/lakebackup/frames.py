@@ -1,0 +1,91 @@
+"""Rows of catalog tables that Spark tasks hold: each task writes its own file, the driver commits them.
+
+No row passes through the driver; it gets one line a file.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from lakebackup import errors
+from lakebackup.engine.delta import write_rows
+from lakebackup.errors import LakebackupError
+from lakebackup.model import ARROW_SCHEMAS, as_row
+from lakebackup.sidecar import read_part
+from lakebackup.storage import open_storage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import pyarrow as pa
+
+ADDED = "added STRING"
+# A file of a table with many more rows prunes badly, with many fewer each costs an open.
+ROWS_PER_FILE = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class FrameWriter:
+    """For `mapInArrow` over rows of a table: writes them as files of it, one line of `ADDED` a file."""
+
+    catalog_uri: str
+    table: str
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        schema = ARROW_SCHEMAS[self.table]
+        held: list[pa.Table] = []
+        for batch in chain(batches, [None]):
+            if batch is not None and batch.num_rows:
+                held.append(pa.Table.from_batches([batch]).select(schema.names).cast(schema))
+            if held and (batch is None or sum(map(len, held)) >= ROWS_PER_FILE):
+                added = write_rows(open_storage(self.catalog_uri), self.table, pa.concat_tables(held))
+                held = []
+                yield pa.RecordBatch.from_pydict({"added": [added]})
+
+
+@dataclass(frozen=True, slots=True)
+class PartWriter:
+    """For `mapInArrow` over numbers: writes the rows of the manifest parts `paths[number]` as files of `files`.
+
+    A task or a topic has a part, not a file of data, so that their paths are few.
+    """
+
+    destination_uri: str
+    catalog_uri: str
+    paths: tuple[tuple[str, ...], ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return FrameWriter(self.catalog_uri, "files")(self._rows(batches))
+
+    def _rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        storage = open_storage(self.destination_uri)
+        for number in chain.from_iterable(batch.column(0).to_pylist() for batch in batches):
+            for path in self.paths[number]:
+                rows = [as_row(row) for row in read_part(storage, path)]
+                yield pa.RecordBatch.from_pylist(rows, ARROW_SCHEMAS["files"])
+
+
+_TOLD = re.compile(r"^lakebackup\.errors\.(\w+): (.+)$", re.MULTILINE)
+
+
+@contextmanager
+def task_errors() -> Iterator[None]:
+    """For jobs whose rows are data: an expected failure of a task comes out with its own type."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        told = _TOLD.search(str(error))
+        if told is None:
+            raise
+        kind: type[LakebackupError] = getattr(errors, told[1], LakebackupError)
+        raise kind(told[2]) from None
