@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+    from tests.support.runs import Lab
 
     from lakebackup_jobs.broker import Broker
-    from tests.support.runs import Lab
 
 
 @pytest.fixture(scope="session")

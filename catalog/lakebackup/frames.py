@@ -51,7 +51,7 @@ class FrameWriter:
 
 @dataclass(frozen=True, slots=True)
 class PartWriter:
-    """For `mapInArrow` over numbers: writes the rows of the manifest parts `paths[number]` as files of `files`.
+    """For `mapInArrow` over numbers: the rows of the manifest parts `paths[number]` become files of `files`.
 
     A task or a topic has a part, not a file of data, so that their paths are few.
     """

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BackupRequest:
-    """What a person asked for. `kafka` holds librdkafka properties with bootstrap.servers; may hold secrets."""
+    """What a person asked for. `kafka`: librdkafka properties with bootstrap.servers; may hold secrets."""
 
     destination: str
     topics: tuple[str, ...]
@@ -99,17 +99,16 @@ class _Run:
         spark = self.given_spark or spark_session(remote=request.remote)
         writer = CatalogWriter.open(spark, request.destination, request.catalog)
         writer.migrate()
-        reader = CatalogReader.open(request.destination, request.catalog)
-        assert reader is not None
+        reader = CatalogReader(request.destination, request.catalog)
         destination = destination_id(self.storage)
         plan = _plan(request, self.backup_id, self.source, self.cluster, reader)
         for gap in plan.gaps:
             self.reporter.warning(
                 f"topic {gap.scope}, partition {gap.region}: "
                 + (
-                    f"offsets [{gap.from_position}, {gap.to_position}) were deleted before they were backed up"
+                    f"offsets [{gap.from_position}, {gap.to_position}) were deleted before their backup"
                     if gap.reason == "purged"
-                    else f"the topic was deleted and made again; offsets from {gap.from_position} on are unknown"
+                    else f"the topic was deleted and made again; offsets from {gap.from_position} are unknown"
                 )
             )
         newest = reader.one("latest_number", source=self.source)

@@ -47,7 +47,7 @@ class _Demo:
     def __init__(self, servers: str, backups: Path) -> None:
         self.servers, self.backups = servers, backups
         self.spark = spark_session(app="lakebackup-demo")
-        self.random = random.Random(7)
+        self.random = random.Random(7)  # noqa: S311 - the same records every time
         self.now = time.time_ns() // 1_000_000
 
     def run(self) -> int:
@@ -190,9 +190,7 @@ class _Demo:
         same = lost == restored
         count = sum(map(len, restored.values()))
         verdict = "[green]identical[/]" if same else "[red]DIFFERENT[/]"
-        out.print(
-            f"{topic}: {count:,} records in {len(restored)} partitions, {verdict} to what was lost (key, value, headers, timestamp, order)"
-        )
+        out.print(f"{topic}: {count:,} records in {len(restored)} partitions, {verdict} to what was lost")
         return same
 
 

@@ -1,4 +1,4 @@
-"""How a Spark task tells the driver of an expected failure: as a row, so that its type and exit code survive."""
+"""How a Spark task tells the driver of an expected failure: as a row, so that its type survives."""
 
 from __future__ import annotations
 

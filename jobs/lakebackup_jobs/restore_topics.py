@@ -68,7 +68,7 @@ class RestoreRequest:
     remote: str | None = None
 
     def digest(self, source: str) -> str:
-        """What makes two requests the same restore: all but credentials, place of the catalog and waiting times."""
+        """What makes two requests the same restore: all but credentials, places and waiting times."""
         asked = [
             source, self.target, sorted(self.topics), sorted(self.patterns), sorted(self.maps.items()),
             self.to_ts, self.from_ts, self.select, self.partial, self.append, self.allow_gaps,
@@ -134,7 +134,13 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
     made = plan(request, reader)
     target = open_target(request)
     if request.dry_run:
-        return {"dry_run": True, **_summary(made), **target.describe(made)}
+        return {
+            "dry_run": True,
+            **_summary(made),
+            "selection": made.selection,
+            "parameters": dict(made.parameters),
+            **target.describe(made),
+        }
     require_restorable(made, allow_gaps=request.allow_gaps)
     digest = request.digest(made.source)
     storage = open_storage(request.destination)
@@ -274,7 +280,7 @@ def _refuse_two_histories(parts: Sequence[RegionPart]) -> None:
         epochs = sorted({part.epoch for part in parts if part.scope == scope})
         if len(epochs) > 1:
             raise UsageProblem(
-                f"The SELECT mixes files of topic {scope} from before and after it was deleted and made again "
+                f"It chooses files of topic {scope} from before and after it was deleted and made again "
                 f"(epochs {', '.join(epochs)}).",
                 hint="Restore one at a time: add AND epoch = '...' to the SELECT.",
             )
@@ -338,9 +344,9 @@ def _breaks(reader: CatalogReader) -> list[Obstacle]:
             region=row["region"],
             reason="partial",
             detail=(
-                f"the SELECT takes {row['chosen']} of the {row['held']} files up to offset {row['end_position']}"
+                f"it takes {row['chosen']} of the {row['held']} files up to offset {row['end_position']}"
                 if row["bases"] == 1
-                else f"the SELECT mixes files of {row['bases']} chains, which hold offsets twice"
+                else f"it mixes files of {row['bases']} chains, which hold offsets twice"
             )
             + "; --partial restores them all the same",
             before_ts=None,
@@ -358,8 +364,6 @@ def _summary(made: RestorePlan) -> dict[str, Any]:
         "files": made.files,
         "bytes": made.bytes,
         "entries_in_files": made.entries,
-        "selection": made.selection,
-        "parameters": dict(made.parameters),
         "topics": [
             {
                 "topic": t.scope,

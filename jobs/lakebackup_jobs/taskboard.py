@@ -1,4 +1,4 @@
-"""How far the tasks of a job are, told through the destination: it works on any cluster, and over Spark Connect.
+"""How far the tasks of a job are, told through the destination: this works on any cluster.
 
 A task puts its count under `<folder>progress/<task>` about once a second; the driver lists and adds up.
 """

@@ -90,8 +90,7 @@ def run(request: VerifyRequest, *, spark: SparkSession | None = None, reporter: 
     if request.mode == "restore":
         writer.append(list(_trial(request, reader, spark, reporter, check_id, at, ids)))
 
-    found = CatalogReader.open(request.destination, request.catalog)
-    assert found is not None
+    found = CatalogReader(request.destination, request.catalog)
     outcomes = list(found.rows("check_totals", check_id=check_id))
     return {
         "check_id": check_id,
@@ -112,7 +111,8 @@ def require_whole(result: Mapping[str, Any]) -> None:
     if wrong:
         raise Damaged(
             "Not whole: " + ", ".join(f"{count} {name}" for name, count in wrong.items()) + ".",
-            hint=f"`lakebackup sql \"SELECT * FROM checks WHERE check_id = '{result['check_id']}' AND outcome <> 'ok'\"` lists all.",
+            hint="`lakebackup sql \"SELECT * FROM checks WHERE outcome <> 'ok'\"` lists all, "
+            f"these with check_id {result['check_id']}.",
         )
 
 

@@ -19,11 +19,8 @@ from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
 from lakebackup.store import CatalogReader
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
-    from lakebackup_jobs.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -180,7 +177,7 @@ def test_deleted_records_are_a_gap_and_a_new_full(lab: Lab, topic: Make) -> None
     assert f"topic {name}, partition 0: offsets [20, 30) were deleted" in lab.warnings.getvalue()
     (gap,) = reader(lab).rows("restore_gaps", source="lab", scopes=name, to_ts=between)
     assert (gap["from_position"], gap["to_position"], gap["reason"]) == (20, 30, "purged")
-    with pytest.raises(Refused, match="nearest restorable time before: .* after: "):
+    with pytest.raises(Refused, match=r"nearest restorable time before: .* after: "):
         lab.restore(name, maps={name: copy}, to_ts=between)
     lab.restore(name, maps={name: copy})
     assert truth.contents(lab.bootstrap, copy) == truth.contents(lab.bootstrap, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -132,7 +133,7 @@ def test_tasks_cover_every_offset_once_and_stay_within_bounds(ends: list[int], p
         pieces = sorted(seen.get(str(number), []))
         assert [rank for rank, _, _ in pieces] == list(range(len(pieces)))
         assert sum(stop - start for _, start, stop in pieces) == end
-        assert all(a[2] == b[1] for a, b in zip(pieces, pieces[1:], strict=False))
+        assert all(a[2] == b[1] for a, b in pairwise(pieces))
     assert len(made.tasks) <= max(2 * parallelism, sum(ends) // backup_topics.LEAST_OFFSETS_PER_TASK) + len(
         ends
     )

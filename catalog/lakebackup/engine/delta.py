@@ -2,7 +2,8 @@
 
 Whoever has rows writes them as a Parquet file of the table, on the driver or in a Spark task; one commit then
 makes all files visible. Spark's own writer needs more than a second for one row, this some milliseconds.
-pyarrow writes the file, because it adds a checksum to each page, which delta-rs' writer does not; delta-rs commits.
+pyarrow writes the file, because it adds a checksum to each page, which delta-rs' writer does not;
+delta-rs commits.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def write_rows(storage: Storage, table: str, rows: pa.Table) -> str:
 
 
 def commit(storage: Storage, table: str, added: Sequence[str], transaction: str) -> bool:
-    """Make files of `write_rows` part of a table in one commit, once for each `transaction`; whether it was new.
+    """Make files of `write_rows` part of a table in one commit, once for each `transaction`; whether new.
 
     The caller holds the catalog's lease.
     """

@@ -75,7 +75,7 @@ class Parent:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Offsets `[start, end)` of one partition, read by one task; `rank` counts a partition's splits from 0."""
+    """Offsets `[start, end)` of one partition, read by one task; `rank` counts its splits from 0."""
 
     scope: str
     epoch: str
@@ -116,7 +116,7 @@ def plan_backup(
     on_gap: OnGap = "full",
     parallelism: int = 2,
 ) -> BackupPlan:
-    """The next backup of `topics`. Raises Refused for a history that was cut back, or a gap with on_gap="fail"."""
+    """The next backup of `topics`. Refused: a history that was cut back, a gap with on_gap="fail"."""
     known = {(c.scope, c.epoch, c.region): c for c in covered} if parent else {}
     gaps = _purged(backup_id, source, regions, known, end_ts) + _recreated(
         backup_id, source, topics, known, end_ts
@@ -235,7 +235,7 @@ def _refuse_cut_back(regions: Sequence[RegionState], known: Mapping[tuple[str, s
         before = known.get((r.scope, r.epoch, r.region))
         if before and before.end_position > r.high:
             raise Refused(
-                f"Topic {r.scope}, partition {r.region}: the broker's log ends at offset {r.high}, but offsets up to "
+                f"Topic {r.scope}, partition {r.region}: the log ends at offset {r.high}, but offsets up to "
                 f"{before.end_position} were backed up. Its history was cut back (unclean leader election, "
                 "or another cluster under the same name).",
                 hint="Take a new full backup with --mode full; what was backed up before stays restorable.",

@@ -108,7 +108,7 @@ def require_restorable(plan: RestorePlan, *, allow_gaps: bool) -> None:
         f"This restore would not be what the topics held:\n{shown}{more}",
         hint="Choose another --to-time, or accept the holes with --allow-gaps (it is recorded)."
         if gaps
-        else "Choose another --to-time that does not need these files; `lakebackup verify` shows all that is damaged.",
+        else "Choose another --to-time that does not need these files; `lakebackup verify` shows all damage.",
     )
 
 
@@ -118,7 +118,7 @@ def refuse_outside(source: str, wanted: Sequence[str], to_ts: int | None, newest
     if unknown:
         raise NotFound(
             f"No backup of source {source} holds {', '.join(unknown)}.",
-            hint="`lakebackup sql 'SELECT DISTINCT source, scope FROM restore_points'` lists what can be restored.",
+            hint="`lakebackup sql 'SELECT DISTINCT source, scope FROM restore_points'` lists what can be.",
         )
     if to_ts is None:
         return

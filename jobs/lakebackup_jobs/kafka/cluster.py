@@ -79,7 +79,7 @@ class Cluster:
             raise self._unreachable("list the topics", error) from None
 
     def describe(self, names: Collection[str]) -> list[TopicState]:
-        """Id, partitions, replication and overridden settings of `names`, sorted; NotFound names the missing."""
+        """Id, partitions, replication, overridden settings of `names`, sorted; NotFound names the missing."""
         if not names:
             return []
         ordered = sorted(names)
@@ -134,7 +134,7 @@ class Cluster:
         ]
 
     def create_topic(self, name: str, partitions: int, replication: int, settings: Mapping[str, str]) -> None:
-        """Create a topic and return when it can be described; Refused when the broker rejects the settings."""
+        """Create a topic; returns when brokers serve it. Refused when they reject the settings."""
         new = NewTopic(name, num_partitions=partitions, replication_factor=replication, config=dict(settings))
         try:
             self._admin.create_topics([new], request_timeout=ADMIN_TIMEOUT_S)[name].result()
@@ -229,7 +229,7 @@ class Cluster:
 
     def _unreachable(self, doing: str, error: KafkaException) -> EnvironmentProblem | NotFound:
         reason: KafkaError = error.args[0]
-        if reason.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
+        if reason.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):  # noqa: SLF001 - its public name
             return NotFound(f"Kafka at {self._servers} has no such topic: could not {doing}.")
         return EnvironmentProblem(
             f"Kafka at {self._servers} could not {doing}: {reason.str()}",

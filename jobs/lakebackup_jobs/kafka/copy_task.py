@@ -1,4 +1,4 @@
-"""What a Spark task of a topic backup does: read its offset ranges, write data files, and their manifest part.
+"""What a Spark task of a topic backup does: read offset ranges, write data files and a manifest part.
 
 The part is the task's commit: it is put only if it is not there, so a task that Spark runs twice
 counts once, whichever attempt was first. No row of a file goes through the driver.

@@ -46,7 +46,7 @@ def partitions(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[StoredFile, 
     files = (StoredFile(**row) for row in rows)
     for _, group in groupby(files, key=lambda file: file.partition):
         first = next(group)
-        yield first, _again(first, group)
+        yield first, _again(first, group)  # noqa: B031 - each element is used once
 
 
 def _again(first: StoredFile, rest: Iterator[StoredFile]) -> Iterator[StoredFile]:
@@ -64,7 +64,7 @@ def open_verified(roots: Mapping[str, str], file: StoredFile) -> FileReader:
     except NotFound:
         raise Damaged(
             f"{file.path} is missing.",
-            hint="`lakebackup verify` lists all that is missing; restore without this file by --select and --partial.",
+            hint="`lakebackup verify` lists all that is missing; --select with --partial leaves it out.",
         ) from None
     if len(data) != file.bytes or hashlib.sha256(data).hexdigest() != file.sha256:
         raise Damaged(

@@ -146,7 +146,7 @@ class KafkaTarget:
                     drop=[k for k in drop if k in RETENTION and k != "retention.ms"],
                 )
                 return (
-                    f"topic {topic.target} keeps retention.ms=-1: its own retention of {keep} ms would delete restored "
+                    f"topic {topic.target} keeps retention.ms=-1: its own {keep} ms would delete restored "
                     "records at once; set it when you no longer need them, or restore with --settings saved"
                 )
         self._cluster.alter_settings(
