@@ -17,6 +17,7 @@ from lakebackup.errors import LakebackupError
 from lakebackup.model import ARROW_SCHEMAS, as_row
 from lakebackup.sidecar import read_part
 from lakebackup.storage import open_storage
+from lakebackup.worker import settle
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -47,6 +48,7 @@ class FrameWriter:
                 added = write_rows(open_storage(self.catalog_uri), self.table, pa.concat_tables(held))
                 held = []
                 yield pa.RecordBatch.from_pydict({"added": [added]})
+        settle()
 
 
 @dataclass(frozen=True, slots=True)

@@ -231,12 +231,18 @@ class CatalogWriter(_Catalog):
         with self._lease() as lease:
             self._register(storage)
             self._append_parts(storage, [manifest], backup.backup_id)
-            for table, small in (
-                ("positions", manifest.positions),
-                ("scopes", manifest.scopes),
-                ("gaps", manifest.gaps),
-            ):
-                append(self._storage, table, list(small), backup.backup_id)
+            small: dict[str, Sequence[Row]] = {
+                "positions": manifest.positions,
+                "scopes": manifest.scopes,
+                "gaps": manifest.gaps,
+            }
+            with ThreadPoolExecutor(len(small)) as pool:
+                kept = [
+                    pool.submit(append, self._storage, table, rows, backup.backup_id)
+                    for table, rows in small.items()
+                ]
+                for one in kept:
+                    one.result()
             lease.renew()
             append(self._storage, "backups", [backup], backup.backup_id)
 

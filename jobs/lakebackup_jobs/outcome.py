@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup import errors
 from lakebackup.errors import LakebackupError
+from lakebackup.worker import settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -41,6 +42,8 @@ def guarded(columns: str, work: Callable[[], Mapping[str, Any]], **identity: obj
         kind = next(k for k in type(error).__mro__ if k.__module__ == errors.__name__)
         text = json.dumps({"kind": kind.__name__, "message": error.message, "hint": error.hint})
         row = {**identity, "error": text}
+    finally:
+        settle()
     return pa.RecordBatch.from_pylist([{name: row.get(name) for name in schema.names}], schema)
 
 

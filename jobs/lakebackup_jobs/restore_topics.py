@@ -182,6 +182,7 @@ def _carry_out(
     try:
         with board.watched(reporter.update):
             outcomes = target.replay(spark, files, made, restore_id, roots)
+        reporter.update(made.entries, made.bytes)
     except LakebackupError as error:
         log.row("failed", problem=error.message)
         raise

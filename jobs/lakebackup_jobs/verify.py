@@ -111,8 +111,7 @@ def require_whole(result: Mapping[str, Any]) -> None:
     if wrong:
         raise Damaged(
             "Not whole: " + ", ".join(f"{count} {name}" for name, count in wrong.items()) + ".",
-            hint="`lakebackup sql \"SELECT * FROM checks WHERE outcome <> 'ok'\"` lists all, "
-            f"these with check_id {result['check_id']}.",
+            hint=f"The view `checks` lists them under check_id {result['check_id']}.",
         )
 
 
