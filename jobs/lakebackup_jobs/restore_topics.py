@@ -1,8 +1,8 @@
 """Restore Kafka topics: a SELECT chooses the files, Spark tasks verify them and bring the records back.
 
-Planning asks the catalog through DuckDB and writes nothing; the same SQL runs on Spark to hand the rows
-to the tasks, so no list of files passes through the driver. A restore that was cut off is found again
-by what was asked for, and goes on where its target says it stands.
+Planning asks the catalog through DuckDB and writes nothing. Carrying out writes the planned files down, one
+share for each partition, and Spark tasks restore their shares. A restore that was cut off is found again
+by what was asked for, and goes on with the same shares where its target says it stands.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
 from lakebackup.times import format_ts
 from lakebackup_jobs.identity import holder, micros
+from lakebackup_jobs.shares import deal
 from lakebackup_jobs.targets import RegionOutcome, Target, open_target
-from lakebackup_jobs.taskboard import TaskBoard
 from lakebackup_sql import load
 
 if TYPE_CHECKING:
@@ -157,7 +157,6 @@ def _carry_out(
     given: SparkSession | None,
     reporter: Reporter,
 ) -> dict[str, Any]:
-    from lakebackup.engine.spark import SparkEngine
     from lakebackup_jobs.session import spark_session
 
     started = time.monotonic()
@@ -173,21 +172,19 @@ def _carry_out(
     if request.allow_gaps and any(o.reason == "gap" for o in made.obstacles):
         log.audit("restore with gaps", [str(o) for o in made.obstacles])
     log.row("running")
-    engine = SparkEngine(spark, writer.catalog_uri)
-    engine.define("selected", made.selection, **made.parameters)
-    files = engine.query("selected_files")
+    shares = deal(open_storage(request.destination), reader, made, f"restores/{restore_id}/")
     reporter.start(made.entries, made.bytes, "restore")
-    board = TaskBoard(open_storage(request.destination), f"restores/{restore_id}/")
     roots = {name: writer.root_of(uri) for name, uri in reader.destinations().items()}
     try:
-        with board.watched(reporter.update):
-            outcomes = target.replay(spark, files, made, restore_id, roots)
+        with shares.board().watched(reporter.update):
+            outcomes = target.replay(spark, shares, made, restore_id, roots)
         reporter.update(made.entries, made.bytes)
     except LakebackupError as error:
         log.row("failed", problem=error.message)
         raise
     notes = target.finish(made)
     log.finish(outcomes)
+    shares.clear()
     for note in notes:
         reporter.warning(note)
     return {

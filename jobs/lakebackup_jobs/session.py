@@ -64,7 +64,8 @@ def spark_settings(master: str = "local[*]") -> dict[str, str]:
     if here:  # the defaults (200 and 50) are for clusters and make each small Delta read slow
         settings |= {
             # The JVM only plans, records go past it: compiling for long runs costs more than it gives.
-            "spark.driver.extraJavaOptions": f"{java_options} -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC",
+            "spark.driver.extraJavaOptions": f"{java_options} -XX:+UseSerialGC -XX:TieredStopAtLevel=1 "
+            "-XX:ReservedCodeCacheSize=240m",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
             "spark.sql.shuffle.partitions": "2",

@@ -231,9 +231,13 @@ class Cluster:
         reason: KafkaError = error.args[0]
         if reason.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):  # noqa: SLF001 - its public name
             return NotFound(f"Kafka at {self._servers} has no such topic: could not {doing}.")
+        if reason.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
+            what = f"No broker answers at {self._servers}: could not {doing} ({reason.str()})"
+        else:
+            what = f"Kafka at {self._servers} could not {doing}: {reason.str()}"
         return EnvironmentProblem(
-            f"Kafka at {self._servers} could not {doing}: {reason.str()}",
-            hint="Check --bootstrap-server, the credentials and the ACLs, and that a broker is up.",
+            what,
+            hint="Check --bootstrap-servers, the credentials and the ACLs, and that a broker is up.",
         )
 
 

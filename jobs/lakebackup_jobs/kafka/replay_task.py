@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.produce import Progress, RestoreProducer
-from lakebackup_jobs.kafka.stored import Counted, StoredFile, open_verified, partitions
+from lakebackup_jobs.kafka.stored import Counted, open_verified
 from lakebackup_jobs.outcome import guarded
-from lakebackup_jobs.taskboard import TaskBoard
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     import pyarrow as pa
+
+    from lakebackup_jobs.shares import Shares, StoredFile
 
 OUTCOME = "scope STRING, region STRING, entries BIGINT, bytes BIGINT, position BIGINT, error STRING"
 # Small files share a transaction until they hold this many stored bytes.
@@ -32,8 +32,7 @@ class ReplayJob:
     """The same for every task of one restore; `targets` maps a source topic to the target's."""
 
     roots: Mapping[str, str]
-    board_uri: str
-    restore_id: str
+    shares: Shares
     group: str
     client: Mapping[str, str]
     targets: Mapping[str, str]
@@ -42,8 +41,8 @@ class ReplayJob:
     zero_as_one: bool
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For `mapInArrow` over sorted rows of selected_files: one row a partition, columns as in OUTCOME."""
-        for first, files in partitions(batches):
+        """For `mapInArrow` over the numbers of shares: one row a partition, columns as in OUTCOME."""
+        for first, files in self.shares.partitions(batches):
             yield guarded(
                 OUTCOME,
                 partial(self._partition, first, files),
@@ -53,8 +52,7 @@ class ReplayJob:
 
     def _partition(self, first: StoredFile, files: Iterator[StoredFile]) -> dict[str, object]:
         topic, partition = self.targets[first.scope], int(first.region)
-        board = TaskBoard(open_storage(self.board_uri), f"restores/{self.restore_id}/")
-        tell = board.counter(f"{first.scope}-{partition}")
+        tell = self.shares.board().counter(f"{first.scope}-{partition}")
         # Made per partition: making it again ends what a killed task left open there, and only that.
         name = f"{self.group}-{topic}-{partition}"
         with RestoreProducer(self.client, name, self.group, zero_as_one=self.zero_as_one) as producer:

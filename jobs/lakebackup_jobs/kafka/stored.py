@@ -1,11 +1,9 @@
-"""Data files as restore tasks get them: in order, one partition after another, verified before use."""
+"""Data files as restore tasks use them: verified before the first record, counted before the last."""
 
 from __future__ import annotations
 
 import hashlib
 import io
-from dataclasses import dataclass
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 from lakebackup.errors import Damaged, NotFound
@@ -13,45 +11,9 @@ from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.container import FileReader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Mapping
 
-    import pyarrow as pa
-
-
-@dataclass(frozen=True, slots=True)
-class StoredFile:
-    """A row of the query selected_files, without its columns for sorting."""
-
-    scope: str
-    epoch: str
-    region: str
-    start_position: int
-    end_position: int
-    destination: str
-    path: str
-    format: str
-    codec: str
-    bytes: int
-    sha256: str
-    entries: int
-
-    @property
-    def partition(self) -> tuple[str, str, str]:
-        return self.scope, self.epoch, self.region
-
-
-def partitions(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[StoredFile, Iterator[StoredFile]]]:
-    """The files of each partition in turn, as (the first of them, all of them); batches come sorted."""
-    rows = (row for batch in batches for row in batch.select(StoredFile.__match_args__).to_pylist())
-    files = (StoredFile(**row) for row in rows)
-    for _, group in groupby(files, key=lambda file: file.partition):
-        first = next(group)
-        yield first, _again(first, group)  # noqa: B031 - each element is used once
-
-
-def _again(first: StoredFile, rest: Iterator[StoredFile]) -> Iterator[StoredFile]:
-    yield first
-    yield from rest
+    from lakebackup_jobs.shares import StoredFile
 
 
 def open_verified(roots: Mapping[str, str], file: StoredFile) -> FileReader:

@@ -10,13 +10,11 @@ from lakebackup.errors import UsageProblem
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from lakebackup.plan.restore_topics import RestorePlan
     from lakebackup_jobs.restore_topics import RestoreRequest
-
-# One task restores one partition; more partitions than this share tasks.
-MOST_TASKS = 200
+    from lakebackup_jobs.shares import Shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +42,12 @@ class Target(Protocol):
     def replay(
         self,
         spark: SparkSession,
-        files: DataFrame,
+        shares: Shares,
         plan: RestorePlan,
         restore_id: str,
         roots: Mapping[str, str],
     ) -> Sequence[RegionOutcome]:
-        """Verify `files` (columns of the query selected_files) and bring their records back.
+        """Verify the files in `shares` and bring their records back.
 
         `roots` maps a destination's id to the URI of its root.
         """
@@ -79,20 +77,4 @@ def open_target(request: RestoreRequest) -> Target:
     raise UsageProblem(
         f"{request.target!r} is no place records can be restored to.",
         hint="Use --to kafka://host:port, --to delta:PATH or --to dir:PATH.",
-    )
-
-
-def by_region(spark: SparkSession, files: DataFrame, plan: RestorePlan) -> DataFrame:
-    """The files with those of one partition together and in order, the largest partitions first.
-
-    Ranges are cut from a sample in ascending order of `task`; with the heavy ones first, each gets its own.
-    """
-    parts = sorted((p for t in plan.topics for p in t.parts), key=lambda p: -p.bytes)
-    places = [(p.scope, p.epoch, p.region, i % MOST_TASKS) for i, p in enumerate(parts)]
-    tasks = spark.createDataFrame(places, "scope STRING, epoch STRING, region STRING, task INT")
-    count = min(len(parts), MOST_TASKS)
-    return (
-        files.join(tasks.hint("broadcast"), ["scope", "epoch", "region"])
-        .repartitionByRange(count, "task")
-        .sortWithinPartitions("task", "scope", "epoch", "region", "start_position", "path")
     )

@@ -10,17 +10,18 @@ from lakebackup.errors import Refused
 from lakebackup.frames import task_errors
 from lakebackup_jobs.kafka.arrow import RECORD, to_arrow
 from lakebackup_jobs.kafka.records import within
-from lakebackup_jobs.kafka.stored import Counted, open_verified, partitions
-from lakebackup_jobs.targets import RegionOutcome, by_region
+from lakebackup_jobs.kafka.stored import Counted, open_verified
+from lakebackup_jobs.targets import RegionOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from lakebackup.plan.restore_topics import RestorePlan
     from lakebackup_jobs.restore_topics import RestoreRequest
+    from lakebackup_jobs.shares import Shares
 
 
 SPARK_COLUMNS = (
@@ -54,7 +55,7 @@ class DeltaTarget:
     def replay(
         self,
         spark: SparkSession,
-        files: DataFrame,
+        shares: Shares,
         plan: RestorePlan,
         restore_id: str,
         roots: Mapping[str, str],
@@ -62,6 +63,7 @@ class DeltaTarget:
         from pyspark.sql import functions as sf
 
         job = _DecodeJob(
+            shares=shares,
             roots=dict(roots),
             targets={t.scope: t.target for t in plan.topics},
             from_ts=plan.from_ts,
@@ -69,7 +71,7 @@ class DeltaTarget:
         )
         if not plan.files:
             return []
-        records = by_region(spark, files, plan).mapInArrow(job, SPARK_COLUMNS)
+        records = shares.frame(spark).mapInArrow(job, SPARK_COLUMNS)
         with task_errors():
             (
                 records.write.format("delta")
@@ -95,13 +97,14 @@ class DeltaTarget:
 
 @dataclass(frozen=True, slots=True)
 class _DecodeJob:
+    shares: Shares
     roots: Mapping[str, str]
     targets: Mapping[str, str]
     from_ts: int | None
     to_ts: int | None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _, files in partitions(batches):
+        for _, files in self.shares.partitions(batches):
             for file in files:
                 counted = Counted(file)
                 for columns in open_verified(self.roots, file):

@@ -11,19 +11,19 @@ from lakebackup.layout import data_name
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.container import FileWriter
 from lakebackup_jobs.kafka.records import filter_block
-from lakebackup_jobs.kafka.stored import Counted, StoredFile, open_verified, partitions
+from lakebackup_jobs.kafka.stored import Counted, open_verified
 from lakebackup_jobs.outcome import guarded, raise_first
-from lakebackup_jobs.targets import RegionOutcome, by_region
-from lakebackup_jobs.taskboard import TaskBoard
+from lakebackup_jobs.targets import RegionOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from lakebackup.plan.restore_topics import RestorePlan
     from lakebackup_jobs.restore_topics import RestoreRequest
+    from lakebackup_jobs.shares import Shares, StoredFile
 
 OUTCOME = "scope STRING, region STRING, entries BIGINT, bytes BIGINT, position BIGINT, error STRING"
 
@@ -55,7 +55,7 @@ class FolderTarget:
     def replay(
         self,
         spark: SparkSession,
-        files: DataFrame,
+        shares: Shares,
         plan: RestorePlan,
         restore_id: str,
         roots: Mapping[str, str],
@@ -65,13 +65,12 @@ class FolderTarget:
         job = _RewriteJob(
             roots=dict(roots),
             folder=self._storage.uri,
-            board_uri=self._request.destination,
-            restore_id=restore_id,
+            shares=shares,
             targets={t.scope: t.target for t in plan.topics},
             from_ts=plan.from_ts,
             to_ts=plan.to_ts,
         )
-        rows = by_region(spark, files, plan).mapInArrow(job, OUTCOME).collect()  # one row a partition
+        rows = shares.frame(spark).mapInArrow(job, OUTCOME).collect()  # one row a partition
         raise_first(row.error for row in rows)
         return [RegionOutcome(r.scope, r.region, r.entries, r.bytes, r.position) for r in rows]
 
@@ -83,14 +82,13 @@ class FolderTarget:
 class _RewriteJob:
     roots: Mapping[str, str]
     folder: str
-    board_uri: str
-    restore_id: str
+    shares: Shares
     targets: Mapping[str, str]
     from_ts: int | None
     to_ts: int | None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for first, files in partitions(batches):
+        for first, files in self.shares.partitions(batches):
             yield guarded(
                 OUTCOME,
                 partial(self._rewrite, first, files),
@@ -99,8 +97,7 @@ class _RewriteJob:
             )
 
     def _rewrite(self, first: StoredFile, files: Iterator[StoredFile]) -> dict[str, object]:
-        board = TaskBoard(open_storage(self.board_uri), f"restores/{self.restore_id}/")
-        tell = board.counter(f"{first.scope}-{first.region}")
+        tell = self.shares.board().counter(f"{first.scope}-{first.region}")
         entries = size = position = seq = 0
         for file in files:
             written = self._one(file, seq)

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 from lakebackup.errors import Refused, UsageProblem
 from lakebackup_jobs.kafka.cluster import Cluster
 from lakebackup_jobs.outcome import raise_first
-from lakebackup_jobs.targets import RegionOutcome, by_region
+from lakebackup_jobs.targets import RegionOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from lakebackup.plan.restore_topics import RestorePlan, TopicPart
     from lakebackup_jobs.restore_topics import RestoreRequest
+    from lakebackup_jobs.shares import Shares
 
 LONGEST = str(2**63 - 1)
 
@@ -91,7 +92,7 @@ class KafkaTarget:
     def replay(
         self,
         spark: SparkSession,
-        files: DataFrame,
+        shares: Shares,
         plan: RestorePlan,
         restore_id: str,
         roots: Mapping[str, str],
@@ -100,8 +101,7 @@ class KafkaTarget:
 
         job = ReplayJob(
             roots=dict(roots),
-            board_uri=self._request.destination,
-            restore_id=restore_id,
+            shares=shares,
             group=group_of(restore_id),
             client=self._client,
             targets={t.scope: t.target for t in plan.topics},
@@ -111,7 +111,7 @@ class KafkaTarget:
         )
         if not plan.files:
             return []
-        rows = by_region(spark, files, plan).mapInArrow(job, OUTCOME).collect()  # one row a partition
+        rows = shares.frame(spark).mapInArrow(job, OUTCOME).collect()  # one row a partition
         raise_first(row.error for row in rows)
         return [RegionOutcome(r.scope, r.region, r.entries, r.bytes, r.position) for r in rows]
 

@@ -1,4 +1,5 @@
--- What a restore task needs to know of each chosen file (relation selected: destination, path).
+-- What a restore task needs to know of each chosen file (relation selected: destination, path), one
+-- partition after another.
 SELECT
   f.scope,
   f.epoch,
@@ -16,3 +17,4 @@ FROM selected AS s
 JOIN files AS f
   ON s.destination = f.destination
   AND s.path = f.path
+ORDER BY f.scope, f.epoch, f.region, f.start_position, f.path

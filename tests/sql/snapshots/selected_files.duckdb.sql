@@ -14,3 +14,9 @@ SELECT
 FROM selected AS s
 JOIN files AS f
   ON s.destination = f.destination AND s.path = f.path
+ORDER BY
+  f.scope NULLS FIRST,
+  f.epoch NULLS FIRST,
+  f.region NULLS FIRST,
+  f.start_position NULLS FIRST,
+  f.path NULLS FIRST
