@@ -56,13 +56,13 @@ class _Demo:
         for topic in TOPICS:
             self._produce(topic, RECORDS, self.now - 3 * DAY_MS)
         self._lakebackup(
-            "backup topics orders payments", "--bootstrap-servers", self.servers, "--to", self.backups
+            "backup topics orders payments", "--bootstrap-server", self.servers, "--to", self.backups
         )
         say("Business goes on: 5,000 more records, then the next backup reads only those.")
         for topic in TOPICS:
             self._produce(topic, 5_000, self.now - DAY_MS)
         self._lakebackup(
-            "backup topics orders payments", "--bootstrap-servers", self.servers, "--to", self.backups
+            "backup topics orders payments", "--bootstrap-server", self.servers, "--to", self.backups
         )
         self._lakebackup("list", "--from", self.backups)
         self._lakebackup(

@@ -109,7 +109,7 @@ def test_ctrl_c(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
         (["show"], "ID", "See: lakebackup show --help"),
         (["backup", "topics", "a"], "where the backups are kept", "--to"),
         (["list"], "where the backups are kept", "--from"),
-        (["backup", "topics", "a", "--to", "x"], "which Kafka cluster", "--bootstrap-servers"),
+        (["backup", "topics", "a", "--to", "x"], "which Kafka cluster", "--bootstrap-server"),
         (
             ["backup", "topics", "a", "-X", f"sasl.password={SECRET}"],
             "sasl.password is a secret",

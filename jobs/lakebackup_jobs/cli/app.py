@@ -24,7 +24,7 @@ app = typer.Typer(
     name="lakebackup",
     help="Back up Kafka topics into files and a catalog you can query; restore them to any covered time.",
     epilog=examples(
-        "lakebackup backup topics orders --bootstrap-servers localhost:9092 --to ./backups",
+        "lakebackup backup topics orders --bootstrap-server localhost:9092 --to ./backups",
         "lakebackup list --from ./backups",
         "lakebackup restore topics orders --from ./backups --to kafka://localhost:9092 --to-time -2h",
     ),

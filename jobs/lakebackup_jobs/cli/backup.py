@@ -20,7 +20,7 @@ Codec = Literal["null", "deflate", "snappy", "zstandard"]
 @app.command(
     "topics",
     epilog=options.examples(
-        "lakebackup backup topics orders payments --bootstrap-servers localhost:9092 --to ./backups",
+        "lakebackup backup topics orders payments --bootstrap-server localhost:9092 --to ./backups",
         "lakebackup backup topics --pattern 'app\\..*' --to ./backups --note 'before the upgrade'",
         "lakebackup backup topics orders --to ./backups --kafka-config client.properties --dry-run",
     ),
@@ -30,7 +30,10 @@ def topics(
     topics: Annotated[list[str] | None, typer.Argument(metavar="TOPIC", help="Topics by name.")] = None,
     pattern: options.Pattern = None,
     to: options.KeepAt = None,
-    full: Annotated[bool, typer.Option("--full", help="Read everything, not only what is new.")] = False,
+    mode: Annotated[
+        Literal["auto", "full"],
+        typer.Option(help="auto: only what is new, when there is a backup to stand on; full: everything."),
+    ] = "auto",
     on_gap: Annotated[
         OnGap,
         typer.Option(help="When records were gone before they were backed up: start over, go on, stop."),
@@ -103,7 +106,7 @@ def topics(
         codec=found.codec,
         level=found.level,
         target_bytes=int(found.target_size),
-        mode="full" if full else "auto",
+        mode=mode,
         on_gap=on_gap,
         dry_run=dry_run,
         lease_ttl_s=found.lease_ttl,

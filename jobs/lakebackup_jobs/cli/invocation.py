@@ -72,7 +72,7 @@ def kafka_client(found: Settings) -> Properties:
     if not found.kafka.get("bootstrap.servers"):
         raise UsageProblem(
             "Nobody said which Kafka cluster.",
-            hint="Give --bootstrap-servers HOST:PORT, set LAKEBACKUP_KAFKA__BOOTSTRAP_SERVERS, "
+            hint="Give --bootstrap-server HOST:PORT, set LAKEBACKUP_KAFKA__BOOTSTRAP_SERVERS, "
             "or write it into [kafka] of lakebackup.toml.",
         )
     return found.kafka

@@ -50,7 +50,13 @@ Pattern = Annotated[
 ]
 BootstrapServers = Annotated[
     str | None,
-    typer.Option("--bootstrap-servers", metavar="HOST:PORT,…", help="Brokers.", rich_help_panel=_KAFKA),
+    typer.Option(
+        "--bootstrap-server",
+        "--bootstrap-servers",
+        metavar="HOST:PORT,…",
+        help="Brokers.",
+        rich_help_panel=_KAFKA,
+    ),
 ]
 KafkaConfig = Annotated[
     Path | None,

@@ -38,6 +38,8 @@ ADMIN_TIMEOUT_S = 30.0
 EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
+_NO_ANSWER = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)  # noqa: SLF001 - public names
+
 
 class Cluster:
     """One Kafka cluster, seen through its admin API.
@@ -231,13 +233,13 @@ class Cluster:
         reason: KafkaError = error.args[0]
         if reason.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):  # noqa: SLF001 - its public name
             return NotFound(f"Kafka at {self._servers} has no such topic: could not {doing}.")
-        if reason.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
+        if reason.code() in _NO_ANSWER:
             what = f"No broker answers at {self._servers}: could not {doing} ({reason.str()})"
         else:
             what = f"Kafka at {self._servers} could not {doing}: {reason.str()}"
         return EnvironmentProblem(
             what,
-            hint="Check --bootstrap-servers, the credentials and the ACLs, and that a broker is up.",
+            hint="Check --bootstrap-server, the credentials and the ACLs, and that a broker is up.",
         )
 
 
