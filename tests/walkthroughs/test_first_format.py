@@ -1,0 +1,222 @@
+"""Files in the first data format, laid out as its document says, are put into the catalog and come back.
+
+The document: "Backup", of Trivadis' kafka-backup: topics/<topic>/partition=<n>/<topic>+<n>-<seq>.data, each
+an Avro file of AvroKafkaRecord, whose key has the text "null" as its default and whose headers are a map.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import fastavro
+import pytest
+from tests.support import kafka_truth as truth
+from tests.support.kafka_truth import Record
+
+from lakebackup import layout, sidecar
+from lakebackup.model import Backup, DataFile, Digest, Position, Scope, json_line
+from lakebackup.storage import open_storage
+from lakebackup.store import CatalogWriter, destination_id
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.runs import Lab
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+SCHEMA = json.loads("""
+{
+  "namespace": "ch.tbd.kafka.backuprestore.model.avro",
+  "type": "record",
+  "name": "AvroKafkaRecord",
+  "fields" : [
+    {"name": "topic", "type": "string"},
+    {"name": "partition", "type": "int"},
+    {"name": "offset", "type": "long"},
+    {"name": "timestamp", "type": "long"},
+    {"name": "key", "type": [ "bytes", "null" ], "default": "null" },
+    {"name": "value", "type": "bytes"},
+    {"name": "headers", "type": [ {"type": "map", "values": "bytes"}, "null" ], "default": null}
+  ]
+}""")
+TOPIC, SOURCE, EPOCH = "orders", "old-cluster", f"{0:032x}"
+START = 1_500_000_000_000
+Make = Callable[..., str]
+
+
+def rows(partition: int) -> list[dict[str, Any]]:
+    """Records with holes between their offsets, as transactions and compaction leave them."""
+    return [
+        {
+            "topic": TOPIC,
+            "partition": partition,
+            "offset": 100 + 3 * i,
+            "timestamp": START + (i * 7919) % 10_000,
+            "key": None if i % 4 == 0 else b"" if i % 4 == 1 else b"key %d" % i,
+            "value": b"" if i % 5 == 0 else b"value %d" % i,
+            "headers": None if i % 3 == 0 else {} if i % 3 == 1 else {"a": b"1", "b": b"", "": b"x"},
+        }
+        for i in range(40)
+    ]
+
+
+def written(root: Path, home: str, backup_id: str, partition: int, codec: str) -> list[DataFile]:
+    """A partition's records in two files, as the document lays them out; returns their rows."""
+    found = []
+    for seq, some in enumerate((rows(partition)[:25], rows(partition)[25:])):
+        path = f"{SOURCE}/{EPOCH}/topics/{TOPIC}/partition={partition}/{TOPIC}+{partition}-{seq:010d}.data"
+        buffer = io.BytesIO()
+        fastavro.writer(buffer, SCHEMA, some, codec=codec)
+        data = buffer.getvalue()
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(data)
+        times = [row["timestamp"] for row in some]
+        found.append(
+            DataFile(
+                destination=home,
+                path=path,
+                backup_id=backup_id,
+                added_in=1,
+                source=SOURCE,
+                scope=TOPIC,
+                epoch=EPOCH,
+                region=str(partition),
+                format="kafka-avro-1",
+                codec=codec,
+                bytes=len(data),
+                raw_bytes=len(data),
+                sha256=hashlib.sha256(data).hexdigest(),
+                entries=len(some),
+                min_ts=min(times),
+                max_ts=max(times),
+                start_position=some[0]["offset"],
+                end_position=some[-1]["offset"] + 1,
+            )
+        )
+    return found
+
+
+@pytest.fixture
+def imported(lab: Lab) -> Lab:
+    """A destination whose one backup was written by another program in the first format."""
+    storage = open_storage(str(lab.folder))
+    home = destination_id(storage)
+    taken = datetime.now(UTC)
+    backup_id = layout.new_backup_id(taken)
+    at = int(taken.timestamp() * 1000)
+    files = [
+        file
+        for partition, codec in enumerate(("null", "deflate"))
+        for file in written(lab.folder, home, backup_id, partition, codec)
+    ]
+    assert all(layout.parse_data_path(file.path) is not None for file in files)
+    digest = Digest()
+    for file in files:
+        digest.add(json_line(file))
+    sidecar.write_part(storage, layout.parts_path(SOURCE, backup_id, 0), files)
+    manifest = sidecar.Manifest(
+        backup=Backup(
+            backup_id=backup_id,
+            number=1,
+            source=SOURCE,
+            destination=home,
+            kind="full",
+            level=0,
+            parent=None,
+            base=backup_id,
+            chain_position=0,
+            start_ts=None,
+            end_ts=at,
+            started_at=at * 1000,
+            finished_at=at * 1000,
+            files=len(files),
+            bytes=sum(file.bytes for file in files),
+            entries=sum(file.entries for file in files),
+            digest=digest.hex(),
+            isolation="read_committed",
+            codec="null",
+            created_by="another program",
+            tool="another program",
+        ),
+        positions=[
+            Position(
+                backup_id=backup_id,
+                source=SOURCE,
+                scope=TOPIC,
+                epoch=EPOCH,
+                region=str(partition),
+                start_position=100,
+                end_position=218,
+                low_position=100,
+                high_position=218,
+                ts=at,
+            )
+            for partition in range(2)
+        ],
+        scopes=[
+            Scope(
+                backup_id=backup_id,
+                source=SOURCE,
+                scope=TOPIC,
+                epoch=EPOCH,
+                regions=2,
+                settings="{}",
+                replication=1,
+            )
+        ],
+        gaps=[],
+        parts=1,
+    )
+    sidecar.write_manifest(storage, layout.manifest_path(SOURCE, backup_id), manifest)
+    writer = CatalogWriter.open(lab.spark, str(lab.folder))
+    writer.migrate()
+    writer.commit_backup(storage, manifest)
+    sidecar.mark(storage, layout.marker_path(SOURCE, backup_id, "complete"))
+    return lab
+
+
+def test_into_kafka_with_keys_headers_and_times_as_they_were(imported: Lab, topic: Make) -> None:
+    copy = topic("first-format", partitions=2)
+    assert imported.restore(TOPIC, maps={TOPIC: copy})["entries"] == 80
+    found = truth.contents(imported.bootstrap, copy)
+    assert found == {
+        partition: [
+            Record(
+                partition, row["key"], row["value"], tuple((row["headers"] or {}).items()), row["timestamp"]
+            )
+            for row in rows(partition)
+        ]
+        for partition in range(2)
+    }
+
+
+def test_into_a_folder_it_stays_in_its_format_with_its_offsets(imported: Lab) -> None:
+    out = imported.folder.parent / "out"
+    until = START + 5_000
+    imported.restore(TOPIC, target=f"dir:{out}", to_ts=until)
+    for partition in range(2):
+        found: list[Any] = []
+        for file in sorted((out / "topics" / TOPIC / f"partition={partition}").iterdir()):
+            reader = fastavro.reader(io.BytesIO(file.read_bytes()))
+            assert json.loads(reader.metadata["avro.schema"]) == SCHEMA
+            found += reader
+        assert found == [row for row in rows(partition) if row["timestamp"] <= until]
+
+
+def test_verify_decodes_it(imported: Lab) -> None:
+    checked = imported.verify(mode="decode")
+    assert {name: checked[name] for name in ("missing", "changed", "damaged", "orphan")} == {
+        "missing": 0,
+        "changed": 0,
+        "damaged": 0,
+        "orphan": 0,
+    }
+    (first, *_) = sorted(imported.folder.glob(f"{SOURCE}/{EPOCH}/topics/{TOPIC}/partition=1/*.data"))
+    first.unlink()
+    assert imported.verify()["missing"] == 1
