@@ -1,0 +1,116 @@
+"""The jobs on a Spark Connect server, and as plain programs of spark-submit."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import fastavro
+import pyspark
+import pytest
+from tests.support import kafka_truth as truth
+from tests.support.kafka_truth import Record
+
+import lakebackup_jobs
+from lakebackup.store import CatalogReader
+from lakebackup_jobs.session import connect_server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lakebackup_jobs.broker import Broker
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+ROWS = [Record(0, b"k%d" % i, b"v%d" % i, (("h", None),), 1_600_000_000_000 + i) for i in range(50)]
+
+
+@pytest.fixture(scope="module")
+def remote() -> Iterator[str]:
+    """The address of a server."""
+    with connect_server(extra={"spark.master": "local[2]"}) as address:
+        yield address
+
+
+def lakebackup(*arguments: str | Path) -> dict[str, Any]:
+    """The result of a command run as a process of its own, which can have a connected session."""
+    done = subprocess.run(
+        [sys.executable, "-m", "lakebackup_jobs.cli", *map(str, arguments), "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=180,
+        # No Java to be found: all of Spark's work is the server's.
+        env={"PATH": "", "HOME": os.environ.get("HOME", "/")},
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert result["event"] == "result"
+    return dict(result)
+
+
+def test_every_job_on_a_server(
+    remote: str, broker: Broker, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    name, folder = topic("connect"), tmp_path / "backups"
+    backup = (
+        "backup", "topics", name, "--to", folder, "--bootstrap-servers", broker.bootstrap, "--remote", remote,
+    )  # fmt: skip
+    truth.produce(broker.bootstrap, name, ROWS[:30])
+    assert lakebackup(*backup)["entries"] == 30
+    truth.produce(broker.bootstrap, name, ROWS[30:])
+    second = lakebackup(*backup)
+    assert (second["kind"], second["entries"]) == ("differential", 20)
+
+    checked = lakebackup("verify", "--from", folder, "--decode", "--remote", remote)
+    assert (checked["missing"], checked["changed"], checked["damaged"]) == (0, 0, 0)
+    shutil.rmtree(folder / "catalog")
+    rebuilt = lakebackup("catalog", "rebuild", "--from", folder, "--remote", remote)
+    assert (rebuilt["backups"], rebuilt["files"]) == ({"complete": 2}, 2)
+
+    out = tmp_path / "out"
+    restored = lakebackup(
+        "restore", "topics", name, "--from", folder, "--to", f"dir:{out}", "--remote", remote
+    )
+    assert restored["entries"] == 50
+    keys = []
+    for file in sorted((out / "topics" / name / "partition=0").iterdir()):
+        with file.open("rb") as stream:
+            keys += [record["key"] for record in fastavro.reader(stream) if isinstance(record, dict)]
+    assert keys == [row.key for row in ROWS]
+
+
+def test_a_job_is_a_program_for_spark_submit(
+    broker: Broker, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    name, folder = topic("submit"), tmp_path / "backups"
+    truth.produce(broker.bootstrap, name, ROWS)
+    options = subprocess.run(
+        [sys.executable, "-m", "lakebackup_jobs.session"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout
+    job = Path(lakebackup_jobs.__file__).with_name("backup_topics.py")
+    done = subprocess.run(
+        [
+            str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), *shlex.split(options),
+            "--master", "local[2]", str(job),
+            name, "--to", str(folder), "--bootstrap-servers", broker.bootstrap, "--json",
+        ],
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        capture_output=True, text=True, timeout=180, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["entries"] == len(ROWS)
+    reader = CatalogReader.open(str(folder))
+    assert reader is not None
+    (row,) = reader.rows("list_backups", source=None)
+    assert (row["state"], row["entries"]) == ("complete", len(ROWS))
