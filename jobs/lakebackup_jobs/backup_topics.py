@@ -229,7 +229,7 @@ def _plan(
     )
     covered = (
         [
-            Covered(row["scope"], row["epoch"], row["region"], row["end_position"], row["end_ts"])
+            Covered(**{name: row[name] for name in Covered.__match_args__})
             for row in reader.rows("region_ends", source=source, base=parent.base)
         ]
         if reader and parent

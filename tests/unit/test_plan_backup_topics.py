@@ -27,8 +27,8 @@ def region(
     return RegionState("orders", epoch, number, low, end, end if high is None else high, 3)
 
 
-def covered(end: int, *, epoch: str = OLD, number: str = "0") -> Covered:
-    return Covered("orders", epoch, number, end, 1_000)
+def covered(end: int, *, epoch: str = OLD, number: str = "0", by: int = 1, in_chain: bool = True) -> Covered:
+    return Covered("orders", epoch, number, end, 1_000 * by, by, in_chain)
 
 
 def plan(regions: list[RegionState], known: list[Covered], **changes: object) -> BackupPlan:
@@ -98,8 +98,24 @@ def test_a_recreated_topic_starts_over_and_is_noticed_once() -> None:
     (gap,) = made.gaps
     assert (made.kind, ranges(made)) == ("differential", [(0, 7)])
     assert (gap.epoch, gap.from_position, gap.to_position, gap.reason) == (OLD, 20, None, "recreated")
-    again = plan([region(0, 9, epoch=NEW)], [covered(20), covered(7, epoch=NEW)])
+    again = plan([region(0, 9, epoch=NEW)], [covered(20), covered(7, epoch=NEW, by=2)])
     assert (again.gaps, ranges(again)) == ((), [(7, 9)])
+
+
+def test_a_topic_recreated_twice_has_a_gap_behind_each_life_once() -> None:
+    third = "2" * 32
+    made = plan([region(0, 4, epoch=third)], [covered(20), covered(7, epoch=NEW, by=2)])
+    assert [(gap.epoch, gap.from_position, gap.from_ts) for gap in made.gaps] == [(NEW, 7, 2_000)]
+
+
+def test_a_gap_behind_another_chain_is_a_gap_too_and_nothing_goes_on_over_it() -> None:
+    elsewhere = covered(20, in_chain=False)
+    made = plan([region(30, 40)], [elsewhere])
+    assert (made.kind, ranges(made), [gap.from_position for gap in made.gaps]) == ("full", [(30, 40)], [20])
+    going_on = plan([region(30, 40)], [elsewhere], on_gap="continue")
+    assert (going_on.kind, ranges(going_on)) == ("differential", [(30, 40)])
+    assert [gap.bridged for gap in going_on.gaps] == [False]
+    assert ranges(plan([region(5, 40)], [elsewhere])) == [(5, 40)]
 
 
 def test_a_log_that_was_cut_back_is_refused_and_a_full_is_the_way_out() -> None:

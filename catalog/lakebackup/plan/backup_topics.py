@@ -1,7 +1,7 @@
 """Which offsets of which partitions the next backup of a Kafka cluster reads, and how the work is split.
 
 Positions are next-to-read: a range is `[start, end)`. A partition that the chain has not seen starts at
-its low watermark. A low watermark that passed the chain's position is a purge: a gap, and a new full
+its low watermark. A low watermark that passed the last position backed up is a purge: a gap, and a new full
 unless told otherwise. A topic with a new id was deleted and made again: its history starts over.
 """
 
@@ -52,13 +52,18 @@ class RegionState:
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """How far a chain has read a partition: next offset to read, and the instant that was true for."""
+    """How far a partition was backed up: next offset to read, and the instant that was true for.
+
+    `number` is the backup's; `in_chain`: it is of the parent's chain, which a differential continues.
+    """
 
     scope: str
     epoch: str
     region: str
     end_position: int
     end_ts: int
+    number: int
+    in_chain: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +121,17 @@ def plan_backup(
     on_gap: OnGap = "full",
     parallelism: int = 2,
 ) -> BackupPlan:
-    """The next backup of `topics`. Refused: a history that was cut back, a gap with on_gap="fail"."""
-    known = {(c.scope, c.epoch, c.region): c for c in covered} if parent else {}
+    """The next backup of `topics`. Refused: a history that was cut back, a gap with on_gap="fail".
+
+    A gap lies behind the last backup of a partition in any chain; a differential starts where its own ends.
+    """
+    ordered = sorted(covered, key=lambda c: c.number) if parent else []
+    known = {(c.scope, c.epoch, c.region): c for c in ordered}
+    chain = {(c.scope, c.epoch, c.region): c for c in ordered if c.in_chain}
     gaps = _purged(backup_id, source, regions, known, end_ts) + _recreated(
         backup_id, source, topics, known, end_ts
     )
-    _refuse_cut_back(regions, known if mode == "auto" else {})
+    _refuse_cut_back(regions, chain if mode == "auto" else {})
     purged = [gap for gap in gaps if gap.reason == "purged"]
     if purged and on_gap == "fail":
         raise Refused(
@@ -130,7 +140,10 @@ def plan_backup(
         )
     full = mode == "full" or parent is None or (bool(purged) and on_gap == "full")
     if not full:
-        gaps = [replace(gap, bridged=True) if gap.reason == "purged" else gap for gap in gaps]
+        gaps = [
+            replace(gap, bridged=gap.reason == "purged" and (gap.scope, gap.epoch, gap.region) in chain)
+            for gap in gaps
+        ]
     positions = tuple(
         Position(
             backup_id=backup_id,
@@ -138,7 +151,7 @@ def plan_backup(
             scope=r.scope,
             epoch=r.epoch,
             region=r.region,
-            start_position=(start := r.low if full else _start(r, known)),
+            start_position=(start := r.low if full else _start(r, chain)),
             end_position=max(start, r.end),
             low_position=r.low,
             high_position=r.high,
@@ -209,7 +222,7 @@ def _recreated(
     end_ts: int,
 ) -> list[Gap]:
     epochs = {t.scope: t.epoch for t in topics}
-    seen = {(c.scope, c.epoch) for c in known.values()}
+    last = {c.scope: c.epoch for c in sorted(known.values(), key=lambda c: c.number)}
     return [
         Gap(
             backup_id=backup_id,
@@ -225,8 +238,8 @@ def _recreated(
             bridged=False,
         )
         for c in known.values()
-        # Noticed once: the backup after it has already seen the new id.
-        if c.scope in epochs and c.epoch != epochs[c.scope] and (c.scope, epochs[c.scope]) not in seen
+        # Noticed once: for the backup after it, the new id is the last.
+        if c.scope in epochs and last[c.scope] == c.epoch != epochs[c.scope]
     ]
 
 

@@ -6,7 +6,8 @@ SELECT
   end_ts,
   number,
   backup_id,
-  leader_epoch
+  leader_epoch,
+  in_chain
 FROM (
   SELECT
     p.scope,
@@ -17,19 +18,18 @@ FROM (
     b.number,
     b.backup_id,
     p.leader_epoch,
-    ROW_NUMBER() OVER (PARTITION BY p.scope, p.epoch, p.region ORDER BY b.number DESC) AS newest
+    b.base = $base AS in_chain,
+    ROW_NUMBER() OVER (PARTITION BY p.scope, p.epoch, p.region, b.base = $base ORDER BY b.number DESC) AS newest
   FROM raw_positions AS p
-  JOIN raw_backups AS b
+  JOIN backups AS b
     ON b.backup_id = p.backup_id
   WHERE
-    b.source = $source
-    AND p.source = $source
-    AND b.base = $base
-    AND b.state = 'complete'
+    b.source = $source AND p.source = $source AND b.state = 'complete' AND b.intact
 ) AS numbered
 WHERE
   newest = 1
 ORDER BY
   scope NULLS FIRST,
   epoch NULLS FIRST,
-  TRY_CAST(region AS BIGINT) NULLS FIRST
+  TRY_CAST(region AS BIGINT) NULLS FIRST,
+  number NULLS FIRST
