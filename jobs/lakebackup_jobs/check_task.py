@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup import layout
 from lakebackup.errors import Damaged, NotFound
-from lakebackup.model import ARROW_SCHEMAS, Check, StorageObject, as_row
+from lakebackup.model import ARROW_SCHEMAS, Check, Digest, StorageObject, as_row
 from lakebackup.sidecar import marked, read_manifest
 from lakebackup.storage import Storage, open_storage
 from lakebackup_jobs.kafka.container import FileReader
@@ -147,12 +147,26 @@ class CheckSidecars:
             return "damaged", error.message
         if manifest.backup.digest != backup["digest"]:
             return "changed", "it describes other files than the catalog"
+        parts, digest = self._parts(storage, backup)
+        if parts != manifest.parts:
+            return "changed", f"{parts} parts are beside it, {manifest.parts} were written"
+        if digest != backup["digest"]:
+            return "changed", "its parts hold other rows than were written"
         if not marked(storage, layout.marker_path(backup["source"], backup["backup_id"], "complete")):
             return (
                 "unconfirmed",
                 "its marker `complete` is missing; a rebuilt catalog would list it as unconfirmed",
             )
         return "ok", None
+
+    def _parts(self, storage: Storage, backup: Mapping[str, Any]) -> tuple[int, str]:
+        """How many parts there are, and the digest of their lines, as a rebuild adds them up."""
+        digest, count = Digest(), 0
+        for part in storage.list(layout.parts_folder(backup["source"], backup["backup_id"])):
+            count += 1
+            for line in storage.get(part.path).splitlines():
+                digest.add(line.decode(errors="replace"))
+        return count, digest.hex()
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,6 +184,7 @@ def _carry_out(
         raise
     notes = target.finish(made)
     log.finish(outcomes)
+    target.forget()
     shares.clear()
     for note in notes:
         reporter.warning(note)

@@ -57,6 +57,10 @@ class Target(Protocol):
         """Put things in their final state; returns what the person must know."""
         ...
 
+    def forget(self) -> None:
+        """Drop what lets a restore go on; before it is on record as complete, it would start over."""
+        ...
+
 
 def open_target(request: RestoreRequest) -> Target:
     """The target that `request.target` names: kafka://host:port, delta:PATH or dir:PATH."""

@@ -94,6 +94,9 @@ class DeltaTarget:
     def finish(self, plan: RestorePlan) -> Sequence[str]:
         return []
 
+    def forget(self) -> None:
+        """Nothing is kept."""
+
 
 @dataclass(frozen=True, slots=True)
 class _DecodeJob:

@@ -77,6 +77,9 @@ class FolderTarget:
     def finish(self, plan: RestorePlan) -> Sequence[str]:
         return []
 
+    def forget(self) -> None:
+        """Nothing is kept."""
+
 
 @dataclass(frozen=True, slots=True)
 class _RewriteJob:

@@ -116,9 +116,10 @@ class KafkaTarget:
         return [RegionOutcome(r.scope, r.region, r.entries, r.bytes, r.position) for r in rows]
 
     def finish(self, plan: RestorePlan) -> Sequence[str]:
-        notes = [note for t in plan.topics if (note := self._settle(t))]
+        return [note for t in plan.topics if (note := self._settle(t))]
+
+    def forget(self) -> None:
         self._cluster.delete_group(group_of(self._restore_id))
-        return notes
 
     def _settle(self, topic: TopicPart) -> str | None:
         """Put the saved settings back; retention last, and only when it does not eat what was restored."""
