@@ -122,7 +122,7 @@ def read(bootstrap: str, topic: str, isolation: str = "read_committed") -> Itera
         deadline = time.monotonic() + 300
         while open_partitions:
             assert time.monotonic() < deadline, f"{topic}: partitions {open_partitions} never ended"
-            for message in consumer.consume(10_000, timeout=1.0):
+            for message in consumer.consume(10_000, timeout=0.1):
                 error = message.error()
                 if error is not None:
                     assert error.code() == KafkaError._PARTITION_EOF, error

@@ -25,6 +25,11 @@ class Lab:
         self.warnings = io.StringIO()
         self.reporter = QuietReporter(io.StringIO(), self.warnings)
 
+    def make_catalog(self) -> None:
+        """Have a catalog: tables made once for all tests, since making them takes Spark seconds."""
+        if not (self.folder / "catalog").exists():
+            shutil.copytree(self._empty_catalog, self.folder / "catalog")
+
     def backup(self, *topics: str, **changes: Any) -> dict[str, Any]:
         request = backup_topics.BackupRequest(
             **{
@@ -35,10 +40,8 @@ class Lab:
                 **changes,
             }
         )
-        catalog = self.folder / "catalog"
-        if not request.dry_run and not catalog.exists():
-            # Tables made once for all tests: making them takes Spark seconds.
-            shutil.copytree(self._empty_catalog, catalog)
+        if not request.dry_run:
+            self.make_catalog()
         return backup_topics.run(request, spark=self.spark, reporter=self.reporter)
 
     def restore(self, *topics: str, **changes: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from contextlib import contextmanager
 from functools import cache
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -142,7 +143,27 @@ def dataset(uri: str) -> ds.Dataset:
         verifying.make_fragment(part.path, verified, part.partition_expression)
         for part in files.get_fragments()
     ]
-    return ds.FileSystemDataset(fragments, files.schema, verifying, verified)
+    return _unlocked(ds.FileSystemDataset)(fragments, files.schema, verifying, verified)
+
+
+@cache
+def _unlocked(kind: type[ds.FileSystemDataset]) -> type[ds.FileSystemDataset]:
+    """That kind of dataset, read by DuckDB without a deadlock: pyarrow's `Scanner.to_reader` begins to read
+    while it holds Python's lock, which a file system written in Python waits for; `to_batches` lets go of it.
+    """
+    import pyarrow as pa
+
+    class Unlocked(kind):  # type: ignore[misc]
+        def scanner(self, **asked: Any) -> Any:
+            scanner = super().scanner(**asked)
+            return SimpleNamespace(
+                projected_schema=scanner.projected_schema,
+                to_reader=lambda: pa.RecordBatchReader.from_batches(
+                    scanner.projected_schema, scanner.to_batches()
+                ),
+            )
+
+    return Unlocked
 
 
 @cache

@@ -1,0 +1,134 @@
+"""Two runs on one source, a run that lost its lease, and records deleted under a backup's feet."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from py4j.protocol import Py4JJavaError
+from tests.support import kafka_truth as truth
+from tests.support.faults import Killed, expire_leases, rows_of, shown, stored, watched
+
+from lakebackup.errors import Busy, EnvironmentProblem, LakebackupError
+from lakebackup_jobs import backup_topics
+from lakebackup_jobs.cli import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.runs import Lab
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+Make = Callable[..., str]
+
+
+def beside(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
+    """Start work on another thread; its result or its error comes into the list."""
+    told: list[Any] = []
+
+    def run() -> None:
+        try:
+            told.append(work())
+        except LakebackupError as error:
+            told.append(error)
+
+    thread = threading.Thread(target=run, name="first")
+    thread.start()
+    return thread, told
+
+
+def test_the_second_of_two_backups_of_a_source_is_busy(lab: Lab, topic: Make, tmp_path: Path) -> None:
+    name = topic("busy", partitions=2)
+    truth.produce(lab.bootstrap, name, rows_of(2, 20))
+    with watched(tmp_path / "steps", hold="put data") as steps:
+        thread, told = beside(lambda: lab.backup(name))
+        truth.until(lambda: steps.held, "the first backup writes data")
+        command = ["backup", "topics", name, "--bootstrap-servers", lab.bootstrap, "--source", "lab"]
+        assert main([*command, "--to", str(lab.folder)], spark=lab.spark) == 8
+        steps.go()
+        thread.join(60)
+    assert told[0]["entries"] == 40
+    assert len(shown(lab)["backups"]) == 1
+    assert stored(lab) == truth.contents(lab.bootstrap, name)
+
+
+def test_the_second_of_two_equal_restores_is_busy(lab: Lab, topic: Make, tmp_path: Path) -> None:
+    name, copy = topic("busy", partitions=2), topic("busy-copy", partitions=2)
+    truth.produce(lab.bootstrap, name, rows_of(2, 20))
+    lab.backup(name)
+    with watched(tmp_path / "steps", hold="commit transaction") as steps:
+        thread, told = beside(lambda: lab.restore(name, maps={name: copy}))
+        truth.until(lambda: steps.held, "the first restore writes records")
+        with pytest.raises(Busy):
+            lab.restore(name, maps={name: copy})
+        steps.go()
+        thread.join(60)
+    assert told[0]["entries"] == 40
+    assert truth.contents(lab.bootstrap, copy) == truth.contents(lab.bootstrap, name)
+
+
+def test_a_backup_that_lost_its_lease_while_it_was_away_shows_nothing(
+    lab: Lab, topic: Make, tmp_path: Path
+) -> None:
+    name = topic("lost", partitions=2)
+    truth.produce(lab.bootstrap, name, rows_of(2, 20))
+    with watched(tmp_path / "steps", hold="put part") as steps:
+        thread, told = beside(lambda: lab.backup(name))
+        truth.until(lambda: steps.held, "the first backup has written data")
+        expire_leases(lab.folder)
+        second = lab.backup(name)
+        steps.go()
+        thread.join(60)
+    assert isinstance(told[0], Busy), told
+    assert [backup["backup_id"] for backup in shown(lab)["backups"]] == [second["backup_id"]]
+    assert stored(lab) == truth.contents(lab.bootstrap, name)
+    third = lab.backup(name)
+    assert (third["parent"], third["entries"]) == (second["backup_id"], 0)
+
+
+def test_the_lease_of_a_killed_backup_ends_by_itself(lab: Lab, topic: Make, tmp_path: Path) -> None:
+    name = topic("expires")
+    truth.produce(lab.bootstrap, name, rows_of(1, 20))
+    with watched(tmp_path / "steps", kill_at=4), suppress(Killed, Py4JJavaError):
+        lab.backup(name, lease_ttl_s=3.0)
+
+    def free() -> bool:
+        try:
+            return bool(lab.backup(name)["entries"] == 20)
+        except Busy:
+            busy.append(True)
+            return False
+
+    busy: list[bool] = []
+    truth.until(free, "the lease is over", 20)
+    assert busy
+    assert len(shown(lab)["backups"]) == 1
+
+
+def test_records_deleted_between_plan_and_copy(
+    lab: Lab, topic: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topic("purged")
+    truth.produce(lab.bootstrap, name, rows_of(1, 20))
+    lab.backup(name)
+    truth.produce(lab.bootstrap, name, rows_of(1, 20, 20))
+    plan = backup_topics._plan
+
+    def overtaken(*args: Any) -> Any:
+        made = plan(*args)
+        truth.delete_records(lab.bootstrap, name, {0: 30})
+        return made
+
+    monkeypatch.setattr(backup_topics, "_plan", overtaken)
+    with pytest.raises(EnvironmentProblem, match="no longer on the broker"):
+        lab.backup(name)
+    monkeypatch.undo()
+    assert len(shown(lab)["backups"]) == 1
+    again = lab.backup(name)
+    assert (again["kind"], again["entries"], again["gaps"]) == ("full", 10, 1)
+    (gap,) = shown(lab)["gaps"]
+    assert (gap["from_position"], gap["to_position"], gap["reason"]) == (20, 30, "purged")

@@ -1,0 +1,262 @@
+"""Ends, holds and hurries the jobs at chosen steps, in this process and in Spark's Python workers.
+
+A step is something that stays: an object put, a Delta commit, a change of a topic, a Kafka transaction.
+Their order is written down in a file that all processes of a run share. At the chosen step the run dies: a
+worker by SIGKILL, this process by an exception after which no step of the run does anything any more.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import json
+import os
+import signal
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import fastavro
+from deltalake import DeltaTable
+from tests.support.kafka_truth import Record
+
+from lakebackup import store
+from lakebackup.lease import Lease
+from lakebackup.storage import local
+from lakebackup.store import CatalogReader
+from lakebackup_jobs.kafka import cluster, copy_task, produce, replay_task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    import pyarrow as pa
+    from tests.support.runs import Lab
+
+
+class Killed(BaseException):
+    """What a killed run raises here: no handler of expected or unexpected failures takes it."""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The steps of one run; `folder` is where its processes meet.
+
+    `kill_at`: the number, from 1, of the step at which the run dies instead of taking it. `hold`: the run
+    waits before the first step whose name begins so, until `go`. `patience`: seconds without an answer from
+    the broker after which it gives up.
+    """
+
+    folder: Path
+    kill_at: int | None = None
+    hold: str | None = None
+    patience: float | None = None
+    driver: int = 0
+
+    @property
+    def dead(self) -> bool:
+        return (self.folder / "dead").exists()
+
+    @property
+    def held(self) -> bool:
+        return (self.folder / "held").exists()
+
+    def go(self) -> None:
+        (self.folder / "go").touch()
+
+    def taken(self) -> list[str]:
+        """Names of the steps so far, in order; the last is the one that killed, if one did."""
+        log = self.folder / "steps"
+        return log.read_text().splitlines() if log.exists() else []
+
+    def step(self, name: str) -> None:
+        """Called before a step is taken."""
+        if os.getpid() == self.driver and threading.current_thread().name.startswith(("lease", "progress")):
+            return  # their times are their own: a run would never take the same steps twice
+        if self.dead:
+            self._die()
+        with (self.folder / "steps").open("a+") as log:
+            fcntl.flock(log, fcntl.LOCK_EX)
+            log.seek(0)
+            number = 1 + len(log.readlines())
+            log.write(name + "\n")
+        if number == self.kill_at:
+            (self.folder / "dead").touch()
+            self._die()
+        if self.hold and name.startswith(self.hold):
+            self._hold()
+
+    def _hold(self) -> None:
+        try:
+            (self.folder / "held").touch(exist_ok=False)
+        except FileExistsError:
+            return
+        deadline = time.monotonic() + 120
+        while not (self.folder / "go").exists():
+            assert time.monotonic() < deadline, "nobody let the run go on"
+            time.sleep(0.01)
+
+    def _die(self) -> None:
+        if os.getpid() == self.driver:
+            raise Killed
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@dataclass(frozen=True)
+class _InWorker:
+    """A task's work, with the steps watched in the process that does it."""
+
+    steps: Steps
+    work: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with _watched(self.steps):
+            yield from self.work(batches)
+
+
+@contextmanager
+def watched(
+    folder: Path, *, kill_at: int | None = None, hold: str | None = None, patience: float | None = None
+) -> Iterator[Steps]:
+    """Runs of jobs inside the block have their steps counted, and die, wait or lose patience as told."""
+    folder.mkdir(parents=True)
+    steps = Steps(folder, kill_at, hold, patience, os.getpid())
+
+    def there(work: Any) -> Callable[..., _InWorker]:
+        return lambda *args, **named: _InWorker(steps, work(*args, **named))
+
+    release, wait = Lease.release, patience or cluster.ADMIN_TIMEOUT_S
+
+    def let_go(lease: Lease) -> None:
+        if steps.dead:
+            lease._stop.set()  # the thread of a dead process renews nothing
+        else:
+            release(lease)
+
+    with (
+        _watched(steps),
+        mock.patch.object(copy_task, "CopyJob", there(copy_task.CopyJob)),
+        mock.patch.object(replay_task, "ReplayJob", there(replay_task.ReplayJob)),
+        mock.patch.object(store, "PartWriter", there(store.PartWriter)),
+        mock.patch.object(Lease, "release", let_go),
+        mock.patch.object(cluster, "ADMIN_TIMEOUT_S", wait),
+    ):
+        yield steps
+
+
+@contextmanager
+def _watched(steps: Steps) -> Iterator[None]:
+    """The same in any process."""
+    commit, leave = local.LocalWriter.commit, local.LocalWriter.__exit__
+
+    def put(writer: local.LocalWriter, path: str, *, if_absent: bool = True) -> None:
+        if "/progress/" not in path:
+            steps.step(f"put {_kind(path)}")
+        commit(writer, path, if_absent=if_absent)
+
+    def discard(writer: local.LocalWriter, *error: Any) -> None:
+        if steps.dead:
+            writer._file.close()  # what a dead process has written of an object stays
+        else:
+            leave(writer, *error)
+
+    def before(name: str, call: Any) -> Callable[..., Any]:
+        def stepped(itself: Any, *args: Any, **named: Any) -> Any:
+            steps.step(name)
+            return call(itself, *args, **named)
+
+        return stepped
+
+    write = DeltaTable.create_write_transaction
+
+    def append(table: DeltaTable, *args: Any, **named: Any) -> Any:
+        steps.step(f"commit {table.table_uri.rstrip('/').rpartition('/')[2]}")
+        return write(table, *args, **named)
+
+    finish = produce.RestoreProducer.commit
+
+    def transaction(producer: produce.RestoreProducer, *args: Any) -> Any:
+        steps.step("commit transaction")
+        sent = finish(producer, *args)
+        steps.step("after transaction")
+        return sent
+
+    patient = {"patience": steps.patience} if steps.patience else {}
+    changes: list[tuple[Any, str, Any]] = [
+        (local.LocalWriter, "commit", put),
+        (local.LocalWriter, "__exit__", discard),
+        (DeltaTable, "create_write_transaction", append),
+        (produce.RestoreProducer, "begin", before("begin transaction", produce.RestoreProducer.begin)),
+        (produce.RestoreProducer, "commit", transaction),
+        (replay_task, "RestoreProducer", partial(produce.RestoreProducer, **patient)),
+        (replay_task, "TRANSACTION_BYTES", 1),  # each file a transaction of its own
+        (copy_task, "copy_range", partial(copy_task.copy_range, **patient)),
+        *(
+            (cluster.Cluster, name, before(name, getattr(cluster.Cluster, name)))
+            for name in ("create_topic", "alter_settings", "delete_group")
+        ),
+    ]
+    with _all(changes):
+        yield
+
+
+@contextmanager
+def _all(changes: list[tuple[Any, str, Any]]) -> Iterator[None]:
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in changes]
+    try:
+        for owner, name, value in changes:
+            setattr(owner, name, value)
+        yield
+    finally:
+        for owner, name, value in before:
+            setattr(owner, name, value)
+
+
+def _kind(path: str) -> str:
+    """What an object is: its name without what differs from run to run."""
+    if path.startswith("leases/"):
+        return "lease " + path.split("/")[1].split("-")[0]
+    return {"data": "data", "jsonl": "part", "parquet": f"rows of {path.split('/')[0]}"}.get(
+        path.rpartition(".")[2], path.rpartition("/")[2]
+    )
+
+
+def expire_leases(folder: Path) -> None:
+    """As if the time of every lease below a destination were over."""
+    for lease in {found.parent for found in folder.rglob("leases/*/*.json")}:
+        newest = max(lease.glob("*.json"))
+        newest.write_text(json.dumps(json.loads(newest.read_text()) | {"expires_ms": 0}))
+
+
+def rows_of(partitions: int, count: int, start: int = 0) -> list[Record]:
+    times = 1_600_000_000_000
+    return [
+        Record(p, b"%d" % i, b"value %d" % i * (i % 50), (("h", None),) if i % 9 == 0 else (), times + i)
+        for p in range(partitions)
+        for i in range(start, start + count)
+    ]
+
+
+def shown(lab: Lab) -> dict[str, list[dict[str, Any]]]:
+    """What anyone sees of backups in the catalog."""
+    opened = CatalogReader.open(str(lab.folder))
+    assert opened is not None
+    relations = ("backups", "files", "positions", "scopes", "gaps")
+    return {name: opened.select(f"SELECT * FROM {name}").read_all().to_pylist() for name in relations}
+
+
+def stored(lab: Lab) -> dict[int, list[Record]]:
+    """The records of all files that the catalog shows, read by fastavro in the order of their offsets."""
+    found: dict[int, list[Record]] = {}
+    for row in sorted(shown(lab)["files"], key=lambda f: (f["region"], f["start_position"])):
+        data = io.BytesIO((lab.folder / row["path"]).read_bytes())
+        for r in fastavro.reader(data):
+            assert isinstance(r, dict)
+            headers = tuple((h["key"], h["value"]) for h in r["headers"])
+            record = Record(r["partition"], r["key"], r["value"], headers, r["timestamp"])
+            found.setdefault(r["partition"], []).append(record)
+    return found
