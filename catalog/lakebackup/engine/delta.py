@@ -12,6 +12,7 @@ import hashlib
 import json
 import time
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Damaged, NotFound, UsageProblem
@@ -36,7 +37,7 @@ def open_table(uri: str) -> DeltaTable:
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
     try:
-        return DeltaTable(uri.removeprefix("file://"))
+        table = DeltaTable(uri.removeprefix("file://"))
     except TableNotFoundError as error:
         raise NotFound(f"There is no table at {uri}.") from error
     except (DeltaError, OSError) as error:
@@ -44,6 +45,13 @@ def open_table(uri: str) -> DeltaTable:
             f"The log of the table at {uri} cannot be read: {error}",
             hint="Move the catalog away and run `lakebackup catalog rebuild`.",
         ) from error
+    # A commit that a power cut left empty is valid to Delta, and its rows would be missing without a word.
+    for entry in Path(uri.removeprefix("file://"), "_delta_log").glob("*.json"):
+        if not entry.stat().st_size:
+            raise Damaged(
+                f"{entry} is empty.", hint="Move the catalog away and run `lakebackup catalog rebuild`."
+            )
+    return table
 
 
 def append(storage: Storage, table: str, rows: Sequence[Row], transaction: str) -> bool:

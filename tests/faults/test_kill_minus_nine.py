@@ -1,0 +1,211 @@
+"""The command itself, killed by SIGKILL while it backs up and while it restores."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import psutil
+import pytest
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from tests.support import kafka_truth as truth
+from tests.support.faults import expire_leases, shown, stored
+from tests.support.kafka_truth import Record
+
+from lakebackup.errors import Busy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from tests.support.runs import Lab
+
+    from lakebackup_jobs.broker import Broker
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+PARTITIONS, EACH, VALUE = 4, 1_200, 10_000
+MARK = "LAKEBACKUP_TESTED_RUN"
+
+
+@pytest.fixture(scope="module")
+def source(broker: Broker) -> Iterator[str]:
+    """A topic of 48 MB that takes long enough to copy."""
+    name = f"kill-{uuid4().hex[:8]}"
+    truth.create_topic(broker.bootstrap, name, PARTITIONS, retention_ms="-1")
+    values = [random.Random(i).randbytes(VALUE) for i in range(7)]
+    rows = (
+        Record(p, b"%d" % i, values[i % 7], (), 1_600_000_000_000 + i)
+        for i in range(EACH)
+        for p in range(PARTITIONS)
+    )
+    truth.produce(broker.bootstrap, name, rows)
+    yield name
+    truth.delete_topic(broker.bootstrap, name)
+
+
+class Run:
+    """The command in a process of its own; all that it starts carries a mark."""
+
+    def __init__(self, lab: Lab, *arguments: str) -> None:
+        self.mark = uuid4().hex
+        self.log = lab.folder.parent / f"{self.mark}.log"
+        command = [sys.executable, "-m", "lakebackup_jobs.cli", *arguments, "--master", "local[2]"]
+        with self.log.open("wb") as output:
+            self.process = subprocess.Popen(
+                command,
+                env={**os.environ, MARK: self.mark},
+                stdout=output,
+                stderr=output,
+            )
+
+    def kill_when(self, reached: Callable[[], bool], what: str) -> None:
+        """SIGKILL as soon as a condition holds; fails when the command ended before."""
+        deadline = time.monotonic() + 120
+        try:
+            while not reached():
+                ended = self.process.poll()
+                assert ended is None, f"ended with {ended} before {what}: {self.log.read_text()[-2000:]}"
+                assert time.monotonic() < deadline, f"never: {what}"
+                time.sleep(0.001)
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL, and nothing that the command started goes on."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        truth.until(lambda: not self.left(), f"the JVM and the workers end: {self.left()}", 30)
+
+    def left(self) -> list[str]:
+        """Processes of this run that are still there."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if process.environ().get(MARK) == self.mark and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(" ".join(process.cmdline())[:100])
+        return found
+
+
+def backup_of(lab: Lab, topic: str) -> Run:
+    return Run(
+        lab, "backup", "topics", topic, "--to", str(lab.folder), "--bootstrap-servers", lab.bootstrap,
+        "--source", "lab", "--target-size", "1MiB", "--codec", "null", "--lease-ttl", "5",
+    )  # fmt: skip
+
+
+def restore_of(lab: Lab, topic: str, copy: str) -> Run:
+    return Run(
+        lab, "restore", "topics", topic, "--from", str(lab.folder), "--map", f"{topic}={copy}",
+        "--to", f"kafka://{lab.bootstrap}", "--lease-ttl", "5",
+    )  # fmt: skip
+
+
+def all_or_nothing(lab: Lab) -> bool:
+    """Whether the killed backup exists; it must in every table or in none."""
+    seen = {relation: len(rows) for relation, rows in shown(lab).items()}
+    assert seen["backups"] in (0, 1)
+    assert (seen["positions"], seen["scopes"]) == (PARTITIONS * seen["backups"], seen["backups"])
+    assert (seen["files"] > 0) == (seen["backups"] == 1)
+    return seen["backups"] == 1
+
+
+def when_free(work: Callable[[], object]) -> None:
+    """Do it as soon as the killed run's lease is over."""
+
+    def done() -> bool:
+        with suppress(Busy):
+            work()
+            return True
+        return False
+
+    truth.until(done, "the lease is over", 40)
+
+
+def test_backup_killed_while_it_writes_data(lab: Lab, source: str) -> None:
+    lab.make_catalog()
+    run = backup_of(lab, source)
+    run.kill_when(lambda: any(lab.folder.glob("lab/*/topics/*/*/*.data")), "the first data file")
+    assert not all_or_nothing(lab)
+    when_free(lambda: lab.backup(source))
+    assert stored(lab) == truth.contents(lab.bootstrap, source)
+
+
+def test_backup_killed_while_it_commits(lab: Lab, source: str) -> None:
+    lab.make_catalog()
+    run = backup_of(lab, source)
+    run.kill_when(lambda: any(lab.folder.glob("lab/backups/*/manifest.json")), "the manifest")
+    exists = all_or_nothing(lab)
+    expire_leases(lab.folder)
+    assert lab.backup(source)["entries"] == (0 if exists else PARTITIONS * EACH)
+    assert stored(lab) == truth.contents(lab.bootstrap, source)
+
+
+@pytest.mark.parametrize("moment", ["records arrive", "it is on record"])
+def test_restore_killed(lab: Lab, source: str, moment: str, topic: Callable[..., str]) -> None:
+    lab.backup(source, codec="null", target_bytes=1 << 20)
+    copy = topic("killed", partitions=PARTITIONS)
+    run = restore_of(lab, source, copy)
+    log = lab.folder / "catalog" / "restores" / "_delta_log"
+    before = len(list(log.glob("*.json")))
+    reached = {
+        "records arrive": lambda: any(ends(lab.bootstrap, copy)),
+        "it is on record": lambda: len(list(log.glob("*.json"))) > before,
+    }
+    run.kill_when(reached[moment], moment)
+    expected = truth.contents(lab.bootstrap, source)
+    prefix_of(expected, truth.contents(lab.bootstrap, copy))
+    expire_leases(lab.folder)
+    assert lab.restore(source, maps={source: copy})["resumed"]
+    assert truth.contents(lab.bootstrap, copy) == expected
+
+
+def prefix_of(whole: dict[int, list[Record]], part: dict[int, list[Record]]) -> None:
+    for partition, rows in part.items():
+        assert rows == whole[partition][: len(rows)]
+
+
+def ends(bootstrap: str, topic: str) -> Sequence[int]:
+    """High watermarks: they count records of open transactions too."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "ends"})
+    try:
+        with suppress(KafkaException):  # a topic just made has no leader for a moment
+            return [consumer.get_watermark_offsets(TopicPartition(topic, p))[1] for p in range(PARTITIONS)]
+        return []
+    finally:
+        consumer.close()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(16))
+def test_killed_at_any_time(lab: Lab, source: str, topic: Callable[..., str], seed: int) -> None:
+    """Thirty-two kills: a backup and a restore each, at random moments after the lease was taken."""
+    moments = random.Random(seed)
+    expected = truth.contents(lab.bootstrap, source)
+    lab.make_catalog()
+    run = backup_of(lab, source)
+    truth.until(lambda: any(lab.folder.glob("leases/source-lab/*")), "the lease", 120)
+    time.sleep(moments.uniform(0, 12))
+    run.kill()
+    exists = all_or_nothing(lab)
+    expire_leases(lab.folder)
+    assert lab.backup(source, target_bytes=1 << 20)["entries"] == (0 if exists else PARTITIONS * EACH)
+    assert stored(lab) == expected
+
+    copy = topic("killed", partitions=PARTITIONS)
+    run = restore_of(lab, source, copy)
+    truth.until(lambda: any(lab.folder.glob("leases/restore-*/*")), "the lease", 120)
+    time.sleep(moments.uniform(0, 12))
+    run.kill()
+    found = truth.contents(lab.bootstrap, copy)
+    prefix_of(expected, found)
+    expire_leases(lab.folder)
+    if run.process.returncode:
+        lab.restore(source, maps={source: copy})
+    assert truth.contents(lab.bootstrap, copy) == expected
