@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from lakebackup.errors import Damaged, UsageProblem
@@ -52,6 +52,15 @@ v1_records = st.fixed_dictionaries(
     }
 )
 Row = dict[str, Any]
+PLAIN: Row = {
+    "topic": "t",
+    "partition": 0,
+    "offset": 0,
+    "timestamp_type": "NOT_AVAILABLE",
+    "key": None,
+    "value": None,
+    "headers": [],
+}
 PARSED = {
     FORMAT_V1: fastavro.parse_schema(json.loads(SCHEMA_V1)),
     FORMAT_V2: fastavro.parse_schema(json.loads(SCHEMA_V2)),
@@ -147,6 +156,8 @@ def test_files_of_fastavro_version_1(rows: list[Row], codec: str) -> None:
 @given(
     st.lists(v2_records, min_size=1, max_size=20), st.none() | longs, st.none() | longs, st.integers(0, 2**62)
 )
+@example([{**PLAIN, "timestamp": ts} for ts in (0, -(2**63), 2**63 - 1)], -(2**63), None, 0)
+@example([{**PLAIN, "timestamp": ts} for ts in (0, -(2**63), 2**63 - 1)], 2**63 - 1, None, 0)
 def test_filter_and_figures(rows: list[Row], after: int | None, until: int | None, least: int) -> None:
     columns = decode_block(b"".join(encoded(rows)), len(rows), FORMAT_V2)
     kept = [

@@ -288,7 +288,7 @@ def find_headers(block: Bytes, v1: bool, rows: Longs, found: Longs) -> None:
 def select(
     block: Bytes,
     rows: Longs,
-    after: int,
+    since: int,
     until: int,
     least: int,
     out: Bytes,
@@ -296,7 +296,7 @@ def select(
     low: Bytes,
     high: Bytes,
 ) -> int:
-    """Count the records with timestamp in (after, until] and offset >= least, and copy them to `out` if it
+    """Count the records with timestamp in [since, until] and offset >= least, and copy them to `out` if it
     has room.
 
     Neighbours are copied in one go. Returns the bytes of those records.
@@ -309,7 +309,7 @@ def select(
     for i in range(rows.shape[0]):
         row = rows[i]
         ts = row[TIMESTAMP]
-        if (ts <= after and after != EARLIEST) or ts > until or row[OFFSET] < least:
+        if ts < since or ts > until or row[OFFSET] < least:
             continue
         tally(sums, low, high, row[OFFSET], ts, base + row[KEY], row[KEY_LENGTH], row[VALUE_LENGTH])
         if out.shape[0] > 0:
@@ -367,11 +367,15 @@ class Columns:
 def _select(
     columns: Columns, after: int | None, until: int | None, least: int, out: Bytes, counted: Tally
 ) -> int:
+    since = EARLIEST if after is None else after + 1
+    until = LATEST if until is None else until
+    if since > LATEST:  # nothing comes after the last instant
+        since, until = LATEST, EARLIEST
     return select(
         columns.data,
         columns.rows,
-        EARLIEST if after is None else after,
-        LATEST if until is None else until,
+        since,
+        until,
         least,
         out,
         counted.sums,
