@@ -258,7 +258,7 @@ def test_a_server_that_is_not_there_is_told_soon(tmp_path: Path) -> None:
     (error,) = lists(done.stderr)
     assert (error["error"], error["exit_code"]) == ("EnvironmentProblem", 6)
     assert f"No broker answers at {address}" in error["message"]
-    assert "--bootstrap-servers" in error["hint"]
+    assert "--bootstrap-server" in error["hint"]
     assert SECRET not in done.stderr
     assert not (tmp_path / "backups").exists()
 

@@ -239,7 +239,7 @@ class Cluster:
             what = f"Kafka at {self._servers} could not {doing}: {reason.str()}"
         return EnvironmentProblem(
             what,
-            hint="Check --bootstrap-servers, the credentials and the ACLs, and that a broker is up.",
+            hint="Check --bootstrap-server, the credentials and the ACLs, and that a broker is up.",
         )
 
 
