@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from lakebackup import errors
 from lakebackup.engine.delta import write_rows
-from lakebackup.errors import LakebackupError
+from lakebackup.errors import EnvironmentProblem, LakebackupError
 from lakebackup.model import ARROW_SCHEMAS, as_row
 from lakebackup.sidecar import read_part
 from lakebackup.storage import open_storage
@@ -75,17 +75,24 @@ class PartWriter:
                 yield pa.RecordBatch.from_pylist(rows, ARROW_SCHEMAS["files"])
 
 
+_DIED = re.compile(r"Python worker exited unexpectedly|ExecutorLostFailure")
 _TOLD = re.compile(r"^lakebackup\.errors\.(\w+): (.+)$", re.MULTILINE)
 
 
 @contextmanager
 def task_errors() -> Iterator[None]:
-    """For jobs whose rows are data: an expected failure of a task comes out with its own type."""
+    """Around what makes Spark run tasks: their expected failures come out with their own type."""
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
     try:
         yield
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:
+        if _DIED.search(str(error)):
+            raise EnvironmentProblem(
+                "A Spark worker died in the middle of its task: killed, or out of memory.",
+                hint="Nothing of this run is visible. Run it again; `dmesg` tells whether memory ran out.",
+            ) from None
         told = _TOLD.search(str(error))
         if told is None:
             raise

@@ -14,6 +14,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from lakebackup import layout, patterns, sidecar
+from lakebackup.frames import task_errors
 from lakebackup.lease import Lease
 from lakebackup.model import Backup, Digest
 from lakebackup.plan.backup_topics import BackupPlan, Covered, Mode, OnGap, Parent, plan_backup
@@ -158,7 +159,7 @@ class _Run:
         )
         count = len(plan.tasks)
         board = TaskBoard(self.storage, layout.backup_folder(self.source, self.backup_id))
-        with board.watched(self.reporter.update):
+        with board.watched(self.reporter.update), task_errors():
             # One row a task: the rows of the files stay in the parts.
             rows = spark.range(0, count, 1, count).mapInArrow(job, OUTCOME).collect()
         raise_first(row.error for row in rows)

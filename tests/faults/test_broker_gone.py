@@ -11,7 +11,7 @@ from tests.support import kafka_truth as truth
 from tests.support.faults import rows_of, shown, stored, watched
 from tests.support.runs import Lab
 
-from lakebackup.errors import EnvironmentProblem, NotFound
+from lakebackup.errors import EnvironmentProblem
 from lakebackup_jobs.broker import Broker
 
 if TYPE_CHECKING:
@@ -39,9 +39,6 @@ def killed_when_held(broker: Broker, steps: Steps) -> Iterator[None]:
     thread.join()
 
 
-@pytest.mark.xfail(
-    raises=NotFound, reason="a broker that is gone is told as a topic that is gone (librdkafka's code -190)"
-)
 def test_broker_gone(spark: SparkSession, empty_catalog: Path, tmp_path: Path) -> None:
     with Broker(tmp_path / "broker") as broker:
         lab = Lab(spark, broker.bootstrap, tmp_path / "backups", empty_catalog)

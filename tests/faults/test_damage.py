@@ -96,7 +96,9 @@ def files_of(lab: Lab) -> list[Path]:
     return sorted(lab.folder.glob("lab/*/topics/*/partition=*/*.data"))
 
 
-@pytest.mark.parametrize("codec", ["null", "deflate", "snappy", "zstandard"])
+@pytest.mark.parametrize(
+    "codec", ["null", "zstandard", *(pytest.param(c, marks=pytest.mark.soak) for c in ("deflate", "snappy"))]
+)
 def test_damaged_files(lab: Lab, topic: Make, codec: str) -> None:
     count = 1 + len(WAYS)
     name, copy = topic("damage", partitions=count), topic("damage-copy", partitions=count)

@@ -19,6 +19,7 @@ from confluent_kafka.admin import (
 from tenacity import (
     RetryError,
     Retrying,
+    retry,
     retry_if_exception_type,
     retry_if_result,
     stop_after_delay,
@@ -39,6 +40,10 @@ EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 _NO_ANSWER = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)  # noqa: SLF001 - public names
+
+
+class _Passing(EnvironmentProblem):
+    """Over by itself in a moment."""
 
 
 class Cluster:
@@ -111,6 +116,13 @@ class Cluster:
         if not partitions:
             return instant, []
 
+        # Right after a topic was made, or a leader was lost, brokers point at each other for a moment.
+        @retry(
+            retry=retry_if_exception_type(_Passing),
+            wait=wait_fixed(0.1),
+            stop=stop_after_delay(10),
+            reraise=True,
+        )
         def ask(spec: OffsetSpec, level: IsolationLevel) -> dict[TopicPartition, Any]:
             wanted = {tp: spec for _, tp in partitions}
             return self._all(
@@ -233,6 +245,10 @@ class Cluster:
         reason: KafkaError = error.args[0]
         if reason.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):  # noqa: SLF001 - its public name
             return NotFound(f"Kafka at {self._servers} has no such topic: could not {doing}.")
+        if reason.code() in (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE):
+            return _Passing(
+                f"Kafka at {self._servers} could not {doing}: {reason.str()}", hint="Run it again."
+            )
         if reason.code() in _NO_ANSWER:
             what = f"No broker answers at {self._servers}: could not {doing} ({reason.str()})"
         else:

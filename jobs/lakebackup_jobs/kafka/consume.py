@@ -23,7 +23,7 @@ from lakebackup.errors import UsageProblem
 from lakebackup_jobs.kafka import library
 from lakebackup_jobs.kafka.codecs import DEFAULT_CODEC, compressor
 from lakebackup_jobs.kafka.container import FileSink, FileWriter
-from lakebackup_jobs.kafka.problems import PASSING, fatal_event, problem, stalled, unknown_topic
+from lakebackup_jobs.kafka.problems import PASSING, fatal_event, problem, stalled, unknown, unknown_topic
 from lakebackup_jobs.kafka.records import Block, Tally, put_long
 from lakebackup_jobs.kafka.stats import BlockStats, FileStats
 
@@ -99,6 +99,7 @@ class NativeReader:
     """Reads through librdkafka's own functions."""
 
     def __init__(self, config: Mapping[str, str], isolation: str) -> None:
+        self._config = config
         self._library = library.load()
         hard = {**FIXED, "isolation.level": isolation}
         self._handle = library.new_client(library.CONSUMER, {**TUNING, **config}, hard=hard)
@@ -244,14 +245,14 @@ class NativeReader:
             self._handle, topic.encode(), partition, low, high, 1000
         )
         if unknown_topic(code):
-            raise problem(code, self._library.rd_kafka_err2str(code).decode(), where)
+            raise unknown(self._config, code, self._library.rd_kafka_err2str(code).decode(), where)
 
     def _refuse(self, address: int, topic: str, partition: int, offset: int) -> None:
         code = library.Message.from_address(address).err
         text = (self._library.rd_kafka_message_errstr(address) or b"").decode(errors="replace")
         self._word = (code, text)
         if code not in PASSING:
-            raise problem(code, text, f"{topic}[{partition}] at offset {offset}")
+            raise unknown(self._config, code, text, f"{topic}[{partition}] at offset {offset}")
 
 
 _readers: dict[tuple[object, ...], Reader] = {}

@@ -17,7 +17,15 @@ from lakebackup.errors import UsageProblem
 from lakebackup_jobs.kafka.consume import BLOCK_BYTES, PATIENCE, record_prefix
 from lakebackup_jobs.kafka.consume import FIXED as READING
 from lakebackup_jobs.kafka.consume import TUNING as READING_TUNING
-from lakebackup_jobs.kafka.problems import CONSEQUENCES, PARTITION_EOF, PASSING, fatal_event, problem, stalled
+from lakebackup_jobs.kafka.problems import (
+    CONSEQUENCES,
+    PARTITION_EOF,
+    PASSING,
+    fatal_event,
+    problem,
+    stalled,
+    unknown,
+)
 from lakebackup_jobs.kafka.produce import FIXED as WRITING
 from lakebackup_jobs.kafka.produce import TUNING as WRITING_TUNING
 from lakebackup_jobs.kafka.produce import Place, Progress
@@ -123,7 +131,9 @@ class PlainReader:
                     if error is not None and error.code() != PARTITION_EOF:
                         words.append((error.code(), error.str()))
                         if error.code() not in PASSING:
-                            raise problem(*words[-1], f"{topic}[{partition}] at offset {following}")
+                            raise unknown(
+                                self._config, *words[-1], f"{topic}[{partition}] at offset {following}"
+                            )
                         continue
                     if offset is not None and offset >= end:
                         following = end

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
 from lakebackup.errors import Damaged, EnvironmentProblem, LakebackupError, NotFound, UsageProblem
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 PARTITION_EOF = -191
 #: Passing troubles that the client retries by itself; only too long a wait makes them an error.
 PASSING = frozenset({-195, -187, -185, -193, 3, 5, 6, 7, 8, 9, 13, 56, 74, 75, 76, 78, 100, -188})
 _UNKNOWN_TOPIC = frozenset({3, -188, -190, 100})
+# Said by the client itself, not by a broker.
+_UNKNOWN_HERE = frozenset({-188, -190})
+ANSWER_S = 5.0
 _OUT_OF_RANGE = frozenset({1, -140})
 _AUTHENTICATION = frozenset({-169, 58, -181})
 _AUTHORIZATION = frozenset({29, 30, 31, 53})
@@ -75,6 +86,19 @@ def problem(code: int, text: str, where: str) -> LakebackupError:
     if code in _CHECKSUM:
         return Damaged(f"{where}: the broker's own bytes do not match their checksum: {said}.")
     return EnvironmentProblem(f"{where}: {said}.")
+
+
+def unknown(config: Mapping[str, str], code: int, text: str, where: str) -> LakebackupError:
+    """As `problem`, for a client that no longer knows a topic: so it says also without any broker."""
+    if code in _UNKNOWN_HERE:
+        try:
+            AdminClient({**config, "log_level": 0}).list_topics(timeout=ANSWER_S)
+        except KafkaException:
+            return EnvironmentProblem(
+                f"{where}: no broker answers any more: {text} (code {code}).",
+                hint="Nothing of this run is visible. Run it again when the brokers are back.",
+            )
+    return problem(code, text, where)
 
 
 def stalled(seconds: float, last: tuple[int, str] | None, where: str) -> LakebackupError:

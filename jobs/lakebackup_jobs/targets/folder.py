@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Refused
+from lakebackup.frames import task_errors
 from lakebackup.layout import data_name
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.container import FileWriter
@@ -70,7 +71,8 @@ class FolderTarget:
             from_ts=plan.from_ts,
             to_ts=plan.to_ts,
         )
-        rows = shares.frame(spark).mapInArrow(job, OUTCOME).collect()  # one row a partition
+        with task_errors():
+            rows = shares.frame(spark).mapInArrow(job, OUTCOME).collect()  # one row a partition
         raise_first(row.error for row in rows)
         return [RegionOutcome(r.scope, r.region, r.entries, r.bytes, r.position) for r in rows]
 

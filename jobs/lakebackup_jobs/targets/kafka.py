@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Refused, UsageProblem
+from lakebackup.frames import task_errors
 from lakebackup_jobs.kafka.cluster import Cluster
 from lakebackup_jobs.outcome import raise_first
 from lakebackup_jobs.targets import RegionOutcome
@@ -111,7 +112,8 @@ class KafkaTarget:
         )
         if not plan.files:
             return []
-        rows = shares.frame(spark).mapInArrow(job, OUTCOME).collect()  # one row a partition
+        with task_errors():
+            rows = shares.frame(spark).mapInArrow(job, OUTCOME).collect()  # one row a partition
         raise_first(row.error for row in rows)
         return [RegionOutcome(r.scope, r.region, r.entries, r.bytes, r.position) for r in rows]
 
