@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_exponential_jitter
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from lakebackup.errors import LakebackupError, Refused
 from lakebackup_jobs.kafka import library
@@ -317,7 +317,7 @@ class RestoreProducer:
             retry=retry_if_exception(
                 lambda e: isinstance(e, KafkaException) and e.args[0].code() in _COORDINATOR
             ),
-            wait=wait_exponential_jitter(0.05, 1.0),
+            wait=wait_random_exponential(multiplier=0.05, max=1),
             stop=stop_after_delay(self._patience),
             reraise=True,
         )
