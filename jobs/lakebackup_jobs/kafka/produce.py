@@ -42,7 +42,7 @@ TUNING: Mapping[str, str] = {
     "queue.buffering.max.messages": "0",
     "queue.buffering.max.kbytes": str(64 << 10),
     "message.max.bytes": "1000000000",
-    "transaction.timeout.ms": "300000",
+    "transaction.timeout.ms": "120000",
     "message.timeout.ms": "120000",
 }
 #: What makes the writing right.
