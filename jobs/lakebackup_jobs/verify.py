@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from lakebackup import layout
 from lakebackup.errors import Damaged, LakebackupError, NotFound
 from lakebackup.model import Check, spark_columns
+from lakebackup.plan.restore_request import RestoreRequest
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
 from lakebackup_jobs import restore_topics
@@ -177,7 +178,7 @@ def _trial(
             outcome, detail = "ok", None
             try:
                 done = restore_topics.run(
-                    restore_topics.RestoreRequest(
+                    RestoreRequest(
                         destination=request.destination,
                         catalog=request.catalog,
                         source=row["source"],

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import psutil
 
+from lakebackup.plan.restore_request import RestoreRequest
 from lakebackup_jobs import backup_topics, restore_topics
 from lakebackup_jobs.session import spark_session
 
@@ -76,7 +77,7 @@ class Jobs:
 
     def restore(self, bootstrap: str, topic: str, destination: str, target: str) -> dict[str, Any]:
         """One topic to another name on the same cluster."""
-        request = restore_topics.RestoreRequest(
+        request = RestoreRequest(
             destination=destination, topics=(topic,), maps={topic: target}, target=f"kafka://{bootstrap}"
         )
         timeline = Timeline()

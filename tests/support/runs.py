@@ -7,6 +7,7 @@ import shutil
 import time
 from typing import TYPE_CHECKING, Any
 
+from lakebackup.plan.restore_request import RestoreRequest
 from lakebackup_jobs import backup_topics, restore_topics, verify
 from lakebackup_jobs.progress import QuietReporter
 
@@ -45,7 +46,7 @@ class Lab:
         return backup_topics.run(request, spark=self.spark, reporter=self.reporter)
 
     def restore(self, *topics: str, **changes: Any) -> dict[str, Any]:
-        request = restore_topics.RestoreRequest(
+        request = RestoreRequest(
             **{
                 "destination": str(self.folder),
                 "topics": topics,

@@ -107,8 +107,9 @@ def topics(
     from_ts, to_ts = instant(from_time), instant(to_time)
     if from_ts is not None and to_ts is not None and from_ts >= to_ts:
         raise UsageProblem("--from-time is not before --to-time, so nothing lies between them.")
+    from lakebackup.plan.restore_request import RestoreRequest
     from lakebackup_jobs.progress import reporter
-    from lakebackup_jobs.restore_topics import RestoreRequest, run
+    from lakebackup_jobs.restore_topics import run
 
     request = RestoreRequest(
         destination=where,

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from lakebackup.plan.restore_request import RestoreRequest
     from lakebackup.plan.restore_topics import RestorePlan
-    from lakebackup_jobs.restore_topics import RestoreRequest
     from lakebackup_jobs.shares import Shares
 
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+    from lakebackup.plan.restore_request import RestoreRequest
     from lakebackup.plan.restore_topics import RestorePlan
-    from lakebackup_jobs.restore_topics import RestoreRequest
     from lakebackup_jobs.shares import Shares
 
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from lakebackup.plan.restore_request import RestoreRequest
     from lakebackup.plan.restore_topics import RestorePlan, TopicPart
-    from lakebackup_jobs.restore_topics import RestoreRequest
     from lakebackup_jobs.shares import Shares
 
 LONGEST = str(2**63 - 1)
