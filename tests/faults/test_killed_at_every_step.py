@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka.admin import AdminClient
-from py4j.protocol import Py4JJavaError
 from tests.support import kafka_truth as truth
 from tests.support.faults import Killed, expire_leases, rows_of, shown, stored, watched
 from tests.support.runs import Lab
 
-from lakebackup.errors import Busy, Refused
+from lakebackup.errors import Busy, EnvironmentProblem, Refused
 from lakebackup.store import CatalogReader
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def test_a_backup(
     for number in range(1, MOST_STEPS):
         lab = Lab(spark, broker.bootstrap, tmp_path / str(number), empty_catalog)
         with watched(tmp_path / f"steps-{number}", kill_at=number) as steps:
-            with suppress(Killed, Py4JJavaError):
+            with suppress(Killed, EnvironmentProblem):
                 lab.backup(name, parallelism=2)
             if not steps.dead:
                 assert stored(lab) == before
@@ -82,7 +81,7 @@ def test_a_restore(lab: Lab, topic: Make, tmp_path: Path) -> None:
     for number in range(1, MOST_STEPS):
         copy = f"copy-{number}-of-{name}"
         with watched(tmp_path / f"steps-{number}", kill_at=number) as steps:
-            with suppress(Killed, Py4JJavaError):
+            with suppress(Killed, EnvironmentProblem):
                 lab.restore(name, maps={name: copy})
             if not steps.dead:
                 assert truth.contents(lab.bootstrap, copy) == before
