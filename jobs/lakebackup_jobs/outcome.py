@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+# What a task of a restore tells of each partition.
+RESTORED = "scope STRING, region STRING, entries BIGINT, bytes BIGINT, position BIGINT, error STRING"
 _ARROW = {"INT": "int32", "BIGINT": "int64", "STRING": "string", "BOOLEAN": "bool"}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -44,7 +44,6 @@ class VerifyRequest:
     catalog: str | None = None
     backup_ids: tuple[str, ...] = ()
     mode: Literal["stat", "hash", "decode", "restore"] = "hash"
-    kafka: Mapping[str, str] = field(default_factory=dict)
     remote: str | None = None
     grace_ms: int = GRACE_MS
 

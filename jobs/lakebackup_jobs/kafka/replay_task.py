@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from lakebackup_jobs.kafka.produce import Progress, RestoreProducer
 from lakebackup_jobs.kafka.stored import Counted, open_verified
-from lakebackup_jobs.outcome import guarded
+from lakebackup_jobs.outcome import RESTORED, guarded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from lakebackup_jobs.shares import Shares, StoredFile
 
-OUTCOME = "scope STRING, region STRING, entries BIGINT, bytes BIGINT, position BIGINT, error STRING"
 # Small files share a transaction until they hold this many stored bytes.
 TRANSACTION_BYTES = 64 << 20
 
@@ -41,10 +40,10 @@ class ReplayJob:
     zero_as_one: bool
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For `mapInArrow` over the numbers of shares: one row a partition, columns as in OUTCOME."""
+        """For `mapInArrow` over the numbers of shares: one row a partition, columns as in RESTORED."""
         for first, files in self.shares.partitions(batches):
             yield guarded(
-                OUTCOME,
+                RESTORED,
                 partial(self._partition, first, files),
                 scope=first.scope,
                 region=first.region,

@@ -13,7 +13,7 @@ from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.container import FileWriter
 from lakebackup_jobs.kafka.records import filter_block
 from lakebackup_jobs.kafka.stored import Counted, open_verified
-from lakebackup_jobs.outcome import guarded, raise_first
+from lakebackup_jobs.outcome import RESTORED, guarded, raise_first
 from lakebackup_jobs.targets import RegionOutcome
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from lakebackup.plan.restore_request import RestoreRequest
     from lakebackup.plan.restore_topics import RestorePlan
     from lakebackup_jobs.shares import Shares, StoredFile
-
-OUTCOME = "scope STRING, region STRING, entries BIGINT, bytes BIGINT, position BIGINT, error STRING"
 
 
 class FolderTarget:
@@ -72,7 +70,7 @@ class FolderTarget:
             to_ts=plan.to_ts,
         )
         with task_errors():
-            rows = shares.frame(spark).mapInArrow(job, OUTCOME).collect()  # one row a partition
+            rows = shares.frame(spark).mapInArrow(job, RESTORED).collect()  # one row a partition
         raise_first(row.error for row in rows)
         return [RegionOutcome(r.scope, r.region, r.entries, r.bytes, r.position) for r in rows]
 
@@ -95,7 +93,7 @@ class _RewriteJob:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for first, files in self.shares.partitions(batches):
             yield guarded(
-                OUTCOME,
+                RESTORED,
                 partial(self._rewrite, first, files),
                 scope=first.scope,
                 region=first.region,

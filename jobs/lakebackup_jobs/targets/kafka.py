@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lakebackup.errors import Refused, UsageProblem
 from lakebackup.frames import task_errors
 from lakebackup_jobs.kafka.cluster import Cluster
-from lakebackup_jobs.outcome import raise_first
+from lakebackup_jobs.outcome import RESTORED, raise_first
 from lakebackup_jobs.targets import RegionOutcome
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class KafkaTarget:
         restore_id: str,
         roots: Mapping[str, str],
     ) -> Sequence[RegionOutcome]:
-        from lakebackup_jobs.kafka.replay_task import OUTCOME, ReplayJob
+        from lakebackup_jobs.kafka.replay_task import ReplayJob
 
         job = ReplayJob(
             roots=dict(roots),
@@ -113,7 +113,7 @@ class KafkaTarget:
         if not plan.files:
             return []
         with task_errors():
-            rows = shares.frame(spark).mapInArrow(job, OUTCOME).collect()  # one row a partition
+            rows = shares.frame(spark).mapInArrow(job, RESTORED).collect()  # one row a partition
         raise_first(row.error for row in rows)
         return [RegionOutcome(r.scope, r.region, r.entries, r.bytes, r.position) for r in rows]
 
