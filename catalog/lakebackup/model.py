@@ -30,7 +30,7 @@ class Backup:
     source: str
     source_kind: str = "kafka"
     destination: str
-    kind: Literal["full", "differential"]
+    kind: Literal["full", "differential", "log"]
     level: Int32
     parent: str | None
     base: str
@@ -91,6 +91,7 @@ class DataFile:
     op: str | None = None
     level: Int32 = 0
     parent: str | None = None
+    generation: Int32 = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +113,11 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """A topic as it was: number of partitions, replication, and every setting as JSON text."""
+    """A topic as it was: number of partitions, replication, and every setting as JSON text.
+
+    `generation` counts how often a compacted topic was written anew from its start; a restore takes the
+    files of one generation only. 0 for topics that are not compacted.
+    """
 
     backup_id: str
     source: str
@@ -121,6 +126,7 @@ class Scope:
     regions: Int32
     settings: str
     replication: Int32
+    generation: Int32 = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +144,141 @@ class Gap:
     from_ts: int
     to_ts: int
     bridged: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """What a consumer group had committed for one partition when a backup began (Admin API).
+
+    `position` is the next offset the group reads. `epoch` None: the topic was not there any more.
+    """
+
+    backup_id: str
+    source: str
+    group_id: str
+    protocol: str
+    state: str
+    scope: str
+    epoch: str | None
+    region: str
+    position: int
+    leader_epoch: Int32 | None = None
+    metadata: str | None = None
+    ts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupCommit:
+    """One record of `__consumer_offsets`, decoded. `position` None: the group's offset was erased.
+
+    `kind` says what the record is; those that are no offset have their contents as JSON in `detail`.
+    `log_*` is where the record stands; `problem` says why it could not be decoded.
+    """
+
+    backup_id: str
+    source: str
+    kind: str
+    group_id: str | None
+    scope: str | None = None
+    epoch: str | None = None
+    region: str | None = None
+    position: int | None = None
+    leader_epoch: Int32 | None = None
+    metadata: str | None = None
+    commit_ts: int | None = None
+    expire_ts: int | None = None
+    key_version: Int32 | None = None
+    value_version: Int32 | None = None
+    detail: str | None = None
+    problem: str | None = None
+    log_epoch: str
+    log_region: str
+    log_position: int
+    log_ts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaRecord:
+    """One record of a schema registry's topic, decoded; `references` is JSON text."""
+
+    backup_id: str
+    source: str
+    scope: str
+    epoch: str
+    kind: str
+    subject: str | None = None
+    version: Int32 | None = None
+    schema_id: Int32 | None = None
+    schema_type: str | None = None
+    schema_text: str | None = None
+    references: str | None = None
+    deleted: bool = False
+    erased: bool = False
+    detail: str | None = None
+    problem: str | None = None
+    log_region: str
+    log_position: int
+    log_ts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Translation:
+    """Where a run of restored records went: source offsets to target offsets.
+
+    A group that stood at source offset p in `[from_position, to_position)` stands at
+    `target_position + greatest(0, p - first_position)`: the positions before `first_position` held no
+    record that was restored.
+    """
+
+    restore_id: str
+    at: int
+    source: str
+    scope: str
+    epoch: str
+    region: str
+    cluster: str
+    target_scope: str
+    target_epoch: str
+    target_region: str
+    from_position: int
+    first_position: int
+    to_position: int
+    target_position: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """A data file that prune took away, or is about to: from this row on it does not count."""
+
+    prune_id: str
+    at: int
+    source: str
+    destination: str
+    path: str
+    backup_id: str
+    scope: str
+    epoch: str
+    region: str
+    bytes: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Floor:
+    """From where on a region can still be restored after a prune: the first position, the first generation.
+
+    Append-only: of one (source, scope, epoch, region) the greatest values count.
+    """
+
+    prune_id: str
+    at: int
+    source: str
+    scope: str
+    epoch: str
+    region: str
+    low_position: int
+    generation: Int32 = 0
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,7 +362,13 @@ Row = (
     | Position
     | Scope
     | Gap
+    | Group
+    | GroupCommit
+    | SchemaRecord
     | Restore
+    | Translation
+    | Removal
+    | Floor
     | Audit
     | Check
     | StorageObject
@@ -237,7 +384,13 @@ TABLES: Mapping[str, type[Row]] = {
     "positions": Position,
     "scopes": Scope,
     "gaps": Gap,
+    "groups": Group,
+    "group_commits": GroupCommit,
+    "schemas": SchemaRecord,
     "restores": Restore,
+    "translations": Translation,
+    "removals": Removal,
+    "floors": Floor,
     "audit": Audit,
     "checks": Check,
     "storage_objects": StorageObject,

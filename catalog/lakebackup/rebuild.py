@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # Manifests read, checked and put in together.
 _BATCH = 200
-_FILLED = ("files", "positions", "scopes", "gaps", "audit")
+_FILLED = ("files", "positions", "scopes", "gaps", "groups", "audit")
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ class _Rebuild:
             self._files(good, f"rebuild-{name}")
             rows: list[Row] = []
             for manifest in good:
-                rows += [*manifest.positions, *manifest.scopes, *manifest.gaps]
+                rows += [*manifest.positions, *manifest.scopes, *manifest.gaps, *manifest.groups]
             self.writer.append(rows, f"rebuild-{name}")
             backups += [self._as_marked(m.backup) for m in good]
         if backups:

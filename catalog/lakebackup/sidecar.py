@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Damaged, NotFound, UsageProblem
-from lakebackup.model import Backup, DataFile, Gap, Position, R, Scope, as_row, from_row, json_line
+from lakebackup.model import Backup, DataFile, Gap, Group, Position, R, Scope, as_row, from_row, json_line
 from lakebackup.storage import AlreadyExists
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class Manifest:
     positions: Sequence[Position]
     scopes: Sequence[Scope]
     gaps: Sequence[Gap]
+    groups: Sequence[Group] = ()
     parts: int
 
 
@@ -78,6 +79,7 @@ def write_manifest(storage: Storage, path: str, manifest: Manifest) -> None:
         "positions": [as_row(row) for row in manifest.positions],
         "scopes": [as_row(row) for row in manifest.scopes],
         "gaps": [as_row(row) for row in manifest.gaps],
+        "groups": [as_row(row) for row in manifest.groups],
         "parts": manifest.parts,
     }
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
@@ -123,7 +125,7 @@ def marked(storage: Storage, path: str) -> bool:
 
 
 def _manifest(version: object, content: dict[str, Any]) -> Manifest:
-    expected = {"backup", "positions", "scopes", "gaps", "parts"}
+    expected = {"backup", "positions", "scopes", "gaps", "groups", "parts"}
     if version != FORMAT or content.keys() != expected:
         raise ValueError(f"format {version!r} with fields {', '.join(sorted(content))}")
     parts = content["parts"]
@@ -134,9 +136,12 @@ def _manifest(version: object, content: dict[str, Any]) -> Manifest:
         positions=_rows(Position, content["positions"]),
         scopes=_rows(Scope, content["scopes"]),
         gaps=_rows(Gap, content["gaps"]),
+        groups=_rows(Group, content["groups"]),
         parts=parts,
     )
-    rows: list[Position | Scope | Gap] = [*manifest.positions, *manifest.scopes, *manifest.gaps]
+    rows: list[Position | Scope | Gap | Group] = [
+        *manifest.positions, *manifest.scopes, *manifest.gaps, *manifest.groups,
+    ]  # fmt: skip
     for row in rows:
         if (row.backup_id, row.source) != (manifest.backup.backup_id, manifest.backup.source):
             raise ValueError(f"it holds a row of backup {row.backup_id} of {row.source}")

@@ -1,8 +1,8 @@
 """The catalog as jobs and commands use it: one class to read it (no JVM), one to write it (Spark).
 
 Publishing order of a backup: data objects, manifest parts and manifest (the job's), then `files`, then
-`positions`, `scopes` and `gaps`, and last the one row of `backups`, which alone makes the backup exist.
-Each append is made once for each backup id, so that a commit can be repeated after a crash.
+`positions`, `scopes`, `gaps` and `groups`, and last the one row of `backups`, which alone makes the backup
+exist. Each append is made once for each backup id, so that a commit can be repeated after a crash.
 """
 
 from __future__ import annotations
@@ -235,6 +235,7 @@ class CatalogWriter(_Catalog):
                 "positions": manifest.positions,
                 "scopes": manifest.scopes,
                 "gaps": manifest.gaps,
+                "groups": manifest.groups,
             }
             with ThreadPoolExecutor(len(small)) as pool:
                 kept = [

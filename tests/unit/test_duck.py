@@ -88,7 +88,7 @@ def test_only_what_a_statement_reads_is_opened() -> None:
         "backups",
     }
     assert steps(load("queries", "list_backups")) == ("raw_backups", "backups")
-    assert set(steps(load("queries", "list_files"))) == {"raw_backups", "raw_files", "files"}
+    assert set(steps(load("queries", "list_files"))) == {"raw_backups", "raw_files", "raw_removals", "files"}
 
 
 def test_every_view_has_columns_and_statements_are_found_by_name() -> None:

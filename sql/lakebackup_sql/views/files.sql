@@ -1,4 +1,4 @@
--- Data files of committed backups. A timestamp below 0 means that some record carries none.
+-- Data files of committed backups that were not pruned. A timestamp below 0 means that some record carries none.
 SELECT
   f.*,
   CASE WHEN f.ts_domain = 'ms' AND f.min_ts >= 0 THEN timestamp_millis(f.min_ts) END AS min_time,
@@ -6,3 +6,6 @@ SELECT
 FROM raw_files AS f
 JOIN raw_backups AS b ON b.backup_id = f.backup_id
 WHERE b.state IN ('complete', 'out_of_sync')
+  AND NOT EXISTS (
+    SELECT 1 FROM raw_removals AS r WHERE r.destination = f.destination AND r.path = f.path
+  )

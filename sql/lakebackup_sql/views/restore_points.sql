@@ -12,6 +12,7 @@ SELECT
   s.regions,
   s.replication,
   s.settings,
+  s.generation,
   COALESCE(LAG(b.end_ts) OVER (PARTITION BY b.source, s.scope ORDER BY b.number), -1) AS covers_from,
   b.end_ts AS covers_to,
   ROW_NUMBER() OVER (PARTITION BY b.source, s.scope ORDER BY b.number DESC) = 1 AS newest

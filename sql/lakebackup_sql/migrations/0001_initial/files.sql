@@ -29,7 +29,8 @@ CREATE TABLE IF NOT EXISTS IDENTIFIER(:table) (
   cf STRING COMMENT 'column family',
   op STRING COMMENT 'kind of change',
   level INT NOT NULL COMMENT '0 for a full',
-  parent STRING COMMENT 'file it was made from'
+  parent STRING COMMENT 'file it was made from',
+  generation INT NOT NULL COMMENT 'how often a compacted topic was written anew from its start'
 )
 USING delta
 COMMENT 'One row a data file; rows of backups without a row in backups do not count'

@@ -5,7 +5,8 @@ CREATE TABLE IF NOT EXISTS IDENTIFIER(:table) (
   epoch STRING NOT NULL COMMENT 'topic id, 32 hex digits: another one is another history',
   regions INT NOT NULL COMMENT 'number of partitions',
   settings STRING NOT NULL COMMENT 'every setting of the topic, as JSON text',
-  replication INT NOT NULL COMMENT 'replicas a partition'
+  replication INT NOT NULL COMMENT 'replicas a partition',
+  generation INT NOT NULL COMMENT 'how often a compacted topic was written anew from its start'
 )
 USING delta
 COMMENT 'Each topic as it was at a backup'

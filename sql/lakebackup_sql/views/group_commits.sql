@@ -1,0 +1,8 @@
+-- Records of __consumer_offsets in committed backups, decoded.
+SELECT
+  c.*,
+  CASE WHEN c.commit_ts >= 0 THEN timestamp_millis(c.commit_ts) END AS commit_time,
+  CASE WHEN c.log_ts >= 0 THEN timestamp_millis(c.log_ts) END AS log_time
+FROM raw_group_commits AS c
+JOIN raw_backups AS b ON b.backup_id = c.backup_id
+WHERE b.state IN ('complete', 'out_of_sync')

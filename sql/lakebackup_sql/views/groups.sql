@@ -1,0 +1,5 @@
+-- What consumer groups had committed when committed backups began.
+SELECT g.*, timestamp_millis(g.ts) AS time
+FROM raw_groups AS g
+JOIN raw_backups AS b ON b.backup_id = g.backup_id
+WHERE b.state IN ('complete', 'out_of_sync')

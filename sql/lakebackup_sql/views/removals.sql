@@ -1,0 +1,2 @@
+-- Data files that were pruned, and why.
+SELECT r.*, timestamp_micros(r.at) AS time FROM raw_removals AS r
