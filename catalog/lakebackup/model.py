@@ -199,7 +199,7 @@ class GroupCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaRecord:
-    """One record of a schema registry's topic, decoded; `references` is JSON text."""
+    """One record of a schema registry's topic, decoded; `schema_references` is JSON text."""
 
     backup_id: str
     source: str
@@ -211,7 +211,7 @@ class SchemaRecord:
     schema_id: Int32 | None = None
     schema_type: str | None = None
     schema_text: str | None = None
-    references: str | None = None
+    schema_references: str | None = None
     deleted: bool = False
     erased: bool = False
     detail: str | None = None

@@ -35,12 +35,34 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "bytes": 100, "raw_bytes": 200, "sha256": "00", "entries": 10, "ts_domain": "ms", "min_ts": 0,
         "max_ts": 9,
         "start_position": 0, "end_position": 10, "null_keys": 0, "tombstones": 0, "level": 0,
+        "generation": 0,
     },
     "positions": {
         **PLACES, "backup_id": "b1", "start_position": 0, "end_position": 10, "low_position": 0,
         "high_position": 10, "ts": 0,
     },
-    "scopes": {**PLACES, "backup_id": "b1", "regions": 1, "settings": "{}", "replication": 1},
+    "scopes": {
+        **PLACES, "backup_id": "b1", "regions": 1, "settings": "{}", "replication": 1, "generation": 0,
+    },
+    "groups": {
+        **PLACES, "backup_id": "b1", "group_id": "g", "protocol": "classic", "state": "empty", "position": 0,
+        "ts": 0,
+    },
+    "group_commits": {
+        "backup_id": "b1", "source": "prod", "kind": "offset", "group_id": "g", "scope": "orders",
+        "region": "0", "log_epoch": "e0", "log_region": "0", "log_position": 0, "log_ts": 0,
+    },
+    "schemas": {
+        "backup_id": "b1", "source": "prod", "scope": "_schemas", "epoch": "e0", "kind": "schema",
+        "deleted": False, "erased": False, "log_region": "0", "log_position": 0, "log_ts": 0,
+    },
+    "translations": {
+        "restore_id": "r1", "at": 0, **PLACES, "cluster": "c", "target_scope": "orders", "target_epoch": "t1",
+        "target_region": "0", "from_position": 0, "first_position": 0, "to_position": 10,
+        "target_position": 0,
+    },
+    "removals": {**PLACES, "prune_id": "p1", "at": 0, "backup_id": "b1", "bytes": 100, "reason": "time"},
+    "floors": {**PLACES, "prune_id": "p1", "at": 0, "low_position": 0, "generation": 0, "reason": "time"},
     "gaps": {
         **PLACES, "backup_id": "b1", "from_position": 0, "to_position": 5, "reason": "purged", "from_ts": 0,
         "to_ts": 1, "bridged": False,

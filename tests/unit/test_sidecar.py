@@ -233,6 +233,7 @@ def content() -> dict[str, Any]:
         "positions": [as_row(row) for row in WHOLE.positions],
         "scopes": [],
         "gaps": [],
+        "groups": [],
         "parts": 1,
     }
 

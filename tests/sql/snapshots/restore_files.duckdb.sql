@@ -8,6 +8,7 @@ JOIN restore_points AS t
   ON f.source = t.source
   AND f.scope = t.scope
   AND f.epoch = t.epoch
+  AND f.generation = t.generation
   AND b.base = t.base
   AND b.number <= t.number
 WHERE

@@ -9,7 +9,7 @@ CREATE TABLE IF NOT EXISTS IDENTIFIER(:table) (
   schema_id INT COMMENT 'the id that values carry',
   schema_type STRING COMMENT 'AVRO, JSON or PROTOBUF',
   schema_text STRING COMMENT 'the schema',
-  references STRING COMMENT 'schemas it names, as JSON text',
+  schema_references STRING COMMENT 'schemas it names, as JSON text',
   deleted BOOLEAN NOT NULL COMMENT 'true: marked as deleted, still there',
   erased BOOLEAN NOT NULL COMMENT 'true: the record has no value',
   detail STRING COMMENT 'records that are no schema, as JSON text',
