@@ -17,7 +17,7 @@ from lakebackup import layout, patterns, sidecar
 from lakebackup.frames import task_errors
 from lakebackup.lease import Lease
 from lakebackup.model import Backup, Digest
-from lakebackup.plan.backup_topics import BackupPlan, Covered, Mode, OnGap, Parent, plan_backup
+from lakebackup.plan.backup_topics import BackupPlan, Covered, Increment, Mode, OnGap, Parent, plan_backup
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store import CatalogReader, CatalogWriter, destination_id
 from lakebackup_jobs.identity import holder, micros
@@ -28,8 +28,10 @@ from lakebackup_jobs.taskboard import TaskBoard
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from pyspark.sql import Row as SparkRow
     from pyspark.sql import SparkSession
 
+    from lakebackup_jobs.kafka.copy_task import CopyJob
     from lakebackup_jobs.progress import Reporter
 
 
@@ -53,6 +55,7 @@ class BackupRequest:
     lease_ttl_s: float = 60.0
     note: str | None = None
     remote: str | None = None
+    increment: Increment = "differential"
     parallelism: int = os.cpu_count() or 2
 
 
@@ -70,143 +73,192 @@ def run(request: BackupRequest, *, spark: SparkSession | None = None, reporter: 
         plan = _plan(request, layout.new_backup_id(datetime.now(UTC)), source, cluster, reader)
         return {"dry_run": True, **_summary(plan, source)}
     with Lease.acquire(storage, f"source-{source}", holder(), ttl_s=request.lease_ttl_s) as lease:
-        return _Run(request, storage, source, cluster, lease, spark, reporter).take()
+        return _take(request, storage, source, cluster, lease, spark, reporter)
 
 
-class _Run:
-    """One backup on its way, from the plan to the marker."""
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A backup that was planned and got its id and number; `started_at` in microseconds."""
 
-    def __init__(
-        self,
-        request: BackupRequest,
-        storage: Storage,
-        source: str,
-        cluster: Cluster,
-        lease: Lease,
-        spark: SparkSession | None,
-        reporter: Reporter,
-    ) -> None:
-        self.request, self.storage, self.source = request, storage, source
-        self.cluster, self.lease, self.reporter = cluster, lease, reporter
-        self.given_spark = spark
-        self.started = datetime.now(UTC)
-        self.backup_id = layout.new_backup_id(self.started)
+    backup_id: str
+    number: int
+    started_at: int
+    plan: BackupPlan
 
-    def take(self) -> dict[str, Any]:
-        """Plan, copy, publish."""
-        from lakebackup_jobs.session import spark_session
 
-        request = self.request
-        spark = self.given_spark or spark_session(remote=request.remote)
-        writer = CatalogWriter.open(spark, request.destination, request.catalog)
-        writer.migrate()
-        reader = CatalogReader(request.destination, request.catalog)
-        destination = destination_id(self.storage)
-        plan = _plan(request, self.backup_id, self.source, self.cluster, reader)
-        for gap in plan.gaps:
-            self.reporter.warning(
-                f"topic {gap.scope}, partition {gap.region}: "
-                + (
-                    f"offsets [{gap.from_position}, {gap.to_position}) were deleted before their backup"
-                    if gap.reason == "purged"
-                    else f"the topic was deleted and made again; offsets from {gap.from_position} are unknown"
-                )
+def _take(
+    request: BackupRequest,
+    storage: Storage,
+    source: str,
+    cluster: Cluster,
+    lease: Lease,
+    spark: SparkSession | None,
+    reporter: Reporter,
+) -> dict[str, Any]:
+    """Plan, copy, publish."""
+    from lakebackup_jobs.session import spark_session
+
+    spark = spark or spark_session(remote=request.remote)
+    writer = CatalogWriter.open(spark, request.destination, request.catalog)
+    writer.migrate()
+    reader = CatalogReader(request.destination, request.catalog)
+    prepared = prepare(request, source, cluster, reader)
+    tell_gaps(prepared.plan, reporter)
+    job = copy_job(request, storage, source, prepared, reader)
+    totals = _copy(spark, storage, source, prepared, job, reporter)
+    return publish(request, storage, source, prepared, totals, writer, lease)
+
+
+def prepare(request: BackupRequest, source: str, cluster: Cluster, reader: CatalogReader) -> Prepared:
+    """The next backup of a source, as its cluster and its catalog are now."""
+    now = datetime.now(UTC)
+    backup_id = layout.new_backup_id(now)
+    plan = _plan(request, backup_id, source, cluster, reader)
+    return Prepared(backup_id, latest_number(reader, source) + 1, micros(now), plan)
+
+
+def latest_number(reader: CatalogReader, source: str) -> int:
+    """The number of a source's last backup, 0 without one."""
+    newest = reader.one("latest_number", source=source)
+    return (newest["number"] or 0) if newest else 0
+
+
+def tell_gaps(plan: BackupPlan, reporter: Reporter) -> None:
+    """Warn of every gap that a plan found."""
+    for gap in plan.gaps:
+        reporter.warning(
+            f"topic {gap.scope}, partition {gap.region}: "
+            + (
+                f"offsets [{gap.from_position}, {gap.to_position}) were deleted before their backup"
+                if gap.reason == "purged"
+                else f"the topic was deleted and made again; offsets from {gap.from_position} are unknown"
             )
-        newest = reader.one("latest_number", source=self.source)
-        number = (newest["number"] or 0) + 1 if newest else 1
-        totals = self._copy(spark, plan, number, destination, reader)
-        backup = self._row(plan, number, destination, totals)
-        manifest = sidecar.Manifest(
-            backup=backup, positions=plan.positions, scopes=plan.scopes, gaps=plan.gaps, parts=len(plan.tasks)
         )
-        self.lease.renew()
-        sidecar.write_manifest(self.storage, layout.manifest_path(self.source, self.backup_id), manifest)
-        writer.commit_backup(self.storage, manifest)
-        sidecar.mark(self.storage, layout.marker_path(self.source, self.backup_id, "complete"))
-        return {
-            "backup_id": self.backup_id,
-            **_summary(plan, self.source),
-            "files": backup.files,
-            "bytes": backup.bytes,
-            "entries": backup.entries,
-            "seconds": round((backup.finished_at - backup.started_at) / 1e6, 3),
-        }
 
-    def _copy(
-        self, spark: SparkSession, plan: BackupPlan, number: int, destination: str, reader: CatalogReader
-    ) -> _Totals:
-        from lakebackup_jobs.kafka.copy_task import OUTCOME, CopyJob
 
-        self.reporter.start(plan.offsets, None, "backup")
-        if not plan.tasks:
-            return _Totals()
-        job = CopyJob(
-            destination_uri=self.storage.uri,
-            destination=destination,
-            source=self.source,
-            backup_id=self.backup_id,
-            number=number,
-            level=0 if plan.kind == "full" else 1,
-            parent=plan.parent.backup_id if plan.parent else None,
-            client=dict(self.request.kafka),
-            isolation=self.request.isolation,
-            codec=self.request.codec,
-            compression_level=self.request.level,
-            target_bytes=self.request.target_bytes,
-            tasks=plan.tasks,
-            sequences=_sequences(reader, self.source, plan),
-            report=True,
-        )
-        count = len(plan.tasks)
-        board = TaskBoard(self.storage, layout.backup_folder(self.source, self.backup_id))
-        with board.watched(self.reporter.update), task_errors():
-            # One row a task: the rows of the files stay in the parts.
-            rows = spark.range(0, count, 1, count).mapInArrow(job, OUTCOME).collect()
-        raise_first(row.error for row in rows)
-        totals = _Totals()
-        for row in rows:
-            totals.add(row.files, row.bytes, row.entries, [row.lane0, row.lane1, row.lane2, row.lane3])
-        self.reporter.update(totals.entries, totals.bytes)
+def copy_job(
+    request: BackupRequest,
+    storage: Storage,
+    source: str,
+    prepared: Prepared,
+    reader: CatalogReader,
+    *,
+    report: bool = True,
+) -> CopyJob:
+    """What the tasks of a prepared backup do; `report`: they tell how far they are."""
+    from lakebackup_jobs.kafka import copy_task
+
+    plan = prepared.plan
+    return copy_task.CopyJob(
+        destination_uri=storage.uri,
+        destination=destination_id(storage),
+        source=source,
+        backup_id=prepared.backup_id,
+        number=prepared.number,
+        level=0 if plan.kind == "full" else 1,
+        parent=plan.parent.backup_id if plan.parent else None,
+        client=dict(request.kafka),
+        isolation=request.isolation,
+        codec=request.codec,
+        compression_level=request.level,
+        target_bytes=request.target_bytes,
+        tasks=plan.tasks,
+        sequences=_sequences(reader, source, plan),
+        report=report,
+    )
+
+
+def _copy(
+    spark: SparkSession, storage: Storage, source: str, prepared: Prepared, job: CopyJob, reporter: Reporter
+) -> Totals:
+    from lakebackup_jobs.kafka.copy_task import OUTCOME
+
+    reporter.start(prepared.plan.offsets, None, "backup")
+    totals = Totals()
+    count = len(prepared.plan.tasks)
+    if not count:
         return totals
-
-    def _row(self, plan: BackupPlan, number: int, destination: str, totals: _Totals) -> Backup:
-        parent = plan.parent
-        return Backup(
-            backup_id=self.backup_id,
-            number=number,
-            source=self.source,
-            destination=destination,
-            kind=plan.kind,
-            level=0 if plan.kind == "full" else 1,
-            parent=parent.backup_id if parent else None,
-            base=parent.base if parent else self.backup_id,
-            chain_position=parent.chain_position + 1 if parent else 0,
-            start_ts=parent.end_ts if parent else None,
-            end_ts=plan.end_ts,
-            started_at=micros(self.started),
-            finished_at=micros(datetime.now(UTC)),
-            files=totals.files,
-            bytes=totals.bytes,
-            entries=totals.entries,
-            digest=totals.digest.hex(),
-            isolation=self.request.isolation,
-            codec=self.request.codec,
-            created_by=holder(),
-            tool=f"lakebackup {version('lakebackup')}",
-            note=self.request.note,
-        )
+    board = TaskBoard(storage, layout.backup_folder(source, prepared.backup_id))
+    with board.watched(reporter.update), task_errors():
+        # One row a task: the rows of the files stay in the parts.
+        rows = spark.range(0, count, 1, count).mapInArrow(job, OUTCOME).collect()
+    totals.add(rows)
+    reporter.update(totals.entries, totals.bytes)
+    return totals
 
 
-class _Totals:
+def publish(
+    request: BackupRequest,
+    storage: Storage,
+    source: str,
+    prepared: Prepared,
+    totals: Totals,
+    writer: CatalogWriter,
+    lease: Lease,
+) -> dict[str, Any]:
+    """Make a backup exist whose data files and parts are there; again and again, it exists once."""
+    plan = prepared.plan
+    backup = _row(request, source, prepared, totals, destination_id(storage))
+    manifest = sidecar.Manifest(
+        backup=backup, positions=plan.positions, scopes=plan.scopes, gaps=plan.gaps, parts=len(plan.tasks)
+    )
+    lease.renew()
+    sidecar.write_manifest(storage, layout.manifest_path(source, prepared.backup_id), manifest)
+    writer.commit_backup(storage, manifest)
+    sidecar.mark(storage, layout.marker_path(source, prepared.backup_id, "complete"))
+    return {
+        "backup_id": prepared.backup_id,
+        **_summary(plan, source),
+        "files": backup.files,
+        "bytes": backup.bytes,
+        "entries": backup.entries,
+        "seconds": round((backup.finished_at - backup.started_at) / 1e6, 3),
+    }
+
+
+def _row(request: BackupRequest, source: str, prepared: Prepared, totals: Totals, destination: str) -> Backup:
+    plan, parent = prepared.plan, prepared.plan.parent
+    return Backup(
+        backup_id=prepared.backup_id,
+        number=prepared.number,
+        source=source,
+        destination=destination,
+        kind=plan.kind,
+        level=0 if plan.kind == "full" else 1,
+        parent=parent.backup_id if parent else None,
+        base=parent.base if parent else prepared.backup_id,
+        chain_position=parent.chain_position + 1 if parent else 0,
+        start_ts=parent.end_ts if parent else None,
+        end_ts=plan.end_ts,
+        started_at=prepared.started_at,
+        finished_at=micros(datetime.now(UTC)),
+        files=totals.files,
+        bytes=totals.bytes,
+        entries=totals.entries,
+        digest=totals.digest.hex(),
+        isolation=request.isolation,
+        codec=request.codec,
+        created_by=holder(),
+        tool=f"lakebackup {version('lakebackup')}",
+        note=request.note,
+    )
+
+
+class Totals:
+    """What the tasks of a backup wrote, added up."""
+
     def __init__(self) -> None:
         self.files = self.bytes = self.entries = 0
         self.digest = Digest()
 
-    def add(self, files: int, size: int, entries: int, lanes: Sequence[int]) -> None:
-        self.files += files
-        self.bytes += size
-        self.entries += entries
-        self.digest.add_lanes(lanes)
+    def add(self, rows: Sequence[SparkRow]) -> None:
+        """Take in what tasks told (copy_task.OUTCOME). Raises the first error that one told."""
+        raise_first(row.error for row in rows)
+        for row in rows:
+            self.files += row.files
+            self.bytes += row.bytes
+            self.entries += row.entries
+            self.digest.add_lanes([row.lane0, row.lane1, row.lane2, row.lane3])
 
 
 def _plan(
@@ -247,6 +299,7 @@ def _plan(
         mode=request.mode,
         on_gap=request.on_gap,
         parallelism=request.parallelism,
+        increment=request.increment,
     )
 
 

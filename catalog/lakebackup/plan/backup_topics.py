@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 OnGap = Literal["full", "continue", "fail"]
 Mode = Literal["auto", "full"]
+Increment = Literal["differential", "log"]
 
 # A task below this many offsets costs more to start than to run.
 LEAST_OFFSETS_PER_TASK = 250_000
@@ -92,15 +93,24 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class BackupPlan:
-    """What a backup will do. `tasks[i]` is what Spark task i reads."""
+    """What a backup will do. `tasks[i]` is what Spark task i reads.
 
-    kind: Literal["full", "differential"]
+    `new_regions` counts the partitions that the chain has not seen before.
+    """
+
+    kind: Literal["full", "differential", "log"]
     parent: Parent | None
     end_ts: int
     positions: tuple[Position, ...]
     scopes: tuple[Scope, ...]
     gaps: tuple[Gap, ...]
     tasks: tuple[tuple[Split, ...], ...] = field(default=())
+    new_regions: int = 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether it would say nothing that the backup before has not said."""
+        return self.kind != "full" and not (self.offsets or self.gaps or self.new_regions)
 
     @property
     def offsets(self) -> int:
@@ -120,8 +130,11 @@ def plan_backup(
     mode: Mode = "auto",
     on_gap: OnGap = "full",
     parallelism: int = 2,
+    increment: Increment = "differential",
 ) -> BackupPlan:
-    """The next backup of `topics`. Refused: a history that was cut back, a gap with on_gap="fail".
+    """The next backup of `topics`; `increment` is the kind of one that is no full.
+
+    Refused: a history that was cut back, a gap with on_gap="fail".
 
     A gap lies behind the last backup of a partition in any chain; a differential starts where its own ends.
     """
@@ -173,13 +186,14 @@ def plan_backup(
         for t in topics
     )
     return BackupPlan(
-        kind="full" if full else "differential",
+        kind="full" if full else increment,
         parent=None if full else parent,
         end_ts=end_ts,
         positions=positions,
         scopes=scopes,
         gaps=tuple(gaps),
         tasks=_tasks(positions, parallelism),
+        new_regions=sum((r.scope, r.epoch, r.region) not in chain for r in regions),
     )
 
 
