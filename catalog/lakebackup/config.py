@@ -133,6 +133,12 @@ class Settings(BaseSettings):
     target_size: ByteSize = Field(
         ByteSize(128 * 1024 * 1024), description="a data file is closed at this size, such as 128MiB", ge=1024
     )
+    generation_growth: float = Field(
+        2.0,
+        description="a compacted topic is read from its start again when its backups hold this many times "
+        "what they held when that was last done",
+        ge=1,
+    )
     isolation: Literal["read_committed", "read_uncommitted"] = Field(
         "read_committed", description="whether records of open and aborted transactions are left out"
     )

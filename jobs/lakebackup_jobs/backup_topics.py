@@ -18,6 +18,7 @@ from lakebackup.frames import task_errors
 from lakebackup.lease import Lease
 from lakebackup.model import Backup, Digest
 from lakebackup.plan.backup_topics import BackupPlan, Covered, Increment, Mode, OnGap, Parent, plan_backup
+from lakebackup.plan.generations import GROWTH, Held
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store import CatalogReader, CatalogWriter, destination_id
 from lakebackup_jobs.identity import holder, micros
@@ -56,6 +57,8 @@ class BackupRequest:
     note: str | None = None
     remote: str | None = None
     increment: Increment = "differential"
+    new_generation: bool = False
+    growth: float = GROWTH
     parallelism: int = os.cpu_count() or 2
 
 
@@ -104,8 +107,10 @@ def _take(
     reader = CatalogReader(request.destination, request.catalog)
     prepared = prepare(request, source, cluster, reader)
     tell_gaps(prepared.plan, reporter)
+    tell_generations(prepared.plan, reporter)
     job = copy_job(request, storage, source, prepared, reader)
     totals = _copy(spark, storage, source, prepared, job, reporter)
+    tell_missed_tombstones(prepared.plan, reporter)
     return publish(request, storage, source, prepared, totals, writer, lease)
 
 
@@ -133,6 +138,29 @@ def tell_gaps(plan: BackupPlan, reporter: Reporter) -> None:
                 if gap.reason == "purged"
                 else f"the topic was deleted and made again; offsets from {gap.from_position} are unknown"
             )
+        )
+
+
+def tell_generations(plan: BackupPlan, reporter: Reporter) -> None:
+    """Say which compacted topics are read from their start again, and why."""
+    why = {
+        "asked": "as asked",
+        "growth": "the backup holds much that the topic has dropped",
+        "tombstones": "it was not read for so long that tombstones may be gone",
+    }
+    for scope, generation in plan.anew:
+        reporter.note(
+            f"topic {scope} begins generation {generation.number}: {why[generation.anew or 'asked']}"
+        )
+
+
+def tell_missed_tombstones(plan: BackupPlan, reporter: Reporter) -> None:
+    """Warn, when reading has ended, of compacted topics that were unread for too long."""
+    for scope in plan.missed_tombstones(micros(datetime.now(UTC)) // 1000):
+        reporter.warning(
+            f"topic {scope}: it was not read to its end within its delete.retention.ms, so a deleted key may "
+            "come back in a restore. The next backup reads the topic from its start; back it up more often, "
+            "or raise the setting"
         )
 
 
@@ -300,7 +328,17 @@ def _plan(
         on_gap=request.on_gap,
         parallelism=request.parallelism,
         increment=request.increment,
+        held=_held(reader, source, parent),
+        new_generation=request.new_generation,
+        growth=request.growth,
     )
+
+
+def _held(reader: CatalogReader | None, source: str, parent: Parent | None) -> list[Held]:
+    if reader is None:
+        return []
+    rows = reader.rows("generations", source=source, base=parent.base if parent else None)
+    return [Held(**row) for row in rows]
 
 
 def _sequences(reader: CatalogReader, source: str, plan: BackupPlan) -> dict[tuple[str, str], int]:
@@ -322,6 +360,9 @@ def _summary(plan: BackupPlan, source: str) -> dict[str, Any]:
         "offsets": plan.offsets,
         "end_ts": plan.end_ts,
         "gaps": len(plan.gaps),
+        "generations": [
+            {"topic": scope, "generation": g.number, "because": g.anew} for scope, g in plan.anew
+        ],
     }
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from lakebackup.errors import Refused
 from lakebackup.model import Gap, Position, Scope
+from lakebackup.plan.generations import GROWTH, Generation, Held, choose
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -29,13 +30,22 @@ MOST_OFFSETS_PER_TASK = 20_000_000
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """A topic as the cluster describes it: `epoch` is the topic id as 32 hex digits."""
+    """A topic as the cluster describes it: `epoch` is the topic id as 32 hex digits.
+
+    `settings`: those of its own; `inherited`: those of the brokers that its backups depend on.
+    """
 
     scope: str
     epoch: str
     regions: int
     replication: int
     settings: Mapping[str, str]
+    inherited: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def effective(self) -> Mapping[str, str]:
+        """Settings in force, as far as they are known."""
+        return {**self.inherited, **self.settings}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +99,7 @@ class Split:
     start: int
     end: int
     rank: int
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +117,24 @@ class BackupPlan:
     gaps: tuple[Gap, ...]
     tasks: tuple[tuple[Split, ...], ...] = field(default=())
     new_regions: int = 0
+    generations: Mapping[tuple[str, str], Generation] = field(default_factory=dict)
+
+    @property
+    def anew(self) -> list[tuple[str, Generation]]:
+        """The compacted topics that an incremental backup reads from their start again."""
+        return [
+            (scope, g)
+            for (scope, _), g in sorted(self.generations.items())
+            if g.anew in ("asked", "growth", "tombstones")
+        ]
+
+    def missed_tombstones(self, now: int) -> list[str]:
+        """Topics of which a tombstone may have gone unread, when reading ended at the instant `now` (ms)."""
+        return sorted(
+            scope
+            for (scope, _), g in self.generations.items()
+            if g.safe_until is not None and now >= g.safe_until
+        )
 
     @property
     def idle(self) -> bool:
@@ -131,12 +160,17 @@ def plan_backup(
     on_gap: OnGap = "full",
     parallelism: int = 2,
     increment: Increment = "differential",
+    held: Iterable[Held] = (),
+    new_generation: bool = False,
+    growth: float = GROWTH,
 ) -> BackupPlan:
     """The next backup of `topics`; `increment` is the kind of one that is no full.
 
     Refused: a history that was cut back, a gap with on_gap="fail".
 
     A gap lies behind the last backup of a partition in any chain; a differential starts where its own ends.
+    A compacted topic may begin a new generation (see `generations`; `held` is what the catalog has of them):
+    it is then read from its low watermark, and nothing that was purged before is missing in it.
     """
     ordered = sorted(covered, key=lambda c: c.number) if parent else []
     known = {(c.scope, c.epoch, c.region): c for c in ordered}
@@ -151,8 +185,18 @@ def plan_backup(
             "Records were deleted before they were backed up: " + "; ".join(_describe(gap) for gap in purged),
             hint="Run with --on-gap full to start a new chain, or --on-gap continue to go on over the gap.",
         )
-    full = mode == "full" or parent is None or (bool(purged) and on_gap == "full")
-    if not full:
+    held = list(held)
+
+    def generations(full: bool) -> dict[tuple[str, str], Generation]:
+        return choose(topics, held, full=full, asked=new_generation, growth=growth, end_ts=end_ts)
+
+    chosen = generations(full=mode == "full" or parent is None)
+    going_on = [gap for gap in purged if not chosen[gap.scope, gap.epoch].anew]
+    full = mode == "full" or parent is None or (bool(going_on) and on_gap == "full")
+    if full:
+        chosen = generations(full=True)
+    else:
+        chain = {place: c for place, c in chain.items() if not _anew(chosen, place)}
         gaps = [
             replace(gap, bridged=gap.reason == "purged" and (gap.scope, gap.epoch, gap.region) in chain)
             for gap in gaps
@@ -182,6 +226,7 @@ def plan_backup(
             regions=t.regions,
             settings=json.dumps(dict(t.settings), sort_keys=True),
             replication=t.replication,
+            generation=chosen[t.scope, t.epoch].number,
         )
         for t in topics
     )
@@ -192,9 +237,15 @@ def plan_backup(
         positions=positions,
         scopes=scopes,
         gaps=tuple(gaps),
-        tasks=_tasks(positions, parallelism),
+        tasks=_tasks(positions, chosen, parallelism),
         new_regions=sum((r.scope, r.epoch, r.region) not in chain for r in regions),
+        generations=chosen,
     )
+
+
+def _anew(chosen: Mapping[tuple[str, str], Generation], place: tuple[str, str, str]) -> bool:
+    generation = chosen.get(place[:2])
+    return generation is not None and generation.anew is not None
 
 
 def _start(region: RegionState, known: Mapping[tuple[str, str, str], Covered]) -> int:
@@ -269,7 +320,9 @@ def _refuse_cut_back(regions: Sequence[RegionState], known: Mapping[tuple[str, s
             )
 
 
-def _tasks(positions: Iterable[Position], parallelism: int) -> tuple[tuple[Split, ...], ...]:
+def _tasks(
+    positions: Iterable[Position], generations: Mapping[tuple[str, str], Generation], parallelism: int
+) -> tuple[tuple[Split, ...], ...]:
     wanted = [p for p in positions if p.end_position > p.start_position]
     total = sum(p.end_position - p.start_position for p in wanted)
     # Twice as many tasks as cores, so that a slow one does not leave the others idle for long.
@@ -278,7 +331,7 @@ def _tasks(positions: Iterable[Position], parallelism: int) -> tuple[tuple[Split
     small: list[Split] = []
     room = size
     for p in wanted:
-        for split in _splits(p, size):
+        for split in _splits(p, generations[p.scope, p.epoch].number, size):
             length = split.end - split.start
             if length > room and small:
                 tasks.append(tuple(small))
@@ -290,14 +343,14 @@ def _tasks(positions: Iterable[Position], parallelism: int) -> tuple[tuple[Split
     return tuple(tasks)
 
 
-def _splits(p: Position, size: int) -> Iterable[Split]:
+def _splits(p: Position, generation: int, size: int) -> Iterable[Split]:
     length = p.end_position - p.start_position
     # A rest of less than half a task is not worth a file of its own.
     count = max(1, (length + size // 2) // size)
     for rank in range(count):
         start = p.start_position + length * rank // count
         end = p.start_position + length * (rank + 1) // count
-        yield Split(p.scope, p.epoch, p.region, start, end, rank)
+        yield Split(p.scope, p.epoch, p.region, start, end, rank, generation)
 
 
 def _describe(gap: Gap) -> str:

@@ -185,8 +185,10 @@ def _breaks(reader: CatalogReader) -> list[Obstacle]:
             reason="partial",
             detail=(
                 f"it takes {row['chosen']} of the {row['held']} files up to offset {row['end_position']}"
-                if row["bases"] == 1
+                if row["bases"] == row["generations"] == 1
                 else f"it mixes files of {row['bases']} chains, which hold offsets twice"
+                if row["bases"] > 1
+                else f"it mixes files of {row['generations']} generations, which hold offsets twice"
             )
             + "; --partial restores them all the same",
             before_ts=None,

@@ -38,6 +38,13 @@ def topics(
         OnGap,
         typer.Option(help="When records were gone before they were backed up: start over, go on, stop."),
     ] = "full",
+    new_generation: Annotated[
+        bool,
+        typer.Option(
+            "--new-generation",
+            help="Read compacted topics from their start again, without what they have dropped since.",
+        ),
+    ] = False,
     isolation: Annotated[
         Isolation | None,
         typer.Option(
@@ -108,6 +115,8 @@ def topics(
         target_bytes=int(found.target_size),
         mode=mode,
         on_gap=on_gap,
+        new_generation=new_generation,
+        growth=found.generation_growth,
         dry_run=dry_run,
         lease_ttl_s=found.lease_ttl,
         note=note,

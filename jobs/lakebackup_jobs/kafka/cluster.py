@@ -39,10 +39,12 @@ ADMIN_TIMEOUT_S = 30.0
 EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
+# Settings that backups depend on also where a topic has them from its brokers.
+_INHERITED = ("cleanup.policy", "delete.retention.ms")
 _NO_ANSWER = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)  # noqa: SLF001 - public names
 
 
-class _Passing(EnvironmentProblem):
+class Passing(EnvironmentProblem):
     """Over by itself in a moment."""
 
 
@@ -94,14 +96,15 @@ class Cluster:
             self._admin.describe_topics(TopicCollection(ordered), request_timeout=ADMIN_TIMEOUT_S),
             "describe topics",
         )
-        settings = self._overrides(ordered)
+        configs = self._configs(ordered)
         return [
             TopicState(
                 scope=name,
                 epoch=_hex(topic.topic_id),
                 regions=len(topic.partitions),
                 replication=min((len(p.replicas) for p in topic.partitions), default=1),
-                settings=settings[name],
+                settings=_overrides(configs[name]),
+                inherited={k: str(configs[name][k].value) for k in _INHERITED if k in configs[name]},
             )
             for name, topic in sorted(described.items())
         ]
@@ -118,7 +121,7 @@ class Cluster:
 
         # Right after a topic was made, or a leader was lost, brokers point at each other for a moment.
         @retry(
-            retry=retry_if_exception_type(_Passing),
+            retry=retry_if_exception_type(Passing),
             wait=wait_fixed(0.1),
             stop=stop_after_delay(10),
             reraise=True,
@@ -219,17 +222,6 @@ class Cluster:
         )
         return {resource.name: entries for resource, entries in answers.items()}
 
-    def _overrides(self, names: list[str]) -> dict[str, dict[str, str]]:
-        dynamic = ConfigSource.DYNAMIC_TOPIC_CONFIG
-        return {
-            name: {
-                k: e.value
-                for k, e in sorted(entries.items())
-                if ConfigSource(e.source) is dynamic and e.value is not None
-            }
-            for name, entries in self._configs(names).items()
-        }
-
     def _all(self, futures: Mapping[T, Future[Any]], doing: str) -> dict[T, Any]:
         return {key: self._wait(future, f"{doing} ({key})") for key, future in futures.items()}
 
@@ -246,7 +238,7 @@ class Cluster:
         if reason.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):  # noqa: SLF001 - its public name
             return NotFound(f"Kafka at {self._servers} has no such topic: could not {doing}.")
         if reason.code() in (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE):
-            return _Passing(
+            return Passing(
                 f"Kafka at {self._servers} could not {doing}: {reason.str()}", hint="Run it again."
             )
         if reason.code() in _NO_ANSWER:
@@ -257,6 +249,14 @@ class Cluster:
             what,
             hint="Check --bootstrap-server, the credentials and the ACLs, and that a broker is up.",
         )
+
+
+def _overrides(entries: Mapping[str, ConfigEntry]) -> dict[str, str]:
+    return {
+        k: e.value
+        for k, e in sorted(entries.items())
+        if ConfigSource(e.source) is ConfigSource.DYNAMIC_TOPIC_CONFIG and e.value is not None
+    }
 
 
 def _hex(topic_id: Any) -> str:

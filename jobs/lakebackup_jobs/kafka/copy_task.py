@@ -152,4 +152,5 @@ class CopyJob:
             tombstones=stats.tombstones,
             level=self.level,
             parent=self.parent,
+            generation=split.generation,
         )

@@ -1,5 +1,6 @@
 -- Why the topics in :scopes (names parted by commas) cannot be brought back to :to_ts as they were: a gap
--- that the chain goes on over, or a time between the last backup before a gap and the one that noticed it.
+-- that the chain goes on over within the generation to restore, or a time between the last backup before a
+-- gap and the one that noticed it.
 SELECT DISTINCT
   g.scope,
   g.region,
@@ -14,6 +15,10 @@ JOIN backups AS n
 JOIN restore_points AS t
   ON g.source = t.source
   AND g.scope = t.scope
+LEFT JOIN scopes AS s
+  ON g.backup_id = s.backup_id
+  AND g.scope = s.scope
+  AND g.epoch = s.epoch
 WHERE g.source = :source
   AND ARRAY_CONTAINS(SPLIT(:scopes, ','), g.scope)
   AND n.state = 'complete'
@@ -22,7 +27,10 @@ WHERE g.source = :source
     OR (t.covers_from < CAST(:to_ts AS BIGINT) AND CAST(:to_ts AS BIGINT) <= t.covers_to)
   )
   AND (
-    (g.bridged AND g.epoch = t.epoch AND n.base = t.base AND n.number <= t.number)
+    (
+      g.bridged AND g.epoch = t.epoch AND n.base = t.base AND n.number <= t.number
+      AND s.generation = t.generation
+    )
     OR (g.from_ts < CAST(:to_ts AS BIGINT) AND CAST(:to_ts AS BIGINT) < g.to_ts)
   )
 ORDER BY g.scope, g.region, g.from_position

@@ -1,8 +1,9 @@
 -- Where a chosen set of files (relation selected) is not what a topic once held: files of the same chain
--- left out before or between the chosen ones, or chosen files from chains that hold the same offsets twice.
+-- and generation left out before or between the chosen ones, or chosen files from chains or generations that
+-- hold the same offsets twice.
 WITH chosen AS (
   SELECT
-    f.source, f.scope, f.epoch, f.region, f.path, f.start_position, f.end_position, b.base
+    f.source, f.scope, f.epoch, f.region, f.generation, f.path, f.start_position, f.end_position, b.base
   FROM selected AS s
   JOIN files AS f
     ON s.destination = f.destination
@@ -14,7 +15,9 @@ edges AS (
   SELECT
     source, scope, epoch, region,
     MIN(base) AS base,
+    MIN(generation) AS generation,
     COUNT(DISTINCT base) AS bases,
+    COUNT(DISTINCT generation) AS generations,
     COUNT(*) AS files,
     MAX(end_position) AS end_position
   FROM chosen
@@ -31,6 +34,7 @@ held AS (
     AND f.scope = e.scope
     AND f.epoch = e.epoch
     AND f.region = e.region
+    AND f.generation = e.generation
     AND f.start_position < e.end_position
   JOIN backups AS b
     ON f.backup_id = b.backup_id
@@ -43,15 +47,16 @@ SELECT
   e.epoch,
   e.region,
   e.bases,
+  e.generations,
   e.files AS chosen,
   h.files AS held,
   h.start_position,
   e.end_position
 FROM edges AS e
-JOIN held AS h
+LEFT JOIN held AS h
   ON e.scope = h.scope
   AND e.epoch = h.epoch
   AND e.region = h.region
-WHERE e.bases > 1 OR e.files < h.files
+WHERE e.bases > 1 OR e.generations > 1 OR e.files < h.files
 ORDER BY e.scope, e.region
 LIMIT 100

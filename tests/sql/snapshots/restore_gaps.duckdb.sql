@@ -11,6 +11,8 @@ JOIN backups AS n
   ON g.backup_id = n.backup_id
 JOIN restore_points AS t
   ON g.source = t.source AND g.scope = t.scope
+LEFT JOIN scopes AS s
+  ON g.backup_id = s.backup_id AND g.scope = s.scope AND g.epoch = s.epoch
 WHERE
   g.source = $source
   AND ARRAY_CONTAINS(STR_SPLIT_REGEX($scopes, ','), g.scope)
@@ -26,7 +28,11 @@ WHERE
   )
   AND (
     (
-      g.bridged AND g.epoch = t.epoch AND n.base = t.base AND n.number <= t.number
+      g.bridged
+      AND g.epoch = t.epoch
+      AND n.base = t.base
+      AND n.number <= t.number
+      AND s.generation = t.generation
     )
     OR (
       g.from_ts < TRY_CAST($to_ts AS BIGINT) AND TRY_CAST($to_ts AS BIGINT) < g.to_ts

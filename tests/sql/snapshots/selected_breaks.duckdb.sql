@@ -4,6 +4,7 @@ WITH chosen AS (
     f.scope,
     f.epoch,
     f.region,
+    f.generation,
     f.path,
     f.start_position,
     f.end_position,
@@ -20,7 +21,9 @@ WITH chosen AS (
     epoch,
     region,
     MIN(base) AS base,
+    MIN(generation) AS generation,
     COUNT(DISTINCT base) AS bases,
+    COUNT(DISTINCT generation) AS generations,
     COUNT(*) AS files,
     MAX(end_position) AS end_position
   FROM chosen
@@ -42,6 +45,7 @@ WITH chosen AS (
     AND f.scope = e.scope
     AND f.epoch = e.epoch
     AND f.region = e.region
+    AND f.generation = e.generation
     AND f.start_position < e.end_position
   JOIN backups AS b
     ON f.backup_id = b.backup_id AND b.base = e.base AND b.state = 'complete'
@@ -55,15 +59,16 @@ SELECT
   e.epoch,
   e.region,
   e.bases,
+  e.generations,
   e.files AS chosen,
   h.files AS held,
   h.start_position,
   e.end_position
 FROM edges AS e
-JOIN held AS h
+LEFT JOIN held AS h
   ON e.scope = h.scope AND e.epoch = h.epoch AND e.region = h.region
 WHERE
-  e.bases > 1 OR e.files < h.files
+  e.bases > 1 OR e.generations > 1 OR e.files < h.files
 ORDER BY
   e.scope NULLS FIRST,
   e.region NULLS FIRST
