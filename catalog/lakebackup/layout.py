@@ -3,6 +3,8 @@
 lakebackup.json                                                          format version, destination id
 <source>/<epoch>/topics/<topic>/partition=<n>/<topic>+<n>-<seq>.data     data files
 <source>/backups/<backup_id>/parts/<task>.jsonl | manifest.json | complete | deleted
+<source>/follow/    Spark's checkpoint of a continuous backup
+prunes/<prune_id>/removals-<task>-<hex>.jsonl | prune.json | done
 leases/<name>/<generation>.json    audit/<ts>-<id>.json    catalog/<table>/
 """
 
@@ -20,7 +22,8 @@ ROOT_FILE = "lakebackup.json"
 CATALOG_FOLDER = "catalog"
 LEASES_FOLDER = "leases"
 AUDIT_FOLDER = "audit"
-RESERVED = frozenset({CATALOG_FOLDER, LEASES_FOLDER, AUDIT_FOLDER, ROOT_FILE})
+PRUNES_FOLDER = "prunes"
+RESERVED = frozenset({CATALOG_FOLDER, LEASES_FOLDER, AUDIT_FOLDER, PRUNES_FOLDER, ROOT_FILE})
 
 _SOURCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -160,6 +163,11 @@ def marker_path(source: str, backup_id: str, marker: Literal["complete", "delete
     return f"{backup_folder(source, backup_id)}{marker}"
 
 
+def follow_folder(source: str) -> str:
+    """Where Spark keeps how far a continuous backup of a source is; ends in `/`."""
+    return f"{check_source(source)}/follow/"
+
+
 def lease_folder(name: str) -> str:
     """The folder of a lease's generations, ending in `/`."""
     if not _LEASE.fullmatch(name):
@@ -175,3 +183,23 @@ def lease_path(name: str, generation: int) -> str:
 def audit_path(at: int, audit_id: str) -> str:
     """One line of the audit log; `at` in microseconds since 1970 UTC, so that names sort by time."""
     return f"{AUDIT_FOLDER}/{at:020d}-{audit_id}.json"
+
+
+def prune_folder(prune_id: str) -> str:
+    """The folder of what one prune let go of, ending in `/`; its id has the form of a backup's."""
+    return f"{PRUNES_FOLDER}/{check_backup_id(prune_id)}/"
+
+
+def prune_path(prune_id: str) -> str:
+    """The object that makes a prune exist."""
+    return f"{prune_folder(prune_id)}prune.json"
+
+
+def prune_done_path(prune_id: str) -> str:
+    """The marker that says that every object of a prune is gone."""
+    return f"{prune_folder(prune_id)}done"
+
+
+def removals_path(prune_id: str, task: int, attempt: str) -> str:
+    """Some of a prune's removals, a JSON object a line; `attempt` keeps apart what a task writes twice."""
+    return f"{prune_folder(prune_id)}removals-{task:06d}-{attempt}.jsonl"

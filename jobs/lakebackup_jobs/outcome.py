@@ -40,19 +40,23 @@ def guarded(columns: str, work: Callable[[], Mapping[str, Any]], **identity: obj
     try:
         row = dict(work())
     except LakebackupError as error:
-        # A more special error than the shared ones goes as the shared one it is.
-        kind = next(k for k in type(error).__mro__ if k.__module__ == errors.__name__)
-        text = json.dumps({"kind": kind.__name__, "message": error.message, "hint": error.hint})
-        row = {**identity, "error": text}
+        row = {**identity, "error": told(error)}
     finally:
         settle()
     return pa.RecordBatch.from_pylist([{name: row.get(name) for name in schema.names}], schema)
+
+
+def told(error: LakebackupError) -> str:
+    """An error as one line of text, for `raise_first` in another process."""
+    # A more special error than the shared ones goes as the shared one it is.
+    kind = next(k for k in type(error).__mro__ if k.__module__ == errors.__name__)
+    return json.dumps({"kind": kind.__name__, "message": error.message, "hint": error.hint})
 
 
 def raise_first(texts: Iterable[str | None]) -> None:
     """Raise the first error that tasks reported, with its own type."""
     for text in texts:
         if text:
-            told = json.loads(text)
-            kind: type[LakebackupError] = getattr(errors, told["kind"], LakebackupError)
-            raise kind(told["message"], hint=told["hint"])
+            said = json.loads(text)
+            kind: type[LakebackupError] = getattr(errors, said["kind"], LakebackupError)
+            raise kind(said["message"], hint=said["hint"])

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from lakebackup.errors import Refused
-from lakebackup.model import Gap, Position, Scope
+from lakebackup.model import Gap, Group, Position, Scope
 from lakebackup.plan.generations import GROWTH, Generation, Held, choose
 
 if TYPE_CHECKING:
@@ -106,7 +106,8 @@ class Split:
 class BackupPlan:
     """What a backup will do. `tasks[i]` is what Spark task i reads.
 
-    `new_regions` counts the partitions that the chain has not seen before.
+    `new_regions` counts the partitions that the chain has not seen before. `left_out` says, one sentence
+    each, what was asked for and cannot be read.
     """
 
     kind: Literal["full", "differential", "log"]
@@ -117,23 +118,23 @@ class BackupPlan:
     gaps: tuple[Gap, ...]
     tasks: tuple[tuple[Split, ...], ...] = field(default=())
     new_regions: int = 0
-    generations: Mapping[tuple[str, str], Generation] = field(default_factory=dict)
+    generations: dict[str, Generation] = field(default_factory=dict)
+    groups: tuple[Group, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     @property
     def anew(self) -> list[tuple[str, Generation]]:
         """The compacted topics that an incremental backup reads from their start again."""
         return [
             (scope, g)
-            for (scope, _), g in sorted(self.generations.items())
+            for scope, g in sorted(self.generations.items())
             if g.anew in ("asked", "growth", "tombstones")
         ]
 
     def missed_tombstones(self, now: int) -> list[str]:
         """Topics of which a tombstone may have gone unread, when reading ended at the instant `now` (ms)."""
         return sorted(
-            scope
-            for (scope, _), g in self.generations.items()
-            if g.safe_until is not None and now >= g.safe_until
+            scope for scope, g in self.generations.items() if g.safe_until is not None and now >= g.safe_until
         )
 
     @property
@@ -239,7 +240,7 @@ def plan_backup(
         gaps=tuple(gaps),
         tasks=_tasks(positions, chosen, parallelism),
         new_regions=sum((r.scope, r.epoch, r.region) not in chain for r in regions),
-        generations=chosen,
+        generations={scope: generation for (scope, _), generation in chosen.items()},
     )
 
 

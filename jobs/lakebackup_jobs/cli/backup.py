@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import signal
+import threading
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli import options
 from lakebackup_jobs.cli.invocation import destination, kafka_client, session_of, settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakebackup_jobs.backup_topics import BackupRequest
+    from lakebackup_jobs.progress import Reporter
 
 app = typer.Typer(help="Take a backup.", no_args_is_help=True)
 
@@ -62,6 +71,13 @@ def topics(
         str | None,
         typer.Option(metavar="SIZE", help="Close a data file at this size.", show_default="128MiB"),
     ] = None,
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", help="Do not end: back up what is new, again and again, until stopped."),
+    ] = False,
+    every: Annotated[
+        str, typer.Option("--every", metavar="SPAN", help="With --follow, how often to look.")
+    ] = "10s",
     note: Annotated[str | None, typer.Option(metavar="TEXT", help="Kept with the backup.")] = None,
     dry_run: options.DryRun = False,
     bootstrap_servers: options.BootstrapServers = None,
@@ -79,8 +95,11 @@ def topics(
 ) -> None:
     """Back up Kafka topics: the first time all of each, from then on what is new.
 
-    Ends where the topics end when it starts, so a busy producer cannot keep it going.
+    Ends where the topics end when it starts, so a busy producer cannot keep it going. With --follow it
+    goes on until Ctrl-C or SIGTERM, which let the batch at work come to its end. Each batch is a backup.
     """
+    if follow and dry_run:
+        raise UsageProblem("--follow and --dry-run exclude each other.")
     found = settings(
         config,
         bootstrap_servers=bootstrap_servers,
@@ -123,5 +142,31 @@ def topics(
         remote=found.remote,
     )
     with reporter(as_json=json) as report:
-        result: dict[str, Any] = run(request, spark=session_of(context, found), reporter=report)
+        spark = session_of(context, found)
+        result: dict[str, Any] = (
+            _follow(request, every, spark, report) if follow else run(request, spark=spark, reporter=report)
+        )
         report.result(result)
+
+
+def _follow(
+    request: BackupRequest, every: str, spark: SparkSession | None, report: Reporter
+) -> dict[str, Any]:
+    """Follow until SIGINT or SIGTERM; a second one ends the process as it always does."""
+    from lakebackup.times import parse_duration
+    from lakebackup_jobs.follow_topics import follow
+
+    stop = threading.Event()
+    before: dict[int, Any] = {}
+
+    def told(*_: object) -> None:
+        stop.set()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    before = {number: signal.signal(number, told) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        return follow(request, every_s=parse_duration(every) / 1000, stop=stop, spark=spark, reporter=report)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

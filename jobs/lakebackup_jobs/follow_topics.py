@@ -1,0 +1,192 @@
+"""Back up Kafka topics without an end: one `backups` row a batch, of kind `log`, on the one before it.
+
+Spark's Structured Streaming runs the batches. What counts is the catalog: a batch begins where the catalog
+ends, is published under the source's lease by the same steps as any backup, and gives way when another
+backup came in between. So batches and single backups continue each other in any order.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from lakebackup import layout, sidecar
+from lakebackup.errors import LakebackupError, UsageProblem
+from lakebackup.frames import task_errors
+from lakebackup.lease import Lease
+from lakebackup.storage import open_storage
+from lakebackup.store import CatalogReader, CatalogWriter, destination_id
+from lakebackup_jobs import backup_topics
+from lakebackup_jobs.identity import holder
+from lakebackup_jobs.kafka.cluster import Cluster
+from lakebackup_jobs.outcome import raise_first
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from lakebackup.storage import Storage
+    from lakebackup_jobs.backup_topics import BackupRequest, Prepared
+    from lakebackup_jobs.progress import Reporter
+
+# As long as another job on the source may take before following gives up.
+LEASE_WAIT_S = 900.0
+_LOOK_S = 0.2
+_TOLD = re.compile(r"^RuntimeError: (\{.*\})$", re.MULTILINE)
+
+
+def follow(
+    request: BackupRequest,
+    *,
+    every_s: float,
+    stop: threading.Event,
+    spark: SparkSession | None = None,
+    reporter: Reporter,
+) -> dict[str, Any]:
+    """Take a backup of what is new every `every_s` seconds until `stop` is set; returns the totals.
+
+    A batch that runs when `stop` is set is finished first. Raises what a backup raises; Busy when another
+    process follows the source.
+    """
+    if request.mode == "full":
+        raise UsageProblem(
+            "Following takes what is new; it cannot make a full of each batch.",
+            hint="Take the full with --mode full first, then follow.",
+        )
+    if request.remote:
+        raise UsageProblem(
+            "Following runs its batches in this process; a Spark Connect server cannot do that.",
+            hint="Leave --remote out, or name a cluster with --master.",
+        )
+    from lakebackup_jobs.session import spark_session
+
+    storage = open_storage(request.destination)
+    source = layout.check_source(request.source or f"kafka-{Cluster(request.kafka).cluster_id()}")
+    request = replace(request, increment="log", source=source)
+    with Lease.acquire(storage, f"follow-{source}", holder(), ttl_s=request.lease_ttl_s) as lease:
+        spark = spark or spark_session()
+        writer = CatalogWriter.open(spark, request.destination, request.catalog)
+        writer.migrate()
+        destination_id(storage)
+        return _Follower(request, storage, source, writer, reporter).run(spark, every_s, stop, lease)
+
+
+class _Follower:
+    """The driver's side of following one source."""
+
+    def __init__(
+        self, request: BackupRequest, storage: Storage, source: str, writer: CatalogWriter, reporter: Reporter
+    ) -> None:
+        self.request, self.storage, self.source = request, storage, source
+        self.writer, self.reporter = writer, reporter
+        self.totals = {"backups": 0, "files": 0, "bytes": 0, "entries": 0}
+        self.last: str | None = None
+        self.failed: LakebackupError | None = None
+        self.error: BaseException | None = None
+        self.at_work = threading.Lock()
+
+    def run(self, spark: SparkSession, every_s: float, stop: threading.Event, lease: Lease) -> dict[str, Any]:
+        """Batches until `stop`."""
+        from lakebackup_jobs.kafka.follow_source import NAME, source_of
+
+        started = time.monotonic()
+        self.reporter.start(None, None, "follow")
+        spark.dataSource.register(source_of(self.request, self.source))
+        query = (
+            spark.readStream.format(NAME)
+            .load()
+            .writeStream.foreachBatch(self.batch)
+            .option("checkpointLocation", f"{self.storage.uri}/{layout.follow_folder(self.source)}")
+            .trigger(processingTime=f"{max(1, round(every_s * 1000))} milliseconds")
+            .start()
+        )
+        try:
+            while query.isActive and not stop.wait(_LOOK_S):
+                lease.check()
+            if query.isActive:
+                self.at_work.acquire()  # a batch at work comes to its end, and none begins after it
+        finally:
+            query.stop()
+        self.explain(query, stop)
+        return {
+            "source": self.source,
+            **self.totals,
+            "last_backup": self.last,
+            "seconds": round(time.monotonic() - started, 3),
+        }
+
+    def batch(self, rows: DataFrame, number: int) -> None:  # noqa: ARG002 (Spark's signature)
+        """One batch, called by Spark on a thread of its own."""
+        if not self.at_work.acquire(blocking=False):
+            raise InterruptedError("it stops here; the batch runs when following begins again")
+        try:
+            with Lease.acquire(
+                self.storage,
+                f"source-{self.source}",
+                holder(),
+                ttl_s=self.request.lease_ttl_s,
+                wait_s=LEASE_WAIT_S,
+            ) as lease:
+                self.take(rows, lease)
+        except BaseException as error:
+            self.error = error
+            raise
+        finally:
+            self.at_work.release()
+
+    def take(self, rows: DataFrame, lease: Lease) -> None:
+        """Run the tasks and publish what they wrote."""
+        from lakebackup_jobs.kafka.follow_source import read_prepared
+
+        with task_errors():
+            found = rows.collect()  # one row a task
+        text = next((row.prepared for row in found if row.prepared), None)
+        if text is None:
+            return
+        prepared = read_prepared(text)
+        reader = CatalogReader(self.request.destination, self.request.catalog)
+        if backup_topics.latest_number(reader, self.source) + 1 != prepared.number:
+            self.overtaken(reader, prepared)
+            return
+        totals = backup_topics.Totals()
+        try:
+            totals.add([row for row in found if row.prepared is None])
+        except LakebackupError as error:
+            # Records that were purged, a topic deleted meanwhile: the next batch is planned without them.
+            if self.failed:
+                raise
+            self.failed = error
+            self.reporter.warning(f"{error.message} The batch is given up; the next one begins where it did.")
+            return
+        self.failed = None
+        backup_topics.tell_gaps(prepared.plan, self.reporter)
+        done = backup_topics.publish(
+            self.request, self.storage, self.source, prepared, totals, self.writer, lease
+        )
+        self.last = done["backup_id"]
+        self.totals["backups"] += 1
+        for name in ("files", "bytes", "entries"):
+            self.totals[name] += done[name]
+        self.reporter.update(self.totals["entries"], self.totals["bytes"])
+        self.reporter.note(f"backup {self.last}, {done['kind']}: {done['entries']} records")
+
+    def overtaken(self, reader: CatalogReader, prepared: Prepared) -> None:
+        """The batch is in the catalog already, or another backup is, behind which the next batch goes on."""
+        if reader.rows("find_backups", prefix=prepared.backup_id):
+            marker = layout.marker_path(self.source, prepared.backup_id, "complete")
+            sidecar.mark(self.storage, marker)
+
+    def explain(self, query: StreamingQuery, stop: threading.Event) -> None:
+        """Raise what ended the query, if it was not told to stop."""
+        if isinstance(self.error, LakebackupError):
+            raise self.error
+        failure = query.exception()
+        if failure is None or stop.is_set():
+            return
+        said = _TOLD.search(str(failure))
+        if said:
+            raise_first([said[1]])
+        raise failure
