@@ -6,6 +6,7 @@ No row passes through the driver; it gets one line a file.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -27,21 +28,26 @@ if TYPE_CHECKING:
 ADDED = "added STRING"
 # A file of a table with many more rows prunes badly, with many fewer each costs an open.
 ROWS_PER_FILE = 200_000
+RowSource = Callable[["Iterable[pa.RecordBatch]"], "Iterator[pa.RecordBatch]"]
 
 
 @dataclass(frozen=True, slots=True)
 class FrameWriter:
-    """For `mapInArrow` over rows of a table: writes them as files of it, one line of `ADDED` a file."""
+    """For `mapInArrow` over rows of a table: writes them as files of it, one line of `ADDED` a file.
+
+    With `source` the batches are what that makes rows of.
+    """
 
     catalog_uri: str
     table: str
+    source: RowSource | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         schema = ARROW_SCHEMAS[self.table]
         held: list[pa.Table] = []
-        for batch in chain(batches, [None]):
+        for batch in chain(self.source(batches) if self.source else batches, [None]):
             if batch is not None and batch.num_rows:
                 held.append(pa.Table.from_batches([batch]).select(schema.names).cast(schema))
             if held and (batch is None or sum(map(len, held)) >= ROWS_PER_FILE):
@@ -52,20 +58,16 @@ class FrameWriter:
 
 
 @dataclass(frozen=True, slots=True)
-class PartWriter:
-    """For `mapInArrow` over numbers: the rows of the manifest parts `paths[number]` become files of `files`.
+class PartRows:
+    """Numbers in, rows of `files` out: those of the manifest parts `paths[number]`.
 
     A task or a topic has a part, not a file of data, so that their paths are few.
     """
 
     destination_uri: str
-    catalog_uri: str
     paths: tuple[tuple[str, ...], ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return FrameWriter(self.catalog_uri, "files")(self._rows(batches))
-
-    def _rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         storage = open_storage(self.destination_uri)
@@ -73,6 +75,18 @@ class PartWriter:
             for path in self.paths[number]:
                 rows = [as_row(row) for row in read_part(storage, path)]
                 yield pa.RecordBatch.from_pylist(rows, ARROW_SCHEMAS["files"])
+
+
+@dataclass(frozen=True, slots=True)
+class PartWriter:
+    """For `mapInArrow` over numbers: the rows of `PartRows` become files of `files`."""
+
+    destination_uri: str
+    catalog_uri: str
+    paths: tuple[tuple[str, ...], ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return FrameWriter(self.catalog_uri, "files", PartRows(self.destination_uri, self.paths))(batches)
 
 
 _DIED = re.compile(r"Python worker exited unexpectedly|ExecutorLostFailure")

@@ -6,7 +6,8 @@ a time and one row a backup.
 
 from __future__ import annotations
 
-import hashlib
+import secrets
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -16,6 +17,7 @@ from lakebackup import layout, sidecar
 from lakebackup.engine.delta import open_table
 from lakebackup.errors import Damaged, LakebackupError, NotFound, Refused, UsageProblem
 from lakebackup.model import LANE_DIGITS, LANES, Backup, Digest, Row, State, spark_columns
+from lakebackup.pruned import rebuild_prunes
 from lakebackup.store import FORMAT, CatalogWriter, destination_id
 
 if TYPE_CHECKING:
@@ -27,7 +29,9 @@ if TYPE_CHECKING:
 
 # Manifests read, checked and put in together.
 _BATCH = 200
-_FILLED = ("files", "positions", "scopes", "gaps", "groups", "audit")
+_FILLED = ("files", "positions", "scopes", "gaps", "groups", "group_commits", "schemas", "audit", "removals", "floors")
+#: Writes the rows that only the data files of some backups hold: (writer, their manifests, transaction).
+Derive = Callable[[CatalogWriter, "Sequence[sidecar.Manifest]", str], None]
 
 
 @dataclass(slots=True)
@@ -40,8 +44,12 @@ class Rebuilt:
     problems: list[str] = field(default_factory=list)
 
 
-def rebuild(spark: SparkSession, destination: str, catalog: str | None = None) -> Rebuilt:
+def rebuild(
+    spark: SparkSession, destination: str, catalog: str | None = None, derive: Derive | None = None
+) -> Rebuilt:
     """Fill the empty or missing catalog of a destination with everything its sidecars and its log say.
+
+    `derive` adds what only the data files hold.
 
     A backup without the marker `complete` becomes `unconfirmed`, one with `deleted` is deleted; a change of
     state in the audit log holds for complete ones. A backup whose manifest is torn or disagrees with its
@@ -58,7 +66,7 @@ def rebuild(spark: SparkSession, destination: str, catalog: str | None = None) -
     for table in _FILLED:
         if _rows(writer, table):  # of a rebuild that did not end
             writer.replace_frame(table, spark.createDataFrame([], spark_columns(table)))
-    return _Rebuild(spark, writer).run()
+    return _Rebuild(spark, writer, derive).run()
 
 
 def _rows(writer: CatalogWriter, table: str) -> bool:
@@ -66,32 +74,36 @@ def _rows(writer: CatalogWriter, table: str) -> bool:
 
 
 class _Rebuild:
-    def __init__(self, spark: SparkSession, writer: CatalogWriter) -> None:
-        self.spark, self.writer, self.storage = spark, writer, writer.home
+    def __init__(self, spark: SparkSession, writer: CatalogWriter, derive: Derive | None) -> None:
+        self.spark, self.writer, self.storage, self.derive = spark, writer, writer.home, derive
+        self.run_id = secrets.token_hex(4)  # what a dead rebuild wrote was taken out again
         self.result = Rebuilt()
         self.states: dict[str, State] = {}
 
     def run(self) -> Rebuilt:
         self._audit()
+        self.result.problems += rebuild_prunes(self.spark, self.writer, self.run_id)
         manifests = self._manifests()
         backups: list[Backup] = []
         while batch := list(islice(manifests, _BATCH)):
             good = self._agreeing(batch)
             if not good:
                 continue
-            name = hashlib.sha256("".join(m.backup.backup_id for m in good).encode()).hexdigest()
-            self._files(good, f"rebuild-{name}")
+            transaction = f"rebuild-{self.run_id}-{good[0].backup.backup_id}"
+            self._files(good, transaction)
             rows: list[Row] = []
             for manifest in good:
                 rows += [*manifest.positions, *manifest.scopes, *manifest.gaps, *manifest.groups]
-            self.writer.append(rows, f"rebuild-{name}")
+            self.writer.append(rows, transaction)
+            if self.derive:
+                self.derive(self.writer, good, transaction)
             backups += [self._as_marked(m.backup) for m in good]
         if backups:
             self._name_destination(backups[-1].destination)
         for backup in backups:
             self.result.states[backup.state] = self.result.states.get(backup.state, 0) + 1
         self.writer.register_home()
-        self.writer.append(backups, "rebuild")
+        self.writer.append(backups, f"rebuild-{self.run_id}")
         return self.result
 
     def _audit(self) -> None:

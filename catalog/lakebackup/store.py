@@ -14,6 +14,7 @@ import socket
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from lakebackup.frames import RowSource
     from lakebackup.guard import Checked
     from lakebackup.sidecar import Manifest
 
@@ -174,6 +176,10 @@ class CatalogReader(_Catalog):
         """Give the rows of a statement of `sql/queries` a name that later statements can use."""
         self._engine.define(relation, load("queries", name), **parameters)
 
+    def give(self, relation: str, rows: pa.Table) -> None:
+        """Give rows that come from elsewhere a name that later statements can use."""
+        self._engine.give(relation, rows)
+
     def define_checked(self, relation: str, checked: Checked) -> None:
         """As `define`, of a person's SELECT that was checked."""
         from lakebackup.engine import steps_for
@@ -263,12 +269,22 @@ class CatalogWriter(_Catalog):
             for table, some in tables.items():
                 append(self._storage, table, some, transaction or uuid.uuid4().hex)
 
-    def append_frame(self, table: str, rows: DataFrame, transaction: str | None = None) -> None:
-        """Append any number of rows that Spark computes, once for each `transaction`."""
+    def append_frame(
+        self, table: str, rows: DataFrame, transaction: str | None = None, source: RowSource | None = None
+    ) -> None:
+        """Append any number of rows that Spark computes, once for each `transaction`.
+
+        `source`: what makes rows of the table out of `rows`, in the task that writes them.
+        """
         with task_errors():
-            added = rows.mapInArrow(FrameWriter(self.catalog_uri, table), ADDED).collect()  # one row a file
+            writer = FrameWriter(self.catalog_uri, table, source)
+            added = rows.mapInArrow(writer, ADDED).collect()  # one row a file
         with self._lease():
             commit(self._storage, table, [row.added for row in added], transaction or uuid.uuid4().hex)
+
+    def append_made(self, table: str, source: RowSource, tasks: int, transaction: str) -> None:
+        """Append the rows that `source` makes of the numbers of tasks, once for each `transaction`."""
+        self.append_frame(table, self._spark.range(0, tasks, 1, tasks), transaction, source)
 
     def append_parts(self, manifests: Sequence[Manifest], transaction: str) -> None:
         """Append the rows that the parts of some backups of this destination hold."""
@@ -285,11 +301,15 @@ class CatalogWriter(_Catalog):
         with self._lease():
             return self._register(self._home)
 
-    def append_audit(self, entry: Audit) -> None:
-        """Write down what was done: an object in the destination, for a lost catalog, and a row."""
-        audit_id = secrets.token_hex(4)
+    def append_audit(self, entry: Audit, audit_id: str | None = None) -> None:
+        """Write down what was done: an object in the destination, for a lost catalog, and a row.
+
+        With an `audit_id` of its own, an entry is written once, however often.
+        """
+        audit_id = audit_id or secrets.token_hex(4)
         content = json.dumps(as_row(entry), ensure_ascii=False).encode()
-        self._home.put(layout.audit_path(entry.at, audit_id), content, if_absent=True)
+        with suppress(AlreadyExists):
+            self._home.put(layout.audit_path(entry.at, audit_id), content, if_absent=True)
         self.append([entry], f"audit-{entry.at}-{audit_id}")
 
     def set_state(self, backup_id: str, state: State, *, actor: str, reason: str) -> None:

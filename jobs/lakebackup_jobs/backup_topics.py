@@ -8,12 +8,14 @@ A crash anywhere before that row leaves nothing visible, and running again succe
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup import layout, patterns, sidecar
+from lakebackup.errors import Incomplete
 from lakebackup.frames import task_errors
 from lakebackup.lease import Lease
 from lakebackup.model import Backup, Digest
@@ -22,7 +24,9 @@ from lakebackup.plan.generations import GROWTH, Held
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store import CatalogReader, CatalogWriter, destination_id
 from lakebackup_jobs.identity import holder, micros
-from lakebackup_jobs.kafka.cluster import Cluster
+from lakebackup_jobs.kafka.groups import Groups, group_rows
+from lakebackup_jobs.kafka.offsets_log import OFFSETS_TOPIC
+from lakebackup_jobs.kafka.registry import SCHEMAS_TOPIC
 from lakebackup_jobs.outcome import raise_first
 from lakebackup_jobs.taskboard import TaskBoard
 
@@ -32,6 +36,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Row as SparkRow
     from pyspark.sql import SparkSession
 
+    from lakebackup.model import Group
+    from lakebackup.plan.backup_topics import TopicState
     from lakebackup_jobs.kafka.copy_task import CopyJob
     from lakebackup_jobs.progress import Reporter
 
@@ -59,6 +65,8 @@ class BackupRequest:
     increment: Increment = "differential"
     new_generation: bool = False
     growth: float = GROWTH
+    groups: Literal["all", "none"] = "all"
+    schema_topics: tuple[str, ...] = (SCHEMAS_TOPIC,)
     parallelism: int = os.cpu_count() or 2
 
 
@@ -66,10 +74,11 @@ def run(request: BackupRequest, *, spark: SparkSession | None = None, reporter: 
     """Take one backup; returns what a person wants to know of it.
 
     Raises NotFound (topics), Refused (a gap with on_gap="fail", a history cut back), Busy (another run on
-    the source), EnvironmentProblem (broker, disk).
+    the source), EnvironmentProblem (broker, disk), Incomplete (what was asked for and cannot be read; all
+    else is backed up by then).
     """
     storage = open_storage(request.destination)
-    cluster = Cluster(request.kafka)
+    cluster = Groups(request.kafka)
     source = layout.check_source(request.source or f"kafka-{cluster.cluster_id()}")
     reader = CatalogReader.open(request.destination, request.catalog)
     if request.dry_run:
@@ -93,7 +102,7 @@ def _take(
     request: BackupRequest,
     storage: Storage,
     source: str,
-    cluster: Cluster,
+    cluster: Groups,
     lease: Lease,
     spark: SparkSession | None,
     reporter: Reporter,
@@ -111,10 +120,21 @@ def _take(
     job = copy_job(request, storage, source, prepared, reader)
     totals = _copy(spark, storage, source, prepared, job, reporter)
     tell_missed_tombstones(prepared.plan, reporter)
-    return publish(request, storage, source, prepared, totals, writer, lease)
+    decode(request, storage, source, prepared, writer, reporter)
+    result = publish(request, storage, source, prepared, totals, writer, lease)
+    if prepared.plan.left_out:
+        for left in prepared.plan.left_out:
+            reporter.warning(left)
+        reporter.result(result)
+        raise Incomplete(
+            f"Backup {prepared.backup_id} was taken without what could not be read: "
+            f"{len(prepared.plan.left_out)} in all.",
+            hint="Give this user the rights that the warnings name, then back up again.",
+        )
+    return result
 
 
-def prepare(request: BackupRequest, source: str, cluster: Cluster, reader: CatalogReader) -> Prepared:
+def prepare(request: BackupRequest, source: str, cluster: Groups, reader: CatalogReader) -> Prepared:
     """The next backup of a source, as its cluster and its catalog are now."""
     now = datetime.now(UTC)
     backup_id = layout.new_backup_id(now)
@@ -215,6 +235,32 @@ def _copy(
     return totals
 
 
+def decode(
+    request: BackupRequest,
+    storage: Storage,
+    source: str,
+    prepared: Prepared,
+    writer: CatalogWriter,
+    reporter: Reporter,
+) -> None:
+    """Write the rows that are read out of the new data files: group commits and schemas."""
+    from lakebackup_jobs.kafka.decoded import decode_backup
+
+    parts: dict[str, list[str]] = {}
+    for task, splits in enumerate(prepared.plan.tasks):
+        for scope in {split.scope for split in splits}:
+            parts.setdefault(scope, []).append(layout.parts_path(source, prepared.backup_id, task))
+    root = (destination_id(storage), storage.uri)
+    if not decode_backup(writer, prepared.backup_id, root, parts, request.schema_topics):
+        return
+    reader = CatalogReader(request.destination, request.catalog)
+    for row in reader.rows("decode_problems", backup_id=prepared.backup_id):
+        reporter.warning(
+            f"topic {row['scope']}: {row['records']} records are kept but could not be decoded; the first, "
+            f"partition {row['region']}, offset {row['position']}: {row['problem']}"
+        )
+
+
 def publish(
     request: BackupRequest,
     storage: Storage,
@@ -228,7 +274,12 @@ def publish(
     plan = prepared.plan
     backup = _row(request, source, prepared, totals, destination_id(storage))
     manifest = sidecar.Manifest(
-        backup=backup, positions=plan.positions, scopes=plan.scopes, gaps=plan.gaps, parts=len(plan.tasks)
+        backup=backup,
+        positions=plan.positions,
+        scopes=plan.scopes,
+        gaps=plan.gaps,
+        groups=plan.groups,
+        parts=len(plan.tasks),
     )
     lease.renew()
     sidecar.write_manifest(storage, layout.manifest_path(source, prepared.backup_id), manifest)
@@ -290,10 +341,15 @@ class Totals:
 
 
 def _plan(
-    request: BackupRequest, backup_id: str, source: str, cluster: Cluster, reader: CatalogReader | None
+    request: BackupRequest, backup_id: str, source: str, cluster: Groups, reader: CatalogReader | None
 ) -> BackupPlan:
-    names = patterns.select(request.topics, request.patterns, cluster.topic_names())
+    existing = cluster.topic_names()
+    names = patterns.select(request.topics, request.patterns, existing)
+    if request.groups == "all" and OFFSETS_TOPIC in existing:
+        names = sorted({*names, OFFSETS_TOPIC})
     topics = cluster.describe(names)
+    # Before the end positions, so that no group stands beyond what is backed up.
+    groups, left_out = _groups(request, backup_id, source, cluster, topics)
     end_ts, regions = cluster.positions(topics, request.isolation)
     found = reader.one("latest_backup", source=source) if reader else None
     parent = (
@@ -316,7 +372,7 @@ def _plan(
         if reader and parent
         else []
     )
-    return plan_backup(
+    plan = plan_backup(
         backup_id=backup_id,
         source=source,
         topics=topics,
@@ -331,6 +387,28 @@ def _plan(
         held=_held(reader, source, parent),
         new_generation=request.new_generation,
         growth=request.growth,
+    )
+    return replace(plan, groups=groups, left_out=left_out)
+
+
+def _groups(
+    request: BackupRequest, backup_id: str, source: str, cluster: Groups, topics: Sequence[TopicState]
+) -> tuple[tuple[Group, ...], tuple[str, ...]]:
+    """Rows of the groups of some topics, and what there is to say of groups that cannot be read."""
+    if request.groups == "none":
+        return (), ()
+    ts = time.time_ns() // 1_000_000
+    read = cluster.read()
+    rows = group_rows(
+        backup_id=backup_id,
+        source=source,
+        ts=ts,
+        read=read,
+        topics=topics,
+        existing=cluster.topic_names(),
+    )
+    return rows, tuple(
+        f"consumer group {name} is not saved: {why}" for name, why in sorted(read.denied.items())
     )
 
 
@@ -360,6 +438,7 @@ def _summary(plan: BackupPlan, source: str) -> dict[str, Any]:
         "offsets": plan.offsets,
         "end_ts": plan.end_ts,
         "gaps": len(plan.gaps),
+        "groups": len({row.group_id for row in plan.groups}),
         "generations": [
             {"topic": scope, "generation": g.number, "because": g.anew} for scope, g in plan.anew
         ],

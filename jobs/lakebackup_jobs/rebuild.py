@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Incomplete
+from lakebackup_jobs.kafka.registry import SCHEMAS_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +24,7 @@ class RebuildRequest:
 
     destination: str
     catalog: str | None = None
+    schema_topics: tuple[str, ...] = (SCHEMAS_TOPIC,)
     remote: str | None = None
 
 
@@ -32,10 +35,13 @@ def run(request: RebuildRequest, *, spark: SparkSession | None = None, reporter:
     are in by then.
     """
     from lakebackup.rebuild import rebuild
+    from lakebackup_jobs.kafka.decoded import decode_again
     from lakebackup_jobs.session import spark_session
 
     started = time.monotonic()
-    made = rebuild(spark or spark_session(remote=request.remote), request.destination, request.catalog)
+    session = spark or spark_session(remote=request.remote)
+    derive = partial(decode_again, session, schema_topics=request.schema_topics)
+    made = rebuild(session, request.destination, request.catalog, derive)
     for problem in made.problems:
         reporter.warning(problem)
     result = {

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.plan.restore_request import RestoreRequest
-from lakebackup_jobs import backup_topics, restore_topics, verify
+from lakebackup_jobs import backup_topics, compact, restore_topics, verify
 from lakebackup_jobs.progress import QuietReporter
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class Lab:
                 "topics": topics,
                 "kafka": {"bootstrap.servers": self.bootstrap},
                 "source": "lab",
+                "groups": "none",  # other tests' groups live on the same broker
                 **changes,
             }
         )
@@ -55,6 +56,12 @@ class Lab:
             }
         )
         return restore_topics.run(request, spark=self.spark, reporter=self.reporter)
+
+    def compact(self, *topics: str, **changes: Any) -> dict[str, Any]:
+        request = compact.CompactRequest(
+            **{"destination": str(self.folder), "topics": topics, "source": "lab", **changes}
+        )
+        return compact.run(request, spark=self.spark, reporter=self.reporter)
 
     def verify(self, **changes: Any) -> dict[str, Any]:
         request = verify.VerifyRequest(**{"destination": str(self.folder), "grace_ms": 0, **changes})

@@ -28,6 +28,7 @@ from tenacity import (
 
 from lakebackup.errors import EnvironmentProblem, NotFound, Refused
 from lakebackup.plan.backup_topics import RegionState, TopicState
+from lakebackup_jobs.kafka.offsets_log import isolation_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -134,18 +135,22 @@ class Cluster:
             )
 
         committed, uncommitted = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
-        end = ask(LATEST, committed if isolation == "read_committed" else uncommitted)
-        high = end if isolation == "read_uncommitted" else ask(LATEST, uncommitted)
+        stable = ask(LATEST, committed)
+        high = ask(LATEST, uncommitted)
         low = ask(EARLIEST, uncommitted)
+
+        def end(tp: TopicPartition) -> Any:
+            return (stable if isolation_of(tp.topic, isolation) == "read_committed" else high)[tp]
+
         return instant, [
             RegionState(
                 scope=topic.scope,
                 epoch=topic.epoch,
                 region=str(tp.partition),
                 low=low[tp].offset,
-                end=max(end[tp].offset, low[tp].offset),
+                end=max(end(tp).offset, low[tp].offset),
                 high=high[tp].offset,
-                leader_epoch=end[tp].leader_epoch,
+                leader_epoch=end(tp).leader_epoch,
             )
             for topic, tp in partitions
         ]

@@ -6,9 +6,9 @@ counts once, whichever attempt was first. No row of a file goes through the driv
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from lakebackup import layout
 from lakebackup.errors import NotFound
@@ -16,12 +16,13 @@ from lakebackup.model import LANES, DataFile, Digest, json_line
 from lakebackup.sidecar import read_part, write_part
 from lakebackup.storage import AlreadyExists, ObjectWriter, Storage, open_storage
 from lakebackup_jobs.kafka.consume import Progress, copy_range
+from lakebackup_jobs.kafka.offsets_log import isolation_of
 from lakebackup_jobs.kafka.schemas import FORMAT_V2
 from lakebackup_jobs.outcome import guarded
 from lakebackup_jobs.taskboard import TaskBoard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -33,6 +34,45 @@ OUTCOME = (
     + ", ".join(f"lane{i} BIGINT" for i in range(LANES))
     + ", error STRING"
 )
+
+
+class Place(Protocol):
+    """A partition, as a task names it."""
+
+    @property
+    def scope(self) -> str: ...
+    @property
+    def epoch(self) -> str: ...
+    @property
+    def region(self) -> str: ...
+
+
+def publish(writer: ObjectWriter, source: str, place: Place, seq: int) -> tuple[str, int]:
+    """Commit a data file under the first free number from `seq` on: its path, and the number after it."""
+    # A number is taken by the object itself: whoever finds it taken (another task, a run that
+    # crashed before its commit) goes on to the next.
+    while True:
+        path = layout.data_path(source, place.epoch, place.scope, int(place.region), seq)
+        seq += 1
+        try:
+            writer.commit(path)
+        except AlreadyExists:
+            continue
+        return path, seq
+
+
+def totals(task: int, rows: Sequence[DataFile]) -> dict[str, object]:
+    """What a task tells of the files it wrote: columns of OUTCOME."""
+    digest = Digest()
+    for row in rows:
+        digest.add(json_line(row))
+    return {
+        "task": task,
+        "files": len(rows),
+        "bytes": sum(row.bytes for row in rows),
+        "entries": sum(row.entries for row in rows),
+        **{f"lane{i}": lane for i, lane in enumerate(digest.lanes)},
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +102,7 @@ class CopyJob:
                 yield guarded(OUTCOME, partial(self._totals, task), task=task)
 
     def _totals(self, task: int) -> dict[str, object]:
-        rows = self._copy(task)
-        digest = Digest()
-        for row in rows:
-            digest.add(json_line(row))
-        return {
-            "task": task,
-            "files": len(rows),
-            "bytes": sum(row.bytes for row in rows),
-            "entries": sum(row.entries for row in rows),
-            **{f"lane{i}": lane for i, lane in enumerate(digest.lanes)},
-        }
+        return totals(task, self._copy(task))
 
     def _copy(self, task: int) -> list[DataFile]:
         storage = open_storage(self.destination_uri)
@@ -102,29 +132,17 @@ class CopyJob:
                 split.start,
                 split.end,
                 new_file,
-                isolation=self.isolation,
+                isolation=isolation_of(split.scope, self.isolation),
                 codec=self.codec,
                 compression_level=self.compression_level,
                 target_bytes=self.target_bytes,
                 on_progress=done,
             ):
-                path, seq = self._publish(writers[-1], split, seq)
+                path, seq = publish(writers[-1], self.source, split, seq)
                 yield self._row(split, path, stats)
         finally:
             for writer in writers:
                 writer.__exit__(None, None, None)
-
-    def _publish(self, writer: ObjectWriter, split: Split, seq: int) -> tuple[str, int]:
-        # A number is taken by the object itself: whoever finds it taken (another task, a run that
-        # crashed before its commit) goes on to the next.
-        while True:
-            path = layout.data_path(self.source, split.epoch, split.scope, int(split.region), seq)
-            seq += 1
-            try:
-                writer.commit(path)
-            except AlreadyExists:
-                continue
-            return path, seq
 
     def _row(self, split: Split, path: str, stats: FileStats) -> DataFile:
         return DataFile(
@@ -138,18 +156,7 @@ class CopyJob:
             region=split.region,
             format=FORMAT_V2,
             codec=self.codec,
-            bytes=stats.bytes,
-            raw_bytes=stats.raw_bytes,
-            sha256=stats.sha256,
-            entries=stats.entries,
-            min_ts=stats.min_ts,
-            max_ts=stats.max_ts,
-            start_position=stats.start_position,
-            end_position=stats.end_position,
-            start_key=stats.start_key,
-            end_key=stats.end_key,
-            null_keys=stats.null_keys,
-            tombstones=stats.tombstones,
+            **asdict(stats),
             level=self.level,
             parent=self.parent,
             generation=split.generation,

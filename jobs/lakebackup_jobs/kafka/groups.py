@@ -93,20 +93,19 @@ class Groups(Cluster):
                 [ConsumerGroupTopicPartitions(name)], request_timeout=cluster.ADMIN_TIMEOUT_S
             )
         committed = self._asked(offsets, "read the offsets of consumer group", denied)
-        return GroupsRead(
-            tuple(
-                GroupState(
-                    group_id=name,
-                    protocol="consumer" if about.type.name == "CONSUMER" else "classic",
-                    state=about.state.name.lower(),
-                    members=len(about.members),
-                    offsets=_committed(committed[name].topic_partitions),
-                )
-                for name, about in sorted(described.items())
-                if name in committed
-            ),
-            denied,
-        )
+        found = [
+            GroupState(
+                group_id=name,
+                protocol="consumer" if about.type.name == "CONSUMER" else "classic",
+                state=about.state.name.lower(),
+                members=len(about.members),
+                offsets=_committed(committed[name].topic_partitions),
+            )
+            for name, about in sorted(described.items())
+            if name in committed
+        ]
+        # To the broker, a group that never was is a dead one.
+        return GroupsRead(tuple(g for g in found if g.offsets or g.state != "dead"), denied)
 
     def _asked(
         self, futures: Mapping[str, Future[Any]], doing: str, denied: dict[str, str]

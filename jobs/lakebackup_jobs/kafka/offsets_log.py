@@ -20,6 +20,11 @@ GROUP_KEY = 2
 NEWEST_VALUE = _FLEXIBLE = 4
 
 
+def isolation_of(topic: str, asked: str) -> str:
+    """How a topic is read: offsets that an aborted transaction committed were never a group's."""
+    return "read_committed" if topic == OFFSETS_TOPIC else asked
+
+
 class _Torn(Exception):
     """The bytes are not of the layout they claim."""
 

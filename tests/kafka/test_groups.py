@@ -1,0 +1,218 @@
+"""Consumer groups in backups: what the cluster says of them, and what its own topic of offsets tells."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from tests.support.runs import now_ms
+
+from lakebackup.store import CatalogReader
+from lakebackup_jobs.kafka.groups import OWN_GROUPS, Groups
+from lakebackup_jobs.rebuild import RebuildRequest
+from lakebackup_jobs.rebuild import run as rebuild
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.support.runs import Lab
+
+    from lakebackup_jobs.broker import Broker
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+
+def fill(bootstrap: str, topic: str, count: int, partitions: int = 1) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for i in range(count):
+        producer.produce(topic, f"v{i}", f"k{i}", partition=i % partitions)
+    assert producer.flush(30) == 0
+
+
+def commit(
+    bootstrap: str, group: str, topic: str, offsets: dict[int, int], metadata: str | None = None
+) -> None:
+    """As a consumer that was assigned its partitions by hand."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
+    parts = [TopicPartition(topic, p, o, metadata or "") for p, o in offsets.items()]
+    consumer.commit(offsets=parts, asynchronous=False)
+    consumer.close()
+
+
+@contextmanager
+def member(bootstrap: str, group: str, topic: str, protocol: str) -> Iterator[Consumer]:
+    """A group's only member, subscribed and with its partitions."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "group.protocol": protocol,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe([topic])
+    deadline = time.monotonic() + 60
+    while not consumer.assignment():
+        assert time.monotonic() < deadline, f"group {group} never got its partitions"
+        consumer.poll(0.1)
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def commit_in_transaction(bootstrap: str, group: str, topic: str, position: int, *, abort: bool) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"tx-{group}"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    offsets = [TopicPartition(topic, 0, position)]
+    producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), 30)
+    if abort:
+        producer.abort_transaction(30)
+    else:
+        producer.commit_transaction(30)
+    consumer.close()
+
+
+def select(lab: Lab, sql: str) -> list[dict[str, Any]]:
+    return CatalogReader(str(lab.folder)).select(sql).read_all().to_pylist()
+
+
+def test_groups_of_both_protocols_are_read(broker: Broker, topic: Callable[..., str]) -> None:
+    name = topic("read", partitions=2)
+    fill(broker.bootstrap, name, 20, 2)
+    commit(broker.bootstrap, f"{name}-a", name, {0: 3, 1: 4}, "nöte")
+    commit(broker.bootstrap, f"{OWN_GROUPS}{name}", name, {0: 1})
+    groups = Groups({"bootstrap.servers": broker.bootstrap})
+    assert f"{name}-a" in groups.names()
+    assert f"{OWN_GROUPS}{name}" not in groups.names()
+    with (
+        member(broker.bootstrap, f"{name}-b", name, "classic"),
+        member(broker.bootstrap, f"{name}-c", name, "consumer") as reader,
+    ):
+        reader.commit(offsets=[TopicPartition(name, 1, 7)], asynchronous=False)
+        found = groups.read([f"{name}-a", f"{name}-b", f"{name}-c", f"{name}-none"])
+    assert found.denied == {}
+    a, b, c = found.groups
+    assert (a.protocol, a.state, a.active) == ("classic", "empty", False)
+    assert [(o.scope, o.region, o.position, o.metadata) for o in a.offsets] == [
+        (name, "0", 3, "nöte"),
+        (name, "1", 4, "nöte"),
+    ]
+    assert (b.protocol, b.state, b.active, b.offsets) == ("classic", "stable", True, ())
+    assert (c.protocol, c.active, c.members) == ("consumer", True, 1)
+    assert [(o.region, o.position, o.metadata) for o in c.offsets] == [("1", 7, None)]
+
+
+def test_every_commit_is_a_row_and_a_deleted_topic_leaves_its_last_offsets(
+    lab: Lab, broker: Broker, topic: Callable[..., str]
+) -> None:
+    name, other = topic("gone", partitions=2), topic("other")
+    fill(broker.bootstrap, name, 40, 2)
+    fill(broker.bootstrap, other, 10)
+    old, new, tx = f"{name}-old", f"{name}-new", f"{name}-tx"
+    commit(broker.bootstrap, old, name, {0: 2})
+    commit(broker.bootstrap, old, name, {0: 5, 1: 6}, "m")
+    commit(broker.bootstrap, old, other, {0: 9})
+    with member(broker.bootstrap, new, name, "consumer") as reader:
+        reader.commit(offsets=[TopicPartition(name, 0, 11)], asynchronous=False)
+    commit_in_transaction(broker.bootstrap, tx, name, 13, abort=False)
+    commit_in_transaction(broker.bootstrap, tx, name, 17, abort=True)
+    first = lab.backup(name, groups="all")
+    assert (first["topics"], first["groups"]) == (2, 3)
+    seen = select(
+        lab,
+        f"SELECT group_id, protocol, scope, region, position, metadata, epoch FROM groups "
+        f"WHERE group_id LIKE '{name}%' ORDER BY group_id, region",
+    )
+    (epoch,) = {row["epoch"] for row in seen}
+    assert [(r["group_id"], r["protocol"], r["region"], r["position"], r["metadata"]) for r in seen] == [
+        (new, "consumer", "0", 11, None),
+        (old, "classic", "0", 5, "m"),
+        (old, "classic", "1", 6, "m"),
+        (tx, "classic", "0", 13, None),
+    ]
+
+    before_deletion = now_ms()
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.delete_topics([name])[name].result(30)
+    wait_for_erased(broker.bootstrap, old, name)
+    second = lab.backup(other, groups="all")
+    assert second["kind"] == "differential"
+
+    log = select(
+        lab,
+        f"SELECT group_id, region, position, metadata, epoch FROM group_offsets "
+        f"WHERE seen = 'log' AND scope = '{name}' ORDER BY group_id, region, log_position",
+    )
+    assert [(r["group_id"], r["region"], r["position"]) for r in log] == [
+        (new, "0", 11), (new, "0", None),
+        (old, "0", 2), (old, "0", 5), (old, "0", None), (old, "1", 6), (old, "1", None),
+        (tx, "0", 13), (tx, "0", None),
+    ]  # fmt: skip
+    assert {r["epoch"] for r in log if r["group_id"] == old and r["position"] is not None} == {epoch}
+    kinds = select(
+        lab,
+        f"SELECT DISTINCT kind, problem FROM group_commits WHERE group_id LIKE '{name}%' ORDER BY kind",
+    )
+    assert [(r["kind"], r["problem"]) for r in kinds] == [
+        (kind, None)
+        for kind in (
+            "consumer_assignment", "consumer_group", "consumer_member", "consumer_target",
+            "consumer_target_member", "offset",
+        )
+    ]  # fmt: skip
+    assert select(lab, "SELECT * FROM group_commits WHERE problem IS NOT NULL") == []
+
+    reader = CatalogReader(str(lab.folder))
+
+    def at(ts: int | None, *, ignore_erased: bool) -> list[tuple[str, str, int]]:
+        rows = reader.rows("group_offsets_at", source="lab", ts=ts, ignore_erased=ignore_erased)
+        return [(r["group_id"], r["region"], r["position"]) for r in rows if r["scope"] == name]
+
+    last = [(new, "0", 11), (old, "0", 5), (old, "1", 6), (tx, "0", 13)]
+    assert at(before_deletion, ignore_erased=False) == last
+    assert at(None, ignore_erased=False) == []
+    assert at(None, ignore_erased=True) == last
+
+
+def wait_for_erased(bootstrap: str, group: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    deadline = time.monotonic() + 60
+    while True:
+        asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+        found = asked[group].result(30).topic_partitions or []
+        if not any(p.topic == topic and p.offset >= 0 for p in found):
+            return
+        assert time.monotonic() < deadline, f"{group} still has offsets of {topic}"
+        time.sleep(0.05)
+
+
+def test_a_rebuild_decodes_the_same_rows_again(lab: Lab, broker: Broker, topic: Callable[..., str]) -> None:
+    name = topic("again")
+    fill(broker.bootstrap, name, 5)
+    commit(broker.bootstrap, f"{name}-g", name, {0: 2}, "m")
+    lab.backup(name, groups="all")
+    commit(broker.bootstrap, f"{name}-g", name, {0: 4})
+    lab.backup(name, groups="all")
+    ask = "SELECT * FROM group_offsets ORDER BY ts, seen, group_id, scope, region, log_position"
+    before = select(lab, ask)
+    assert len([r for r in before if r["group_id"] == f"{name}-g"]) == 4
+    (lab.folder / "catalog").rename(lab.folder.parent / "lost")
+    result = rebuild(RebuildRequest(str(lab.folder)), spark=lab.spark, reporter=lab.reporter)
+    assert result["left_out"] == []
+    assert select(lab, ask) == before
+
+
+def test_no_groups_when_not_asked_for(lab: Lab, broker: Broker, topic: Callable[..., str]) -> None:
+    name = topic("none")
+    commit(broker.bootstrap, f"{name}-g", name, {0: 0})
+    result = lab.backup(name, groups="none")
+    assert (result["topics"], result["groups"]) == (1, 0)
+    assert select(lab, "SELECT * FROM groups") == []
