@@ -50,7 +50,7 @@ def _gather(block: Bytes, at: Longs, ends: Longs, out: Bytes) -> None:
         begin = end
 
 
-def _binary(block: Bytes, at: Longs, lengths: Longs) -> Any:
+def binary(block: Bytes, at: Longs, lengths: Longs) -> Any:
     """A pa.binary() array of the pieces of `block`; a length of -1 is null.
 
     A block is below 2 GiB, so 32-bit offsets do.
@@ -81,7 +81,7 @@ def to_arrow(columns: Columns) -> pa.RecordBatch:
     block, rows = columns.data, columns.rows
     found = columns.headers()
     pairs = pa.StructArray.from_arrays(
-        [_string(_binary(block, found[:, 0], found[:, 1])), _binary(block, found[:, 2], found[:, 3])],
+        [_string(binary(block, found[:, 0], found[:, 1])), binary(block, found[:, 2], found[:, 3])],
         fields=list(RECORD.field("headers").type.value_type),
     )
     offsets = np.zeros(len(rows) + 1, np.int32)
@@ -89,13 +89,13 @@ def to_arrow(columns: Columns) -> pa.RecordBatch:
     kinds = pa.DictionaryArray.from_arrays(rows[:, TIMESTAMP_TYPE].astype(np.int8), list(TIMESTAMP_TYPES))
     return pa.RecordBatch.from_arrays(
         [
-            _string(_binary(block, rows[:, TOPIC], rows[:, TOPIC_LENGTH])),
+            _string(binary(block, rows[:, TOPIC], rows[:, TOPIC_LENGTH])),
             pa.array(rows[:, PARTITION].astype(np.int32)),
             pa.array(np.ascontiguousarray(rows[:, OFFSET])),
             pa.array(np.ascontiguousarray(rows[:, TIMESTAMP])),
             kinds.cast(pa.string()),
-            _binary(block, rows[:, KEY], rows[:, KEY_LENGTH]),
-            _binary(block, rows[:, VALUE], rows[:, VALUE_LENGTH]),
+            binary(block, rows[:, KEY], rows[:, KEY_LENGTH]),
+            binary(block, rows[:, VALUE], rows[:, VALUE_LENGTH]),
             pa.ListArray.from_arrays(pa.array(offsets), pairs, type=RECORD.field("headers").type),
         ],
         schema=RECORD,
