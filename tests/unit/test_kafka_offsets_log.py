@@ -30,6 +30,7 @@ IN_THE_ROW = {
 
 def fits(row: dict[str, Any]) -> None:
     """The table takes the row."""
+    assert row.keys() <= set(ARROW_SCHEMAS["group_commits"].names)
     pa.RecordBatch.from_pylist([IN_THE_ROW | row], ARROW_SCHEMAS["group_commits"])
     assert isinstance(row["kind"], str)
 

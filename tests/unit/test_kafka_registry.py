@@ -23,6 +23,7 @@ PLACE = {
 def told(key: bytes | None, value: bytes | None) -> dict[str, Any]:
     """What is not null, false or missing in the row, which the table takes."""
     row = decode(key, value)
+    assert row.keys() <= set(ARROW_SCHEMAS["schemas"].names)
     pa.RecordBatch.from_pylist([PLACE | row], ARROW_SCHEMAS["schemas"])
     return {column: found for column, found in row.items() if found not in (None, False)}
 
@@ -45,7 +46,7 @@ NAMED = {"kind": "schema", "subject": "orders-value", "version": 2}
             b'"references":[{"name":"a","subject":"b","version":1}],"md5":"x","ruleSet":null}',
             {
                 **NAMED, "schema_id": 7, "schema_type": "JSON", "schema_text": "{}", "deleted": True,
-                "references": '[{"name": "a", "subject": "b", "version": 1}]',
+                "schema_references": '[{"name": "a", "subject": "b", "version": 1}]',
                 "detail": '{"md5": "x", "ruleSet": null}',
             },
             id="a deleted one with all that newer registries write",

@@ -57,7 +57,7 @@ def _schema(value: dict[str, Any]) -> dict[str, Any]:
         "schema_id": _number(value, "id"),
         "schema_type": _text(value, "schemaType") or "AVRO",
         "schema_text": _text(value, "schema"),
-        "references": json.dumps(references) if references else None,
+        "schema_references": json.dumps(references) if references else None,
         "deleted": value.get("deleted") is True,
         "detail": json.dumps(more) if more else None,
     }
