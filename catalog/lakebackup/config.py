@@ -139,6 +139,13 @@ class Settings(BaseSettings):
         "what they held when that was last done",
         ge=1,
     )
+    groups: Literal["all", "none"] = Field(
+        "all",
+        description="whether a backup of topics saves consumer groups too, and the topic of their offsets",
+    )
+    schema_topics: tuple[str, ...] = Field(
+        ("_schemas",), description="topics of schema registries: their records become rows of `schemas`"
+    )
     isolation: Literal["read_committed", "read_uncommitted"] = Field(
         "read_committed", description="whether records of open and aborted transactions are left out"
     )

@@ -54,6 +54,14 @@ def topics(
             help="Read compacted topics from their start again, without what they have dropped since.",
         ),
     ] = False,
+    groups: Annotated[
+        Literal["all", "none"] | None,
+        typer.Option(
+            metavar="all|none",
+            help="Save what consumer groups have committed too, and the topic __consumer_offsets.",
+            show_default="all",
+        ),
+    ] = None,
     isolation: Annotated[
         Isolation | None,
         typer.Option(
@@ -109,6 +117,7 @@ def topics(
         destination=to,
         catalog=catalog,
         source=source,
+        groups=groups,
         isolation=isolation,
         codec=codec,
         level=level,
@@ -136,6 +145,8 @@ def topics(
         on_gap=on_gap,
         new_generation=new_generation,
         growth=found.generation_growth,
+        groups=found.groups,
+        schema_topics=found.schema_topics,
         dry_run=dry_run,
         lease_ttl_s=found.lease_ttl,
         note=note,

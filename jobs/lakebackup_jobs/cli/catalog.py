@@ -32,7 +32,9 @@ def rebuild(
     from lakebackup_jobs.progress import reporter
     from lakebackup_jobs.rebuild import RebuildRequest, run
 
-    request = RebuildRequest(destination=where, catalog=found.catalog, remote=found.remote)
+    request = RebuildRequest(
+        destination=where, catalog=found.catalog, schema_topics=found.schema_topics, remote=found.remote
+    )
     with reporter(as_json=json) as report:
         result: dict[str, Any] = run(request, spark=session_of(context, found), reporter=report)
         report.result(result)
