@@ -1,0 +1,107 @@
+"""What stands against bringing a schema registry's records into a topic that holds some already.
+
+Values carry schema ids, so an id may mean one schema only; contexts (subjects like `:.eu:orders`) have ids
+of their own. Pure: decoded records in, sentences and positions out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_DELETIONS = ("delete_subject", "clear_subject")
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryRecord:
+    """A record of a registry's topic, decoded; `position` is its offset."""
+
+    kind: str
+    subject: str | None
+    version: int | None
+    schema_id: int | None
+    schema_type: str | None
+    schema_text: str | None
+    erased: bool
+    problem: str | None
+    position: int
+
+    @property
+    def key(self) -> tuple[str, str | None, int | None]:
+        """What makes a later record replace it."""
+        return self.kind, self.subject, self.version if self.kind == "schema" else None
+
+    @property
+    def schema(self) -> tuple[str | None, str | None]:
+        return self.schema_type, self.schema_text
+
+
+def conflicts(ours: Iterable[RegistryRecord], theirs: Iterable[RegistryRecord]) -> list[str]:
+    """Where the backup and the target disagree: versions with another id or schema, ids of another schema."""
+    own, other = _held(ours), _held(theirs)
+    found = []
+    for key, here in own.items():
+        there = other.get(key)
+        if there is None:
+            continue
+        place = f"subject {here.subject}, version {here.version}"
+        if here.schema_id != there.schema_id:
+            found.append(f"{place}: id {here.schema_id} in the backup, {there.schema_id} at the target")
+        elif here.schema != there.schema:
+            found.append(f"{place}: another schema at the target")
+    ids = _by_id(other)
+    for name, here in _by_id(own).items():
+        there = ids.get(name)
+        if there is not None and here.schema != there.schema and here.key != there.key:
+            found.append(
+                f"id {here.schema_id}: {here.subject}, version {here.version} in the backup, "
+                f"{there.subject}, version {there.version}, another schema, at the target"
+            )
+    return found
+
+
+def left_alone(ours: Iterable[RegistryRecord], theirs: Iterable[RegistryRecord]) -> list[int]:
+    """Positions of records that are not brought: the target has their key, or schemas that they would delete.
+
+    Nor are those that cannot be decoded: nobody knows what they would replace.
+    """
+    keys, subjects = set(), set()
+    for record in theirs:
+        keys.add(record.key)
+        if record.kind == "schema":
+            subjects.add(record.subject)
+    return [
+        record.position
+        for record in ours
+        if record.problem is not None
+        or record.key in keys
+        or (record.kind in _DELETIONS and record.subject in subjects)
+    ]
+
+
+def _held(records: Iterable[RegistryRecord]) -> dict[tuple[str, str | None, int | None], RegistryRecord]:
+    held: dict[tuple[str, str | None, int | None], RegistryRecord] = {}
+    for record in records:
+        if record.kind != "schema" or record.problem is not None:
+            continue
+        if record.erased:
+            held.pop(record.key, None)
+        else:
+            held[record.key] = record
+    return held
+
+
+def _by_id(
+    held: Mapping[tuple[str, str | None, int | None], RegistryRecord],
+) -> dict[tuple[str, int | None], RegistryRecord]:
+    found: dict[tuple[str, int | None], RegistryRecord] = {}
+    for record in held.values():
+        found.setdefault((_context(record.subject or ""), record.schema_id), record)
+    return found
+
+
+def _context(subject: str) -> str:
+    return subject.split(":")[1] if subject.startswith(":.") else ""

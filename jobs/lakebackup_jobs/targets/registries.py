@@ -1,0 +1,135 @@
+"""Restore of schema registries' topics: ids stay as they are, so what the target holds must not disagree."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from lakebackup.errors import EnvironmentProblem, NotFound
+from lakebackup.plan.restore_schemas import RegistryRecord, conflicts, left_alone
+from lakebackup.storage import open_storage
+from lakebackup.store import CatalogReader
+from lakebackup_jobs.kafka import problems
+from lakebackup_jobs.kafka.registry import decode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from lakebackup.plan.restore_request import RestoreRequest
+    from lakebackup.plan.restore_topics import RestorePlan, TopicPart
+    from lakebackup_jobs.shares import Shares
+
+# A registry with more records than this is none; so many are compared in memory.
+MOST_RECORDS = 1_000_000
+SHOWN = 10
+_SILENCE_S = 60.0
+
+
+class Registries:
+    """The registries among the topics of a restore into the cluster that `client` is configured for."""
+
+    def __init__(self, request: RestoreRequest, client: Mapping[str, str]) -> None:
+        self._request, self._client = request, client
+        self._known: dict[str, int] | None = None
+
+    def of(self, plan: RestorePlan) -> frozenset[str]:
+        """The topics of a plan whose records were read as a registry's."""
+        return frozenset(t.scope for t in plan.topics if t.scope in self._records(plan))
+
+    def misfit(self, plan: RestorePlan, topic: TopicPart, *, partitions: int | None, held: int) -> str | None:
+        """Why a registry's records may not go into the target; `partitions` None: it is not there yet."""
+        if topic.regions != 1 or partitions not in (None, 1) or self._request.repartition:
+            return f"topic {topic.target} is a schema registry's, which has one partition and no other"
+        if not held:
+            return None
+        if max(held, self._records(plan)[topic.scope]) > MOST_RECORDS:
+            return f"topic {topic.target} holds {held} offsets: too many to compare them with the backup"
+        found = conflicts(self._ours(plan, topic), self._theirs(topic.target))
+        if not found:
+            return None
+        more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+        return f"topic {topic.target} holds other schemas than the backup: {'; '.join(found[:SHOWN])}{more}"
+
+    def left_alone(self, plan: RestorePlan, shares: Shares) -> dict[str, frozenset[int]]:
+        """Topic -> offsets that are not brought, because the target has what they say.
+
+        Found out once for a restore: later on the target holds its own records too.
+        """
+        storage, path = open_storage(shares.uri), f"{shares.folder}plan/registries.json"
+        try:
+            found: dict[str, list[int]] = json.loads(storage.get(path))
+        except NotFound:
+            found = {}
+            for topic in plan.topics:
+                if topic.scope in self.of(plan) and (theirs := self._theirs(topic.target)):
+                    found[topic.scope] = left_alone(self._ours(plan, topic), theirs)
+            storage.put(path, json.dumps(found).encode(), if_absent=False)
+        return {scope: frozenset(positions) for scope, positions in found.items() if positions}
+
+    def _records(self, plan: RestorePlan) -> dict[str, int]:
+        if self._known is None:
+            rows = self._reader().rows("registry_topics", source=plan.source)
+            self._known = {row["scope"]: row["records"] for row in rows}
+        return self._known
+
+    def _reader(self) -> CatalogReader:
+        return CatalogReader(self._request.destination, self._request.catalog)
+
+    def _ours(self, plan: RestorePlan, topic: TopicPart) -> list[RegistryRecord]:
+        asked = {"source": plan.source, "scope": topic.scope, "to_ts": plan.to_ts}
+        rows = self._reader().rows("registry_records", **asked)
+        return [_record(row, row["log_position"]) for row in rows]
+
+    def _theirs(self, topic: str) -> list[RegistryRecord]:
+        return [
+            _record(decode(key, value), offset) for offset, key, value in read_all(self._client, topic, 0)
+        ]
+
+
+def _record(row: Mapping[str, Any], position: int) -> RegistryRecord:
+    names = (field.name for field in fields(RegistryRecord) if field.name != "position")
+    values: dict[str, Any] = {name: row.get(name) for name in names}
+    return RegistryRecord(**values, position=position)
+
+
+def read_all(
+    client: Mapping[str, str], topic: str, partition: int
+) -> Iterator[tuple[int, bytes | None, bytes | None]]:
+    """Offset, key and value of every committed record of a small partition, from its start to its end now.
+
+    Raises EnvironmentProblem when the broker falls silent or says no.
+    """
+    consumer = Consumer(
+        {
+            **client,
+            "log_level": 0,
+            "group.id": "lakebackup-look",  # asked for, never used: nothing is committed
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    where = f"topic {topic}, partition {partition}"
+    try:
+        low, _ = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_SILENCE_S)
+        consumer.assign([TopicPartition(topic, partition, low)])
+        deadline = time.monotonic() + _SILENCE_S
+        while time.monotonic() < deadline:
+            for message in consumer.consume(10_000, timeout=0.2):
+                error = message.error()
+                if error is None:
+                    deadline = time.monotonic() + _SILENCE_S
+                    yield message.offset() or 0, message.key(), message.value()
+                elif error.code() == problems.PARTITION_EOF:
+                    return
+                elif error.code() not in problems.PASSING:
+                    raise problems.problem(error.code(), error.str(), where)
+        raise problems.stalled(_SILENCE_S, None, where)
+    except KafkaException as error:
+        raise EnvironmentProblem(f"{where}: {error.args[0].str()}") from None
+    finally:
+        consumer.close()

@@ -1,0 +1,79 @@
+"""When a registry's records may go to a registry that holds some already."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lakebackup.plan.restore_schemas import RegistryRecord, conflicts, left_alone
+
+
+def record(
+    subject: str | None, version: int | None, schema_id: int | None = None, **more: Any
+) -> RegistryRecord:
+    return RegistryRecord(
+        **{
+            "kind": "schema", "subject": subject, "version": version, "schema_id": schema_id,
+            "schema_type": "AVRO", "schema_text": f"text {schema_id}", "erased": False, "problem": None,
+            "position": 0, **more,
+        }
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "found"),
+    [
+        pytest.param([record("a", 1, 7)], [record("a", 1, 7)], [], id="the same"),
+        pytest.param([record("a", 1, 7)], [record("b", 1, 8)], [], id="others"),
+        pytest.param([record("a", 1, 7)], [record("b", 4, 7)], [], id="one schema, two subjects"),
+        pytest.param(
+            [record("a", 1, 7)],
+            [record("a", 1, 8)],
+            ["subject a, version 1: id 7 in the backup, 8 at the target"],
+            id="another id",
+        ),
+        pytest.param(
+            [record("a", 1, 7)],
+            [record("a", 1, 7, schema_text="other")],
+            ["subject a, version 1: another schema at the target"],
+            id="another schema",
+        ),
+        pytest.param(
+            [record("a", 1, 7)],
+            [record("b", 2, 7, schema_type="JSON")],
+            ["id 7: a, version 1 in the backup, b, version 2, another schema, at the target"],
+            id="an id of another schema",
+        ),
+        pytest.param([record("a", 1, 7)], [record(":.eu:b", 1, 7, schema_text="x")], [], id="another context"),
+        pytest.param(
+            [record("a", 1, 7)],
+            [record("a", 1, 8), record("a", 1, erased=True)],
+            [],
+            id="erased at the target",
+        ),
+        pytest.param(
+            [record("a", 1, 8), record("a", 1, 7)], [record("a", 1, 7)], [], id="the last record counts"
+        ),
+        pytest.param(
+            [record("a", 1, 7, problem="torn")], [record("a", 1, 8)], [], id="what nobody can decode"
+        ),
+    ],
+)  # fmt: skip
+def test_conflicts(ours: list[RegistryRecord], theirs: list[RegistryRecord], found: list[str]) -> None:
+    assert conflicts(ours, theirs) == found
+
+
+def test_what_the_target_has_is_left_alone() -> None:
+    ours = [
+        record("a", 1, 7, position=1),
+        record("a", 2, 8, position=2),
+        record(None, None, kind="config", position=3),
+        record("a", 2, kind="delete_subject", position=4),
+        record("b", 1, 9, position=5),
+        record("b", 1, kind="delete_subject", position=6),
+        record("c", 1, problem="torn", position=7),
+    ]
+    theirs = [record("a", 1, 7), record(None, None, kind="config")]
+    assert left_alone(ours, theirs) == [1, 3, 4, 7]
+    assert left_alone(ours, []) == [7]
