@@ -196,6 +196,12 @@ def break_lease(storage: Storage, name: str, reason: str) -> Record:
             return current
 
 
+def is_held(storage: Storage, name: str) -> bool:
+    """Whether somebody holds the lease now, as far as a look from outside can tell."""
+    _, current = _current(storage, name)
+    return current is not None and current.state == "held" and time.time() * 1000 < current.expires_ms
+
+
 def _put(storage: Storage, name: str, generation: int, record: Record) -> bool:
     path = layout.lease_path(name, generation)
     try:

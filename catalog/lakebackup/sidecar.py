@@ -82,9 +82,7 @@ def write_manifest(storage: Storage, path: str, manifest: Manifest) -> None:
         "groups": [as_row(row) for row in manifest.groups],
         "parts": manifest.parts,
     }
-    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    body = text.removesuffix("}").encode()
-    storage.put(path, body + b',"sha256":"%s"}\n' % hashlib.sha256(body).hexdigest().encode())
+    put_sealed(storage, path, content)
 
 
 def read_manifest(storage: Storage, path: str) -> Manifest:
@@ -92,6 +90,22 @@ def read_manifest(storage: Storage, path: str) -> Manifest:
 
     Raises NotFound, Damaged (a byte changed, torn, a wrong field), UsageProblem (written by a newer version).
     """
+    content = get_sealed(storage, path)
+    try:
+        return _manifest(content)
+    except (ValueError, RecursionError) as error:
+        raise Damaged(f"{path}: {error}.", hint=_RESTORE_HINT) from error
+
+
+def put_sealed(storage: Storage, path: str, content: Mapping[str, object]) -> None:
+    """Put a JSON object with the SHA-256 of itself as its last field; `content` begins with its format."""
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    body = text.removesuffix("}").encode()
+    storage.put(path, body + b',"sha256":"%s"}\n' % hashlib.sha256(body).hexdigest().encode())
+
+
+def get_sealed(storage: Storage, path: str) -> dict[str, Any]:
+    """What `put_sealed` put, without its format and its seal. Raises as `read_manifest` does."""
     data = storage.get(path)
     body, seal = data[:-_SEAL_BYTES], _SEAL.fullmatch(data[-_SEAL_BYTES:])
     if not seal or hashlib.sha256(body).hexdigest().encode() != seal[1]:
@@ -104,7 +118,9 @@ def read_manifest(storage: Storage, path: str) -> Manifest:
                 f"{path} has format version {version}; this lakebackup reads versions up to {FORMAT}.",
                 hint="Use the lakebackup that wrote it, or a newer one.",
             )
-        return _manifest(version, content)
+        if version != FORMAT:
+            raise ValueError(f"format {version!r}")
+        return content
     except (ValueError, RecursionError) as error:
         raise Damaged(f"{path}: {error}.", hint=_RESTORE_HINT) from error
 
@@ -124,10 +140,10 @@ def marked(storage: Storage, path: str) -> bool:
     return True
 
 
-def _manifest(version: object, content: dict[str, Any]) -> Manifest:
+def _manifest(content: dict[str, Any]) -> Manifest:
     expected = {"backup", "positions", "scopes", "gaps", "groups", "parts"}
-    if version != FORMAT or content.keys() != expected:
-        raise ValueError(f"format {version!r} with fields {', '.join(sorted(content))}")
+    if content.keys() != expected:
+        raise ValueError(f"its fields are {', '.join(sorted(content))}")
     parts = content["parts"]
     if type(parts) is not int or parts < 0:
         raise ValueError(f"parts is {parts!r}")

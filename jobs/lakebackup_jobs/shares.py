@@ -109,6 +109,16 @@ def deal(storage: Storage, reader: CatalogReader, plan: RestorePlan, folder: str
     return Shares(storage.uri, folder, tuple(tuple(paths) for paths in tasks))
 
 
+def regions_of(storage: Storage, folder: str) -> list[tuple[str, str, str]] | None:
+    """The partitions (topic, epoch, number) whose shares lie below `folder`; None when there is no plan."""
+    try:
+        tasks: list[list[str]] = json.loads(storage.get(f"{folder}{_INDEX}"))
+    except NotFound:
+        return None
+    first = (next(_read(storage, path)) for path in chain.from_iterable(tasks))
+    return [(file.scope, file.epoch, file.region) for file in first]
+
+
 def _read(storage: Storage, path: str) -> Iterator[StoredFile]:
     with storage.open(path) as stream:
         for line in stream:

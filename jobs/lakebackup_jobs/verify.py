@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from lakebackup import layout
+from lakebackup import layout, tombstones
 from lakebackup.errors import Damaged, LakebackupError, NotFound
 from lakebackup.model import Check, spark_columns
 from lakebackup.plan.restore_request import RestoreRequest
@@ -135,7 +135,10 @@ def _find_orphans(
     listing = ListObjects(check_id, at, roots)
     objects = frame.mapInArrow(listing, spark_columns("storage_objects"))
     writer.append_frame("storage_objects", objects, f"{check_id}-objects")
-    orphans: DataFrame = engine.query("find_orphans", check_id=check_id, before_ms=at // 1000 - grace_ms)
+    unfinished = [name for root in roots.values() for name in tombstones.unfinished(open_storage(root))]
+    orphans: DataFrame = engine.query(
+        "find_orphans", check_id=check_id, before_ms=at // 1000 - grace_ms, unfinished=",".join(unfinished)
+    )
     writer.append_frame(
         "checks",
         orphans.select(

@@ -16,6 +16,8 @@ import yaml
 from lakebackup.engine import RAW, relations_in, to_duckdb
 from lakebackup.engine.duck import DuckEngine
 from lakebackup.model import ARROW_SCHEMAS, spark_columns
+from lakebackup.plan.prune import Cut, Held, columns_of
+from lakebackup.retention import Rule
 from lakebackup_sql import load, names
 
 if TYPE_CHECKING:
@@ -73,7 +75,15 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "checks": {"check_id": "c1", "at": 0, "destination": "d", "mode": "stat", "outcome": "ok"},
     "storage_objects": {"check_id": "c1", "at": 0, "destination": "d", "bytes": 100, "modified_ms": 0},
 }  # fmt: skip
-SELECTED = pa.schema([("destination", pa.string()), ("path", pa.string())])
+FILE = pa.schema([("destination", pa.string()), ("path", pa.string())])
+# Relations that a job gives, with what a case need not say of their rows.
+GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
+    "selected": (FILE, {"destination": "d"}),
+    "doomed": (FILE, {"destination": "d"}),
+    "held": (columns_of(Held), {**PLACES, "restore_id": "r1"}),
+    "cuts": (columns_of(Cut), {**PLACES, "time_floor": 0, "generation": 0}),
+    "rules": (columns_of(Rule), {**PLACES, "base": "b1", "generation": 0, "compacted": False}),
+}
 
 
 def cases() -> list[Any]:
@@ -100,8 +110,9 @@ def tables_of(case: dict[str, Any]) -> dict[str, pa.Table]:
         )
         for table, schema in ARROW_SCHEMAS.items()
     }
-    chosen = [{"destination": "d"} | row for row in given.get("selected", [])]
-    return tables | {"selected": pa.Table.from_pylist(chosen, schema=SELECTED)}
+    for name, (schema, defaults) in GIVEN.items():
+        tables[name] = pa.Table.from_pylist([defaults | row for row in given.get(name, [])], schema=schema)
+    return tables
 
 
 def check(case: dict[str, Any], found: list[dict[str, Any]]) -> None:
@@ -129,11 +140,10 @@ def test_on_spark(query: str, case: dict[str, Any], spark: SparkSession) -> None
 
     engine = SparkEngine(spark, "nowhere")
     for name, table in tables_of(case).items():
-        schema = (
-            spark_columns(name.removeprefix(RAW))
-            if name.startswith(RAW)
-            else "destination STRING, path STRING"
-        )
+        if name in GIVEN:
+            engine.give(name, table)
+            continue
+        schema = spark_columns(name.removeprefix(RAW))
         rows = [tuple(row.values()) for row in table.to_pylist()]
         spark.createDataFrame(rows, schema.replace(" NOT NULL", "")).createOrReplaceTempView(name)
         engine._registered.add(name)
@@ -152,6 +162,6 @@ def test_the_duckdb_text_is_the_recorded_one(query: str) -> None:
 
 
 def test_queries_read_known_relations_only() -> None:
-    known = {*names("views"), "selected", *(f"{RAW}{table}" for table in ARROW_SCHEMAS)}
+    known = {*names("views"), *GIVEN, *(f"{RAW}{table}" for table in ARROW_SCHEMAS)}
     for query in names("queries"):
         assert relations_in(load("queries", query)) <= known, query

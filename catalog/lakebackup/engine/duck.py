@@ -63,6 +63,10 @@ class DuckEngine:
         """Give the rows of a SELECT in Spark's dialect a name that later queries can use."""
         self.keep(relation, to_duckdb(text), steps(text), parameters)
 
+    def give(self, relation: str, rows: pa.Table) -> None:
+        """Give rows that come from elsewhere a name that later queries can use."""
+        self._connection.register(relation, rows)
+
     def keep(
         self, relation: str, statement: str, needs: tuple[str, ...], parameters: Mapping[str, Any]
     ) -> None:

@@ -8,6 +8,7 @@ from lakebackup.engine import RAW, steps
 from lakebackup_sql import load
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -29,6 +30,14 @@ class SparkEngine:
     def define(self, relation: str, text: str, **parameters: Any) -> None:
         """Give the rows of a SELECT a name that later queries can use."""
         self._run(text, parameters).createOrReplaceTempView(relation)
+
+    def rows(self, name: str, **parameters: Any) -> list[dict[str, Any]]:
+        """The rows of a statement that gives few, column name -> value."""
+        return [row.asDict() for row in self.query(name, **parameters).collect()]
+
+    def give(self, relation: str, rows: pa.Table) -> None:
+        """Give rows that come from elsewhere a name that later queries can use."""
+        self._spark.createDataFrame(rows).createOrReplaceTempView(relation)
 
     def change(self, name: str, **parameters: Any) -> None:
         """Run a statement of `sql/changes`. The caller holds the catalog's lease."""

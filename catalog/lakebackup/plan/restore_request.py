@@ -60,7 +60,7 @@ def plan_restore(request: RestoreRequest, reader: CatalogReader) -> RestorePlan:
 
     Raises NotFound (no such topic), Refused (a time after the last backup), UsageProblem (a bad SELECT).
     """
-    source = request.source or _only_source(reader)
+    source = request.source or only_source(reader)
     newest = {row["scope"]: row["end_ts"] for row in reader.rows("restore_coverage", source=source)}
     parameters: dict[str, Any] = {"source": source, "from_ts": request.from_ts, "to_ts": request.to_ts}
     if request.select is None:
@@ -70,7 +70,7 @@ def plan_restore(request: RestoreRequest, reader: CatalogReader) -> RestorePlan:
         selection = load("queries", "restore_files")
         reader.define("selected", "restore_files", **parameters)
         parts = _parts(reader)
-        obstacles = [*_gaps(reader, parameters), *_damage(reader)]
+        obstacles = [*_gaps(reader, parameters), *_pruned(reader, parameters), *_damage(reader)]
     else:
         checked = check_select(request.select, reader.relations())
         selection = checked.spark
@@ -98,7 +98,8 @@ def plan_restore(request: RestoreRequest, reader: CatalogReader) -> RestorePlan:
     )
 
 
-def _only_source(reader: CatalogReader) -> str:
+def only_source(reader: CatalogReader) -> str:
+    """The one source that has restorable backups. Raises NotFound, UsageProblem for several."""
     sources = [row["source"] for row in reader.rows("list_sources")]
     if len(sources) == 1:
         return str(sources[0])
@@ -160,6 +161,21 @@ def _gaps(reader: CatalogReader, parameters: Mapping[str, Any]) -> list[Obstacle
             after_ts=row["to_ts"],
         )
         for row in reader.rows("restore_gaps", **wanted)
+    ]
+
+
+def _pruned(reader: CatalogReader, parameters: Mapping[str, Any]) -> list[Obstacle]:
+    wanted = {k: v for k, v in parameters.items() if k != "from_ts"}
+    return [
+        Obstacle(
+            scope=row["scope"],
+            region=row["region"],
+            reason="pruned",
+            detail=f"what it held then was pruned; it can be restored from offset {row['low_position']} on",
+            before_ts=None,
+            after_ts=row["after_ts"],
+        )
+        for row in reader.rows("restore_floors", **wanted)
     ]
 
 

@@ -101,13 +101,15 @@ def require_restorable(plan: RestorePlan, *, allow_gaps: bool) -> None:
     standing = [o for o in plan.obstacles if not (allow_gaps and o.reason == "gap")]
     if not standing:
         return
-    gaps = all(o.reason == "gap" for o in standing)
+    reasons = {o.reason for o in standing}
     shown = "\n".join(f"  {o}" for o in standing[:10])
     more = f"\n  and {len(standing) - 10} more" if len(standing) > 10 else ""
     raise Refused(
         f"This restore would not be what the topics held:\n{shown}{more}",
         hint="Choose another --to-time, or accept the holes with --allow-gaps (it is recorded)."
-        if gaps
+        if reasons == {"gap"}
+        else "Choose a later --to-time, or none: then each partition begins where it was pruned."
+        if reasons == {"pruned"}
         else "Choose another --to-time that does not need these files; `lakebackup verify` shows all damage.",
     )
 

@@ -1,0 +1,216 @@
+"""What a prune will let go of, as a value: a cut for each partition, and what it takes away.
+
+Which files those are stays a relation in the engine: SQL derives them from the cuts (prune_removals).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Protocol
+
+from lakebackup import patterns
+from lakebackup.errors import NotFound, Refused
+from lakebackup.model import Floor
+from lakebackup.retention import History, Rule, rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import pyarrow as pa
+
+
+class Questions(Protocol):
+    """What planning needs of an engine: rows of statements that give few, and relations of given rows."""
+
+    def rows(self, name: str, **parameters: Any) -> list[dict[str, Any]]: ...
+
+    def give(self, relation: str, rows: pa.Table) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A partition that an unfinished restore reads."""
+
+    scope: str
+    epoch: str
+    region: str
+    restore_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """One partition: files that end at or before `low_position` go, and those of generations before
+    `generation`; `time_floor` is how much of that is because of time."""
+
+    source: str
+    scope: str
+    epoch: str
+    region: str
+    low_position: int
+    time_floor: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """What goes of one partition for one reason; `max_ts` is the time of the newest record in it."""
+
+    scope: str
+    epoch: str
+    region: str
+    reason: str
+    files: int
+    bytes: int
+    max_ts: int
+
+
+@dataclass(frozen=True, slots=True)
+class PrunePlan:
+    """`files` and `bytes` are what the topics with a rule hold now; `left_alone`: topics without, and why."""
+
+    source: str
+    rules: tuple[Rule, ...]
+    cuts: tuple[Cut, ...]
+    portions: tuple[Portion, ...]
+    held: tuple[Held, ...]
+    left_alone: tuple[tuple[str, str], ...]
+    files: int
+    bytes: int
+
+    @property
+    def gone_files(self) -> int:
+        return sum(portion.files for portion in self.portions)
+
+    @property
+    def gone_bytes(self) -> int:
+        return sum(portion.bytes for portion in self.portions)
+
+    def floors(self, prune_id: str, at: int) -> list[Floor]:
+        """The rows that say from where on the partitions can be restored afterwards; `at` in microseconds."""
+        reasons: dict[tuple[str, str, str], set[str]] = {}
+        for p in self.portions:
+            reasons.setdefault((p.scope, p.epoch, p.region), set()).add(p.reason)
+        return [
+            Floor(
+                prune_id=prune_id,
+                at=at,
+                source=c.source,
+                scope=c.scope,
+                epoch=c.epoch,
+                region=c.region,
+                low_position=c.low_position,
+                generation=c.generation,
+                reason=",".join(sorted(reasons[c.scope, c.epoch, c.region])),
+            )
+            for c in self.cuts
+        ]
+
+
+def plan_prune(
+    questions: Questions,
+    source: str,
+    *,
+    names: Sequence[str] = (),
+    expressions: Sequence[str] = (),
+    now: int,
+    keep_ms: int | None = None,
+    keep_bytes: int | None = None,
+    held: Sequence[Held] = (),
+) -> PrunePlan:
+    """What can go of a source's topics (all, or those named or matching). Writes nothing; `now` in ms.
+
+    Topics that the newest backup does not hold, and earlier topics of a name, only go when they are named.
+    Afterwards `questions` has the relation `cuts`. Raises NotFound (no such topic, no restorable backup).
+    """
+    histories = [_history(row) for row in questions.rows("prune_topics", source=source)]
+    if not histories:
+        raise NotFound(
+            f"There is no restorable backup of {source}.", hint="`lakebackup list` shows what there is."
+        )
+    known = {history.scope for history in histories}
+    chosen = set(patterns.select(names, expressions, known)) if names or expressions else known
+    rules, alone = [], []
+    for history in histories:
+        if history.scope not in chosen:
+            continue
+        made = rule(history, now=now, keep_ms=keep_ms, keep_bytes=keep_bytes)
+        if not history.present and history.scope not in names:
+            alone.append((history.scope, "the newest backup does not hold it: name it to prune it"))
+        elif made.idle:
+            alone.append((history.scope, "its settings keep everything"))
+        else:
+            rules.append(made)
+    questions.give("rules", _table(Rule, rules))
+    questions.give("held", _table(Held, held))
+    found = questions.rows("prune_cuts")
+    cuts = tuple(
+        Cut(
+            source=row["source"],
+            scope=row["scope"],
+            epoch=row["epoch"],
+            region=row["region"],
+            low_position=max(row["time_floor"], row["size_floor"]),
+            time_floor=row["time_floor"],
+            generation=row["compacted_to"] if row["superseded"] else 0,
+        )
+        for row in found
+        if row["superseded"] or max(row["time_floor"], row["size_floor"]) > row["least"]
+    )
+    questions.give("cuts", _table(Cut, cuts))
+    portions = tuple(Portion(**row) for row in questions.rows("prune_totals")) if cuts else ()
+    touched = {(p.scope, p.epoch, p.region) for p in portions}
+    cuts = tuple(c for c in cuts if (c.scope, c.epoch, c.region) in touched)
+    questions.give("cuts", _table(Cut, cuts))
+    return PrunePlan(
+        source=source,
+        rules=tuple(rules),
+        cuts=cuts,
+        portions=portions,
+        held=tuple(h for h in held if h.scope in chosen),
+        left_alone=tuple(alone),
+        files=sum(row["files"] for row in found),
+        bytes=sum(row["bytes"] for row in found),
+    )
+
+
+def require_proof(broken: Iterable[dict[str, Any]]) -> None:
+    """Refused when some restore point would lose what it needs: rows of prune_proof."""
+    lines = [
+        f"  topic {row['scope']}, partition {row['region']}, backup number {row['number']}: "
+        f"needs {row['needed']} files, would have {row['remaining']}"
+        for row in broken
+    ]
+    if lines:
+        raise Refused(
+            "Restore points would not find what they need after this prune:\n" + "\n".join(lines),
+            hint="Nothing was deleted. Please report it: a defect, or a catalog that contradicts itself.",
+        )
+
+
+def _history(row: dict[str, Any]) -> History:
+    return History(
+        source=row["source"],
+        scope=row["scope"],
+        epoch=row["epoch"],
+        base=row["base"],
+        generation=row["generation"],
+        settings=json.loads(row["settings"]),
+        covered_to=row["covers_to"],
+        present=row["present"],
+    )
+
+
+def columns_of(kind: type[Rule | Held | Cut]) -> pa.Schema:
+    """The columns of the relation whose rows a class holds: rules, held, cuts."""
+    import pyarrow as pa
+
+    types = {"str": pa.string(), "int": pa.int64(), "bool": pa.bool_(), "int | None": pa.int64()}
+    return pa.schema([pa.field(f.name, types[str(f.type)]) for f in fields(kind)])
+
+
+def _table(kind: type[Rule | Held | Cut], rows: Iterable[Rule | Held | Cut]) -> pa.Table:
+    import pyarrow as pa
+
+    schema = columns_of(kind)
+    return pa.Table.from_pylist([{n: getattr(row, n) for n in schema.names} for row in rows], schema)

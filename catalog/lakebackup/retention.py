@@ -1,0 +1,103 @@
+"""How long records are kept, from a topic's own settings or as told. Pure.
+
+A topic promises its readers the records of the last `retention.ms`, or `retention.bytes` of each partition,
+whichever is less (Kafka's own topic settings of these names). The backup keeps whole files, and lets one go
+only when it holds nothing of what was promised; so it keeps at least that much.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Files roll at this part of the retention, so that a record outlives it by no more than that.
+ROLL_PART = 10
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """One topic (one epoch of it) as its newest restore point has it.
+
+    `covered_to` in ms; `present`: the newest backup of the source holds it.
+    """
+
+    source: str
+    scope: str
+    epoch: str
+    base: str
+    generation: int
+    settings: Mapping[str, str]
+    covered_to: int
+    present: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What may be let go of one topic: files whose records are all older than `cutoff_ts` (ms); those before
+    the newest `keep_bytes` of each partition; generations before `generation` when it is compacted.
+
+    None: nothing goes for that reason.
+    """
+
+    source: str
+    scope: str
+    epoch: str
+    base: str
+    generation: int
+    compacted: bool
+    cutoff_ts: int | None
+    keep_bytes: int | None
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing can go by it at all."""
+        return self.cutoff_ts is None and self.keep_bytes is None and not self.compacted
+
+
+def rule(history: History, *, now: int, keep_ms: int | None = None, keep_bytes: int | None = None) -> Rule:
+    """The rule for a topic; `keep_ms` and `keep_bytes` go before the topic's own settings. `now` in ms.
+
+    Time is counted back from the topic's newest backup: where backups have stopped, nothing more goes. A
+    topic that is only compacted loses nothing by time or size, since an old record may be a key's latest.
+    """
+    deletes = "delete" in _policies(history.settings)
+    own_ms, own_bytes = (_limit(history.settings, f"retention.{unit}") for unit in ("ms", "bytes"))
+    span = own_ms if keep_ms is None else keep_ms
+    size = own_bytes if keep_bytes is None else keep_bytes
+    return Rule(
+        source=history.source,
+        scope=history.scope,
+        epoch=history.epoch,
+        base=history.base,
+        generation=history.generation,
+        compacted="compact" in _policies(history.settings),
+        cutoff_ts=min(now, history.covered_to) - span if deletes and span is not None else None,
+        keep_bytes=size if deletes else None,
+    )
+
+
+def roll_ms(settings: Mapping[str, str], asked: int | None) -> int | None:
+    """The span of time, in ms, after which a topic's data file is closed; None: never for that reason.
+
+    `asked`: as told, 0 for never; None takes a tenth of the topic's own retention.
+    """
+    if asked is not None:
+        return asked or None
+    keep = _limit(settings, "retention.ms")
+    return max(1, keep // ROLL_PART) if keep is not None and "delete" in _policies(settings) else None
+
+
+def _policies(settings: Mapping[str, str]) -> set[str]:
+    return {policy.strip() for policy in settings.get("cleanup.policy", "delete").split(",")}
+
+
+def _limit(settings: Mapping[str, str], name: str) -> int | None:
+    """A limit of Kafka's, where -1 (or no value) is none."""
+    try:
+        value = int(settings.get(name, "-1"))
+    except ValueError:
+        return None
+    return value if value >= 0 else None

@@ -1,0 +1,171 @@
+"""A prune's own description in the destination, put there before anything is deleted.
+
+`removals-*.jsonl` name the files that go, a JSON object a line; the sealed `prune.json` says what they add
+up to and from where on partitions can be restored, and alone makes the prune exist; `done` says that every
+object is gone. From these a lost catalog learns what was let go of, and a prune that was cut off goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from lakebackup import layout
+from lakebackup.errors import Damaged, UsageProblem
+from lakebackup.model import ARROW_SCHEMAS, Floor, Removal, from_row
+from lakebackup.sidecar import FORMAT, get_sealed, mark, marked, put_sealed
+from lakebackup.storage import open_storage
+from lakebackup.worker import settle
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import pyarrow as pa
+
+    from lakebackup.storage import Storage
+
+CHUNK_ROWS = 20_000
+# What a task that wrote removals tells of each object it wrote.
+WRITTEN = "path STRING, files BIGINT, bytes BIGINT, sha256 STRING"
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One object of removals: how many files it names, their bytes, and the SHA-256 of the object itself."""
+
+    path: str
+    files: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prune:
+    """One prune; `chunks` in the order in which their objects go, the newest backups' first."""
+
+    prune_id: str
+    at: int
+    actor: str
+    source: str
+    asked: str
+    floors: tuple[Floor, ...]
+    chunks: tuple[Chunk, ...]
+
+    @property
+    def files(self) -> int:
+        return sum(chunk.files for chunk in self.chunks)
+
+    @property
+    def bytes(self) -> int:
+        return sum(chunk.bytes for chunk in self.chunks)
+
+
+def write_prune(storage: Storage, prune: Prune) -> None:
+    """Put `prune.json`: from now on the prune exists, and goes on until it is done."""
+    content = {"format": FORMAT, **{f.name: getattr(prune, f.name) for f in fields(prune)}}
+    content["floors"] = [asdict(row) for row in prune.floors]
+    content["chunks"] = [asdict(chunk) for chunk in prune.chunks]
+    put_sealed(storage, layout.prune_path(prune.prune_id), content)
+
+
+def read_prune(storage: Storage, prune_id: str) -> Prune:
+    """The prune of that id. Raises NotFound (it does not exist), Damaged, UsageProblem (a newer version)."""
+    path = layout.prune_path(prune_id)
+    content = get_sealed(storage, path)
+    try:
+        found = Prune(
+            **{
+                **content,
+                "floors": tuple(from_row(Floor, row) for row in content["floors"]),
+                "chunks": tuple(Chunk(**chunk) for chunk in content["chunks"]),
+            }
+        )
+        if found.prune_id != prune_id or not isinstance(found.at, int):
+            raise ValueError(f"it is that of prune {found.prune_id}")
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise Damaged(f"{path}: {error}.", hint="Take it from another copy of the destination.") from error
+    return found
+
+
+def prune_ids(storage: Storage) -> Iterator[str]:
+    """Ids of all prunes that came to exist, in the order of their time."""
+    for prune_id in storage.folders(f"{layout.PRUNES_FOLDER}/"):
+        with suppress(UsageProblem):
+            if marked(storage, layout.prune_path(prune_id)):
+                yield prune_id
+
+
+def unfinished(storage: Storage) -> list[str]:
+    """Ids of the prunes of which some object may still be there."""
+    return [name for name in prune_ids(storage) if not marked(storage, layout.prune_done_path(name))]
+
+
+def finish(storage: Storage, prune_id: str) -> None:
+    """Say that every object of a prune is gone."""
+    mark(storage, layout.prune_done_path(prune_id))
+
+
+def read_removals(storage: Storage, chunk: Chunk) -> list[Removal]:
+    """The rows of one chunk, all or none. Raises NotFound, Damaged (not as it was written)."""
+    data = storage.get(chunk.path)
+    if hashlib.sha256(data).hexdigest() != chunk.sha256:
+        raise Damaged(
+            f"{chunk.path}: its contents do not match the SHA-256 in prune.json.",
+            hint="This run deleted nothing that it names. Take it from another copy of the destination.",
+        )
+    return [from_row(Removal, json.loads(line)) for line in data.splitlines()]
+
+
+@dataclass(frozen=True, slots=True)
+class RemovalWriter:
+    """For `mapInArrow` over rows of removals: writes them as chunks, one row of WRITTEN each."""
+
+    destination_uri: str
+    prune_id: str
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        task = context.partitionId() if context else 0
+        held: list[dict[str, Any]] = []
+        for batch in batches:
+            held += batch.to_pylist()
+            while len(held) >= CHUNK_ROWS:
+                yield pa.RecordBatch.from_pylist([self._put(task, held[:CHUNK_ROWS])])
+                held = held[CHUNK_ROWS:]
+        if held:
+            yield pa.RecordBatch.from_pylist([self._put(task, held)])
+        settle()
+
+    def _put(self, task: int, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        data = "".join(
+            f"{json.dumps(row, ensure_ascii=False, separators=(',', ':'))}\n" for row in rows
+        ).encode()
+        path = layout.removals_path(self.prune_id, task, secrets.token_hex(4))
+        open_storage(self.destination_uri).put(path, data, if_absent=True)
+        size = sum(row["bytes"] for row in rows)
+        return asdict(Chunk(path, len(rows), size, hashlib.sha256(data).hexdigest()))
+
+
+@dataclass(frozen=True, slots=True)
+class RemovalReader:
+    """For `mapInArrow` over numbers: the rows of the chunks of these numbers."""
+
+    destination_uri: str
+    chunks: tuple[Chunk, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        storage = open_storage(self.destination_uri)
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                rows = [asdict(row) for row in read_removals(storage, self.chunks[number])]
+                yield pa.RecordBatch.from_pylist(rows, ARROW_SCHEMAS["removals"])
+        settle()

@@ -1,0 +1,324 @@
+"""Let go of backed-up files that nobody was promised any more.
+
+Order: the plan, as rows beside the data; the proof that every restore point keeps what it needs;
+`prune.json`, with which the prune exists; floors and removals in the catalog, with which the files do not
+count any more; the audit entry; the objects, newest backups' first; `done`. A prune that was cut off goes on
+at the next run.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from lakebackup import layout, tombstones
+from lakebackup.errors import Busy, Incomplete, NotFound
+from lakebackup.frames import task_errors
+from lakebackup.lease import Lease, is_held
+from lakebackup.model import Audit, spark_columns
+from lakebackup.plan.prune import Held, PrunePlan, plan_prune, require_proof
+from lakebackup.plan.restore_request import only_source
+from lakebackup.storage import open_storage
+from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.times import format_ts
+from lakebackup.tombstones import Chunk, Prune, RemovalReader, RemovalWriter
+from lakebackup_jobs.identity import holder, micros
+from lakebackup_jobs.outcome import raise_first
+from lakebackup_jobs.prune_task import DELETED, DeleteObjects
+from lakebackup_jobs.shares import regions_of
+from lakebackup_jobs.taskboard import TaskBoard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakebackup.engine.spark import SparkEngine
+    from lakebackup.storage import Storage
+    from lakebackup_jobs.progress import Reporter
+
+# A restore that was cut off this long ago holds nothing back any more.
+HOLD_MS = 7 * 86_400_000
+MOST_TASKS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class PruneRequest:
+    """What a person asked for: no topics means all; without `delete` nothing goes. ms and bytes."""
+
+    destination: str
+    topics: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()
+    catalog: str | None = None
+    source: str | None = None
+    keep_ms: int | None = None
+    keep_bytes: int | None = None
+    delete: bool = False
+    lease_ttl_s: float = 60.0
+    remote: str | None = None
+
+    def plan(self, engine: Any, source: str, held: Sequence[Held]) -> PrunePlan:
+        """What can go now, by an engine that both `CatalogReader` and `SparkEngine` are."""
+        return plan_prune(
+            engine,
+            source,
+            names=self.topics,
+            expressions=self.patterns,
+            now=time.time_ns() // 1_000_000,
+            keep_ms=self.keep_ms,
+            keep_bytes=self.keep_bytes,
+            held=held,
+        )
+
+
+def run(request: PruneRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
+    """Tell what can go, and with `delete` let it go; returns what a person wants to know of it.
+
+    Raises NotFound (no catalog, no such topic), Busy (a backup or another prune is at work on the source, a
+    restore is just beginning), Refused (the proof failed: nothing was done), Incomplete (objects of a restore
+    that began meanwhile stay for now).
+    """
+    reader = CatalogReader.open(request.destination, request.catalog)
+    if reader is None:
+        raise NotFound(
+            f"There is no catalog at {request.catalog or request.destination}.",
+            hint="Check --from and --catalog; `lakebackup catalog rebuild` makes one anew from the backups.",
+        )
+    source = request.source or only_source(reader)
+    storage = open_storage(request.destination)
+    if not request.delete:
+        made = request.plan(reader, source, _held(storage, reader, source))
+        return {"deleted": False, **_summary(made)}
+    with Lease.acquire(storage, f"source-{source}", holder(), ttl_s=request.lease_ttl_s) as lease:
+        return _Run(request, storage, source, lease, spark, reporter).prune()
+
+
+class _Run:
+    """One prune on its way: first those that were cut off, then what can go now."""
+
+    def __init__(
+        self,
+        request: PruneRequest,
+        storage: Storage,
+        source: str,
+        lease: Lease,
+        spark: SparkSession | None,
+        reporter: Reporter,
+    ) -> None:
+        from lakebackup_jobs.session import spark_session
+
+        self.request, self.storage, self.source, self.lease = request, storage, source, lease
+        self.reporter = reporter
+        self.spark = spark or spark_session(remote=request.remote)
+        self.writer = CatalogWriter.open(self.spark, request.destination, request.catalog)
+        self.started = time.monotonic()
+
+    def prune(self) -> dict[str, Any]:
+        resumed = spared = 0
+        for name in tombstones.unfinished(self.storage):
+            found = tombstones.read_prune(self.storage, name)
+            if found.source == self.source:
+                self.reporter.note(f"going on with prune {name}, which did not finish")
+                spared += self._carry_out(found)
+                resumed += 1
+        made, written = self._plan()
+        if written:
+            spared += self._carry_out(written)
+        result = {
+            "deleted": True,
+            "prune_id": written.prune_id if written else None,
+            "resumed": resumed,
+            **_summary(made),
+            "seconds": round(time.monotonic() - self.started, 3),
+        }
+        if spared:
+            self.reporter.result(result)
+            raise Incomplete(
+                f"{spared} files are read by a restore that has not finished; they do not count any more, "
+                "but are still there.",
+                hint="Run the prune again when the restore is done.",
+            )
+        return result
+
+    def _plan(self) -> tuple[PrunePlan, Prune | None]:
+        """What can go, put down and proven; nothing but objects that nobody counts is written before that."""
+        from lakebackup.engine.spark import SparkEngine
+
+        engine = SparkEngine(self.spark, self.writer.catalog_uri)
+        made = self.request.plan(engine, self.source, self._held())
+        if not made.cuts:
+            return made, None
+        prune_id, at = layout.new_backup_id(datetime.now(UTC)), micros(datetime.now(UTC))
+        try:
+            chunks = self._put_down(engine, made, prune_id, at)
+            frame = self._removals(chunks)
+            frame.select("destination", "path").createOrReplaceTempView("doomed")
+            require_proof(engine.rows("prune_proof", source=self.source))
+            self.lease.renew()
+            prune = Prune(
+                prune_id=prune_id,
+                at=at,
+                actor=holder(),
+                source=self.source,
+                asked=json.dumps(self._asked()),
+                floors=tuple(made.floors(prune_id, at)),
+                chunks=chunks,
+            )
+            tombstones.write_prune(self.storage, prune)
+        except Exception:
+            for left in list(self.storage.list(layout.prune_folder(prune_id))):
+                self.storage.delete(left.path)
+            raise
+        return made, prune
+
+    def _put_down(self, engine: SparkEngine, made: PrunePlan, prune_id: str, at: int) -> tuple[Chunk, ...]:
+        count = min(MOST_TASKS, 1 + made.gone_files // tombstones.CHUNK_ROWS)
+        rows = engine.query("prune_removals", prune_id=prune_id, at=at)
+        if count > 1:
+            rows = rows.repartitionByRange(count, rows.backup_id.desc(), rows.path.desc())
+        else:
+            rows = rows.coalesce(1)
+        with task_errors():
+            written = rows.mapInArrow(
+                RemovalWriter(self.storage.uri, prune_id), tombstones.WRITTEN
+            ).collect()  # a row for each 20,000 files
+        return tuple(Chunk(row.path, row.files, row.bytes, row.sha256) for row in written)
+
+    def _removals(self, chunks: tuple[Chunk, ...]) -> DataFrame:
+        numbers = self.spark.range(0, len(chunks), 1, len(chunks))
+        return numbers.mapInArrow(RemovalReader(self.storage.uri, chunks), spark_columns("removals"))
+
+    def _carry_out(self, prune: Prune) -> int:
+        """All steps after `prune.json`, each of which may have been taken before; how many objects stay."""
+        name = f"prune-{prune.prune_id}"
+        self.writer.append(prune.floors, f"{name}-floors")
+        self.writer.append_frame("removals", self._removals(prune.chunks), name)
+        detail = {"files": prune.files, "bytes": prune.bytes, "partitions": len(prune.floors)}
+        self.writer.append_audit(
+            Audit(
+                at=prune.at,
+                actor=prune.actor,
+                action="prune",
+                subject=prune.prune_id,
+                detail=json.dumps({"source": prune.source, **detail, **json.loads(prune.asked)}),
+            ),
+            prune.prune_id.rpartition("-")[2],
+        )
+        self.lease.renew()
+        # Only now: a restore that comes on record later does not plan with these files any more.
+        spared = self._delete(prune, frozenset((h.scope, h.epoch, h.region) for h in self._held()))
+        if not spared:
+            tombstones.finish(self.storage, prune.prune_id)
+        return spared
+
+    def _delete(self, prune: Prune, spared: frozenset[tuple[str, str, str]]) -> int:
+        reader = CatalogReader(self.request.destination, self.request.catalog)
+        roots = {name: self.writer.root_of(uri) for name, uri in reader.destinations().items()}
+        folder = layout.prune_folder(prune.prune_id)
+        job = DeleteObjects(self.storage.uri, folder, roots, prune.chunks, spared)
+        self.reporter.start(prune.files, prune.bytes, "prune")
+        count = len(prune.chunks)
+        with TaskBoard(self.storage, folder).watched(self.reporter.update), task_errors():
+            rows = self.spark.range(0, count, 1, min(count, MOST_TASKS)).mapInArrow(job, DELETED).collect()
+        raise_first(row.error for row in rows)
+        self.reporter.update(prune.files, prune.bytes)
+        return sum(row.spared for row in rows)
+
+    def _held(self) -> list[Held]:
+        reader = CatalogReader(self.request.destination, self.request.catalog)
+        return _held(self.storage, reader, self.source)
+
+    def _asked(self) -> dict[str, Any]:
+        request = self.request
+        return {
+            "topics": list(request.topics),
+            "patterns": list(request.patterns),
+            "keep_ms": request.keep_ms,
+            "keep_bytes": request.keep_bytes,
+        }
+
+
+def _held(storage: Storage, reader: CatalogReader, source: str) -> list[Held]:
+    """The partitions that unfinished restores read. Raises Busy when one is just putting its plan down."""
+    found: list[Held] = []
+    for row in reader.rows("prune_restores", source=source):
+        digest = json.loads(row["detail"] or "{}").get("digest")
+        running = digest is not None and is_held(storage, f"restore-{digest}")
+        if not running and row["at"] // 1000 < time.time_ns() // 1_000_000 - HOLD_MS:
+            continue
+        regions = regions_of(storage, f"restores/{row['restore_id']}/")
+        if regions is None and running:
+            raise Busy(
+                f"Restore {row['restore_id']} is just beginning; which files it reads is not known yet.",
+                hint="Run the prune again in a moment.",
+            )
+        found += [Held(*region, row["restore_id"]) for region in regions or ()]
+    return found
+
+
+def _summary(made: PrunePlan) -> dict[str, Any]:
+    topics = sorted({(p.scope, p.epoch) for p in made.portions})
+    rules = {(r.scope, r.epoch): r for r in made.rules}
+    return {
+        "source": made.source,
+        "files": made.gone_files,
+        "bytes": made.gone_bytes,
+        "of_files": made.files,
+        "of_bytes": made.bytes,
+        "topics": [_topic(made, *topic, rules[topic].cutoff_ts, rules[topic].keep_bytes) for topic in topics],
+        "partitions": list(_partitions(made)),
+        "held": [asdict(h) for h in made.held],
+        "left_alone": [{"topic": scope, "reason": reason} for scope, reason in made.left_alone],
+    }
+
+
+def _topic(
+    made: PrunePlan, scope: str, epoch: str, cutoff_ts: int | None, keep_bytes: int | None
+) -> dict[str, Any]:
+    mine = [p for p in made.portions if (p.scope, p.epoch) == (scope, epoch)]
+    return {
+        "topic": scope,
+        "epoch": epoch,
+        "older_than": format_ts(cutoff_ts) if cutoff_ts is not None else None,
+        "keep_bytes": keep_bytes,
+        "files": sum(p.files for p in mine),
+        "bytes": sum(p.bytes for p in mine),
+        **{f"by_{reason}": sum(p.files for p in mine if p.reason == reason) for reason in _REASONS},
+    }
+
+
+_REASONS = ("time", "size", "generation")
+# A terminal shows no more partitions than this; the view `floors` has them all.
+_SHOWN = 50
+
+
+def _partitions(made: PrunePlan) -> Iterator[dict[str, Any]]:
+    gone: dict[tuple[str, str, str], list[int]] = {}
+    for p in made.portions:
+        entry = gone.setdefault((p.scope, p.epoch, p.region), [0, 0])
+        entry[0] += p.files
+        entry[1] += p.bytes
+    for cut in made.cuts[:_SHOWN]:
+        files, size = gone[cut.scope, cut.epoch, cut.region]
+        yield {
+            "topic": cut.scope,
+            "partition": cut.region,
+            "floor": cut.low_position,
+            "generation": cut.generation,
+            "files": files,
+            "bytes": size,
+        }
+
+
+def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -> int:
+    """As a program for spark-submit: the arguments of `lakebackup prune`."""
+    from lakebackup_jobs.cli import run_verb
+
+    return run_verb(["prune"], argv, spark=spark)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

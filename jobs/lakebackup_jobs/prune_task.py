@@ -1,0 +1,61 @@
+"""What a Spark task of `prune` does: delete the objects that some of a prune's removals name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from lakebackup.errors import EnvironmentProblem
+from lakebackup.storage import open_storage
+from lakebackup.tombstones import Chunk, read_removals
+from lakebackup_jobs.outcome import guarded
+from lakebackup_jobs.taskboard import TaskBoard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    import pyarrow as pa
+
+DELETED = "chunk BIGINT, files BIGINT, bytes BIGINT, spared BIGINT, error STRING"
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteObjects:
+    """For `mapInArrow` over numbers of chunks: deletes what they name, the newest backup's files first.
+
+    `roots` maps a destination's id to the URI of its root; files of the partitions `spared` (topic, epoch,
+    partition) stay for now.
+    """
+
+    home: str
+    folder: str
+    roots: Mapping[str, str]
+    chunks: tuple[Chunk, ...]
+    spared: frozenset[tuple[str, str, str]]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield guarded(DELETED, partial(self._delete, number), chunk=number)
+
+    def _delete(self, number: int) -> dict[str, Any]:
+        home = open_storage(self.home)
+        tell = TaskBoard(home, self.folder).counter(f"{number:06d}")
+        rows = read_removals(home, self.chunks[number])
+        storages = {name: open_storage(uri) for name, uri in self.roots.items()}
+        files = size = spared = 0
+        for row in sorted(rows, key=lambda row: (row.backup_id, row.path), reverse=True):
+            if (row.scope, row.epoch, row.region) in self.spared:
+                spared += 1
+                continue
+            if row.destination not in storages:
+                raise EnvironmentProblem(
+                    f"{row.path} lies in destination {row.destination}, which the catalog does not know.",
+                    hint="Make its place known with a backup to it, then run the prune again: it goes on.",
+                )
+            storages[row.destination].delete(row.path)
+            files += 1
+            size += row.bytes
+            tell(1, row.bytes)
+        return {"chunk": number, "files": files, "bytes": size, "spared": spared}

@@ -1,0 +1,25 @@
+-- The files that cutting the partitions of the relation cuts takes away, as rows of removals.
+SELECT
+  :prune_id AS prune_id,
+  CAST(:at AS BIGINT) AS at,
+  f.source,
+  f.destination,
+  f.path,
+  f.backup_id,
+  f.scope,
+  f.epoch,
+  f.region,
+  f.bytes,
+  CASE
+    WHEN f.generation < c.generation THEN 'generation'
+    WHEN f.end_position <= c.time_floor THEN 'time'
+    ELSE 'size'
+  END AS reason
+FROM files AS f
+JOIN cuts AS c
+  ON f.source = c.source
+  AND f.scope = c.scope
+  AND f.epoch = c.epoch
+  AND f.region = c.region
+WHERE f.role = 'data'
+  AND (f.generation < c.generation OR f.end_position <= c.low_position)

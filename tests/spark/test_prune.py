@@ -1,0 +1,283 @@
+"""Prunes over catalogs with rows made by hand: what goes, what stays, what a crash and a rebuild make of it."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.catalogs import backup_id, manifest, publish
+
+from lakebackup import layout, tombstones
+from lakebackup.engine.delta import open_table
+from lakebackup.errors import Busy, Damaged, NotFound, Refused
+from lakebackup.lease import Lease
+from lakebackup.model import Restore
+from lakebackup.plan import prune as plans
+from lakebackup.plan.restore_request import RestoreRequest, plan_restore
+from lakebackup.plan.restore_topics import require_restorable
+from lakebackup.rebuild import rebuild
+from lakebackup.storage import open_storage
+from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup_jobs import prune, verify
+from lakebackup_jobs.progress import QuietReporter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+BACKUPS = 6
+SETTINGS = json.dumps({"cleanup.policy": "delete", "retention.ms": "2000", "retention.bytes": "-1"})
+
+
+def put(root: Path, writer: CatalogWriter, number: int, **changes: Any) -> None:
+    """Backup `number`, whose files hold the times from 1000 to 1900 behind 1000 times its number."""
+    found, parts = manifest(number, **changes)
+    found = replace(found, scopes=[replace(scope, settings=SETTINGS) for scope in found.scopes])
+    publish(open_storage(str(root)), writer, (found, parts))
+    for row in (row for rows in parts for row in rows):
+        (root / row.path).parent.mkdir(parents=True, exist_ok=True)
+        (root / row.path).write_bytes(b"x" * row.bytes)
+
+
+@pytest.fixture(scope="module")
+def made(spark: SparkSession, empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("prune ü")
+    shutil.copytree(empty_catalog, root / "catalog")
+    writer = CatalogWriter.open(spark, str(root))
+    put(root, writer, 1, topics=("orders", "payments"))
+    for number in range(2, BACKUPS + 1):
+        put(root, writer, number)
+    put(root, writer, 7, base=7, source="other")
+    return root
+
+
+@pytest.fixture
+def root(made: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(made, tmp_path / made.name)
+
+
+def run(root: Path, spark: SparkSession | None = None, **changes: Any) -> dict[str, Any]:
+    request = prune.PruneRequest(destination=str(root), source="prod", **changes)
+    return prune.run(request, spark=spark, reporter=QuietReporter(io.StringIO(), io.StringIO()))
+
+
+def data(root: Path) -> set[str]:
+    return {str(found.relative_to(root)) for found in root.glob("*/*/topics/**/*.data")}
+
+
+def seen(root: Path, sql: str) -> list[dict[str, Any]]:
+    reader = CatalogReader.open(str(root))
+    assert reader is not None
+    rows: list[dict[str, Any]] = reader.select(sql).read_all().to_pylist()
+    return rows
+
+
+def listed(root: Path) -> set[str]:
+    return {row["path"] for row in seen(root, "SELECT path FROM files")}
+
+
+def rows_of(root: Path, table: str) -> list[str]:
+    rows = open_table(f"file://{root}/catalog/{table}").to_pyarrow_table().to_pylist()
+    return sorted(str(sorted(row.items())) for row in rows)
+
+
+def orders(*numbers: int) -> set[str]:
+    from tests.support.catalogs import data_file
+
+    return {data_file(number, region=region).path for number in numbers for region in (0, 1)}
+
+
+def test_a_look_deletes_nothing_and_needs_no_session(root: Path) -> None:
+    before = data(root)
+    found = run(root)
+    # The newest backup ends at 6999, so what is older than 4999 may go: the files of backups 1 to 4.
+    assert (found["deleted"], found["files"], found["bytes"], found["of_files"]) == (False, 8, 800, 12)
+    assert found["topics"][0] | {"epoch": ""} == {
+        "topic": "orders", "epoch": "", "older_than": "1970-01-01T00:00:04.999Z", "keep_bytes": None,
+        "files": 8, "bytes": 800, "by_time": 8, "by_size": 0, "by_generation": 0,
+    }  # fmt: skip
+    assert [p["floor"] for p in found["partitions"]] == [40, 40]
+    assert [alone["topic"] for alone in found["left_alone"]] == ["payments"]
+    assert data(root) == before
+    assert not (root / "prunes").exists()
+
+
+def test_what_goes_is_gone_on_record_and_counted(root: Path, spark: SparkSession) -> None:
+    before, look = data(root), run(root)
+    done = run(root, spark, delete=True)
+    assert {name: done[name] for name in look if name != "deleted"} == {
+        name: look[name] for name in look if name != "deleted"
+    }
+    assert before - data(root) == orders(1, 2, 3, 4)
+    assert before - listed(root) == orders(1, 2, 3, 4)
+    removals = seen(root, "SELECT * FROM removals")
+    assert {row["path"] for row in removals} == orders(1, 2, 3, 4)
+    assert {(row["prune_id"], row["reason"], row["bytes"]) for row in removals} == {
+        (done["prune_id"], "time", 100)
+    }
+    assert seen(root, "SELECT region, low_position FROM floors ORDER BY region") == [
+        {"region": "0", "low_position": 40}, {"region": "1", "low_position": 40},
+    ]  # fmt: skip
+    (entry,) = seen(root, "SELECT action, subject, detail FROM audit")
+    assert (entry["action"], entry["subject"]) == ("prune", done["prune_id"])
+    assert json.loads(entry["detail"]) == {
+        "source": "prod", "files": 8, "bytes": 800, "partitions": 2, "topics": [], "patterns": [],
+        "keep_ms": None, "keep_bytes": None,
+    }  # fmt: skip
+    again = run(root, spark, delete=True)
+    assert (again["prune_id"], again["files"], again["resumed"]) == (None, 0, 0)
+    reader = CatalogReader.open(str(root))
+    assert reader is not None
+    # Numbers of files that are gone are not given again.
+    following = {(r["scope"], r["next_sequence"]) for r in reader.rows("next_sequence", source="prod")}
+    assert following == {("orders", 6), ("payments", 1)}
+
+
+def test_as_told_instead_of_as_set(root: Path) -> None:
+    assert run(root, keep_ms=10_000)["files"] == 0
+    assert run(root, keep_ms=0)["files"] == 12
+    found = run(root, keep_ms=10_000, keep_bytes=250)
+    assert (found["files"], found["topics"][0]["by_size"]) == (6, 6)
+    assert run(root, topics=("payments",), keep_ms=0)["files"] == 2
+    assert run(root, patterns=("pay.*",), keep_ms=0)["files"] == 0
+    with pytest.raises(NotFound, match="ordres"):
+        run(root, topics=("ordres",))
+    with pytest.raises(NotFound, match="no restorable backup of nobody"):
+        prune.run(
+            prune.PruneRequest(destination=str(root), source="nobody"),
+            reporter=QuietReporter(io.StringIO(), io.StringIO()),
+        )
+
+
+def test_restores_of_times_that_are_gone_are_refused(root: Path, spark: SparkSession) -> None:
+    run(root, spark, delete=True)
+
+    def plan(to_ts: int | None) -> Any:
+        reader = CatalogReader.open(str(root))
+        assert reader is not None
+        request = RestoreRequest(
+            destination=str(root), target="dir:x", source="prod", topics=("orders",), to_ts=to_ts
+        )
+        made = plan_restore(request, reader)
+        require_restorable(made, allow_gaps=True)
+        return made
+
+    with pytest.raises(Refused, match=r"partition 0: .* offset 40 on .*after: 1970-01-01T00:00:04.900Z"):
+        plan(4899)
+    assert [(p.start_position, p.files) for p in plan(None).topics[0].parts] == [(40, 2), (40, 2)]
+    assert [(p.start_position, p.files) for p in plan(5100).topics[0].parts] == [(40, 1), (40, 1)]
+    assert plan(4900).topics[0].parts == ()
+
+
+def test_the_proof_stops_a_prune_that_would_take_too_much(
+    root: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = data(root)
+    put_down = prune._Run._put_down
+
+    def too_much(self: Any, engine: Any, made: Any, *rest: Any) -> Any:
+        greedy = replace(made, cuts=tuple(replace(cut, low_position=50) for cut in made.cuts))
+        engine.give("cuts", plans._table(plans.Cut, greedy.cuts))
+        chunks = put_down(self, engine, made, *rest)
+        engine.give("cuts", plans._table(plans.Cut, made.cuts))
+        return chunks
+
+    monkeypatch.setattr(prune._Run, "_put_down", too_much)
+    with pytest.raises(Refused, match="partition 0, backup number 5: needs 1 files, would have 0"):
+        run(root, spark, delete=True)
+    assert data(root) == before
+    assert listed(root) == before
+    assert not list(open_storage(str(root)).list("prunes/"))
+
+
+def test_a_lost_catalog_honours_prunes(root: Path, spark: SparkSession) -> None:
+    run(root, spark, delete=True)
+    tables = ("files", "removals", "floors", "audit", "backups")
+    before = {table: rows_of(root, table) for table in tables}
+    left = listed(root)
+    shutil.rmtree(root / "catalog")
+    assert rebuild(spark, str(root)).problems == []
+    assert {table: rows_of(root, table) for table in tables} == before
+    assert listed(root) == left
+
+
+def test_a_damaged_tombstone_is_named(root: Path, spark: SparkSession) -> None:
+    done = run(root, spark, delete=True)
+    (chunk,) = (root / layout.prune_folder(done["prune_id"])).glob("removals-*")
+    chunk.write_text(chunk.read_text().replace('"bytes":100', '"bytes":101', 1))
+    storage = open_storage(str(root))
+    with pytest.raises(Damaged, match="do not match the SHA-256"):
+        tombstones.read_removals(storage, tombstones.read_prune(storage, done["prune_id"]).chunks[0])
+    shutil.rmtree(root / "catalog")
+    (problem,) = rebuild(spark, str(root)).problems
+    assert chunk.name in problem
+    assert seen(root, "SELECT * FROM floors") == []
+
+
+def check(root: Path, spark: SparkSession) -> dict[str, set[str]]:
+    """What verify says is wrong, by outcome."""
+    request = verify.VerifyRequest(destination=str(root), mode="stat", grace_ms=-3_600_000)
+    found = verify.run(request, spark=spark, reporter=QuietReporter(io.StringIO(), io.StringIO()))
+    wrong: dict[str, set[str]] = {}
+    for row in found["findings"]:
+        wrong.setdefault(row["outcome"], set()).add(row["path"])
+    return wrong
+
+
+def test_verify_knows_what_is_meant_to_be_gone(root: Path, spark: SparkSession) -> None:
+    done = run(root, spark, delete=True)
+    assert check(root, spark) == {}
+    back = min(orders(1))
+    (root / back).write_bytes(b"x")
+    assert check(root, spark) == {"orphan": {back}}
+    (root / layout.prune_done_path(done["prune_id"])).unlink()
+    assert check(root, spark) == {}
+    again = run(root, spark, delete=True)
+    assert (again["resumed"], again["prune_id"]) == (1, None)
+    assert not (root / back).exists()
+    assert len(seen(root, "SELECT * FROM removals")) == 8
+    assert len(seen(root, "SELECT * FROM audit")) == 1
+
+
+def test_what_an_unfinished_restore_reads_stays(root: Path, spark: SparkSession) -> None:
+    storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
+    now = time.time_ns() // 1000
+
+    def on_record(restore_id: str, at: int, digest: str) -> None:
+        row = Restore(
+            restore_id=restore_id, at=at, source="prod", state="running", target="dir:x", selection="",
+            detail=json.dumps({"digest": digest}),
+        )  # fmt: skip
+        writer.append([row])
+
+    name = backup_id(99)
+    on_record(name, now, "d1")
+    assert len(run(root)["partitions"]) == 2  # it had put no plan down when it died: it will plan anew
+    with Lease.acquire(storage, "restore-d1", "me"), pytest.raises(Busy, match=f"{name} is just beginning"):
+        run(root)
+    first = json.dumps(
+        {
+            "scope": "orders", "epoch": "0123456789abcdef" * 2, "region": "1", "start_position": 0,
+            "end_position": 10, "destination": "d", "path": "p", "format": "f", "codec": "c", "bytes": 1,
+            "sha256": "", "entries": 1,
+        }
+    )  # fmt: skip
+    storage.put(f"restores/{name}/plan/000000.jsonl", f"{first}\n".encode())
+    tasks = json.dumps([[f"restores/{name}/plan/000000.jsonl"]])
+    storage.put(f"restores/{name}/plan/tasks.json", tasks.encode())
+    found = run(root, spark, delete=True)
+    assert [(h["region"], h["restore_id"]) for h in found["held"]] == [("1", name)]
+    assert [p["partition"] for p in found["partitions"]] == ["0"]
+    assert all("partition=0" in path for path in orders(1, 2, 3, 4) - data(root))
+    on_record(name, now + 1, "d1")
+    done = Restore(restore_id=name, at=now + 2, source="prod", state="complete", target="dir:x", selection="")
+    writer.append([done])
+    assert [p["partition"] for p in run(root, spark, delete=True)["partitions"]] == ["1"]
