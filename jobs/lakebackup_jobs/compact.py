@@ -16,7 +16,7 @@ from lakebackup import layout, sidecar
 from lakebackup.errors import NotFound
 from lakebackup.frames import task_errors
 from lakebackup.lease import Lease
-from lakebackup.model import Backup, Gap, Position, Scope
+from lakebackup.model import Backup, Gap, Group, Position, Scope
 from lakebackup.plan.compact import CompactPlan, CompactTopic, plan_compaction
 from lakebackup.plan.generations import Held
 from lakebackup.plan.restore_request import only_source
@@ -41,7 +41,7 @@ MOST_TASKS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class CompactRequest:
-    """What a person asked for; without topics and patterns, all topics that are compacted."""
+    """What a person asked for; without topics and patterns, all compacted topics but internal ones."""
 
     destination: str
     topics: tuple[str, ...] = ()
@@ -167,6 +167,12 @@ class _Run:
             ],
             scopes=[_scope(topic, backup_id, self.source) for topic in topics],
             gaps=[_gap(row, topics, backup_id, self.source) for row in reader.rows("restore_gaps", **asked)],
+            groups=[
+                Group(backup_id=backup_id, source=self.source, **row)
+                for row in reader.rows(
+                    "compact_groups", source=self.source, backup_id=topics[0].backup_id, scopes=scopes
+                )
+            ],
             parts=count,
         )
         self.lease.renew()

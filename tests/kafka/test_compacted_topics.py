@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import io
 import json
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+import fastavro
 import pytest
-from tests.support import compacted
 from tests.support import kafka_truth as truth
-from tests.support.compacted import CLEANED, FILLER, Latest, clean, latest, now_ms, put, stored
-from tests.support.faults import Killed, expire_leases, shown, watched
+from tests.support.compacted import CLEANED, FILLER, Latest, clean, latest, put, stored
+from tests.support.faults import Killed, expire_leases, watched
 from tests.support.kafka_truth import Record
-from tests.support.runs import Lab
+from tests.support.runs import now_ms
 
-from lakebackup.errors import EnvironmentProblem, NotFound, Refused
+from lakebackup.errors import EnvironmentProblem, Refused
+from lakebackup.lease import Lease
+from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader
+from lakebackup_jobs import rebuild
+from lakebackup_jobs.cli import main
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
-
-    from lakebackup_jobs.broker import Broker
+    from tests.support.runs import Lab
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -45,13 +49,20 @@ def in_kafka(lab: Lab, name: str) -> Latest:
     return without_filler(latest(r for _, r in truth.read(lab.bootstrap, name)))
 
 
-def generations(lab: Lab, name: str) -> list[int]:
-    rows = sorted(shown(lab)["scopes"], key=lambda row: row["backup_id"])
+def rows(lab: Lab, sql: str) -> list[dict[str, Any]]:
     opened = CatalogReader.open(str(lab.folder))
     assert opened is not None
-    numbers = {row["backup_id"]: row["number"] for row in shown(lab)["backups"]}
-    rows.sort(key=lambda row: numbers[row["backup_id"]])
-    return [row["generation"] for row in rows if row["scope"] == name]
+    return list(opened.select(sql).read_all().to_pylist())
+
+
+def generations(lab: Lab, name: str) -> list[int]:
+    """Of each backup that holds a topic, in order."""
+    found = rows(
+        lab,
+        "SELECT s.generation FROM scopes s JOIN backups b ON b.backup_id = s.backup_id "
+        f"WHERE s.scope = '{name}' ORDER BY b.number",
+    )
+    return [row["generation"] for row in found]
 
 
 def test_a_key_deleted_between_two_backups_does_not_come_back(lab: Lab, topic: Make, tmp_path: Path) -> None:
@@ -71,9 +82,32 @@ def test_a_key_deleted_between_two_backups_does_not_come_back(lab: Lab, topic: M
     assert generations(lab, name) == [0, 1]
 
 
+def test_what_grew_is_read_anew_and_the_older_generation_still_answers_for_its_time(
+    lab: Lab, topic: Make, tmp_path: Path
+) -> None:
+    name = topic("growing", partitions=2, **CLEANED)
+    seen: dict[int, Latest] = {}
+    done: dict[str, Any] = {"generations": []}
+    while not done["generations"]:
+        assert len(seen) < 12, "it grew and grew"
+        put(lab.bootstrap, name, [(i % 2, b"k%d" % (i % 50), b"%d-%d" % (len(seen), i)) for i in range(200)])
+        done = lab.backup(name)
+        seen[done["end_ts"]] = in_kafka(lab, name)
+    assert [g["because"] for g in done["generations"]] == ["growth"]
+    clean(lab.bootstrap, name, 2)
+    shrunk = lab.backup(name, new_generation=True)
+    assert [g["because"] for g in shrunk["generations"]] == ["asked"]
+    assert shrunk["entries"] < 150  # 100 keys, and what the filler left
+    assert generations(lab, name)[-2:] == [1, 2]
+    assert restored(lab, name, tmp_path) == in_kafka(lab, name)
+    for end_ts, then in seen.items():
+        assert restored(lab, name, tmp_path, to_ts=end_ts) == then
+
+
 def test_compact(lab: Lab, topic: Make, tmp_path: Path) -> None:
     name = topic("compact", partitions=2, **{"cleanup.policy": "compact"})
     plain = topic("plain")
+    before: dict[str, Any] = {}
     for cycle in range(3):
         put(lab.bootstrap, name, [(i % 2, b"k%d" % (i % 7), b"%d-%d" % (cycle, i)) for i in range(50)])
         put(lab.bootstrap, plain, [(0, b"k", b"v")])
@@ -81,10 +115,197 @@ def test_compact(lab: Lab, topic: Make, tmp_path: Path) -> None:
     expected = in_kafka(lab, name)
     told = lab.compact(dry_run=True)
     assert [t["topic"] for t in told["topics"]] == [name]
-    assert len(shown(lab)["backups"]) == 3
+    assert (told["entries"], len(rows(lab, "SELECT * FROM backups"))) == (150, 3)
+
     done = lab.compact()
     assert (done["entries"], done["kept_entries"], done["kept_files"]) == (150, 14, 2)
     assert done["left_out"] == [{"topic": plain, "because": "its cleanup.policy does not say compact"}]
     assert restored(lab, name, tmp_path) == expected
     assert restored(lab, name, tmp_path, to_ts=before["end_ts"]) == expected
-    assert generations(lab, name) == [0, 0, 0, 1]
+    (backup,) = rows(lab, "SELECT * FROM backups WHERE number = 4")
+    assert (backup["kind"], backup["end_ts"], backup["chain_position"]) == (
+        "differential",
+        before["end_ts"],
+        3,
+    )
+    assert backup["note"] == f"compaction of {before['backup_id']}"
+    assert lab.compact(name)["left_out"] == [
+        {"topic": name, "because": "nothing came since its last compaction"}
+    ]
+
+    # The next backup goes on where the one before the compaction ended, in the new generation.
+    put(lab.bootstrap, name, [(0, b"k0", None), (1, b"new", b"1")])
+    after = lab.backup(name, growth=100)
+    assert (after["kind"], after["entries"], after["parent"]) == ("differential", 2, done["backup_ids"][0])
+    assert restored(lab, name, tmp_path) == in_kafka(lab, name)
+    assert generations(lab, name) == [0, 0, 0, 1, 1]
+    checked = lab.verify(mode="decode")
+    assert (checked["missing"], checked["damaged"], checked["orphan"]) == (0, 0, 0)
+    assert [p.name for p in lab.folder.rglob("plan/*")] == []
+
+    # Offsets and bytes of what is kept are the topic's own.
+    kept = rows(
+        lab,
+        f"SELECT path FROM files WHERE scope = '{name}' AND generation = 1 AND added_in = 4 ORDER BY path",
+    )
+    found = [
+        (r["partition"], r["offset"], r["key"], r["value"], r["timestamp"])
+        for row in kept
+        for r in fastavro.reader(io.BytesIO((lab.folder / row["path"]).read_bytes()))
+    ]
+    true = {(r.partition, at): (r.key, r.value, r.timestamp) for at, r in truth.read(lab.bootstrap, name)}
+    assert [place[:2] for place in found] == sorted(place[:2] for place in found)
+    assert all(true[p, at] == (key, value, ts) for p, at, key, value, ts in found)
+
+
+def test_a_catalog_made_anew_knows_the_generations(lab: Lab, topic: Make, tmp_path: Path) -> None:
+    name = topic("rebuilt", **{"cleanup.policy": "compact"})
+    put(lab.bootstrap, name, [(0, b"k%d" % (i % 3), b"%d" % i) for i in range(30)])
+    lab.backup(name)
+    lab.compact()
+    lab.backup(name, new_generation=True)
+    wanted = "SELECT path, generation FROM files ORDER BY path"
+    before = rows(lab, wanted)
+    shutil.rmtree(lab.folder / "catalog")
+    rebuild.run(rebuild.RebuildRequest(destination=str(lab.folder)), spark=lab.spark, reporter=lab.reporter)
+    assert rows(lab, wanted) == before
+    assert generations(lab, name) == [0, 1, 2]
+    assert restored(lab, name, tmp_path) == in_kafka(lab, name)
+
+
+def test_tombstones_go_when_they_are_old_and_stay_until_then(lab: Lab, topic: Make, tmp_path: Path) -> None:
+    hour = 3_600_000
+    name = topic("tombstones", **{"cleanup.policy": "compact", "delete.retention.ms": str(hour)})
+    long_ago = now_ms() - 2 * hour
+    truth.produce(
+        lab.bootstrap,
+        name,
+        [
+            Record(0, b"old", b"v", (), long_ago),
+            Record(0, b"old", None, (), long_ago),
+            Record(0, b"young", b"v", (), long_ago),
+            Record(0, b"young", None, (("why", b"left"),), now_ms()),
+            Record(0, b"back", None, (), long_ago),
+            Record(0, b"back", b"again", (), long_ago),
+        ],
+    )
+    lab.backup(name)
+    assert lab.compact()["kept_entries"] == 2
+    out = tmp_path / "kept"
+    lab.restore(name, target=f"dir:{out}")
+    assert [(r.key, r.value) for r in stored(out / "topics" / name)] == [
+        (b"young", None),
+        (b"back", b"again"),
+    ]
+
+
+def test_records_without_keys_are_refused_and_keyed_topics_are_asked_for(
+    lab: Lab, topic: Make, tmp_path: Path
+) -> None:
+    keyed, mixed = topic("keyed"), topic("mixed")
+    put(lab.bootstrap, keyed, [(0, b"k%d" % (i % 2), b"%d" % i) for i in range(10)])
+    truth.produce(lab.bootstrap, mixed, [Record(0, None, b"v", (), now_ms()), Record(0, b"k", b"v", (), 1)])
+    lab.backup(keyed, mixed)
+    with pytest.raises(Refused, match=r"cleanup\.policy does not say compact"):
+        lab.compact(keyed)
+    with pytest.raises(Refused, match="records without a key"):
+        lab.compact(mixed, all_keyed=True)
+    done = lab.compact(patterns=(".*",), all_keyed=True)
+    assert [t["topic"] for t in done["topics"]] == [keyed]
+    assert [t["topic"] for t in done["left_out"]] == [mixed]
+    put(lab.bootstrap, keyed, [(0, b"k0", b"more")])
+    assert lab.backup(keyed, mixed)["entries"] == 1
+    assert restored(lab, keyed, tmp_path) == {(0, b"k0"): b"more", (0, b"k1"): b"9"}
+
+
+def test_topics_that_were_backed_up_at_other_times_become_other_backups(
+    lab: Lab, topic: Make, tmp_path: Path
+) -> None:
+    names = [topic(prefix, **{"cleanup.policy": "compact"}) for prefix in ("a", "b")]
+    for name in names:
+        put(lab.bootstrap, name, [(0, b"k%d" % (i % 3), b"%d" % i) for i in range(10)])
+    first = lab.backup(*names)
+    put(lab.bootstrap, names[0], [(0, b"k0", b"later")])
+    second = lab.backup(names[0], growth=100)
+    done = lab.compact()
+    assert [t["end_ts"] for t in sorted(done["topics"], key=lambda t: t["topic"])] == [
+        second["end_ts"], first["end_ts"],
+    ]  # fmt: skip
+    assert len(done["backup_ids"]) == 2
+    for name in names:
+        assert restored(lab, name, tmp_path) == in_kafka(lab, name)
+
+
+def test_a_gap_in_what_was_compacted_is_one_in_what_came_of_it(lab: Lab, topic: Make, tmp_path: Path) -> None:
+    name = topic("gap", **{"cleanup.policy": "compact,delete"})
+    put(lab.bootstrap, name, [(0, b"k", b"%d" % i) for i in range(10)])
+    lab.backup(name)
+    put(lab.bootstrap, name, [(0, b"k", b"%d" % i) for i in range(10)])
+    truth.delete_records(lab.bootstrap, name, {0: 15})
+    lab.backup(name, on_gap="continue", growth=100)
+    lab.compact()
+    with pytest.raises(Refused, match="offsets from 10 to 15 were deleted"):
+        restored(lab, name, tmp_path)
+    assert restored(lab, name, tmp_path, allow_gaps=True) == {(0, b"k"): b"9"}
+
+
+@pytest.mark.parametrize("what", ["new generation", "compaction"])
+def test_killed_at_every_step_a_complete_generation_is_restorable(
+    what: str, lab: Lab, topic: Make, tmp_path: Path
+) -> None:
+    name = topic("killed", partitions=2, **CLEANED)
+    put(lab.bootstrap, name, [(i % 2, b"k%d" % (i % 5), b"%d" % i) for i in range(40)])
+    lab.backup(name)
+    put(lab.bootstrap, name, [(0, b"k0", None), (1, b"more", b"v")])
+    clean(lab.bootstrap, name, 2)
+    lab.backup(name, growth=100)
+    expected = in_kafka(lab, name)
+    died_at: list[str] = []
+    for number in range(1, 100):
+        with (
+            watched(tmp_path / f"steps-{number}", kill_at=number) as steps,
+            suppress(Killed, EnvironmentProblem),
+        ):
+            if what == "compaction":
+                lab.compact()
+            else:
+                lab.backup(name, new_generation=True)
+        if steps.dead:
+            died_at.append(steps.taken()[:number][-1])
+        expire_leases(lab.folder)
+        where = f"killed before {died_at[-1:]}, step {number}"
+        assert restored(lab, name, tmp_path) == expected, where
+        if not steps.dead:
+            break
+    assert {"put data", "put part", "put manifest.json", "commit files", "commit backups"} <= set(died_at)
+    lab.backup(name, growth=100)
+    assert restored(lab, name, tmp_path) == expected
+
+
+def test_the_command_line(lab: Lab, topic: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    name, plain = topic("cli", **{"cleanup.policy": "compact"}), topic("plain")
+    put(lab.bootstrap, name, [(0, b"k", b"%d" % i) for i in range(5)])
+    put(lab.bootstrap, plain, [(0, b"k", b"%d" % i) for i in range(5)])
+    lab.make_catalog()
+    where = str(lab.folder)
+    backup = ["backup", "topics", name, plain, "--to", where, "--bootstrap-server", lab.bootstrap, "--json"]
+    assert main(backup, lab.spark) == 0
+    capsys.readouterr()
+    assert main([*backup, "--new-generation", "--dry-run"], lab.spark) == 0
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert told["generations"] == [{"topic": name, "generation": 1, "because": "asked"}]
+    assert main(["compact", "--from", where, "--dry-run", "--json"], lab.spark) == 0
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (told["dry_run"], told["entries"], [t["topic"] for t in told["topics"]]) == (True, 5, [name])
+    assert main(["compact", "--from", where, "--json"], lab.spark) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["kept_entries"] == 1
+    assert main(["compact", name, "--from", where], lab.spark) == 0
+    assert "nothing came since" in capsys.readouterr().out
+    assert main(["compact", plain, "--from", where], lab.spark) == 5
+    assert "--all-keyed" in capsys.readouterr().err
+    assert main(["compact", "other", "--from", where], lab.spark) == 3
+    assert main(["compact", "--from", f"{where}/nowhere"], lab.spark) == 3
+    with Lease.acquire(
+        open_storage(where), f"source-{rows(lab, 'SELECT source FROM backups')[0]['source']}", "me"
+    ):
+        assert main(["compact", "--from", where], lab.spark) == 8

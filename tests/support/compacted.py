@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import io
-import time
 from typing import TYPE_CHECKING
 
 import fastavro
 from tests.support import kafka_truth as truth
 from tests.support.kafka_truth import Record
+from tests.support.runs import now_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,10 +25,6 @@ CLEANED = {
     "max.compaction.lag.ms": "100",
 }
 FILLER = b"filler"
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def put(bootstrap: str, topic: str, pairs: Iterable[tuple[int, bytes, bytes | None]]) -> None:
@@ -53,7 +49,7 @@ def clean(bootstrap: str, topic: str, partitions: int, gone: Callable[[Record], 
 
     Writes records with the key FILLER, since only appending ends a segment.
     """
-    ends = {p: 0 for p in range(partitions)}
+    ends = dict.fromkeys(range(partitions), 0)
     for offset, record in truth.read(bootstrap, topic):
         ends[record.partition] = max(ends[record.partition], offset + 1)
 

@@ -28,7 +28,7 @@ from lakebackup import store
 from lakebackup.lease import Lease
 from lakebackup.storage import local
 from lakebackup.store import CatalogReader
-from lakebackup_jobs.kafka import cluster, copy_task, produce, replay_task
+from lakebackup_jobs.kafka import cluster, compact_task, copy_task, produce, replay_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -141,6 +141,8 @@ def watched(
         _watched(steps),
         mock.patch.object(copy_task, "CopyJob", there(copy_task.CopyJob)),
         mock.patch.object(replay_task, "ReplayJob", there(replay_task.ReplayJob)),
+        mock.patch.object(compact_task, "FindNewest", there(compact_task.FindNewest)),
+        mock.patch.object(compact_task, "KeepNewest", there(compact_task.KeepNewest)),
         mock.patch.object(store, "PartWriter", there(store.PartWriter)),
         mock.patch.object(Lease, "release", let_go),
         mock.patch.object(cluster, "ADMIN_TIMEOUT_S", wait),

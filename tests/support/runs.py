@@ -63,6 +63,19 @@ class Lab:
         )
         return compact.run(request, spark=self.spark, reporter=self.reporter)
 
+    def restore_groups(self, *groups: str, **changes: Any) -> dict[str, Any]:
+        """Groups by name, all when none is named."""
+        request = restore_groups.GroupsRequest(
+            **{
+                "destination": str(self.folder),
+                "groups": groups,
+                "patterns": () if groups else (".*",),
+                "target": f"kafka://{self.bootstrap}",
+                **changes,
+            }
+        )
+        return restore_groups.run(request, reporter=self.reporter)
+
     def verify(self, **changes: Any) -> dict[str, Any]:
         request = verify.VerifyRequest(**{"destination": str(self.folder), "grace_ms": 0, **changes})
         return verify.run(request, spark=self.spark, reporter=self.reporter)

@@ -60,12 +60,16 @@ def plan_compaction(
     expressions: Sequence[str] = (),
     all_keyed: bool = False,
 ) -> CompactPlan:
-    """From rows of the queries compact_points and generations; all compacted topics when none are named.
+    """From rows of the queries compact_points and generations; without any, all compacted topics but
+    internal ones, which only come by name.
 
     Raises NotFound (no such topic), Refused (a named topic is not compacted, or has records without a key).
     """
     rows = {row["scope"]: row for row in points}
-    chosen = patterns.select(names, expressions, rows) if names or expressions else sorted(rows)
+    if names or expressions:
+        chosen = patterns.select(names, expressions, rows)
+    else:
+        chosen = sorted(scope for scope in rows if not patterns.is_internal(scope))
     known = {(h.scope, h.epoch): h for h in held}
     topics, left_out = [], {}
     for scope in chosen:

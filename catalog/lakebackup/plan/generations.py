@@ -4,12 +4,17 @@ The broker drops records that newer ones of the same key replaced; a backup keep
 log is compacted is kept in generations: each begins with the whole topic as it then is, goes on with what is
 new, and is left for the next one when it holds too much that the topic itself has dropped, or when it may
 have missed a tombstone. A generation is complete with the backup that begins it.
+
+Topics of the cluster's own (`__consumer_offsets`) have none: nobody restores them as topics, and what they
+have dropped since is just what their backups are for.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+from lakebackup.patterns import is_internal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -87,7 +92,8 @@ def choose(
 def _of_topic(
     topic: TopicState, before: Held | None, full: bool, asked: bool, growth: float, end_ts: int
 ) -> Generation:
-    compacted, stay = is_compacted(topic.effective), tombstones_stay_ms(topic.effective)
+    compacted = is_compacted(topic.effective) and not is_internal(topic.scope)
+    stay = tombstones_stay_ms(topic.effective)
     if before is None:
         return Generation(0, "first" if compacted else None, end_ts + stay if compacted else None)
     present = None if full else before.generation
