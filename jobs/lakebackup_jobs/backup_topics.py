@@ -7,6 +7,7 @@ A crash anywhere before that row leaves nothing visible, and running again succe
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from dataclasses import dataclass, replace
@@ -15,12 +16,13 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup import layout, patterns, sidecar
-from lakebackup.errors import Incomplete
+from lakebackup.errors import EnvironmentProblem, Incomplete
 from lakebackup.frames import task_errors
 from lakebackup.lease import Lease
 from lakebackup.model import Backup, Digest
 from lakebackup.plan.backup_topics import BackupPlan, Covered, Increment, Mode, OnGap, Parent, plan_backup
 from lakebackup.plan.generations import GROWTH, Held
+from lakebackup.retention import roll_ms
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store import CatalogReader, CatalogWriter, destination_id
 from lakebackup_jobs.identity import holder, micros
@@ -38,13 +40,17 @@ if TYPE_CHECKING:
 
     from lakebackup.model import Group
     from lakebackup.plan.backup_topics import TopicState
+    from lakebackup_jobs.kafka.cluster import Cluster
     from lakebackup_jobs.kafka.copy_task import CopyJob
     from lakebackup_jobs.progress import Reporter
 
 
 @dataclass(frozen=True, slots=True)
 class BackupRequest:
-    """What a person asked for. `kafka`: librdkafka properties with bootstrap.servers; may hold secrets."""
+    """What a person asked for. `kafka`: librdkafka properties with bootstrap.servers; may hold secrets.
+
+    `roll_ms`: a file is closed when its records span this long; 0 never, None by the topic's retention.
+    """
 
     destination: str
     topics: tuple[str, ...]
@@ -56,6 +62,7 @@ class BackupRequest:
     codec: str = "zstandard"
     level: int | None = None
     target_bytes: int = 128 << 20
+    roll_ms: int | None = None
     mode: Mode = "auto"
     on_gap: OnGap = "full"
     dry_run: bool = False
@@ -119,9 +126,7 @@ def _take(
     tell_generations(prepared.plan, reporter)
     job = copy_job(request, storage, source, prepared, reader)
     totals = _copy(spark, storage, source, prepared, job, reporter)
-    tell_missed_tombstones(prepared.plan, reporter)
-    decode(request, storage, source, prepared, writer, reporter)
-    result = publish(request, storage, source, prepared, totals, writer, lease)
+    result = publish(request, storage, source, prepared, totals, writer, lease, reporter)
     if prepared.plan.left_out:
         for left in prepared.plan.left_out:
             reporter.warning(left)
@@ -213,7 +218,14 @@ def copy_job(
         tasks=plan.tasks,
         sequences=_sequences(reader, source, plan),
         report=report,
+        rolls=_rolls(plan, request.roll_ms),
     )
+
+
+def _rolls(plan: BackupPlan, asked: int | None) -> dict[str, int]:
+    """For each topic whose files are closed by time: after how many ms."""
+    spans = {scope.scope: roll_ms(json.loads(scope.settings), asked) for scope in plan.scopes}
+    return {topic: span for topic, span in spans.items() if span is not None}
 
 
 def _copy(
@@ -235,7 +247,7 @@ def _copy(
     return totals
 
 
-def decode(
+def _decode(
     request: BackupRequest,
     storage: Storage,
     source: str,
@@ -269,9 +281,12 @@ def publish(
     totals: Totals,
     writer: CatalogWriter,
     lease: Lease,
+    reporter: Reporter,
 ) -> dict[str, Any]:
     """Make a backup exist whose data files and parts are there; again and again, it exists once."""
     plan = prepared.plan
+    tell_missed_tombstones(plan, reporter)
+    _decode(request, storage, source, prepared, writer, reporter)
     backup = _row(request, source, prepared, totals, destination_id(storage))
     manifest = sidecar.Manifest(
         backup=backup,
@@ -343,10 +358,7 @@ class Totals:
 def _plan(
     request: BackupRequest, backup_id: str, source: str, cluster: Groups, reader: CatalogReader | None
 ) -> BackupPlan:
-    existing = cluster.topic_names()
-    names = patterns.select(request.topics, request.patterns, existing)
-    if request.groups == "all" and OFFSETS_TOPIC in existing:
-        names = sorted({*names, OFFSETS_TOPIC})
+    names, denied = _topics(request, cluster)
     topics = cluster.describe(names)
     # Before the end positions, so that no group stands beyond what is backed up.
     groups, left_out = _groups(request, backup_id, source, cluster, topics)
@@ -388,7 +400,29 @@ def _plan(
         new_generation=request.new_generation,
         growth=request.growth,
     )
-    return replace(plan, groups=groups, left_out=left_out)
+    return replace(plan, groups=groups, left_out=denied + left_out)
+
+
+def _topics(request: BackupRequest, cluster: Cluster) -> tuple[list[str], tuple[str, ...]]:
+    """The topics to back up, and what there is to say of those that this user may not read."""
+    existing = cluster.topic_names()
+    # A topic that may not be seen is not listed, as one that is not there.
+    denied = cluster.denied(set(request.topics) - set(existing))
+    named = [name for name in request.topics if name not in denied]
+    names = (
+        patterns.select(named, request.patterns, existing) if named or request.patterns or not denied else []
+    )
+    denied |= cluster.denied(names)
+    told = tuple(f"topic {name} is left out: {why}" for name, why in sorted(denied.items()))
+    names = [name for name in names if name not in denied]
+    if denied and not names:
+        raise EnvironmentProblem(
+            f"There is nothing that this user may back up: {'; '.join(told)}.",
+            hint="Give this user the rights Describe, DescribeConfigs and Read on the topics.",
+        )
+    if request.groups == "all" and OFFSETS_TOPIC in existing and not cluster.denied([OFFSETS_TOPIC]):
+        names = sorted({*names, OFFSETS_TOPIC})
+    return names, told
 
 
 def _groups(

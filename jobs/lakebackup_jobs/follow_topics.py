@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lakebackup import layout, sidecar
-from lakebackup.errors import LakebackupError, UsageProblem
+from lakebackup.errors import Incomplete, LakebackupError, UsageProblem
 from lakebackup.frames import task_errors
 from lakebackup.lease import Lease
 from lakebackup.storage import open_storage
@@ -49,7 +49,7 @@ def follow(
     """Take a backup of what is new every `every_s` seconds until `stop` is set; returns the totals.
 
     A batch that runs when `stop` is set is finished first. Raises what a backup raises; Busy when another
-    process follows the source.
+    process follows the source; Incomplete at the end when the last batch had to leave something out.
     """
     if request.mode == "full":
         raise UsageProblem(
@@ -84,6 +84,7 @@ class _Follower:
         self.writer, self.reporter = writer, reporter
         self.totals = {"backups": 0, "files": 0, "bytes": 0, "entries": 0}
         self.last: str | None = None
+        self.left_out: set[str] = set()
         self.failed: LakebackupError | None = None
         self.error: BaseException | None = None
         self.at_work = threading.Lock()
@@ -111,12 +112,19 @@ class _Follower:
         finally:
             query.stop()
         self.explain(query, stop)
-        return {
+        result = {
             "source": self.source,
             **self.totals,
             "last_backup": self.last,
             "seconds": round(time.monotonic() - started, 3),
         }
+        if self.left_out:
+            self.reporter.result(result)
+            raise Incomplete(
+                f"The last batch was taken without what could not be read: {len(self.left_out)} in all.",
+                hint="Give this user the rights that the warnings name.",
+            )
+        return result
 
     def batch(self, rows: DataFrame, number: int) -> None:  # noqa: ARG002 (Spark's signature)
         """One batch, called by Spark on a thread of its own."""
@@ -162,9 +170,13 @@ class _Follower:
             self.reporter.warning(f"{error.message} The batch is given up; the next one begins where it did.")
             return
         self.failed = None
+        for left in set(prepared.plan.left_out) - self.left_out:
+            self.reporter.warning(left)
+        self.left_out = set(prepared.plan.left_out)
         backup_topics.tell_gaps(prepared.plan, self.reporter)
+        backup_topics.tell_generations(prepared.plan, self.reporter)
         done = backup_topics.publish(
-            self.request, self.storage, self.source, prepared, totals, self.writer, lease
+            self.request, self.storage, self.source, prepared, totals, self.writer, lease, self.reporter
         )
         self.last = done["backup_id"]
         self.totals["backups"] += 1

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-import subprocess
-import sys
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-import psutil
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from tests.support import kafka_truth as truth
 from tests.support.faults import expire_leases, shown, stored
 from tests.support.kafka_truth import Record
+from tests.support.processes import Run
 
 from lakebackup.errors import Busy
 
@@ -31,7 +27,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 PARTITIONS, EACH, VALUE = 4, 1_200, 10_000
-MARK = "LAKEBACKUP_TESTED_RUN"
 
 
 @pytest.fixture(scope="module")
@@ -48,49 +43,6 @@ def source(broker: Broker) -> Iterator[str]:
     truth.produce(broker.bootstrap, name, rows)
     yield name
     truth.delete_topic(broker.bootstrap, name)
-
-
-class Run:
-    """The command in a process of its own; all that it starts carries a mark."""
-
-    def __init__(self, lab: Lab, *arguments: str) -> None:
-        self.mark = uuid4().hex
-        self.log = lab.folder.parent / f"{self.mark}.log"
-        command = [sys.executable, "-m", "lakebackup_jobs.cli", *arguments, "--master", "local[2]"]
-        with self.log.open("wb") as output:
-            self.process = subprocess.Popen(
-                command,
-                env={**os.environ, MARK: self.mark},
-                stdout=output,
-                stderr=output,
-            )
-
-    def kill_when(self, reached: Callable[[], bool], what: str) -> None:
-        """SIGKILL as soon as a condition holds; fails when the command ended before."""
-        deadline = time.monotonic() + 120
-        try:
-            while not reached():
-                ended = self.process.poll()
-                assert ended is None, f"ended with {ended} before {what}: {self.log.read_text()[-2000:]}"
-                assert time.monotonic() < deadline, f"never: {what}"
-                time.sleep(0.001)
-        finally:
-            self.kill()
-
-    def kill(self) -> None:
-        """SIGKILL, and nothing that the command started goes on."""
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
-        truth.until(lambda: not self.left(), f"the JVM and the workers end: {self.left()}", 30)
-
-    def left(self) -> list[str]:
-        """Processes of this run that are still there."""
-        found = []
-        for process in psutil.process_iter():
-            with suppress(psutil.Error):
-                if process.environ().get(MARK) == self.mark and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(" ".join(process.cmdline())[:100])
-        return found
 
 
 def backup_of(lab: Lab, topic: str) -> Run:

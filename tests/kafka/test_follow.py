@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.support import kafka_truth as truth
-from tests.support.faults import rows_of, shown, stored
+from tests.support.faults import rows_of, shown
+from tests.support.following import Following, following, kinds, until_stored
 
 from lakebackup.errors import Busy, Refused
-from lakebackup_jobs.backup_topics import BackupRequest
-from lakebackup_jobs.follow_topics import follow
 
 if TYPE_CHECKING:
     from tests.support.runs import Lab
@@ -21,66 +18,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 Make = Callable[..., str]
-
-
-class Following:
-    """A follower on a thread of its own; `ended` has its result or its error."""
-
-    def __init__(self, lab: Lab, *topics: str, **changes: Any) -> None:
-        lab.make_catalog()
-        self.stop = threading.Event()
-        self.ended: list[dict[str, Any] | Exception] = []
-        self._request = BackupRequest(
-            **{
-                "destination": str(lab.folder),
-                "topics": topics,
-                "kafka": {"bootstrap.servers": lab.bootstrap},
-                "source": "lab",
-                **changes,
-            }
-        )
-        self._thread = threading.Thread(target=self._run, args=(lab,), name="follow")
-        self._thread.start()
-
-    def _run(self, lab: Lab) -> None:
-        try:
-            done = follow(self._request, every_s=0.2, stop=self.stop, spark=lab.spark, reporter=lab.reporter)
-            self.ended.append(done)
-        except Exception as error:  # noqa: BLE001 - judged by the test
-            self.ended.append(error)
-
-    def join(self) -> dict[str, Any] | Exception:
-        self._thread.join(60)
-        assert self.ended
-        return self.ended[0]
-
-
-@contextmanager
-def following(lab: Lab, *topics: str, **changes: Any) -> Iterator[Following]:
-    found = Following(lab, *topics, **changes)
-    try:
-        yield found
-    finally:
-        found.stop.set()
-        found.join()
-
-
-def until_stored(run: Following, lab: Lab, topic: str) -> None:
-    """Until the catalog shows every record that the topic has now, once, in order."""
-    expected = truth.contents(lab.bootstrap, topic)
-
-    def there() -> bool:
-        assert not run.ended, str(run.ended[0])
-        return stored(lab) == expected
-
-    truth.until(there, f"{topic} is backed up", 60)
-
-
-def kinds(lab: Lab) -> list[str]:
-    backups = sorted(shown(lab)["backups"], key=lambda b: b["number"])
-    assert [b["number"] for b in backups] == list(range(1, len(backups) + 1))
-    assert [b["parent"] for b in backups[1:]] == [b["backup_id"] for b in backups[:-1]]
-    return [b["kind"] for b in backups]
 
 
 def test_batches_are_backups_that_continue_each_other(lab: Lab, topic: Make) -> None:

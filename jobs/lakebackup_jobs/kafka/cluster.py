@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
+    AclOperation,
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
@@ -29,6 +30,7 @@ from tenacity import (
 from lakebackup.errors import EnvironmentProblem, NotFound, Refused
 from lakebackup.plan.backup_topics import RegionState, TopicState
 from lakebackup_jobs.kafka.offsets_log import isolation_of
+from lakebackup_jobs.kafka.problems import fatal_event, problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -37,16 +39,24 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ADMIN_TIMEOUT_S = 30.0
+#: Once every broker refuses or drops connections; one that only answers slowly has the whole time above.
+ALL_DOWN_S = 8.0
 EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 # Settings that backups depend on also where a topic has them from its brokers.
 _INHERITED = ("cleanup.policy", "delete.retention.ms")
+# What a backup does with a topic, beside describing it.
+_RIGHTS = {"Read": AclOperation.READ, "DescribeConfigs": AclOperation.DESCRIBE_CONFIGS}
 _NO_ANSWER = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)  # noqa: SLF001 - public names
 
 
 class Passing(EnvironmentProblem):
     """Over by itself in a moment."""
+
+
+class Denied(EnvironmentProblem):
+    """The broker knows this user, and does not let it do that."""
 
 
 class Cluster:
@@ -58,7 +68,14 @@ class Cluster:
 
     def __init__(self, config: Mapping[str, str]) -> None:
         self._servers = config.get("bootstrap.servers", "")
-        quiet: dict[str, Any] = {"log_level": 0, **config}
+        self._said: list[KafkaError] = []
+        self._met = False
+        quiet: dict[str, Any] = {
+            "log_level": 0,
+            "socket.connection.setup.timeout.ms": "10000",
+            **config,
+            "error_cb": self._said.append,
+        }
         try:
             self._admin = AdminClient(quiet)
         except KafkaException as error:
@@ -82,11 +99,36 @@ class Cluster:
         return len(described.nodes)
 
     def topic_names(self) -> list[str]:
-        """Every topic of the cluster, sorted, internal ones too."""
+        """Every topic that this user may see, sorted, internal ones too."""
+        if not self._met:
+            self.brokers()  # listing does not hear what keeps the client from connecting
         try:
             return sorted(self._admin.list_topics(timeout=ADMIN_TIMEOUT_S).topics)
         except KafkaException as error:
             raise self._unreachable("list the topics", error) from None
+
+    def denied(self, names: Collection[str]) -> dict[str, str]:
+        """Those of `names` that this user may not back up, and why; one that is not there is none of them."""
+        if not names:
+            return {}
+        futures = self._admin.describe_topics(
+            TopicCollection(sorted(names)),
+            include_authorized_operations=True,
+            request_timeout=ADMIN_TIMEOUT_S,
+        )
+        found = {}
+        for name, future in futures.items():
+            try:
+                allowed = self._wait(future, f"describe topics ({name})").authorized_operations
+            except NotFound:
+                continue
+            except Denied:
+                found[name] = "this user may not see it (Describe)"
+                continue
+            lacking = [right for right, operation in _RIGHTS.items() if operation not in allowed]
+            if allowed and lacking:  # an old broker says nothing of rights
+                found[name] = f"this user lacks the right {' and '.join(lacking)}"
+        return found
 
     def describe(self, names: Collection[str]) -> list[TopicState]:
         """Id, partitions, replication, overridden settings of `names`, sorted; NotFound names the missing."""
@@ -231,12 +273,30 @@ class Cluster:
         return {key: self._wait(future, f"{doing} ({key})") for key, future in futures.items()}
 
     def _wait(self, future: Future[Any], doing: str) -> Any:
-        try:
-            return future.result(timeout=ADMIN_TIMEOUT_S * 2)
-        except KafkaException as error:
-            raise self._unreachable(doing, error) from None
-        except TimeoutError:
-            raise EnvironmentProblem(f"Kafka at {self._servers} did not answer: could not {doing}.") from None
+        self._said.clear()
+        started = time.monotonic()
+        while True:
+            try:
+                answer = future.result(timeout=0.1)
+            except KafkaException as error:
+                raise self._unreachable(doing, error) from None
+            except TimeoutError:
+                self._listen(doing, time.monotonic() - started)
+            else:
+                self._met = True
+                return answer
+
+    def _listen(self, doing: str, waited: float) -> None:
+        """Raise when what the client itself says leaves no hope for an answer."""
+        self._admin.poll(0)
+        for said in self._said:
+            if fatal_event(said.code()):
+                raise problem(said.code(), said.str(), f"Kafka at {self._servers}, could not {doing}")
+        down = [said for said in self._said if said.code() == KafkaError._ALL_BROKERS_DOWN]  # noqa: SLF001
+        if down and waited > ALL_DOWN_S:
+            raise self._unreachable(doing, KafkaException(self._said[0]))
+        if waited > ADMIN_TIMEOUT_S * 2:
+            raise EnvironmentProblem(f"Kafka at {self._servers} did not answer: could not {doing}.")
 
     def _unreachable(self, doing: str, error: KafkaException) -> EnvironmentProblem | NotFound:
         reason: KafkaError = error.args[0]
@@ -245,6 +305,11 @@ class Cluster:
         if reason.code() in (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE):
             return Passing(
                 f"Kafka at {self._servers} could not {doing}: {reason.str()}", hint="Run it again."
+            )
+        if reason.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            return Denied(
+                f"Kafka at {self._servers} does not allow this user to {doing}.",
+                hint="Give this user the rights Describe, DescribeConfigs and Read, or name another user.",
             )
         if reason.code() in _NO_ANSWER:
             what = f"No broker answers at {self._servers}: could not {doing} ({reason.str()})"

@@ -1,0 +1,111 @@
+"""Following ended in the middle: by SIGKILL, after which no record is lost or twice, and in good order."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support import kafka_truth as truth
+from tests.support.faults import expire_leases, shown
+from tests.support.following import following, kinds, until_stored
+from tests.support.kafka_truth import Record
+from tests.support.processes import Run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.support.runs import Lab
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+PARTITIONS = 3
+MOMENTS = {
+    "the batch is planned": "lab/follow/offsets/0",
+    "the first data file": "lab/*/topics/*/*/*.data",
+    "the manifest": "lab/backups/*/manifest.json",
+    "the marker": "lab/backups/*/complete",
+}
+
+
+def fill(lab: Lab, topic: str, batch: int, each: int = 200) -> None:
+    values = [random.Random(batch + i).randbytes(10_000) for i in range(7)]
+    rows = [
+        Record(p, b"%d" % i, values[i % 7], (), 1_600_000_000_000 + batch * each + i)
+        for i in range(each)
+        for p in range(PARTITIONS)
+    ]
+    truth.produce(lab.bootstrap, topic, rows)
+
+
+def run_of(lab: Lab, topic: str) -> Run:
+    lab.make_catalog()
+    return Run(
+        lab, "backup", "topics", topic, "--follow", "--every", "200ms", "--to", str(lab.folder),
+        "--bootstrap-servers", lab.bootstrap, "--source", "lab", "--target-size", "1MiB", "--codec", "null",
+        "--groups", "none",
+        "--lease-ttl", "5", "--json",
+    )  # fmt: skip
+
+
+def planned(lab: Lab) -> list[str]:
+    """Ids of the backups that the checkpoint holds, in order."""
+    batches = sorted((lab.folder / "lab/follow/offsets").glob("[0-9]*"), key=lambda path: int(path.name))
+    offsets = [json.loads(path.read_text().splitlines()[-1]) for path in batches]
+    return [offset["backup_id"] for offset in offsets if offset]
+
+
+def goes_on(lab: Lab, topic: str) -> None:
+    """After a kill, what is followed next makes the catalog hold every record once."""
+    expire_leases(lab.folder)
+    fill(lab, topic, 1)
+    with following(lab, topic) as run:
+        until_stored(run, lab, topic)
+    assert set(kinds(lab)[1:]) <= {"log"}
+    # Data files whose task had not put its part yet belong to nobody.
+    assert {found["outcome"] for found in lab.verify()["findings"]} <= {"orphan"}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_follow_killed(lab: Lab, topic: Callable[..., str], moment: str) -> None:
+    name = topic("killed", partitions=PARTITIONS)
+    fill(lab, name, 0)
+    run = run_of(lab, name)
+    run.kill_when(lambda: any(lab.folder.glob(MOMENTS[moment])), moment)
+    (first,) = planned(lab)
+    goes_on(lab, name)
+    # What the checkpoint had planned is what was taken, whether the killed run or the next one did it.
+    assert [b["backup_id"] for b in shown(lab)["backups"] if b["number"] == 1] == [first]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_follow_stops_in_good_order(lab: Lab, topic: Callable[..., str], number: int) -> None:
+    name = topic("stopped", partitions=PARTITIONS)
+    fill(lab, name, 0)
+    run = run_of(lab, name)
+    truth.until(lambda: any(lab.folder.glob("lab/*/topics/*/*/*.data")), "the first data file", 120)
+    assert run.end(number) == 0, run.log.read_text()
+    result = json.loads(run.log.read_text().splitlines()[-1])
+    assert (result["event"], result["backups"], result["entries"]) == ("result", 1, PARTITIONS * 200)
+    assert kinds(lab) == ["full"]
+    lab.backup(name)  # no lease is left
+    goes_on(lab, name)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(12))
+def test_follow_killed_at_any_time(lab: Lab, topic: Callable[..., str], seed: int) -> None:
+    moments = random.Random(seed)
+    name = topic("killed", partitions=PARTITIONS)
+    fill(lab, name, 0)
+    for batch in range(2, 5):
+        run = run_of(lab, name)
+        truth.until(lambda: any(lab.folder.glob("leases/follow-lab/*")), "the lease", 120)
+        fill(lab, name, batch)
+        time.sleep(moments.uniform(0, 4))
+        run.kill()
+        expire_leases(lab.folder)
+    goes_on(lab, name)

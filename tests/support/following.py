@@ -1,0 +1,79 @@
+"""Following topics on a thread of the test."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tests.support import kafka_truth as truth
+from tests.support.faults import shown, stored
+
+from lakebackup_jobs.backup_topics import BackupRequest
+from lakebackup_jobs.follow_topics import follow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.runs import Lab
+
+
+class Following:
+    """A follower on a thread of its own; `ended` has its result or its error."""
+
+    def __init__(self, lab: Lab, *topics: str, **changes: Any) -> None:
+        lab.make_catalog()
+        self.stop = threading.Event()
+        self.ended: list[dict[str, Any] | Exception] = []
+        self._request = BackupRequest(
+            **{
+                "destination": str(lab.folder),
+                "topics": topics,
+                "kafka": {"bootstrap.servers": lab.bootstrap},
+                "source": "lab",
+                "groups": "none",
+                **changes,
+            }
+        )
+        self._thread = threading.Thread(target=self._run, args=(lab,), name="follow")
+        self._thread.start()
+
+    def _run(self, lab: Lab) -> None:
+        try:
+            done = follow(self._request, every_s=0.2, stop=self.stop, spark=lab.spark, reporter=lab.reporter)
+            self.ended.append(done)
+        except Exception as error:  # noqa: BLE001 - judged by the test
+            self.ended.append(error)
+
+    def join(self) -> dict[str, Any] | Exception:
+        self._thread.join(60)
+        assert self.ended
+        return self.ended[0]
+
+
+@contextmanager
+def following(lab: Lab, *topics: str, **changes: Any) -> Iterator[Following]:
+    found = Following(lab, *topics, **changes)
+    try:
+        yield found
+    finally:
+        found.stop.set()
+        found.join()
+
+
+def until_stored(run: Following, lab: Lab, topic: str) -> None:
+    """Until the catalog shows every record that the topic has now, once, in order."""
+    expected = truth.contents(lab.bootstrap, topic)
+
+    def there() -> bool:
+        assert not run.ended, str(run.ended[0])
+        return stored(lab) == expected
+
+    truth.until(there, f"{topic} is backed up", 60)
+
+
+def kinds(lab: Lab) -> list[str]:
+    backups = sorted(shown(lab)["backups"], key=lambda b: b["number"])
+    assert [b["number"] for b in backups] == list(range(1, len(backups) + 1))
+    assert [b["parent"] for b in backups[1:]] == [b["backup_id"] for b in backups[:-1]]
+    return [b["kind"] for b in backups]

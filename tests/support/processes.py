@@ -1,0 +1,72 @@
+"""The command in a process of its own, to be killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import psutil
+from tests.support import kafka_truth as truth
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.support.runs import Lab
+
+MARK = "LAKEBACKUP_TESTED_RUN"
+
+
+class Run:
+    """The command in a process of its own; all that it starts carries a mark."""
+
+    def __init__(self, lab: Lab, *arguments: str) -> None:
+        self.mark = uuid4().hex
+        self.log = lab.folder.parent / f"{self.mark}.log"
+        command = [sys.executable, "-m", "lakebackup_jobs.cli", *arguments, "--master", "local[2]"]
+        with self.log.open("wb") as output:
+            self.process = subprocess.Popen(
+                command,
+                env={**os.environ, MARK: self.mark},
+                stdout=output,
+                stderr=output,
+            )
+
+    def kill_when(self, reached: Callable[[], bool], what: str) -> None:
+        """SIGKILL as soon as a condition holds; fails when the command ended before."""
+        deadline = time.monotonic() + 120
+        try:
+            while not reached():
+                ended = self.process.poll()
+                assert ended is None, f"ended with {ended} before {what}: {self.log.read_text()[-2000:]}"
+                assert time.monotonic() < deadline, f"never: {what}"
+                time.sleep(0.001)
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL, and nothing that the command started goes on."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        truth.until(lambda: not self.left(), f"the JVM and the workers end: {self.left()}", 30)
+
+    def end(self, number: int, seconds: float = 60) -> int:
+        """Send a signal and wait; returns the exit code. Nothing that the command started goes on."""
+        self.process.send_signal(number)
+        code = self.process.wait(seconds)
+        truth.until(lambda: not self.left(), f"the JVM and the workers end: {self.left()}", 30)
+        return code
+
+    def left(self) -> list[str]:
+        """Processes of this run that are still there."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if process.environ().get(MARK) == self.mark and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(" ".join(process.cmdline())[:100])
+        return found

@@ -1,0 +1,93 @@
+"""A broker with a SASL_SSL listener and access rights beside the plain one, whose user may do all."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from lakebackup_jobs.broker import Broker
+from lakebackup_jobs.child import free_port
+from lakebackup_jobs.java import java_home
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MECHANISM = "SCRAM-SHA-512"
+STORE_PASSWORD = "changeit"  # of the broker's key, which no client sees
+
+
+class SecuredBroker(Broker):
+    """`secured` is the address of the SASL_SSL listener, `certificate` what clients must trust."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.secured = f"127.0.0.1:{free_port()}"
+        self.certificate = self.folder / "ca.pem"
+        store = self.folder / "broker.p12"
+        plain = f"PLAINTEXT://{self.bootstrap}"
+        self._extra |= {
+            "listeners": f"{plain},CONTROLLER://127.0.0.1:{self._controller},SASL_SSL://{self.secured}",
+            "advertised.listeners": f"{plain},SASL_SSL://{self.secured}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_SSL:SASL_SSL",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "sasl.enabled.mechanisms": MECHANISM,
+            f"listener.name.sasl_ssl.{MECHANISM.lower()}.sasl.jaas.config": (
+                "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+            ),
+            "ssl.keystore.type": "PKCS12",
+            "ssl.keystore.location": str(store),
+            "ssl.keystore.password": STORE_PASSWORD,
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
+        }
+        self.folder.mkdir(parents=True, exist_ok=True)
+        key = ["-alias", "broker", "-keystore", str(store), "-storetype", "PKCS12"]
+        _keytool(
+            "-genkeypair", *key, "-keyalg", "RSA", "-dname", "CN=127.0.0.1",
+            "-ext", "san=ip:127.0.0.1", "-validity", "2",
+        )  # fmt: skip
+        self.certificate.write_text(_keytool("-exportcert", "-rfc", *key))
+
+    def add_user(self, name: str, password: str) -> dict[str, str]:
+        """Have a user; returns the properties of its clients."""
+        info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        upsert = UserScramCredentialUpsertion(name, info, password.encode())
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        for future in admin.alter_user_scram_credentials([upsert]).values():
+            future.result(30)
+        return {
+            "bootstrap.servers": self.secured,
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": MECHANISM,
+            "sasl.username": name,
+            "sasl.password": password,
+            "ssl.ca.location": str(self.certificate),
+        }
+
+    def allow(
+        self, user: str, operation: AclOperation, name: str, kind: ResourceType = ResourceType.TOPIC
+    ) -> None:
+        """Let a user do something with a topic or a group; `*` stands for all."""
+        acl = AclBinding(
+            kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", operation, AclPermissionType.ALLOW
+        )
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        for future in admin.create_acls([acl]).values():
+            future.result(30)
+
+
+def _keytool(*arguments: str) -> str:
+    command = [str(java_home() / "bin" / "keytool"), *arguments, "-storepass", STORE_PASSWORD]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
