@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, ge
 if TYPE_CHECKING:
     import pyarrow as pa
 
+#: A target position that nobody knows.
+UNKNOWN = -1
+
 Int32 = Annotated[int, "int32"]
 State = Literal["complete", "out_of_sync", "deleted", "unconfirmed"]
 
@@ -227,7 +230,9 @@ class Translation:
 
     A group that stood at source offset p in `[from_position, to_position)` stands at
     `target_position + greatest(0, p - first_position)`: the positions before `first_position` held no
-    record that was restored.
+    record that was restored. `target_position` is UNKNOWN where others wrote in between, or where records
+    were spread by key. A row without positions says where a group stands that has read all before it.
+    `to_ts`: records after that instant were left out.
     """
 
     restore_id: str
@@ -244,6 +249,7 @@ class Translation:
     first_position: int
     to_position: int
     target_position: int
+    to_ts: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,7 @@ def select(names: Sequence[str], patterns: Sequence[str], existing: Iterable[str
         raise UsageProblem(
             "No topic was named.", hint="Name topics, or give --pattern 'app\\..*' ('.*' for all)."
         )
-    expressions = [_compile(pattern) for pattern in patterns]
+    expressions = [compile_pattern(pattern) for pattern in patterns]
     there = set(existing)
     missing = sorted(set(names) - there)
     if missing:
@@ -89,7 +89,8 @@ def check_topic_name(topic: str) -> str:
     return topic
 
 
-def _compile(pattern: str) -> re.Pattern[str]:
+def compile_pattern(pattern: str) -> re.Pattern[str]:
+    """The regular expression. Raises UsageProblem that points at what is wrong."""
     try:
         return re.compile(pattern)
     except re.error as error:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, cast
 
-from lakebackup import layout, sidecar
+from lakebackup import layout, sidecar, translations
 from lakebackup.engine.delta import open_table
 from lakebackup.errors import Damaged, LakebackupError, NotFound, Refused, UsageProblem
 from lakebackup.model import LANE_DIGITS, LANES, Backup, Digest, Row, State, spark_columns
@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 # Manifests read, checked and put in together.
 _BATCH = 200
-_FILLED = ("files", "positions", "scopes", "gaps", "groups", "group_commits", "schemas", "audit", "removals", "floors")
+_FILLED = (
+    "files", "positions", "scopes", "gaps", "groups", "group_commits", "schemas", "audit", "removals", "floors",
+    "translations",
+)  # fmt: skip
 #: Writes the rows that only the data files of some backups hold: (writer, their manifests, transaction).
 Derive = Callable[[CatalogWriter, "Sequence[sidecar.Manifest]", str], None]
 
@@ -102,6 +105,7 @@ class _Rebuild:
             self._name_destination(backups[-1].destination)
         for backup in backups:
             self.result.states[backup.state] = self.result.states.get(backup.state, 0) + 1
+        translations.rebuild(self.spark, self.writer)
         self.writer.register_home()
         self.writer.append(backups, f"rebuild-{self.run_id}")
         return self.result

@@ -16,20 +16,24 @@ from lakebackup import layout
 from lakebackup.errors import LakebackupError, NotFound
 from lakebackup.lease import Lease
 from lakebackup.model import Audit, Restore
+from lakebackup.plan.continue_topics import plan_rest
 from lakebackup.plan.restore_request import RestoreRequest, plan_restore
 from lakebackup.plan.restore_topics import RestorePlan, require_restorable
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
 from lakebackup.times import format_ts
+from lakebackup.translations import publish
 from lakebackup_jobs.identity import holder, micros
+from lakebackup_jobs.restore_groups import GroupsRequest, move, short_of
 from lakebackup_jobs.shares import deal
 from lakebackup_jobs.targets import RegionOutcome, Target, open_target
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
+    from lakebackup.plan.restore_groups import GroupPlan
     from lakebackup_jobs.progress import Reporter
 
 
@@ -47,6 +51,10 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
         )
     made = plan_restore(request, reader)
     target = open_target(request)
+    digest = request.digest(made.source)
+    if request.continued:
+        into = target.into(made)
+        made = plan_rest(made, reader, into["cluster"], into["topics"], _unfinished(reader, digest))
     if request.dry_run:
         return {
             "dry_run": True,
@@ -56,7 +64,6 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
             **target.describe(made),
         }
     require_restorable(made, allow_gaps=request.allow_gaps)
-    digest = request.digest(made.source)
     storage = open_storage(request.destination)
     with Lease.acquire(storage, f"restore-{digest}", holder(), ttl_s=request.lease_ttl_s):
         return _carry_out(request, made, digest, target, reader, spark, reporter)
@@ -82,7 +89,7 @@ def _carry_out(
 
     spark = given or spark_session(remote=request.remote)
     writer = CatalogWriter.open(spark, request.destination, request.catalog)
-    log = _Log(writer, restore_id, made, request.target, digest)
+    log = _Log(writer, restore_id, made, request.target, {"digest": digest, "into": target.into(made)})
     if request.allow_gaps and any(o.reason == "gap" for o in made.obstacles):
         log.audit("restore with gaps", [str(o) for o in made.obstacles])
     log.row("running")
@@ -97,33 +104,61 @@ def _carry_out(
         log.row("failed", problem=error.message)
         raise
     notes = target.finish(made)
+    publish(spark, writer, restore_id)
+    groups = _move_groups(request, made, reporter) if request.groups else None
     log.finish(outcomes)
     target.forget()
     shares.clear()
     for note in notes:
         reporter.warning(note)
-    return {
+    result = {
         "restore_id": restore_id,
         "resumed": resumed is not None,
         **_summary(made),
+        **({"outcomes": groups[0]["outcomes"], "groups": groups[0]["groups"]} if groups else {}),
         "entries": sum(o.entries for o in outcomes),
         "seconds": round(time.monotonic() - started, 3),
     }
+    if groups and groups[1].short:
+        reporter.result(result)
+        raise short_of(groups[1])
+    return result
+
+
+def _move_groups(
+    request: RestoreRequest, made: RestorePlan, reporter: Reporter
+) -> tuple[dict[str, Any], GroupPlan] | None:
+    """Put the groups where they stood at the time that the topics are restored to."""
+    asked = GroupsRequest(
+        destination=request.destination,
+        catalog=request.catalog,
+        source=made.source,
+        target=request.target,
+        patterns=request.groups,
+        maps={t.scope: t.target for t in made.topics},
+        at_ts=made.to_ts,
+        kafka=request.kafka,
+    )
+    try:
+        return move(asked)
+    except NotFound as error:  # no reason to take the records back
+        reporter.warning(error.message)
+        return None
 
 
 class _Log:
     """The rows that a restore leaves in the catalog."""
 
     def __init__(
-        self, writer: CatalogWriter, restore_id: str, made: RestorePlan, target: str, digest: str
+        self,
+        writer: CatalogWriter,
+        restore_id: str,
+        made: RestorePlan,
+        target: str,
+        detail: Mapping[str, Any],
     ) -> None:
-        self._writer, self._id, self._plan, self._target, self._digest = (
-            writer,
-            restore_id,
-            made,
-            target,
-            digest,
-        )
+        self._writer, self._id, self._plan, self._target = writer, restore_id, made, target
+        self._detail = detail
 
     def row(self, state: Any, problem: str | None = None) -> None:
         self._writer.append([self._row(state, problem=problem)])
@@ -160,7 +195,9 @@ class _Log:
             position=outcome.position if outcome else None,
             entries=outcome.entries if outcome else None,
             bytes=outcome.bytes if outcome else None,
-            detail=json.dumps({"digest": self._digest, **({"problem": problem} if problem else {})}),
+            detail=None
+            if outcome
+            else json.dumps({**self._detail, **({"problem": problem} if problem else {})}),
         )
 
 

@@ -76,9 +76,20 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "storage_objects": {"check_id": "c1", "at": 0, "destination": "d", "bytes": 100, "modified_ms": 0},
 }  # fmt: skip
 FILE = pa.schema([("destination", pa.string()), ("path", pa.string())])
+WANTED = pa.schema(
+    [
+        *((name, pa.string()) for name in ("group_id", "scope", "epoch", "region", "metadata", "seen")),
+        ("position", pa.int64()),
+        ("ts", pa.int64()),
+    ]
+)
 # Relations that a job gives, with what a case need not say of their rows.
 GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
     "selected": (FILE, {"destination": "d"}),
+    "wanted": (
+        WANTED,
+        {"scope": "orders", "epoch": "e1", "region": "0", "metadata": None, "ts": 0, "seen": "backup"},
+    ),
     "doomed": (FILE, {"destination": "d"}),
     "held": (columns_of(Held), {**PLACES, "restore_id": "r1"}),
     "cuts": (columns_of(Cut), {**PLACES, "time_floor": 0, "generation": 0}),

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 from lakebackup import patterns
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.guard import check_select
-from lakebackup.plan.restore_topics import Obstacle, RegionPart, RestorePlan, TopicPart, refuse_outside
+from lakebackup.plan.restore_topics import (
+    Obstacle,
+    RegionPart,
+    RegionSpan,
+    RestorePlan,
+    TopicPart,
+    refuse_outside,
+)
 from lakebackup_sql import load
 
 if TYPE_CHECKING:
@@ -39,6 +46,10 @@ class RestoreRequest:
     partial: bool = False
     kafka: Mapping[str, str] = field(default_factory=dict)
     append: bool = False
+    continued: bool = False
+    repartition: bool = False
+    partitions: int | None = None
+    groups: tuple[str, ...] = ()
     allow_gaps: bool = False
     settings: str = "auto"
     zero_as_one: bool = False
@@ -51,6 +62,7 @@ class RestoreRequest:
         asked = [
             source, self.target, sorted(self.topics), sorted(self.patterns), sorted(self.maps.items()),
             self.to_ts, self.from_ts, self.select, self.partial, self.append, self.allow_gaps,
+            self.continued, self.repartition, self.partitions,
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:32]
 
@@ -69,13 +81,13 @@ def plan_restore(request: RestoreRequest, reader: CatalogReader) -> RestorePlan:
         parameters["scopes"] = ",".join(topics)
         selection = load("queries", "restore_files")
         reader.define("selected", "restore_files", **parameters)
-        parts = _parts(reader)
+        parts = read_parts(reader)
         obstacles = [*_gaps(reader, parameters), *_pruned(reader, parameters), *_damage(reader)]
     else:
         checked = check_select(request.select, reader.relations())
         selection = checked.spark
         reader.define_checked("selected", checked)
-        parts = _parts(reader)
+        parts = read_parts(reader)
         topics = sorted({part.scope for part in parts})
         if not topics:
             raise NotFound(
@@ -85,7 +97,9 @@ def plan_restore(request: RestoreRequest, reader: CatalogReader) -> RestorePlan:
         _refuse_two_histories(parts)
         parameters["scopes"] = ",".join(topics)
         obstacles = [*_damage(reader), *([] if request.partial else _breaks(reader))]
-    targets = reader.rows("restore_targets", **{k: v for k, v in parameters.items() if k != "from_ts"})
+    bounds = {k: v for k, v in parameters.items() if k != "from_ts"}
+    targets = reader.rows("restore_targets", **bounds)
+    whole = reader.rows("restore_regions", **bounds) if request.select is None else []
     names = patterns.target_names(topics, request.maps)
     return RestorePlan(
         source=source,
@@ -95,6 +109,7 @@ def plan_restore(request: RestoreRequest, reader: CatalogReader) -> RestorePlan:
         parameters=parameters if request.select is None else {},
         topics=tuple(_topic(row, names[row["scope"]], parts) for row in targets),
         obstacles=tuple(obstacles),
+        spans=tuple(RegionSpan(**row) for row in whole),
     )
 
 
@@ -112,7 +127,8 @@ def only_source(reader: CatalogReader) -> str:
     )
 
 
-def _parts(reader: CatalogReader) -> list[RegionPart]:
+def read_parts(reader: CatalogReader) -> list[RegionPart]:
+    """The files in the relation `selected`, added up for each partition."""
     return [RegionPart(**row) for row in reader.rows("selected_summary")]
 
 

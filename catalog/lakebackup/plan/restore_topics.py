@@ -50,6 +50,17 @@ class TopicPart:
 
 
 @dataclass(frozen=True, slots=True)
+class RegionSpan:
+    """The positions of a partition that a restore answers for: those without a record too."""
+
+    scope: str
+    epoch: str
+    region: str
+    start_position: int
+    end_position: int
+
+
+@dataclass(frozen=True, slots=True)
 class Obstacle:
     """Why a restore cannot be right: a gap in the history, or a file that is missing or damaged."""
 
@@ -72,7 +83,11 @@ class Obstacle:
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """A restore as a value: `selection` is the SQL that chooses the files, with `parameters`."""
+    """A restore as a value: `selection` is the SQL that chooses the files, with `parameters`.
+
+    `spans` are there when whole topics are restored. `until` says how far earlier restores brought a
+    (topic, partition); None when the restore does not continue any.
+    """
 
     source: str
     from_ts: int | None
@@ -81,6 +96,20 @@ class RestorePlan:
     parameters: Mapping[str, object]
     topics: tuple[TopicPart, ...]
     obstacles: tuple[Obstacle, ...] = ()
+    spans: tuple[RegionSpan, ...] = ()
+    until: Mapping[tuple[str, str], int] | None = None
+
+    @property
+    def begins(self) -> dict[tuple[str, str], int]:
+        """From which position on each (topic, partition) is brought, where more is known than its files."""
+        whole = self.spans if self.from_ts is None else ()
+        return {(s.scope, s.region): s.start_position for s in whole} | dict(self.until or {})
+
+    @property
+    def ends(self) -> dict[tuple[str, str], int]:
+        """The end of what each (topic, partition) holds; empty when records after some time are left out."""
+        whole = self.spans if self.to_ts is None else ()
+        return {(s.scope, s.region): s.end_position for s in whole}
 
     @property
     def files(self) -> int:

@@ -22,6 +22,7 @@ _SCHEMES = ("kafka://", "delta:", "dir:")
         "lakebackup restore topics orders --from ./backups --to kafka://localhost:9092 --to-time 14:05",
         "lakebackup restore topics orders --to kafka://localhost:9092 --map orders=before --to-time -2h",
         "lakebackup restore topics orders --to delta:./orders --dry-run",
+        "lakebackup restore topics --pattern '.*' --groups '.*' --to kafka://localhost:9092",
         'lakebackup restore topics --to dir:./out --partial --select "SELECT * FROM files WHERE bytes > 0"',
     ),
 )
@@ -51,6 +52,26 @@ def topics(
         bool, typer.Option("--partial", help="Accept a --select that leaves holes in the topics.")
     ] = False,
     append: Annotated[bool, typer.Option("--append", help="Accept a topic that has records.")] = False,
+    continue_: Annotated[
+        bool, typer.Option("--continue", help="Bring only what earlier restores into these topics did not.")
+    ] = False,
+    groups: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="REGEX",
+            help="Then put consumer groups whose whole name matches where they stood; repeatable.",
+        ),
+    ] = None,
+    repartition: Annotated[
+        bool,
+        typer.Option(
+            "--repartition",
+            help="Accept another number of partitions: each record goes where its key belongs.",
+        ),
+    ] = False,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Of a topic that is made, with --repartition.")
+    ] = None,
     allow_gaps: Annotated[
         bool, typer.Option("--allow-gaps", help="Restore although some records were never backed up.")
     ] = False,
@@ -125,6 +146,10 @@ def topics(
         target=target,
         kafka=found.kafka,
         append=append,
+        continued=continue_,
+        groups=tuple(groups or ()),
+        repartition=repartition,
+        partitions=partitions,
         allow_gaps=allow_gaps,
         settings=topic_settings,
         zero_as_one=zero_timestamps_as_one,
@@ -135,6 +160,97 @@ def topics(
     with reporter(as_json=json) as report:
         result: dict[str, Any] = run(request, spark=session_of(context, found), reporter=report)
         report.result(result)
+
+
+@app.command(
+    "groups",
+    epilog=options.examples(
+        "lakebackup restore groups --pattern '.*' --from ./backups --to kafka://localhost:9092 --dry-run",
+        "lakebackup restore groups billing --to kafka://localhost:9092 --map orders=orders2 --at-time 14:05",
+    ),
+)
+def groups(
+    groups: Annotated[list[str] | None, typer.Argument(metavar="GROUP", help="Groups by name.")] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="TARGET", help="kafka://HOST:PORT[,HOST:PORT].")
+    ] = None,
+    pattern: Annotated[
+        list[str] | None,
+        typer.Option("--pattern", metavar="REGEX", help="Groups whose whole name matches; repeatable."),
+    ] = None,
+    map_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--map", metavar="OLD=NEW", help="The topic that OLD was restored into, if several; repeatable."
+        ),
+    ] = None,
+    map_group: Annotated[
+        list[str] | None, typer.Option(metavar="OLD=NEW", help="Another name for a group; repeatable.")
+    ] = None,
+    at_time: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Where they stood then, as far as backups know. Without: at the last backup."
+        ),
+    ] = None,
+    from_log: Annotated[
+        bool,
+        typer.Option(
+            "--from-log",
+            help="Their last offsets in __consumer_offsets, also those erased since (a topic was deleted).",
+        ),
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Put back groups that are further in the target already.")
+    ] = False,
+    dry_run: options.DryRun = False,
+    kafka_config: options.KafkaConfig = None,
+    kafka_property: options.KafkaProperty = None,
+    from_: options.BackupsAt = None,
+    catalog: options.Catalog = None,
+    source: options.Source = None,
+    config: options.Config = None,
+    json: options.Json = False,
+    _debug: options.Debug = False,
+) -> None:
+    """Put consumer groups where they stood, in topics that `restore topics` brought back.
+
+    Their old offsets are translated; each partition of each group has one of the outcomes moved, unchanged,
+    at_end, in_gap, ahead, active, unknown, not_restored and topic_deleted. Can be repeated.
+    """
+    from lakebackup.patterns import parse_maps
+    from lakebackup.plan.restore_groups import parse_group_maps
+
+    found = settings(
+        config,
+        kafka_config=kafka_config,
+        kafka_properties=kafka_property or (),
+        destination=from_,
+        catalog=catalog,
+        source=source,
+    )
+    where, target = destination(found, "--from"), check_target(to)
+    maps, group_maps, at_ts = parse_maps(map_ or ()), parse_group_maps(map_group or ()), instant(at_time)
+    from lakebackup_jobs.progress import reporter
+    from lakebackup_jobs.restore_groups import GroupsRequest, run
+
+    request = GroupsRequest(
+        destination=where,
+        target=target,
+        groups=tuple(groups or ()),
+        patterns=tuple(pattern or ()),
+        catalog=found.catalog,
+        source=found.source,
+        maps=maps,
+        group_maps=group_maps,
+        at_ts=at_ts,
+        from_log=from_log,
+        force=force,
+        kafka=found.kafka,
+        dry_run=dry_run,
+    )
+    with reporter(as_json=json) as report:
+        report.result(run(request, reporter=report))
 
 
 def check_target(target: str | None) -> str:

@@ -53,6 +53,13 @@ class Target(Protocol):
         """
         ...
 
+    def into(self, plan: RestorePlan) -> dict[str, Any]:
+        """Which things the records go into, where they have an identity beside their name.
+
+        For Kafka: `cluster`, and `topics`: source topic -> id of its target topic, of those that are there.
+        """
+        ...
+
     def finish(self, plan: RestorePlan) -> Sequence[str]:
         """Put things in their final state; returns what the person must know."""
         ...
@@ -65,6 +72,15 @@ class Target(Protocol):
 def open_target(request: RestoreRequest) -> Target:
     """The target that `request.target` names: kafka://host:port, delta:PATH or dir:PATH."""
     scheme, separator, rest = request.target.partition(":")
+    asked = {
+        "--continue": request.continued,
+        "--repartition": request.repartition,
+        "--partitions": request.partitions,
+        "--groups": request.groups,
+    }
+    idle = [flag for flag, value in asked.items() if value]
+    if idle and scheme in ("delta", "dir"):
+        raise UsageProblem(f"{', '.join(idle)}: only where the records go into topics (--to kafka://…).")
     if separator and rest:
         if scheme == "kafka":
             from lakebackup_jobs.targets.kafka import KafkaTarget

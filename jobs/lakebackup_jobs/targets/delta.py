@@ -91,6 +91,9 @@ class DeltaTarget:
         )
         return [RegionOutcome(scopes[r.topic], str(r.partition), r.entries, 0, r.position) for r in counts]
 
+    def into(self, plan: RestorePlan) -> dict[str, Any]:
+        return {}
+
     def finish(self, plan: RestorePlan) -> Sequence[str]:
         return []
 

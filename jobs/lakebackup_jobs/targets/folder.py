@@ -74,6 +74,9 @@ class FolderTarget:
         raise_first(row.error for row in rows)
         return [RegionOutcome(r.scope, r.region, r.entries, r.bytes, r.position) for r in rows]
 
+    def into(self, plan: RestorePlan) -> dict[str, Any]:
+        return {}
+
     def finish(self, plan: RestorePlan) -> Sequence[str]:
         return []
 

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from lakebackup.errors import Refused, UsageProblem
 from lakebackup.frames import task_errors
-from lakebackup_jobs.kafka.cluster import Cluster
+from lakebackup.model import UNKNOWN, Translation
+from lakebackup.storage import open_storage
+from lakebackup.translations import object_path, put_rows
+from lakebackup_jobs.kafka.visible import Watermarks
 from lakebackup_jobs.outcome import RESTORED, raise_first
 from lakebackup_jobs.targets import RegionOutcome
+from lakebackup_jobs.targets.registries import Registries
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
     from lakebackup.plan.restore_request import RestoreRequest
     from lakebackup.plan.restore_topics import RestorePlan, TopicPart
+    from lakebackup.storage import Storage
     from lakebackup_jobs.shares import Shares
 
 LONGEST = str(2**63 - 1)
@@ -43,10 +51,16 @@ class KafkaTarget:
     def __init__(self, request: RestoreRequest, servers: str) -> None:
         if request.settings not in ("auto", "saved", "suspended"):
             raise UsageProblem(f"--settings {request.settings!r}: use auto, saved or suspended.")
+        if request.partitions is not None and not request.repartition:
+            raise UsageProblem(
+                "--partitions changes where records belong.", hint="Give --repartition too: by key."
+            )
         self._request = request
         self._client = {**request.kafka, "bootstrap.servers": servers}
-        self._cluster = Cluster(self._client)
+        self._cluster = Watermarks(self._client)
         self._restore_id = ""
+        self._own_groups: list[str] = []
+        self._registries = Registries(request, self._client)
 
     def describe(self, plan: RestorePlan) -> dict[str, Any]:
         there = set(self._cluster.topic_names())
@@ -55,7 +69,8 @@ class KafkaTarget:
                 {
                     "target": t.target,
                     "action": "write into" if t.target in there else "create",
-                    "refused_because": self._misfit(t) if t.target in there else None,
+                    "placed": "by key" if self._request.repartition else "as they were",
+                    "refused_because": self._misfit(plan, t, there),
                 }
                 for t in plan.topics
             ]
@@ -65,29 +80,46 @@ class KafkaTarget:
         self._restore_id = restore_id
         there = set(self._cluster.topic_names())
         if not resumed:
-            misfits = [why for t in plan.topics if t.target in there and (why := self._misfit(t))]
+            misfits = [why for t in plan.topics if (why := self._misfit(plan, t, there))]
             if misfits:
                 raise Refused(
                     "; ".join(misfits) + ".",
-                    hint="Restore into another topic with --map a=b, or use --append.",
+                    hint="Restore into another topic with --map a=b; --append adds to records, --continue "
+                    "what earlier restores did not bring; --repartition takes any number of partitions.",
                 )
         brokers = self._cluster.brokers()
         for t in plan.topics:
             if t.target not in there:
+                count = self._request.partitions or t.regions
                 self._cluster.create_topic(
-                    t.target, t.regions, min(t.replication, brokers), {**t.settings, **SUSPENDED}
+                    t.target, count, min(t.replication, brokers), {**t.settings, **SUSPENDED}
                 )
             else:
                 self._cluster.alter_settings(t.target, put=SUSPENDED)
 
-    def _misfit(self, topic: TopicPart) -> str | None:
+    def into(self, plan: RestorePlan) -> dict[str, Any]:
+        there = set(self._cluster.topic_names())
+        found = {t.target: t.scope for t in plan.topics if t.target in there}
+        return {
+            "cluster": self._cluster.cluster_id(),
+            "topics": {found[state.scope]: state.epoch for state in self._cluster.describe(found)},
+        }
+
+    def _misfit(self, plan: RestorePlan, topic: TopicPart, there: Collection[str]) -> str | None:
+        registry = topic.scope in self._registries.of(plan)
+        if topic.target not in there:
+            return self._registries.misfit(plan, topic, partitions=1, held=0) if registry else None
         (state,) = self._cluster.describe([topic.target])
-        if state.regions < topic.regions:
+        wanted = self._request.partitions or (None if self._request.repartition else topic.regions)
+        if wanted not in (None, state.regions):
             return f"topic {topic.target} has {state.regions} partitions, the backup {topic.regions}"
         _, regions = self._cluster.positions([state], "read_uncommitted")
         held = sum(r.high - r.low for r in regions)
-        if held and not self._request.append:
-            return f"topic {topic.target} holds records already ({held} offsets)"
+        if registry:
+            return self._registries.misfit(plan, topic, partitions=state.regions, held=held)
+        if held and not self._request.append and topic.scope not in {scope for scope, _ in plan.until or ()}:
+            from_nowhere = ", and no restore that is known brought them" if plan.until is not None else ""
+            return f"topic {topic.target} holds records already ({held} offsets){from_nowhere}"
         return None
 
     def replay(
@@ -100,34 +132,98 @@ class KafkaTarget:
     ) -> Sequence[RegionOutcome]:
         from lakebackup_jobs.kafka.replay_task import ReplayJob
 
+        into = self.into(plan)
+        identities = {
+            t.scope: Translation(
+                restore_id=restore_id,
+                at=time.time_ns() // 1000,
+                source=plan.source,
+                scope=t.scope,
+                epoch=t.epoch,
+                region="0",
+                cluster=into["cluster"],
+                target_scope=t.target,
+                target_epoch=into["topics"][t.scope],
+                target_region="0",
+                from_position=0,
+                first_position=0,
+                to_position=0,
+                target_position=0,
+                to_ts=plan.to_ts,
+            )
+            for t in plan.topics
+        }
+        self._bare(plan, identities, open_storage(shares.uri))
+        if not plan.files:
+            return []
         job = ReplayJob(
             roots=dict(roots),
             shares=shares,
             group=group_of(restore_id),
             client=self._client,
             targets={t.scope: t.target for t in plan.topics},
+            identities=identities,
+            begins=plan.begins,
+            ends=plan.ends,
             from_ts=plan.from_ts,
             to_ts=plan.to_ts,
             zero_as_one=self._request.zero_as_one,
+            by_key=self._request.repartition,
+            left_alone=self._registries.left_alone(plan, shares),
         )
-        if not plan.files:
-            return []
+        if job.by_key:
+            self._own_groups = [job.name_of(p.scope, p.region) for t in plan.topics for p in t.parts]
         with task_errors():
             rows = shares.frame(spark).mapInArrow(job, RESTORED).collect()  # one row a partition
         raise_first(row.error for row in rows)
         return [RegionOutcome(r.scope, r.region, r.entries, r.bytes, r.position) for r in rows]
 
+    def _bare(self, plan: RestorePlan, identities: Mapping[str, Translation], storage: Storage) -> None:
+        """Say of partitions without a record where their readers stand: before all that will come."""
+        held = {(p.scope, p.region) for t in plan.topics for p in t.parts} | set(plan.until or ())
+        bare = [s for s in plan.spans if (s.scope, s.region) not in held and plan.from_ts is None]
+        names = {t.scope: t.target for t in plan.topics}
+        places = {(names[s.scope], int(s.region)): s for s in bare}
+        ends = {} if self._request.repartition else self._cluster.ends(places)
+        for place, span in places.items():
+            end = ends[place].high if ends else UNKNOWN
+            here = replace(identities[span.scope], region=span.region, target_region=span.region)
+            rows = np.array([[span.start_position, span.end_position, span.end_position, end]])
+            put_rows(storage, object_path(here, rows), here, rows)
+
     def finish(self, plan: RestorePlan) -> Sequence[str]:
-        return [note for t in plan.topics if (note := self._settle(t))]
+        notes = [note for t in plan.topics if (note := self._settle(plan, t))]
+        return [*notes, *self._hidden(plan)]
+
+    def _hidden(self, plan: RestorePlan) -> Sequence[str]:
+        """Wait until readers of committed records see all; topics where somebody's transaction hides it."""
+        states = self._cluster.describe({t.target for t in plan.topics})
+        high = {
+            place: ends.high
+            for place, ends in self._cluster.ends(
+                [(state.scope, partition) for state in states for partition in range(state.regions)]
+            ).items()
+        }
+        seen = self._cluster.seen(high)
+        return [
+            f"topic {topic}, partition {partition}: an open transaction of another producer hides records "
+            f"from offset {seen[topic, partition].stable} on from readers of committed records until it ends"
+            for (topic, partition), end in high.items()
+            if seen[topic, partition].stable < end
+        ]
 
     def forget(self) -> None:
         self._cluster.delete_group(group_of(self._restore_id))
+        for name in self._own_groups:
+            self._cluster.delete_group(name)
 
-    def _settle(self, topic: TopicPart) -> str | None:
+    def _settle(self, plan: RestorePlan, topic: TopicPart) -> str | None:
         """Put the saved settings back; retention last, and only when it does not eat what was restored."""
         if self._request.settings == "suspended":
             return f"topic {topic.target} keeps its retention suspended, as asked"
         saved = {k: v for k, v in topic.settings.items() if k in SUSPENDED}
+        if topic.scope in self._registries.of(plan):
+            saved["cleanup.policy"] = "compact"  # whatever it was: a registry needs every key's last record
         drop = [k for k in SUSPENDED if k not in saved]
         oldest = min((p.min_ts for p in topic.parts), default=None)
         self._cluster.alter_settings(

@@ -40,9 +40,9 @@ class Registries:
         """The topics of a plan whose records were read as a registry's."""
         return frozenset(t.scope for t in plan.topics if t.scope in self._records(plan))
 
-    def misfit(self, plan: RestorePlan, topic: TopicPart, *, partitions: int | None, held: int) -> str | None:
-        """Why a registry's records may not go into the target; `partitions` None: it is not there yet."""
-        if topic.regions != 1 or partitions not in (None, 1) or self._request.repartition:
+    def misfit(self, plan: RestorePlan, topic: TopicPart, *, partitions: int, held: int) -> str | None:
+        """Why a registry's records may not go into a topic with so many partitions and offsets."""
+        if (topic.regions, partitions) != (1, 1) or self._request.repartition:
             return f"topic {topic.target} is a schema registry's, which has one partition and no other"
         if not held:
             return None

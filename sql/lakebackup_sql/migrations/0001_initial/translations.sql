@@ -12,7 +12,8 @@ CREATE TABLE IF NOT EXISTS IDENTIFIER(:table) (
   from_position BIGINT NOT NULL COMMENT 'first source position that this row is for',
   first_position BIGINT NOT NULL COMMENT 'source position of the run\'s first record',
   to_position BIGINT NOT NULL COMMENT 'end of the source positions that this row is for',
-  target_position BIGINT NOT NULL COMMENT 'where the run\'s first record stands in the target'
+  target_position BIGINT NOT NULL COMMENT 'where the run\'s first record stands in the target; -1: not known',
+  to_ts BIGINT COMMENT 'records after this instant (ms) were left out; null: none'
 )
 USING delta
 COMMENT 'Source offsets to target offsets, one row a run of records'

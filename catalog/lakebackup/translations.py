@@ -1,0 +1,149 @@
+"""Rows of `translations` as objects of a restore: put by its tasks, made rows when it is done.
+
+    restores/<restore_id>/translation/<epoch>/<region>-<from_position>.parquet    one a transaction
+    restores/<restore_id>/aside/<epoch>-<region>.parquet                          of a transaction in doubt
+
+They stay in the destination, so that a lost catalog gets its rows back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from lakebackup.errors import NotFound
+from lakebackup.frames import ROWS_PER_FILE
+from lakebackup.model import ARROW_SCHEMAS, Translation, as_row, spark_columns
+from lakebackup.storage import open_storage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from lakebackup.storage import Storage
+    from lakebackup.store import CatalogWriter
+
+    Rows = npt.NDArray[np.int64]
+
+RESTORES_FOLDER = "restores"
+_TABLE = "translations"
+_COLUMNS = ("from_position", "first_position", "to_position", "target_position")
+_POSITION = b"position"
+# Objects that one Spark task turns into rows.
+_OBJECTS = 500
+
+
+def object_path(identity: Translation, rows: Rows) -> str:
+    """Where the rows of a transaction lie; one that is made again takes the place of the first."""
+    return f"{folder(identity.restore_id)}{identity.epoch}/{identity.region}-{int(rows[0, 0]):020d}.parquet"
+
+
+def aside_path(identity: Translation) -> str:
+    """Where the rows of a transaction lie until it is known to have landed where they say."""
+    return f"{RESTORES_FOLDER}/{identity.restore_id}/aside/{identity.epoch}-{identity.region}.parquet"
+
+
+def folder(restore_id: str) -> str:
+    """The folder of a restore's translation, ending in `/`."""
+    return f"{RESTORES_FOLDER}/{restore_id}/translation/"
+
+
+def put_rows(
+    storage: Storage, path: str, identity: Translation, rows: Rows, position: int | None = None
+) -> None:
+    """Put rows, int64[n, 4] of from, first, to and target position; all other columns are `identity`'s.
+
+    `position` is kept beside them, for `take_aside`.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    values = as_row(identity)
+    table = pa.table(
+        [
+            pa.array(rows[:, _COLUMNS.index(field.name)])
+            if field.name in _COLUMNS
+            else pa.repeat(pa.scalar(values[field.name], field.type), len(rows))
+            for field in ARROW_SCHEMAS[_TABLE]
+        ],
+        schema=ARROW_SCHEMAS[_TABLE],
+    )
+    if position is not None:
+        table = table.replace_schema_metadata({_POSITION: str(position)})
+    sink = pa.BufferOutputStream()
+    # Runs go up by little: differences make the object small however many there are.
+    pq.write_table(
+        table,
+        sink,
+        compression="zstd",
+        write_page_checksum=True,
+        use_dictionary=[field.name for field in table.schema if field.name not in _COLUMNS],
+        column_encoding=dict.fromkeys(_COLUMNS, "DELTA_BINARY_PACKED"),
+    )
+    storage.put(path, sink.getvalue().to_pybytes())
+
+
+def take_aside(storage: Storage, path: str) -> tuple[int, Rows] | None:
+    """The position and the rows that were put aside; None when there are none."""
+    import numpy as np
+
+    try:
+        table = _read(storage, path)
+    except NotFound:
+        return None
+    rows = np.column_stack([table.column(name).to_numpy() for name in _COLUMNS])
+    return int(table.schema.metadata[_POSITION]), rows
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectRows:
+    """For `mapInArrow` over numbers: the rows of the objects `paths[number]`."""
+
+    uri: str
+    paths: tuple[tuple[str, ...], ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        storage = open_storage(self.uri)
+        for number in chain.from_iterable(batch.column(0).to_pylist() for batch in batches):
+            for path in self.paths[number]:
+                yield from _read(storage, path).to_batches(max_chunksize=ROWS_PER_FILE)
+
+
+def append_objects(
+    spark: SparkSession, writer: CatalogWriter, paths: Sequence[str], transaction: str
+) -> None:
+    """Make the rows of some objects rows of the catalog, once for each `transaction`."""
+    if not paths:
+        return
+    count = -(-len(paths) // _OBJECTS)
+    reading = ObjectRows(writer.home.uri, tuple(tuple(paths[i::count]) for i in range(count)))
+    rows = spark.range(0, count, 1, count).mapInArrow(reading, spark_columns(_TABLE))
+    writer.append_frame(_TABLE, rows, transaction)
+
+
+def publish(spark: SparkSession, writer: CatalogWriter, restore_id: str) -> None:
+    """Make the translation of a restore rows of the catalog; repeating it adds nothing."""
+    paths = [found.path for found in writer.home.list(folder(restore_id))]
+    append_objects(spark, writer, paths, f"translation-{restore_id}")
+
+
+def rebuild(spark: SparkSession, writer: CatalogWriter) -> None:
+    """All translations that lie in the destination, as rows of a catalog that has none.
+
+    Those of a restore that was cut off too: its committed transactions are facts.
+    """
+    for restore_id in writer.home.folders(f"{RESTORES_FOLDER}/"):
+        publish(spark, writer, restore_id)
+
+
+def _read(storage: Storage, path: str) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    data = pa.BufferReader(storage.get(path))
+    return pq.read_table(data, page_checksum_verification=True)

@@ -1,0 +1,32 @@
+-- From where to where the backups hold each partition of the topics in :scopes (names parted by commas), as
+-- they are restored at :to_ts (null: the newest): what was pruned lies before, what no backup reached behind.
+SELECT
+  p.scope,
+  p.epoch,
+  p.region,
+  GREATEST(MIN(p.start_position), COALESCE(MAX(l.low_position), 0)) AS start_position,
+  MAX(CASE WHEN p.backup_id = t.backup_id THEN p.end_position END) AS end_position
+FROM positions AS p
+JOIN backups AS b
+  ON p.backup_id = b.backup_id
+JOIN restore_points AS t
+  ON p.source = t.source
+  AND p.scope = t.scope
+  AND p.epoch = t.epoch
+  AND b.base = t.base
+  AND b.number <= t.number
+LEFT JOIN floors AS l
+  ON p.source = l.source
+  AND p.scope = l.scope
+  AND p.epoch = l.epoch
+  AND p.region = l.region
+WHERE p.source = :source
+  AND ARRAY_CONTAINS(SPLIT(:scopes, ','), p.scope)
+  AND b.state = 'complete'
+  AND (
+    (CAST(:to_ts AS BIGINT) IS NULL AND t.newest)
+    OR (t.covers_from < CAST(:to_ts AS BIGINT) AND CAST(:to_ts AS BIGINT) <= t.covers_to)
+  )
+GROUP BY p.scope, p.epoch, p.region
+HAVING MAX(CASE WHEN p.backup_id = t.backup_id THEN p.end_position END) IS NOT NULL
+ORDER BY p.scope, p.epoch, CAST(p.region AS BIGINT)
