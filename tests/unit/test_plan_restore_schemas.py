@@ -45,7 +45,7 @@ def record(
             ["id 7: a, version 1 in the backup, b, version 2, another schema, at the target"],
             id="an id of another schema",
         ),
-        pytest.param([record("a", 1, 7)], [record(":.eu:b", 1, 7, schema_text="x")], [], id="another context"),
+        pytest.param([record("a", 1, 7)], [record(":.eu:b", 1, 7, schema_text="x")], [], id="a context"),
         pytest.param(
             [record("a", 1, 7)],
             [record("a", 1, 8), record("a", 1, erased=True)],
