@@ -157,6 +157,15 @@ def test_every_commit_is_a_row_and_a_deleted_topic_leaves_its_last_offsets(
         (tx, "0", 13), (tx, "0", None),
     ]  # fmt: skip
     assert {r["epoch"] for r in log if r["group_id"] == old and r["position"] is not None} == {epoch}
+    told = select(
+        lab,
+        f"SELECT group_id, region, max_by(position, log_position) AS position, max(time) AS committed "
+        f"FROM group_offsets WHERE scope = '{name}' AND seen = 'log' AND position IS NOT NULL "
+        f"GROUP BY group_id, region ORDER BY group_id, CAST(region AS INT)",
+    )
+    last = [(new, "0", 11), (old, "0", 5), (old, "1", 6), (tx, "0", 13)]
+    assert [(r["group_id"], r["region"], r["position"]) for r in told] == last
+    assert all(r["committed"] is not None for r in told)
     kinds = select(
         lab,
         f"SELECT DISTINCT kind, problem FROM group_commits WHERE group_id LIKE '{name}%' ORDER BY kind",
@@ -176,7 +185,6 @@ def test_every_commit_is_a_row_and_a_deleted_topic_leaves_its_last_offsets(
         rows = reader.rows("group_offsets_at", source="lab", ts=ts, ignore_erased=ignore_erased)
         return [(r["group_id"], r["region"], r["position"]) for r in rows if r["scope"] == name]
 
-    last = [(new, "0", 11), (old, "0", 5), (old, "1", 6), (tx, "0", 13)]
     assert at(before_deletion, ignore_erased=False) == last
     assert at(None, ignore_erased=False) == []
     assert at(None, ignore_erased=True) == last

@@ -2,7 +2,7 @@ CREATE TABLE IF NOT EXISTS IDENTIFIER(:table) (
   backup_id STRING NOT NULL COMMENT 'the backup',
   source STRING NOT NULL COMMENT 'name of the cluster',
   group_id STRING NOT NULL COMMENT 'the consumer group',
-  protocol STRING NOT NULL COMMENT 'classic, consumer or share',
+  protocol STRING NOT NULL COMMENT 'classic or consumer',
   state STRING NOT NULL COMMENT 'of the group then: stable, empty, ...',
   scope STRING NOT NULL COMMENT 'topic',
   epoch STRING COMMENT 'id of the topic; null: it was not there any more',
