@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 from tests.benchmarks import machine
+from tests.benchmarks.compaction import BACKUPS, compaction
 from tests.benchmarks.data import DataSet, fill
 from tests.benchmarks.memory import driver_memory
 from tests.benchmarks.ours import Session
@@ -20,7 +21,7 @@ from tests.benchmarks.topics import Bench
 from lakebackup_jobs.broker import Broker
 
 SETS = {"small": (2_000_000, 200), "large": (100_000, 10_240)}
-CASES = (*SETS, "memory")
+CASES = (*SETS, "compact", "memory")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -52,6 +53,12 @@ def main(argv: list[str] | None = None) -> int:
                     print(f"\n### Backup of {data}\n\n{bench.backup()}", flush=True)
                     bench.check = not options.no_check
                     print(f"\n### Restore of {data}\n\n{bench.restore()}", flush=True)
+            if "compact" in cases:
+                data = DataSet("compact", round(2_000_000 * options.scale), 200)
+                print(f"{data}: compaction", file=sys.stderr)
+                with Session(folder / "compact.log") as session:
+                    found = compaction(broker, data, session, folder / "compact", options.runs)
+                print(f"\n### Compaction of {BACKUPS} backups of {data}\n\n{found}", flush=True)
             if "memory" in cases:
                 print(
                     f"\n### Memory of the driver\n\n{driver_memory(broker, folder, options.scale)}",

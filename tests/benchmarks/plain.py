@@ -1,7 +1,8 @@
 """The plain way: confluent-kafka and fastavro, one Python object a record, one process.
 
-`python -m tests.benchmarks.plain backup|restore BOOTSTRAP TOPIC FOLDER`: one Avro file a partition
-(zstd level 1) with its sha256, as a first version of a backup tool would be written.
+`python -m tests.benchmarks.plain backup|restore|compact BOOTSTRAP TOPIC FOLDER`: one Avro file a partition
+(zstd level 1) with its sha256, as a first version of a backup tool would be written. `compact` takes the data
+files of lakebackup below FOLDER, keeps the latest record of each key, and puts their number into `count`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from io import FileIO
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +134,29 @@ def restore(bootstrap: str, topic: str, folder: Path) -> int:
     return count
 
 
+def compact(_: str, topic: str, folder: Path) -> int:
+    """Records kept."""
+    kept = 0
+    for number, partition in enumerate(sorted(folder.glob(f"*/*/topics/{topic}/partition=*"))):
+        latest: dict[bytes, dict[str, Any]] = {}
+        for path in sorted(partition.glob("*.data")):
+            with path.open("rb") as stream:
+                for record in fastavro.reader(stream):
+                    assert isinstance(record, dict)
+                    latest[record["key"]] = record
+        out = _Hashed(folder / f"{number}.avro")
+        writer = Writer(out, SCHEMA, codec="zstandard", sync_interval=4 << 20, compression_level=1)
+        for record in sorted(latest.values(), key=itemgetter("offset")):
+            writer.write(record)
+        writer.flush()
+        out.close()
+        (folder / f"{number}.sha256").write_text(out.sha256.hexdigest(), "utf-8")
+        kept += len(latest)
+    (folder / "count").write_text(str(kept), "ascii")
+    return kept
+
+
 if __name__ == "__main__":
     verb, bootstrap, topic, folder = sys.argv[1:]
-    done = {"backup": backup, "restore": restore}[verb](bootstrap, topic, Path(folder))
+    done = {"backup": backup, "restore": restore, "compact": compact}[verb](bootstrap, topic, Path(folder))
     print(done, "records", file=sys.stderr)

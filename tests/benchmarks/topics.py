@@ -116,7 +116,7 @@ class Bench:
         )
         if said["entries"] != self.data.records:
             raise MeasuringError(f"{said['entries']} records backed up, not {self.data.records}")
-        return Sample(cost, size(self._ours) - before, _phases(said))
+        return Sample(cost, size(self._ours) - before, phases_of(said))
 
     def _backup_cold(self) -> Cost:
         return ours.cold_backup(self.broker.bootstrap, self.data.topic, self._ours, self._log)
@@ -138,7 +138,7 @@ class Bench:
             if self.check:
                 self._compare(target)
             written = sum(size(folder) for folder in (self.broker.folder / "data").glob(f"{target}-*"))
-            return Sample(cost, written, _phases(said))
+            return Sample(cost, written, phases_of(said))
         finally:
             delete_topic(self.broker.bootstrap, target)
 
@@ -167,7 +167,8 @@ class Bench:
         return of_command([*module, verb, self.broker.bootstrap, topic, str(self._plain)], self._log)
 
 
-def _phases(said: dict[str, Any]) -> dict[str, float]:
+def phases_of(said: dict[str, Any]) -> dict[str, float]:
+    """Seconds of each phase that a warm session told of."""
     return {name: said[name] for name in _PHASES if name in said}
 
 

@@ -10,12 +10,12 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import psutil
 
 from lakebackup.plan.restore_request import RestoreRequest
-from lakebackup_jobs import backup_topics, restore_topics
+from lakebackup_jobs import backup_topics, compact, restore_topics
 from lakebackup_jobs.session import spark_session
 
 if TYPE_CHECKING:
@@ -67,10 +67,12 @@ class Jobs:
     def __init__(self) -> None:
         self.spark = spark_session()
 
-    def backup(self, bootstrap: str, topic: str, destination: str) -> dict[str, Any]:
-        """A full backup of one topic."""
+    def backup(
+        self, bootstrap: str, topic: str, destination: str, mode: Literal["auto", "full"] = "full"
+    ) -> dict[str, Any]:
+        """A backup of one topic."""
         request = backup_topics.BackupRequest(
-            destination=destination, topics=(topic,), kafka={"bootstrap.servers": bootstrap}, mode="full"
+            destination=destination, topics=(topic,), kafka={"bootstrap.servers": bootstrap}, mode=mode
         )
         timeline = Timeline()
         return backup_topics.run(request, spark=self.spark, reporter=timeline) | timeline.phases()
@@ -82,6 +84,12 @@ class Jobs:
         )
         timeline = Timeline()
         return restore_topics.run(request, spark=self.spark, reporter=timeline) | timeline.phases()
+
+    def compact(self, destination: str) -> dict[str, Any]:
+        """All that a destination holds."""
+        request = compact.CompactRequest(destination=destination, patterns=(".*",), all_keyed=True)
+        timeline = Timeline()
+        return compact.run(request, spark=self.spark, reporter=timeline) | timeline.phases()
 
     def forget_peak(self) -> dict[str, Any]:
         """Start counting the driver's memory from now."""
@@ -119,7 +127,7 @@ def main() -> int:
     os.dup2(2, 1)
     jobs = Jobs()
     verbs: dict[str, Callable[..., dict[str, Any]]] = {
-        verb: getattr(jobs, verb) for verb in ("backup", "restore", "forget_peak", "memory")
+        verb: getattr(jobs, verb) for verb in ("backup", "restore", "compact", "forget_peak", "memory")
     }
     print(json.dumps({}), file=answers, flush=True)
     for line in sys.stdin:
