@@ -108,6 +108,7 @@ _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
     "header_add": (_I, (_P, _P, c.c_ssize_t, _P, c.c_ssize_t)),
     "headers_destroy": (None, (_P,)),
     "produceva": (_P, (_P, _P, _Z)),
+    "flush": (_I, (_P, _I)),
     "init_transactions": (_P, (_P, _I)),
     "begin_transaction": (_P, (_P,)),
     "commit_transaction": (_P, (_P, _I)),

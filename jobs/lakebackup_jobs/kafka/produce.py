@@ -3,23 +3,38 @@
 The progress of a restore is an offset commit of the restore's group on the target partition, made in the same
 transaction as the records: its offset is the next source position. After a crash the next run fences the
 old producer, reads the commit and goes on there, so that no record is lost or written twice.
+
+That holds only where the brokers end every transaction they decided, in all its partitions; see `settled`
+for when they do not. So each commit waits until it can be read, and `resume` mends what it finds half ended.
 """
 
 from __future__ import annotations
 
 import ctypes
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from threading import Thread
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from lakebackup.errors import LakebackupError, Refused
+from lakebackup.errors import EnvironmentProblem, LakebackupError, Refused
 from lakebackup_jobs.kafka import library
 from lakebackup_jobs.kafka.problems import CONSEQUENCES, PASSING, Fenced, problem, stalled
-from lakebackup_jobs.kafka.records import END, OFFSET, START, TIMESTAMP, Columns, within
+from lakebackup_jobs.kafka.records import (
+    END,
+    FORMAT_V2,
+    KEY_LENGTH,
+    OFFSET,
+    START,
+    TIMESTAMP,
+    VALUE_LENGTH,
+    Columns,
+    decode_block,
+    within,
+)
+from lakebackup_jobs.kafka.settled import Base, Ends, Kept, Place, Progress, Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,8 +44,6 @@ if TYPE_CHECKING:
 
 PATIENCE = 60.0
 _QUEUE_FULL = -184
-# Load in progress, not available, not this broker's.
-_COORDINATOR = frozenset({14, 15, 16})
 
 #: What a user's own settings may change. A batch is bounded by bytes, below what topics allow by default,
 #: so that many large records never make one too large; a single larger record still goes alone.
@@ -54,11 +67,10 @@ FIXED: Mapping[str, str] = {
 }
 
 
-class Progress(NamedTuple):
-    """Next source position of a partition, and a note of the caller's."""
-
-    position: int
-    note: str
+def tuning(patience: float) -> dict[str, str]:
+    """TUNING for one client. Left alone, librdkafka lets a transaction's requests wait for a dead broker as
+    long as transaction.timeout.ms, whatever timeout the call itself is given."""
+    return {**TUNING, "socket.timeout.ms": str(min(int(patience * 1000), 300_000))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +91,8 @@ class Sent:
         )
 
 
-Place = tuple[str, int]
+#: What tells records apart well enough to know one's own.
+SHAPE = [TIMESTAMP, KEY_LENGTH, VALUE_LENGTH]
 
 
 class Engine(Protocol):
@@ -88,6 +101,8 @@ class Engine(Protocol):
     def begin(self) -> None: ...
 
     def send(self, topic: str, partition: int, columns: Columns) -> None: ...
+
+    def flush(self) -> None: ...
 
     def commit(self, group: str, progress: Mapping[Place, Progress]) -> None: ...
 
@@ -106,7 +121,7 @@ class NativeEngine:
         self._failed: tuple[int, str] | None = None
         self._where = f"restore {transactional_id}"
         hard = {**FIXED, "transactional.id": transactional_id}
-        self._handle = library.new_client(library.PRODUCER, {**TUNING, **config}, hard=hard)
+        self._handle = library.new_client(library.PRODUCER, {**tuning(patience), **config}, hard=hard)
         try:
             self._check(self._library.rd_kafka_init_transactions(self._handle, int(patience * 1000)))
         except BaseException:
@@ -146,52 +161,68 @@ class NativeEngine:
             elif time.monotonic() - moved > self._patience:
                 raise stalled(self._patience, self._failed, where)
 
+    def flush(self) -> None:
+        code = int(self._library.rd_kafka_flush(self._handle, int(self._patience * 1000)))
+        self._listen()
+        if code or self._failed:
+            raise problem(*(self._failed or (code, "records were not taken in time")), self._where)
+
     def commit(self, group: str, progress: Mapping[Place, Progress]) -> None:
         rd = self._library
-        milliseconds = int(self._patience * 1000)
         notes = [ctypes.create_string_buffer(entry.note.encode()) for entry in progress.values()]
         wanted = rd.rd_kafka_topic_partition_list_new(max(1, len(progress)))
         elements = []
         group_data = rd.rd_kafka_consumer_group_metadata_new(group.encode())
-        try:
-            for ((topic, partition), entry), note in zip(progress.items(), notes, strict=True):
-                element = rd.rd_kafka_topic_partition_list_add(wanted, topic.encode(), partition).contents
-                element.offset = entry.position
-                element.metadata, element.metadata_size = ctypes.addressof(note), len(note.raw) - 1
-                elements.append(element)
-            if progress:
-                self._check(
-                    rd.rd_kafka_send_offsets_to_transaction(self._handle, wanted, group_data, milliseconds)
-                )
-        finally:
-            rd.rd_kafka_consumer_group_metadata_destroy(group_data)
-            for element in elements:
-                element.metadata, element.metadata_size = None, 0  # our memory, not the list's
-            rd.rd_kafka_topic_partition_list_destroy(wanted)
+        for ((topic, partition), entry), note in zip(progress.items(), notes, strict=True):
+            element = rd.rd_kafka_topic_partition_list_add(wanted, topic.encode(), partition).contents
+            element.offset = entry.position
+            # With its zero byte, which is where confluent-kafka's reading of it ends.
+            element.metadata, element.metadata_size = ctypes.addressof(note), len(note.raw)
+            elements.append(element)
+        if progress:
+            # What the call may still look at when it is left alone is not freed.
+            self._check(self._aside(rd.rd_kafka_send_offsets_to_transaction, wanted, group_data))
+        rd.rd_kafka_consumer_group_metadata_destroy(group_data)
+        for element in elements:
+            element.metadata, element.metadata_size = None, 0  # our memory, not the list's
+        rd.rd_kafka_topic_partition_list_destroy(wanted)
         self._check(self._aside(rd.rd_kafka_commit_transaction))
 
     def abort(self) -> None:
+        self._listen()
         self._failed = None
         self._check(self._aside(self._library.rd_kafka_abort_transaction))
 
     def close(self) -> None:
-        for topic in self._topics.values():
-            self._library.rd_kafka_topic_destroy(topic)
-        self._topics.clear()
         if self._handle:
+            for topic in self._topics.values():
+                self._library.rd_kafka_topic_destroy(topic)
+            self._topics.clear()
             library.drain_events(self._handle)
             self._library.rd_kafka_destroy(self._handle)
             self._handle = 0
 
-    def _aside(self, action: Callable[[int, int], int | None]) -> int | None:
-        """Commit or abort on another thread: both wait for reports of failed deliveries to be taken here."""
-        with ThreadPoolExecutor(1, "transaction") as thread:
-            ended = thread.submit(action, self._handle, int(self._patience * 1000))
-            while not ended.done():
-                self._listen(20)
+    def _aside(self, action: Callable[..., int | None], *arguments: int) -> int | None:
+        """Run a call on another thread. Commit and abort wait for reports of failed deliveries to be taken
+        here, and to send offsets waits for a dead coordinator whatever its timeout: then it is left alone."""
+        ended: Future[int | None] = Future()
+        handle, milliseconds = self._handle, int(self._patience * 1000)
+
+        def run() -> None:
+            ended.set_result(action(handle, *arguments, milliseconds))
+
+        Thread(target=run, name="transaction", daemon=True).start()
+        deadline = time.monotonic() + 2 * self._patience
+        while not ended.done():
+            self._listen(20)
+            if time.monotonic() > deadline:
+                self._handle = 0  # still in use over there
+                raise stalled(2 * self._patience, self._failed, self._where)
         return ended.result()
 
     def _listen(self, wait_ms: int = 0) -> None:
+        if not self._handle:
+            raise stalled(2 * self._patience, self._failed, self._where)
         for code, text in library.drain_events(self._handle, wait_ms):
             # The first failed delivery says what is wrong; what follows it are consequences.
             if self._failed is None and code not in PASSING | CONSEQUENCES:
@@ -226,6 +257,8 @@ class RestoreProducer:
         self._config, self._group, self._patience = config, group, patience
         self._zero_as_one = zero_as_one
         self._open = False
+        self._bases: dict[Place, Base] = {}
+        self._there: dict[Place, Longs] = {}
         self.sent: dict[Place, Sent] = {}
         self._engine: Engine
         if library.available():
@@ -234,6 +267,7 @@ class RestoreProducer:
             from lakebackup_jobs.kafka.plain import PlainEngine
 
             self._engine = PlainEngine(config, transactional_id, patience)
+        self._target = Target(config, group, patience)
 
     def __enter__(self) -> RestoreProducer:
         return self
@@ -251,6 +285,7 @@ class RestoreProducer:
                 raise
         finally:
             self._engine.close()
+            self._target.close()
 
     def begin(self) -> None:
         """Begin a transaction."""
@@ -285,21 +320,29 @@ class RestoreProducer:
                 "which the Kafka client would replace by the present time.",
                 hint="Allow such records to be written with timestamp 1 (ms) instead.",
             )
-        self._engine.send(topic, partition, columns)
+        place = (topic, partition)
+        missing = replace(columns, rows=rows[self._found(place, rows) :])
+        if len(missing.rows):
+            self._engine.send(topic, partition, missing)
         size = int((rows[:, END] - rows[:, START]).sum())
         sent = Sent(len(rows), size, int(rows[0, OFFSET]), int(rows[-1, OFFSET]))
-        place = (topic, partition)
         self.sent[place] = self.sent[place] + sent if place in self.sent else sent
         return sent
 
     def commit(self, progress: Mapping[Place, Progress]) -> dict[Place, Sent]:
-        """Make the records visible together with `progress`; returns what was sent to each partition."""
+        """Commit the records together with `progress`; returns, when committed readers see them, what was
+        sent to each partition."""
         try:
-            self._engine.commit(self._group, progress)
+            self._keep({place: Kept(entry, self._bases.get(place)) for place, entry in progress.items()})
         except Fenced:
             self._open = False  # the transaction is the other's to end
             raise
         self._open = False
+        for place, entry in progress.items():
+            high = self._target.ends(place).high
+            self._target.wait(place, high=high)
+            if not len(self._there.get(place, ())):
+                self._bases[place] = Base(entry, high)
         return self.sent
 
     def abort(self) -> None:
@@ -307,27 +350,87 @@ class RestoreProducer:
         self._open = False
         self._engine.abort()
 
+    def ends(self, place: Place) -> Ends:
+        """Where readers of committed records stop in a target partition, and where it ends."""
+        return self._target.ends(place)
+
     def committed(self, topic: str, partition: int) -> Progress | None:
         """What the last committed transaction said of this target partition; None when there was none."""
-        from confluent_kafka import Consumer, KafkaException, TopicPartition
+        place = (topic, partition)
+        if self._target.offsets_open(place):
+            # To write on would end that transaction too, whatever had been decided of it.
+            raise EnvironmentProblem(f"{topic}[{partition}]: the brokers lost the end of a transaction here.")
+        kept = self._target.kept(place)
+        return kept.progress if kept else None
 
-        client = Consumer({**self._config, "group.id": self._group, "log_level": "3"})
-        # A group that was just asked for the first time has a coordinator a moment later.
-        waiting = Retrying(
-            retry=retry_if_exception(
-                lambda e: isinstance(e, KafkaException) and e.args[0].code() in _COORDINATOR
-            ),
-            wait=wait_random_exponential(multiplier=0.05, max=1),
-            stop=stop_after_delay(self._patience),
-            reraise=True,
+    def resume(self, topic: str, partition: int) -> Progress | None:
+        """Where to go on in this target partition, None at its beginning; mends what brokers left half ended.
+
+        This producer's id has no transaction any more that its coordinator would still end. So what is open
+        here has lost its marker. Whether that was to commit or to abort is unknown, and other partitions of
+        the same transaction may have theirs; so what is open is aborted, and the restore goes back to the
+        base of the last progress: records after it that are there nevertheless are not sent again.
+        """
+        place = (topic, partition)
+        kept, ends = self._target.kept(place), self._target.ends(place)
+        if kept and not (kept.mending or ends.stable < ends.high or self._target.offsets_open(place)):
+            self._bases[place] = Base(kept.progress, ends.high)
+            return kept.progress
+        base = (kept and kept.base) or Base(kept.progress if kept else Progress(0, ""), ends.high)
+        # First of all the way back is kept: after the abort the last progress may be too far.
+        self._engine.begin()
+        self._keep({place: Kept(base.before, base, mending=True)})
+        self._target.wait(place, high=0)
+        if ends.stable < ends.high:
+            self._end_open(place)
+        if kept:
+            high = self._target.ends(place).high
+            self._target.wait(place, high=high)
+            self._there[place] = self._shapes(place, base.offset, high)
+        self._bases[place] = base
+        return base.before if kept else None
+
+    def _keep(self, kept: Mapping[Place, Kept]) -> None:
+        self._engine.commit(
+            self._group,
+            {place: Progress(entry.progress.position, entry.note()) for place, entry in kept.items()},
         )
-        try:
-            place = TopicPartition(topic, partition)
-            found = waiting(client.committed, [place], timeout=self._patience)[0]
-        except KafkaException as error:
-            raise problem(error.args[0].code(), error.args[0].str(), f"{topic}[{partition}]") from None
-        finally:
-            client.close()
-        if found.error is not None:
-            raise problem(found.error.code(), found.error.str(), f"{topic}[{partition}]")
-        return None if found.offset < 0 else Progress(found.offset, found.metadata or "")
+
+    def _end_open(self, place: Place) -> None:
+        """Abort what is open in a partition: a marker ends all that its producer id began there."""
+        from lakebackup_jobs.kafka.consume import record_prefix
+        from lakebackup_jobs.kafka.plain import encode_record
+
+        now = int(time.time() * 1000)
+        record = encode_record(record_prefix(*place), 0, now, 0, b"", b"", [])
+        self._engine.begin()
+        self._engine.send(*place, decode_block(np.frombuffer(record, np.uint8), 1, FORMAT_V2))
+        self._engine.flush()  # the marker goes only where the broker has seen a record
+        self._engine.abort()
+
+    def _shapes(self, place: Place, start: int, end: int) -> Longs:
+        """Timestamp and lengths of key and value of the committed records in [start, end)."""
+        from lakebackup_jobs.kafka.consume import reader
+
+        found = [
+            decode_block(block.data, block.stats.entries, FORMAT_V2).rows[:, SHAPE]
+            for block in reader(self._config).blocks(*place, start, end, patience=self._patience)
+        ]
+        return np.concatenate(found) if found else np.empty((0, len(SHAPE)), np.int64)
+
+    def _found(self, place: Place, rows: Longs) -> int:
+        """How many of the records to be sent are there already; Refused when others are there instead."""
+        there = self._there.get(place)
+        if there is None or not len(there):
+            return 0
+        count = min(len(there), len(rows))
+        wanted = rows[:count, SHAPE]
+        wanted[:, 0] = np.where(wanted[:, 0] > 0, wanted[:, 0], there[:count, 0])  # no time of its own
+        if not np.array_equal(wanted, there[:count]):
+            raise Refused(
+                f"{place[0]}[{place[1]}]: brokers lost the end of a transaction, and other records were "
+                "written among those of this restore.",
+                hint="Restore into another topic.",
+            )
+        self._there[place] = there[count:]
+        return count
