@@ -96,6 +96,10 @@ def _seconds(value: Any) -> Any:
     return value
 
 
+def _roll(value: Any) -> Any:
+    return 0.0 if value == "never" else _seconds(value)
+
+
 PropertyTable = Annotated[
     Properties,
     BeforeValidator(lambda table: Properties(_flat(table))),
@@ -145,6 +149,12 @@ class Settings(BaseSettings):
     )
     schema_topics: tuple[str, ...] = Field(
         ("_schemas",), description="topics of schema registries: their records become rows of `schemas`"
+    )
+    roll: Annotated[float | None, BeforeValidator(_roll)] = Field(
+        None,
+        description="a data file is closed when its records span this long: 6h, never; a tenth of the "
+        "topic's own retention when absent",
+        ge=0,
     )
     isolation: Literal["read_committed", "read_uncommitted"] = Field(
         "read_committed", description="whether records of open and aborted transactions are left out"

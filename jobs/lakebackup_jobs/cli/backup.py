@@ -79,6 +79,14 @@ def topics(
         str | None,
         typer.Option(metavar="SIZE", help="Close a data file at this size.", show_default="128MiB"),
     ] = None,
+    roll: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPAN",
+            help="Close a data file when its records span this long: 6h; never.",
+            show_default="a tenth of the topic's retention.ms",
+        ),
+    ] = None,
     follow: Annotated[
         bool,
         typer.Option("--follow", help="Do not end: back up what is new, again and again, until stopped."),
@@ -122,6 +130,7 @@ def topics(
         codec=codec,
         level=level,
         target_size=target_size,
+        roll=roll,
         lease_ttl=lease_ttl,
         remote=remote,
         master=master,
@@ -141,6 +150,7 @@ def topics(
         codec=found.codec,
         level=found.level,
         target_bytes=int(found.target_size),
+        roll_ms=None if found.roll is None else round(found.roll * 1000),
         mode=mode,
         on_gap=on_gap,
         new_generation=new_generation,

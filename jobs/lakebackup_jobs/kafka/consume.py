@@ -37,6 +37,9 @@ TARGET_BYTES = 128 << 20
 PATIENCE = 60.0
 #: Seconds of silence after which the broker is asked whether the partition is still there.
 ASK_AFTER = 5.0
+#: A range is cut by time at most so often: timestamps may be anything.
+MOST_ROLLS = 100
+LATEST = 2**63 - 1
 Progress = Callable[[int, int], None]
 
 #: What a user's own settings may change. The queue bounds memory; waiting before fetching again halved the
@@ -75,15 +78,41 @@ class Reader(Protocol):
         patience: float = PATIENCE,
         on_progress: Progress | None = None,
         block_bytes: int = BLOCK_BYTES,
+        roll_ms: int | None = None,
     ) -> Generator[Block, None, None]:
         """The records with offsets in [start, end) as version 2 blocks of about `block_bytes`, in order.
 
+        With `roll_ms`, a block that `opens` a file begins wherever `Roll` says so.
         Offsets may be missing (control records, aborted transactions, compaction). Raises
         Purged, NotFound, EnvironmentProblem; the last too after `patience` seconds without any progress.
         """
         ...
 
     def close(self) -> None: ...
+
+
+class Roll:
+    """When a file is closed because of time: at a record more than `span_ms` younger than its first one.
+
+    Old records among young ones close nothing: a file whose timestamps go up spans at most `span_ms`, and
+    timestamps that jump to and fro do not make a file of each record.
+    """
+
+    def __init__(self, span_ms: int | None) -> None:
+        self._span_ms, self._rolls = span_ms, 0
+        self.youngest = LATEST if span_ms is None else -LATEST
+        self.due = False
+
+    def over(self, ts: int) -> None:
+        """A record of time `ts`, which is above `youngest`, begins another file."""
+        self._rolls += 1
+        self.due = True
+        self.youngest = LATEST if self._rolls > MOST_ROLLS else min(LATEST, ts + (self._span_ms or 0))
+
+    def take(self) -> bool:
+        """Whether the next block opens a file; asked once for each block."""
+        due, self.due = self.due, False
+        return due
 
 
 def record_prefix(topic: str, partition: int) -> bytes:
@@ -120,6 +149,7 @@ class NativeReader:
         patience: float = PATIENCE,
         on_progress: Progress | None = None,
         block_bytes: int = BLOCK_BYTES,
+        roll_ms: int | None = None,
     ) -> Generator[Block, None, None]:
         """See Reader."""
         rd = self._library
@@ -134,7 +164,9 @@ class NativeReader:
                     code, rd.rd_kafka_err2str(code).decode(), f"{topic}[{partition}] from offset {start}"
                 )
             try:
-                yield from self._read(queue, topic, partition, start, end, patience, on_progress, block_bytes)
+                yield from self._read(
+                    queue, topic, partition, start, end, patience, on_progress, block_bytes, Roll(roll_ms)
+                )
             finally:
                 rd.rd_kafka_consume_stop(handle, partition)
         finally:
@@ -151,6 +183,7 @@ class NativeReader:
         patience: float,
         on_progress: Progress | None,
         block_bytes: int,
+        roll: Roll,
     ) -> Generator[Block, None, None]:
         from lakebackup_jobs.kafka import native_read as n
 
@@ -158,7 +191,7 @@ class NativeReader:
         messages: Longs = np.zeros(16384, np.int64)
         scratch: Longs = np.zeros(4, np.int64)
         state: Longs = np.zeros(n.STATE, np.int64)
-        state[n.NEXT], state[n.STOP] = start, end
+        state[n.NEXT], state[n.STOP], state[n.YOUNGEST] = start, end, roll.youngest
         prefix: Bytes = np.frombuffer(record_prefix(topic, partition), np.uint8).copy()
         block: Bytes = np.empty(block_bytes, np.uint8)
         counted = Tally()
@@ -198,12 +231,15 @@ class NativeReader:
                         state[n.TAKEN] += 1
                     elif why == n.BLOCK_SMALL:
                         block = np.empty(int(state[n.NEED]), np.uint8)
-                    elif why == n.BLOCK_FULL:
+                    elif why == n.BLOCK_FULL or (why == n.TOO_YOUNG and state[n.POSITION]):
                         stats = cast("BlockStats", counted.stats())
                         done, flushed = done + stats.entries, flushed + int(state[n.POSITION])
-                        yield Block(block[: state[n.POSITION]], stats)
+                        yield Block(block[: state[n.POSITION]], stats, roll.take())
                         block, counted = np.empty(block_bytes, np.uint8), Tally()
                         state[n.POSITION] = 0
+                    elif why == n.TOO_YOUNG:
+                        roll.over(int(state[n.NEED]))
+                        state[n.YOUNGEST] = roll.youngest
                     else:
                         break
                 done += int(counted.sums[0]) - records
@@ -215,7 +251,7 @@ class NativeReader:
                         on_progress(done, flushed)
             rest = counted.stats()
             if rest is not None:
-                yield Block(block[: state[n.POSITION]], rest)
+                yield Block(block[: state[n.POSITION]], rest, roll.take())
         finally:
             n.destroy(messages, state[n.TAKEN], got)
 
@@ -298,11 +334,13 @@ def copy_range(
     codec: str = DEFAULT_CODEC,
     compression_level: int | None = None,
     target_bytes: int = TARGET_BYTES,
+    roll_ms: int | None = None,
     patience: float = PATIENCE,
     on_progress: Progress | None = None,
     metadata: Mapping[str, str] | None = None,
 ) -> Iterator[FileStats]:
-    """Copy the records with offsets in [start, end) into Avro files of about `target_bytes`, one by one.
+    """Copy the records with offsets in [start, end) into Avro files of about `target_bytes`, one by one; with
+    `roll_ms`, also closed by time (see Roll).
 
     `new_file` is asked for a sink when a file's first block is ready; when its figures are yielded, every
     byte is in the sink, which the caller then commits before going on. No record, no file.
@@ -317,7 +355,9 @@ def copy_range(
     # Compression runs beside reading, hashing and writing; at most two blocks are on their way.
     with (
         closing(
-            source.blocks(topic, partition, start, end, patience=patience, on_progress=on_progress)
+            source.blocks(
+                topic, partition, start, end, patience=patience, on_progress=on_progress, roll_ms=roll_ms
+            )
         ) as blocks,
         ThreadPoolExecutor(1, "compress") as worker,
     ):
@@ -330,6 +370,9 @@ def copy_range(
                 ahead.append((block, worker.submit(compress, block.data)))
             while ahead and (not more or len(ahead) > 2):
                 ready, stored = ahead.popleft()
+                if file is not None and ready.opens:
+                    finished, file = file.finish(), None
+                    yield finished
                 if file is None:
                     sink = new_file()
                     file = FileWriter(sink, codec=codec, level=compression_level, metadata=metadata)

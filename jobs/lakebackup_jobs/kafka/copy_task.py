@@ -77,7 +77,8 @@ def totals(task: int, rows: Sequence[DataFile]) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class CopyJob:
-    """The same for every task of one backup. `sequences` maps (topic, partition) to its first free number."""
+    """The same for every task of one backup. `sequences` maps (topic, partition) to its first free
+    number, `rolls` a topic to the span in ms after which a file of it is closed."""
 
     destination_uri: str
     destination: str
@@ -94,6 +95,7 @@ class CopyJob:
     tasks: tuple[tuple[Split, ...], ...]
     sequences: Mapping[tuple[str, str], int]
     report: bool
+    rolls: Mapping[str, int]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For `mapInArrow` over task numbers: one row a task, columns as in OUTCOME."""
@@ -136,6 +138,7 @@ class CopyJob:
                 codec=self.codec,
                 compression_level=self.compression_level,
                 target_bytes=self.target_bytes,
+                roll_ms=self.rolls.get(split.scope),
                 on_progress=done,
             ):
                 path, seq = publish(writers[-1], self.source, split, seq)

@@ -18,10 +18,10 @@ _PAYLOAD, _LENGTH, _KEY, _KEY_LENGTH, _OFFSET = (
     library.MESSAGE_LAYOUT[name] for name in ("payload", "len", "key", "key_len", "offset")
 )
 #: Why `encode` stopped.
-USED_UP, BLOCK_FULL, BLOCK_SMALL, ENDED, FAILED = range(5)
-#: Slots of its state: bytes in the block; next offset; end of the range; why; bytes needed; first unread
-#: message.
-POSITION, NEXT, STOP, WHY, NEED, TAKEN, STATE = range(7)
+USED_UP, BLOCK_FULL, BLOCK_SMALL, ENDED, FAILED, TOO_YOUNG = range(6)
+#: Slots of its state: bytes in the block; next offset; end of the range; why; bytes needed, or the timestamp
+#: that is too young; first unread message; the youngest timestamp to take.
+POSITION, NEXT, STOP, WHY, NEED, TAKEN, YOUNGEST, STATE = range(8)
 #: More than a record needs beside its topic, key, value and headers.
 _ROOM = 128
 _HEADER_ROOM = 24
@@ -43,8 +43,8 @@ def encode(  # noqa: C901 (one pass over each message)
     """Append the records of `messages[state[TAKEN]:count]` to `block` and free each message that was taken.
 
     `prefix`: the record's bytes up to the offset. Stops as `state[WHY]` says: all taken; the block is full;
-    it is too small for even one record (`state[NEED]`); the range's end was met; or message
-    `state[TAKEN]` is an error, which is left to the caller.
+    it is too small for even one record (`state[NEED]`); the range's end was met; message `state[TAKEN]` is
+    an error, which is left to the caller; or its timestamp is above `state[YOUNGEST]`.
     """
     base = block.ctypes.data
     at = state[POSITION]
@@ -92,6 +92,10 @@ def encode(  # noqa: C901 (one pass over each message)
         kind = scratch[3] & 0x7FFFFFFF
         if kind == 0:
             ts = -1
+        if ts > state[YOUNGEST]:
+            why = TOO_YOUNG
+            state[NEED] = ts
+            break
         copy_bytes(base + at, prefix.ctypes.data, prefix.shape[0])
         at = put_long(block, at + prefix.shape[0], offset)
         at = put_long(block, at, ts)

@@ -14,7 +14,7 @@ import numpy as np
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
 from lakebackup.errors import UsageProblem
-from lakebackup_jobs.kafka.consume import BLOCK_BYTES, PATIENCE, record_prefix
+from lakebackup_jobs.kafka.consume import BLOCK_BYTES, PATIENCE, Roll, record_prefix
 from lakebackup_jobs.kafka.consume import FIXED as READING
 from lakebackup_jobs.kafka.consume import TUNING as READING_TUNING
 from lakebackup_jobs.kafka.problems import (
@@ -27,7 +27,8 @@ from lakebackup_jobs.kafka.problems import (
     unknown,
 )
 from lakebackup_jobs.kafka.produce import FIXED as WRITING
-from lakebackup_jobs.kafka.produce import tuning
+from lakebackup_jobs.kafka.produce import TUNING as WRITING_TUNING
+from lakebackup_jobs.kafka.produce import Place, Progress
 from lakebackup_jobs.kafka.records import (
     HEADER_COUNT,
     KEY,
@@ -44,10 +45,7 @@ from lakebackup_jobs.kafka.stats import BlockStats
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
-    from lakebackup_jobs.kafka.settled import Place, Progress
-
 Headers = list[tuple[str, bytes | None]]
-_TIMED_OUT = -185
 
 
 def _long(value: int) -> bytes:
@@ -111,8 +109,10 @@ class PlainReader:
         patience: float = PATIENCE,
         on_progress: Callable[[int, int], None] | None = None,
         block_bytes: int = BLOCK_BYTES,
+        roll_ms: int | None = None,
     ) -> Generator[Block, None, None]:
         """See consume.Reader."""
+        roll = Roll(roll_ms)
         words: list[tuple[int, str]] = []
         client = _client(
             Consumer, {**self._config, "error_cb": lambda error: words.append((error.code(), error.str()))}
@@ -149,9 +149,12 @@ class PlainReader:
                         prefix, offset, ts, kind, key, value, cast("Headers", message.headers() or [])
                     )
                     one = stats_of(offset, ts, key, value)
-                    if stats is not None and len(data) + len(encoded) > block_bytes:
-                        yield Block(np.frombuffer(bytes(data), np.uint8), stats)
+                    young = ts > roll.youngest
+                    if stats is not None and (young or len(data) + len(encoded) > block_bytes):
+                        yield Block(np.frombuffer(bytes(data), np.uint8), stats, roll.take())
                         data, stats = bytearray(), None
+                    if young:
+                        roll.over(ts)
                     data += encoded
                     stats = one if stats is None else stats + one
                     taken += len(encoded)
@@ -172,7 +175,7 @@ class PlainReader:
                     raise stalled(patience, words[-1] if words else None, where)
                 del words[:-1]
             if stats is not None:
-                yield Block(np.frombuffer(bytes(data), np.uint8), stats)
+                yield Block(np.frombuffer(bytes(data), np.uint8), stats, roll.take())
         finally:
             client.close()
 
@@ -181,7 +184,7 @@ class PlainEngine:
     """See produce.Engine."""
 
     def __init__(self, config: Mapping[str, str], transactional_id: str, patience: float) -> None:
-        settings = {**tuning(patience), **config, **WRITING, "transactional.id": transactional_id}
+        settings = {**WRITING_TUNING, **config, **WRITING, "transactional.id": transactional_id}
         self._config, self._patience = config, patience
         self._where = f"restore {transactional_id}"
         self._failed: tuple[int, str] | None = None
@@ -240,11 +243,6 @@ class PlainEngine:
                     self._client.poll(0.05)
                     if time.monotonic() - moved > self._patience:
                         raise stalled(self._patience, self._failed, f"{topic}[{partition}]") from None
-
-    def flush(self) -> None:
-        left = self._client.flush(self._patience)
-        if left or self._failed:
-            raise problem(*(self._failed or (_TIMED_OUT, "records were not taken in time")), self._where)
 
     def commit(self, group: str, progress: Mapping[Place, Progress]) -> None:
         positions = [

@@ -329,10 +329,11 @@ def select(
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Uncompressed Avro bytes of some records, and what is known of them."""
+    """Uncompressed Avro bytes of some records, and what is known of them; `opens`: a file begins with it."""
 
     data: Bytes
     stats: BlockStats
+    opens: bool = False
 
 
 @dataclass(frozen=True, slots=True)
