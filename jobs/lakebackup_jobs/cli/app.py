@@ -7,7 +7,19 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from lakebackup_jobs.cli import backup, catalog, config, files, listing, prune, restore, show, sql, verify
+from lakebackup_jobs.cli import (
+    backup,
+    catalog,
+    compact,
+    config,
+    files,
+    listing,
+    prune,
+    restore,
+    show,
+    sql,
+    verify,
+)
 from lakebackup_jobs.cli.options import examples
 
 
@@ -15,7 +27,19 @@ class _InOrder(TyperGroup):
     """Commands in the order a person meets them; typer puts groups last."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        order = ("backup", "restore", "verify", "list", "show", "files", "sql", "prune", "catalog", "config")
+        order = (
+            "backup",
+            "restore",
+            "verify",
+            "list",
+            "show",
+            "files",
+            "sql",
+            "compact",
+            "prune",
+            "catalog",
+            "config",
+        )
         return sorted(super().list_commands(ctx), key=order.index)
 
 
@@ -43,6 +67,7 @@ app.command("list", rich_help_panel=_LOOK, epilog=listing.EXAMPLES)(listing.list
 app.command("show", rich_help_panel=_LOOK, epilog=show.EXAMPLES)(show.show)
 app.command("files", rich_help_panel=_LOOK, epilog=files.EXAMPLES)(files.files)
 app.command("sql", rich_help_panel=_LOOK, epilog=sql.EXAMPLES)(sql.sql)
+app.command("compact", rich_help_panel=_KEEP, epilog=compact.EXAMPLES)(compact.compact)
 app.command("prune", rich_help_panel=_KEEP, epilog=prune.EXAMPLES)(prune.prune)
 app.add_typer(catalog.app, name="catalog", rich_help_panel=_KEEP)
 app.command("config", rich_help_panel=_KEEP, epilog=config.EXAMPLES)(config.config)
