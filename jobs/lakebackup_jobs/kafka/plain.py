@@ -27,8 +27,7 @@ from lakebackup_jobs.kafka.problems import (
     unknown,
 )
 from lakebackup_jobs.kafka.produce import FIXED as WRITING
-from lakebackup_jobs.kafka.produce import TUNING as WRITING_TUNING
-from lakebackup_jobs.kafka.produce import Place, Progress
+from lakebackup_jobs.kafka.produce import tuning
 from lakebackup_jobs.kafka.records import (
     HEADER_COUNT,
     KEY,
@@ -45,7 +44,10 @@ from lakebackup_jobs.kafka.stats import BlockStats
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
+    from lakebackup_jobs.kafka.settled import Place, Progress
+
 Headers = list[tuple[str, bytes | None]]
+_TIMED_OUT = -185
 
 
 def _long(value: int) -> bytes:
@@ -184,7 +186,7 @@ class PlainEngine:
     """See produce.Engine."""
 
     def __init__(self, config: Mapping[str, str], transactional_id: str, patience: float) -> None:
-        settings = {**WRITING_TUNING, **config, **WRITING, "transactional.id": transactional_id}
+        settings = {**tuning(patience), **config, **WRITING, "transactional.id": transactional_id}
         self._config, self._patience = config, patience
         self._where = f"restore {transactional_id}"
         self._failed: tuple[int, str] | None = None
@@ -243,6 +245,11 @@ class PlainEngine:
                     self._client.poll(0.05)
                     if time.monotonic() - moved > self._patience:
                         raise stalled(self._patience, self._failed, f"{topic}[{partition}]") from None
+
+    def flush(self) -> None:
+        left = self._client.flush(self._patience)
+        if left or self._failed:
+            raise problem(*(self._failed or (_TIMED_OUT, "records were not taken in time")), self._where)
 
     def commit(self, group: str, progress: Mapping[Place, Progress]) -> None:
         positions = [
