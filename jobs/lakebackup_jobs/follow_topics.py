@@ -51,10 +51,10 @@ def follow(
     A batch that runs when `stop` is set is finished first. Raises what a backup raises; Busy when another
     process follows the source; Incomplete at the end when the last batch had to leave something out.
     """
-    if request.mode == "full":
+    if request.mode == "full" or request.new_generation:
         raise UsageProblem(
-            "Following takes what is new; it cannot make a full of each batch.",
-            hint="Take the full with --mode full first, then follow.",
+            "Following takes what is new; it cannot begin anew with each batch.",
+            hint="Take one backup with --mode full or --new-generation first, then follow.",
         )
     if request.remote:
         raise UsageProblem(

@@ -273,7 +273,8 @@ class Cluster:
         return {key: self._wait(future, f"{doing} ({key})") for key, future in futures.items()}
 
     def _wait(self, future: Future[Any], doing: str) -> Any:
-        self._said.clear()
+        self._admin.poll(0)
+        self._said.clear()  # of earlier calls
         started = time.monotonic()
         while True:
             try:
