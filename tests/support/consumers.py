@@ -37,7 +37,7 @@ def committed(bootstrap: str, group: str) -> dict[Place, tuple[int, str | None]]
 
 
 def read_on(
-    bootstrap: str, group: str, topic: str, count: int, *, metadata: str | None = None
+    bootstrap: str, group: str, topic: str, count: int, *, metadata: str | None = None, **config: str
 ) -> list[tuple[int, bytes | None]]:
     """Subscribe, read `count` records of committed transactions and commit: (partition, value) in order.
 
@@ -50,6 +50,7 @@ def read_on(
             "auto.offset.reset": "error",
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
+            **config,
         }
     )
     found: list[tuple[int, bytes | None]] = []

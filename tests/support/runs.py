@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.plan.restore_request import RestoreRequest
-from lakebackup_jobs import backup_topics, compact, restore_topics, verify
+from lakebackup_jobs import backup_topics, compact, restore_groups, restore_topics, verify
 from lakebackup_jobs.progress import QuietReporter
 
 if TYPE_CHECKING:

@@ -1,0 +1,352 @@
+"""Consumer groups of a cluster that was lost read on in another, message by message; every outcome once."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+from tests.support import consumers, translated
+from tests.support import kafka_truth as truth
+from tests.support.kafka_truth import Record
+from tests.support.runs import Lab, now_ms
+
+from lakebackup.errors import Incomplete, NotFound, Refused, UsageProblem
+from lakebackup.rebuild import rebuild
+from lakebackup.store import CatalogReader
+from lakebackup_jobs.broker import Broker
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+Make = Callable[..., str]
+START = 1_600_000_000_000
+
+
+def rows(count: int, partitions: int = 1, first: int = 0) -> list[Record]:
+    return [
+        Record(i % partitions, b"key %d" % (i % 17), b"message %d" % i, (), START + i)
+        for i in range(first, first + count)
+    ]
+
+
+def with_holes(bootstrap: str, name: str) -> list[Record]:
+    """Committed and aborted transactions after each other: control records and lost ones leave holes."""
+    kept = []
+    client = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"holes-{name}"})
+    client.init_transactions(30)
+    for number in range(12):
+        client.begin_transaction()
+        some = rows(1 + number * 5 % 7, first=100 * number)
+        for r in some:
+            client.produce(name, r.value, r.key, 0, timestamp=r.timestamp)
+        if number % 3 == 1:
+            client.flush(30)
+            client.abort_transaction(30)
+        else:
+            client.commit_transaction(30)
+            kept += some
+    return kept
+
+
+def lines(records: list[tuple[int, bytes | None]], partition: int) -> list[bytes | None]:
+    return [value for p, value in records if p == partition]
+
+
+def test_a_lost_cluster_comes_back_and_every_group_reads_on(
+    spark: SparkSession, empty_catalog: Path, tmp_path: Path
+) -> None:
+    """Groups in the middle, at the end, before all, on several partitions, in holes, with and without
+    metadata, classic and new: what they read before the loss and after it is every message once."""
+    written = {"plain": rows(300, partitions=3), "holes": [], "idle": rows(5)}
+    reads = {
+        ("middle", "plain"): 120, ("end", "plain"): 300, ("one", "plain"): 1, ("new", "plain"): 200,
+        ("hole", "holes"): 9, ("hole-end", "holes"): None, ("hole-second", "holes"): 20,
+    }  # fmt: skip
+    old = Broker(tmp_path / "old")
+    lab = Lab(spark, old.start().bootstrap, tmp_path / "backups", empty_catalog)
+    try:
+        for name, partitions in (("plain", 3), ("holes", 1), ("idle", 2), ("bare", 2)):
+            truth.create_topic(old.bootstrap, name, partitions, retention_ms="-1")
+        truth.produce(old.bootstrap, "plain", written["plain"])
+        truth.produce(old.bootstrap, "idle", written["idle"])
+        written["holes"] = with_holes(old.bootstrap, "holes")
+        before: dict[str, list[tuple[int, bytes | None]]] = {}
+        for (group, name), count in reads.items():
+            config = {"group.protocol": "consumer"} if group == "new" else {}
+            count = len(written[name]) if count is None else count
+            before[group] = consumers.read_on(
+                old.bootstrap, group, name, count, metadata=f"of {group}", **config
+            )
+        consumers.commit(old.bootstrap, "start", {("plain", p): 0 for p in range(3)})
+        # All of its records are gone from the topic, and the group has read none: it waits for what comes.
+        truth.delete_records(old.bootstrap, "idle", {0: 5})
+        consumers.commit(old.bootstrap, "waiting", {("idle", 0): 5, ("idle", 1): 0, ("bare", 0): 0})
+        behind = {
+            p: o for (t, p), (o, _) in consumers.committed(old.bootstrap, "end").items() if t == "plain"
+        }
+        lab.backup("plain", "holes", "idle", "bare", groups="all")
+    finally:
+        old.kill()
+
+    with Broker(tmp_path / "new") as new:
+        into: dict[str, Any] = {"target": f"kafka://{new.bootstrap}"}
+        shown = lab.restore("plain", "holes", "idle", "bare", dry_run=True, **into)
+        assert {t["action"] for t in shown["target_topics"]} == {"create"}
+        done = lab.restore("plain", "holes", "idle", "bare", groups=(".*",), **into)
+        assert set(done["outcomes"]) == {"moved"}, done["groups"]
+        assert {g["target_position"] for g in done["groups"] if g["group"] == "waiting"} == {0}
+        assert sum(behind.values()) == 300
+
+        for group, name in reads:
+            rest = len(written[name]) - len(before[group])
+            there = consumers.committed(new.bootstrap, group)
+            assert {metadata for (t, p), (_, metadata) in there.items()} <= {f"of {group}", None}
+            after = consumers.read_on(new.bootstrap, group, name, rest)
+            for p in range(3):
+                expected = [r.value for r in written[name] if r.partition == p]
+                assert lines(before[group], p) + lines(after, p) == expected, (group, name, p)
+        truth.produce(new.bootstrap, "plain", rows(30, partitions=3, first=300))
+        truth.produce(new.bootstrap, "holes", rows(1, first=5000))
+        truth.produce(new.bootstrap, "idle", rows(2, partitions=2, first=5))
+        for group, name, count in (("end", "plain", 30), ("hole-end", "holes", 1), ("waiting", "idle", 2)):
+            after = consumers.read_on(new.bootstrap, group, name, count)
+            assert len(after) == count
+            assert all(int((value or b"").split()[1]) >= 5 for _, value in after)
+        assert {m for _, m in consumers.committed(new.bootstrap, "start").values()} == {None}
+
+        # The catalog is lost as well; and the groups have moved on, so nothing is put back.
+        known = translated.rows(lab, "plain", "plain") + translated.rows(lab, "holes", "holes")
+        shutil.rmtree(lab.folder / "catalog")
+        rebuild(spark, str(lab.folder))
+        assert known == translated.rows(lab, "plain", "plain") + translated.rows(lab, "holes", "holes")
+        again = lab.restore_groups(**into)
+        assert set(again["outcomes"]) == {"unchanged", "ahead"}
+
+        # Under other names: of topics, and of groups.
+        copied = lab.restore("plain", maps={"plain": "copy"}, **into)
+        assert copied["entries"] == 300
+        with pytest.raises(NotFound, match="Did you mean 'middle'"):
+            lab.restore_groups("midle", **into)
+        moved = lab.restore_groups("middle", maps={"plain": "copy"}, group_maps={"middle": "second"}, **into)
+        assert moved["outcomes"] == {"moved": 3}
+        after = consumers.read_on(new.bootstrap, "second", "copy", 180)
+        for p in range(3):
+            expected = [r.value for r in written["plain"] if r.partition == p]
+            assert lines(before["middle"], p) + lines(after, p) == expected
+
+
+def outcomes(result: dict[str, Any]) -> dict[str, str]:
+    return {g["group"]: g["outcome"] for g in result["groups"]}
+
+
+def test_every_outcome(lab: Lab, topic: Make) -> None:
+    name, other, copy = topic("outcomes"), topic("unrestored"), f"copy-of-{topic('x')}"
+    truth.produce(lab.bootstrap, name, rows(20))
+    truth.produce(lab.bootstrap, other, rows(2))
+    g = {word: f"{name}-{word}" for word in ("here", "gap", "beyond", "active", "else", "gone")}
+    lab.backup(name, groups="none")
+    truth.produce(lab.bootstrap, name, rows(20, first=20))
+    truth.delete_records(lab.bootstrap, name, {0: 30})
+    for word, offset in (("here", 35), ("gap", 25), ("active", 33), ("gone", 31)):
+        consumers.commit(lab.bootstrap, g[word], {(name, 0): offset})
+    consumers.commit(lab.bootstrap, g["else"], {(other, 0): 1})
+    backup = lab.backup(name, other, groups="all", on_gap="continue")
+    until = now_ms()
+    # Committed after the end positions were read, as far as the catalog is concerned.
+    truth.produce(lab.bootstrap, name, rows(7, first=40))
+    consumers.commit(lab.bootstrap, g["beyond"], {(name, 0): 47})
+    assert backup["entries"] == 12
+    lab.restore(name, maps={name: copy}, allow_gaps=True)
+
+    asked = tuple(g[word] for word in ("here", "gap", "active", "else"))
+    plan = lab.restore_groups(*asked, dry_run=True)
+    assert outcomes(plan) == {
+        g["here"]: "moved", g["gap"]: "in_gap", g["active"]: "moved", g["else"]: "not_restored",
+    }  # fmt: skip
+    assert next(x for x in plan["groups"] if x["group"] == g["gap"])["offsets"] == 5
+    for group in asked:
+        assert (copy, 0) not in consumers.committed(lab.bootstrap, group)
+
+    with (
+        consumers.member(lab.bootstrap, g["active"], copy),
+        pytest.raises(Incomplete, match="has members in the target"),
+    ):
+        lab.restore_groups(*asked)
+    done = lab.restore_groups(*asked)
+    assert outcomes(done) == {
+        g["here"]: "unchanged", g["gap"]: "unchanged", g["active"]: "moved", g["else"]: "not_restored",
+    }  # fmt: skip
+    assert consumers.read_on(lab.bootstrap, g["here"], copy, 5) == [
+        (0, b"message %d" % i) for i in range(35, 40)
+    ]
+    assert consumers.read_on(lab.bootstrap, g["gap"], copy, 1) == [(0, b"message 30")]
+    assert outcomes(lab.restore_groups(g["here"])) == {g["here"]: "ahead"}
+    assert outcomes(lab.restore_groups(g["here"], force=True)) == {g["here"]: "moved"}
+    assert outcomes(lab.restore_groups(g["here"])) == {g["here"]: "unchanged"}
+
+    # Further than what was restored: to its end, and by how much.
+    lab.backup(name, groups="all")
+    late = lab.restore_groups(g["beyond"])
+    assert outcomes(late) == {g["beyond"]: "at_end"}
+    assert late["groups"][0]["offsets"] == 7
+    truth.produce(lab.bootstrap, copy, rows(1, first=99))
+    assert consumers.read_on(lab.bootstrap, g["beyond"], copy, 1) == [(0, b"message 99")]
+
+    # As it stood at a time, after its topic was deleted and made again.
+    truth.delete_topic(lab.bootstrap, name)
+    truth.create_topic(lab.bootstrap, name, retention_ms="-1")
+    truth.produce(lab.bootstrap, name, rows(3))
+    consumers.commit(lab.bootstrap, g["gone"], {(name, 0): 2})
+    lab.backup(name, groups="all")
+    assert outcomes(lab.restore_groups(g["gone"])) == {g["gone"]: "topic_deleted"}
+    assert outcomes(lab.restore_groups(g["gone"], at_ts=until)) == {g["gone"]: "moved"}
+    assert consumers.read_on(lab.bootstrap, g["gone"], copy, 1) == [(0, b"message 31")]
+
+    opened = CatalogReader.open(str(lab.folder))
+    assert opened is not None
+    audits = opened.select("SELECT * FROM audit WHERE action = 'restore groups'").read_all()
+    assert len(audits) >= 5
+
+
+def test_where_others_wrote_in_between_nobody_is_put_anywhere(
+    lab: Lab, topic: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody writes to the target while a restore does: the stretch is unknown, what follows is not."""
+    name, copy = topic("others"), topic("others-copy")
+    truth.produce(lab.bootstrap, name, rows(10))
+    lab.backup(name, groups="none")
+    truth.produce(lab.bootstrap, name, rows(10, first=10))
+    groups = {offset: f"{name}-{offset}" for offset in (4, 14, 20)}
+    for offset, group in groups.items():
+        consumers.commit(lab.bootstrap, group, {(name, 0): offset})
+    lab.backup(name, groups="all")
+
+    from lakebackup_jobs.kafka import replay_task
+    from lakebackup_jobs.kafka.produce import RestoreProducer
+
+    class Disturbed(RestoreProducer):
+        written = 0
+
+        def commit(self, progress: Any) -> Any:
+            if not Disturbed.written:
+                Disturbed.written = 1
+                truth.produce(self._config["bootstrap.servers"], copy, rows(1, first=1000))
+            return super().commit(progress)
+
+    job = replay_task.ReplayJob
+
+    class InWorker:
+        def __init__(self, *args: Any, **named: Any) -> None:
+            self.job = job(*args, **named)
+
+        def __call__(self, batches: Any) -> Any:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(replay_task, "RestoreProducer", Disturbed)
+                patch.setattr(replay_task, "TRANSACTION_BYTES", 1)
+                yield from self.job(batches)
+
+    monkeypatch.setattr(replay_task, "ReplayJob", InWorker)
+    lab.restore(name, maps={name: copy})
+    assert len(truth.contents(lab.bootstrap, copy)[0]) == 21
+    with pytest.raises(Incomplete, match="others wrote among"):
+        lab.restore_groups(*groups.values())
+    found = outcomes(lab.restore_groups(*groups.values(), dry_run=True))
+    assert found == {groups[4]: "unknown", groups[14]: "unchanged", groups[20]: "unchanged"}
+    assert consumers.read_on(lab.bootstrap, groups[14], copy, 6) == [
+        (0, b"message %d" % i) for i in range(14, 20)
+    ]
+
+
+def test_continuing_is_refused_where_it_could_not_be_right(lab: Lab, topic: Make, tmp_path: Path) -> None:
+    name, copy, full = topic("refused"), f"{topic('y')}-copy", topic("strangers")
+    truth.produce(lab.bootstrap, name, rows(10))
+    truth.produce(lab.bootstrap, full, rows(3))
+    lab.backup(name)
+    with pytest.raises(UsageProblem, match="--continue"):
+        lab.restore(name, continued=True, target=f"dir:{tmp_path}/out")
+    with pytest.raises(Refused, match="no restore that is known brought them"):
+        lab.restore(name, continued=True, maps={name: full})
+    lab.restore(name, continued=True, maps={name: copy}, to_ts=START + 4)
+    with pytest.raises(Refused, match="records after that were left out"):
+        lab.restore(name, continued=True, maps={name: copy})
+    whole = f"{copy}-whole"
+    assert lab.restore(name, continued=True, maps={name: whole})["entries"] == 10
+    assert lab.restore(name, continued=True, maps={name: whole})["entries"] == 0
+    truth.produce(lab.bootstrap, name, rows(4, first=10))
+    lab.backup(name)
+    shown = lab.restore(name, continued=True, maps={name: whole}, dry_run=True)
+    assert shown["entries_in_files"] == 4
+    assert lab.restore(name, continued=True, maps={name: whole})["entries"] == 4
+    # A new chain holds all records again; only those that are new are brought.
+    truth.produce(lab.bootstrap, name, rows(2, first=14))
+    lab.backup(name, mode="full")
+    assert lab.restore(name, continued=True, maps={name: whole})["entries"] == 2
+    assert translated.assert_exact(lab, name, whole) == 16
+    truth.delete_topic(lab.bootstrap, name)
+    truth.create_topic(lab.bootstrap, name, retention_ms="-1")
+    truth.produce(lab.bootstrap, name, rows(2))
+    lab.backup(name)
+    with pytest.raises(Refused, match="deleted and made again"):
+        lab.restore(name, continued=True, maps={name: whole}, allow_gaps=True)
+
+
+def java_partition(key: bytes, partitions: int) -> int:
+    """Where the Java producer's default partitioner puts a key (murmur2, by its definition)."""
+    mask, mixer = 0xFFFFFFFF, 0x5BD1E995
+    h = 0x9747B28C ^ len(key)
+    whole = len(key) // 4 * 4
+    for i in range(0, whole, 4):
+        k = int.from_bytes(key[i : i + 4], "little") * mixer & mask
+        k = (k ^ k >> 24) * mixer & mask
+        h = (h * mixer & mask) ^ k
+    if key[whole:]:
+        h = (h ^ int.from_bytes(key[whole:], "little")) * mixer & mask
+    h = (h ^ h >> 13) * mixer & mask
+    return ((h ^ h >> 15) & 0x7FFFFFFF) % partitions
+
+
+def test_keys_go_where_java_would_put_them_and_keep_their_order(lab: Lab, topic: Make) -> None:
+    # Known values of the Java client's own tests: murmur2 of "21" and of "foobar".
+    assert java_partition(b"21", 2**31) == -973932308 & 0x7FFFFFFF
+    assert java_partition(b"foobar", 2**31) == -790332482 & 0x7FFFFFFF
+    name, fewer, copy = topic("spread", partitions=3), topic("fewer", partitions=2), f"{topic('z')}-more"
+    keys = [b"", b"a", *(b"key %d" % i for i in range(40))]
+    wanted = [
+        Record(java_partition(keys[i % 42], 3), keys[i % 42], b"value %d" % i, (("h", b"%d" % i),), START + i)
+        for i in range(800)
+    ] + [Record(i % 3, None, b"no key %d" % i, (), START + i) for i in range(30)]
+    truth.produce(lab.bootstrap, name, wanted)
+    group = f"{name}-group"
+    consumers.commit(lab.bootstrap, group, {(name, p): 5 for p in range(3)})
+    lab.backup(name, groups="all", target_bytes=4_000)
+
+    for wrong in (fewer, topic("more", partitions=4)):
+        with pytest.raises(Refused, match=r"partitions, the backup 3"):
+            lab.restore(name, maps={name: wrong})
+    with pytest.raises(UsageProblem, match="--repartition"):
+        lab.restore(name, maps={name: copy}, partitions=5)
+    with pytest.raises(Incomplete, match="keys were spread anew"):
+        lab.restore(name, maps={name: copy}, repartition=True, partitions=5, groups=(group,))
+
+    for target, count in ((copy, 5), (fewer, 2)):
+        if target == fewer:
+            assert lab.restore(name, maps={name: fewer}, repartition=True)["entries"] == 830
+        found = [r for p in truth.contents(lab.bootstrap, target).values() for r in p]
+        assert len({r.partition for r in found}) == count
+        for key in keys:
+            there = [r for r in found if r.key == key]
+            assert {r.partition for r in there} == {java_partition(key, count)}
+            assert [(r.value, r.headers, r.timestamp) for r in there] == [
+                (r.value, r.headers, r.timestamp) for r in wanted if r.key == key
+            ]
+        assert sorted(r.value or b"" for r in found if r.key is None) == sorted(
+            r.value or b"" for r in wanted if r.key is None
+        )
+    assert lab.restore(name, maps={name: copy}, repartition=True, continued=True)["entries"] == 0
