@@ -1,0 +1,87 @@
+"""Several clusters in one catalog, and topics that come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from tests.support import kafka_truth as truth
+from tests.support.faults import rows_of, shown
+
+from lakebackup.errors import LakebackupError
+from lakebackup_jobs.broker import Broker
+
+if TYPE_CHECKING:
+    from tests.support.runs import Lab
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+Make = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def west(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """Another cluster."""
+    with Broker(tmp_path_factory.mktemp("west")) as running:
+        yield running
+
+
+def partitions(bootstrap: str, topic: str) -> int:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    return len(admin.list_topics(topic, timeout=30).topics[topic].partitions)
+
+
+def test_two_clusters_in_one_catalog(lab: Lab, west: Broker, topic: Make) -> None:
+    """A topic of the same name in each; each comes back in the other under a name of its own."""
+    name = topic("orders", partitions=3)
+    truth.create_topic(west.bootstrap, name, 2, retention_ms="-1")
+    there = {"bootstrap.servers": west.bootstrap}
+    for start in (0, 20):
+        truth.produce(lab.bootstrap, name, rows_of(2, 20, start))  # the last partition stays empty
+        truth.produce(west.bootstrap, name, rows_of(2, 30, 1000 + start))
+        lab.backup(name, source="east")
+        lab.backup(name, source="west", kafka=there)
+    assert sorted((b["source"], b["number"], b["kind"]) for b in shown(lab)["backups"]) == [
+        ("east", 1, "full"),
+        ("east", 2, "differential"),
+        ("west", 1, "full"),
+        ("west", 2, "differential"),
+    ]
+    with pytest.raises(LakebackupError, match=r"east.*west|west.*east"):
+        lab.restore(name)
+
+    from_east, from_west = f"{name}-of-east", f"{name}-of-west"
+    lab.restore(name, source="east", maps={name: from_east}, target=f"kafka://{west.bootstrap}")
+    lab.restore(name, source="west", maps={name: from_west})
+    assert truth.contents(west.bootstrap, from_east) == truth.contents(lab.bootstrap, name)
+    assert truth.contents(lab.bootstrap, from_west) == truth.contents(west.bootstrap, name)
+    assert partitions(west.bootstrap, from_east) == 3
+    truth.delete_topic(lab.bootstrap, from_west)
+
+
+def test_topics_come_and_go(lab: Lab, topic: Make) -> None:
+    """A pattern takes up new topics; one that went stays restorable; what is empty comes back empty."""
+    prefix = f"app-{uuid4().hex[:8]}"
+    goes, empty = topic(f"{prefix}-goes", partitions=2), topic(f"{prefix}-empty", partitions=3)
+    truth.produce(lab.bootstrap, goes, rows_of(2, 20))
+    before = truth.contents(lab.bootstrap, goes)
+    pattern = (f"{prefix}-.*",)
+    assert lab.backup(patterns=pattern)["topics"] == 2
+    truth.delete_topic(lab.bootstrap, goes)
+    comes = topic(f"{prefix}-comes", **{"max.message.bytes": "123456"})
+    truth.produce(lab.bootstrap, comes, rows_of(1, 20))
+    second = lab.backup(patterns=pattern)
+    assert (second["kind"], second["topics"], second["entries"], second["gaps"]) == ("differential", 2, 20, 0)
+
+    copies = {name: f"{name}-copy" for name in (goes, empty, comes)}
+    lab.restore(goes, empty, comes, maps=copies)
+    assert truth.contents(lab.bootstrap, copies[goes]) == before
+    assert truth.contents(lab.bootstrap, copies[comes]) == truth.contents(lab.bootstrap, comes)
+    assert truth.contents(lab.bootstrap, copies[empty]) == {}
+    assert [partitions(lab.bootstrap, copies[name]) for name in (goes, empty, comes)] == [2, 3, 1]
+    assert truth.settings(lab.bootstrap, copies[comes])["max.message.bytes"] == "123456"
+    for copy in copies.values():
+        truth.delete_topic(lab.bootstrap, copy)
