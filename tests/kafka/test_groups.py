@@ -139,11 +139,12 @@ def test_every_commit_is_a_row_and_a_deleted_topic_leaves_its_last_offsets(
         (tx, "classic", "0", 13, None),
     ]
 
+    commit_in_transaction(broker.bootstrap, tx, name, 19, abort=True)
     before_deletion = now_ms()
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.delete_topics([name])[name].result(30)
     wait_for_erased(broker.bootstrap, old, name)
-    second = lab.backup(other, groups="all")
+    second = lab.backup(other, groups="all", isolation="read_uncommitted")
     assert second["kind"] == "differential"
 
     log = select(
