@@ -15,7 +15,7 @@ from tests.support import kafka_truth as truth
 from tests.support.compacted import CLEANED, FILLER, Latest, clean, latest, put, stored
 from tests.support.faults import Killed, expire_leases, watched
 from tests.support.kafka_truth import Record
-from tests.support.runs import now_ms
+from tests.support.runs import Lab, now_ms
 
 from lakebackup.errors import EnvironmentProblem, Refused
 from lakebackup.lease import Lease
@@ -26,8 +26,6 @@ from lakebackup_jobs.cli import main
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from tests.support.runs import Lab
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -251,7 +249,7 @@ def test_a_gap_in_what_was_compacted_is_one_in_what_came_of_it(lab: Lab, topic: 
 
 @pytest.mark.parametrize("what", ["new generation", "compaction"])
 def test_killed_at_every_step_a_complete_generation_is_restorable(
-    what: str, lab: Lab, topic: Make, tmp_path: Path
+    what: str, lab: Lab, topic: Make, tmp_path: Path, empty_catalog: Path
 ) -> None:
     name = topic("killed", partitions=2, **CLEANED)
     put(lab.bootstrap, name, [(i % 2, b"k%d" % (i % 5), b"%d" % i) for i in range(40)])
@@ -262,24 +260,25 @@ def test_killed_at_every_step_a_complete_generation_is_restorable(
     expected = in_kafka(lab, name)
     died_at: list[str] = []
     for number in range(1, 100):
-        with (
-            watched(tmp_path / f"steps-{number}", kill_at=number) as steps,
-            suppress(Killed, EnvironmentProblem),
-        ):
+        # What a killed run leaves takes sequence numbers, which would be steps of the next.
+        other = Lab(lab.spark, lab.bootstrap, tmp_path / str(number), empty_catalog)
+        shutil.copytree(lab.folder, other.folder)
+        folder = tmp_path / f"steps-{number}"
+        with watched(folder, kill_at=number) as steps, suppress(Killed, EnvironmentProblem):
             if what == "compaction":
-                lab.compact()
+                other.compact()
             else:
-                lab.backup(name, new_generation=True)
-        if steps.dead:
-            died_at.append(steps.taken()[:number][-1])
-        expire_leases(lab.folder)
-        where = f"killed before {died_at[-1:]}, step {number}"
-        assert restored(lab, name, tmp_path) == expected, where
+                other.backup(name, new_generation=True)
+        expire_leases(other.folder)
         if not steps.dead:
+            assert restored(other, name, tmp_path) == expected
             break
+        died_at.append(steps.taken()[:number][-1])
+        where = f"killed before {died_at[-1]}, step {number}"
+        assert restored(other, name, tmp_path) == expected, where
     assert {"put data", "put part", "put manifest.json", "commit files", "commit backups"} <= set(died_at)
-    lab.backup(name, growth=100)
-    assert restored(lab, name, tmp_path) == expected
+    other.backup(name, growth=100)
+    assert restored(other, name, tmp_path) == expected
 
 
 def test_the_command_line(lab: Lab, topic: Make, capsys: pytest.CaptureFixture[str]) -> None:
