@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AclOperation, ResourceType
 from tests.support import kafka_truth as truth
 from tests.support.faults import rows_of, shown, stored
@@ -16,6 +17,7 @@ from tests.support.runs import Lab
 from tests.support.secured import SecuredBroker
 
 from lakebackup.errors import EnvironmentProblem, Incomplete
+from lakebackup.store import CatalogReader
 from lakebackup_jobs.cli import main
 
 if TYPE_CHECKING:
@@ -164,3 +166,22 @@ def test_topics_that_may_not_be_read(plain: Lab, secured: SecuredBroker) -> None
     secured.allow(prefix, AclOperation.READ, unreadable)
     done = plain.backup(readable, unreadable, kafka=client)
     assert (done["kind"], done["topics"], done["entries"]) == ("differential", 2, 40)
+
+
+def test_groups_that_may_not_be_described(plain: Lab, secured: SecuredBroker, orders: str) -> None:
+    """They are left out and named; the others are saved with the records."""
+    for group in (f"{orders}-open", f"{orders}-closed"):
+        consumer = Consumer({"bootstrap.servers": secured.bootstrap, "group.id": group})
+        consumer.commit(offsets=[TopicPartition(orders, 0, 7)], asynchronous=False)
+        consumer.close()
+    client = secured.add_user(orders, PASSWORD)
+    for operation in (AclOperation.DESCRIBE_CONFIGS, AclOperation.READ):
+        secured.allow(orders, operation, orders)
+    secured.allow(orders, AclOperation.DESCRIBE, "kafka-cluster", ResourceType.BROKER)  # to list every group
+    secured.allow(orders, AclOperation.DESCRIBE, f"{orders}-open", ResourceType.GROUP)
+    with pytest.raises(Incomplete):
+        plain.backup(orders, kafka=client, groups="all")
+    assert f"consumer group {orders}-closed is not saved" in plain.warnings.getvalue()
+    rows = CatalogReader(str(plain.folder)).select("SELECT group_id, scope, position FROM groups")
+    assert rows.read_all().to_pylist() == [{"group_id": f"{orders}-open", "scope": orders, "position": 7}]
+    assert stored(plain) == truth.contents(secured.bootstrap, orders)
