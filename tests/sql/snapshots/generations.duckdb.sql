@@ -6,8 +6,8 @@ WITH held AS (
     b.backup_id,
     b.number,
     b.end_ts,
-    b.started_at,
     b.finished_at,
+    MIN(b.number) OVER (PARTITION BY s.scope, s.epoch, b.end_ts) < b.number AS compaction,
     b.base = $base AND b.state = 'complete' AND b.intact AS present
   FROM raw_scopes AS s
   JOIN backups AS b
@@ -33,9 +33,7 @@ WITH held AS (
     h.end_ts,
     MIN(h.number) OVER (PARTITION BY h.scope, h.epoch) AS first_number,
     CASE
-      WHEN h.started_at < 1000 * (
-        h.end_ts + 1
-      )
+      WHEN NOT h.compaction
       THEN TRY_CAST(FLOOR(h.finished_at / NULLIF(1000, 0)) AS BIGINT) - COALESCE(
         LAG(h.end_ts) OVER (PARTITION BY h.scope, h.epoch ORDER BY h.number NULLS FIRST),
         h.end_ts
