@@ -79,7 +79,9 @@ def test_a_lost_cluster_comes_back_and_every_group_reads_on(
         written["holes"] = with_holes(old.bootstrap, "holes")
         before: dict[str, list[tuple[int, bytes | None]]] = {}
         for (group, name), count in reads.items():
-            config = {"group.protocol": "consumer"} if group == "new" else {}
+            config = {"auto.offset.reset": "earliest"}
+            if group == "new":
+                config["group.protocol"] = "consumer"
             count = len(written[name]) if count is None else count
             before[group] = consumers.read_on(
                 old.bootstrap, group, name, count, metadata=f"of {group}", **config
@@ -157,13 +159,12 @@ def test_every_outcome(lab: Lab, topic: Make) -> None:
     for word, offset in (("here", 35), ("gap", 25), ("active", 33), ("gone", 31)):
         consumers.commit(lab.bootstrap, g[word], {(name, 0): offset})
     consumers.commit(lab.bootstrap, g["else"], {(other, 0): 1})
-    backup = lab.backup(name, other, groups="all", on_gap="continue")
+    lab.backup(name, other, groups="all", on_gap="continue")
     until = now_ms()
     # Committed after the end positions were read, as far as the catalog is concerned.
     truth.produce(lab.bootstrap, name, rows(7, first=40))
     consumers.commit(lab.bootstrap, g["beyond"], {(name, 0): 47})
-    assert backup["entries"] == 12
-    lab.restore(name, maps={name: copy}, allow_gaps=True)
+    assert lab.restore(name, maps={name: copy}, allow_gaps=True)["entries"] == 30
 
     asked = tuple(g[word] for word in ("here", "gap", "active", "else"))
     plan = lab.restore_groups(*asked, dry_run=True)
@@ -231,16 +232,14 @@ def test_where_others_wrote_in_between_nobody_is_put_anywhere(
     from lakebackup_jobs.kafka import replay_task
     from lakebackup_jobs.kafka.produce import RestoreProducer
 
-    class Disturbed(RestoreProducer):
-        written = 0
+    job, commit = replay_task.ReplayJob, RestoreProducer.commit
+    there: list[int] = []
 
-        def commit(self, progress: Any) -> Any:
-            if not Disturbed.written:
-                Disturbed.written = 1
-                truth.produce(self._config["bootstrap.servers"], copy, rows(1, first=1000))
-            return super().commit(progress)
-
-    job = replay_task.ReplayJob
+    def disturbed(producer: RestoreProducer, progress: Any) -> Any:
+        if not there:
+            there.append(1)
+            truth.produce(producer._config["bootstrap.servers"], copy, rows(1, first=1000))
+        return commit(producer, progress)
 
     class InWorker:
         def __init__(self, *args: Any, **named: Any) -> None:
@@ -248,11 +247,11 @@ def test_where_others_wrote_in_between_nobody_is_put_anywhere(
 
         def __call__(self, batches: Any) -> Any:
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(replay_task, "RestoreProducer", Disturbed)
-                patch.setattr(replay_task, "TRANSACTION_BYTES", 1)
+                patch.setattr(RestoreProducer, "commit", disturbed)
                 yield from self.job(batches)
 
     monkeypatch.setattr(replay_task, "ReplayJob", InWorker)
+    monkeypatch.setattr(replay_task, "TRANSACTION_BYTES", 1)  # each file a transaction of its own
     lab.restore(name, maps={name: copy})
     assert len(truth.contents(lab.bootstrap, copy)[0]) == 21
     with pytest.raises(Incomplete, match="others wrote among"):

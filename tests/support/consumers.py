@@ -41,7 +41,8 @@ def read_on(
 ) -> list[tuple[int, bytes | None]]:
     """Subscribe, read `count` records of committed transactions and commit: (partition, value) in order.
 
-    A group that stands nowhere, or outside the topic, fails: nothing is reset.
+    A group that stands nowhere, or outside the topic, fails: nothing is reset, unless `config` says so. Then it
+    commits the start of the partitions it has read nothing of, too.
     """
     consumer = Consumer(
         {
@@ -67,6 +68,8 @@ def read_on(
                 assert offset is not None
                 found.append((partition, message.value()))
                 last[partition] = offset + 1
+        if "auto.offset.reset" in config:
+            last = {p.partition: 0 for p in consumer.assignment()} | last
         if last:
             wanted = [TopicPartition(topic, p, o, metadata or "") for p, o in last.items()]
             consumer.commit(offsets=wanted, asynchronous=False)

@@ -75,7 +75,7 @@ class ReplayJob:
         topic, partition = self.targets[first.scope], int(first.region)
         tell = self.shares.board().counter(f"{first.scope}-{partition}")
         # Made per partition: making it again ends what a killed task left open there, and only that.
-        name = self.name_of(first.scope, first.region)
+        name = producer_of(self.group, topic, first.region)
         group, mark = (name, (topic, 0)) if self.by_key else (self.group, (topic, partition))
         client = {**self.client, "partitioner": PARTITIONER} if self.by_key else self.client
         with RestoreProducer(client, name, group, zero_as_one=self.zero_as_one) as producer:
@@ -113,10 +113,6 @@ class ReplayJob:
             "position": reached.position,
         }
 
-    def name_of(self, scope: str, region: str) -> str:
-        """Who writes the records of a partition: a transactional id, and a group where it needs its own."""
-        return f"{self.group}-{self.targets[scope]}-{region}"
-
     def _ledger(self, first: StoredFile, ends: Callable[[], Ends] | None) -> Ledger:
         identity = replace(
             self.identities[first.scope],
@@ -153,3 +149,8 @@ class ReplayJob:
             if producer.produce_block(topic, partition, chosen):
                 ledger.add(chosen.rows[:, OFFSET])
         counted.check()
+
+
+def producer_of(group: str, target: str, region: str) -> str:
+    """Who writes the records of a partition: a transactional id, also a group where it needs its own."""
+    return f"{group}-{target}-{region}"

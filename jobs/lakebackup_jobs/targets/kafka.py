@@ -130,7 +130,7 @@ class KafkaTarget:
         restore_id: str,
         roots: Mapping[str, str],
     ) -> Sequence[RegionOutcome]:
-        from lakebackup_jobs.kafka.replay_task import ReplayJob
+        from lakebackup_jobs.kafka.replay_task import ReplayJob, producer_of
 
         into = self.into(plan)
         identities = {
@@ -171,8 +171,10 @@ class KafkaTarget:
             by_key=self._request.repartition,
             left_alone=self._registries.left_alone(plan, shares),
         )
-        if job.by_key:
-            self._own_groups = [job.name_of(p.scope, p.region) for t in plan.topics for p in t.parts]
+        if self._request.repartition:
+            self._own_groups = [
+                producer_of(group_of(restore_id), t.target, p.region) for t in plan.topics for p in t.parts
+            ]
         with task_errors():
             rows = shares.frame(spark).mapInArrow(job, RESTORED).collect()  # one row a partition
         raise_first(row.error for row in rows)
