@@ -476,6 +476,7 @@ def _summary(plan: BackupPlan, source: str) -> dict[str, Any]:
         "generations": [
             {"topic": scope, "generation": g.number, "because": g.anew} for scope, g in plan.anew
         ],
+        "left_out": list(plan.left_out),
     }
 
 

@@ -193,7 +193,7 @@ class _Follower:
 
     def explain(self, query: StreamingQuery, stop: threading.Event) -> None:
         """Raise what ended the query, if it was not told to stop."""
-        if isinstance(self.error, LakebackupError):
+        if self.error is not None:
             raise self.error
         failure = query.exception()
         if failure is None or stop.is_set():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from tests.support.faults import rows_of, shown
 from tests.support.following import Following, following, kinds, until_stored
 
 from lakebackup.errors import Busy, Refused
+from lakebackup.rebuild import rebuild
 
 if TYPE_CHECKING:
     from tests.support.runs import Lab
@@ -33,6 +35,21 @@ def test_batches_are_backups_that_continue_each_other(lab: Lab, topic: Make) -> 
     copy = topic("copy", partitions=2)
     lab.restore(name, maps={name: copy})
     assert truth.contents(lab.bootstrap, copy) == truth.contents(lab.bootstrap, name)
+    before = shown(lab)
+    (lab.folder / "catalog").rename(lab.folder.parent / "lost")
+    rebuild(lab.spark, str(lab.folder))
+    for relation, rows in shown(lab).items():
+        assert sorted(map(str, rows)) == sorted(map(str, before[relation])), relation
+
+
+def test_a_lost_checkpoint_loses_nothing(lab: Lab, topic: Make) -> None:
+    name = topic("lost", partitions=2)
+    for start in (0, 20):
+        truth.produce(lab.bootstrap, name, rows_of(2, 20, start))
+        with following(lab, name) as run:
+            until_stored(run, lab, name)
+        shutil.rmtree(lab.folder / "lab/follow")
+    assert kinds(lab) == ["full", "log"]
 
 
 def test_single_backups_and_following_continue_each_other(lab: Lab, topic: Make) -> None:

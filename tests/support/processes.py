@@ -35,6 +35,7 @@ class Run:
                 env={**os.environ, MARK: self.mark},
                 stdout=output,
                 stderr=output,
+                start_new_session=True,
             )
 
     def kill_when(self, reached: Callable[[], bool], what: str) -> None:
@@ -56,8 +57,11 @@ class Run:
         truth.until(lambda: not self.left(), f"the JVM and the workers end: {self.left()}", 30)
 
     def end(self, number: int, seconds: float = 60) -> int:
-        """Send a signal and wait; returns the exit code. Nothing that the command started goes on."""
-        self.process.send_signal(number)
+        """Send a signal, SIGINT as a terminal does; returns the exit code. Nothing of the run goes on."""
+        if number == signal.SIGINT:
+            os.killpg(self.process.pid, number)
+        else:
+            self.process.send_signal(number)
         code = self.process.wait(seconds)
         truth.until(lambda: not self.left(), f"the JVM and the workers end: {self.left()}", 30)
         return code

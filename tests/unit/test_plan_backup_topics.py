@@ -69,6 +69,25 @@ def test_a_partition_that_the_chain_has_not_seen_starts_at_its_low_watermark() -
     assert (made.kind, ranges(made)) == ("differential", [(20, 30), (4, 9)])
 
 
+@pytest.mark.parametrize(
+    ("regions", "idle"),
+    [
+        ([region(0, 20)], True),
+        ([region(0, 21)], False),
+        ([region(0, 20), region(0, 0, number="1")], False),  # an empty partition is news too
+        ([region(30, 30)], False),  # and so is a gap
+    ],
+)
+def test_a_batch_is_taken_when_it_would_say_something_new(regions: list[RegionState], idle: bool) -> None:
+    made = plan(regions, [covered(20)], increment="log", on_gap="continue")
+    assert (made.kind, made.idle) == ("log", idle)
+
+
+def test_the_first_batch_is_a_full_even_of_nothing() -> None:
+    made = plan([region(0, 0)], [], increment="log")
+    assert (made.kind, made.idle) == ("full", False)
+
+
 def test_deleted_records_are_a_gap_and_a_new_full() -> None:
     made = plan([region(30, 40)], [covered(20)])
     (gap,) = made.gaps

@@ -7,7 +7,6 @@ backup: tasks that were done find their parts, and what was published is publish
 
 from __future__ import annotations
 
-import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -76,8 +75,6 @@ class _Reader(DataSourceStreamReader):
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802
         """The last offset again as long as there is nothing new behind what the catalog holds."""
         if self._cluster is None:
-            # Ctrl-C goes to every process of the terminal; when to end is the driver's to say.
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
             self._cluster = Groups(self._request.kafka)
         try:
             prepared = backup_topics.prepare(self._request, self._source, self._cluster, self._catalog())
