@@ -46,6 +46,7 @@ LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 # Settings that backups depend on also where a topic has them from its brokers.
 _INHERITED = ("cleanup.policy", "delete.retention.ms")
+_CHECK = "Check --bootstrap-server, the credentials and the ACLs, and that a broker is up."
 # What a backup does with a topic, beside describing it.
 _RIGHTS = {"Read": AclOperation.READ, "DescribeConfigs": AclOperation.DESCRIBE_CONFIGS}
 _NO_ANSWER = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)  # noqa: SLF001 - public names
@@ -295,7 +296,10 @@ class Cluster:
                 raise problem(said.code(), said.str(), f"Kafka at {self._servers}, could not {doing}")
         down = [said for said in self._said if said.code() == KafkaError._ALL_BROKERS_DOWN]  # noqa: SLF001
         if down and waited > ALL_DOWN_S:
-            raise self._unreachable(doing, KafkaException(self._said[0]))
+            raise EnvironmentProblem(
+                f"No broker answers at {self._servers}: could not {doing} ({self._said[0].str()})",
+                hint=_CHECK,
+            )
         if waited > ADMIN_TIMEOUT_S * 2:
             raise EnvironmentProblem(f"Kafka at {self._servers} did not answer: could not {doing}.")
 
@@ -318,7 +322,7 @@ class Cluster:
             what = f"Kafka at {self._servers} could not {doing}: {reason.str()}"
         return EnvironmentProblem(
             what,
-            hint="Check --bootstrap-server, the credentials and the ACLs, and that a broker is up.",
+            hint=_CHECK,
         )
 
 
