@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, To
 from confluent_kafka.admin import AdminClient
 from tests.support.runs import now_ms
 
+from lakebackup.errors import Refused
 from lakebackup.store import CatalogReader
 from lakebackup_jobs.kafka.groups import OWN_GROUPS, Groups
 from lakebackup_jobs.rebuild import RebuildRequest
@@ -126,6 +127,8 @@ def test_every_commit_is_a_row_and_a_deleted_topic_leaves_its_last_offsets(
     commit_in_transaction(broker.bootstrap, tx, name, 17, abort=True)
     first = lab.backup(name, groups="all")
     assert (first["topics"], first["groups"]) == (2, 3)
+    with pytest.raises(Refused, match="the brokers' own"):
+        lab.restore("__consumer_offsets", append=True)
     seen = select(
         lab,
         f"SELECT group_id, protocol, scope, region, position, metadata, epoch FROM groups "

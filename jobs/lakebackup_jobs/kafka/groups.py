@@ -6,21 +6,32 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from lakebackup.model import Group
 from lakebackup_jobs.kafka import cluster
-from lakebackup_jobs.kafka.cluster import Cluster
+from lakebackup_jobs.kafka.cluster import Cluster, Passing
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from concurrent.futures import Future
 
+    from lakebackup.errors import EnvironmentProblem, NotFound
     from lakebackup.plan.backup_topics import TopicState
 
 #: Groups in which restores keep how far they are: of no use to anyone else.
 OWN_GROUPS = "lakebackup-restore-"
 _DENIED = (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED)
 _GONE = (KafkaError.GROUP_ID_NOT_FOUND,)
+# While a coordinator begins its work: after a start, or when a leader was lost.
+_BEGINNING = (
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+)
+_patiently = retry(
+    retry=retry_if_exception_type(Passing), wait=wait_fixed(0.1), stop=stop_after_delay(10), reraise=True
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +72,7 @@ class GroupsRead:
 class Groups(Cluster):
     """The groups of one cluster. Methods raise EnvironmentProblem as those of `Cluster`."""
 
+    @_patiently
     def names(self) -> list[str]:
         """Every classic and new-protocol consumer group, sorted; those of our own restores left out.
 
@@ -70,8 +82,11 @@ class Groups(Cluster):
             self._admin.list_consumer_groups(request_timeout=cluster.ADMIN_TIMEOUT_S),
             "list the consumer groups",
         )
+        for error in found.errors:  # of one broker; its groups would be missing without a word
+            raise self._failed("list the consumer groups", error)
         return sorted(g.group_id for g in found.valid if not g.group_id.startswith(OWN_GROUPS))
 
+    @_patiently
     def read(self, names: Collection[str] | None = None) -> GroupsRead:
         """State and committed offsets of `names` (of all: None). A group that is not there is left out.
 
@@ -119,8 +134,13 @@ class Groups(Cluster):
                 if code in _DENIED:
                     denied[name] = error.args[0].str()
                 elif code not in _GONE:
-                    raise self._unreachable(f"{doing} {name}", error) from None
+                    raise self._failed(f"{doing} {name}", error) from None
         return found
+
+    def _failed(self, doing: str, error: KafkaException) -> EnvironmentProblem | NotFound:
+        if error.args[0].code() in _BEGINNING:
+            return Passing(f"Could not {doing}: {error.args[0].str()}", hint="Run it again in a moment.")
+        return self._unreachable(doing, error)
 
 
 def _committed(partitions: Sequence[Any]) -> tuple[Committed, ...]:

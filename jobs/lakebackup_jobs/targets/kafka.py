@@ -42,6 +42,9 @@ SUSPENDED = {
     "max.message.bytes": str(2**30),
 }
 
+# Clients may not write into these, and settings of theirs are not a restore's to change.
+BROKERS_OWN = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
 RETENTION = ("retention.ms", "retention.bytes", "cleanup.policy")
 
 
@@ -106,6 +109,8 @@ class KafkaTarget:
         }
 
     def _misfit(self, plan: RestorePlan, topic: TopicPart, there: Collection[str]) -> str | None:
+        if topic.target in BROKERS_OWN:
+            return f"topic {topic.target} is the brokers' own; `lakebackup restore groups` brings groups back"
         registry = topic.scope in self._registries.of(plan)
         if topic.target not in there:
             return self._registries.misfit(plan, topic, partitions=1, held=0) if registry else None
