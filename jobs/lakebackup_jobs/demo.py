@@ -30,6 +30,7 @@ Row = tuple[Any, Any, tuple[Any, ...], int]
 
 TOPICS = {"orders": 4, "payments": 2}
 RECORDS = 50_000
+GROUP = "billing"
 DAY_MS = 86_400_000
 out = Console(highlight=False)
 
@@ -61,6 +62,7 @@ class _Demo:
         say("Business goes on: 5,000 more records, then the next backup reads only those.")
         for topic in TOPICS:
             self._produce(topic, 5_000, self.now - DAY_MS)
+        self._commit()
         self._lakebackup(
             "backup topics orders payments", "--bootstrap-server", self.servers, "--to", self.backups
         )
@@ -74,7 +76,8 @@ class _Demo:
         )
 
         before = {topic: self._read(topic) for topic in TOPICS}
-        say("Disaster: both topics are deleted.")
+        stood = self._next_records()
+        say(f"Disaster: both topics are deleted, and with them where the group {GROUP} stood.")
         self._delete()
         restore = (
             "restore topics orders payments",
@@ -87,6 +90,11 @@ class _Demo:
         self._lakebackup(*restore, "--dry-run")
         self._lakebackup(*restore)
         same = all(self._compare(topic, before[topic], self._read(topic)) for topic in TOPICS)
+        self._lakebackup("restore groups", GROUP, "--from", self.backups, "--to", f"kafka://{self.servers}")
+        goes_on = self._next_records() == stood
+        same &= goes_on
+        verdict = "[green]at the same record[/]" if goes_on else "[red]SOMEWHERE ELSE[/]"
+        out.print(f"group {GROUP} goes on {verdict} in every partition of orders")
 
         moment = self.now - 2 * DAY_MS
         say(f"And as it was two days ago, at {format_ts(moment)}, under another name:")
@@ -185,6 +193,29 @@ class _Demo:
                     )
         consumer.close()
         return rows
+
+    def _commit(self) -> None:
+        """A consumer group that has read half of every partition of orders."""
+        half = [
+            TopicPartition("orders", p, RECORDS // TOPICS["orders"] // 2) for p in range(TOPICS["orders"])
+        ]
+        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": GROUP})
+        consumer.commit(offsets=half, asynchronous=False)
+        consumer.close()
+
+    def _next_records(self) -> dict[int, Any]:
+        """The value of the record that the group would read next in each partition of orders."""
+        consumer = Consumer(
+            {"bootstrap.servers": self.servers, "group.id": GROUP, "enable.auto.commit": False}
+        )
+        places = [TopicPartition("orders", p) for p in range(TOPICS["orders"])]
+        found = {}
+        for place in consumer.committed(places, timeout=30):
+            consumer.assign([place])
+            message = consumer.poll(30)
+            found[place.partition] = message and message.value()
+        consumer.close()
+        return found
 
     def _compare(self, topic: str, lost: dict[int, list[Row]], restored: dict[int, list[Row]]) -> bool:
         same = lost == restored
