@@ -23,7 +23,7 @@ from lakebackup.engine.delta import append, commit, open_table
 from lakebackup.errors import Damaged, NotFound, UsageProblem
 from lakebackup.frames import ADDED, ROWS_PER_FILE, FrameWriter, PartWriter, task_errors
 from lakebackup.lease import Lease
-from lakebackup.model import Audit, Destination, Migration, Row, State, as_row, table_of
+from lakebackup.model import TABLES, Audit, Destination, Migration, Row, State, as_row, table_of
 from lakebackup.storage import AlreadyExists, Storage, open_storage
 from lakebackup_sql import load, names
 
@@ -295,6 +295,19 @@ class CatalogWriter(_Catalog):
         """Put rows in the place of all that a table holds."""
         with self._lease():
             rows.write.format("delta").mode("overwrite").save(f"{self.catalog_uri}/{table}")
+
+    def tidy(self, most: int) -> None:
+        """Bring the files of each table with more than `most` together; its rows stay as they are.
+
+        Every commit adds a small file, and every reader opens them all. Not over Spark Connect.
+        """
+        tables = self._spark._jvm.io.delta.tables.DeltaTable  # type: ignore[union-attr] # noqa: SLF001
+        session = self._spark._jsparkSession  # noqa: SLF001 - the class in the JVM has no other way in
+        for table in TABLES:
+            uri = f"{self.catalog_uri}/{table}"
+            if len(open_table(uri).file_uris()) > most:
+                with self._lease():
+                    tables.forPath(session, uri).optimize().executeCompaction()
 
     def register_home(self) -> str:
         """Have a row for the destination that this was opened with; returns its id."""

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 # As long as another job on the source may take before following gives up.
 LEASE_WAIT_S = 900.0
+# So many backups lie between two times that small files of the catalog's tables are brought together.
+SMALL_FILES = 100
 _LOOK_S = 0.2
 _TOLD = re.compile(r"^RuntimeError: (\{.*\})$", re.MULTILINE)
 
@@ -182,6 +184,8 @@ class _Follower:
         self.totals["backups"] += 1
         for name in ("files", "bytes", "entries"):
             self.totals[name] += done[name]
+        if prepared.number % SMALL_FILES == 0:
+            self.writer.tidy(SMALL_FILES)
         self.reporter.update(self.totals["entries"], self.totals["bytes"])
         self.reporter.note(f"backup {self.last}, {done['kind']}: {done['entries']} records")
 

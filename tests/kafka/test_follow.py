@@ -11,8 +11,10 @@ from tests.support import kafka_truth as truth
 from tests.support.faults import rows_of, shown
 from tests.support.following import Following, following, kinds, until_stored
 
+from lakebackup.engine.delta import open_table
 from lakebackup.errors import Busy, Refused
 from lakebackup.rebuild import rebuild
+from lakebackup_jobs import follow_topics
 
 if TYPE_CHECKING:
     from tests.support.runs import Lab
@@ -40,6 +42,20 @@ def test_batches_are_backups_that_continue_each_other(lab: Lab, topic: Make) -> 
     rebuild(lab.spark, str(lab.folder))
     for relation, rows in shown(lab).items():
         assert sorted(map(str, rows)) == sorted(map(str, before[relation])), relation
+
+
+def test_the_catalog_of_a_long_run_has_few_files(
+    lab: Lab, topic: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow_topics, "SMALL_FILES", 2)
+    name = topic("long")
+    with following(lab, name) as run:
+        for start in (0, 20, 40, 60):
+            truth.produce(lab.bootstrap, name, rows_of(1, 20, start))
+            until_stored(run, lab, name)
+    backups = kinds(lab)
+    files = open_table(f"file://{lab.folder}/catalog/backups").file_uris()
+    assert len(files) <= 3 < len(backups)
 
 
 def test_a_lost_checkpoint_loses_nothing(lab: Lab, topic: Make) -> None:
