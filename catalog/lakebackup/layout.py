@@ -5,6 +5,7 @@ lakebackup.json                                                          format 
 <source>/backups/<backup_id>/parts/<task>.jsonl | manifest.json | complete | deleted
 <source>/follow/    Spark's checkpoint of a continuous backup
 prunes/<prune_id>/removals-<task>-<hex>.jsonl | prune.json | done
+restores/<restore_id>/plan/ | translation/<epoch>/<region>-<from>.parquet | aside/
 leases/<name>/<generation>.json    audit/<ts>-<id>.json    catalog/<table>/
 """
 
@@ -23,7 +24,10 @@ CATALOG_FOLDER = "catalog"
 LEASES_FOLDER = "leases"
 AUDIT_FOLDER = "audit"
 PRUNES_FOLDER = "prunes"
-RESERVED = frozenset({CATALOG_FOLDER, LEASES_FOLDER, AUDIT_FOLDER, PRUNES_FOLDER, ROOT_FILE})
+RESTORES_FOLDER = "restores"
+RESERVED = frozenset(
+    {CATALOG_FOLDER, LEASES_FOLDER, AUDIT_FOLDER, PRUNES_FOLDER, RESTORES_FOLDER, ROOT_FILE}
+)
 
 _SOURCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -183,6 +187,11 @@ def lease_path(name: str, generation: int) -> str:
 def audit_path(at: int, audit_id: str) -> str:
     """One line of the audit log; `at` in microseconds since 1970 UTC, so that names sort by time."""
     return f"{AUDIT_FOLDER}/{at:020d}-{audit_id}.json"
+
+
+def restore_folder(restore_id: str) -> str:
+    """The folder of what a restore keeps of itself, ending in `/`; its id has the form of a backup's."""
+    return f"{RESTORES_FOLDER}/{restore_id}/"
 
 
 def prune_folder(prune_id: str) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from lakebackup import layout
 from lakebackup.errors import NotFound
 from lakebackup.frames import ROWS_PER_FILE
 from lakebackup.model import ARROW_SCHEMAS, Translation, as_row, spark_columns
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     Rows = npt.NDArray[np.int64]
 
-RESTORES_FOLDER = "restores"
 _TABLE = "translations"
 _COLUMNS = ("from_position", "first_position", "to_position", "target_position")
 _POSITION = b"position"
@@ -45,12 +45,12 @@ def object_path(identity: Translation, rows: Rows) -> str:
 
 def aside_path(identity: Translation) -> str:
     """Where the rows of a transaction lie until it is known to have landed where they say."""
-    return f"{RESTORES_FOLDER}/{identity.restore_id}/aside/{identity.epoch}-{identity.region}.parquet"
+    return f"{layout.restore_folder(identity.restore_id)}aside/{identity.epoch}-{identity.region}.parquet"
 
 
 def folder(restore_id: str) -> str:
     """The folder of a restore's translation, ending in `/`."""
-    return f"{RESTORES_FOLDER}/{restore_id}/translation/"
+    return f"{layout.restore_folder(restore_id)}translation/"
 
 
 def put_rows(
@@ -137,7 +137,7 @@ def rebuild(spark: SparkSession, writer: CatalogWriter) -> None:
 
     Those of a restore that was cut off too: its committed transactions are facts.
     """
-    for restore_id in writer.home.folders(f"{RESTORES_FOLDER}/"):
+    for restore_id in writer.home.folders(f"{layout.RESTORES_FOLDER}/"):
         publish(spark, writer, restore_id)
 
 

@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from tests.support import kafka_truth as truth
+from tests.support import translated
 from tests.support.faults import expire_leases, shown, stored
 from tests.support.kafka_truth import Record
 from tests.support.processes import Run
@@ -116,6 +117,7 @@ def test_restore_killed(lab: Lab, source: str, moment: str, topic: Callable[...,
     expire_leases(lab.folder)
     assert lab.restore(source, maps={source: copy})["resumed"]
     assert truth.contents(lab.bootstrap, copy) == expected
+    assert translated.assert_exact(lab, source, copy) == PARTITIONS * EACH
 
 
 def prefix_of(whole: dict[int, list[Record]], part: dict[int, list[Record]]) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka.admin import AdminClient
 from tests.support import kafka_truth as truth
+from tests.support import translated
 from tests.support.faults import Killed, expire_leases, rows_of, shown, stored, watched
 from tests.support.runs import Lab
 
@@ -85,6 +86,7 @@ def test_a_restore(lab: Lab, topic: Make, tmp_path: Path) -> None:
                 lab.restore(name, maps={name: copy})
             if not steps.dead:
                 assert truth.contents(lab.bootstrap, copy) == before
+                assert translated.assert_exact(lab, name, copy) == 85
                 break
         *taken, last = steps.taken()[:number]
         died_at.append(last)
@@ -103,6 +105,7 @@ def test_a_restore(lab: Lab, topic: Make, tmp_path: Path) -> None:
         else:
             assert lab.restore(name, maps={name: copy})["resumed"] == begun, where
         assert truth.contents(lab.bootstrap, copy) == before, where
+        assert translated.assert_exact(lab, name, copy) == 85, where
         assert truth.settings(lab.bootstrap, copy) == settings, where
         admin.delete_topics([copy])[copy].result(30)
     assert {
