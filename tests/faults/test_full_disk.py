@@ -50,7 +50,7 @@ def test_a_full_tmpfs(small: Lab, topic: Callable[..., str], capsys: pytest.Capt
     before = shown(small)
     command = [
         "backup", "topics", name, "--to", str(small.folder), "--source", "lab", "--codec", "null", "--json",
-        "--bootstrap-servers", small.bootstrap,
+        "--bootstrap-servers", small.bootstrap, "--groups", "none",
     ]  # fmt: skip
     filler = small.folder.joinpath("filler")
     # With ever more room the backup comes ever further: a lease, data, a part, the manifest, the catalog.

@@ -49,7 +49,7 @@ def source(broker: Broker) -> Iterator[str]:
 def backup_of(lab: Lab, topic: str) -> Run:
     return Run(
         lab, "backup", "topics", topic, "--to", str(lab.folder), "--bootstrap-servers", lab.bootstrap,
-        "--source", "lab", "--target-size", "1MiB", "--codec", "null", "--lease-ttl", "5",
+        "--source", "lab", "--target-size", "1MiB", "--codec", "null", "--lease-ttl", "5", "--groups", "none",
     )  # fmt: skip
 
 

@@ -61,6 +61,7 @@ def test_every_job_on_a_server(
     name, folder = topic("connect"), tmp_path / "backups"
     backup = (
         "backup", "topics", name, "--to", folder, "--bootstrap-servers", broker.bootstrap, "--remote", remote,
+        "--groups", "none",
     )  # fmt: skip
     truth.produce(broker.bootstrap, name, ROWS[:30])
     assert lakebackup(*backup)["entries"] == 30
@@ -103,7 +104,7 @@ def test_a_job_is_a_program_for_spark_submit(
         [
             str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), *shlex.split(options),
             "--master", "local[2]", str(job),
-            name, "--to", str(folder), "--bootstrap-servers", broker.bootstrap, "--json",
+            name, "--to", str(folder), "--bootstrap-servers", broker.bootstrap, "--groups", "none", "--json",
         ],
         env={**os.environ, "PYSPARK_PYTHON": sys.executable},
         capture_output=True, text=True, timeout=180, check=False,
