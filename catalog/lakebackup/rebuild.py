@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 # Manifests read, checked and put in together.
 _BATCH = 200
 _FILLED = (
-    "files", "positions", "scopes", "gaps", "groups", "group_commits", "schemas", "audit", "removals", "floors",
-    "translations",
+    "files", "positions", "scopes", "gaps", "groups", "group_commits", "schemas", "audit", "removals",
+    "floors", "translations",
 )  # fmt: skip
 #: Writes the rows that only the data files of some backups hold: (writer, their manifests, transaction).
 Derive = Callable[[CatalogWriter, "Sequence[sidecar.Manifest]", str], None]

@@ -15,11 +15,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from lakebackup import layout, tombstones
-from lakebackup.errors import Busy, Incomplete, NotFound
+from lakebackup.errors import Busy, EnvironmentProblem, Incomplete, NotFound
 from lakebackup.frames import task_errors
 from lakebackup.lease import Lease, is_held
 from lakebackup.model import Audit, spark_columns
-from lakebackup.plan.prune import Held, PrunePlan, plan_prune, require_proof
+from lakebackup.plan.prune import Cut, Held, PrunePlan, plan_prune, relation, require_proof
 from lakebackup.plan.restore_request import only_source
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
@@ -148,9 +148,15 @@ class _Run:
         from lakebackup.engine.spark import SparkEngine
 
         engine = SparkEngine(self.spark, self.writer.catalog_uri)
-        made = self.request.plan(engine, self.source, self._held())
+        reader, held = CatalogReader(self.request.destination, self.request.catalog), self._held()
+        try:
+            made = self.request.plan(reader, self.source, held)
+        except EnvironmentProblem as full:
+            self.reporter.note(f"planning on Spark: {full.message}")
+            made = self.request.plan(engine, self.source, held)
         if not made.cuts:
             return made, None
+        engine.give("cuts", relation(Cut, made.cuts))
         prune_id, at = layout.new_backup_id(datetime.now(UTC)), micros(datetime.now(UTC))
         try:
             chunks = self._put_down(engine, made, prune_id, at)

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from lakebackup import layout
-from lakebackup.errors import LakebackupError, NotFound
+from lakebackup.errors import Busy, LakebackupError, NotFound
 from lakebackup.lease import Lease
 from lakebackup.model import Audit, Restore
 from lakebackup.plan.continue_topics import plan_rest
@@ -93,7 +93,8 @@ def _carry_out(
     if request.allow_gaps and any(o.reason == "gap" for o in made.obstacles):
         log.audit("restore with gaps", [str(o) for o in made.obstacles])
     log.row("running")
-    shares = deal(open_storage(request.destination), reader, made, f"restores/{restore_id}/")
+    _refuse_pruned_meanwhile(request, made.source, reader)
+    shares = deal(open_storage(request.destination), reader, made, layout.restore_folder(restore_id))
     reporter.start(made.entries, made.bytes, "restore")
     roots = {name: writer.root_of(uri) for name, uri in reader.destinations().items()}
     try:
@@ -123,6 +124,19 @@ def _carry_out(
         reporter.result(result)
         raise short_of(groups[1])
     return result
+
+
+def _refuse_pruned_meanwhile(request: RestoreRequest, source: str, planned: CatalogReader) -> None:
+    """Busy when a prune came between the plan and the row that says that this restore is at work.
+
+    One that comes later sees the row, and spares what the restore reads.
+    """
+    now = CatalogReader(request.destination, request.catalog)
+    if now.one("latest_prune", source=source) != planned.one("latest_prune", source=source):
+        raise Busy(
+            f"A prune of {source} came in while this restore was being planned; nothing was restored.",
+            hint="Run the same command again.",
+        )
 
 
 def _move_groups(

@@ -1,4 +1,4 @@
-"""Prunes over catalogs with rows made by hand: what goes, what stays, what a crash and a rebuild make of it."""
+"""Prunes over catalogs with rows made by hand: what goes, what stays, what a rebuild makes of it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.catalogs import backup_id, manifest, publish
+from tests.support.catalogs import backup_id
+from tests.support.pruning import data, listed, orders, put, run, seen
 
 from lakebackup import layout, tombstones
 from lakebackup.engine.delta import open_table
-from lakebackup.errors import Busy, Damaged, NotFound, Refused
+from lakebackup.errors import Busy, Damaged, EnvironmentProblem, NotFound, Refused
 from lakebackup.lease import Lease
 from lakebackup.model import Restore
 from lakebackup.plan import prune as plans
@@ -34,17 +35,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 BACKUPS = 6
-SETTINGS = json.dumps({"cleanup.policy": "delete", "retention.ms": "2000", "retention.bytes": "-1"})
-
-
-def put(root: Path, writer: CatalogWriter, number: int, **changes: Any) -> None:
-    """Backup `number`, whose files hold the times from 1000 to 1900 behind 1000 times its number."""
-    found, parts = manifest(number, **changes)
-    found = replace(found, scopes=[replace(scope, settings=SETTINGS) for scope in found.scopes])
-    publish(open_storage(str(root)), writer, (found, parts))
-    for row in (row for rows in parts for row in rows):
-        (root / row.path).parent.mkdir(parents=True, exist_ok=True)
-        (root / row.path).write_bytes(b"x" * row.bytes)
 
 
 @pytest.fixture(scope="module")
@@ -64,35 +54,9 @@ def root(made: Path, tmp_path: Path) -> Path:
     return shutil.copytree(made, tmp_path / made.name)
 
 
-def run(root: Path, spark: SparkSession | None = None, **changes: Any) -> dict[str, Any]:
-    request = prune.PruneRequest(destination=str(root), source="prod", **changes)
-    return prune.run(request, spark=spark, reporter=QuietReporter(io.StringIO(), io.StringIO()))
-
-
-def data(root: Path) -> set[str]:
-    return {str(found.relative_to(root)) for found in root.glob("*/*/topics/**/*.data")}
-
-
-def seen(root: Path, sql: str) -> list[dict[str, Any]]:
-    reader = CatalogReader.open(str(root))
-    assert reader is not None
-    rows: list[dict[str, Any]] = reader.select(sql).read_all().to_pylist()
-    return rows
-
-
-def listed(root: Path) -> set[str]:
-    return {row["path"] for row in seen(root, "SELECT path FROM files")}
-
-
 def rows_of(root: Path, table: str) -> list[str]:
     rows = open_table(f"file://{root}/catalog/{table}").to_pyarrow_table().to_pylist()
     return sorted(str(sorted(row.items())) for row in rows)
-
-
-def orders(*numbers: int) -> set[str]:
-    from tests.support.catalogs import data_file
-
-    return {data_file(number, region=region).path for number in numbers for region in (0, 1)}
 
 
 def test_a_look_deletes_nothing_and_needs_no_session(root: Path) -> None:
@@ -185,9 +149,9 @@ def test_the_proof_stops_a_prune_that_would_take_too_much(
 
     def too_much(self: Any, engine: Any, made: Any, *rest: Any) -> Any:
         greedy = replace(made, cuts=tuple(replace(cut, low_position=50) for cut in made.cuts))
-        engine.give("cuts", plans._table(plans.Cut, greedy.cuts))
+        engine.give("cuts", plans.relation(plans.Cut, greedy.cuts))
         chunks = put_down(self, engine, made, *rest)
-        engine.give("cuts", plans._table(plans.Cut, made.cuts))
+        engine.give("cuts", plans.relation(plans.Cut, made.cuts))
         return chunks
 
     monkeypatch.setattr(prune._Run, "_put_down", too_much)
@@ -281,3 +245,18 @@ def test_what_an_unfinished_restore_reads_stays(root: Path, spark: SparkSession)
     done = Restore(restore_id=name, at=now + 2, source="prod", state="complete", target="dir:x", selection="")
     writer.append([done])
     assert [p["partition"] for p in run(root, spark, delete=True)["partitions"]] == ["1"]
+
+
+def test_both_engines_plan_the_same(root: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What does not fit into DuckDB's memory is planned on Spark."""
+    give, looked = CatalogReader.give, run(root, keep_bytes=250)
+
+    def full(*_: object) -> None:
+        raise EnvironmentProblem("The query needs more than 1GB of memory.")
+
+    monkeypatch.setattr(CatalogReader, "give", full)
+    done = run(root, spark, keep_bytes=250, delete=True)
+    monkeypatch.setattr(CatalogReader, "give", give)
+    assert {name: done[name] for name in looked} == looked | {"deleted": True}
+    assert done["files"] == 8
+    assert run(root, keep_bytes=250)["files"] == 0

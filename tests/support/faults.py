@@ -28,6 +28,7 @@ from lakebackup import store
 from lakebackup.lease import Lease
 from lakebackup.storage import local
 from lakebackup.store import CatalogReader
+from lakebackup_jobs import prune
 from lakebackup_jobs.kafka import cluster, compact_task, copy_task, produce, replay_task
 
 if TYPE_CHECKING:
@@ -143,6 +144,8 @@ def watched(
         mock.patch.object(replay_task, "ReplayJob", there(replay_task.ReplayJob)),
         mock.patch.object(compact_task, "FindNewest", there(compact_task.FindNewest)),
         mock.patch.object(compact_task, "KeepNewest", there(compact_task.KeepNewest)),
+        mock.patch.object(prune, "RemovalWriter", there(prune.RemovalWriter)),
+        mock.patch.object(prune, "DeleteObjects", there(prune.DeleteObjects)),
         mock.patch.object(store, "PartWriter", there(store.PartWriter)),
         mock.patch.object(Lease, "release", let_go),
         mock.patch.object(cluster, "ADMIN_TIMEOUT_S", wait),
@@ -173,6 +176,13 @@ def _watched(steps: Steps) -> Iterator[None]:
 
         return stepped
 
+    delete = local.LocalStorage.delete
+
+    def away(storage: local.LocalStorage, path: str) -> None:
+        if path.endswith(".data"):
+            steps.step("delete data")
+        delete(storage, path)
+
     write = DeltaTable.create_write_transaction
 
     def append(table: DeltaTable, *args: Any, **named: Any) -> Any:
@@ -191,6 +201,7 @@ def _watched(steps: Steps) -> Iterator[None]:
     changes: list[tuple[Any, str, Any]] = [
         (local.LocalWriter, "commit", put),
         (local.LocalWriter, "__exit__", discard),
+        (local.LocalStorage, "delete", away),
         (DeltaTable, "create_write_transaction", append),
         (produce.RestoreProducer, "begin", before("begin transaction", produce.RestoreProducer.begin)),
         (produce.RestoreProducer, "commit", transaction),

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.plan.restore_request import RestoreRequest
-from lakebackup_jobs import backup_topics, compact, restore_groups, restore_topics, verify
+from lakebackup_jobs import backup_topics, compact, prune, restore_groups, restore_topics, verify
 from lakebackup_jobs.progress import QuietReporter
 
 if TYPE_CHECKING:
@@ -75,6 +75,12 @@ class Lab:
             }
         )
         return restore_groups.run(request, reporter=self.reporter)
+
+    def prune(self, *topics: str, **changes: Any) -> dict[str, Any]:
+        request = prune.PruneRequest(
+            **{"destination": str(self.folder), "topics": topics, "source": "lab", "delete": True, **changes}
+        )
+        return prune.run(request, spark=self.spark, reporter=self.reporter)
 
     def verify(self, **changes: Any) -> dict[str, Any]:
         request = verify.VerifyRequest(**{"destination": str(self.folder), "grace_ms": 0, **changes})

@@ -25,6 +25,7 @@ VERBS = [
     ["show"],
     ["files"],
     ["sql"],
+    ["prune"],
     ["catalog", "init"],
     ["catalog", "rebuild"],
     ["config"],

@@ -141,8 +141,8 @@ def plan_prune(
             alone.append((history.scope, "its settings keep everything"))
         else:
             rules.append(made)
-    questions.give("rules", _table(Rule, rules))
-    questions.give("held", _table(Held, held))
+    questions.give("rules", relation(Rule, rules))
+    questions.give("held", relation(Held, held))
     found = questions.rows("prune_cuts")
     cuts = tuple(
         Cut(
@@ -157,11 +157,11 @@ def plan_prune(
         for row in found
         if row["superseded"] or max(row["time_floor"], row["size_floor"]) > row["least"]
     )
-    questions.give("cuts", _table(Cut, cuts))
+    questions.give("cuts", relation(Cut, cuts))
     portions = tuple(Portion(**row) for row in questions.rows("prune_totals")) if cuts else ()
     touched = {(p.scope, p.epoch, p.region) for p in portions}
     cuts = tuple(c for c in cuts if (c.scope, c.epoch, c.region) in touched)
-    questions.give("cuts", _table(Cut, cuts))
+    questions.give("cuts", relation(Cut, cuts))
     return PrunePlan(
         source=source,
         rules=tuple(rules),
@@ -209,7 +209,8 @@ def columns_of(kind: type[Rule | Held | Cut]) -> pa.Schema:
     return pa.schema([pa.field(f.name, types[str(f.type)]) for f in fields(kind)])
 
 
-def _table(kind: type[Rule | Held | Cut], rows: Iterable[Rule | Held | Cut]) -> pa.Table:
+def relation(kind: type[Rule | Held | Cut], rows: Iterable[Rule | Held | Cut]) -> pa.Table:
+    """Rows of one of these classes as the relation that queries read."""
     import pyarrow as pa
 
     schema = columns_of(kind)
