@@ -90,14 +90,14 @@ def put_rows(
 
 def take_aside(storage: Storage, path: str) -> tuple[int, Rows] | None:
     """The position and the rows that were put aside; None when there are none."""
-    import numpy as np
+    table = _found(storage, path)
+    return None if table is None else (int(table.schema.metadata[_POSITION]), _positions(table))
 
-    try:
-        table = _read(storage, path)
-    except NotFound:
-        return None
-    rows = np.column_stack([table.column(name).to_numpy() for name in _COLUMNS])
-    return int(table.schema.metadata[_POSITION]), rows
+
+def read_rows(storage: Storage, path: str) -> Rows | None:
+    """The rows of an object, as `put_rows` takes them; None when there is no such object."""
+    table = _found(storage, path)
+    return None if table is None else _positions(table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +139,19 @@ def rebuild(spark: SparkSession, writer: CatalogWriter) -> None:
     """
     for restore_id in writer.home.folders(f"{layout.RESTORES_FOLDER}/"):
         publish(spark, writer, restore_id)
+
+
+def _found(storage: Storage, path: str) -> pa.Table | None:
+    try:
+        return _read(storage, path)
+    except NotFound:
+        return None
+
+
+def _positions(table: pa.Table) -> Rows:
+    import numpy as np
+
+    return np.column_stack([table.column(name).to_numpy() for name in _COLUMNS])
 
 
 def _read(storage: Storage, path: str) -> pa.Table:

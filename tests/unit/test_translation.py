@@ -180,6 +180,35 @@ def test_others_make_one_transaction_unknown_and_no_other(storage: Storage) -> N
     assert [row[3] for row in kept(storage)] == [50, 53, UNKNOWN, UNKNOWN, 57, 60]
 
 
+def test_a_transaction_made_again_after_it_was_seen_stays_known(storage: Storage) -> None:
+    """Brokers lost the end of the next one: the restore goes back, finds the records and sends none."""
+    there = Partition()
+    ledger = begun(storage, there, Reached(covered=0))
+    ledger.add(offsets(0, 1))
+    ledger.settle(reached := send(ledger, there, Reached(covered=0), 2))
+    known = kept(storage)
+    ledger.add(offsets(2, 3))
+    ledger.close(reached, 4, 1)
+    there.high += 1 + 2  # one of them, then what ended it
+    ledger = begun(storage, there, Reached(covered=0))
+    ledger.add(offsets(0, 1))
+    reached = ledger.close(Reached(covered=0), 2, 1)
+    there.high += 1
+    ledger.settle(reached)
+    assert kept(storage) == known
+    ledger.end(reached, 3)
+    assert kept(storage) == [*known, [2, 3, 3, 53]]
+    begun(storage, there, reached).end(reached, 3)
+    assert kept(storage) == [*known, [2, 3, 3, UNKNOWN]]
+
+
+def send(ledger: Ledger, there: Partition, reached: Reached, position: int) -> Reached:
+    before = reached.entries
+    reached = ledger.close(reached, position, 1)
+    there.take(reached.entries - before)
+    return reached
+
+
 def test_where_records_are_spread_nothing_is_known_but_how_far_it_came(storage: Storage) -> None:
     ledger = Ledger(storage, IDENTITY, None)
     reached = Reached(covered=0)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from lakebackup.model import UNKNOWN, Translation
-from lakebackup.translations import aside_path, object_path, put_rows, take_aside
+from lakebackup.translations import aside_path, object_path, put_rows, read_rows, take_aside
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,6 +115,7 @@ class Ledger:
         self._start = UNKNOWN
         self._runs: list[Longs] = []
         self._rows: Longs = np.empty((0, 4), np.int64)
+        self._last: int | None = None
 
     def open(self, reached: Reached) -> None:
         """Before the first transaction of a run: decide what the one before left in doubt, find the end."""
@@ -145,17 +146,36 @@ class Ledger:
 
     def settle(self, reached: Reached) -> None:
         """After the commit that brought the restore to `reached` and is seen: its rows count from now on."""
+        sure = True
         if self._ends and reached.end != UNKNOWN:
             found = self._ends()
-            if found != (reached.end, reached.end) and len(self._rows):
-                self._rows = doubtful(self._rows)
+            sure = found == (reached.end, reached.end)
             self._start = found.high
         if len(self._rows):
-            put_rows(self._storage, object_path(self._identity, self._rows), self._identity, self._rows)
+            path = object_path(self._identity, self._rows)
+            if not sure:
+                self._rows = self._known_before(path)
+            put_rows(self._storage, path, self._identity, self._rows)
             self._storage.delete(self._aside)
+            self._last = int(self._rows[-1, 3])
+
+    def _known_before(self, path: str) -> Longs:
+        """What is known of a transaction that did not land where it was expected: nothing, or all.
+
+        All when it was seen there once: it is made again because brokers lost the end of the next one, and
+        its records stay where they are.
+        """
+        before = read_rows(self._storage, path)
+        if before is not None and before[-1, 2] == self._rows[-1, 2]:
+            return before
+        return doubtful(self._rows)
 
     def end(self, reached: Reached, end: int) -> None:
         """When all is brought: readers at the source's end, behind its last record, stand at the target's."""
         if 0 <= reached.covered < end:
-            rows = np.array([[reached.covered, end, end, reached.end]], np.int64)
+            last = self._last
+            if last is None:  # all was there already
+                whole = self._ends is not None and self._ends() == (reached.end, reached.end)
+                last = reached.end if whole else UNKNOWN
+            rows = np.array([[reached.covered, end, end, last]], np.int64)
             put_rows(self._storage, object_path(self._identity, rows), self._identity, rows)
