@@ -81,6 +81,20 @@ def test_follow_killed(lab: Lab, topic: Callable[..., str], moment: str) -> None
     assert [b["backup_id"] for b in shown(lab)["backups"] if b["number"] == 1] == [first]
 
 
+def test_a_planned_batch_whose_records_are_gone_is_given_up(lab: Lab, topic: Callable[..., str]) -> None:
+    """Else the checkpoint would bring it back for ever."""
+    name = topic("killed", partitions=PARTITIONS)
+    fill(lab, name, 0)
+    run = run_of(lab, name)
+    run.kill_when(lambda: any(lab.folder.glob("lab/follow/offsets/0")), "the batch is planned")
+    truth.delete_records(lab.bootstrap, name, dict.fromkeys(range(PARTITIONS), 100))
+    expire_leases(lab.folder)
+    with following(lab, name) as again:
+        until_stored(again, lab, name)
+    assert "The batch is given up" in lab.warnings.getvalue()
+    assert len(kinds(lab)) == 1
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_follow_stops_in_good_order(lab: Lab, topic: Callable[..., str], number: int) -> None:
     name = topic("stopped", partitions=PARTITIONS)
