@@ -1,0 +1,163 @@
+"""Any life of a compacted topic: written to, cleaned by the broker, backed up, compacted, killed on the way.
+
+After every step the newest restore point gives the latest value of each key as the last backup saw it, and
+each earlier one gives what was true at its own instant.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from tests.support import kafka_truth as truth
+from tests.support.compacted import CLEANED, FILLER, Latest, clean, latest, put, stored
+from tests.support.faults import Killed, expire_leases, watched
+from tests.support.runs import Lab
+
+from lakebackup.errors import EnvironmentProblem
+from lakebackup.store import CatalogReader
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+PARTITIONS = 2
+KEYS = [b"", b"a", b"b", b"c", b"a key of some length"]
+# Long enough for two backups one after the other, short enough to wait for.
+TOMBSTONES_STAY_MS = 4_000
+
+pairs = st.lists(
+    st.tuples(
+        st.integers(0, PARTITIONS - 1),
+        st.sampled_from(KEYS),
+        st.none() | st.sampled_from([b"", b"v", b"x" * 500]) | st.binary(max_size=6),
+    ),
+    min_size=1,
+    max_size=25,
+)
+
+
+class Life(RuleBasedStateMachine):
+    """One destination and one topic."""
+
+    def __init__(self, lab: Lab, folder: Path) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(dir=folder))
+        self.lab = Lab(lab.spark, lab.bootstrap, self.folder / "backups", lab._empty_catalog)
+        self.topic = f"compacted-model-{uuid4().hex[:8]}"
+        self.now: Latest = {}
+        self.kept: dict[int, Latest] = {}
+
+    @initialize()
+    def begin(self) -> None:
+        settings = {**CLEANED, "delete.retention.ms": str(TOMBSTONES_STAY_MS), "retention.ms": "-1"}
+        named = {key.replace(".", "_"): value for key, value in settings.items()}
+        truth.create_topic(self.lab.bootstrap, self.topic, PARTITIONS, **named)
+        self.lab.make_catalog()
+
+    @rule(wanted=pairs)
+    def write(self, wanted: list[tuple[int, bytes, bytes | None]]) -> None:
+        put(self.lab.bootstrap, self.topic, wanted)
+        for partition, key, value in wanted:
+            if value is None:
+                self.now.pop((partition, key), None)
+            else:
+                self.now[partition, key] = value
+
+    @rule(tombstones=st.booleans())
+    def broker_cleans(self, tombstones: bool) -> None:
+        clean(
+            self.lab.bootstrap,
+            self.topic,
+            PARTITIONS,
+            gone=(lambda r: r.value is None) if tombstones else None,
+        )
+
+    @rule(full=st.integers(0, 5), anew=st.integers(0, 2), growth=st.sampled_from([1.0, 2.0, 100.0]))
+    def backup(self, full: int, anew: int, growth: float) -> None:
+        done = self._take(full == 5, anew == 2, growth)
+        self.kept[done] = dict(self.now)
+        self.newest_is_right()
+
+    @precondition(lambda self: self.kept)
+    @rule()
+    def compact(self) -> None:
+        self.lab.compact()
+        self.newest_is_right()
+
+    @rule(step=st.integers(1, 22), compaction=st.booleans())
+    def killed(self, step: int, compaction: bool) -> None:
+        before = self._ends()
+        with (
+            watched(Path(tempfile.mkdtemp(dir=self.folder)) / "steps", kill_at=step),
+            suppress(Killed, EnvironmentProblem),
+        ):
+            if compaction and self.kept:
+                self.lab.compact()
+            else:
+                self._take(full=False, anew=True, growth=2.0)
+        expire_leases(self.lab.folder)
+        for end_ts in self._ends() - before:  # it died behind the row that counts, or not at all
+            self.kept[end_ts] = dict(self.now)
+        self.newest_is_right()
+
+    @precondition(lambda self: self.kept)
+    @rule(data=st.data())
+    def earlier_is_right(self, data: st.DataObject) -> None:
+        end_ts = data.draw(st.sampled_from(sorted(self.kept)), label="to_ts")
+        assert self._restored(end_ts) == self.kept[end_ts]
+
+    def newest_is_right(self) -> None:
+        if self.kept:
+            assert self._restored(None) == self.kept[max(self.kept)]
+
+    def _take(self, full: bool, anew: bool, growth: float) -> int:
+        mode = "full" if full else "auto"
+        done = self.lab.backup(self.topic, mode=mode, new_generation=anew, growth=growth)
+        return int(done["end_ts"])
+
+    def _ends(self) -> set[int]:
+        opened = CatalogReader.open(str(self.lab.folder))
+        assert opened is not None
+        return {row["end_ts"] for row in opened.select("SELECT end_ts FROM backups").read_all().to_pylist()}
+
+    def _restored(self, to_ts: int | None) -> Latest:
+        out = Path(tempfile.mkdtemp(dir=self.folder))
+        self.lab.restore(self.topic, to_ts=to_ts, target=f"dir:{out}")
+        found = latest(stored(out / "topics" / self.topic))
+        return {place: value for place, value in found.items() if place[1] != FILLER}
+
+    def teardown(self) -> None:
+        truth.delete_topic(self.lab.bootstrap, self.topic)
+
+
+def check(lab: Lab, folder: Path, examples: int, steps: int, phases: tuple[Phase, ...]) -> None:
+    profile = settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        print_blob=True,
+        phases=phases,
+    )
+    run_state_machine_as_test(lambda: Life(lab, folder), settings=profile)
+
+
+def test_a_few_lives(lab: Lab, tmp_path: Path) -> None:
+    check(lab, tmp_path, examples=4, steps=10, phases=(Phase.generate,))
+
+
+@pytest.mark.soak
+def test_many_lives(lab: Lab, tmp_path: Path) -> None:
+    check(lab, tmp_path, examples=60, steps=30, phases=(Phase.generate, Phase.shrink))
