@@ -16,12 +16,13 @@ from tests.benchmarks.compaction import BACKUPS, compaction
 from tests.benchmarks.data import DataSet, fill
 from tests.benchmarks.memory import driver_memory
 from tests.benchmarks.ours import Session
+from tests.benchmarks.pruning import pruning
 from tests.benchmarks.topics import Bench
 
 from lakebackup_jobs.broker import Broker
 
 SETS = {"small": (2_000_000, 200), "large": (100_000, 10_240)}
-CASES = (*SETS, "compact", "memory")
+CASES = (*SETS, "compact", "prune", "memory")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -59,6 +60,10 @@ def main(argv: list[str] | None = None) -> int:
                 with Session(folder / "compact.log") as session:
                     found = compaction(broker, data, session, folder / "compact", options.runs)
                 print(f"\n### Compaction of {BACKUPS} backups of {data}\n\n{found}", flush=True)
+            if "prune" in cases:
+                print("planning a prune", file=sys.stderr)
+                found = pruning(folder / "prune", options.scale, options.runs)
+                print(f"\n### Planning a prune over a million files\n\n{found}", flush=True)
             if "memory" in cases:
                 print(
                     f"\n### Memory of the driver\n\n{driver_memory(broker, folder, options.scale)}",
