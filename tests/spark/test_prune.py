@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.catalogs import backup_id
+from tests.support.catalogs import EPOCH, backup_id
 from tests.support.pruning import data, listed, orders, put, run, seen
 
 from lakebackup import layout, tombstones
 from lakebackup.engine.delta import open_table
-from lakebackup.errors import Busy, Damaged, EnvironmentProblem, NotFound, Refused
+from lakebackup.errors import Busy, Damaged, EnvironmentProblem, Incomplete, NotFound, Refused
 from lakebackup.lease import Lease
 from lakebackup.model import Restore
 from lakebackup.plan import prune as plans
@@ -24,7 +24,7 @@ from lakebackup.plan.restore_topics import require_restorable
 from lakebackup.rebuild import rebuild
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
-from lakebackup_jobs import prune, verify
+from lakebackup_jobs import prune, restore_topics, verify
 from lakebackup_jobs.progress import QuietReporter
 
 if TYPE_CHECKING:
@@ -211,39 +211,41 @@ def test_verify_knows_what_is_meant_to_be_gone(root: Path, spark: SparkSession) 
     assert len(seen(root, "SELECT * FROM audit")) == 1
 
 
-def test_what_an_unfinished_restore_reads_stays(root: Path, spark: SparkSession) -> None:
-    storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
-    now = time.time_ns() // 1000
-
-    def on_record(restore_id: str, at: int, digest: str) -> None:
-        row = Restore(
-            restore_id=restore_id, at=at, source="prod", state="running", target="dir:x", selection="",
-            detail=json.dumps({"digest": digest}),
-        )  # fmt: skip
-        writer.append([row])
-
-    name = backup_id(99)
-    on_record(name, now, "d1")
-    assert len(run(root)["partitions"]) == 2  # it had put no plan down when it died: it will plan anew
-    with Lease.acquire(storage, "restore-d1", "me"), pytest.raises(Busy, match=f"{name} is just beginning"):
-        run(root)
-    first = json.dumps(
-        {
-            "scope": "orders", "epoch": "0123456789abcdef" * 2, "region": "1", "start_position": 0,
-            "end_position": 10, "destination": "d", "path": "p", "format": "f", "codec": "c", "bytes": 1,
-            "sha256": "", "entries": 1,
-        }
+def at_work(root: Path, spark: SparkSession, name: str, state: Any, *, planned: bool = True) -> None:
+    """A restore of partition 1 is on record, with or without its plan."""
+    row = Restore(
+        restore_id=name, at=time.time_ns() // 1000, source="prod", state=state, target="dir:x", selection="",
+        detail=json.dumps({"digest": "d1"}),
     )  # fmt: skip
-    storage.put(f"restores/{name}/plan/000000.jsonl", f"{first}\n".encode())
-    tasks = json.dumps([[f"restores/{name}/plan/000000.jsonl"]])
-    storage.put(f"restores/{name}/plan/tasks.json", tasks.encode())
+    CatalogWriter.open(spark, str(root)).append([row])
+    if planned:
+        first = {
+            "scope": "orders", "epoch": EPOCH, "region": "1", "start_position": 0, "end_position": 10,
+            "destination": "d", "path": "p", "format": "f", "codec": "c", "bytes": 1, "sha256": "", "entries": 1,
+        }  # fmt: skip
+        storage, share = open_storage(str(root)), f"restores/{name}/plan/000000.jsonl"
+        storage.put(share, f"{json.dumps(first)}\n".encode())
+        storage.put(f"restores/{name}/plan/tasks.json", json.dumps([[share]]).encode())
+
+
+def test_what_an_unfinished_restore_reads_stays(
+    root: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = backup_id(99)
+    at_work(root, spark, name, "running", planned=False)
+    assert len(run(root)["partitions"]) == 2  # it had put no plan down when it died: it will plan anew
+    busy = pytest.raises(Busy, match=f"{name} is just beginning")
+    with Lease.acquire(open_storage(str(root)), "restore-d1", "me"), busy:
+        run(root)
+    at_work(root, spark, name, "running")
     found = run(root, spark, delete=True)
     assert [(h["region"], h["restore_id"]) for h in found["held"]] == [("1", name)]
     assert [p["partition"] for p in found["partitions"]] == ["0"]
     assert all("partition=0" in path for path in orders(1, 2, 3, 4) - data(root))
-    on_record(name, now + 1, "d1")
-    done = Restore(restore_id=name, at=now + 2, source="prod", state="complete", target="dir:x", selection="")
-    writer.append([done])
+    with monkeypatch.context() as patched:
+        patched.setattr(prune, "HOLD_MS", -1_000_000)
+        assert [p["partition"] for p in run(root)["partitions"]] == ["1"]
+    at_work(root, spark, name, "complete")
     assert [p["partition"] for p in run(root, spark, delete=True)["partitions"]] == ["1"]
 
 
@@ -260,3 +262,41 @@ def test_both_engines_plan_the_same(root: Path, spark: SparkSession, monkeypatch
     assert {name: done[name] for name in looked} == looked | {"deleted": True}
     assert done["files"] == 8
     assert run(root, keep_bytes=250)["files"] == 0
+
+
+def test_a_restore_that_comes_on_record_meanwhile_keeps_its_files(
+    root: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It planned before the floors were on record, so its files count no more, and stay until it is done."""
+    write, name = tombstones.write_prune, backup_id(98)
+
+    def meanwhile(storage: Any, made: Any) -> None:
+        write(storage, made)
+        at_work(root, spark, name, "running")
+
+    monkeypatch.setattr(tombstones, "write_prune", meanwhile)
+    with pytest.raises(Incomplete, match="4 files are read by a restore"):
+        run(root, spark, delete=True)
+    assert listed(root) & orders(1, 2, 3, 4) == set()
+    assert {path for path in orders(1, 2, 3, 4) if "partition=1" in path} <= data(root)
+    at_work(root, spark, name, "complete")
+    assert run(root, spark, delete=True)["resumed"] == 1
+    assert data(root) & orders(1, 2, 3, 4) == set()
+
+
+def test_a_restore_that_planned_before_a_prune_is_not_begun(
+    root: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = restore_topics._Log.row
+
+    def meanwhile(log: Any, state: str, **more: Any) -> None:
+        run(root, spark, delete=True)
+        row(log, state, **more)
+
+    monkeypatch.setattr(restore_topics._Log, "row", meanwhile)
+    request = RestoreRequest(
+        destination=str(root), target=f"dir:{root}/out", source="prod", topics=("orders",), to_ts=5100
+    )
+    with pytest.raises(Busy, match="came in while this restore was being planned"):
+        restore_topics.run(request, spark=spark, reporter=QuietReporter(io.StringIO(), io.StringIO()))
+    assert not list(open_storage(str(root)).list("restores/"))
