@@ -221,7 +221,8 @@ def at_work(root: Path, spark: SparkSession, name: str, state: Any, *, planned: 
     if planned:
         first = {
             "scope": "orders", "epoch": EPOCH, "region": "1", "start_position": 0, "end_position": 10,
-            "destination": "d", "path": "p", "format": "f", "codec": "c", "bytes": 1, "sha256": "", "entries": 1,
+            "destination": "d", "path": "p", "format": "f", "codec": "c", "bytes": 1, "sha256": "",
+            "entries": 1,
         }  # fmt: skip
         storage, share = open_storage(str(root)), f"restores/{name}/plan/000000.jsonl"
         storage.put(share, f"{json.dumps(first)}\n".encode())
