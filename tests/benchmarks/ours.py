@@ -24,6 +24,8 @@ def cold_backup(bootstrap: str, topic: str, destination: Path, log: Path) -> Cos
             "backup",
             "topics",
             topic,
+            "--groups",
+            "none",  # the peers save records alone
             "--mode",
             "full",
             "--bootstrap-servers",

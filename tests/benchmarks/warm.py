@@ -72,7 +72,11 @@ class Jobs:
     ) -> dict[str, Any]:
         """A backup of one topic."""
         request = backup_topics.BackupRequest(
-            destination=destination, topics=(topic,), kafka={"bootstrap.servers": bootstrap}, mode=mode
+            destination=destination,
+            topics=(topic,),
+            kafka={"bootstrap.servers": bootstrap},
+            mode=mode,
+            groups="none",  # the peers save records alone
         )
         timeline = Timeline()
         return backup_topics.run(request, spark=self.spark, reporter=timeline) | timeline.phases()
