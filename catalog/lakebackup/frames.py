@@ -45,16 +45,23 @@ class FrameWriter:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
+        for added in self.write(self.source(batches) if self.source else batches):
+            yield pa.RecordBatch.from_pydict({"added": [added]})
+        settle()
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[str]:
+        """Rows that are at hand, in any process: a text a file, which `commit` makes visible."""
+        import pyarrow as pa
+
         schema = ARROW_SCHEMAS[self.table]
         held: list[pa.Table] = []
-        for batch in chain(self.source(batches) if self.source else batches, [None]):
+        for batch in chain(batches, [None]):
             if batch is not None and batch.num_rows:
                 held.append(pa.Table.from_batches([batch]).select(schema.names).cast(schema))
             if held and (batch is None or sum(map(len, held)) >= ROWS_PER_FILE):
                 added = write_rows(open_storage(self.catalog_uri), self.table, pa.concat_tables(held))
                 held = []
-                yield pa.RecordBatch.from_pydict({"added": [added]})
-        settle()
+                yield added
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,7 @@ class _Rebuild:
             self._name_destination(backups[-1].destination)
         for backup in backups:
             self.result.states[backup.state] = self.result.states.get(backup.state, 0) + 1
-        translations.rebuild(self.spark, self.writer)
+        translations.rebuild(self.writer)
         self.writer.register_home()
         self.writer.append(backups, f"rebuild-{self.run_id}")
         return self.result

@@ -28,7 +28,7 @@ from lakebackup.storage import AlreadyExists, Storage, open_storage
 from lakebackup_sql import load, names
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -285,6 +285,12 @@ class CatalogWriter(_Catalog):
     def append_made(self, table: str, source: RowSource, tasks: int, transaction: str) -> None:
         """Append the rows that `source` makes of the numbers of tasks, once for each `transaction`."""
         self.append_frame(table, self._spark.range(0, tasks, 1, tasks), transaction, source)
+
+    def append_batches(self, table: str, batches: Iterable[pa.RecordBatch], transaction: str) -> None:
+        """Append rows that come batch after batch and are not held, once for each `transaction`."""
+        added = list(FrameWriter(self.catalog_uri, table).write(batches))
+        with self._lease():
+            commit(self._storage, table, added, transaction)
 
     def append_parts(self, manifests: Sequence[Manifest], transaction: str) -> None:
         """Append the rows that the parts of some backups of this destination hold."""

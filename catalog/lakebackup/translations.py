@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from lakebackup import layout
 from lakebackup.errors import NotFound
 from lakebackup.frames import ROWS_PER_FILE
-from lakebackup.model import ARROW_SCHEMAS, Translation, as_row, spark_columns
+from lakebackup.model import ARROW_SCHEMAS, Translation, as_row
 from lakebackup.storage import open_storage
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
     import pyarrow as pa
-    from pyspark.sql import SparkSession
 
     from lakebackup.storage import Storage
     from lakebackup.store import CatalogWriter
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 _TABLE = "translations"
 _COLUMNS = ("from_position", "first_position", "to_position", "target_position")
 _POSITION = b"position"
-# Objects that one Spark task turns into rows.
+# Objects that one Spark task turns into rows; no more need no task.
 _OBJECTS = 500
 
 
@@ -102,43 +101,47 @@ def read_rows(storage: Storage, path: str) -> Rows | None:
 
 @dataclass(frozen=True, slots=True)
 class ObjectRows:
-    """For `mapInArrow` over numbers: the rows of the objects `paths[number]`."""
+    """Numbers in, rows out: those of the objects `paths[number]`."""
 
     uri: str
     paths: tuple[tuple[str, ...], ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        storage = open_storage(self.uri)
         for number in chain.from_iterable(batch.column(0).to_pylist() for batch in batches):
-            for path in self.paths[number]:
-                yield from _read(storage, path).to_batches(max_chunksize=ROWS_PER_FILE)
+            yield from self.of(number)
+
+    def of(self, number: int) -> Iterator[pa.RecordBatch]:
+        """The rows of `paths[number]`."""
+        storage = open_storage(self.uri)
+        for path in self.paths[number]:
+            yield from _read(storage, path).to_batches(max_chunksize=ROWS_PER_FILE)
 
 
-def append_objects(
-    spark: SparkSession, writer: CatalogWriter, paths: Sequence[str], transaction: str
-) -> None:
+def append_objects(writer: CatalogWriter, paths: Sequence[str], transaction: str) -> None:
     """Make the rows of some objects rows of the catalog, once for each `transaction`."""
     if not paths:
         return
     count = -(-len(paths) // _OBJECTS)
     reading = ObjectRows(writer.home.uri, tuple(tuple(paths[i::count]) for i in range(count)))
-    rows = spark.range(0, count, 1, count).mapInArrow(reading, spark_columns(_TABLE))
-    writer.append_frame(_TABLE, rows, transaction)
+    if count == 1:  # read sooner than Spark has begun
+        writer.append_batches(_TABLE, reading.of(0), transaction)
+        return
+    writer.append_made(_TABLE, reading, count, transaction)
 
 
-def publish(spark: SparkSession, writer: CatalogWriter, restore_id: str) -> None:
+def publish(writer: CatalogWriter, restore_id: str) -> None:
     """Make the translation of a restore rows of the catalog; repeating it adds nothing."""
     paths = [found.path for found in writer.home.list(folder(restore_id))]
-    append_objects(spark, writer, paths, f"translation-{restore_id}")
+    append_objects(writer, paths, f"translation-{restore_id}")
 
 
-def rebuild(spark: SparkSession, writer: CatalogWriter) -> None:
+def rebuild(writer: CatalogWriter) -> None:
     """All translations that lie in the destination, as rows of a catalog that has none.
 
     Those of a restore that was cut off too: its committed transactions are facts.
     """
     for restore_id in writer.home.folders(f"{layout.RESTORES_FOLDER}/"):
-        publish(spark, writer, restore_id)
+        publish(writer, restore_id)
 
 
 def _found(storage: Storage, path: str) -> pa.Table | None:

@@ -105,7 +105,7 @@ def _carry_out(
         log.row("failed", problem=error.message)
         raise
     notes = target.finish(made)
-    publish(spark, writer, restore_id)
+    publish(writer, restore_id)
     groups = _move_groups(request, made, reporter) if request.groups else None
     log.finish(outcomes)
     target.forget()
