@@ -104,6 +104,22 @@ def unfinished(storage: Storage) -> list[str]:
     return [name for name in prune_ids(storage) if not marked(storage, layout.prune_done_path(name))]
 
 
+def sweep(storage: Storage, source: str) -> None:
+    """Take away what prunes of a source put down that died before they came to exist.
+
+    The caller holds the source's lease, so that none is at work.
+    """
+    for name in storage.folders(f"{layout.PRUNES_FOLDER}/"):
+        with suppress(UsageProblem, ValueError):
+            if marked(storage, layout.prune_path(name)):
+                continue
+            for found in list(storage.list(layout.prune_folder(name))):
+                with storage.open(found.path) as lines:
+                    first = json.loads(lines.readline())
+                if isinstance(first, dict) and first.get("source") == source:
+                    storage.delete(found.path)
+
+
 def finish(storage: Storage, prune_id: str) -> None:
     """Say that every object of a prune is gone."""
     mark(storage, layout.prune_done_path(prune_id))

@@ -118,6 +118,7 @@ class _Run:
 
     def prune(self) -> dict[str, Any]:
         resumed = spared = 0
+        tombstones.sweep(self.storage, self.source)
         for name in tombstones.unfinished(self.storage):
             found = tombstones.read_prune(self.storage, name)
             if found.source == self.source:

@@ -89,6 +89,19 @@ def test_it_exists_with_prune_json_and_ends_with_done(storage: Storage, prune: P
     assert tombstones.unfinished(storage) == []
 
 
+def test_what_a_prune_left_that_never_existed_is_swept(storage: Storage, prune: Prune) -> None:
+    storage.put(f"{layout.PRUNES_FOLDER}/a-strangers/file", b"{}")
+    storage.put(f"{layout.prune_folder(OTHER)}notes.txt", b"not ours")
+    before = len(list(storage.list("prunes/")))
+    tombstones.sweep(storage, "other")
+    assert len(list(storage.list("prunes/"))) == before
+    tombstones.sweep(storage, "prod")
+    assert len(list(storage.list("prunes/"))) == 2
+    tombstones.write_prune(storage, prune)
+    tombstones.sweep(storage, "prod")
+    assert tombstones.unfinished(storage) == [ID]
+
+
 def test_any_other_byte_is_damage(storage: Storage, prune: Prune) -> None:
     tombstones.write_prune(storage, prune)
     path = layout.prune_path(ID)
