@@ -101,6 +101,9 @@ def test_ctrl_c(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
     assert json.loads(capsys.readouterr().err)["exit_code"] == 130
 
 
+FOLLOW = ["backup", "topics", "a", "--to", "x", "--bootstrap-server", "h:1", "--follow"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message", "hint"),
     [
@@ -136,6 +139,10 @@ def test_ctrl_c(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
             "nothing lies between",
             "",
         ),
+        (["backup", "topics", "a", "--follow", "--dry-run"], "--follow and --dry-run exclude each other", ""),
+        ([*FOLLOW, "--mode", "full"], "cannot begin anew", "--mode full"),
+        ([*FOLLOW, "--every", "soon"], "'soon' is not a span of time", ""),
+        ([*FOLLOW, "--remote", "sc://h:1"], "Spark Connect", "--master"),
         (["verify", "--decode", "--stat"], "--stat and --decode exclude each other", ""),
         (["config", "--config", "none.toml"], "none.toml", "--config"),
     ],
