@@ -201,8 +201,13 @@ class _Run:
     def _carry_out(self, prune: Prune) -> int:
         """All steps after `prune.json`, each of which may have been taken before; how many objects stay."""
         name = f"prune-{prune.prune_id}"
-        self.writer.append(prune.floors, f"{name}-floors")
-        self.writer.append_frame("removals", self._removals(prune.chunks), name)
+        # A catalog that was rebuilt has them in commits of other names.
+        reader = CatalogReader(self.request.destination, self.request.catalog)
+        (there,) = reader.rows("prune_on_record", prune_id=prune.prune_id)
+        if not there["floors"]:
+            self.writer.append(prune.floors, f"{name}-floors")
+        if not there["removals"]:
+            self.writer.append_frame("removals", self._removals(prune.chunks), name)
         detail = {"files": prune.files, "bytes": prune.bytes, "partitions": len(prune.floors)}
         self.writer.append_audit(
             Audit(

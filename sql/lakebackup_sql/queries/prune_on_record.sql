@@ -1,0 +1,4 @@
+-- How many rows the catalog has of a prune.
+SELECT
+  (SELECT COUNT(*) FROM raw_floors AS f WHERE f.prune_id = :prune_id) AS floors,
+  (SELECT COUNT(*) FROM removals AS r WHERE r.prune_id = :prune_id) AS removals
