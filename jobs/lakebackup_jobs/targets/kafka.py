@@ -72,7 +72,7 @@ class KafkaTarget:
                 {
                     "target": t.target,
                     "action": "write into" if t.target in there else "create",
-                    "placed": "by key" if self._request.repartition else "as they were",
+                    **({"placed": "by key"} if self._request.repartition else {}),
                     "refused_because": self._misfit(plan, t, there),
                 }
                 for t in plan.topics
