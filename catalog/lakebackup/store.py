@@ -108,11 +108,11 @@ class _Catalog:
 class CatalogReader(_Catalog):
     """Questions to the catalog, answered by DuckDB over the Delta tables, as they are when first asked."""
 
-    def __init__(self, destination: str, catalog: str | None = None) -> None:
+    def __init__(self, destination: str, catalog: str | None = None, *, as_written: bool = False) -> None:
         from lakebackup.engine.duck import DuckEngine
 
         super().__init__(destination, catalog)
-        self._engine = DuckEngine(self.catalog_uri)
+        self._engine = DuckEngine(self.catalog_uri, as_written=as_written)
 
     @classmethod
     def open(cls, destination: str, catalog: str | None = None) -> CatalogReader | None:

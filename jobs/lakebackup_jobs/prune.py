@@ -32,7 +32,7 @@ from lakebackup_jobs.shares import regions_of
 from lakebackup_jobs.taskboard import TaskBoard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -90,7 +90,8 @@ def run(request: PruneRequest, *, spark: SparkSession | None = None, reporter: R
     source = request.source or only_source(reader)
     storage = open_storage(request.destination)
     if not request.delete:
-        made = request.plan(reader, source, _held(storage, reader, source))
+        held = _held(storage, reader, source)
+        made = _planned(request, source, held, lambda: _engine(request, spark), reporter)
         return {"deleted": False, **_summary(made)}
     with Lease.acquire(storage, f"source-{source}", holder(), ttl_s=request.lease_ttl_s) as lease:
         return _Run(request, storage, source, lease, spark, reporter).prune()
@@ -149,12 +150,7 @@ class _Run:
         from lakebackup.engine.spark import SparkEngine
 
         engine = SparkEngine(self.spark, self.writer.catalog_uri)
-        reader, held = CatalogReader(self.request.destination, self.request.catalog), self._held()
-        try:
-            made = self.request.plan(reader, self.source, held)
-        except EnvironmentProblem as full:
-            self.reporter.note(f"planning on Spark: {full.message}")
-            made = self.request.plan(engine, self.source, held)
+        made = _planned(self.request, self.source, self._held(), lambda: engine, self.reporter)
         if not made.cuts:
             return made, None
         engine.give("cuts", relation(Cut, made.cuts))
@@ -251,6 +247,31 @@ class _Run:
             "keep_ms": request.keep_ms,
             "keep_bytes": request.keep_bytes,
         }
+
+
+def _planned(
+    request: PruneRequest,
+    source: str,
+    held: Sequence[Held],
+    engine: Callable[[], SparkEngine],
+    reporter: Reporter,
+) -> PrunePlan:
+    """The plan, by DuckDB, or by Spark when a catalog is too large for DuckDB's memory."""
+    reader = CatalogReader(request.destination, request.catalog, as_written=True)
+    try:
+        return request.plan(reader, source, held)
+    except EnvironmentProblem as full:
+        reporter.note(f"planning on Spark: {full.message}")
+        return request.plan(engine(), source, held)
+
+
+def _engine(request: PruneRequest, spark: SparkSession | None) -> SparkEngine:
+    from lakebackup.engine.spark import SparkEngine
+    from lakebackup_jobs.session import spark_session
+
+    spark = spark or spark_session(remote=request.remote)
+    writer = CatalogWriter.open(spark, request.destination, request.catalog)
+    return SparkEngine(spark, writer.catalog_uri)
 
 
 def _held(storage: Storage, reader: CatalogReader, source: str) -> list[Held]:

@@ -34,6 +34,7 @@ _LOCKED: dict[str, str | bool | int | float | list[str]] = {
     "memory_limit": "1GB",
     "temp_directory": "",
 }
+_AS_WRITTEN = {"disabled_optimizers": "join_order,build_side_probe_side"}
 # Spark's functions that DuckDB has under another name and sqlglot leaves as they are.
 _MACROS = (
     "CREATE MACRO timestamp_millis(x) AS epoch_ms(x)",
@@ -44,12 +45,16 @@ _TORN = re.compile(r"stream registered as 'raw_|IOError|CRC|checksum|[Pp]arquet"
 
 
 class DuckEngine:
-    """Queries over the Delta tables in the folder `catalog_uri`, as they were when each was first read."""
+    """Queries over the Delta tables in the folder `catalog_uri`, as they were when each was first read.
 
-    def __init__(self, catalog_uri: str) -> None:
+    `as_written`: joins are made in the order of their text, each with its right side in memory. DuckDB does
+    not know how large a Delta table is, and else may hold the rows of a million files.
+    """
+
+    def __init__(self, catalog_uri: str, *, as_written: bool = False) -> None:
         self._uri = catalog_uri.rstrip("/")
         self._registered: set[str] = set()
-        self._connection = duckdb.connect(":memory:", config=_LOCKED)
+        self._connection = duckdb.connect(":memory:", config=_LOCKED | (_AS_WRITTEN if as_written else {}))
         for macro in _MACROS:
             self._connection.execute(macro)
         self._connection.execute("SET lock_configuration = true")
