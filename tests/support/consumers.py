@@ -41,8 +41,8 @@ def read_on(
 ) -> list[tuple[int, bytes | None]]:
     """Subscribe, read `count` records of committed transactions and commit: (partition, value) in order.
 
-    A group that stands nowhere, or outside the topic, fails: nothing is reset, unless `config` says so. Then it
-    commits the start of the partitions it has read nothing of, too.
+    A group that stands nowhere, or outside the topic, fails: nothing is reset, unless `config` says so. Then
+    it commits the start of the partitions it has read nothing of, too.
     """
     consumer = Consumer(
         {
