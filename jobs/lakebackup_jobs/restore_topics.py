@@ -50,7 +50,7 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
             hint="Check --from and --catalog; `lakebackup catalog rebuild` makes one anew from the backups.",
         )
     made = plan_restore(request, reader)
-    target = open_target(request)
+    target = open_target(request, reader)
     digest = request.digest(made.source)
     if request.continued:
         into = target.into(made)

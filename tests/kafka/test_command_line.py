@@ -86,7 +86,7 @@ def shop(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     properties.write_text(f"bootstrap.servers={broker.bootstrap}\nsasl.password={SECRET}\n")
     done = lakebackup(
         "backup", "topics", name, "--to", folder / "backups", "--kafka-config", properties, "--json",
-        "--note", "the first",
+        "--note", "the first", "--groups", "none",  # other tests' groups live on the same broker
     )  # fmt: skip
     yield Shop(broker.bootstrap, name, folder / "backups", done)
     truth.delete_topic(broker.bootstrap, name)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from lakebackup.plan.restore_request import RestoreRequest
     from lakebackup.plan.restore_topics import RestorePlan
+    from lakebackup.store import CatalogReader
     from lakebackup_jobs.shares import Shares
 
 
@@ -69,7 +70,7 @@ class Target(Protocol):
         ...
 
 
-def open_target(request: RestoreRequest) -> Target:
+def open_target(request: RestoreRequest, reader: CatalogReader) -> Target:
     """The target that `request.target` names: kafka://host:port, delta:PATH or dir:PATH."""
     scheme, separator, rest = request.target.partition(":")
     asked = {
@@ -85,7 +86,7 @@ def open_target(request: RestoreRequest) -> Target:
         if scheme == "kafka":
             from lakebackup_jobs.targets.kafka import KafkaTarget
 
-            return KafkaTarget(request, rest.removeprefix("//"))
+            return KafkaTarget(request, rest.removeprefix("//"), reader)
         if scheme == "delta":
             from lakebackup_jobs.targets.delta import DeltaTarget
 

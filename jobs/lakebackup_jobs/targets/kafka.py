@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lakebackup.plan.restore_request import RestoreRequest
     from lakebackup.plan.restore_topics import RestorePlan, TopicPart
     from lakebackup.storage import Storage
+    from lakebackup.store import CatalogReader
     from lakebackup_jobs.shares import Shares
 
 LONGEST = str(2**63 - 1)
@@ -51,7 +52,7 @@ RETENTION = ("retention.ms", "retention.bytes", "cleanup.policy")
 class KafkaTarget:
     """Topics of the cluster at `servers`, written in Kafka transactions that carry the restore's progress."""
 
-    def __init__(self, request: RestoreRequest, servers: str) -> None:
+    def __init__(self, request: RestoreRequest, servers: str, reader: CatalogReader) -> None:
         if request.settings not in ("auto", "saved", "suspended"):
             raise UsageProblem(f"--settings {request.settings!r}: use auto, saved or suspended.")
         if request.partitions is not None and not request.repartition:
@@ -63,7 +64,7 @@ class KafkaTarget:
         self._cluster = Watermarks(self._client)
         self._restore_id = ""
         self._own_groups: list[str] = []
-        self._registries = Registries(request, self._client)
+        self._registries = Registries(request, self._client, reader)
 
     def describe(self, plan: RestorePlan) -> dict[str, Any]:
         there = set(self._cluster.topic_names())

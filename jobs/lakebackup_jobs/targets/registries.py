@@ -12,7 +12,6 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from lakebackup.errors import EnvironmentProblem, NotFound
 from lakebackup.plan.restore_schemas import RegistryRecord, conflicts, left_alone
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader
 from lakebackup_jobs.kafka import problems
 from lakebackup_jobs.kafka.registry import decode
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
     from lakebackup.plan.restore_request import RestoreRequest
     from lakebackup.plan.restore_topics import RestorePlan, TopicPart
+    from lakebackup.store import CatalogReader
     from lakebackup_jobs.shares import Shares
 
 # A registry with more records than this is none; so many are compared in memory.
@@ -32,8 +32,8 @@ _SILENCE_S = 60.0
 class Registries:
     """The registries among the topics of a restore into the cluster that `client` is configured for."""
 
-    def __init__(self, request: RestoreRequest, client: Mapping[str, str]) -> None:
-        self._request, self._client = request, client
+    def __init__(self, request: RestoreRequest, client: Mapping[str, str], reader: CatalogReader) -> None:
+        self._request, self._client, self._reader = request, client, reader
         self._known: dict[str, int] | None = None
 
     def of(self, plan: RestorePlan) -> frozenset[str]:
@@ -72,16 +72,13 @@ class Registries:
 
     def _records(self, plan: RestorePlan) -> dict[str, int]:
         if self._known is None:
-            rows = self._reader().rows("registry_topics", source=plan.source)
+            rows = self._reader.rows("registry_topics", source=plan.source)
             self._known = {row["scope"]: row["records"] for row in rows}
         return self._known
 
-    def _reader(self) -> CatalogReader:
-        return CatalogReader(self._request.destination, self._request.catalog)
-
     def _ours(self, plan: RestorePlan, topic: TopicPart) -> list[RegistryRecord]:
         asked = {"source": plan.source, "scope": topic.scope, "to_ts": plan.to_ts}
-        rows = self._reader().rows("registry_records", **asked)
+        rows = self._reader.rows("registry_records", **asked)
         return [_record(row, row["log_position"]) for row in rows]
 
     def _theirs(self, topic: str) -> list[RegistryRecord]:
