@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from lakebackup.engine import RAW, relations_in, to_duckdb
+from lakebackup.engine import RAW, relations_in, steps, to_duckdb
 from lakebackup.engine.duck import DuckEngine
 from lakebackup.model import ARROW_SCHEMAS, spark_columns
 from lakebackup.plan.prune import Cut, Held, columns_of
@@ -149,15 +149,15 @@ def test_on_duckdb(query: str, case: dict[str, Any]) -> None:
 def test_on_spark(query: str, case: dict[str, Any], spark: SparkSession) -> None:
     from lakebackup.engine.spark import SparkEngine
 
-    engine = SparkEngine(spark, "nowhere")
+    engine, read = SparkEngine(spark, "nowhere"), steps(load("queries", query))
     for name, table in tables_of(case).items():
         if name in GIVEN:
             engine.give(name, table)
-            continue
-        schema = spark_columns(name.removeprefix(RAW))
-        rows = [tuple(row.values()) for row in table.to_pylist()]
-        spark.createDataFrame(rows, schema.replace(" NOT NULL", "")).createOrReplaceTempView(name)
-        engine._registered.add(name)
+        elif name in read:
+            schema = spark_columns(name.removeprefix(RAW))
+            rows = [tuple(row.values()) for row in table.to_pylist()]
+            spark.createDataFrame(rows, schema.replace(" NOT NULL", "")).createOrReplaceTempView(name)
+            engine._registered.add(name)
     check(case, [row.asDict() for row in engine.query(query, **case.get("parameters", {})).collect()])
 
 
