@@ -275,7 +275,8 @@ class Cluster:
 
     def _wait(self, future: Future[Any], doing: str) -> Any:
         self._admin.poll(0)
-        self._said.clear()  # of earlier calls
+        if self._met:  # else a refusal may have come before we got here, and the next comes in ten seconds
+            self._said.clear()  # of earlier calls
         started = time.monotonic()
         while True:
             try:
