@@ -132,6 +132,18 @@ class CatalogReader(_Catalog):
             )
         return reader
 
+    @classmethod
+    def require(cls, destination: str, catalog: str | None = None) -> CatalogReader:
+        """As `open`; raises NotFound when there is none."""
+        reader = cls.open(destination, catalog)
+        if reader is None:
+            raise NotFound(
+                f"There is no catalog at {catalog or destination}.",
+                hint="Check --from and --catalog; `lakebackup catalog rebuild` makes one anew from the "
+                "backups.",
+            )
+        return reader
+
     def query(self, name: str, **parameters: Any) -> pa.RecordBatchReader:
         """The rows of a statement of `sql/queries`, however many, as Arrow batches."""
         return self._engine.query(name, **parameters)

@@ -65,12 +65,7 @@ def run(request: CompactRequest, *, spark: SparkSession | None = None, reporter:
     without a key), Damaged (a file is not what the catalog says; nothing was written), Busy (another run on
     the source), EnvironmentProblem.
     """
-    reader = CatalogReader.open(request.destination, request.catalog)
-    if reader is None:
-        raise NotFound(
-            f"There is no catalog at {request.catalog or request.destination}.",
-            hint="Check --from and --catalog; `lakebackup catalog rebuild` makes one anew from the backups.",
-        )
+    reader = CatalogReader.require(request.destination, request.catalog)
     source = layout.check_source(request.source or only_source(reader))
     if request.dry_run:
         return {"dry_run": True, "source": source, **_summary(_plan(request, reader, source))}

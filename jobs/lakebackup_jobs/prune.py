@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from lakebackup import layout, tombstones
-from lakebackup.errors import Busy, EnvironmentProblem, Incomplete, NotFound
+from lakebackup.errors import Busy, EnvironmentProblem, Incomplete
 from lakebackup.frames import task_errors
 from lakebackup.lease import Lease, is_held
 from lakebackup.model import Audit, spark_columns
@@ -81,12 +81,7 @@ def run(request: PruneRequest, *, spark: SparkSession | None = None, reporter: R
     restore is just beginning), Refused (the proof failed: nothing was done), Incomplete (objects of a restore
     that began meanwhile stay for now).
     """
-    reader = CatalogReader.open(request.destination, request.catalog)
-    if reader is None:
-        raise NotFound(
-            f"There is no catalog at {request.catalog or request.destination}.",
-            hint="Check --from and --catalog; `lakebackup catalog rebuild` makes one anew from the backups.",
-        )
+    reader = CatalogReader.require(request.destination, request.catalog)
     source = request.source or only_source(reader)
     storage = open_storage(request.destination)
     if not request.delete:

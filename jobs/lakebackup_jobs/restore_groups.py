@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from lakebackup.errors import EnvironmentProblem, Incomplete, NotFound, UsageProblem
+from lakebackup.errors import EnvironmentProblem, Incomplete, UsageProblem
 from lakebackup.model import Audit
 from lakebackup.plan.continue_topics import target_list
 from lakebackup.plan.restore_groups import (
@@ -76,12 +76,7 @@ def move(request: GroupsRequest) -> tuple[dict[str, Any], GroupPlan]:
 
     if not request.target.startswith("kafka://"):
         raise UsageProblem("Groups are put into a Kafka cluster.", hint="Give --to kafka://HOST:PORT.")
-    reader = CatalogReader.open(request.destination, request.catalog)
-    if reader is None:
-        raise NotFound(
-            f"There is no catalog at {request.catalog or request.destination}.",
-            hint="Check --from and --catalog; `lakebackup catalog rebuild` makes one anew from the backups.",
-        )
+    reader = CatalogReader.require(request.destination, request.catalog)
     servers = request.target.removeprefix("kafka://")
     target = AlterGroups({**request.kafka, "bootstrap.servers": servers})
     plan = _plan(request, reader, target)

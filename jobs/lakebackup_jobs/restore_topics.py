@@ -43,12 +43,7 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
     Raises Refused (gaps, damaged files, a target that is not empty), Damaged (a file that is not what the
     catalog says, found before any of it becomes visible), EnvironmentProblem (broker, disk), Busy.
     """
-    reader = CatalogReader.open(request.destination, request.catalog)
-    if reader is None:
-        raise NotFound(
-            f"There is no catalog at {request.catalog or request.destination}.",
-            hint="Check --from and --catalog; `lakebackup catalog rebuild` makes one anew from the backups.",
-        )
+    reader = CatalogReader.require(request.destination, request.catalog)
     made = plan_restore(request, reader)
     target = open_target(request, reader)
     digest = request.digest(made.source)

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup import layout, tombstones
-from lakebackup.errors import Damaged, LakebackupError, NotFound
+from lakebackup.errors import Damaged, LakebackupError
 from lakebackup.model import Check, spark_columns
 from lakebackup.plan.restore_request import RestoreRequest
 from lakebackup.storage import Storage, open_storage
@@ -58,12 +58,7 @@ def run(request: VerifyRequest, *, spark: SparkSession | None = None, reporter: 
     from lakebackup_jobs.session import spark_session
 
     started = time.monotonic()
-    reader = CatalogReader.open(request.destination, request.catalog)
-    if reader is None:
-        raise NotFound(
-            f"There is no catalog at {request.catalog or request.destination}.",
-            hint="Check --from and --catalog; `lakebackup catalog rebuild` makes one anew from the backups.",
-        )
+    reader = CatalogReader.require(request.destination, request.catalog)
     ids = ",".join(reader.resolve_backup(part) for part in request.backup_ids)
     spark = spark or spark_session(remote=request.remote)
     writer = CatalogWriter.open(spark, request.destination, request.catalog)
