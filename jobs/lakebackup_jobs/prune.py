@@ -28,7 +28,7 @@ from lakebackup.tombstones import Chunk, Prune, RemovalReader, RemovalWriter
 from lakebackup_jobs.identity import holder, micros
 from lakebackup_jobs.outcome import raise_first
 from lakebackup_jobs.prune_task import DELETED, DeleteObjects
-from lakebackup_jobs.shares import regions_of
+from lakebackup_jobs.shares import MOST_TASKS, regions_of
 from lakebackup_jobs.taskboard import TaskBoard
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 # A restore that was cut off this long ago holds nothing back any more.
 HOLD_MS = 7 * 86_400_000
-MOST_TASKS = 200
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lakebackup.storage import Storage
     from lakebackup.store import CatalogReader
 
-# One task restores one partition; more partitions than this share tasks.
+# A task takes one partition, chunk or part of the work; where there are more than this, they share tasks.
 MOST_TASKS = 200
 _INDEX = "plan/tasks.json"
 

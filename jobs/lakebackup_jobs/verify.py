@@ -22,6 +22,7 @@ from lakebackup.store import CatalogReader, CatalogWriter
 from lakebackup_jobs import restore_topics
 from lakebackup_jobs.check_task import CheckFiles, CheckSidecars, ListObjects
 from lakebackup_jobs.identity import micros
+from lakebackup_jobs.shares import MOST_TASKS
 from lakebackup_jobs.taskboard import TaskBoard
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 # An object this young may belong to a backup that has not committed yet.
 GRACE_MS = 3_600_000
-MOST_TASKS = 200
 
 
 @dataclass(frozen=True, slots=True)
