@@ -60,7 +60,8 @@ class Backup:
 class DataFile:
     """One data object. `path` is relative to the destination; `min_ts`/`max_ts` are over every record.
 
-    `start_key`/`end_key` are lower hex cut at 64 bytes; a cut `end_key` is rounded up.
+    `start_key`/`end_key` are lower hex cut at 64 bytes; a cut `end_key` is rounded up. `keys_*`: where the
+    file's key filter stands in the destination, in bytes and in blocks; None: any key may be in the file.
     """
 
     destination: str
@@ -95,6 +96,31 @@ class DataFile:
     level: Int32 = 0
     parent: str | None = None
     generation: Int32 = 0
+    keys_path: str | None = None
+    keys_start: int | None = None
+    keys_blocks: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Departure:
+    """A data file that left its source's file set: backups from number `gone_in` on do not have it any more.
+
+    With `added_in` it is the file's whole lifetime, so that differences and obsolete sets are ranges of
+    numbers. It still counts for the backups from `added_in` to before `gone_in`.
+    """
+
+    destination: str
+    path: str
+    backup_id: str
+    added_in: int
+    gone_in: int
+    source: str
+    scope: str
+    epoch: str
+    region: str
+    bytes: int
+    entries: int
+    sha256: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -365,6 +391,7 @@ class Migration:
 Row = (
     Backup
     | DataFile
+    | Departure
     | Position
     | Scope
     | Gap
@@ -387,6 +414,7 @@ R = TypeVar("R", bound=Row)
 TABLES: Mapping[str, type[Row]] = {
     "backups": Backup,
     "files": DataFile,
+    "departures": Departure,
     "positions": Position,
     "scopes": Scope,
     "gaps": Gap,

@@ -39,6 +39,9 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "start_position": 0, "end_position": 10, "null_keys": 0, "tombstones": 0, "level": 0,
         "generation": 0,
     },
+    "departures": {
+        **PLACES, "backup_id": "b1", "added_in": 1, "gone_in": 2, "bytes": 100, "entries": 10, "sha256": "00",
+    },
     "positions": {
         **PLACES, "backup_id": "b1", "start_position": 0, "end_position": 10, "low_position": 0,
         "high_position": 10, "ts": 0,

@@ -30,7 +30,10 @@ CREATE TABLE IF NOT EXISTS IDENTIFIER(:table) (
   op STRING COMMENT 'kind of change',
   level INT NOT NULL COMMENT '0 for a full',
   parent STRING COMMENT 'file it was made from',
-  generation INT NOT NULL COMMENT 'how often a compacted topic was written anew from its start'
+  generation INT NOT NULL COMMENT 'how often a compacted topic was written anew from its start',
+  keys_path STRING COMMENT 'object with the key filter, relative to the destination\'s root; null: none',
+  keys_start BIGINT COMMENT 'where the filter begins in that object, in bytes',
+  keys_blocks BIGINT COMMENT 'size of the filter, a power of two of blocks'
 )
 USING delta
 COMMENT 'One row a data file; rows of backups without a row in backups do not count'

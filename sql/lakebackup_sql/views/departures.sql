@@ -1,0 +1,5 @@
+-- Data files that left their source's file set, with the numbers of the backups between which they counted.
+SELECT d.*
+FROM raw_departures AS d
+JOIN raw_backups AS b ON b.source = d.source AND b.number = d.gone_in
+WHERE b.state IN ('complete', 'out_of_sync')
