@@ -16,12 +16,15 @@ from typing import TYPE_CHECKING, NoReturn
 
 from lakebackup.errors import UsageProblem
 from lakebackup.guard_allowed import FUNCTIONS, JOIN_KINDS, OPTIONS, SYNTAX, TYPES, UNITS
+from lakebackup.guard_records import COLUMNS, USAGE, arguments, is_call, take_calls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
+
+    from lakebackup.guard_records import RecordsCall
 
 _MAX_CHARACTERS = 64 * 1024
 _MAX_TOKENS = 10_000
@@ -33,16 +36,21 @@ _FUNCTION_KINDS = frozenset(FUNCTIONS.values())
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A SELECT that may run: its text for Spark and for DuckDB, and the relations it reads, sorted."""
+    """A SELECT that may run: its text for Spark and for DuckDB, and the relations it reads, sorted.
+
+    `records`: what it asks inside the backups; relations that are not the catalog's, to be given their rows.
+    """
 
     spark: str
     duckdb: str
     relations: tuple[str, ...]
+    records: tuple[RecordsCall, ...] = ()
 
 
-def check_select(sql: str, relations: Mapping[str, Sequence[str]]) -> Checked:
+def check_select(sql: str, relations: Mapping[str, Sequence[str]], *, records: bool = False) -> Checked:
     """Check `sql` (Spark's dialect) against `relations`: the name of each and its columns' names.
 
+    `records`: whether it may ask inside the backups with records('topic').
     Raises UsageProblem, naming what is not allowed or not known, and the nearest known name.
     """
     from sqlglot.errors import SqlglotError
@@ -51,7 +59,9 @@ def check_select(sql: str, relations: Mapping[str, Sequence[str]]) -> Checked:
     _characters(sql)
     try:
         tree = _parse(sql)
-        used = _Check(tree, known).run()
+        calls = _records(tree, allowed=records)
+        known |= {call.relation: set(COLUMNS) for call in calls}
+        used = _Check(tree, known).run() - {call.relation for call in calls}
         _strict_casts(tree)
         spark, duckdb = _write(tree, "spark"), _write(tree, "duckdb")
         _Check(_parse(spark), known).run()
@@ -63,7 +73,23 @@ def check_select(sql: str, relations: Mapping[str, Sequence[str]]) -> Checked:
         raise UsageProblem(
             "The SQL is nested too deeply.", hint="Use IN, a CTE or a join instead."
         ) from error
-    return Checked(spark, duckdb, tuple(sorted(used)))
+    return Checked(spark, duckdb, tuple(sorted(used)), calls)
+
+
+def _records(tree: exp.Expr, *, allowed: bool) -> tuple[RecordsCall, ...]:
+    from sqlglot import exp
+
+    for table in tree.find_all(exp.Table):
+        if not is_call(table):
+            continue
+        if not allowed:
+            raise UsageProblem(
+                "records(…) cannot be asked here.",
+                hint="`lakebackup sql` takes it; here the relations of the catalog are read alone.",
+            )
+        if arguments(table) is None:
+            raise UsageProblem("records(…) takes one text or two, written out.", hint=USAGE)
+    return take_calls(tree)
 
 
 def _characters(sql: str) -> None:
