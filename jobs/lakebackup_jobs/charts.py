@@ -1,0 +1,225 @@
+"""Pictures of a catalog, for the report and for notebooks: what is restorable, what is missing, what grew.
+
+They take rows that SQL has made few already (a row a chain, an interval, a day; never a row a file), and
+become SVG or PNG without a browser and without a network. Times are ms since 1970 and shown in UTC.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import altair as alt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    Rows = Sequence[Mapping[str, Any]]
+    AnyChart = alt.LayerChart | alt.FacetChart | alt.VConcatChart
+
+COLOURS = {
+    "restorable": "#4c8fbd",
+    "gap": "#d3122a",
+    "fork": "#ee9a2e",
+    "unusable": "#9aa1ab",
+}
+"""Blue, red and orange are told apart by the colour-blind too, and red is the darkest in print."""
+_INK, _FAINT, _LINE = "#2b3440", "#66707c", "#e4e8ec"
+_NEW, _REFERENCED, _REMOVED = "#1f6391", "#bcd6e8", "#c9a227"
+_FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
+_WIDTH = 720
+_BYTES = "replace(format(datum.value, '.3~s'), /([a-zA-Z]?)$/, ' $1B')"
+
+
+def timeline(chains: Rows, backups: Rows, gaps: Rows) -> AnyChart:
+    """The chains of one source, a line each: its full, what stands on it, what is missing in red.
+
+    `chains`: line (its name), from_ts (end of the full), to_ts (end of the newest backup), restorable_ts
+    (until when it can be restored, None: not at all). `backups`: line, ts, kind, status. `gaps`: line (the
+    chain that noticed), from_ts, to_ts. A status is one of `COLOURS`.
+    """
+    order = [row["line"] for row in chains]
+    spans = [
+        {"line": row["line"], "from": start, "to": end, "status": status}
+        for row in chains
+        for status, start, end in (
+            ("restorable", row["from_ts"], row["restorable_ts"]),
+            ("unusable", row["restorable_ts"] or row["from_ts"], row["to_ts"]),
+        )
+        if end is not None and end > start
+    ]
+    lost = [
+        {"line": row["line"], "from": row["from_ts"], "to": row["to_ts"], "status": "gap"} for row in gaps
+    ]
+    points = [
+        {"line": row["line"], "from": row["ts"], "status": row["status"], "kind": _kind(row["kind"])}
+        for row in backups
+    ]
+    colour = _status([*spans, *lost, *points])
+    return _finish(
+        alt.layer(
+            _bars(spans, _line(order, "line"), colour, height=9),
+            _bars(lost, _line(order, "line"), colour, height=15, short=True),
+            alt.Chart(_data(points))
+            .mark_point(filled=True, opacity=1, stroke="white", strokeWidth=0.8)
+            .encode(
+                x=_time(),
+                y=_line(order, "line"),
+                color=colour,
+                shape=alt.Shape(
+                    "kind:N",
+                    scale=alt.Scale(domain=["full", "incremental"], range=["diamond", "circle"]),
+                    legend=alt.Legend(title=None, symbolFillColor=_FAINT),
+                ),
+                size=alt.Size(
+                    "kind:N",
+                    scale=alt.Scale(domain=["full", "incremental"], range=[130, 45]),
+                    legend=None,
+                ),
+            ),
+        ).properties(width=_WIDTH, height=alt.Step(26))
+    )
+
+
+def coverage(intervals: Rows) -> AnyChart:
+    """Which times each topic can be restored to: a line a topic, in the order of the rows, gaps in red.
+
+    `intervals`: scope, status (one of `COLOURS`), from_ts, to_ts.
+    """
+    order = list(dict.fromkeys(row["scope"] for row in intervals))
+    rows = [
+        {"scope": row["scope"], "from": row["from_ts"], "to": row["to_ts"], "status": row["status"]}
+        for row in intervals
+    ]
+    held = [row for row in rows if row["status"] == "restorable"]
+    rest = [row for row in rows if row["status"] != "restorable"]
+    line, colour = _line(order, "scope"), _status(rows)
+    return _finish(
+        alt.layer(
+            _bars(held, line, colour, height=11), _bars(rest, line, colour, height=15, short=True)
+        ).properties(width=_WIDTH, height=alt.Step(24))
+    )
+
+
+def growth(days: Rows) -> AnyChart:
+    """What each day brought and what is kept, one above the other.
+
+    `days`: from_ts and to_ts (the day, or several), new_bytes, removed_bytes, referenced_bytes (what its
+    restore points stand on without having copied it anew), held_bytes (at its end).
+    """
+    brought, held, line = [], [], []
+    for row in days:
+        span = {"from": row["from_ts"], "to": row["to_ts"]}
+        new, old = row["new_bytes"], row["referenced_bytes"]
+        brought.append({**span, "what": "new", "low": 0, "high": new})
+        if row["removed_bytes"]:
+            brought.append({**span, "what": "removed", "low": -row["removed_bytes"], "high": 0})
+        held.append({**span, "what": "referenced", "low": 0, "high": old})
+        held.append({**span, "what": "new", "low": old, "high": old + new})
+        line.append({"from": row["from_ts"], "what": "kept in all", "high": row["held_bytes"]})
+    if days:  # the last day ends too
+        line.append({**line[-1], "from": days[-1]["to_ts"]})
+    colour = alt.Color(
+        "what:N",
+        scale=alt.Scale(
+            domain=["new", "referenced", "removed", "kept in all"],
+            range=[_NEW, _REFERENCED, _REMOVED, _INK],
+        ),
+        legend=alt.Legend(title=None),
+    )
+    kept = "needed, and kept in all"
+    return _finish(
+        alt.vconcat(
+            _columns(brought, "brought and removed", colour).properties(width=_WIDTH, height=150),
+            alt.layer(
+                _columns(held, kept, colour),
+                alt.Chart(_data(line))
+                .mark_line(strokeWidth=1.6, interpolate="step-after")
+                .encode(x=_time(), y=_bytes(kept), color=colour),
+            ).properties(width=_WIDTH, height=150),
+            spacing=18,
+        )
+    )
+
+
+def to_svg(chart: AnyChart) -> str:
+    """The chart as an SVG element to be put into a page: no address, no script, no reference in it."""
+    import vl_convert
+
+    svg = str(vl_convert.vegalite_to_svg(chart.to_dict()))
+    return re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg, count=2)  # HTML knows what an <svg> is
+
+
+def to_png(chart: AnyChart, scale: float = 2) -> bytes:
+    """The chart as a PNG."""
+    import vl_convert
+
+    return bytes(vl_convert.vegalite_to_png(chart.to_dict(), scale=scale))
+
+
+def _bars(rows: Rows, line: alt.Y, colour: alt.Color, *, height: int, short: bool = False) -> alt.Chart:
+    """`short`: drawn with a stroke, which keeps what is shorter than a pixel visible."""
+    mark: dict[str, Any] = {"strokeWidth": 2} if short else {"cornerRadius": 2}
+    stroke = {"stroke": alt.Stroke("status:N", scale=colour["scale"], legend=None)} if short else {}
+    chart = alt.Chart(_data(rows)).mark_bar(height=height, **mark)
+    encoded: alt.Chart = chart.encode(x=_time(), x2="to:Q", y=line, color=colour, **stroke)
+    return encoded
+
+
+def _columns(rows: Rows, title: str, colour: alt.Color) -> alt.Chart:
+    mark = alt.Chart(_data(rows)).mark_rect(stroke="white", strokeWidth=0.4)
+    encoded: alt.Chart = mark.encode(x=_time(), x2="to:Q", y=_bytes(title), y2="low:Q", color=colour)
+    return encoded
+
+
+def _data(rows: Iterable[Mapping[str, Any]]) -> alt.InlineData:
+    return alt.InlineData(values=[dict(row) for row in rows])
+
+
+def _time() -> alt.X:
+    return alt.X("from:T", scale=alt.Scale(type="utc"), axis=alt.Axis(title=None, tickCount=8))
+
+
+def _line(order: Sequence[str], field: str) -> alt.Y:
+    return alt.Y(
+        f"{field}:N",
+        sort=list(order),
+        axis=alt.Axis(title=None, ticks=False, labelLimit=230, labelPadding=10),
+    )
+
+
+def _bytes(title: str) -> alt.Y:
+    return alt.Y(
+        "high:Q", axis=alt.Axis(title=title, labelExpr=_BYTES, tickCount=4, titleFontWeight="normal")
+    )
+
+
+def _status(rows: Rows) -> alt.Color:
+    there = {row["status"] for row in rows}
+    shown = [status for status in COLOURS if status in there] or ["restorable"]
+    scale = alt.Scale(domain=shown, range=[COLOURS[status] for status in shown])
+    return alt.Color("status:N", scale=scale, legend=alt.Legend(title=None))
+
+
+def _kind(kind: str) -> str:
+    return "full" if kind == "full" else "incremental"
+
+
+def _finish(chart: AnyChart) -> AnyChart:
+    finished: AnyChart = (
+        chart.configure(font=_FONT, background="transparent", aria=False, padding=4)
+        .configure_view(stroke=None)
+        .configure_axis(
+            labelColor=_FAINT,
+            titleColor=_FAINT,
+            labelFontSize=11,
+            titleFontSize=11,
+            gridColor=_LINE,
+            domain=False,
+            tickColor=_LINE,
+        )
+        .configure_legend(
+            orient="top", labelColor=_INK, labelFontSize=11.5, symbolSize=110, offset=6, symbolStrokeWidth=0
+        )
+    )
+    return finished
