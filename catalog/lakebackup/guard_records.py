@@ -87,7 +87,7 @@ def take_calls(tree: exp.Expr) -> tuple[RecordsCall, ...]:
 
 
 def _columns(tree: exp.Expr) -> tuple[str, ...]:
-    """The columns that the SELECT may need: all that it names anywhere, or all when it takes some by place."""
+    """The columns that the SELECT may need: all that it names, or all when it takes some by place."""
     from sqlglot import exp
 
     stars = any(not isinstance(star.parent, exp.Count) for star in tree.find_all(exp.Star))
