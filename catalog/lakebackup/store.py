@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from lakebackup.engine import Asked
     from lakebackup.frames import RowSource
     from lakebackup.guard import Checked
     from lakebackup.sidecar import Manifest
@@ -106,24 +107,36 @@ class _Catalog:
 
 
 class CatalogReader(_Catalog):
-    """Questions to the catalog, answered by DuckDB over the Delta tables, as they are when first asked."""
+    """Questions to the catalog, answered by DuckDB over the Delta tables, as they are when first asked, or
+    as they were at the instant `as_of` (us since 1970)."""
 
-    def __init__(self, destination: str, catalog: str | None = None, *, as_written: bool = False) -> None:
+    def __init__(
+        self,
+        destination: str,
+        catalog: str | None = None,
+        *,
+        as_written: bool = False,
+        as_of: int | None = None,
+    ) -> None:
         from lakebackup.engine.duck import DuckEngine
 
         super().__init__(destination, catalog)
-        self._engine = DuckEngine(self.catalog_uri, as_written=as_written)
+        self._as_of = as_of
+        self._engine = DuckEngine(self.catalog_uri, as_written=as_written, as_of=as_of)
 
     @classmethod
-    def open(cls, destination: str, catalog: str | None = None) -> CatalogReader | None:
+    def open(
+        cls, destination: str, catalog: str | None = None, *, as_of: int | None = None
+    ) -> CatalogReader | None:
         """The catalog of a destination, or at the URI `catalog`; None when there is none.
 
-        Raises UsageProblem when its schema version is newer or older than this program's.
+        Raises UsageProblem when its schema version is newer or older than this program's, NotFound when it
+        was made after `as_of`.
         """
-        reader = cls(destination, catalog)
-        version = reader.version()
+        version = _Catalog(destination, catalog).version()
         if version is None:
             return None
+        reader = cls(destination, catalog, as_of=as_of)
         if version < len(names("migrations")):
             raise UsageProblem(
                 f"The catalog at {reader.catalog_uri} has schema version {version}, "
@@ -133,9 +146,11 @@ class CatalogReader(_Catalog):
         return reader
 
     @classmethod
-    def require(cls, destination: str, catalog: str | None = None) -> CatalogReader:
+    def require(
+        cls, destination: str, catalog: str | None = None, *, as_of: int | None = None
+    ) -> CatalogReader:
         """As `open`; raises NotFound when there is none."""
-        reader = cls.open(destination, catalog)
+        reader = cls.open(destination, catalog, as_of=as_of)
         if reader is None:
             raise NotFound(
                 f"There is no catalog at {catalog or destination}.",
@@ -174,15 +189,23 @@ class CatalogReader(_Catalog):
         """What a person's SELECT may read: the views and their columns."""
         from lakebackup.engine.duck import view_columns
 
-        return view_columns()
+        return view_columns(now=self._as_of is not None)
+
+    @property
+    def asked(self) -> list[Asked]:
+        """What this was asked so far, in order."""
+        return self._engine.asked
+
+    def versions(self) -> dict[str, int]:
+        """The Delta version of each table that is read here; without those made after `as_of`."""
+        found = {table: self._engine.version(table) for table in TABLES}
+        return {table: version for table, version in found.items() if version is not None}
 
     def select(self, sql: str) -> pa.RecordBatchReader:
         """The rows of a person's SELECT over the views. Raises UsageProblem when it is not just that."""
-        from lakebackup.engine import steps_for
         from lakebackup.guard import check_select
 
-        checked = check_select(sql, self.relations())
-        return self._engine.run(checked.duckdb, steps_for(checked.relations), {})
+        return self._engine.select(check_select(sql, self.relations()))
 
     def define(self, relation: str, name: str, **parameters: Any) -> None:
         """Give the rows of a statement of `sql/queries` a name that later statements can use."""
@@ -194,9 +217,7 @@ class CatalogReader(_Catalog):
 
     def define_checked(self, relation: str, checked: Checked) -> None:
         """As `define`, of a person's SELECT that was checked."""
-        from lakebackup.engine import steps_for
-
-        self._engine.keep(relation, checked.duckdb, steps_for(checked.relations), {})
+        self._engine.define_checked(relation, checked)
 
     def destinations(self) -> dict[str, str]:
         """Id -> URI of the root. The destination this was opened with is where it is now, moved or not."""

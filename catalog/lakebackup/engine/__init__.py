@@ -2,19 +2,30 @@
 
 Both offer the views of `lakebackup_sql` over the same Delta tables, which they register as `raw_<table>`.
 Texts are in Spark's dialect; values are `:name` parameters and never part of a text.
+
+An engine that looks back (`as_of`) has every relation a second time, as it is now: `now_<relation>`.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from lakebackup_sql import load, names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 RAW = "raw_"
+NOW = "now_"
+
+
+class Asked(NamedTuple):
+    """What an engine was asked: name of the query (`select`: a person's own), its text for Spark, values."""
+
+    name: str
+    text: str
+    parameters: Mapping[str, Any]
 
 
 class SqlEngine(Protocol):
@@ -26,6 +37,11 @@ class SqlEngine(Protocol):
 
     def define(self, relation: str, text: str, **parameters: Any) -> None:
         """Give the rows of a SELECT in Spark's dialect a name that later queries can use."""
+        ...
+
+    @property
+    def asked(self) -> list[Asked]:
+        """What was asked so far, in order."""
         ...
 
 
@@ -50,12 +66,37 @@ def steps_for(relations: Iterable[str]) -> tuple[str, ...]:
     found: dict[str, None] = {}
     views = names("views")
     for relation in sorted(relations):
-        if relation in views:
-            found |= dict.fromkeys(steps(load("views", relation)))
+        name = relation.removeprefix(NOW)
+        if name in views:
+            before = steps(load("views", name))
+            found |= (
+                dict.fromkeys(f"{NOW}{step}" for step in before)
+                if name != relation
+                else (dict.fromkeys(before))
+            )
             found[relation] = None
-        elif relation.startswith(RAW):
+        elif name.startswith(RAW):
             found[relation] = None
     return tuple(found)
+
+
+def view_text(relation: str) -> str:
+    """The SELECT behind a view, in Spark's dialect; that of `now_<view>` reads `now_` relations alone."""
+    return _of_now(relation.removeprefix(NOW)) if relation.startswith(NOW) else load("views", relation)
+
+
+@cache
+def _of_now(view: str) -> str:
+    from sqlglot import exp, parse_one
+
+    text = load("views", view)
+    tree, read = parse_one(text, dialect="spark"), relations_in(text)
+    for table in tree.find_all(exp.Table):
+        if table.name in read:
+            if not table.alias:
+                table.set("alias", exp.TableAlias(this=exp.to_identifier(table.name)))
+            table.set("this", exp.to_identifier(f"{NOW}{table.name}"))
+    return tree.sql(dialect="spark", comments=False)
 
 
 @cache

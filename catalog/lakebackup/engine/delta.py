@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Damaged, NotFound, UsageProblem
 from lakebackup.model import ARROW_SCHEMAS, Row, as_row
+from lakebackup.times import format_ts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,6 +53,52 @@ def open_table(uri: str) -> DeltaTable:
                 f"{entry} is empty.", hint="Move the catalog away and run `lakebackup catalog rebuild`."
             )
     return table
+
+
+def open_then(uri: str, as_of: int | None) -> DeltaTable | None:
+    """The table as it was at an instant (us since 1970), or as it is; None when it was not made yet then.
+
+    What counts is the time of a commit that its writer put into the log. Raises NotFound when what the table
+    held then is not kept any more.
+    """
+    table = open_table(uri)
+    if as_of is None:
+        return table
+    history = sorted((entry["version"], int(entry.get("timestamp") or 0)) for entry in table.history())
+    earliest, reached, version = history[0], 0, None
+    for number, at in history:
+        reached = max(reached, at)  # clocks differ, the order of commits does not
+        if reached * 1000 > as_of:
+            break
+        version = number
+    if version is None:
+        if earliest[0]:
+            raise _not_kept(uri, as_of)
+        return None
+    if version != table.version():
+        table.load_as_version(version)
+        folder = Path(uri.removeprefix("file://"))
+        names = {file.rpartition("/")[2] for file in table.file_uris()}  # its folder stands there encoded
+        if names - {file.name for file in folder.iterdir()}:
+            raise _not_kept(uri, as_of)
+    return table
+
+
+def require_then(catalog_uri: str, as_of: int) -> None:
+    """Raises NotFound when there was no catalog in that folder at an instant (us since 1970)."""
+    if open_then(f"{catalog_uri}/migrations", as_of) is None:
+        raise NotFound(
+            f"The catalog at {catalog_uri} was not made yet at {format_ts(as_of // 1000)}.",
+            hint="Choose a later --as-of; the column started_time of `backups` shows what there was when.",
+        )
+
+
+def _not_kept(uri: str, as_of: int) -> NotFound:
+    return NotFound(
+        f"What {uri} held at {format_ts(as_of // 1000)} is not kept any more.",
+        hint="`lakebackup catalog optimize` and Delta itself clean up what is older than their retention: "
+        "choose a later --as-of.",
+    )
 
 
 def append(storage: Storage, table: str, rows: Sequence[Row], transaction: str) -> bool:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from lakebackup.engine import RAW, steps, steps_for, to_duckdb
-from lakebackup.engine.delta import open_table
+from lakebackup.engine import NOW, RAW, Asked, steps, steps_for, to_duckdb, view_text
+from lakebackup.engine.delta import open_then, require_then
 from lakebackup.errors import Damaged, EnvironmentProblem, NotFound, UsageProblem
 from lakebackup.model import ARROW_SCHEMAS
 from lakebackup_sql import load, names
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
     import pyarrow.dataset as ds
+    from deltalake import DeltaTable
+
+    from lakebackup.guard import Checked
 
 _LOCKED: dict[str, str | bool | int | float | list[str]] = {
     "python_enable_replacements": False,
@@ -45,15 +48,22 @@ _TORN = re.compile(r"stream registered as 'raw_|IOError|CRC|checksum|[Pp]arquet"
 
 
 class DuckEngine:
-    """Queries over the Delta tables in the folder `catalog_uri`, as they were when each was first read.
+    """Queries over the Delta tables in the folder `catalog_uri`, as they were when each was first read, or
+    at the instant `as_of` (us since 1970); then `now_<relation>` is what a relation is now.
 
     `as_written`: joins are made in the order of their text, each with its right side in memory. DuckDB does
     not know how large a Delta table is, and else may hold the rows of a million files.
+    Raises NotFound when there was no catalog at `as_of`.
     """
 
-    def __init__(self, catalog_uri: str, *, as_written: bool = False) -> None:
+    def __init__(self, catalog_uri: str, *, as_written: bool = False, as_of: int | None = None) -> None:
         self._uri = catalog_uri.rstrip("/")
+        self._as_of = as_of
+        if as_of is not None:
+            require_then(self._uri, as_of)
+        self._opened: dict[str, DeltaTable | None] = {}
         self._registered: set[str] = set()
+        self.asked: list[Asked] = []
         self._connection = duckdb.connect(":memory:", config=_LOCKED | (_AS_WRITTEN if as_written else {}))
         for macro in _MACROS:
             self._connection.execute(macro)
@@ -62,20 +72,36 @@ class DuckEngine:
     def query(self, name: str, **parameters: Any) -> pa.RecordBatchReader:
         """The rows of a statement of `sql/queries`."""
         text = load("queries", name)
+        self.asked.append(Asked(name, text, parameters))
         return self.run(to_duckdb(text), steps(text), parameters)
+
+    def select(self, checked: Checked) -> pa.RecordBatchReader:
+        """The rows of a person's SELECT that was checked."""
+        self.asked.append(Asked("select", checked.spark, {}))
+        return self.run(checked.duckdb, steps_for(checked.relations), {})
 
     def define(self, relation: str, text: str, **parameters: Any) -> None:
         """Give the rows of a SELECT in Spark's dialect a name that later queries can use."""
-        self.keep(relation, to_duckdb(text), steps(text), parameters)
+        self.asked.append(Asked(relation, text, parameters))
+        self._keep(relation, to_duckdb(text), steps(text), parameters)
+
+    def define_checked(self, relation: str, checked: Checked) -> None:
+        """As `define`, of a person's SELECT that was checked."""
+        self.asked.append(Asked(relation, checked.spark, {}))
+        self._keep(relation, checked.duckdb, steps_for(checked.relations), {})
 
     def give(self, relation: str, rows: pa.Table) -> None:
         """Give rows that come from elsewhere a name that later queries can use."""
         self._connection.register(relation, rows)
 
-    def keep(
+    def version(self, table: str) -> int | None:
+        """The Delta version of a table that is read here; None when there was no such table at `as_of`."""
+        opened = self._open(f"{RAW}{table}")
+        return None if opened is None else opened.version()
+
+    def _keep(
         self, relation: str, statement: str, needs: tuple[str, ...], parameters: Mapping[str, Any]
     ) -> None:
-        """As `define`, of a statement in DuckDB's dialect that reads the relations `needs`."""
         for step in needs:
             self._register(step)
         with self._explained():
@@ -103,12 +129,28 @@ class DuckEngine:
     def _register(self, step: str) -> None:
         if step in self._registered:
             return
-        if step.startswith(RAW):
-            self._connection.register(step, dataset(f"{self._uri}/{step.removeprefix(RAW)}"))
+        name = step.removeprefix(NOW)
+        if name.startswith(RAW):
+            table = name.removeprefix(RAW)
+            opened = self._open(step)
+            rows = (
+                ARROW_SCHEMAS[table].empty_table()
+                if opened is None
+                else dataset(f"{self._uri}/{table}", opened)
+            )
+            self._connection.register(step, rows)
         else:
             with self._explained():
-                self._connection.execute(f"CREATE VIEW {_name(step)} AS {to_duckdb(load('views', step))}")
+                self._connection.execute(f"CREATE VIEW {_name(step)} AS {to_duckdb(view_text(step))}")
         self._registered.add(step)
+
+    def _open(self, step: str) -> DeltaTable | None:
+        """A table, opened once, so that all that is asked sees one version of it."""
+        if step not in self._opened:
+            as_of = None if step.startswith(NOW) else self._as_of
+            table = step.removeprefix(NOW).removeprefix(RAW)
+            self._opened[step] = open_then(f"{self._uri}/{table}", as_of)
+        return self._opened[step]
 
     def _batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         with self._explained():
@@ -136,15 +178,15 @@ class DuckEngine:
             raise UsageProblem(f"The query failed: {text}") from error
 
 
-def dataset(uri: str) -> ds.Dataset:
-    """A Delta table as a dataset that prunes by the log's statistics and verifies what it reads."""
+def dataset(uri: str, table: DeltaTable) -> ds.Dataset:
+    """A Delta table opened from `uri` as a dataset that prunes by the log's statistics and verifies."""
     import pyarrow.dataset as ds
     from pyarrow import fs
 
     from lakebackup.engine.verified import VerifiedFiles
 
     verified = fs.PyFileSystem(VerifiedFiles(uri.removeprefix("file://")))
-    files = open_table(uri).to_pyarrow_dataset(filesystem=verified)
+    files = table.to_pyarrow_dataset(filesystem=verified)
     verifying = ds.ParquetFileFormat(
         default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
     )
@@ -176,8 +218,11 @@ def _unlocked(kind: type[ds.FileSystemDataset]) -> type[ds.FileSystemDataset]:
 
 
 @cache
-def view_columns() -> Mapping[str, tuple[str, ...]]:
-    """Names of each view's columns, in order; no catalog is opened."""
+def view_columns(*, now: bool = False) -> Mapping[str, tuple[str, ...]]:
+    """Names of each view's columns, in order, with `now_<view>` too when asked; no catalog is opened."""
+    if now:
+        then = view_columns()
+        return {**then, **{f"{NOW}{view}": columns for view, columns in then.items()}}
     with duckdb.connect(":memory:") as connection:
         for macro in _MACROS:
             connection.execute(macro)

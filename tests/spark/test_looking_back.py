@@ -1,0 +1,149 @@
+"""A catalog as it was: both engines, beside what it is now."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.catalogs import backup_id, manifest, publish
+
+from lakebackup.engine.delta import open_table
+from lakebackup.engine.spark import SparkEngine
+from lakebackup.errors import NotFound, UsageProblem
+from lakebackup.model import TABLES, Removal
+from lakebackup.storage import open_storage
+from lakebackup.store import CatalogReader, CatalogWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    Ask = Callable[[str, int | None], list[tuple[object, ...]]]
+
+pytestmark = pytest.mark.spark
+
+FORGOTTEN = """
+SELECT f.path, r.reason, r.prune_id
+FROM files AS f JOIN now_removals AS r ON r.destination = f.destination AND r.path = f.path
+ORDER BY f.path
+"""
+
+
+def now() -> int:
+    """An instant between two commits: their times are milliseconds."""
+    time.sleep(0.005)
+    found = time.time_ns() // 1000
+    time.sleep(0.005)
+    return found
+
+
+@pytest.fixture(scope="module")
+def catalog(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, int | str]:
+    """Two backups, then a prune of the first one's files; with the instants between."""
+    root = tmp_path_factory.mktemp("it's a `place` ü")
+    before = now()
+    storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
+    writer.migrate()
+    made = now()
+    publish(storage, writer, manifest(1))
+    first = now()
+    publish(storage, writer, manifest(2))
+    second = now()
+    rows = CatalogReader.require(str(root)).rows("list_files", backup_id=backup_id(1))
+    place = ("destination", "path", "source", "scope", "epoch", "region", "bytes", "backup_id")
+    writer.append(
+        [
+            Removal(prune_id="p1", at=second, reason="time", **{name: row[name] for name in place})
+            for row in rows
+        ]
+    )
+    return {
+        "root": str(root), "before": before, "made": made, "first": first, "second": second, "pruned": now(),
+    }  # fmt: skip
+
+
+@pytest.fixture(params=["duckdb", "spark"])
+def ask(request: pytest.FixtureRequest, catalog: dict[str, int | str], spark: SparkSession) -> Ask:
+    root = str(catalog["root"])
+
+    def on_duckdb(sql: str, as_of: int | None) -> list[tuple[object, ...]]:
+        batches = CatalogReader.require(root, as_of=as_of).select(sql)
+        return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+
+    def on_spark(sql: str, as_of: int | None) -> list[tuple[object, ...]]:
+        return [
+            tuple(row) for row in SparkEngine(spark, f"{root}/catalog", as_of=as_of).select(sql).collect()
+        ]
+
+    return on_duckdb if request.param == "duckdb" else on_spark
+
+
+@pytest.mark.parametrize(
+    ("instant", "backups", "files"), [("made", 0, 0), ("first", 1, 2), ("second", 2, 4), ("pruned", 2, 2)]
+)
+def test_what_was_there_then(
+    instant: str, backups: int, files: int, ask: Ask, catalog: dict[str, int | str]
+) -> None:
+    asked = "SELECT (SELECT count(*) FROM backups), (SELECT count(*) FROM files)"
+    assert ask(asked, int(catalog[instant])) == [(backups, files)]
+
+
+def test_why_a_file_was_pruned_since(ask: Ask, catalog: dict[str, int | str]) -> None:
+    found = ask(FORGOTTEN, int(catalog["second"]))
+    assert [row[1:] for row in found] == [("time", "p1"), ("time", "p1")]
+    assert ask("SELECT count(*) FROM now_files", int(catalog["first"])) == [(2,)]
+    # A view of views, and beside itself as it was.
+    both = "SELECT t.backups, n.backups AS later FROM chains AS t JOIN now_chains AS n USING (base)"
+    assert ask(both, int(catalog["first"])) == [(1, 2)]
+
+
+def test_there_is_no_now_without_a_then(ask: Ask) -> None:
+    with pytest.raises(UsageProblem, match="no relation now_files"):
+        ask("SELECT * FROM now_files", None)
+
+
+def test_before_there_was_a_catalog(ask: Ask, catalog: dict[str, int | str]) -> None:
+    with pytest.raises(NotFound, match="was not made yet at 2"):
+        ask("SELECT * FROM files", int(catalog["before"]))
+
+
+def test_versions_are_those_that_are_read(catalog: dict[str, int | str]) -> None:
+    root = str(catalog["root"])
+    versions = {i: CatalogReader.require(root, as_of=int(catalog[i])).versions() for i in ("made", "second")}
+    assert set(versions["second"]) == set(TABLES)
+    assert versions["second"]["backups"] == versions["made"]["backups"] + 2
+    assert versions["second"]["removals"] == versions["made"]["removals"]
+    now_ = CatalogReader.require(root).versions()
+    assert now_["removals"] == versions["second"]["removals"] + 1
+
+
+def test_what_was_asked_is_on_record(catalog: dict[str, int | str], spark: SparkSession) -> None:
+    root = str(catalog["root"])
+    reader, engine = CatalogReader.require(root), SparkEngine(spark, f"{root}/catalog")
+    reader.rows("list_files", backup_id="b")
+    reader.select("SELECT count(*) AS n FROM files")
+    engine.rows("list_files", backup_id="b")
+    engine.select("SELECT count(*) AS n FROM files")
+    assert reader.asked == engine.asked
+    assert [(name, parameters) for name, _, parameters in reader.asked] == [
+        ("list_files", {"backup_id": "b"}),
+        ("select", {}),
+    ]
+
+
+def test_all_views_can_be_registered(catalog: dict[str, int | str], spark: SparkSession) -> None:
+    SparkEngine(spark, f"{catalog['root']}/catalog").register()
+    assert spark.sql("SELECT count(*) FROM restore_points WHERE scope = 'orders'").collect() == [(2,)]
+
+
+def test_what_was_cleaned_away_is_said(ask: Ask, catalog: dict[str, int | str], spark: SparkSession) -> None:
+    """Last of this file: it deletes what the table held before."""
+    uri = f"{catalog['root']}/catalog/backups"
+    rows = spark.read.format("delta").load(uri)
+    rows.write.format("delta").mode("overwrite").save(uri)
+    open_table(uri).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    assert ask("SELECT count(*) FROM backups", None) == [(2,)]
+    with pytest.raises(NotFound, match="not kept any more"):
+        ask("SELECT count(*) FROM backups", int(catalog["first"]))
