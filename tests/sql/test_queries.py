@@ -1,11 +1,14 @@
-"""Each statement of sql/queries on both engines: rows in, parameters, rows out, from cases/<query>.yml.
+"""Each query and view of sql/ on both engines: rows in, parameters, rows out, from cases/<query>.yml and
+cases/views/<view>.yml.
 
 A case gives only the columns that matter, of the rows in and of the rows out; `DEFAULTS` fill the rest.
-Backups are called b1, b2, ... by their number, stand on b1 and end at 1000 times their number.
+Backups are called b1, b2, ... by their number, stand on b1 and end at 1000 times their number. A view's rows
+are put in the order that its case names, or are those of the SELECT that it gives.
 """
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +89,19 @@ WANTED = pa.schema(
         ("ts", pa.int64()),
     ]
 )
+TEXT, WHOLE, TRUTH = pa.string(), pa.int64(), pa.bool_()
+COVERED = {
+    **dict.fromkeys(("source", "scope", "epoch", "region", "status", "reason"), TEXT),
+    **dict.fromkeys(("from_ts", "to_ts", "from_position", "to_position"), WHOLE),
+}
+PROTECTED = {"source": TEXT, "scope": TEXT, "present": TRUTH, "restorable_ts": WHOLE, "covered_ts": WHOLE}
+UNUSABLE = {
+    **dict.fromkeys(
+        ("source", "backup_id", "reason", "fault_backup_id", "fault_state", "path", "detail"), TEXT
+    ),
+    **dict.fromkeys(("faults", "end_ts", "found_at"), WHOLE),
+}
+DRAWN = {"source": TEXT, "base": TEXT, "branch": pa.int32(), "line": TEXT, "from_ts": WHOLE, "to_ts": WHOLE}
 # Relations that a job gives, with what a case need not say of their rows.
 GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
     "selected": (FILE, {"destination": "d"}),
@@ -96,16 +112,40 @@ GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
     "doomed": (FILE, {"destination": "d"}),
     "held": (columns_of(Held), {**PLACES, "restore_id": "r1"}),
     "cuts": (columns_of(Cut), {**PLACES, "time_floor": 0, "generation": 0}),
+    "covered": (pa.schema(COVERED), {**PLACES, "status": "restorable", "to_position": 5, "from_position": 0}),
+    "protected": (pa.schema(PROTECTED), {"source": "prod", "scope": "orders", "present": True}),
+    "unusable": (pa.schema(UNUSABLE), {"source": "prod", "faults": 0, "end_ts": 0}),
+    "drawn": (pa.schema(DRAWN), {"source": "prod", "base": "b1", "branch": 0, "line": "b1"}),
     "rules": (columns_of(Rule), {**PLACES, "base": "b1", "generation": 0, "compacted": False}),
 }
 
 
+def statements() -> list[tuple[str, str]]:
+    return [(kind, name) for kind in ("queries", "views") for name in names(kind)]
+
+
+def recorded(folder: str, kind: str, name: str) -> Path:
+    return HERE / folder / ("views" if kind == "views" else "") / name
+
+
+def cases_of(kind: str, name: str) -> list[dict[str, Any]]:
+    file = recorded("cases", kind, f"{name}.yml")
+    found: list[dict[str, Any]] = yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else []
+    return found
+
+
 def cases() -> list[Any]:
     return [
-        pytest.param(query, case, id=f"{query}: {case['name']}")
-        for query in names("queries")
-        for case in yaml.safe_load((HERE / "cases" / f"{query}.yml").read_text(encoding="utf-8"))
+        pytest.param(kind, name, case, id=f"{name}: {case['name']}")
+        for kind, name in statements()
+        for case in cases_of(kind, name)
     ]
+
+
+def text_of(kind: str, name: str, case: dict[str, Any]) -> str:
+    if kind == "queries":
+        return load(kind, name)
+    return case.get("select") or f"SELECT * FROM {name} ORDER BY {case.get('order', '1')}"
 
 
 def filled(table: str, row: dict[str, Any]) -> dict[str, Any]:
@@ -138,44 +178,57 @@ def check(case: dict[str, Any], found: list[dict[str, Any]]) -> None:
     assert (len(found), seen) == (len(expected), expected)
 
 
-@pytest.mark.parametrize(("query", "case"), cases())
-def test_on_duckdb(query: str, case: dict[str, Any]) -> None:
+def test_every_statement_has_a_case() -> None:
+    assert [name for kind, name in statements() if not cases_of(kind, name)] == []
+
+
+@pytest.mark.parametrize(("kind", "name", "case"), cases())
+def test_on_duckdb(kind: str, name: str, case: dict[str, Any]) -> None:
     engine = DuckEngine("nowhere")
-    for name, table in tables_of(case).items():
-        engine._connection.register(name, table)
-        engine._registered.add(name)
-    check(case, engine.query(query, **case.get("parameters", {})).read_all().to_pylist())
+    for relation, table in tables_of(case).items():
+        engine._connection.register(relation, table)
+        engine._registered.add(relation)
+    engine.define("found", text_of(kind, name, case), **case.get("parameters", {}))
+    check(case, engine.run("SELECT * FROM found", (), {}).read_all().to_pylist())
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(("query", "case"), cases())
-def test_on_spark(query: str, case: dict[str, Any], spark: SparkSession) -> None:
+@pytest.mark.parametrize(("kind", "name", "case"), cases())
+def test_on_spark(kind: str, name: str, case: dict[str, Any], spark: SparkSession) -> None:
     from lakebackup.engine.spark import SparkEngine
 
-    engine, read = SparkEngine(spark, "nowhere"), steps(load("queries", query))
-    for name, table in tables_of(case).items():
-        if name in GIVEN:
-            engine.give(name, table)
-        elif name in read:
-            schema = spark_columns(name.removeprefix(RAW))
+    text = text_of(kind, name, case)
+    engine, read = SparkEngine(spark, "nowhere"), steps(text)
+    for relation, table in tables_of(case).items():
+        if relation in GIVEN:
+            engine.give(relation, table)
+        elif relation in read:
+            schema = spark_columns(relation.removeprefix(RAW))
             rows = [tuple(row.values()) for row in table.to_pylist()]
-            spark.createDataFrame(rows, schema.replace(" NOT NULL", "")).createOrReplaceTempView(name)
-            engine._registered.add(name)
-    check(case, [row.asDict() for row in engine.query(query, **case.get("parameters", {})).collect()])
+            spark.createDataFrame(rows, schema.replace(" NOT NULL", "")).createOrReplaceTempView(relation)
+            engine._registered.add(relation)
+    engine.define("found", text, **case.get("parameters", {}))
+    found = spark.table("found").toArrow().to_pylist()
+    check(case, [{column: naive(value) for column, value in row.items()} for row in found])
 
 
-@pytest.mark.parametrize("query", names("queries"))
-def test_the_duckdb_text_is_the_recorded_one(query: str) -> None:
+def naive(value: Any) -> Any:
+    """An instant without its time zone, as DuckDB gives it."""
+    return value.replace(tzinfo=None) if isinstance(value, datetime) else value
+
+
+@pytest.mark.parametrize(("kind", "name"), statements())
+def test_the_duckdb_text_is_the_recorded_one(kind: str, name: str) -> None:
     """A new sqlglot must not change what runs unseen. To record: delete the file and run the test."""
-    recorded = HERE / "snapshots" / f"{query}.duckdb.sql"
-    text = to_duckdb(load("queries", query)) + "\n"
-    if not recorded.exists():
-        recorded.write_text(text, encoding="utf-8")
-        pytest.fail(f"{recorded.name} was not there and has been recorded: read it, then run again")
-    assert recorded.read_text(encoding="utf-8") == text
+    snapshot = recorded("snapshots", kind, f"{name}.duckdb.sql")
+    text = to_duckdb(load(kind, name)) + "\n"
+    if not snapshot.exists():
+        snapshot.write_text(text, encoding="utf-8")
+        pytest.fail(f"{snapshot.name} was not there and has been recorded: read it, then run again")
+    assert snapshot.read_text(encoding="utf-8") == text
 
 
 def test_queries_read_known_relations_only() -> None:
     known = {*names("views"), *GIVEN, *(f"{RAW}{table}" for table in ARROW_SCHEMAS)}
-    for query in names("queries"):
-        assert relations_in(load("queries", query)) <= known, query
+    for kind, name in statements():
+        assert relations_in(load(kind, name)) <= known, name

@@ -1,29 +1,39 @@
 -- What a topic can be restored to: one row for each backup that holds it. The row answers for every
--- time in (covers_from, covers_to]; epoch is the topic's id then; newest marks the last of a topic.
+-- time in (covers_from, covers_to]; epoch is the topic's id then.
 -- Left out: backups that are not whole, and generations that a prune let go. Of two that end at the same
 -- instant (a backup and its compaction) the later answers for it, the earlier for the times before.
+-- covers_from: the end of the restore point before; -1: none is before
+-- covers_to: the last instant that the backup answers for
+-- newest: true: the last restore point of its topic
+-- covers_from_time: covers_from, in UTC; null: none is before
+-- covers_to_time: covers_to, in UTC
 SELECT
   p.source, p.scope, p.epoch, p.destination, p.backup_id, p.base, p.number, p.kind, p.regions, p.replication,
-  p.settings, p.generation,
-  COALESCE(LAG(p.covers_to) OVER (PARTITION BY p.source, p.scope ORDER BY p.number), -1) AS covers_from,
-  p.covers_to,
-  ROW_NUMBER() OVER (PARTITION BY p.source, p.scope ORDER BY p.number DESC) = 1 AS newest
+  p.settings, p.generation, p.covers_from, p.covers_to, p.newest, p.ts_domain,
+  CASE WHEN p.ts_domain = 'ms' AND p.covers_from >= 0 THEN timestamp_millis(p.covers_from) END AS covers_from_time,
+  CASE WHEN p.ts_domain = 'ms' THEN timestamp_millis(p.covers_to) END AS covers_to_time
 FROM (
   SELECT
-    b.source, s.scope, s.epoch, b.destination, b.backup_id, b.base, b.number, b.kind, s.regions, s.replication,
-    s.settings, s.generation,
-    CASE
-      WHEN LEAD(b.end_ts) OVER (PARTITION BY b.source, s.scope ORDER BY b.number) = b.end_ts THEN b.end_ts - 1
-      ELSE b.end_ts
-    END AS covers_to
-  FROM scopes AS s
-  JOIN backups AS b
-    ON s.backup_id = b.backup_id
-  LEFT JOIN (
-    SELECT source, scope, epoch, MAX(generation) AS generation FROM raw_floors GROUP BY source, scope, epoch
-  ) AS l
-    ON s.source = l.source AND s.scope = l.scope AND s.epoch = l.epoch
-  WHERE b.state = 'complete'
-    AND b.intact
-    AND s.generation >= COALESCE(l.generation, 0)
+    e.*,
+    COALESCE(LAG(e.covers_to) OVER (PARTITION BY e.source, e.scope ORDER BY e.number), -1) AS covers_from,
+    ROW_NUMBER() OVER (PARTITION BY e.source, e.scope ORDER BY e.number DESC) = 1 AS newest
+  FROM (
+    SELECT
+      b.source, s.scope, s.epoch, b.destination, b.backup_id, b.base, b.number, b.kind, s.regions, s.replication,
+      s.settings, s.generation, b.ts_domain,
+      CASE
+        WHEN LEAD(b.end_ts) OVER (PARTITION BY b.source, s.scope ORDER BY b.number) = b.end_ts THEN b.end_ts - 1
+        ELSE b.end_ts
+      END AS covers_to
+    FROM scopes AS s
+    JOIN backups AS b
+      ON s.backup_id = b.backup_id
+    LEFT JOIN (
+      SELECT source, scope, epoch, MAX(generation) AS generation FROM raw_floors GROUP BY source, scope, epoch
+    ) AS l
+      ON s.source = l.source AND s.scope = l.scope AND s.epoch = l.epoch
+    WHERE b.state = 'complete'
+      AND b.intact
+      AND s.generation >= COALESCE(l.generation, 0)
+  ) AS e
 ) AS p

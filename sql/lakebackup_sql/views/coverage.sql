@@ -1,0 +1,275 @@
+-- Which times each partition can be restored to, and which not: intervals (from_ts, to_ts], one behind the other,
+-- from the oldest backup's records to the end of the newest restore point. Nothing is known of the time after
+-- the last interval: see rpo. A topic as a whole can be restored to the times that all its partitions have.
+-- status: restorable; gap: a restore to these times is refused; fork: what was backed up then is not part of the
+--   source's history any more, and a restore to these times brings the history that went on
+-- reason: of a gap: purged (the source let go of records before they were backed up), recreated (the topic was
+--   deleted and made again), bridged (the chain goes on over a gap: possible with --allow-gaps), pruned, missing,
+--   changed or damaged (a file, see unusable_backups), chain (an earlier backup of the chain is not there); of a
+--   fork: out_of_sync
+-- from_ts: the interval begins after this instant; null: with the oldest record that is held
+-- to_ts: the last instant of the interval
+-- from_time: from_ts, in UTC
+-- to_time: to_ts, in UTC
+-- from_position: next position to read at from_ts; null: not known
+-- to_position: next position to read at to_ts; null: not known
+-- newest: true: the last interval of its partition
+WITH told AS (
+  SELECT t.source, t.scope, t.epoch, t.backup_id, t.number, 'held' AS reason, '' AS apart, t.covers_from AS from_ts,
+    t.covers_to AS to_ts
+  FROM restore_points AS t
+  UNION ALL
+  SELECT s.source, s.scope, s.epoch, b.backup_id, b.number,
+    CASE WHEN b.state = 'complete' THEN 'chain' ELSE 'out_of_sync' END AS reason,
+    b.backup_id AS apart,
+    COALESCE(b.start_ts, CAST(FLOOR(b.started_at / 1000) AS BIGINT)) AS from_ts,
+    b.end_ts AS to_ts
+  FROM scopes AS s
+  JOIN backups AS b
+    ON s.backup_id = b.backup_id
+  WHERE b.state = 'out_of_sync' OR (b.state = 'complete' AND NOT b.intact)
+),
+held AS (
+  SELECT
+    p.source, p.scope, p.epoch, p.region, t.reason,
+    MIN(t.from_ts) AS from_ts,
+    MIN(t.to_ts) AS first_to_ts,
+    MAX(t.to_ts) AS to_ts,
+    MIN_BY(p.start_position, t.number) AS from_position,
+    MAX_BY(p.end_position, t.number) AS to_position
+  FROM raw_positions AS p
+  JOIN told AS t
+    ON p.backup_id = t.backup_id
+    AND p.scope = t.scope
+    AND p.epoch = t.epoch
+  GROUP BY p.source, p.scope, p.epoch, p.region, t.reason, t.apart
+),
+chains_of_scopes AS (
+  SELECT source, scope, epoch, base, generation, MAX(covers_to) AS covers_to
+  FROM restore_points
+  GROUP BY source, scope, epoch, base, generation
+),
+-- Files that were not whole at the newest look.
+broken AS (
+  SELECT f.source, f.scope, f.epoch, f.region, f.generation, f.backup_id, c.outcome, MIN(f.min_ts) AS min_ts
+  FROM faults AS c
+  JOIN files AS f
+    ON c.destination = f.destination
+    AND c.path = f.path
+  WHERE f.role = 'data'
+  GROUP BY f.source, f.scope, f.epoch, f.region, f.generation, f.backup_id, c.outcome
+),
+-- What is left of pruned partitions in each backup, and what it had.
+pruned AS (
+  SELECT
+    a.source, a.scope, a.epoch, a.region, t.base, t.generation, t.number, t.covers_from,
+    MIN(a.kept_min_ts) OVER upto AS kept_min_ts,
+    MAX(a.gone_max_ts) OVER upto AS gone_max_ts,
+    LEAD(t.covers_from) OVER (
+      PARTITION BY a.source, a.scope, a.epoch, a.region, t.base, t.generation ORDER BY t.number
+    ) AS next_from
+  FROM (
+    SELECT
+      f.source, f.scope, f.epoch, f.region, f.generation, f.backup_id,
+      MIN(CASE WHEN r.path IS NULL THEN f.min_ts END) AS kept_min_ts,
+      MAX(CASE WHEN r.path IS NOT NULL THEN f.max_ts END) AS gone_max_ts
+    FROM raw_files AS f
+    JOIN floors AS l
+      ON f.source = l.source
+      AND f.scope = l.scope
+      AND f.epoch = l.epoch
+      AND f.region = l.region
+    LEFT JOIN raw_removals AS r
+      ON f.destination = r.destination
+      AND f.path = r.path
+    WHERE f.role = 'data'
+    GROUP BY f.source, f.scope, f.epoch, f.region, f.generation, f.backup_id
+  ) AS a
+  JOIN restore_points AS t
+    ON a.backup_id = t.backup_id
+    AND a.scope = t.scope
+    AND a.epoch = t.epoch
+    AND a.generation = t.generation
+  WINDOW upto AS (
+    PARTITION BY a.source, a.scope, a.epoch, a.region, t.base, t.generation ORDER BY t.number
+    ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+  )
+),
+marks AS (
+  -- A topic that was made again begins where the gap to the one before ends.
+  SELECT
+    h.source, h.scope, h.epoch, h.region, h.reason, COALESCE(MAX(g.to_ts) - 1, h.from_ts) AS from_ts, h.to_ts,
+    h.from_position, h.to_position
+  FROM held AS h
+  LEFT JOIN gaps AS g
+    ON h.reason = 'held'
+    AND g.reason = 'recreated'
+    AND h.source = g.source
+    AND h.scope = g.scope
+    AND g.to_ts > h.from_ts
+    AND g.to_ts <= h.first_to_ts
+  GROUP BY h.source, h.scope, h.epoch, h.region, h.reason, h.from_ts, h.to_ts, h.from_position, h.to_position
+  UNION ALL
+  SELECT
+    g.source, g.scope, g.epoch, g.region, g.reason, g.from_ts, g.to_ts - 1 AS to_ts, g.from_position, g.to_position
+  FROM gaps AS g
+  JOIN backups AS n
+    ON g.backup_id = n.backup_id
+  WHERE n.state = 'complete'
+  UNION ALL
+  SELECT
+    g.source, g.scope, g.epoch, g.region, 'bridged' AS reason, g.to_ts - 1 AS from_ts, c.covers_to AS to_ts,
+    g.to_position AS from_position, CAST(NULL AS BIGINT) AS to_position
+  FROM gaps AS g
+  JOIN backups AS n
+    ON g.backup_id = n.backup_id
+  JOIN raw_scopes AS s
+    ON g.backup_id = s.backup_id
+    AND g.scope = s.scope
+    AND g.epoch = s.epoch
+  JOIN chains_of_scopes AS c
+    ON g.source = c.source
+    AND g.scope = c.scope
+    AND g.epoch = c.epoch
+    AND n.base = c.base
+    AND s.generation = c.generation
+  WHERE g.bridged AND n.state = 'complete'
+  UNION ALL
+  SELECT
+    f.source, f.scope, f.epoch, f.region, f.outcome AS reason,
+    GREATEST(MIN(t.covers_from), MIN(f.min_ts) - 1) AS from_ts,
+    MAX(t.covers_to) AS to_ts,
+    CAST(NULL AS BIGINT) AS from_position, CAST(NULL AS BIGINT) AS to_position
+  FROM broken AS f
+  JOIN backups AS b
+    ON f.backup_id = b.backup_id
+  JOIN restore_points AS t
+    ON f.source = t.source
+    AND f.scope = t.scope
+    AND f.epoch = t.epoch
+    AND f.generation = t.generation
+    AND b.base = t.base
+    AND b.number <= t.number
+  GROUP BY f.source, f.scope, f.epoch, f.region, f.outcome, b.number
+  UNION ALL
+  SELECT
+    p.source, p.scope, p.epoch, p.region, 'pruned' AS reason, p.covers_from AS from_ts,
+    LEAST(
+      COALESCE(p.next_from, c.covers_to),
+      CASE
+        WHEN p.kept_min_ts IS NULL OR p.kept_min_ts > p.gone_max_ts THEN p.gone_max_ts
+        ELSE p.kept_min_ts
+      END - 1
+    ) AS to_ts,
+    CAST(NULL AS BIGINT) AS from_position, CAST(NULL AS BIGINT) AS to_position
+  FROM pruned AS p
+  JOIN chains_of_scopes AS c
+    ON p.source = c.source
+    AND p.scope = c.scope
+    AND p.epoch = c.epoch
+    AND p.base = c.base
+    AND p.generation = c.generation
+  WHERE p.gone_max_ts IS NOT NULL
+  UNION ALL
+  SELECT
+    l.source, l.scope, l.epoch, l.region, 'pruned' AS reason, k.covers_from AS from_ts,
+    LEAST(o.end_ts, k.covers_to - 1) AS to_ts,
+    CAST(NULL AS BIGINT) AS from_position, CAST(NULL AS BIGINT) AS to_position
+  FROM floors AS l
+  JOIN (
+    SELECT g.source, g.scope, g.epoch, g.region, MAX(b.end_ts) AS end_ts
+    FROM floors AS g
+    JOIN scopes AS s
+      ON g.source = s.source
+      AND g.scope = s.scope
+      AND g.epoch = s.epoch
+      AND s.generation < g.generation
+    JOIN backups AS b
+      ON s.backup_id = b.backup_id
+    WHERE b.state = 'complete'
+    GROUP BY g.source, g.scope, g.epoch, g.region
+  ) AS o
+    ON l.source = o.source
+    AND l.scope = o.scope
+    AND l.epoch = o.epoch
+    AND l.region = o.region
+  JOIN (
+    SELECT t.source, t.scope, t.epoch, MIN(t.covers_from) AS covers_from, MIN(t.covers_to) AS covers_to
+    FROM restore_points AS t
+    GROUP BY t.source, t.scope, t.epoch
+  ) AS k
+    ON l.source = k.source
+    AND l.scope = k.scope
+    AND l.epoch = k.epoch
+),
+-- What begins (1) and ends (-1) at each instant.
+steps AS (
+  SELECT
+    m.source, m.scope, m.epoch, m.region,
+    CASE WHEN e.step = 1 THEN m.from_ts ELSE m.to_ts END AS ts,
+    SUM(CASE WHEN m.reason = 'held' THEN e.step ELSE 0 END) AS held,
+    SUM(CASE WHEN m.reason = 'out_of_sync' THEN e.step ELSE 0 END) AS forked,
+    SUM(CASE WHEN m.reason = 'chain' THEN e.step ELSE 0 END) AS chain,
+    SUM(CASE WHEN m.reason = 'purged' THEN e.step ELSE 0 END) AS purged,
+    SUM(CASE WHEN m.reason = 'recreated' THEN e.step ELSE 0 END) AS recreated,
+    SUM(CASE WHEN m.reason = 'bridged' THEN e.step ELSE 0 END) AS bridged,
+    SUM(CASE WHEN m.reason = 'pruned' THEN e.step ELSE 0 END) AS pruned,
+    SUM(CASE WHEN m.reason = 'missing' THEN e.step ELSE 0 END) AS missing,
+    SUM(CASE WHEN m.reason = 'changed' THEN e.step ELSE 0 END) AS changed,
+    SUM(CASE WHEN m.reason = 'damaged' THEN e.step ELSE 0 END) AS damaged,
+    MAX(CASE WHEN e.step = 1 THEN m.from_position ELSE m.to_position END) AS position
+  FROM marks AS m
+  CROSS JOIN (SELECT 1 AS step UNION ALL SELECT -1 AS step) AS e
+  WHERE m.from_ts < m.to_ts
+  GROUP BY m.source, m.scope, m.epoch, m.region, CASE WHEN e.step = 1 THEN m.from_ts ELSE m.to_ts END
+),
+named AS (
+  SELECT
+    s.source, s.scope, s.epoch, s.region, s.ts, s.position,
+    CASE
+      WHEN SUM(s.missing) OVER upto > 0 THEN 'missing'
+      WHEN SUM(s.damaged) OVER upto > 0 THEN 'damaged'
+      WHEN SUM(s.changed) OVER upto > 0 THEN 'changed'
+      WHEN SUM(s.pruned) OVER upto > 0 THEN 'pruned'
+      WHEN SUM(s.purged) OVER upto > 0 THEN 'purged'
+      WHEN SUM(s.recreated) OVER upto > 0 THEN 'recreated'
+      WHEN SUM(s.bridged) OVER upto > 0 THEN 'bridged'
+      WHEN SUM(s.forked) OVER upto > 0 THEN 'out_of_sync'
+      WHEN SUM(s.held) OVER upto > 0 THEN 'held'
+      WHEN SUM(s.chain) OVER upto > 0 THEN 'chain'
+      ELSE 'nothing'
+    END AS reason
+  FROM steps AS s
+  WINDOW upto AS (
+    PARTITION BY s.source, s.scope, s.epoch, s.region ORDER BY s.ts
+    ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+  )
+),
+changes AS (
+  SELECT
+    n.*,
+    LAG(n.reason) OVER (PARTITION BY n.source, n.scope, n.epoch, n.region ORDER BY n.ts) AS before
+  FROM named AS n
+),
+intervals AS (
+  SELECT
+    c.source, c.scope, c.epoch, c.region, c.reason, c.ts AS from_ts, c.position AS from_position,
+    LEAD(c.ts) OVER (PARTITION BY c.source, c.scope, c.epoch, c.region ORDER BY c.ts) AS to_ts,
+    LEAD(c.position) OVER (PARTITION BY c.source, c.scope, c.epoch, c.region ORDER BY c.ts) AS to_position
+  FROM changes AS c
+  WHERE c.before IS NULL OR c.before <> c.reason
+)
+SELECT
+  i.source, i.scope, i.epoch, i.region,
+  CASE i.reason WHEN 'held' THEN 'restorable' WHEN 'out_of_sync' THEN 'fork' ELSE 'gap' END AS status,
+  CASE WHEN i.reason <> 'held' THEN i.reason END AS reason,
+  CASE WHEN i.from_ts >= 0 THEN i.from_ts END AS from_ts,
+  i.to_ts,
+  CASE WHEN d.ts_domain = 'ms' AND i.from_ts >= 0 THEN timestamp_millis(i.from_ts) END AS from_time,
+  CASE WHEN d.ts_domain = 'ms' THEN timestamp_millis(i.to_ts) END AS to_time,
+  i.from_position, i.to_position,
+  ROW_NUMBER() OVER (PARTITION BY i.source, i.scope, i.region ORDER BY i.to_ts DESC, i.epoch) = 1 AS newest
+FROM intervals AS i
+JOIN (SELECT source, MIN(ts_domain) AS ts_domain FROM raw_backups GROUP BY source) AS d
+  ON i.source = d.source
+WHERE i.to_ts IS NOT NULL AND i.reason <> 'nothing'

@@ -1,0 +1,13 @@
+-- The newest backup of each kind that can be restored, for each source, and how long ago it ended.
+-- age_ms: from the end of the backup to the present
+SELECT
+  b.source, b.kind, b.backup_id, b.number, b.level, b.base, b.end_ts, b.end_time, b.started_at, b.finished_at,
+  b.started_time, b.finished_time,
+  unix_millis(current_timestamp()) - CAST(FLOOR(b.finished_at / 1000) AS BIGINT) AS age_ms,
+  b.files, b.bytes, b.entries
+FROM (
+  SELECT g.*, ROW_NUMBER() OVER (PARTITION BY g.source, g.kind ORDER BY g.number DESC) AS place
+  FROM backups AS g
+  WHERE g.state = 'complete' AND g.intact
+) AS b
+WHERE b.place = 1

@@ -1,0 +1,11 @@
+-- Data files whose object was not in the storage when verify last looked for it.
+-- found_at: when verify missed it, microseconds since 1970 UTC
+-- found_time: when verify missed it, in UTC
+SELECT
+  f.source, f.destination, f.path, f.backup_id, f.scope, f.epoch, f.region, f.bytes, f.entries, f.min_ts, f.max_ts,
+  f.min_time, f.max_time, c.check_id, c.at AS found_at, c.time AS found_time
+FROM faults AS c
+JOIN files AS f
+  ON c.destination = f.destination
+  AND c.path = f.path
+WHERE c.outcome = 'missing'

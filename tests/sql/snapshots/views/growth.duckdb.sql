@@ -1,0 +1,117 @@
+WITH chain_of AS (
+  SELECT
+    backup_id,
+    source,
+    number,
+    base,
+    TRY_CAST(TIMESTAMP_MICROS(finished_at) AS DATE) AS day,
+    files,
+    bytes
+  FROM raw_backups
+  WHERE
+    state IN ('complete', 'out_of_sync')
+), events AS (
+  SELECT
+    source,
+    base,
+    day,
+    1 AS backups,
+    number,
+    files AS new_files,
+    bytes AS new_bytes,
+    0 AS removed_bytes,
+    0 AS gone_bytes
+  FROM chain_of
+  UNION ALL
+  SELECT
+    c.source,
+    c.base,
+    TRY_CAST(TIMESTAMP_MICROS(r."at") AS DATE) AS day,
+    0 AS backups,
+    TRY_CAST(NULL AS BIGINT) AS number,
+    0 AS new_files,
+    0 AS new_bytes,
+    r.bytes AS removed_bytes,
+    0 AS gone_bytes
+  FROM raw_removals AS r
+  JOIN chain_of AS c
+    ON r.backup_id = c.backup_id
+  UNION ALL
+  SELECT
+    c.source,
+    c.base,
+    n.day,
+    0 AS backups,
+    TRY_CAST(NULL AS BIGINT) AS number,
+    0 AS new_files,
+    0 AS new_bytes,
+    0 AS removed_bytes,
+    d.bytes AS gone_bytes
+  FROM raw_departures AS d
+  JOIN chain_of AS c
+    ON d.backup_id = c.backup_id
+  JOIN chain_of AS n
+    ON d.source = n.source AND d.gone_in = n.number AND c.base = n.base
+), days AS (
+  SELECT
+    source,
+    base,
+    day,
+    SUM(backups) AS backups,
+    MAX(number) AS number,
+    SUM(new_files) AS new_files,
+    SUM(new_bytes) AS new_bytes,
+    SUM(removed_bytes) AS removed_bytes,
+    SUM(gone_bytes) AS gone_bytes
+  FROM events
+  GROUP BY
+    source,
+    base,
+    day
+), totals AS (
+  SELECT
+    source,
+    day,
+    SUM(backups) AS backups,
+    MAX(number) AS number,
+    SUM(new_files) AS new_files,
+    SUM(new_bytes) AS new_bytes,
+    SUM(removed_bytes) AS removed_bytes
+  FROM days
+  GROUP BY
+    source,
+    day
+), dated AS (
+  SELECT
+    t.*,
+    SUM(t.new_bytes - t.removed_bytes) OVER upto AS held_bytes,
+    MAX(t.number) OVER upto AS newest
+  FROM totals AS t
+  WINDOW upto AS (
+    PARTITION BY t.source
+    ORDER BY t.day NULLS FIRST
+    ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+  )
+)
+SELECT
+  d.source,
+  d.day,
+  TRY_CAST(MAX(d.backups) AS BIGINT) AS backups,
+  TRY_CAST(MAX(d.new_files) AS BIGINT) AS new_files,
+  TRY_CAST(MAX(d.new_bytes) AS BIGINT) AS new_bytes,
+  TRY_CAST(COALESCE(
+    SUM(
+      CASE WHEN e.day < d.day THEN e.new_bytes ELSE 0 END - e.removed_bytes - e.gone_bytes
+    ),
+    0
+  ) AS BIGINT) AS referenced_bytes,
+  TRY_CAST(MAX(d.removed_bytes) AS BIGINT) AS removed_bytes,
+  TRY_CAST(MAX(d.held_bytes) AS BIGINT) AS held_bytes
+FROM dated AS d
+LEFT JOIN chain_of AS c
+  ON d.source = c.source AND d.newest = c.number
+LEFT JOIN days AS e
+  ON c.source = e.source AND c.base = e.base AND e.day <= d.day
+GROUP BY
+  d.source,
+  d.day

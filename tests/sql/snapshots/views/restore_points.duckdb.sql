@@ -1,0 +1,70 @@
+SELECT
+  p.source,
+  p.scope,
+  p.epoch,
+  p.destination,
+  p.backup_id,
+  p.base,
+  p.number,
+  p.kind,
+  p.regions,
+  p.replication,
+  p.settings,
+  p.generation,
+  p.covers_from,
+  p.covers_to,
+  p.newest,
+  p.ts_domain,
+  CASE
+    WHEN p.ts_domain = 'ms' AND p.covers_from >= 0
+    THEN TIMESTAMP_MILLIS(p.covers_from)
+  END AS covers_from_time,
+  CASE WHEN p.ts_domain = 'ms' THEN TIMESTAMP_MILLIS(p.covers_to) END AS covers_to_time
+FROM (
+  SELECT
+    e.*,
+    COALESCE(
+      LAG(e.covers_to) OVER (PARTITION BY e.source, e.scope ORDER BY e.number NULLS FIRST),
+      -1
+    ) AS covers_from,
+    ROW_NUMBER() OVER (PARTITION BY e.source, e.scope ORDER BY e.number DESC) = 1 AS newest
+  FROM (
+    SELECT
+      b.source,
+      s.scope,
+      s.epoch,
+      b.destination,
+      b.backup_id,
+      b.base,
+      b.number,
+      b.kind,
+      s.regions,
+      s.replication,
+      s.settings,
+      s.generation,
+      b.ts_domain,
+      CASE
+        WHEN LEAD(b.end_ts) OVER (PARTITION BY b.source, s.scope ORDER BY b.number NULLS FIRST) = b.end_ts
+        THEN b.end_ts - 1
+        ELSE b.end_ts
+      END AS covers_to
+    FROM scopes AS s
+    JOIN backups AS b
+      ON s.backup_id = b.backup_id
+    LEFT JOIN (
+      SELECT
+        source,
+        scope,
+        epoch,
+        MAX(generation) AS generation
+      FROM raw_floors
+      GROUP BY
+        source,
+        scope,
+        epoch
+    ) AS l
+      ON s.source = l.source AND s.scope = l.scope AND s.epoch = l.epoch
+    WHERE
+      b.state = 'complete' AND b.intact AND s.generation >= COALESCE(l.generation, 0)
+  ) AS e
+) AS p

@@ -1,0 +1,73 @@
+WITH steps AS (
+  SELECT
+    c.source,
+    c.scope,
+    c.epoch,
+    CASE WHEN e.step = 1 THEN COALESCE(c.from_ts, -1) ELSE c.to_ts END AS ts,
+    SUM(e.step) AS step
+  FROM coverage AS c
+  CROSS JOIN (
+    SELECT
+      1 AS step
+    UNION ALL
+    SELECT
+      -1 AS step
+  ) AS e
+  WHERE
+    c.status = 'restorable'
+  GROUP BY
+    c.source,
+    c.scope,
+    c.epoch,
+    CASE WHEN e.step = 1 THEN COALESCE(c.from_ts, -1) ELSE c.to_ts END
+), levels AS (
+  SELECT
+    s.source,
+    s.scope,
+    s.epoch,
+    SUM(s.step) OVER (
+      PARTITION BY s.source, s.scope, s.epoch
+      ORDER BY s.ts NULLS FIRST
+      ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+    ) AS regions,
+    LEAD(s.ts) OVER (PARTITION BY s.source, s.scope, s.epoch ORDER BY s.ts NULLS FIRST) AS to_ts
+  FROM steps AS s
+)
+SELECT
+  t.source,
+  t.scope,
+  t.epoch,
+  t.backup_id,
+  t.present,
+  l.to_ts AS restorable_ts,
+  CASE WHEN t.ts_domain = 'ms' THEN TIMESTAMP_MILLIS(l.to_ts) END AS restorable_time,
+  CASE WHEN t.ts_domain = 'ms' THEN EPOCH_MS(CURRENT_TIMESTAMP) - l.to_ts END AS lag_ms,
+  t.covers_to AS covered_ts,
+  t.covers_to_time AS covered_time
+FROM (
+  SELECT
+    p.*,
+    p.number = MAX(p.number) OVER (PARTITION BY p.source) AS present
+  FROM restore_points AS p
+) AS t
+LEFT JOIN (
+  SELECT
+    v.source,
+    v.scope,
+    v.epoch,
+    MAX(v.to_ts) AS to_ts
+  FROM levels AS v
+  JOIN restore_points AS p
+    ON v.source = p.source
+    AND v.scope = p.scope
+    AND v.epoch = p.epoch
+    AND p.newest
+    AND v.regions >= p.regions
+  GROUP BY
+    v.source,
+    v.scope,
+    v.epoch
+) AS l
+  ON t.source = l.source AND t.scope = l.scope AND t.epoch = l.epoch
+WHERE
+  t.newest

@@ -1,0 +1,153 @@
+WITH unusable AS (
+  SELECT
+    b.backup_id,
+    b.state AS reason,
+    b.backup_id AS fault_backup_id,
+    TRY_CAST(0 AS BIGINT) AS faults,
+    TRY_CAST(NULL AS TEXT) AS destination,
+    TRY_CAST(NULL AS TEXT) AS path,
+    TRY_CAST(NULL AS TEXT) AS detail,
+    TRY_CAST(NULL AS BIGINT) AS found_at
+  FROM backups AS b
+  WHERE
+    b.state IN ('out_of_sync', 'unconfirmed')
+  UNION ALL
+  SELECT
+    b.backup_id,
+    'chain' AS reason,
+    ARG_MIN(e.backup_id, e.chain_position) AS fault_backup_id,
+    TRY_CAST(0 AS BIGINT) AS faults,
+    TRY_CAST(NULL AS TEXT) AS destination,
+    TRY_CAST(NULL AS TEXT) AS path,
+    TRY_CAST(NULL AS TEXT) AS detail,
+    TRY_CAST(NULL AS BIGINT) AS found_at
+  FROM backups AS b
+  LEFT JOIN (
+    SELECT
+      source,
+      base,
+      branch,
+      chain_position,
+      backup_id
+    FROM raw_backups
+    WHERE
+      state <> 'complete'
+  ) AS e
+    ON b.source = e.source
+    AND b.base = e.base
+    AND b.branch = e.branch
+    AND e.chain_position < b.chain_position
+  WHERE
+    b.state = 'complete' AND NOT b.intact
+  GROUP BY
+    b.backup_id
+  UNION ALL
+  SELECT
+    w.backup_id,
+    w.outcome AS reason,
+    w.fault_backup_id,
+    w.faults,
+    w.destination,
+    w.path,
+    w.detail,
+    w.found_at
+  FROM (
+    SELECT
+      b.backup_id,
+      f.outcome,
+      f.backup_id AS fault_backup_id,
+      f.destination,
+      f.path,
+      f.detail,
+      f."at" AS found_at,
+      TRY_CAST(SUM(f.faults) OVER (PARTITION BY b.backup_id, f.outcome) AS BIGINT) AS faults,
+      ROW_NUMBER() OVER (
+        PARTITION BY b.backup_id, f.outcome
+        ORDER BY f.number NULLS FIRST, f.path NULLS FIRST
+      ) AS place
+    FROM (
+      SELECT
+        n.source,
+        n.base,
+        n.number,
+        n.backup_id,
+        d.scope,
+        d.epoch,
+        d.generation,
+        c.outcome,
+        COUNT(*) AS faults,
+        MIN(c.destination) AS destination,
+        MIN(c.path) AS path,
+        NULLIF(ARG_MIN(COALESCE(c.detail, ''), c.path), '') AS detail,
+        ARG_MIN(c."at", c.path) AS "at"
+      FROM faults AS c
+      JOIN files AS d
+        ON c.destination = d.destination AND c.path = d.path
+      JOIN backups AS n
+        ON d.backup_id = n.backup_id
+      GROUP BY
+        n.source,
+        n.base,
+        n.number,
+        n.backup_id,
+        d.scope,
+        d.epoch,
+        d.generation,
+        c.outcome
+    ) AS f
+    JOIN scopes AS s
+      ON f.source = s.source
+      AND f.scope = s.scope
+      AND f.epoch = s.epoch
+      AND f.generation = s.generation
+    JOIN backups AS b
+      ON s.backup_id = b.backup_id AND f.base = b.base AND f.number <= b.number
+  ) AS w
+  WHERE
+    w.place = 1
+  UNION ALL
+  SELECT
+    c.backup_id,
+    'trial' AS reason,
+    c.backup_id AS fault_backup_id,
+    TRY_CAST(0 AS BIGINT) AS faults,
+    TRY_CAST(NULL AS TEXT) AS destination,
+    TRY_CAST(NULL AS TEXT) AS path,
+    c.detail,
+    c."at" AS found_at
+  FROM (
+    SELECT
+      k.*,
+      ROW_NUMBER() OVER (PARTITION BY k.backup_id ORDER BY k."at" DESC, k.outcome NULLS FIRST) AS place
+    FROM checks AS k
+    WHERE
+      k.mode = 'restore'
+  ) AS c
+  WHERE
+    c.place = 1 AND c.outcome = 'damaged'
+)
+SELECT
+  b.source,
+  b.backup_id,
+  b.number,
+  b.kind,
+  b.state,
+  b.base,
+  b.end_ts,
+  b.end_time,
+  u.reason,
+  u.fault_backup_id,
+  e.state AS fault_state,
+  u.faults,
+  u.destination,
+  u.path,
+  u.detail,
+  u.found_at,
+  TIMESTAMP_MICROS(u.found_at) AS found_time
+FROM unusable AS u
+JOIN backups AS b
+  ON u.backup_id = b.backup_id
+LEFT JOIN raw_backups AS e
+  ON u.fault_backup_id = e.backup_id
+WHERE
+  b.state <> 'deleted'
