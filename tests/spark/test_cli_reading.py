@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -203,3 +204,42 @@ def test_no_catalog(tmp_path: Path) -> None:
     assert done.returncode == 3
     assert "no catalog" in done.stderr
     assert list(tmp_path.iterdir()) == [], "looking creates nothing"
+
+
+@pytest.mark.parametrize(
+    ("verb", "queries"),
+    [
+        (["prune", "--keep-time", "1ms"], {"prune_topics", "prune_cuts", "prune_totals"}),
+        (["compact", "orders", "--all-keyed"], {"compact_points"}),
+        (["restore", "topics", "orders", "--to", "dir:out"], {"restore_coverage", "selected"}),
+        (["sql", "SELECT path FROM files"], {"select"}),
+    ],
+)
+def test_the_sql_that_decides_can_be_seen(backups: Path, verb: list[str], queries: set[str]) -> None:
+    before = sorted(backups.rglob("*"))
+    done = lakebackup(backups, *verb, "--explain", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    asked = [json.loads(line) for line in done.stdout.splitlines()]
+    assert queries <= {one["query"] for one in asked}
+    for one in asked:
+        named = set(re.findall(r"(?<!:):([a-z_]+)", one["sql"]))
+        assert named <= set(one["parameters"]), one
+    text = told(backups, *verb, "--explain")
+    assert text.count(";\n\n") == len(asked)
+    assert all(f"-- {query}\n" in text for query in queries)
+    assert sorted(backups.rglob("*")) == before
+
+
+def test_what_was_asked_before_a_refusal_is_shown_too(backups: Path) -> None:
+    wanted = ("restore", "topics", "orders", "--to", "dir:out", "--to-time", "now", "--explain")
+    done = lakebackup(backups, *wanted)
+    assert done.returncode == 5, done.stderr
+    assert "-- restore_coverage\n-- :source = " in done.stdout
+
+
+def test_the_catalog_as_it_was(backups: Path) -> None:
+    early = lakebackup(backups, "list", "--as-of", "2020-01-01")
+    assert early.returncode == 3
+    assert "was not made yet at 2020-01-01" in early.stderr
+    question = "SELECT (SELECT count(*) FROM files) = (SELECT count(*) FROM now_files) AS same"
+    assert told(backups, "sql", question, "--as-of", "now", "--json") == '{"same": true}\n'

@@ -8,13 +8,15 @@ An engine that looks back (`as_of`) has every relation a second time, as it is n
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from lakebackup_sql import load, names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 RAW = "raw_"
 NOW = "now_"
@@ -26,6 +28,26 @@ class Asked(NamedTuple):
     name: str
     text: str
     parameters: Mapping[str, Any]
+
+
+_RECORD: ContextVar[list[Asked] | None] = ContextVar("_RECORD", default=None)
+
+
+@contextmanager
+def recording() -> Iterator[list[Asked]]:
+    """What all engines that are made inside the block are asked, in order, in one list."""
+    found: list[Asked] = []
+    before = _RECORD.set(found)
+    try:
+        yield found
+    finally:
+        _RECORD.reset(before)
+
+
+def new_record() -> list[Asked]:
+    """The list that an engine puts what it is asked into: that of `recording`, or one of its own."""
+    record = _RECORD.get()
+    return [] if record is None else record
 
 
 class SqlEngine(Protocol):

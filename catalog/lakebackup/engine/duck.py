@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from lakebackup.engine import NOW, RAW, Asked, steps, steps_for, to_duckdb, view_text
+from lakebackup.engine import NOW, RAW, Asked, new_record, steps, steps_for, to_duckdb, view_text
 from lakebackup.engine.delta import open_then, require_then
 from lakebackup.errors import Damaged, EnvironmentProblem, NotFound, UsageProblem
 from lakebackup.model import ARROW_SCHEMAS
@@ -63,7 +63,7 @@ class DuckEngine:
             require_then(self._uri, as_of)
         self._opened: dict[str, DeltaTable | None] = {}
         self._registered: set[str] = set()
-        self.asked: list[Asked] = []
+        self.asked = new_record()
         self._connection = duckdb.connect(":memory:", config=_LOCKED | (_AS_WRITTEN if as_written else {}))
         for macro in _MACROS:
             self._connection.execute(macro)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.engine import NOW, RAW, Asked, steps, steps_for, view_text
+from lakebackup.engine import NOW, RAW, Asked, new_record, steps, steps_for, view_text
 from lakebackup.engine.delta import open_then, require_then
 from lakebackup.model import ARROW_SCHEMAS
 from lakebackup_sql import load, names
@@ -31,7 +31,7 @@ class SparkEngine:
         if as_of is not None:
             require_then(self._uri, as_of)
         self._registered: set[str] = set()
-        self.asked: list[Asked] = []
+        self.asked = new_record()
 
     def query(self, name: str, **parameters: Any) -> DataFrame:
         """The rows of a statement of `sql/queries`; read them when they are asked for, not before."""

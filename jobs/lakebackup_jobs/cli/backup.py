@@ -10,6 +10,7 @@ import typer
 
 from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.explain import explain as show
 from lakebackup_jobs.cli.invocation import destination, kafka_client, session_of, settings
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ def topics(
     ] = "10s",
     note: Annotated[str | None, typer.Option(metavar="TEXT", help="Kept with the backup.")] = None,
     dry_run: options.DryRun = False,
+    explain: options.Explain = False,
     bootstrap_servers: options.BootstrapServers = None,
     kafka_config: options.KafkaConfig = None,
     kafka_property: options.KafkaProperty = None,
@@ -114,8 +116,8 @@ def topics(
     Ends where the topics end when it starts, so a busy producer cannot keep it going. With --follow it
     goes on until Ctrl-C or SIGTERM, which let the batch at work come to its end. Each batch is a backup.
     """
-    if follow and dry_run:
-        raise UsageProblem("--follow and --dry-run exclude each other.")
+    if follow and (dry_run or explain):
+        raise UsageProblem(f"--follow and --{'explain' if explain else 'dry-run'} exclude each other.")
     found = settings(
         config,
         bootstrap_servers=bootstrap_servers,
@@ -157,12 +159,15 @@ def topics(
         growth=found.generation_growth,
         groups=found.groups,
         schema_topics=found.schema_topics,
-        dry_run=dry_run,
+        dry_run=dry_run or explain,
         lease_ttl_s=found.lease_ttl,
         note=note,
         remote=found.remote,
     )
     with reporter(as_json=json) as report:
+        if explain:
+            show(lambda: run(request, reporter=report), as_json=json)
+            return
         spark = session_of(context, found)
         result: dict[str, Any] = (
             _follow(request, every, spark, report) if follow else run(request, spark=spark, reporter=report)

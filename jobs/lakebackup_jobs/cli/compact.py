@@ -8,6 +8,7 @@ import typer
 
 from lakebackup_jobs.cli import options
 from lakebackup_jobs.cli.backup import Codec
+from lakebackup_jobs.cli.explain import explain as show
 from lakebackup_jobs.cli.invocation import destination, session_of, settings
 
 EXAMPLES = options.examples(
@@ -40,6 +41,7 @@ def compact(
     ] = None,
     note: Annotated[str | None, typer.Option(metavar="TEXT", help="Kept with the backup.")] = None,
     dry_run: options.DryRun = False,
+    explain: options.Explain = False,
     catalog: options.Catalog = None,
     source: options.Source = None,
     lease_ttl: options.LeaseTtl = None,
@@ -81,11 +83,14 @@ def compact(
         codec=found.codec,
         level=found.level,
         target_bytes=int(found.target_size),
-        dry_run=dry_run,
+        dry_run=dry_run or explain,
         lease_ttl_s=found.lease_ttl,
         note=note,
         remote=found.remote,
     )
     with reporter(as_json=json) as report:
+        if explain:
+            show(lambda: run(request, reporter=report), as_json=json)
+            return
         result: dict[str, Any] = run(request, spark=session_of(context, found), reporter=report)
         report.result(result)

@@ -23,6 +23,7 @@ COLUMNS = (
 
 def files(
     backup_id: options.BackupId,
+    as_of: options.AsOf = None,
     from_: options.BackupsAt = None,
     catalog: options.Catalog = None,
     config: options.Config = None,
@@ -34,6 +35,6 @@ def files(
     from lakebackup_jobs.cli import rows
     from lakebackup_jobs.cli.reading import open_catalog
 
-    reader = open_catalog(config, from_, catalog)
+    reader = open_catalog(config, from_, catalog, as_of)
     batches = reader.query("list_files", backup_id=reader.resolve_backup(backup_id))
     rows.write(batches, as_json=json, as_csv=csv, columns=COLUMNS)

@@ -11,6 +11,7 @@ COLUMNS = ("backup_id", "kind", "state", "intact", "end_ts", "files", "entries",
 
 
 def list_backups(
+    as_of: options.AsOf = None,
     from_: options.BackupsAt = None,
     catalog: options.Catalog = None,
     source: options.Source = None,
@@ -24,5 +25,5 @@ def list_backups(
     from lakebackup_jobs.cli.reading import open_found
 
     found = settings(config, destination=from_, catalog=catalog, source=source)
-    batches = open_found(found).query("list_backups", source=found.source)
+    batches = open_found(found, as_of).query("list_backups", source=found.source)
     rows.write(batches, as_json=json, as_csv=csv, columns=COLUMNS)

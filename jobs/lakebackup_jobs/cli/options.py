@@ -100,6 +100,13 @@ LeaseTtl = Annotated[
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan; write nothing.")]
+Explain = Annotated[
+    bool, typer.Option("--explain", help="Print the SQL that decides, with its parameters; change nothing.")
+]
+AsOf = Annotated[
+    str | None,
+    typer.Option("--as-of", metavar="TIME", help="As the catalog was then; relations as they are: now_…"),
+]
 Json = Annotated[bool, typer.Option("--json", help="JSON lines on standard output.", rich_help_panel=_OUTPUT)]
 Csv = Annotated[bool, typer.Option("--csv", help="CSV with a header line.", rich_help_panel=_OUTPUT)]
 Debug = Annotated[

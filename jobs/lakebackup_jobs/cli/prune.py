@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.explain import explain as show
 from lakebackup_jobs.cli.invocation import destination, one_of, session_of, settings, size, span
 
 EXAMPLES = options.examples(
@@ -25,6 +26,7 @@ def prune(
     pattern: options.Pattern = None,
     delete: Annotated[bool, typer.Option("--delete", help="Do it. Without this, only tell.")] = False,
     dry_run: options.DryRun = False,
+    explain: options.Explain = False,
     keep_time: Annotated[
         str | None,
         typer.Option(
@@ -57,6 +59,7 @@ def prune(
     Whole files, oldest first; before the first goes, every restore point is shown to keep what it needs.
     """
     one_of({"delete": delete, "dry-run": dry_run}, otherwise="")
+    one_of({"delete": delete, "explain": explain}, otherwise="")
     keep_ms, keep_bytes = span(keep_time), size("--keep-size", keep_size)
     found = settings(
         config,
@@ -85,6 +88,9 @@ def prune(
         remote=found.remote,
     )
     with reporter(as_json=json) as report:
+        if explain:
+            show(lambda: run(request, reporter=report), as_json=json)
+            return
         result: dict[str, Any] = run(
             request, spark=session_of(context, found) if delete else None, reporter=report
         )

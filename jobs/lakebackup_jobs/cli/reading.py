@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakebackup.errors import NotFound
-from lakebackup_jobs.cli.invocation import destination, settings
+from lakebackup_jobs.cli.invocation import destination, instant, settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,17 +14,20 @@ if TYPE_CHECKING:
     from lakebackup.store import CatalogReader
 
 
-def open_catalog(config: Path | None, from_: str | None, catalog: str | None) -> CatalogReader:
-    """The catalog that the flags and settings name. Raises NotFound when there is none."""
-    return open_found(settings(config, destination=from_, catalog=catalog))
+def open_catalog(
+    config: Path | None, from_: str | None, catalog: str | None, as_of: str | None = None
+) -> CatalogReader:
+    """The catalog that the flags and settings name, as it was at a time. Raises NotFound without one."""
+    return open_found(settings(config, destination=from_, catalog=catalog), as_of)
 
 
-def open_found(found: Settings) -> CatalogReader:
-    """The catalog that these settings name. Raises NotFound when there is none."""
+def open_found(found: Settings, as_of: str | None = None) -> CatalogReader:
+    """The catalog that these settings name, as it was at a time. Raises NotFound when there is none."""
     where = destination(found, "--from")
     from lakebackup.store import CatalogReader
 
-    reader = CatalogReader.open(where, found.catalog)
+    then = instant(as_of)
+    reader = CatalogReader.open(where, found.catalog, as_of=None if then is None else then * 1000)
     if reader is None:
         raise NotFound(
             f"There is no catalog at {found.catalog or where}.",

@@ -8,6 +8,7 @@ import typer
 
 from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.explain import explain as show
 from lakebackup_jobs.cli.invocation import destination, instant, session_of, settings
 
 app = typer.Typer(help="Bring data back.", no_args_is_help=True)
@@ -92,6 +93,7 @@ def topics(
     ] = False,
     lease_ttl: options.LeaseTtl = None,
     dry_run: options.DryRun = False,
+    explain: options.Explain = False,
     kafka_config: options.KafkaConfig = None,
     kafka_property: options.KafkaProperty = None,
     from_: options.BackupsAt = None,
@@ -153,11 +155,14 @@ def topics(
         allow_gaps=allow_gaps,
         settings=topic_settings,
         zero_as_one=zero_timestamps_as_one,
-        dry_run=dry_run,
+        dry_run=dry_run or explain,
         lease_ttl_s=found.lease_ttl,
         remote=found.remote,
     )
     with reporter(as_json=json) as report:
+        if explain:
+            show(lambda: run(request, reporter=report), as_json=json)
+            return
         result: dict[str, Any] = run(request, spark=session_of(context, found), reporter=report)
         report.result(result)
 
@@ -204,6 +209,7 @@ def groups(
         bool, typer.Option("--force", help="Put back groups that are further in the target already.")
     ] = False,
     dry_run: options.DryRun = False,
+    explain: options.Explain = False,
     kafka_config: options.KafkaConfig = None,
     kafka_property: options.KafkaProperty = None,
     from_: options.BackupsAt = None,
@@ -247,9 +253,12 @@ def groups(
         from_log=from_log,
         force=force,
         kafka=found.kafka,
-        dry_run=dry_run,
+        dry_run=dry_run or explain,
     )
     with reporter(as_json=json) as report:
+        if explain:
+            show(lambda: run(request, reporter=report), as_json=json)
+            return
         report.result(run(request, reporter=report))
 
 

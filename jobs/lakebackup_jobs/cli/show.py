@@ -11,6 +11,7 @@ TOPIC = ("scope", "regions", "files", "entries", "bytes", "min_ts", "max_ts")
 
 def show(
     backup_id: options.BackupId,
+    as_of: options.AsOf = None,
     from_: options.BackupsAt = None,
     catalog: options.Catalog = None,
     config: options.Config = None,
@@ -24,7 +25,7 @@ def show(
     from lakebackup_jobs.cli.rows import json_line
     from lakebackup_jobs.progress import print_result
 
-    reader = open_catalog(config, from_, catalog)
+    reader = open_catalog(config, from_, catalog, as_of)
     found = reader.resolve_backup(backup_id)
     (backup,) = reader.rows("show_backup", backup_id=found)
     topics = reader.rows("show_scopes", backup_id=found)

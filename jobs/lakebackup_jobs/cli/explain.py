@@ -1,0 +1,58 @@
+"""`--explain`: the SQL that decides a plan, as it is asked, with its parameters; nothing is changed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lakebackup.engine import Asked
+
+
+def explain(plan: Callable[[], Any], *, as_json: bool) -> None:
+    """Run `plan`, which changes nothing, and print what it asked the catalog, also when it raises."""
+    from lakebackup.engine import recording
+
+    with recording() as asked:
+        try:
+            plan()
+        finally:
+            write(asked, as_json=as_json)
+
+
+def write(asked: Sequence[Asked], *, as_json: bool) -> None:
+    """Each statement once, in order: Spark SQL under comments that say what its parameters and inputs are."""
+    known: set[str] = set()
+    defined: set[str] = set()
+    for name, text, parameters in asked:
+        values = {key: parameters[key] for key in sorted(parameters)}
+        same = json.dumps([name, text, values], default=str)
+        if same in known:
+            continue
+        known.add(same)
+        if as_json:
+            line = {"query": name, "sql": text.strip(), "parameters": values}
+            sys.stdout.write(json.dumps(line, default=str) + "\n")
+        else:
+            sys.stdout.write("".join(f"-- {line}\n" for line in _notes(name, text, values, defined)))
+            sys.stdout.write(f"{text.strip()};\n\n")
+        defined.add(name)
+    sys.stdout.flush()
+
+
+def _notes(name: str, text: str, values: dict[str, Any], defined: set[str]) -> list[str]:
+    from lakebackup.engine import RAW, relations_in
+    from lakebackup_sql import names
+
+    lines = [name]
+    lines += [
+        f":{key} = {json.dumps(value, default=str, ensure_ascii=False)}" for key, value in values.items()
+    ]
+    for relation in sorted(relations_in(text) - set(names("views"))):
+        if not relation.startswith((RAW, "now_")):
+            where = "the statement above" if relation in defined else "rows that lakebackup computes itself"
+            lines.append(f"{relation}: {where}")
+    return lines
