@@ -2,10 +2,11 @@
 
 lakebackup.json                                                          format version, destination id
 <source>/<epoch>/topics/<topic>/partition=<n>/<topic>+<n>-<seq>.data     data files
-<source>/backups/<backup_id>/parts/<task>.jsonl | manifest.json | complete | deleted
+<source>/backups/<backup_id>/parts/<task>.jsonl | keys/<task>-<hex>.keys | manifest.json | complete | deleted
 <source>/follow/    Spark's checkpoint of a continuous backup
 prunes/<prune_id>/removals-<task>-<hex>.jsonl | prune.json | done
 restores/<restore_id>/plan/ | translation/<epoch>/<region>-<from>.parquet | aside/
+imports/<import_id>/<table>-<task>-<hex>.parquet | import.json
 leases/<name>/<generation>.json    audit/<ts>-<id>.json    catalog/<table>/
 """
 
@@ -25,7 +26,18 @@ LEASES_FOLDER = "leases"
 AUDIT_FOLDER = "audit"
 PRUNES_FOLDER = "prunes"
 RESTORES_FOLDER = "restores"
-RESERVED = frozenset({CATALOG_FOLDER, LEASES_FOLDER, AUDIT_FOLDER, PRUNES_FOLDER, RESTORES_FOLDER, ROOT_FILE})
+IMPORTS_FOLDER = "imports"
+RESERVED = frozenset(
+    {
+        CATALOG_FOLDER,
+        LEASES_FOLDER,
+        AUDIT_FOLDER,
+        PRUNES_FOLDER,
+        RESTORES_FOLDER,
+        IMPORTS_FOLDER,
+        ROOT_FILE,
+    }
+)
 
 _SOURCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -155,6 +167,11 @@ def parts_path(source: str, backup_id: str, task: int) -> str:
     return f"{parts_folder(source, backup_id)}{task:06d}.jsonl"
 
 
+def keys_path(source: str, backup_id: str, task: int, attempt: str) -> str:
+    """The key filters of one task's files; `attempt` keeps apart what a task writes twice."""
+    return f"{backup_folder(source, backup_id)}keys/{task:06d}-{attempt}.keys"
+
+
 def manifest_path(source: str, backup_id: str) -> str:
     """The index of a backup's sidecar."""
     return f"{backup_folder(source, backup_id)}manifest.json"
@@ -210,3 +227,18 @@ def prune_done_path(prune_id: str) -> str:
 def removals_path(prune_id: str, task: int, attempt: str) -> str:
     """Some of a prune's removals, a JSON object a line; `attempt` keeps apart what a task writes twice."""
     return f"{prune_folder(prune_id)}removals-{task:06d}-{attempt}.jsonl"
+
+
+def import_folder(import_id: str) -> str:
+    """The folder of the rows that came from elsewhere, ending in `/`; the id is 16 hex digits."""
+    return f"{IMPORTS_FOLDER}/{import_id}/"
+
+
+def import_path(import_id: str) -> str:
+    """The object that makes an import exist."""
+    return f"{import_folder(import_id)}import.json"
+
+
+def imported_path(import_id: str, table: str, task: int, attempt: str) -> str:
+    """Some of an import's rows of a table; `attempt` keeps apart what a task writes twice."""
+    return f"{import_folder(import_id)}{table}-{task:06d}-{attempt}.parquet"

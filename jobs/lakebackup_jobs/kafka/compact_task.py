@@ -6,7 +6,7 @@ are ever taken for one; records are copied as the bytes they are.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import chain, groupby
 from operator import add, itemgetter
@@ -24,6 +24,7 @@ from lakebackup_jobs import pieces
 from lakebackup_jobs.kafka.consume import BLOCK_BYTES
 from lakebackup_jobs.kafka.container import FileWriter
 from lakebackup_jobs.kafka.copy_task import OUTCOME, publish, totals
+from lakebackup_jobs.kafka.key_filter import KeyFilters, hashes_of
 from lakebackup_jobs.kafka.records import (
     KEY,
     KEY_LENGTH,
@@ -154,11 +155,19 @@ class KeepNewest:
         except NotFound:
             piece = pieces.read(storage, self.folder, number)
             done = TaskBoard(storage, self.folder).counter(f"kept-{number:06d}")
-            rows = write_part(storage, part, list(self._write(storage, piece, positions, done)))
+            with KeyFilters(storage, self.source, self.backup_id, number) as keys:
+                written = list(self._write(storage, piece, positions, keys, done))
+                keys.commit()
+            rows = write_part(storage, part, written)
         return totals(number, rows)
 
     def _write(
-        self, storage: Storage, piece: Piece, positions: Longs, done: Callable[[int, int], None]
+        self,
+        storage: Storage,
+        piece: Piece,
+        positions: Longs,
+        keys: KeyFilters,
+        done: Callable[[int, int], None],
     ) -> Iterator[DataFile]:
         place = piece.files[0]
         seq = self.sequences.get((place.scope, place.region), 0) + piece.rank
@@ -184,7 +193,8 @@ class KeepNewest:
                     region=place.region,
                     format=fmt,
                     codec=self.codec,
-                    **asdict(stats),
+                    **stats.columns(),
+                    **keys.add(stats.keys),
                     level=1,
                     parent=self.parent,
                     generation=self.generations[place.scope],
@@ -236,9 +246,10 @@ def _chosen(columns: Columns, positions: Longs, drop_before: int) -> Block | Non
     kept = positions[at] == rows[:, OFFSET]
     # A record without a timestamp (-1) has no age.
     due = (rows[:, VALUE_LENGTH] < 0) & (rows[:, TIMESTAMP] >= 0) & (rows[:, TIMESTAMP] < drop_before)
-    block = filter_block(replace(columns, rows=rows[kept & ~due]), None, None)
+    chosen = replace(columns, rows=rows[kept & ~due])
+    block = filter_block(chosen, None, None)
     # The block's own buffer is as large as what it was chosen from, and many may be held at once.
-    return None if block is None else replace(block, data=block.data.copy())
+    return None if block is None else replace(block, data=block.data.copy(), hashes=hashes_of(chosen))
 
 
 def _merged(blocks: Iterable[tuple[str, Block]]) -> Iterator[tuple[str, Block]]:
@@ -259,4 +270,6 @@ def _merged(blocks: Iterable[tuple[str, Block]]) -> Iterator[tuple[str, Block]]:
 def _joined(blocks: list[Block]) -> Block:
     if len(blocks) == 1:
         return blocks[0]
-    return Block(np.concatenate([b.data for b in blocks]), reduce(add, (b.stats for b in blocks)))
+    hashes = np.concatenate([b.hashes for b in blocks if b.hashes is not None])
+    data = np.concatenate([b.data for b in blocks])
+    return Block(data, reduce(add, (b.stats for b in blocks)), hashes=hashes)

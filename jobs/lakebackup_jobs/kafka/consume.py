@@ -40,6 +40,8 @@ ASK_AFTER = 5.0
 #: A range is cut by time at most so often: timestamps may be anything.
 MOST_ROLLS = 100
 LATEST = 2**63 - 1
+#: A block ends where its keys' hashes have no more room; records have more bytes than this.
+BYTES_A_HASH = 16
 Progress = Callable[[int, int], None]
 
 #: What a user's own settings may change. The queue bounds memory; waiting before fetching again halved the
@@ -194,6 +196,7 @@ class NativeReader:
         state[n.NEXT], state[n.STOP], state[n.YOUNGEST] = start, end, roll.youngest
         prefix: Bytes = np.frombuffer(record_prefix(topic, partition), np.uint8).copy()
         block: Bytes = np.empty(block_bytes, np.uint8)
+        hashes: Longs = np.empty(max(1, block_bytes // BYTES_A_HASH), np.int64)
         counted = Tally()
         batch, got, moved, seen = 256, 0, time.monotonic(), start
         asked = moved - ASK_AFTER
@@ -222,8 +225,9 @@ class NativeReader:
                 done = flushed = 0
                 while True:
                     n.encode(
-                        messages, got, block, state, prefix, scratch, counted.sums, counted.low, counted.high
-                    )
+                        messages, got, block, state, prefix, scratch, counted.sums, counted.low, counted.high,
+                        hashes
+                    )  # fmt: skip
                     why = int(state[n.WHY])
                     if why == n.FAILED:
                         self._refuse(int(messages[state[n.TAKEN]]), topic, partition, int(state[n.NEXT]))
@@ -234,8 +238,10 @@ class NativeReader:
                     elif why == n.BLOCK_FULL or (why == n.TOO_YOUNG and state[n.POSITION]):
                         stats = cast("BlockStats", counted.stats())
                         done, flushed = done + stats.entries, flushed + int(state[n.POSITION])
-                        yield Block(block[: state[n.POSITION]], stats, roll.take())
+                        keys = hashes[: stats.entries - stats.null_keys]
+                        yield Block(block[: state[n.POSITION]], stats, roll.take(), keys)
                         block, counted = np.empty(block_bytes, np.uint8), Tally()
+                        hashes = np.empty(len(hashes), np.int64)
                         state[n.POSITION] = 0
                     elif why == n.TOO_YOUNG:
                         roll.over(int(state[n.NEED]))
@@ -251,7 +257,8 @@ class NativeReader:
                         on_progress(done, flushed)
             rest = counted.stats()
             if rest is not None:
-                yield Block(block[: state[n.POSITION]], rest, roll.take())
+                keys = hashes[: rest.entries - rest.null_keys]
+                yield Block(block[: state[n.POSITION]], rest, roll.take(), keys)
         finally:
             n.destroy(messages, state[n.TAKEN], got)
 
@@ -376,7 +383,7 @@ def copy_range(
                 if file is None:
                     sink = new_file()
                     file = FileWriter(sink, codec=codec, level=compression_level, metadata=metadata)
-                file.write_compressed(ready.stats, ready.data.shape[0], stored.result())
+                file.write_compressed(ready, stored.result())
                 if file.bytes >= target_bytes:
                     finished, file = file.finish(), None
                     yield finished

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from lakebackup.errors import Damaged
 from lakebackup_jobs.kafka.codecs import CODECS, DEFAULT_CODEC, MAX_BLOCK, compressor, decompress
+from lakebackup_jobs.kafka.key_filter import KeyFilter
 from lakebackup_jobs.kafka.records import Block, Columns, decode_block
 from lakebackup_jobs.kafka.schemas import FORMAT_V1, FORMAT_V2, SCHEMA_V1, SCHEMA_V2, format_of
 from lakebackup_jobs.kafka.stats import BlockStats, FileStats
@@ -60,6 +61,7 @@ class FileWriter:
         self._hash = hashlib.sha256()
         self._sync = os.urandom(16)
         self._stats: BlockStats | None = None
+        self._keys: KeyFilter | None = KeyFilter()
         self._raw = 0
         self.bytes = 0
         entries = {
@@ -72,22 +74,29 @@ class FileWriter:
 
     def write_block(self, block: Block) -> None:
         """Compress a block and write it."""
-        self.write_compressed(block.stats, block.data.shape[0], self._compress(block.data))
+        self.write_compressed(block, self._compress(block.data))
 
-    def write_compressed(self, stats: BlockStats, raw_size: int, stored: bytes) -> None:
+    def write_compressed(self, block: Block, stored: bytes) -> None:
         """Write a block that was compressed elsewhere with this file's codec."""
+        stats = block.stats
         head = _long(stats.entries) + _long(len(stored))
         self._put(self._header + head if self._stats is None else head)
         self._put(stored)
         self._put(self._sync)
         self._stats = stats if self._stats is None else self._stats + stats
-        self._raw += raw_size
+        self._raw += block.data.shape[0]
+        if block.hashes is None:
+            self._keys = None  # a filter that lacks keys would hide records
+        elif self._keys is not None:
+            self._keys.add(block.hashes)
 
     def finish(self) -> FileStats:
         """The file's figures; every byte is in the sink. Raises ValueError when no block was written."""
         if self._stats is None:
             raise ValueError("a data file holds at least one record")
-        return FileStats.of(self._stats, size=self.bytes, raw_size=self._raw, sha256=self._hash.hexdigest())
+        sha256 = self._hash.hexdigest()
+        keys = self._keys.sealed(sha256) if self._keys else None
+        return FileStats.of(self._stats, size=self.bytes, raw_size=self._raw, sha256=sha256, keys=keys)
 
     def _put(self, data: bytes) -> None:
         self._hash.update(data)

@@ -6,7 +6,7 @@ counts once, whichever attempt was first. No row of a file goes through the driv
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,6 +16,7 @@ from lakebackup.model import LANES, DataFile, Digest, json_line
 from lakebackup.sidecar import read_part, write_part
 from lakebackup.storage import AlreadyExists, ObjectWriter, Storage, open_storage
 from lakebackup_jobs.kafka.consume import Progress, copy_range
+from lakebackup_jobs.kafka.key_filter import KeyFilters
 from lakebackup_jobs.kafka.offsets_log import isolation_of
 from lakebackup_jobs.kafka.schemas import FORMAT_V2
 from lakebackup_jobs.outcome import guarded
@@ -115,10 +116,14 @@ class CopyJob:
             pass
         board = TaskBoard(storage, layout.backup_folder(self.source, self.backup_id)) if self.report else None
         done = board.counter(f"{task:06d}") if board else None
-        rows = [row for split in self.tasks[task] for row in self._copy_split(storage, split, done)]
+        with KeyFilters(storage, self.source, self.backup_id, task) as keys:
+            rows = [row for split in self.tasks[task] for row in self._copy_split(storage, split, keys, done)]
+            keys.commit()
         return write_part(storage, part, rows)
 
-    def _copy_split(self, storage: Storage, split: Split, done: Progress | None) -> Iterator[DataFile]:
+    def _copy_split(
+        self, storage: Storage, split: Split, keys: KeyFilters, done: Progress | None
+    ) -> Iterator[DataFile]:
         seq = self.sequences.get((split.scope, split.region), 0) + split.rank
         writers: list[ObjectWriter] = []
 
@@ -142,12 +147,12 @@ class CopyJob:
                 on_progress=done,
             ):
                 path, seq = publish(writers[-1], self.source, split, seq)
-                yield self._row(split, path, stats)
+                yield self._row(split, path, stats, keys)
         finally:
             for writer in writers:
                 writer.__exit__(None, None, None)
 
-    def _row(self, split: Split, path: str, stats: FileStats) -> DataFile:
+    def _row(self, split: Split, path: str, stats: FileStats, keys: KeyFilters) -> DataFile:
         return DataFile(
             destination=self.destination,
             path=path,
@@ -159,7 +164,8 @@ class CopyJob:
             region=split.region,
             format=FORMAT_V2,
             codec=self.codec,
-            **asdict(stats),
+            **stats.columns(),
+            **keys.add(stats.keys),
             level=self.level,
             parent=self.parent,
             generation=split.generation,

@@ -11,13 +11,15 @@ key are not in it.
 from __future__ import annotations
 
 import logging
+import secrets
 import zlib
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from lakebackup import layout
 from lakebackup.errors import LakebackupError
 from lakebackup_jobs.kafka.memory import Bytes, Longs, compiled, load8, load32, load64
 from lakebackup_jobs.kafka.records import KEY, KEY_LENGTH
@@ -239,12 +241,14 @@ class KeyFilter:
 class KeyFilters:
     """The object with the filters of the files that one task writes; none is put when no file has one."""
 
-    def __init__(self, storage: Storage, path: str) -> None:
-        self._storage, self._path = storage, path
+    def __init__(self, storage: Storage, source: str, backup_id: str, task: int) -> None:
+        self._storage = storage
+        # An attempt has a name of its own: the rows of the one that counts name its filters.
+        self._path = layout.keys_path(source, backup_id, task, secrets.token_hex(4))
         self._writer: ObjectWriter | None = None
         self._size = 0
 
-    def add(self, sealed: bytes | None) -> dict[str, str | int]:
+    def add(self, sealed: bytes | None) -> dict[str, Any]:
         """Append a file's filter; returns its columns of the file's row."""
         if sealed is None:
             return {}
@@ -260,7 +264,7 @@ class KeyFilters:
         }
 
     def commit(self) -> None:
-        """Put the object; before the rows that name it. Raises AlreadyExists: the name is meant for one."""
+        """Put the object, before the rows that name it."""
         if self._writer is not None:
             self._writer.commit(self._path)
 

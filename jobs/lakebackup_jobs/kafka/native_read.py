@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from lakebackup_jobs.kafka import library
+from lakebackup_jobs.kafka.key_filter import hash_key
 from lakebackup_jobs.kafka.memory import Bytes, Longs, compiled, copy_bytes, external, load8, load32, load64
-from lakebackup_jobs.kafka.records import put_bytes, put_long, put_nullable, tally
+from lakebackup_jobs.kafka.records import ENTRIES, NULL_KEYS, put_bytes, put_long, put_nullable, tally
 
 library.load()
 _timestamp = external("rd_kafka_message_timestamp", "l", "ll")
@@ -38,13 +39,15 @@ def _text_length(address: int) -> int:
 @compiled
 def encode(  # noqa: C901 (one pass over each message)
     messages: Longs, count: int, block: Bytes, state: Longs, prefix: Bytes, scratch: Longs, sums: Longs,
-    low: Bytes, high: Bytes
+    low: Bytes, high: Bytes, hashes: Longs
 ) -> None:  # fmt: skip
     """Append the records of `messages[state[TAKEN]:count]` to `block` and free each message that was taken.
 
-    `prefix`: the record's bytes up to the offset. Stops as `state[WHY]` says: all taken; the block is full;
-    it is too small for even one record (`state[NEED]`); the range's end was met; message `state[TAKEN]` is
-    an error, which is left to the caller; or its timestamp is above `state[YOUNGEST]`.
+    `prefix`: the record's bytes up to the offset; `hashes` gets the keys' hashes.
+
+    Stops as `state[WHY]` says: all taken; the block is full (or `hashes`); it is too small for even one
+    record (`state[NEED]`); the range's end was met; message `state[TAKEN]` is an error, which is left to the
+    caller; or its timestamp is above `state[YOUNGEST]`.
     """
     base = block.ctypes.data
     at = state[POSITION]
@@ -83,7 +86,7 @@ def encode(  # noqa: C901 (one pass over each message)
             for j in range(header_count):
                 _header(headers, j, aside, aside + 8, aside + 16)
                 need += _text_length(scratch[0]) + scratch[2] + _HEADER_ROOM
-        if need > block.shape[0] - at:
+        if need > block.shape[0] - at or sums[ENTRIES] - sums[NULL_KEYS] == hashes.shape[0]:
             why = BLOCK_FULL if at > 0 else BLOCK_SMALL
             state[NEED] = need
             break
@@ -120,6 +123,8 @@ def encode(  # noqa: C901 (one pass over each message)
             key_length if key != 0 else -1,
             value_length if value != 0 else -1,
         )
+        if key != 0:
+            hashes[sums[ENTRIES] - sums[NULL_KEYS] - 1] = hash_key(key, key_length)
         state[NEXT] = offset + 1
         _destroy(message)
         i += 1

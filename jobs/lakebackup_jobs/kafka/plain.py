@@ -10,13 +10,13 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
 from lakebackup.errors import UsageProblem
 from lakebackup_jobs.kafka.consume import BLOCK_BYTES, PATIENCE, Roll, record_prefix
 from lakebackup_jobs.kafka.consume import FIXED as READING
 from lakebackup_jobs.kafka.consume import TUNING as READING_TUNING
+from lakebackup_jobs.kafka.key_filter import hashes_of
 from lakebackup_jobs.kafka.problems import (
     CONSEQUENCES,
     PARTITION_EOF,
@@ -38,7 +38,9 @@ from lakebackup_jobs.kafka.records import (
     VALUE_LENGTH,
     Block,
     Columns,
+    decode_block,
 )
+from lakebackup_jobs.kafka.schemas import FORMAT_V2
 from lakebackup_jobs.kafka.stats import BlockStats
 
 if TYPE_CHECKING:
@@ -81,6 +83,11 @@ def stats_of(offset: int, ts: int, key: bytes | None, value: bytes | None) -> Bl
     """The figures of one record."""
     kept = None if key is None else key[:KEY_KEPT]
     return BlockStats(1, ts, ts, offset, offset, int(key is None), int(value is None), kept, kept)
+
+
+def _block(data: bytearray, stats: BlockStats, roll: Roll) -> Block:
+    columns = decode_block(bytes(data), stats.entries, FORMAT_V2)
+    return Block(columns.data, stats, roll.take(), hashes_of(columns))
 
 
 def _client(kind: Callable[[dict[str, Any]], Any], settings: dict[str, Any]) -> Any:
@@ -153,7 +160,7 @@ class PlainReader:
                     one = stats_of(offset, ts, key, value)
                     young = ts > roll.youngest
                     if stats is not None and (young or len(data) + len(encoded) > block_bytes):
-                        yield Block(np.frombuffer(bytes(data), np.uint8), stats, roll.take())
+                        yield _block(data, stats, roll)
                         data, stats = bytearray(), None
                     if young:
                         roll.over(ts)
@@ -177,7 +184,7 @@ class PlainReader:
                     raise stalled(patience, words[-1] if words else None, where)
                 del words[:-1]
             if stats is not None:
-                yield Block(np.frombuffer(bytes(data), np.uint8), stats, roll.take())
+                yield _block(data, stats, roll)
         finally:
             client.close()
 

@@ -329,11 +329,15 @@ def select(
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Uncompressed Avro bytes of some records, and what is known of them; `opens`: a file begins with it."""
+    """Uncompressed Avro bytes of some records, and what is known of them; `opens`: a file begins with it.
+
+    `hashes`: of the keys, as key_filter.hash_key gives them; None where nobody asked for them.
+    """
 
     data: Bytes
     stats: BlockStats
     opens: bool = False
+    hashes: Longs | None = None
 
 
 @dataclass(frozen=True, slots=True)

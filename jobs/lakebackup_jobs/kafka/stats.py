@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 KEY_LIMIT = 64
+# A name of its own: inside FileStats, `bytes` is a field.
+Filter = bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,10 @@ class BlockStats:
 
 @dataclass(frozen=True, slots=True)
 class FileStats:
-    """One data file as the catalog's `files` describes it; positions are [first offset, last offset + 1)."""
+    """One data file as the catalog's `files` describes it; positions are [first offset, last offset + 1).
+
+    `keys`: its key filter as it is stored; None when there is none.
+    """
 
     entries: int
     bytes: int
@@ -75,9 +81,16 @@ class FileStats:
     end_key: str | None
     null_keys: int
     tombstones: int
+    keys: Filter | None = field(default=None, repr=False)
+
+    def columns(self) -> dict[str, Any]:
+        """What the file's row takes over: all but the filter, of which a row only says where it stands."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "keys"}
 
     @classmethod
-    def of(cls, stats: BlockStats, *, size: int, raw_size: int, sha256: str) -> FileStats:
+    def of(
+        cls, stats: BlockStats, *, size: int, raw_size: int, sha256: str, keys: Filter | None = None
+    ) -> FileStats:
         """The row of a file of `size` bytes whose blocks were `raw_size` bytes before compression."""
         return cls(
             entries=stats.entries,
@@ -92,4 +105,5 @@ class FileStats:
             end_key=stats.end_key,
             null_keys=stats.null_keys,
             tombstones=stats.tombstones,
+            keys=keys,
         )
