@@ -15,6 +15,8 @@ JOIN restore_points AS t
   AND b.number <= t.number
 WHERE f.source = :source
   AND ARRAY_CONTAINS(SPLIT(:scopes, ','), f.scope)
+  AND t.source = :source
+  AND ARRAY_CONTAINS(SPLIT(:scopes, ','), t.scope)
   AND b.state = 'complete'
   AND f.role = 'data'
   AND (

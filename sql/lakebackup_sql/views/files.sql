@@ -5,7 +5,5 @@ SELECT
   CASE WHEN f.ts_domain = 'ms' AND f.max_ts >= 0 THEN timestamp_millis(f.max_ts) END AS max_time
 FROM raw_files AS f
 JOIN raw_backups AS b ON b.backup_id = f.backup_id
+LEFT ANTI JOIN raw_removals AS r ON r.destination = f.destination AND r.path = f.path
 WHERE b.state IN ('complete', 'out_of_sync')
-  AND NOT EXISTS (
-    SELECT 1 FROM raw_removals AS r WHERE r.destination = f.destination AND r.path = f.path
-  )

@@ -14,6 +14,8 @@ JOIN restore_points AS t
 WHERE
   f.source = $source
   AND ARRAY_CONTAINS(STR_SPLIT_REGEX($scopes, ','), f.scope)
+  AND t.source = $source
+  AND ARRAY_CONTAINS(STR_SPLIT_REGEX($scopes, ','), t.scope)
   AND b.state = 'complete'
   AND f.role = 'data'
   AND (
