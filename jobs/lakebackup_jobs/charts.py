@@ -21,13 +21,19 @@ COLOURS = {
     "restorable": "#4c8fbd",
     "gap": "#d3122a",
     "fork": "#ee9a2e",
-    "unusable": "#9aa1ab",
+    "unusable": "#8b939e",
+    "pruned": "#d5dae0",
 }
 """Blue, red and orange are told apart by the colour-blind too, and red is the darkest in print."""
 _INK, _FAINT, _LINE = "#2b3440", "#66707c", "#e4e8ec"
 _NEW, _REFERENCED, _REMOVED = "#1f6391", "#bcd6e8", "#c9a227"
 _FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
-_WIDTH = 720
+_WIDTH = 940  # a picture of lines with all that belongs to it
+_PANEL = 860  # the panels of the other one, which cannot be fitted
+_FITTED: dict[str, Any] = {
+    "width": _WIDTH,
+    "autosize": alt.AutoSizeParams(type="fit-x", contains="padding"),
+}
 _BYTES = "replace(format(datum.value, '.3~s'), /([a-zA-Z]?)$/, ' $1B')"
 
 
@@ -77,7 +83,7 @@ def timeline(chains: Rows, backups: Rows, gaps: Rows) -> AnyChart:
                     legend=None,
                 ),
             ),
-        ).properties(width=_WIDTH, height=alt.Step(26))
+        ).properties(height=alt.Step(26), **_FITTED)
     )
 
 
@@ -97,7 +103,7 @@ def coverage(intervals: Rows) -> AnyChart:
     return _finish(
         alt.layer(
             _bars(held, line, colour, height=11), _bars(rest, line, colour, height=15, short=True)
-        ).properties(width=_WIDTH, height=alt.Step(24))
+        ).properties(height=alt.Step(24), **_FITTED)
     )
 
 
@@ -130,13 +136,13 @@ def growth(days: Rows) -> AnyChart:
     kept = "needed, and kept in all"
     return _finish(
         alt.vconcat(
-            _columns(brought, "brought and removed", colour).properties(width=_WIDTH, height=150),
+            _columns(brought, "brought and removed", colour).properties(width=_PANEL, height=150),
             alt.layer(
                 _columns(held, kept, colour),
                 alt.Chart(_data(line))
                 .mark_line(strokeWidth=1.6, interpolate="step-after")
                 .encode(x=_time(), y=_bytes(kept), color=colour),
-            ).properties(width=_WIDTH, height=150),
+            ).properties(width=_PANEL, height=150),
             spacing=18,
         )
     )
@@ -177,7 +183,11 @@ def _data(rows: Iterable[Mapping[str, Any]]) -> alt.InlineData:
 
 
 def _time() -> alt.X:
-    return alt.X("from:T", scale=alt.Scale(type="utc"), axis=alt.Axis(title=None, tickCount=8))
+    return alt.X(
+        "from:T",
+        scale=alt.Scale(type="utc", padding=8),
+        axis=alt.Axis(title=None, tickCount=7, labelOverlap="greedy"),
+    )
 
 
 def _line(order: Sequence[str], field: str) -> alt.Y:
@@ -190,7 +200,8 @@ def _line(order: Sequence[str], field: str) -> alt.Y:
 
 def _bytes(title: str) -> alt.Y:
     return alt.Y(
-        "high:Q", axis=alt.Axis(title=title, labelExpr=_BYTES, tickCount=4, titleFontWeight="normal")
+        "high:Q",
+        axis=alt.Axis(title=title, labelExpr=_BYTES, tickCount=4, titleFontWeight="normal", minExtent=52),
     )
 
 

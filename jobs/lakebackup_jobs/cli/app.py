@@ -15,7 +15,9 @@ from lakebackup_jobs.cli import (
     files,
     listing,
     prune,
+    report,
     restore,
+    serve,
     show,
     sql,
     verify,
@@ -35,6 +37,8 @@ class _InOrder(TyperGroup):
             "show",
             "files",
             "sql",
+            "report",
+            "serve",
             "compact",
             "prune",
             "catalog",
@@ -67,6 +71,8 @@ app.command("list", rich_help_panel=_LOOK, epilog=listing.EXAMPLES)(listing.list
 app.command("show", rich_help_panel=_LOOK, epilog=show.EXAMPLES)(show.show)
 app.command("files", rich_help_panel=_LOOK, epilog=files.EXAMPLES)(files.files)
 app.command("sql", rich_help_panel=_LOOK, epilog=sql.EXAMPLES)(sql.sql)
+app.command("report", rich_help_panel=_LOOK, epilog=report.EXAMPLES)(report.report)
+app.add_typer(serve.app, name="serve", rich_help_panel=_LOOK)
 app.command("compact", rich_help_panel=_KEEP, epilog=compact.EXAMPLES)(compact.compact)
 app.command("prune", rich_help_panel=_KEEP, epilog=prune.EXAMPLES)(prune.prune)
 app.add_typer(catalog.app, name="catalog", rich_help_panel=_KEEP)

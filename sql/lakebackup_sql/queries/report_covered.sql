@@ -1,0 +1,14 @@
+-- Coverage as the report tells it: what a prune let go was let go on purpose and is no gap.
+SELECT
+  c.source,
+  c.scope,
+  c.epoch,
+  c.region,
+  CASE WHEN c.reason = 'pruned' THEN 'pruned' ELSE c.status END AS status,
+  c.reason,
+  c.from_ts,
+  c.to_ts,
+  c.from_position,
+  c.to_position
+FROM coverage AS c
+ORDER BY c.source, c.scope, c.region, c.to_ts

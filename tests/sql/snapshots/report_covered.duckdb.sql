@@ -1,0 +1,17 @@
+SELECT
+  c.source,
+  c.scope,
+  c.epoch,
+  c.region,
+  CASE WHEN c.reason = 'pruned' THEN 'pruned' ELSE c.status END AS status,
+  c.reason,
+  c.from_ts,
+  c.to_ts,
+  c.from_position,
+  c.to_position
+FROM coverage AS c
+ORDER BY
+  c.source NULLS FIRST,
+  c.scope NULLS FIRST,
+  c.region NULLS FIRST,
+  c.to_ts NULLS FIRST

@@ -1,0 +1,16 @@
+SELECT
+  source,
+  destination,
+  backups,
+  files,
+  entries,
+  bytes,
+  raw_bytes,
+  oldest_ts,
+  newest_ts,
+  pruned_files,
+  pruned_bytes
+FROM storage_by_source
+ORDER BY
+  source NULLS FIRST,
+  destination NULLS FIRST

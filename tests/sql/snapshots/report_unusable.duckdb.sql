@@ -1,0 +1,3 @@
+SELECT
+  *
+FROM unusable_backups
