@@ -346,14 +346,14 @@ class Audit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One finding of `verify`."""
+    """One finding of `verify`; mode `keys`: about key filters, which no restore depends on."""
 
     check_id: str
     at: int
     backup_id: str | None
     destination: str
     path: str | None
-    mode: Literal["stat", "hash", "decode", "restore"]
+    mode: Literal["stat", "hash", "decode", "restore", "keys"]
     outcome: Literal["ok", "missing", "orphan", "changed", "damaged", "unconfirmed"]
     detail: str | None = None
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import io
 from dataclasses import dataclass
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup import layout
@@ -13,10 +15,11 @@ from lakebackup.model import ARROW_SCHEMAS, Check, Digest, StorageObject, as_row
 from lakebackup.sidecar import marked, read_manifest
 from lakebackup.storage import Storage, open_storage
 from lakebackup_jobs.kafka.container import FileReader
+from lakebackup_jobs.kafka.key_filter import SEALED_BYTES, whole
 from lakebackup_jobs.taskboard import TaskBoard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -109,6 +112,50 @@ def _decode(data: bytes, file: Mapping[str, Any]) -> Outcome:
     if found != said:
         return "damaged", f"(entries, min ts, max ts, start, end) are {found}, the manifest says {said}"
     return "ok", None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckKeys:
+    """Compares objects of key filters with the rows that name them, which come in order: one finding each."""
+
+    check_id: str
+    at: int
+    hashed: bool
+    roots: Mapping[str, str]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = (row for batch in batches for row in batch.to_pylist())
+        found = (self._row(list(files)) for _, files in groupby(rows, itemgetter("destination", "keys_path")))
+        while some := list(islice(found, _BATCH)):
+            yield _batch("checks", some)
+
+    def _row(self, files: Sequence[Mapping[str, Any]]) -> Check:
+        first = files[0]
+        outcome, detail = self._check(first["keys_path"], files)
+        return Check(
+            check_id=self.check_id,
+            at=self.at,
+            backup_id=first["backup_id"],
+            destination=first["destination"],
+            path=first["keys_path"],
+            mode="keys",
+            outcome=outcome,
+            detail=detail,
+        )
+
+    def _check(self, path: str, files: Sequence[Mapping[str, Any]]) -> Outcome:
+        storage = open_storage(self.roots[files[0]["destination"]])
+        try:
+            size = storage.stat(path).bytes
+            for file in files:
+                start, length = file["keys_start"], file["keys_blocks"] * SEALED_BYTES
+                if start + length > size:
+                    return "changed", f"{size} bytes, of which a filter takes those to {start + length}"
+                if self.hashed and not whole(storage.get(path, start=start, length=length), file["sha256"]):
+                    return "changed", f"the filter at byte {start} is not as it was written"
+        except NotFound:
+            return "missing", "the files of its task are read whole when somebody asks for a key"
+        return "ok", None
 
 
 @dataclass(frozen=True, slots=True)

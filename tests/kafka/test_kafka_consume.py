@@ -20,6 +20,7 @@ from lakebackup_jobs.kafka import consume, library
 from lakebackup_jobs.kafka.arrow import to_arrow
 from lakebackup_jobs.kafka.consume import FileStats, copy_range
 from lakebackup_jobs.kafka.container import FileReader
+from lakebackup_jobs.kafka.key_filter import KeyFilter, _hashes
 from lakebackup_jobs.kafka.problems import Purged
 
 if TYPE_CHECKING:
@@ -119,6 +120,9 @@ def check_figures(file: bytes, figures: FileStats) -> None:
             assert keys[-1][:64] == b"\xff" * 64
     else:
         assert figures.start_key is figures.end_key is None
+    made = KeyFilter()
+    made.add(_hashes(tuple(keys)))
+    assert figures.keys == made.sealed(figures.sha256)
 
 
 @pytest.mark.parametrize("codec", ["null", "deflate", "snappy", "zstandard"])

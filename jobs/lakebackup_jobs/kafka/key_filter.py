@@ -329,3 +329,14 @@ def intact(sealed: bytes, number: int, sha256: str) -> bool:
     block, crc = sealed[:BLOCK_BYTES], sealed[BLOCK_BYTES:]
     begun = zlib.crc32(number.to_bytes(8, "little"), zlib.crc32(bytes.fromhex(sha256)))
     return len(crc) == 4 and zlib.crc32(block, begun) == int.from_bytes(crc, "little")
+
+
+def whole(sealed: bytes, sha256: str) -> bool:
+    """Whether this is the filter of a data file, as it was written."""
+    if len(sealed) % SEALED_BYTES:
+        return False
+    given: Bytes = np.frombuffer(sealed, np.uint8)
+    blocks = np.ascontiguousarray(given.reshape(-1, SEALED_BYTES)[:, :BLOCK_BYTES])
+    again: Bytes = np.empty_like(given)
+    _seal(blocks.view("<u4"), zlib.crc32(bytes.fromhex(sha256)), again)
+    return bool((again == given).all())

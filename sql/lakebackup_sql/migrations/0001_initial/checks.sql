@@ -4,7 +4,7 @@ CREATE TABLE IF NOT EXISTS IDENTIFIER(:table) (
   backup_id STRING COMMENT 'the backup, when it is known',
   destination STRING NOT NULL COMMENT 'id of the place that holds the object',
   path STRING COMMENT 'relative to the destination\'s root',
-  mode STRING NOT NULL COMMENT 'stat, hash, decode or restore',
+  mode STRING NOT NULL COMMENT 'stat, hash, decode or restore; keys: a look at key filters, which no restore depends on',
   outcome STRING NOT NULL COMMENT 'ok, missing, orphan, changed, damaged or unconfirmed',
   detail STRING COMMENT 'more, as JSON text'
 )
