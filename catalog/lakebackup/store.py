@@ -207,6 +207,10 @@ class CatalogReader(_Catalog):
 
         return self._engine.select(check_select(sql, self.relations()))
 
+    def run_checked(self, checked: Checked) -> pa.RecordBatchReader:
+        """As `select`, of a SELECT that was checked; what it asks of records was given before."""
+        return self._engine.select(checked)
+
     def define(self, relation: str, name: str, **parameters: Any) -> None:
         """Give the rows of a statement of `sql/queries` a name that later statements can use."""
         self._engine.define(relation, load("queries", name), **parameters)

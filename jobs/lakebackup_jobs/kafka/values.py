@@ -300,7 +300,7 @@ LOGICAL_READERS.update(_READERS)
 class Rows(Protocol):
     """A CatalogReader, as far as it is needed here."""
 
-    def rows(self, query: str, /, **parameters: Any) -> Iterable[Mapping[str, Any]]: ...
+    def rows(self, name: str, **parameters: Any) -> Iterable[Mapping[str, Any]]: ...
 
 
 def load_schemas(reader: Rows, source: str) -> dict[int, Schema]:

@@ -1,0 +1,298 @@
+"""A person's SELECT over the catalog and, with records('topic'), over the records inside the backups.
+
+Nothing is restored: the catalog's SQL chooses the files that can hold an answer, key filters rule out most
+of the rest, and what is left is read in place. Files are verified before a record of them is used.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from lakebackup.errors import LakebackupError
+from lakebackup.guard import check_select
+from lakebackup.guard_records import COLUMNS
+from lakebackup.plan.records import RecordsPlan, plan_records
+from lakebackup_jobs.shares import MOST_TASKS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakebackup.guard import Checked
+    from lakebackup.store import CatalogReader
+    from lakebackup_jobs.kafka.read_records import ReadRecords, RecordFile
+
+_THREADS = 4
+# Files whose key filter is looked at before it is their turn, and bytes of files that are held.
+_FILTERS_AHEAD = 64
+_BYTES_AHEAD = 128 << 20
+_BYTES_A_TASK = 64 << 20
+_ROWS_AT_ONCE = 10_000
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(slots=True)
+class Reading:
+    """What one `records(…)` read so far: files (and bytes) of the topic, chosen by the catalog, opened.
+
+    `possible`: left by their key filters, where that was counted.
+    """
+
+    topic: str
+    held: int
+    held_bytes: int
+    chosen: int
+    possible: int | None = None
+    opened: int = 0
+    opened_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The rows, which are read while they are taken, and what that costs."""
+
+    rows: pa.RecordBatchReader
+    readings: tuple[Reading, ...] = ()
+
+
+def select(reader: CatalogReader, sql: str) -> Answer:
+    """The rows of a SELECT over the catalog's views and records('topic'), by DuckDB.
+
+    Raises UsageProblem (it is not just that), NotFound (topic, backup), Refused (a time not covered);
+    reading the rows raises Damaged (a file is not what was backed up).
+    """
+    checked = check_select(sql, reader.relations(), records=True)
+    relations = [_Relation(reader, plan) for plan in _plans(reader, checked)]
+    for relation in relations:
+        reader.give(relation.plan.call.relation, relation.dataset())
+    with _own_errors(relations):
+        rows = reader.run_checked(checked)
+    batches = _batches(rows, relations)
+    return Answer(
+        pa.RecordBatchReader.from_batches(rows.schema, batches), tuple(r.reading for r in relations)
+    )
+
+
+def select_on_spark(
+    spark: SparkSession, reader: CatalogReader, sql: str, *, as_of: int | None = None
+) -> DataFrame:
+    """The same by Spark, whose tasks read the files. `as_of` is that of `reader`."""
+    from lakebackup.engine.spark import SparkEngine
+
+    checked = check_select(sql, reader.relations(), records=True)
+    engine = SparkEngine(spark, reader.catalog_uri, as_of=as_of)
+    for plan in _plans(reader, checked):
+        files = engine.query("record_files", **plan.parameters()).repartition(_tasks(spark, reader, plan))
+        columns = ", ".join(f"{name} {COLUMNS[name]}" for name in plan.call.columns)
+        records = files.mapInArrow(_job(reader, plan, "UTC"), columns)
+        records.createOrReplaceTempView(plan.call.relation)
+    engine.register(checked.relations)
+    return spark.sql(checked.spark)
+
+
+def explain(reader: CatalogReader, sql: str) -> list[Reading]:
+    """Choose the files of a SELECT and look at their key filters, but open none; errors as in `select`."""
+    from lakebackup_jobs.kafka.read_records import schema_of
+
+    checked = check_select(sql, reader.relations(), records=True)
+    found = [_Relation(reader, plan) for plan in _plans(reader, checked)]
+    for relation in found:
+        relation.reading.possible = relation.possible()
+        reader.give(relation.plan.call.relation, schema_of(relation.plan.call.columns).empty_table())
+    reader.run_checked(checked)
+    return [relation.reading for relation in found]
+
+
+def streamed(frame: DataFrame) -> pa.RecordBatchReader:
+    """The rows of a DataFrame, some at a time."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    from lakebackup.frames import task_errors
+
+    schema = to_arrow_schema(frame.schema)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        with task_errors():
+            rows = frame.toLocalIterator()
+            while some := [row.asDict(recursive=True) for row in islice(rows, _ROWS_AT_ONCE)]:
+                yield pa.RecordBatch.from_pylist(some, schema)
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _plans(reader: CatalogReader, checked: Checked) -> list[RecordsPlan]:
+    now_ms = time.time_ns() // 1_000_000
+    return [plan_records(reader, checked.spark, call, now_ms=now_ms) for call in checked.records]
+
+
+def _job(reader: CatalogReader, plan: RecordsPlan, zone: str | None) -> ReadRecords:
+    from lakebackup_jobs.kafka.read_records import ReadRecords
+    from lakebackup_jobs.kafka.values import Decoder, load_schemas
+
+    decoded = {"key_json", "value_json", "problem"} & set(plan.call.columns)
+    decoder = Decoder(load_schemas(reader, plan.source)) if decoded else None
+    return ReadRecords(plan.call.columns, plan.wanted, plan.to_ts, reader.destinations(), decoder, zone)
+
+
+def _tasks(spark: SparkSession, reader: CatalogReader, plan: RecordsPlan) -> int:
+    held = reader.one("record_held", source=plan.source, scope=plan.scope) or {"files": 0, "bytes": 0}
+    files, size = int(held["files"]), int(held["bytes"])
+    least = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+    return max(1, min(MOST_TASKS, files, max(least, size // _BYTES_A_TASK)))
+
+
+class _Relation:
+    """The records of one `records(…)`, read anew whenever DuckDB scans it."""
+
+    def __init__(self, reader: CatalogReader, plan: RecordsPlan) -> None:
+        self.plan = plan
+        self.error: LakebackupError | None = None
+        self._job = _job(reader, plan, None)
+        self._files = _Files(reader.query("record_files", **plan.parameters()))
+        held = reader.one("record_held", source=plan.source, scope=plan.scope) or {"files": 0, "bytes": 0}
+        self.reading = Reading(plan.call.topic, held["files"], held["bytes"], self._files.count)
+
+    def dataset(self) -> ds.Dataset:
+        """For DuckDB, which asks a dataset for a scanner with some columns and conditions."""
+        from lakebackup_jobs.kafka.read_records import schema_of
+
+        return _lazy()(schema_of(self.plan.call.columns).empty_table(), self.scan)
+
+    def scan(self) -> Iterator[pa.RecordBatch]:
+        """All wanted records. An error is kept: DuckDB makes a text of it."""
+        try:
+            with ThreadPoolExecutor(_THREADS, thread_name_prefix="records") as pool:
+                for file, reader in _ahead(
+                    pool, self._open, self._chosen(pool), lambda file: file.bytes, _BYTES_AHEAD
+                ):
+                    if reader is not None:
+                        yield from self._job.read(file, reader)
+        except LakebackupError as error:
+            self.error = error
+            raise
+
+    def possible(self) -> int:
+        """How many files are left by their key filters."""
+        with ThreadPoolExecutor(_THREADS) as pool:
+            return sum(1 for _ in self._chosen(pool))
+
+    def _chosen(self, pool: ThreadPoolExecutor) -> Iterator[RecordFile]:
+        for file, may_hold in _ahead(pool, self._job.may_hold, self._files, lambda _: 1, _FILTERS_AHEAD):
+            if may_hold:
+                yield file
+
+    def _open(self, file: RecordFile) -> Any:
+        from lakebackup_jobs.kafka.stored import open_verified
+
+        self.reading.opened += 1
+        self.reading.opened_bytes += file.bytes
+        return open_verified(self._job.roots, file)
+
+
+class _Files:
+    """Rows of record_files, put aside in a file without a name: there may be millions of them."""
+
+    def __init__(self, rows: pa.RecordBatchReader) -> None:
+        from lakebackup_jobs.kafka.read_records import RecordFile
+
+        self._kind = RecordFile
+        self.count = 0
+        handle, path = tempfile.mkstemp(prefix="lakebackup-")
+        os.close(handle)
+        try:
+            with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
+                for batch in rows:
+                    writer.write_batch(batch)
+                    self.count += batch.num_rows
+            self._file = pa.ipc.open_file(pa.memory_map(path))
+        finally:
+            Path(path).unlink()
+
+    def __iter__(self) -> Iterator[RecordFile]:
+        for number in range(self._file.num_record_batches):
+            for row in self._file.get_batch(number).to_pylist():
+                yield self._kind(**row)
+
+
+@cache
+def _lazy() -> Any:
+    """A kind of dataset whose batches come from a function, as DuckDB reads one."""
+
+    class Lazy(ds.InMemoryDataset):  # type: ignore[misc]
+        def __init__(self, rows: pa.Table, scan: Callable[[], Iterator[pa.RecordBatch]]) -> None:
+            super().__init__(rows)
+            self._scan = scan
+
+        def scanner(self, columns: Sequence[str] | None = None, filter: Any = None, **_: Any) -> Any:  # noqa: A002
+            names = self.schema.names if columns is None else list(columns)
+            schema = pa.schema([self.schema.field(name) for name in names])
+
+            def batches() -> Iterator[pa.RecordBatch]:
+                for batch in self._scan():
+                    kept = pa.Table.from_batches([batch])
+                    if filter is not None:
+                        kept = kept.filter(filter)
+                    yield from kept.select(names).to_batches()
+
+            return SimpleNamespace(
+                projected_schema=schema,
+                to_reader=lambda: pa.RecordBatchReader.from_batches(schema, batches()),
+            )
+
+    return Lazy
+
+
+def _ahead(
+    pool: ThreadPoolExecutor,
+    work: Callable[[T], R],
+    items: Iterable[T],
+    weight: Callable[[T], int],
+    most: int,
+) -> Iterator[tuple[T, R]]:
+    """Each item with what `work` makes of it, in order; items that weigh up to `most` are worked on ahead."""
+    waiting: deque[tuple[T, Future[R]]] = deque()
+    held = 0
+    for item in items:
+        while waiting and held + weight(item) > most:
+            first, future = waiting.popleft()
+            held -= weight(first)
+            yield first, future.result()
+        waiting.append((item, pool.submit(work, item)))
+        held += weight(item)
+    while waiting:
+        first, future = waiting.popleft()
+        yield first, future.result()
+
+
+def _batches(rows: pa.RecordBatchReader, relations: Sequence[_Relation]) -> Iterator[pa.RecordBatch]:
+    with _own_errors(relations):
+        yield from rows
+
+
+@contextmanager
+def _own_errors(relations: Sequence[_Relation]) -> Iterator[None]:
+    """What went wrong while records were read, instead of what DuckDB says of it."""
+    try:
+        yield
+    except LakebackupError:
+        for relation in relations:
+            if relation.error is not None:
+                raise relation.error from None
+        raise

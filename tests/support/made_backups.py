@@ -1,0 +1,215 @@
+"""Backups made by hand, real files and real tables, without a broker and without Java."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import fastavro
+from deltalake import write_deltalake
+from tests.support.catalogs import EPOCH, backup_id
+
+from lakebackup import layout
+from lakebackup.engine.delta import append
+from lakebackup.model import ARROW_SCHEMAS, TABLES, Backup, DataFile, Migration, Position, Row, Scope
+from lakebackup.storage import open_storage
+from lakebackup.store import CatalogReader, destination_id
+from lakebackup_jobs.kafka.container import FileWriter
+from lakebackup_jobs.kafka.key_filter import KeyFilters, hashes_of
+from lakebackup_jobs.kafka.records import Block, decode_block
+from lakebackup_jobs.kafka.schemas import FORMAT_V2, SCHEMA_V2, TIMESTAMP_TYPES
+from lakebackup_sql import load
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+_AVRO = fastavro.parse_schema(json.loads(SCHEMA_V2))
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record of a partition of the test's topic."""
+
+    partition: int
+    offset: int
+    ts: int = 0
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class MadeBackups:
+    """A destination and its catalog, to which backups are added one after another."""
+
+    def __init__(self, folder: Path, source: str = "prod") -> None:
+        self.folder, self.source = folder, source
+        self.storage = open_storage(str(folder))
+        self.catalog = open_storage(f"{folder}/catalog")
+        self.destination = destination_id(self.storage)
+        for table in TABLES:
+            ddl = load("migrations/0001_initial", table)
+            counted = re.findall(r"'(delta.dataSkippingStatsColumns)' = '([^']*)'", ddl)
+            write_deltalake(
+                f"{folder}/catalog/{table}",
+                ARROW_SCHEMAS[table].empty_table(),
+                configuration=dict(counted),
+            )
+        append(self.catalog, "migrations", [Migration(version=1, name="0001", applied_at=0)], "m")
+        self.number = self._base = self._seq = 0
+        self._rows: dict[str, list[Row]] = {}
+
+    def reader(self) -> CatalogReader:
+        """The catalog with all that was added."""
+        self.flush()
+        return CatalogReader(str(self.folder))
+
+    def flush(self) -> None:
+        """Commit the rows that are held, a commit a table."""
+        for table, rows in self._rows.items():
+            append(self.catalog, table, rows, f"{table}-{self.number}")
+        self._rows = {}
+
+    def add(self, *rows: Row) -> None:
+        """Hold rows of any tables until they are asked for."""
+        for row in rows:
+            table = next(name for name, kind in TABLES.items() if kind is type(row))
+            self._rows.setdefault(table, []).append(row)
+
+    def backup(
+        self,
+        files: Sequence[Sequence[Record]],
+        *,
+        full: bool = False,
+        topic: str = "orders",
+        low: Mapping[int, int] | None = None,
+        end_ts: int | None = None,
+        generation: int = 0,
+        filters: bool = True,
+        epoch: str = EPOCH,
+        source: str | None = None,
+    ) -> str:
+        """One more backup: a file of each run of records of one partition. Its end_ts is 1000 a number."""
+        source = source or self.source
+        self.number += 1
+        number, name = self.number, backup_id(self.number)
+        if full or not self._base:
+            self._base = number
+        rows: list[DataFile] = []
+        with KeyFilters(self.storage, source, name, 0) as kept:
+            for records in files:
+                row = self._file(records, number, topic, generation, kept, filters, epoch, source)
+                rows.append(row)
+            kept.commit()
+        end_ts = 1000 * number if end_ts is None else end_ts
+        base = self._base
+        self.add(
+            *rows,
+            Backup(
+                backup_id=name,
+                number=number,
+                source=source,
+                destination=self.destination,
+                kind="full" if number == base else "differential",
+                level=0 if number == base else 1,
+                parent=None if number == base else backup_id(number - 1),
+                base=backup_id(base),
+                chain_position=number - base,
+                start_ts=None,
+                end_ts=end_ts,
+                started_at=0,
+                finished_at=1000 * end_ts,
+                files=len(rows),
+                bytes=sum(row.bytes for row in rows),
+                entries=sum(row.entries for row in rows),
+                digest="",
+                isolation="read_committed",
+                codec="zstandard",
+                created_by="test",
+                tool="test",
+            ),
+            Scope(
+                backup_id=name,
+                source=source,
+                scope=topic,
+                epoch=epoch,
+                regions=8,
+                settings="{}",
+                replication=1,
+                generation=generation,
+            ),
+        )
+        for region in sorted({row.region for row in rows}):
+            own = [row for row in rows if row.region == region]
+            start = (low or {}).get(int(region), min(row.start_position for row in own))
+            self.add(
+                Position(
+                    backup_id=name,
+                    source=source,
+                    scope=topic,
+                    epoch=epoch,
+                    region=region,
+                    start_position=start,
+                    end_position=max(row.end_position for row in own),
+                    low_position=0,
+                    high_position=max(row.end_position for row in own),
+                    ts=end_ts,
+                )
+            )
+        return name
+
+    def _file(
+        self,
+        records: Sequence[Record],
+        number: int,
+        topic: str,
+        generation: int,
+        kept: KeyFilters,
+        filters: bool,
+        epoch: str,
+        source: str,
+    ) -> DataFile:
+        data = io.BytesIO()
+        for record in records:
+            fastavro.schemaless_writer(data, _AVRO, _as_avro(topic, record))
+        columns = decode_block(data.getvalue(), len(records), FORMAT_V2)
+        stats = columns.stats()
+        assert stats is not None
+        with self.storage.writer() as sink:
+            writer = FileWriter(sink)
+            writer.write_block(Block(columns.data, stats, hashes=hashes_of(columns)))
+            found = writer.finish()
+            path = layout.data_path(source, epoch, topic, records[0].partition, self._seq)
+            sink.commit(path)
+        self._seq += 1
+        return DataFile(
+            destination=self.destination,
+            path=path,
+            backup_id=backup_id(number),
+            added_in=number,
+            source=source,
+            scope=topic,
+            epoch=epoch,
+            region=str(records[0].partition),
+            format=FORMAT_V2,
+            codec="zstandard",
+            generation=generation,
+            **found.columns(),
+            **(kept.add(found.keys) if filters else {}),
+        )
+
+
+def _as_avro(topic: str, record: Record) -> dict[str, Any]:
+    return {
+        "topic": topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.ts,
+        "timestamp_type": TIMESTAMP_TYPES[1],
+        "key": record.key,
+        "value": record.value,
+        "headers": [{"key": name, "value": value} for name, value in record.headers],
+    }
