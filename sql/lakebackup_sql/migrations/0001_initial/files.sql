@@ -33,7 +33,7 @@ CREATE TABLE IF NOT EXISTS IDENTIFIER(:table) (
   generation INT NOT NULL COMMENT 'how often a compacted topic was written anew from its start',
   keys_path STRING COMMENT 'object with the key filter, relative to the destination\'s root; null: none',
   keys_start BIGINT COMMENT 'where the filter begins in that object, in bytes',
-  keys_blocks BIGINT COMMENT 'size of the filter, a power of two of blocks'
+  keys_blocks BIGINT COMMENT 'size of the filter in blocks of 36 bytes, a power of two'
 )
 USING delta
 COMMENT 'One row a data file; rows of backups without a row in backups do not count'
