@@ -78,6 +78,9 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "restores": {
         "restore_id": "r1", "at": 0, "source": "prod", "state": "running", "target": "dir", "selection": "",
     },
+    "departures": {
+        **PLACES, "backup_id": "b1", "added_in": 1, "gone_in": 2, "bytes": 100, "entries": 10, "sha256": "00",
+    },
     "checks": {"check_id": "c1", "at": 0, "destination": "d", "mode": "stat", "outcome": "ok"},
     "storage_objects": {"check_id": "c1", "at": 0, "destination": "d", "bytes": 100, "modified_ms": 0},
 }  # fmt: skip
@@ -101,10 +104,16 @@ UNUSABLE = {
     ),
     **dict.fromkeys(("faults", "end_ts", "found_at"), WHOLE),
 }
+CHANGED = {
+    **dict.fromkeys(("change", "destination", "scope", "region", "path", "old_path"), TEXT),
+    **dict.fromkeys(("bytes", "old_bytes", "entries", "old_entries"), WHOLE),
+}
 DRAWN = {"source": TEXT, "base": TEXT, "branch": pa.int32(), "line": TEXT, "from_ts": WHOLE, "to_ts": WHOLE}
 # Relations that a job gives, with what a case need not say of their rows.
 GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
     "selected": (FILE, {"destination": "d"}),
+    "changes": (pa.schema(list(CHANGED.items())), {}),
+    "retained": (pa.schema([("number", WHOLE)]), {}),
     "wanted": (
         WANTED,
         {"scope": "orders", "epoch": "e1", "region": "0", "metadata": None, "ts": 0, "seen": "backup"},

@@ -12,6 +12,7 @@ from lakebackup_jobs.cli import (
     catalog,
     compact,
     config,
+    diff,
     files,
     listing,
     prune,
@@ -36,6 +37,7 @@ class _InOrder(TyperGroup):
             "list",
             "show",
             "files",
+            "diff",
             "sql",
             "report",
             "serve",
@@ -70,6 +72,7 @@ app.command("verify", rich_help_panel=_WORK, epilog=verify.EXAMPLES)(verify.veri
 app.command("list", rich_help_panel=_LOOK, epilog=listing.EXAMPLES)(listing.list_backups)
 app.command("show", rich_help_panel=_LOOK, epilog=show.EXAMPLES)(show.show)
 app.command("files", rich_help_panel=_LOOK, epilog=files.EXAMPLES)(files.files)
+app.command("diff", rich_help_panel=_LOOK, epilog=diff.EXAMPLES)(diff.diff)
 app.command("sql", rich_help_panel=_LOOK, epilog=sql.EXAMPLES)(sql.sql)
 app.command("report", rich_help_panel=_LOOK, epilog=report.EXAMPLES)(report.report)
 app.add_typer(serve.app, name="serve", rich_help_panel=_LOOK)

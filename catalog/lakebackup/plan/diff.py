@@ -1,0 +1,127 @@
+"""Which rows of `files` and `departures` the difference of two backups can lie in: ranges of numbers.
+
+A file's row says with which backup it came, a departure with which it went. So of two backups of one chain
+only what came or went between them is looked at, however many files both have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakebackup.errors import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from lakebackup.store import CatalogReader
+
+TOPICS = "kafka"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Parameters of the query diff_files: how to get from the backup `a` to `b`, whichever is the older.
+
+    `*_first`: number of the first backup whose files may belong to one. Looked at are files added in
+    `[from_number, to_number]`, and older ones that went in `(low, high]`.
+    """
+
+    source: str
+    a: str
+    b: str
+    a_first: int
+    a_number: int
+    a_state: str
+    b_first: int
+    b_number: int
+    b_state: str
+    topics: bool
+    from_number: int
+    to_number: int
+    low: int
+    high: int
+
+    def parameters(self) -> dict[str, Any]:
+        """As the query takes them."""
+        return asdict(self)
+
+
+def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> Difference:
+    """What to look at to tell two backups apart, rows of diff_backups.
+
+    Raises Refused for backups of two sources.
+    """
+    if a["source"] != b["source"]:
+        raise Refused(
+            f"{a['backup_id']} is a backup of {a['source']}, {b['backup_id']} one of {b['source']}.",
+            hint="Compare two backups of one source.",
+        )
+    topics = a["source_kind"] == TOPICS
+    a_first, b_first = (one["first"] if topics else 1 for one in (a, b))
+    low, high = sorted((a["number"], b["number"]))
+    # On one line, whatever the older one has and has not lost since is in the newer one too.
+    one_line = not topics or (
+        a["base"] == b["base"] and a["state"] == b["state"] == "complete" and not a["moved"]
+    )
+    return Difference(
+        source=a["source"],
+        a=a["backup_id"],
+        b=b["backup_id"],
+        a_first=a_first,
+        a_number=a["number"],
+        a_state=a["state"],
+        b_first=b_first,
+        b_number=b["number"],
+        b_state=b["state"],
+        topics=topics,
+        from_number=low + 1 if one_line else min(a_first, b_first),
+        to_number=high,
+        low=low,
+        high=high,
+    )
+
+
+def of_backups(reader: CatalogReader, a: str, b: str) -> Difference:
+    """As `difference`, of two backups by their ids or beginnings of them.
+
+    Raises NotFound, UsageProblem (a beginning of several ids) and Refused (two sources).
+    """
+    ids = reader.resolve_backup(a), reader.resolve_backup(b)
+    rows = {row["backup_id"]: row for row in reader.rows("diff_backups", a=ids[0], b=ids[1])}
+    return difference(rows[ids[0]], rows[ids[1]])
+
+
+@dataclass(frozen=True, slots=True)
+class Unneeded:
+    """Parameters of the query unneeded_files: the only rows that no kept backup can need."""
+
+    source: str
+    from_number: int
+    to_number: int
+    gone_by: int
+
+    def parameters(self) -> dict[str, Any]:
+        """As the query takes them."""
+        return asdict(self)
+
+
+def unneeded(source: str, chains: Iterable[Iterable[int]], retained: Iterable[int]) -> Unneeded:
+    """Where the files lie that no backup of `retained` (numbers) needs.
+
+    `chains`: the numbers of the source's backups, those of a chain together; sources that are no topics
+    have one.
+    """
+    kept = frozenset(retained)
+    behind: list[int] = []
+    gone_by = 0
+    for chain in chains:
+        following: int | None = None
+        for number in sorted(chain, reverse=True):
+            if number in kept:
+                following = number
+            elif following is None:
+                behind.append(number)
+            else:
+                gone_by = max(gone_by, following)
+    return Unneeded(source, min(behind, default=1), max(behind, default=0), gone_by)

@@ -1,0 +1,146 @@
+"""The difference of two backups and what no kept backup needs, beside sets made one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.sql.test_queries import DEFAULTS
+
+from lakebackup.engine import RAW
+from lakebackup.engine.duck import DuckEngine
+from lakebackup.errors import Refused
+from lakebackup.model import ARROW_SCHEMAS
+from lakebackup.plan.diff import Unneeded, difference, unneeded
+
+LAST = 8
+LIVES = st.lists(
+    st.tuples(st.integers(1, LAST), st.integers(1, LAST), st.integers(0, 3), st.integers(0, 2)), max_size=12
+)
+"""Files by the number they come with, the backups they stay for, their path and their contents."""
+
+
+def row(number: int, **other: Any) -> dict[str, Any]:
+    return {
+        "backup_id": f"b{number}", "source": "s", "source_kind": "kafka", "number": number,
+        "state": "complete", "base": "b1", "first": 1, "moved": 0, **other,
+    }  # fmt: skip
+
+
+def test_of_one_chain_only_what_lies_between_is_looked_at() -> None:
+    found = difference(row(3), row(7))
+    assert (found.from_number, found.to_number, found.low, found.high) == (4, 7, 3, 7)
+    assert difference(row(7), row(3)).from_number == 4
+
+
+@pytest.mark.parametrize(
+    "other", [{"base": "b5", "first": 5}, {"state": "out_of_sync"}, {"moved": 1}], ids=str
+)
+def test_of_other_lines_all_of_both_chains_is(other: dict[str, Any]) -> None:
+    assert difference(row(3, moved=other.get("moved", 0)), row(7, **other)).from_number == 1
+
+
+def test_sources_that_are_no_topics_have_one_line() -> None:
+    found = difference(
+        row(3, source_kind="x", base="b3", first=3), row(7, source_kind="x", base="b7", first=7)
+    )
+    assert (found.from_number, found.a_first, found.b_first) == (4, 1, 1)
+
+
+def test_backups_of_two_sources_are_not_compared() -> None:
+    with pytest.raises(Refused, match="one of t"):
+        difference(row(1), row(2, source="t"))
+
+
+def test_where_unneeded_files_lie() -> None:
+    assert unneeded("s", [[1, 2, 3, 4]], [3, 4]) == Unneeded("s", 1, 0, 3)
+    assert unneeded("s", [[1, 2], [3, 4]], [4]) == Unneeded("s", 1, 2, 4)
+    assert unneeded("s", [[1, 2, 3]], [2]) == Unneeded("s", 3, 3, 2)
+
+
+@pytest.fixture(scope="module")
+def engine() -> DuckEngine:
+    made = DuckEngine("nowhere")
+    give(
+        made,
+        "backups",
+        [
+            {"backup_id": f"b{n}", "number": n, "chain_position": n - 1, "end_ts": n}
+            for n in range(1, LAST + 1)
+        ],
+    )
+    for table in ("scopes", "removals"):
+        give(made, table, [])
+    return made
+
+
+def give(engine: DuckEngine, table: str, rows: list[dict[str, Any]]) -> None:
+    filled = [DEFAULTS.get(table, {}) | {"source_kind": "x"} | one for one in rows]
+    names = ARROW_SCHEMAS[table].names
+    cut = [{name: one.get(name) for name in names} for one in filled]
+    engine._connection.register(f"{RAW}{table}", pa.Table.from_pylist(cut, ARROW_SCHEMAS[table]))
+    engine._registered.add(f"{RAW}{table}")
+
+
+def lives(drawn: list[tuple[int, int, int, int]]) -> list[tuple[int, int, str, str]]:
+    """(added_in, gone_in, path, contents), where no path is there twice at once."""
+    taken: set[tuple[str, int]] = set()
+    made = []
+    for start, length, path, contents in drawn:
+        span = {(f"p{path}", number) for number in range(start, start + length)}
+        if not span & taken:
+            taken |= span
+            made.append((start, start + length, f"p{path}", f"s{contents}"))
+    return made
+
+
+def load(engine: DuckEngine, files: list[tuple[int, int, str, str]]) -> None:
+    rows = [
+        {"path": path, "sha256": sha, "added_in": start, "gone_in": end, "backup_id": f"b{start}"}
+        for start, end, path, sha in files
+    ]
+    give(engine, "files", rows)
+    give(engine, "departures", [one for one in rows if one["gone_in"] <= LAST])
+
+
+@given(drawn=LIVES, a=st.integers(1, LAST), b=st.integers(1, LAST))
+@settings(max_examples=25, deadline=None)
+def test_a_difference_is_that_of_the_sets(
+    engine: DuckEngine, drawn: list[tuple[int, int, int, int]], a: int, b: int
+) -> None:
+    files = lives(drawn)
+    load(engine, files)
+    wanted = difference(row(a, source="prod", source_kind="x"), row(b, source="prod", source_kind="x"))
+    found = engine.query("diff_files", **wanted.parameters()).read_all().to_pylist()
+    old, new = ({path: sha for start, end, path, sha in files if start <= at < end} for at in (a, b))
+    assert {f["path"] for f in found if f["change"] == "changed"} == {
+        path for path in old.keys() & new.keys() if old[path] != new[path]
+    }
+    lost, made = old.keys() - new.keys(), new.keys() - old.keys()
+    moved = [f for f in found if f["change"] == "moved"]
+    assert {f["path"] for f in found if f["change"] == "added"} | {f["path"] for f in moved} == made
+    assert {f["path"] for f in found if f["change"] == "gone"} | {f["old_path"] for f in moved} == lost
+    assert all(old[f["old_path"]] == new[f["path"]] for f in moved)
+    for contents in {*old.values(), *new.values()}:  # as many pairs as there can be
+        pairs = min(sum(old[p] == contents for p in lost), sum(new[p] == contents for p in made))
+        assert sum(new[f["path"]] == contents for f in moved) == pairs
+
+
+@given(drawn=LIVES, kept=st.sets(st.integers(1, LAST)))
+@settings(max_examples=25, deadline=None)
+def test_unneeded_is_what_none_of_the_kept_sets_has(
+    engine: DuckEngine, drawn: list[tuple[int, int, int, int]], kept: set[int]
+) -> None:
+    files = lives(drawn)
+    load(engine, files)
+    engine.give("retained", pa.table({"number": pa.array(sorted(kept), pa.int64())}))
+    wanted = unneeded("prod", [range(1, LAST + 1)], kept)
+    found = engine.query("unneeded_files", **wanted.parameters()).read_all().to_pylist()
+    expected = [
+        (path, start) for start, end, path, _ in files if not any(start <= number < end for number in kept)
+    ]
+    # A path that comes again is the same object: it is told apart by the number it came with.
+    assert sorted((one["path"], one["added_in"]) for one in found) == sorted(expected)
