@@ -202,6 +202,13 @@ def is_held(storage: Storage, name: str) -> bool:
     return current is not None and current.state == "held" and time.time() * 1000 < current.expires_ms
 
 
+def held(storage: Storage) -> list[tuple[str, int]]:
+    """Name and beginning (ms since 1970 UTC) of every lease that somebody holds now."""
+    found = [(name, _current(storage, name)[1]) for name in storage.folders(f"{layout.LEASES_FOLDER}/")]
+    now_ms = time.time() * 1000
+    return [(name, r.since_ms) for name, r in found if r and r.state == "held" and now_ms < r.expires_ms]
+
+
 def _put(storage: Storage, name: str, generation: int, record: Record) -> bool:
     path = layout.lease_path(name, generation)
     try:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, cast
 
-from lakebackup import layout, sidecar, translations
+from lakebackup import imports, layout, sidecar, translations
 from lakebackup.engine.delta import open_table
 from lakebackup.errors import Damaged, LakebackupError, NotFound, Refused, UsageProblem
 from lakebackup.model import LANE_DIGITS, LANES, Backup, Digest, Row, State, spark_columns
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _BATCH = 200
 _FILLED = (
     "files", "positions", "scopes", "gaps", "groups", "group_commits", "schemas", "audit", "removals",
-    "floors", "translations",
+    "floors", "translations", "departures",
 )  # fmt: skip
 #: Writes the rows that only the data files of some backups hold: (writer, their manifests, transaction).
 Derive = Callable[[CatalogWriter, "Sequence[sidecar.Manifest]", str], None]
@@ -103,12 +103,21 @@ class _Rebuild:
             backups += [self._as_marked(m.backup) for m in good]
         if backups:
             self._name_destination(backups[-1].destination)
+        backups += self._imports(backups)
         for backup in backups:
             self.result.states[backup.state] = self.result.states.get(backup.state, 0) + 1
         translations.rebuild(self.writer)
         self.writer.register_home()
         self.writer.append(backups, f"rebuild-{self.run_id}")
         return self.result
+
+    def _imports(self, own: Sequence[Backup]) -> list[Backup]:
+        """The backups that came from elsewhere, after their rows."""
+        known = {backup.backup_id for backup in own}
+        found, problems = imports.rebuild(self.spark, self.writer, self.run_id, known)
+        self.result.problems += problems
+        self.result.files += sum(backup.files for backup in found)
+        return found
 
     def _audit(self) -> None:
         """The audit log's rows, and the newest state that it gives to each backup."""

@@ -14,21 +14,31 @@ import socket
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakebackup import layout
-from lakebackup.engine.delta import append, commit, open_table
+from lakebackup.engine.delta import SORTED_BY, append, commit, open_table
 from lakebackup.errors import Damaged, NotFound, UsageProblem
 from lakebackup.frames import ADDED, ROWS_PER_FILE, FrameWriter, PartWriter, task_errors
 from lakebackup.lease import Lease
-from lakebackup.model import TABLES, Audit, Destination, Migration, Row, State, as_row, table_of
+from lakebackup.model import (
+    ARROW_SCHEMAS,
+    TABLES,
+    Audit,
+    Destination,
+    Migration,
+    Row,
+    State,
+    as_row,
+    table_of,
+)
 from lakebackup.storage import AlreadyExists, Storage, open_storage
 from lakebackup_sql import load, names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -40,6 +50,8 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 _LEASE = "catalog"
+# Readers verify a file whole before they use a row of it: large, so that few are opened, but not too large.
+_FILE_BYTES = 16 << 20
 _LEASE_TTL_S = 30.0
 _LEASE_WAIT_S = 300.0
 
@@ -223,6 +235,10 @@ class CatalogReader(_Catalog):
         """As `define`, of a person's SELECT that was checked."""
         self._engine.define_checked(relation, checked)
 
+    def columns(self, relation: str) -> list[str]:
+        """The columns of a relation that was defined here."""
+        return self._engine.columns(relation)
+
     def destinations(self) -> dict[str, str]:
         """Id -> URI of the root. The destination this was opened with is where it is now, moved or not."""
         rows = open_table(f"{self.catalog_uri}/destinations").to_pyarrow_table().to_pylist()
@@ -352,6 +368,25 @@ class CatalogWriter(_Catalog):
                 with self._lease():
                     tables.forPath(session, uri).optimize().executeCompaction()
 
+    def optimize(self, table: str, *, retain_hours: float) -> None:
+        """Bring the files of a table together, rows that are asked for together side by side, and delete
+        files that no version of the last hours needs. Its rows stay as they are. Not over Spark Connect.
+        """
+        tables = self._spark._jvm.io.delta.tables.DeltaTable  # type: ignore[union-attr] # noqa: SLF001
+        session = self._spark._jsparkSession  # noqa: SLF001 - the class in the JVM has no other way in
+        uri = f"{self.catalog_uri}/{table}"
+        sizes = {"spark.databricks.delta.optimize.maxFileSize": _FILE_BYTES}
+        sizes["spark.databricks.delta.optimize.minFileSize"] = _FILE_BYTES
+        with self._lease(), _settings(self._spark, sizes):
+            found = tables.forPath(session, uri)
+            if len(open_table(uri).file_uris()) > 1:
+                if set(SORTED_BY) <= set(ARROW_SCHEMAS[table].names):
+                    order = self._spark._jvm.PythonUtils.toSeq(list(SORTED_BY))  # type: ignore[union-attr] # noqa: SLF001
+                    found.optimize().executeZOrderBy(order)
+                else:
+                    found.optimize().executeCompaction()
+            found.vacuum(retain_hours)
+
     def register_home(self) -> str:
         """Have a row for the destination that this was opened with; returns its id."""
         with self._lease():
@@ -404,3 +439,19 @@ class CatalogWriter(_Catalog):
 
 def _now() -> int:
     return time.time_ns() // 1000
+
+
+@contextmanager
+def _settings(spark: SparkSession, wanted: Mapping[str, object]) -> Iterator[None]:
+    """Settings of the session while the block runs."""
+    before = {name: spark.conf.get(name, None) for name in wanted}
+    for name, value in wanted.items():
+        spark.conf.set(name, str(value))
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)

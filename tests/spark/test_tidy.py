@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import os
 import shutil
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,9 +13,11 @@ import pytest
 from tests.support.catalogs import manifest, publish
 
 from lakebackup.engine.delta import open_table
-from lakebackup.errors import Damaged
+from lakebackup.errors import Damaged, Refused
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup_jobs.catalog_optimize import OptimizeRequest, run
+from lakebackup_jobs.progress import QuietReporter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,5 +53,43 @@ def test_tidy_keeps_every_row(spark: SparkSession, empty_catalog: Path, tmp_path
     content = bytearray(Path(whole).read_bytes())
     content[len(content) // 2] ^= 1
     Path(whole).write_bytes(content)
+    with pytest.raises(Damaged):
+        rows_of(tmp_path)
+
+
+def test_optimize_brings_files_together_deletes_old_ones_and_stays_verified(
+    spark: SparkSession, empty_catalog: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(empty_catalog, tmp_path / "catalog")
+    storage, writer = open_storage(str(tmp_path)), CatalogWriter.open(spark, str(tmp_path))
+    for number in range(1, 4):
+        publish(storage, writer, manifest(number))
+    before = rows_of(tmp_path)
+    folder = tmp_path / "catalog" / "files"
+    old = [path for path in folder.iterdir() if path.suffix == ".parquet"]
+    for path in old:  # as if written nine days ago; one by a run that never committed
+        os.utime(path, (time.time() - 9 * 86_400,) * 2)
+    stray = folder / f"part-{'0' * 32}-{'0' * 64}.parquet"
+    stray.write_bytes(b"of nobody")
+    os.utime(stray, (time.time() - 9 * 86_400,) * 2)
+    quiet = QuietReporter(io.StringIO(), io.StringIO())
+    with pytest.raises(Refused, match="7 days"):
+        run(OptimizeRequest(str(tmp_path), retain_ms=86_400_000), spark=spark, reporter=quiet)
+    planned = run(OptimizeRequest(str(tmp_path), dry_run=True), reporter=quiet)
+    assert stray.exists()
+    told = run(OptimizeRequest(str(tmp_path)), spark=spark, reporter=quiet)
+    (files,) = (row for row in told["tables"] if row["table"] == "files")
+    assert (files["files"], files["files_after"]) == (3, 1)
+    assert planned["files"] == told["files"] > told["files_after"]
+    assert not stray.exists()
+    assert all(path.exists() for path in old), "taken out just now: readers of the version before still may"
+    assert rows_of(tmp_path) == before
+    publish(storage, writer, manifest(4))
+    assert len(rows_of(tmp_path)["backups"]) == 4
+
+    (whole,) = (Path(path) for path in open_table(f"file://{folder}").file_uris() if "-c000" in path)
+    content = bytearray(whole.read_bytes())
+    content[len(content) // 2] ^= 1
+    whole.write_bytes(content)
     with pytest.raises(Damaged):
         rows_of(tmp_path)

@@ -18,7 +18,9 @@ import yaml
 
 from lakebackup.engine import RAW, relations_in, steps, to_duckdb
 from lakebackup.engine.duck import DuckEngine
+from lakebackup.given import given_schema
 from lakebackup.model import ARROW_SCHEMAS, spark_columns
+from lakebackup.plan.import_backups import numbered_schema
 from lakebackup.plan.prune import Cut, Held, columns_of
 from lakebackup.retention import Rule
 from lakebackup_sql import load, names
@@ -126,6 +128,19 @@ GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
     "unusable": (pa.schema(UNUSABLE), {"source": "prod", "faults": 0, "end_ts": 0}),
     "drawn": (pa.schema(DRAWN), {"source": "prod", "base": "b1", "branch": 0, "line": "b1"}),
     "rules": (columns_of(Rule), {**PLACES, "base": "b1", "generation": 0, "compacted": False}),
+    "numbered": (
+        numbered_schema(),
+        {"source": "laptop", "source_kind": "restic", "destination": "d", "end_ts": 0, "level": 0},
+    ),
+    "listed": (given_schema("manifests"), {"bytes": 1}),
+    "chosen": (FILE, {"destination": "d"}),
+    "planned": (FILE, {"destination": "d"}),
+    "present": (ARROW_SCHEMAS["files"], {**DEFAULTS["files"], "source": "laptop", "scope": "files"}),
+    "given_files": (given_schema("files"), {"bytes": 1, "row_file": 0}),
+    "given_departures": (given_schema("departures"), {}),
+    "given_rows": (given_schema("manifests"), {"bytes": 1, "row_file": 0}),
+    "known_files": (ARROW_SCHEMAS["files"], DEFAULTS["files"]),
+    "made_files": (ARROW_SCHEMAS["files"], DEFAULTS["files"]),
 }
 
 

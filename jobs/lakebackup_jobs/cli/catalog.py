@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import typer
 
 from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.invocation import destination, session_of, settings
+from lakebackup_jobs.cli.invocation import destination, session_of, settings, span
 
 app = typer.Typer(help="Look after the catalog's tables.", no_args_is_help=True)
 
@@ -66,3 +67,149 @@ def init(
     writer.migrate()
     with reporter(as_json=json) as report:
         report.result({"catalog": found.catalog or f"{where}/catalog"})
+
+
+@app.command(
+    "export",
+    epilog=options.examples(
+        "lakebackup catalog export ./rows --from ./backups",
+        "lakebackup catalog export ./rows --format parquet --from ./backups",
+    ),
+)
+def export(
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="An empty folder, or one to make.")],
+    format_: Annotated[
+        Literal["jsonl", "parquet"], typer.Option("--format", help="JSON lines or Parquet.")
+    ] = "jsonl",
+    from_: options.BackupsAt = None,
+    catalog: options.Catalog = None,
+    config: options.Config = None,
+    json: options.Json = False,
+    _debug: options.Debug = False,
+) -> None:
+    """Write all rows of the catalog into files, for other programs or for `catalog import`."""
+    found = settings(config, destination=from_, catalog=catalog)
+    where = destination(found, "--from")
+    from lakebackup_jobs.catalog_export import ExportRequest, run
+    from lakebackup_jobs.progress import reporter
+
+    request = ExportRequest(destination=where, folder=folder, catalog=found.catalog, form=format_)
+    with reporter(as_json=json) as report:
+        report.result(run(request, reporter=report))
+
+
+@app.command(
+    "import",
+    epilog=options.examples(
+        "lakebackup catalog import ./rows --from ./backups",
+        "lakebackup catalog import --backups snapshots.jsonl --manifests files.jsonl --source-kind restic",
+    ),
+)
+def import_(
+    context: typer.Context,
+    folder: Annotated[
+        str | None, typer.Argument(metavar="FOLDER", help="The folder of a `catalog export`.")
+    ] = None,
+    backups: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Another program's backups: .jsonl, .parquet.")
+    ] = None,
+    files: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The files that each backup added.")
+    ] = None,
+    departures: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Which backup had a file no more; with --files.")
+    ] = None,
+    manifests: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Instead: every file of every backup, unchanged ones too."),
+    ] = None,
+    source_kind: Annotated[
+        str, typer.Option(metavar="NAME", help="What made these backups, say restic.")
+    ] = "imported",
+    dry_run: options.DryRun = False,
+    from_: options.BackupsAt = None,
+    catalog: options.Catalog = None,
+    lease_ttl: options.LeaseTtl = None,
+    config: options.Config = None,
+    remote: options.Remote = None,
+    master: options.Master = None,
+    spark_conf: options.SparkConf = None,
+    json: options.Json = False,
+    _debug: options.Debug = False,
+) -> None:
+    """Bring in backups that other catalogs or programs know, to be asked with SQL; all or nothing.
+
+    docs/exchange.md describes the rows. Backups of other programs are neither restored nor pruned here.
+    """
+    found = settings(
+        config,
+        spark_conf=spark_conf or (),
+        destination=from_,
+        catalog=catalog,
+        lease_ttl=lease_ttl,
+        remote=remote,
+        master=master,
+    )
+    where = destination(found, "--from")
+    from lakebackup_jobs.catalog_import import ImportRequest, run
+    from lakebackup_jobs.progress import reporter
+
+    given = {"backups": backups, "files": files, "departures": departures, "manifests": manifests}
+    request = ImportRequest(
+        destination=where,
+        folder=folder,
+        given={name: str(path.absolute()) for name, path in given.items() if path},
+        source_kind=source_kind,
+        catalog=found.catalog,
+        dry_run=dry_run,
+        lease_ttl_s=found.lease_ttl,
+        remote=found.remote,
+    )
+    with reporter(as_json=json) as report:
+        report.result(run(request, spark=session_of(context, found), reporter=report))
+
+
+@app.command(
+    "optimize",
+    epilog=options.examples(
+        "lakebackup catalog optimize --from ./backups",
+        "lakebackup catalog optimize --retain 30d --dry-run --from ./backups",
+    ),
+)
+def optimize(
+    context: typer.Context,
+    retain: Annotated[
+        str,
+        typer.Option(
+            metavar="SPAN",
+            help="How far back the tables can be asked as they were (sql --as-of); 7d at least.",
+        ),
+    ] = "7d",
+    dry_run: options.DryRun = False,
+    from_: options.BackupsAt = None,
+    catalog: options.Catalog = None,
+    config: options.Config = None,
+    remote: options.Remote = None,
+    master: options.Master = None,
+    spark_conf: options.SparkConf = None,
+    json: options.Json = False,
+    _debug: options.Debug = False,
+) -> None:
+    """Bring the tables' small files together, and delete files of older versions. No row changes."""
+    retain_ms = span(retain)
+    found = settings(
+        config, spark_conf=spark_conf or (), destination=from_, catalog=catalog, remote=remote, master=master
+    )
+    where = destination(found, "--from")
+    from lakebackup_jobs.catalog_optimize import OptimizeRequest, run
+    from lakebackup_jobs.progress import reporter
+
+    request = OptimizeRequest(
+        destination=where,
+        catalog=found.catalog,
+        retain_ms=retain_ms or 0,
+        dry_run=dry_run,
+        remote=found.remote,
+    )
+    with reporter(as_json=json) as report:
+        report.result(run(request, spark=None if dry_run else session_of(context, found), reporter=report))

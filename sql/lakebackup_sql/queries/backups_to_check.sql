@@ -1,4 +1,5 @@
--- The backups whose ids are in :backup_ids (parted by commas; empty: all), with what their sidecars must say.
+-- The backups whose ids are in :backup_ids (parted by commas; empty: all), with what their sidecars must say; of
+-- those that this program made (source_kind kafka).
 SELECT
   b.destination,
   b.source,
@@ -6,4 +7,5 @@ SELECT
   b.digest
 FROM backups AS b
 WHERE b.state IN ('complete', 'out_of_sync')
+  AND b.source_kind = 'kafka'
   AND (:backup_ids = '' OR ARRAY_CONTAINS(SPLIT(:backup_ids, ','), b.backup_id))

@@ -1,4 +1,5 @@
--- The files of the backups whose ids are in :backup_ids (parted by commas), all of them when that is empty.
+-- The files of the backups whose ids are in :backup_ids (parted by commas), all of them when that is empty; of
+-- those that this program made (source_kind kafka).
 SELECT
   f.backup_id,
   f.scope,
@@ -16,4 +17,7 @@ SELECT
   f.min_ts,
   f.max_ts
 FROM files AS f
-WHERE :backup_ids = '' OR ARRAY_CONTAINS(SPLIT(:backup_ids, ','), f.backup_id)
+JOIN backups AS b
+  ON f.backup_id = b.backup_id
+WHERE b.source_kind = 'kafka'
+  AND (:backup_ids = '' OR ARRAY_CONTAINS(SPLIT(:backup_ids, ','), f.backup_id))

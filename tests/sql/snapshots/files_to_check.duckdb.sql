@@ -15,6 +15,11 @@ SELECT
   f.min_ts,
   f.max_ts
 FROM files AS f
+JOIN backups AS b
+  ON f.backup_id = b.backup_id
 WHERE
-  $backup_ids = ''
-  OR ARRAY_CONTAINS(STR_SPLIT_REGEX($backup_ids, ','), f.backup_id)
+  b.source_kind = 'kafka'
+  AND (
+    $backup_ids = ''
+    OR ARRAY_CONTAINS(STR_SPLIT_REGEX($backup_ids, ','), f.backup_id)
+  )

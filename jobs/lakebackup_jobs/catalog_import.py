@@ -1,0 +1,242 @@
+"""Bring backups and files that other catalogs or programs know into the catalog: all of it, or nothing.
+
+Spark tasks read and check the rows; SQL fills in what was left out and turns manifests into lifetimes. The
+rows are kept in the destination, then go into the tables, the backups last.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from lakebackup import layout
+from lakebackup.errors import Refused, UsageProblem
+from lakebackup.exchange import EXCHANGED, read_index, require_whole
+from lakebackup.frames import task_errors
+from lakebackup.given import MANIFESTS, GivenFile, given_files
+from lakebackup.imports import Import, append, read_import, sweep, write_import, write_rows
+from lakebackup.lease import Lease
+from lakebackup.model import Audit, Backup
+from lakebackup.sidecar import marked
+from lakebackup.storage import open_storage
+from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup_jobs.identity import holder, micros
+from lakebackup_jobs.import_rows import Resolver
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from lakebackup_jobs.progress import Reporter
+
+
+@dataclass(frozen=True, slots=True)
+class ImportRequest:
+    """What a person asked for: the folder of an export, or files of rows by what they hold.
+
+    `given`: paths of `backups`, `files`, `departures` and `manifests`, the backups always.
+    """
+
+    destination: str
+    folder: str | None = None
+    given: Mapping[str, str] = field(default_factory=dict)
+    source_kind: str = "imported"
+    catalog: str | None = None
+    dry_run: bool = False
+    lease_ttl_s: float = 60.0
+    remote: str | None = None
+
+
+def run(request: ImportRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
+    """Import, and return what went in; the same once more adds nothing.
+
+    Raises NotFound (no such file), UsageProblem (rows that make no sense), Refused (rows that the catalog
+    contradicts), Damaged (an export that is not whole), Busy.
+    """
+    from lakebackup_jobs.session import spark_session
+
+    files = _files(request)
+    import_id = _identity(request, files)
+    spark = spark or spark_session(remote=request.remote)
+    if request.dry_run:
+        return _Run(request, files, import_id, spark, reporter).plan()
+    storage = open_storage(request.destination)
+    with Lease.acquire(storage, "import", holder(), ttl_s=request.lease_ttl_s):
+        return _Run(request, files, import_id, spark, reporter).carry_out()
+
+
+def _files(request: ImportRequest) -> dict[str, tuple[GivenFile, ...]]:
+    if bool(request.folder) == bool(request.given):
+        raise UsageProblem(
+            "Give the folder of an export, or name what to import with --backups and --files or --manifests."
+        )
+    if request.folder:
+        folder = open_storage(request.folder)
+        index = read_index(folder)
+        require_whole(folder, index.files)
+        return {
+            table: tuple(
+                GivenFile(table, f"{folder.uri}/{file.path}", index.form)
+                for file in index.files
+                if file.table == table
+            )
+            for table in EXCHANGED
+            if any(file.table == table for file in index.files)
+        }
+    if "backups" not in request.given:
+        raise UsageProblem("Files belong to backups.", hint="Name their rows with --backups FILE.")
+    if "files" in request.given and MANIFESTS in request.given:
+        raise UsageProblem("--files and --manifests exclude each other: both say which files there are.")
+    return {table: tuple(given_files(table, path)) for table, path in request.given.items()}
+
+
+def _identity(request: ImportRequest, files: Mapping[str, tuple[GivenFile, ...]]) -> str:
+    """16 hex digits of what is imported, so that the same import is known again."""
+    digest = hashlib.sha256(json.dumps([bool(request.folder), request.source_kind]).encode())
+    for table, some in sorted(files.items()):
+        for file in some:
+            folder, _, name = file.uri.rpartition("/")
+            own = hashlib.sha256()
+            with open_storage(folder or ".").open(name) as stream:
+                while piece := stream.read(1 << 20):
+                    own.update(piece)
+            digest.update(f"{table} {file.form} {own.hexdigest()}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+class _Run:
+    """One import on its way."""
+
+    def __init__(
+        self,
+        request: ImportRequest,
+        files: Mapping[str, tuple[GivenFile, ...]],
+        import_id: str,
+        spark: SparkSession,
+        reporter: Reporter,
+    ) -> None:
+        self.request, self.files, self.import_id = request, files, import_id
+        self.spark, self.reporter = spark, reporter
+        self.started = time.monotonic()
+
+    def plan(self) -> dict[str, Any]:
+        """What would go in; nothing is written."""
+        reader = CatalogReader.open(self.request.destination, self.request.catalog)
+        with closing(self._resolver(reader)) as resolver, task_errors():
+            backups, rows = resolver.resolve()
+            counts = {table: frame.count() for table, frame in rows.items()}
+        return {"dry_run": True, **self._summary(backups, counts)}
+
+    def carry_out(self) -> dict[str, Any]:
+        """Import what is new."""
+        writer = CatalogWriter.open(self.spark, self.request.destination, self.request.catalog)
+        writer.migrate()
+        if marked(writer.home, layout.import_path(self.import_id)):
+            made = read_import(writer.home, self.import_id)
+            there = {row["backup_id"] for row in self._reader().rows("list_backups", source=None)}
+            new = [backup for backup in made.backups if backup.backup_id not in there]
+            if new:
+                self.reporter.note(f"going on with import {self.import_id}, which did not finish")
+            self._publish(writer, made)
+            counts = dict.fromkeys((chunk.table for chunk in made.chunks), 0) if not new else _counts(made)
+            return self._summary(new, counts)
+        with closing(self._resolver(self._reader())) as resolver, ExitStack() as leases:
+            with task_errors():
+                backups, rows = resolver.resolve()
+            for source in sorted({backup.source for backup in backups}):
+                ttl = self.request.lease_ttl_s
+                leases.enter_context(Lease.acquire(writer.home, f"source-{source}", holder(), ttl_s=ttl))
+            self._still(backups)
+            with task_errors():
+                chunks = [
+                    chunk
+                    for table, frame in rows.items()
+                    for chunk in write_rows(frame, table, writer.home, self.import_id)
+                ]
+            if not backups and not chunks:
+                return self._summary([], {})
+            said = json.dumps({table: [file.uri for file in some] for table, some in self.files.items()})
+            now = micros(datetime.now(UTC))
+            made = Import(self.import_id, now, holder(), said, tuple(backups), tuple(chunks))
+            write_import(writer.home, made)
+            sweep(writer.home, made)
+            self._publish(writer, made)
+        return self._summary(backups, _counts(made))
+
+    def _publish(self, writer: CatalogWriter, made: Import) -> None:
+        append(self.spark, writer, made, f"import-{made.import_id}")
+        entry = Audit(
+            at=made.at,
+            actor=made.actor,
+            action="catalog import",
+            subject=made.import_id,
+            detail=json.dumps({"given": json.loads(made.given), "backups": len(made.backups)}),
+        )
+        writer.append_audit(entry, made.import_id)
+        writer.append(made.backups, f"import-{made.import_id}")
+
+    def _reader(self) -> CatalogReader:
+        return CatalogReader.require(self.request.destination, self.request.catalog)
+
+    def _still(self, backups: Iterable[Backup]) -> None:
+        """Refused when another run took a number while this one was at work without the sources' leases."""
+        now = {(row["source"], row["number"]) for row in self._reader().rows("list_backups", source=None)}
+        taken = [b.backup_id for b in backups if (b.source, b.number) in now]
+        if taken:
+            raise Refused(
+                f"Other backups came in for {', '.join(taken[:5])} meanwhile.", hint="Run the import again."
+            )
+
+    def _resolver(self, reader: CatalogReader | None) -> Resolver:
+        held = reader.rows("list_backups", source=None) if reader else []
+        uri = open_storage(
+            self.request.catalog or f"{open_storage(self.request.destination).uri}/{layout.CATALOG_FOLDER}"
+        ).uri
+        return Resolver(
+            self.spark,
+            uri,
+            self.files,
+            {row["backup_id"]: row for row in held},
+            whole=self.request.folder is not None,
+            source_kind=self.request.source_kind,
+        )
+
+    def _summary(self, backups: Sequence[Backup], counts: Mapping[str, int]) -> dict[str, Any]:
+        return {
+            "import_id": self.import_id,
+            "backups": len(backups),
+            **{table: count for table, count in counts.items() if count},
+            "sources": [
+                {
+                    "source": source,
+                    "backups": sum(b.source == source for b in backups),
+                    "files": sum(b.files for b in backups if b.source == source),
+                    "bytes": sum(b.bytes for b in backups if b.source == source),
+                    "until_ts": max(b.end_ts for b in backups if b.source == source),
+                }
+                for source in sorted({b.source for b in backups})
+            ],
+            "seconds": round(time.monotonic() - self.started, 3),
+        }
+
+
+def _counts(made: Import) -> dict[str, int]:
+    tables = sorted({chunk.table for chunk in made.chunks})
+    return {table: sum(chunk.rows for chunk in made.chunks if chunk.table == table) for table in tables}
+
+
+def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -> int:
+    """As a program for spark-submit: the arguments of `lakebackup catalog import`."""
+    from lakebackup_jobs.cli import run_verb
+
+    return run_verb(["catalog", "import"], argv, spark=spark)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

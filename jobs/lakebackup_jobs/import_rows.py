@@ -1,0 +1,205 @@
+"""What rows from elsewhere become in the catalog: checked, filled in, manifests turned into lifetimes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lakebackup.errors import Refused, UsageProblem
+from lakebackup.exchange import OF_BACKUPS
+from lakebackup.given import MANIFESTS, Given, GivenFile, given_columns
+from lakebackup.model import Backup, spark_columns
+from lakebackup.plan.import_backups import BackupsPlan, counted, numbered, plan_backups
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_SHOWN = 20
+
+
+class Resolver:
+    """One import's rows. `held`: the catalog's backups by id; `whole`: the files are those of an export.
+
+    Frames are kept on Spark's disks until `close`.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        catalog_uri: str,
+        files: Mapping[str, tuple[GivenFile, ...]],
+        held: Mapping[str, Mapping[str, Any]],
+        *,
+        whole: bool,
+        source_kind: str,
+    ) -> None:
+        from lakebackup.engine.spark import SparkEngine
+
+        self._spark, self._files, self._held = spark, files, held
+        self._engine = SparkEngine(spark, catalog_uri)
+        self._whole, self._source_kind = whole, source_kind
+        self._kept: list[DataFrame] = []
+
+    def close(self) -> None:
+        """Let go of what Spark keeps."""
+        for frame in self._kept:
+            frame.unpersist()
+
+    def resolve(self) -> tuple[list[Backup], dict[str, DataFrame]]:
+        """The new backups, and the rows of the other tables; those of no backup may be there already.
+
+        Raises UsageProblem (rows that make no sense), Refused (rows that the catalog contradicts), each with
+        files and lines.
+        """
+        plan = self._backups()
+        known = frozenset({*self._held, *(backup.backup_id for backup in plan.new)})
+        given = {table: self._given(table, known) for table in self._files if table != "backups"}
+        self._require_sound(given)
+        self._raise("backups", sorted(plan.against), Refused)
+        self._require_no_conflict(plan, given)
+        if self._whole:
+            rows = {table: self._of_new(table, frame, plan) for table, frame in given.items()}
+            return plan.new, rows
+        rows = self._filled(plan, given) if plan.new else {}
+        return counted(plan.new, self._totals(rows.get("files"))), rows
+
+    def _backups(self) -> BackupsPlan:
+        reading = Given("backups", self._files.get("backups", ()), self._whole)
+        rows = [row for number in range(len(reading.files)) for row in reading.rows(number)]
+        plan = plan_backups(
+            (row for row in rows if row["row_problem"] is None),
+            self._held,
+            whole=self._whole,
+            source_kind=self._source_kind,
+            listed=MANIFESTS in self._files,
+            chained=MANIFESTS in self._files or "departures" in self._files,
+        )
+        wrong = [(r["row_file"], r["row_number"], r["row_problem"]) for r in rows if r["row_problem"]]
+        self._raise("backups", sorted([*plan.wrong, *wrong]), UsageProblem)
+        return plan
+
+    def _given(self, table: str, known: frozenset[str]) -> DataFrame:
+        files = self._files[table]
+        reading = Given(table, files, self._whole, known if table in (*OF_BACKUPS, MANIFESTS) else None)
+        numbers = self._spark.range(0, len(files), 1, len(files))
+        return self._keep(numbers.mapInArrow(reading, given_columns(table)))
+
+    def _require_sound(self, given: Mapping[str, DataFrame]) -> None:
+        for table, frame in given.items():
+            wrong = frame.where("row_problem IS NOT NULL").orderBy("row_file", "row_number").limit(_SHOWN + 1)
+            found = [(row.row_file, row.row_number, row.row_problem) for row in wrong.collect()]
+            self._raise(table, found, UsageProblem)
+            if table in ("files", MANIFESTS):
+                frame.createOrReplaceTempView("given_rows")
+                twice = [
+                    (
+                        row["row_file"],
+                        row["row_number"],
+                        f"{row['path']!r:.200} is given {row['times']} times for backup {row['backup_id']}",
+                    )
+                    for row in self._engine.rows("import_duplicates")
+                ]
+                self._raise(table, twice, UsageProblem)
+
+    def _require_no_conflict(self, plan: BackupsPlan, given: Mapping[str, DataFrame]) -> None:
+        if "files" not in given or not plan.known:
+            return
+        known = sorted(plan.known)
+        self._engine.table("files").where(_among("backup_id", known)).createOrReplaceTempView("known_files")
+        given["files"].where(_among("backup_id", known)).createOrReplaceTempView("given_files")
+        other = [
+            (
+                row["row_file"],
+                row["row_number"],
+                f"the catalog has backup {row['backup_id']} without that {row['path']!r:.200}",
+            )
+            for row in self._engine.rows("import_conflicts")
+        ]
+        self._raise("files", other, Refused)
+
+    def _of_new(self, table: str, frame: DataFrame, plan: BackupsPlan) -> DataFrame:
+        """Rows of an export that belong to new backups, or to none, as rows of the table."""
+        if table in OF_BACKUPS:
+            frame = frame.where(_among("backup_id", [backup.backup_id for backup in plan.new]))
+        return frame.select(*_names(table))
+
+    def _filled(self, plan: BackupsPlan, given: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+        self._engine.give("numbered", numbered(plan.new))
+        new = [backup.backup_id for backup in plan.new]
+        old = self._present({backup.source for backup in plan.new})
+        made: dict[str, DataFrame] = {}
+        files, gone = given.get("files"), given.get("departures")
+        if MANIFESTS in given:
+            given[MANIFESTS].where(_among("backup_id", new)).createOrReplaceTempView("listed")
+            old.createOrReplaceTempView("present")
+            lifetimes = self._keep(self._engine.query("import_lifetimes"))
+            files = _widened(lifetimes.where("fresh"), "files")
+            gone = _widened(lifetimes.where("gone_in IS NOT NULL"), "departures")
+        elif gone is not None:
+            gone = gone.where(_among("gone_in", [backup.number for backup in plan.new]))
+        if files is not None:
+            files.where(_among("backup_id", new)).createOrReplaceTempView("given_files")
+            made["files"] = self._keep(self._engine.query("import_files"))
+            old = old.unionByName(made["files"])
+        if gone is not None:
+            old.createOrReplaceTempView("known_files")
+            gone.createOrReplaceTempView("given_departures")
+            made["departures"] = self._engine.query("import_departures")
+        return made
+
+    def _present(self, sources: set[str]) -> DataFrame:
+        held = sorted(sources & {row["source"] for row in self._held.values()})
+        if not held:
+            return self._spark.createDataFrame([], spark_columns("files"))
+        return self._engine.query("import_present", sources=",".join(held))
+
+    def _totals(self, files: DataFrame | None) -> dict[str, dict[str, int]]:
+        if files is None:
+            return {}
+        files.createOrReplaceTempView("made_files")
+        return {row["backup_id"]: row for row in self._engine.rows("import_totals")}
+
+    def _keep(self, frame: DataFrame) -> DataFrame:
+        from pyspark import StorageLevel
+
+        self._kept.append(frame.persist(StorageLevel.DISK_ONLY))
+        return self._kept[-1]
+
+    def _raise(
+        self, table: str, found: Sequence[tuple[int, int, str]], kind: type[Refused | UsageProblem]
+    ) -> None:
+        if not found:
+            return
+        lines = [
+            f"  {self._files[table][file].uri}:{number}: {text}" for file, number, text in found[:_SHOWN]
+        ]
+        more = ["  and more"] if len(found) > _SHOWN else []
+        raise kind(
+            "\n".join(["Nothing was imported:", *lines, *more]),
+            hint="The catalog's rows stand. Give other ids, or leave these rows out."
+            if kind is Refused
+            else "The number is that of the line (JSON lines) or of the row (Parquet), from 1.",
+        )
+
+
+def _names(table: str) -> list[str]:
+    return [part.split()[0] for part in spark_columns(table).split(", ")]
+
+
+def _widened(frame: DataFrame, table: str) -> DataFrame:
+    """With every column that may be given of a table, null where there was none."""
+    from pyspark.sql import functions as sf
+
+    return frame.select(
+        *(
+            frame[name] if name in frame.columns else sf.lit(None).cast(kind).alias(name)
+            for name, kind in (part.split() for part in given_columns(table).split(", "))
+        )
+    )
+
+
+def _among(column: str, values: Sequence[object]) -> Column:
+    from pyspark.sql import functions as sf
+
+    return sf.col(column).isin(list(values))

@@ -1,0 +1,305 @@
+"""The catalog's rows written for other programs, and rows of other programs brought in."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.support.catalogs import backup_id, manifest, publish
+
+from lakebackup.engine.delta import open_table
+from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
+from lakebackup.model import TABLES, Audit
+from lakebackup.rebuild import rebuild
+from lakebackup.storage import open_storage
+from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup_jobs import catalog_export, catalog_import
+from lakebackup_jobs.catalog_export import ExportRequest
+from lakebackup_jobs.catalog_import import ImportRequest
+from lakebackup_jobs.progress import QuietReporter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+QUIET = QuietReporter(io.StringIO(), io.StringIO())
+# Rows that say where and when this catalog itself was made, or what was done to it here.
+OWN = {"migrations", "destinations", "audit"}
+
+
+@pytest.fixture
+def root(spark: SparkSession, empty_catalog: Path, tmp_path: Path) -> Path:
+    """Three backups of two sources."""
+    root = tmp_path / "here"
+    shutil.copytree(empty_catalog, root / "catalog")
+    storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
+    publish(storage, writer, manifest(1, topics=("orders", "payments")))
+    publish(storage, writer, manifest(2))
+    publish(storage, writer, manifest(4, base=4, source="other"))
+    writer.append_audit(Audit(at=5, actor="me", action="look", subject="all", detail="{}"))
+    return root
+
+
+@pytest.fixture
+def empty(empty_catalog: Path, tmp_path: Path) -> Path:
+    shutil.copytree(empty_catalog, tmp_path / "there" / "catalog")
+    return tmp_path / "there"
+
+
+def rows_of(root: Path, table: str) -> list[str]:
+    return sorted(map(str, open_table(f"file://{root}/catalog/{table}").to_pyarrow_table().to_pylist()))
+
+
+def all_rows(root: Path) -> dict[str, list[str]]:
+    return {table: rows_of(root, table) for table in TABLES if table not in OWN}
+
+
+def take(spark: SparkSession, root: Path, **asked: Any) -> dict[str, Any]:
+    request = ImportRequest(**{"destination": str(root), **asked})
+    return catalog_import.run(request, spark=spark, reporter=QUIET)
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_what_was_exported_comes_back_the_same(
+    spark: SparkSession, root: Path, empty: Path, tmp_path: Path, form: Any
+) -> None:
+    out = tmp_path / "rows"
+    told = catalog_export.run(ExportRequest(str(root), str(out), form=form), reporter=QUIET)
+    counts = {row["table"]: row["rows"] for row in told["tables"]}
+    assert counts == {
+        "backups": 3, "files": 8, "positions": 8, "scopes": 4, "audit": 1, "destinations": 1,
+    }  # fmt: skip
+    planned = take(spark, empty, folder=str(out), dry_run=True)
+    assert (planned["dry_run"], planned["backups"], planned["files"]) == (True, 3, 8)
+    assert rows_of(empty, "backups") == []
+    done = take(spark, empty, folder=str(out))
+    assert (done["backups"], done["files"], done["positions"]) == (3, 8, 8)
+    assert all_rows(empty) == all_rows(root)
+    reader = CatalogReader.require(str(empty))
+    assert list(reader.destinations().values()) == [f"file://{root}"], "the data is where it was"
+    again = take(spark, empty, folder=str(out))
+    assert again["backups"] == 0
+    assert all_rows(empty) == all_rows(root)
+    assert len(rows_of(empty, "audit")) == 2
+    before = {table: rows_of(empty, table) for table in (*all_rows(empty), "audit")}
+    shutil.rmtree(empty / "catalog")
+    assert rebuild(spark, str(empty)).states == {"complete": 3}
+    assert {table: rows_of(empty, table) for table in before} == before
+
+
+def test_an_export_holds_no_row_that_does_not_count_and_is_never_mixed(
+    spark: SparkSession, root: Path, tmp_path: Path
+) -> None:
+    shutil.rmtree(root / "catalog" / "backups")
+    CatalogWriter.open(spark, str(root))._create("migrations/0001_initial", "backups")
+    told = catalog_export.run(ExportRequest(str(root), str(tmp_path / "rows")), reporter=QUIET)
+    assert {row["table"] for row in told["tables"]} == {"audit", "destinations"}
+    with pytest.raises(Refused, match="already"):
+        catalog_export.run(ExportRequest(str(root), str(tmp_path / "rows")), reporter=QUIET)
+
+
+def test_a_torn_export_is_not_taken(spark: SparkSession, root: Path, empty: Path, tmp_path: Path) -> None:
+    out = tmp_path / "rows"
+    catalog_export.run(ExportRequest(str(root), str(out)), reporter=QUIET)
+    file = out / "files-0000.jsonl"
+    whole = file.read_bytes()
+    file.write_bytes(whole.replace(b'"bytes":100', b'"bytes":101', 1))
+    with pytest.raises(Damaged, match="files-0000"):
+        take(spark, empty, folder=str(out))
+    file.write_bytes(whole)
+    (out / "lakebackup-export.json").unlink()
+    with pytest.raises(NotFound, match="did not end"):
+        take(spark, empty, folder=str(out))
+    assert rows_of(empty, "backups") == []
+
+
+def test_a_damaged_catalog_is_not_exported(root: Path, tmp_path: Path) -> None:
+    file = next((root / "catalog" / "positions").glob("*.parquet"))
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(Damaged, match="positions"):
+        catalog_export.run(ExportRequest(str(root), str(tmp_path / "rows")), reporter=QUIET)
+    assert not (tmp_path / "rows" / "lakebackup-export.json").exists()
+
+
+def test_an_export_that_the_catalog_contradicts_is_refused(
+    spark: SparkSession, root: Path, empty: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "rows"
+    catalog_export.run(ExportRequest(str(root), str(out)), reporter=QUIET)
+    storage, writer = open_storage(str(empty)), CatalogWriter.open(spark, str(empty))
+    publish(storage, writer, manifest(1))  # the same id with other files
+    before = all_rows(empty)
+    with pytest.raises(
+        Refused, match=rf"backups-0000.jsonl:\d: the catalog has backup {backup_id(1)} with another"
+    ):
+        take(spark, empty, folder=str(out))
+    assert all_rows(empty) == before
+
+
+def lines(path: Path, rows: list[dict[str, Any]]) -> str:
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return str(path)
+
+
+def snapshots(*days: int) -> list[dict[str, Any]]:
+    return [{"backup_id": f"s{day}", "source": "laptop", "end_ts": 1000 * day} for day in days]
+
+
+def listing(**by_day: str) -> list[dict[str, Any]]:
+    """`s1="a1 b1"`: on day 1 there were the files a and b, both in version 1."""
+    return [
+        {"backup_id": day, "path": f"/home/{file[0]}", "bytes": int(file[1:]), "max_ts": int(file[1:])}
+        for day, files in by_day.items()
+        for file in files.split()
+    ]
+
+
+def lifetimes(root: Path) -> list[tuple[Any, ...]]:
+    gone = {
+        (row["path"], row["added_in"]): row["gone_in"]
+        for row in open_table(f"file://{root}/catalog/departures").to_pyarrow_table().to_pylist()
+    }
+    files = open_table(f"file://{root}/catalog/files").to_pyarrow_table().to_pylist()
+    return sorted(
+        (row["path"], row["bytes"], row["added_in"], gone.get((row["path"], row["added_in"])))
+        for row in files
+    )
+
+
+@pytest.mark.parametrize("form", ["parquet"])
+def test_manifests_of_another_program_become_lifetimes(
+    spark: SparkSession, empty: Path, tmp_path: Path, form: str
+) -> None:
+    days = lines(tmp_path / f"days.{form}", snapshots(1, 2, 3))
+    files = lines(tmp_path / f"files.{form}", listing(s1="a1 b1 c1", s2="a1 b2", s3="a1 b2 c1 d3"))
+    done = take(spark, empty, given={"backups": days, "manifests": files}, source_kind="restic")
+    assert (done["backups"], done["files"], done["departures"]) == (3, 6, 2)
+    assert lifetimes(empty) == [
+        ("home/a", 1, 1, None),
+        ("home/b", 1, 1, 2),
+        ("home/b", 2, 2, None),
+        ("home/c", 1, 1, 2),
+        ("home/c", 1, 3, None),
+        ("home/d", 3, 3, None),
+    ]
+    reader = CatalogReader.require(str(empty))
+    shown = reader.select(
+        "SELECT number, kind, parent, base, files, bytes, source_kind, intact FROM backups ORDER BY number"
+    )
+    assert [tuple(row.values()) for row in shown.read_all().to_pylist()] == [
+        (1, "full", None, "s1", 3, 3, "restic", True),
+        (2, "differential", "s1", "s1", 1, 2, "restic", True),
+        (3, "differential", "s2", "s1", 2, 4, "restic", True),
+    ]
+    # Two days on: only what is new is given, and what was there is known.
+    more = lines(tmp_path / f"more.{form}", snapshots(4, 5))
+    later = lines(tmp_path / f"later.{form}", listing(s4="a1 b2 c1", s5="a1 e5"))
+    done = take(spark, empty, given={"backups": more, "manifests": later}, source_kind="restic")
+    assert (done["backups"], done["files"], done["departures"]) == (2, 1, 3)
+    assert lifetimes(empty) == [
+        ("home/a", 1, 1, None),
+        ("home/b", 1, 1, 2),
+        ("home/b", 2, 2, 5),
+        ("home/c", 1, 1, 2),
+        ("home/c", 1, 3, 5),
+        ("home/d", 3, 3, 4),
+        ("home/e", 5, 5, None),
+    ]
+    before = all_rows(empty)
+    assert (
+        take(spark, empty, given={"backups": more, "manifests": later}, source_kind="restic")["backups"] == 0
+    )
+    every = lines(tmp_path / f"every.{form}", snapshots(1, 2, 3, 4, 5))
+    assert (
+        take(spark, empty, given={"backups": every, "manifests": later}, source_kind="restic")["backups"] == 0
+    )
+    assert all_rows(empty) == before
+    shutil.rmtree(empty / "catalog")
+    assert rebuild(spark, str(empty)).states == {"complete": 5}
+    assert all_rows(empty) == before
+
+
+def test_files_and_departures_as_another_program_knows_them(
+    spark: SparkSession, empty: Path, tmp_path: Path
+) -> None:
+    backups = [{**row, "number": 10 * n} for n, row in enumerate(snapshots(1, 2), 1)]
+    files = [{"backup_id": "s1", "path": "a", "bytes": 1}, {"backup_id": "s2", "path": "b", "bytes": 2}]
+    given = {
+        "backups": lines(tmp_path / "b.jsonl", backups),
+        "files": lines(tmp_path / "f.jsonl", files),
+        "departures": lines(tmp_path / "d.jsonl", [{"backup_id": "s1", "path": "a", "gone_in": 20}]),
+    }
+    done = take(spark, empty, given=given)
+    assert (done["backups"], done["files"], done["departures"]) == (2, 2, 1)
+    assert lifetimes(empty) == [("a", 1, 10, 20), ("b", 2, 20, None)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('\n{"backup_id":"s1","path":"a"}', r"files.jsonl:2: bytes must be given"),
+        ('{"backup_id":"s1","path":"a","bytes":1}\n' * 2, r"files.jsonl:1: 'a' is given 2 times"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_line_and_nothing_goes_in(
+    spark: SparkSession, empty: Path, tmp_path: Path, text: str, message: str
+) -> None:
+    days = lines(tmp_path / "backups.jsonl", snapshots(1))
+    (tmp_path / "files.jsonl").write_text(text)
+    with pytest.raises(UsageProblem, match=message):
+        take(spark, empty, given={"backups": days, "files": str(tmp_path / "files.jsonl")})
+    assert rows_of(empty, "backups") == rows_of(empty, "files") == []
+    assert not list((empty / "imports").glob("*/import.json"))
+
+
+def test_what_the_catalog_contradicts_is_refused(spark: SparkSession, root: Path, tmp_path: Path) -> None:
+    file = {"backup_id": "s2", "path": "a", "bytes": 1, "sha256": "0" * 64}
+    good = {"files": lines(tmp_path / "f.jsonl", [file])}
+    take(spark, root, given={"backups": lines(tmp_path / "b.jsonl", snapshots(2)), **good})
+    before = all_rows(root)
+
+    def refused(backups: list[dict[str, Any]], files: list[dict[str, Any]], message: str) -> None:
+        given = {"backups": lines(tmp_path / "x.jsonl", backups), "files": lines(tmp_path / "y.jsonl", files)}
+        with pytest.raises(Refused, match=message):
+            take(spark, root, given=given)
+
+    refused(snapshots(1), [], r"x.jsonl:1: it ended before s2")
+    refused([{**snapshots(2)[0], "end_ts": 9}], [], "another end_ts")
+    refused([{**snapshots(3)[0], "source": "prod"}], [], "of kind kafka, not imported")
+    refused(snapshots(2), [{**file, "sha256": "1" * 64}], r"y.jsonl:1: the catalog has backup s2 without")
+    assert all_rows(root) == before
+
+
+def test_an_import_that_died_goes_on(
+    spark: SparkSession, empty: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
+    given = {
+        "backups": lines(tmp_path / "b.jsonl", snapshots(1, 2)),
+        "manifests": lines(tmp_path / "m.jsonl", listing(s1="a1", s2="b1")),
+    }
+
+    def die(*_args: Any, **_options: Any) -> None:
+        raise KeyboardInterrupt
+
+    for step in ("write_import", "append"):
+        with monkeypatch.context() as patch:
+            patch.setattr(catalog_import, step, die)
+            with pytest.raises(KeyboardInterrupt):
+                take(spark, empty, given=given)
+        assert rows_of(empty, "backups") == []
+    assert take(spark, empty, given=given)["backups"] == 2
+    assert lifetimes(empty) == [("home/a", 1, 1, 2), ("home/b", 1, 2, None)]
+    (folder,) = (empty / "imports").iterdir()
+    assert len(list(folder.iterdir())) == 3, "what the dead run left is gone"
