@@ -10,15 +10,19 @@ from __future__ import annotations
 import json
 import time
 from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from lakebackup import layout
 from lakebackup.errors import Busy, LakebackupError, NotFound
 from lakebackup.lease import Lease
 from lakebackup.model import Audit, Restore
+from lakebackup.plan import saved
 from lakebackup.plan.continue_topics import plan_rest
 from lakebackup.plan.restore_request import RestoreRequest, plan_restore
-from lakebackup.plan.restore_topics import RestorePlan, require_restorable
+from lakebackup.plan.restore_topics import RestorePlan, TopicPart, require_restorable
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
 from lakebackup.times import format_ts
@@ -37,6 +41,10 @@ if TYPE_CHECKING:
     from lakebackup_jobs.progress import Reporter
 
 
+# Stored bytes a second, where no restore into the kind of target is on record.
+ASSUMED_BYTES_PER_S = 50_000_000
+
+
 def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
     """Carry a restore out; returns what a person wants to know of it.
 
@@ -44,9 +52,17 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
     catalog says, found before any of it becomes visible), EnvironmentProblem (broker, disk), Busy.
     """
     reader = CatalogReader.require(request.destination, request.catalog)
+    kept = saved.read(Path(request.plan)) if request.plan else None
+    if kept:
+        saved.require_same_catalog(kept, reader)
+        request = kept.asked(request)
     made = plan_restore(request, reader)
     target = open_target(request, reader)
     digest = request.digest(made.source)
+    # What was begun goes on with the files that were planned then, whatever came in since.
+    if kept and not _unfinished(reader, digest):
+        saved.require_holds(kept, made, request, reader)
+    planned = made
     if request.continued:
         into = target.into(made)
         made = plan_rest(made, reader, into["cluster"], into["topics"], _unfinished(reader, digest))
@@ -54,9 +70,12 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
         return {
             "dry_run": True,
             **_summary(made),
+            "partitions": _partitions(made),
+            "estimate": _estimate(request, made, reader),
             "selection": made.selection,
             "parameters": dict(made.parameters),
             **target.describe(made),
+            **_save(request, planned, made, reader),
         }
     require_restorable(made, allow_gaps=request.allow_gaps)
     storage = open_storage(request.destination)
@@ -240,6 +259,65 @@ def _summary(made: RestorePlan) -> dict[str, Any]:
         ],
         "obstacles": [str(o) for o in made.obstacles],
     }
+
+
+def _partitions(made: RestorePlan) -> list[dict[str, Any]]:
+    """What each partition gets, and which time the files bring it to."""
+    return [
+        {
+            "topic": t.scope,
+            "partition": p.region,
+            "files": p.files,
+            "bytes": p.bytes,
+            "entries": p.entries,
+            "from_offset": p.start_position,
+            "to_offset": p.end_position,
+            "newest_ts": p.max_ts,
+            "reaches": _reached(made, t, p.region),
+        }
+        for t in made.topics
+        for p in t.parts
+    ]
+
+
+def _reached(made: RestorePlan, topic: TopicPart, region: str) -> str:
+    reached = made.to_ts if made.to_ts is not None else topic.end_ts
+    if made.reached is not None:
+        whole = made.reached.get((topic.scope, region))
+        if whole is None:
+            return "no restore point"
+        reached = min(reached, whole)
+    return format_ts(reached)
+
+
+def _estimate(request: RestoreRequest, made: RestorePlan, reader: CatalogReader) -> str:
+    """How long it may take, and from what that is known."""
+    kind = request.target.partition(":")[0]
+    speeds = [
+        row["bytes"] * 1_000_000 / row["micros"]
+        for row in reader.rows("restore_speeds", target=f"{kind}:")
+        if row["bytes"] and row["micros"]
+    ]
+    speed = median(speeds) if speeds else ASSUMED_BYTES_PER_S
+    known = (
+        f"the median of {len(speeds)} restores into {kind}"
+        if speeds
+        else f"assumed, no restore into {kind} yet"
+    )
+    return f"{made.bytes / speed:.0f} s at {speed / 1_000_000:.1f} MB/s ({known})"
+
+
+def _save(
+    request: RestoreRequest, made: RestorePlan, shown: RestorePlan, reader: CatalogReader
+) -> dict[str, Any]:
+    if not request.save_plan:
+        return {}
+    if shown is not made:  # the relation `selected` is what is left to bring
+        made = plan_restore(request, reader)
+    tool = f"lakebackup {version('lakebackup')}"
+    plan = saved.make(request, made, reader, now=micros(datetime.now(UTC)), tool=tool)
+    saved.write(Path(request.save_plan), plan)
+    return {"plan": request.save_plan, "digest": plan.digest}
 
 
 def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -> int:

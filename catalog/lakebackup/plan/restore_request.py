@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakebackup import patterns
-from lakebackup.errors import NotFound, UsageProblem
+from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.guard import check_select
 from lakebackup.plan.restore_topics import (
     Obstacle,
@@ -56,6 +56,8 @@ class RestoreRequest:
     dry_run: bool = False
     lease_ttl_s: float = 60.0
     remote: str | None = None
+    save_plan: str | None = None
+    plan: str | None = None
 
     def digest(self, source: str) -> str:
         """What makes two requests the same restore: all but credentials, places and waiting times."""
@@ -72,45 +74,111 @@ def plan_restore(request: RestoreRequest, reader: CatalogReader) -> RestorePlan:
 
     Raises NotFound (no such topic), Refused (a time after the last backup), UsageProblem (a bad SELECT).
     """
+    if request.select is not None:
+        return _plan_select(request, request.select, reader)
     source = request.source or only_source(reader)
+    _refuse_foreign(source, [row["source_kind"] for row in reader.rows("source_kinds", source=source)])
     newest = {row["scope"]: row["end_ts"] for row in reader.rows("restore_coverage", source=source)}
     parameters: dict[str, Any] = {"source": source, "from_ts": request.from_ts, "to_ts": request.to_ts}
-    if request.select is None:
-        topics = patterns.select(request.topics, request.patterns, newest)
-        refuse_outside(source, topics, request.to_ts, newest)
-        parameters["scopes"] = ",".join(topics)
-        selection = load("queries", "restore_files")
-        reader.define("selected", "restore_files", **parameters)
-        parts = read_parts(reader)
-        obstacles = [*_gaps(reader, parameters), *_pruned(reader, parameters), *_damage(reader)]
-    else:
-        checked = check_select(request.select, reader.relations())
-        selection = checked.spark
-        reader.define_checked("selected", checked)
-        parts = read_parts(reader)
-        topics = sorted({part.scope for part in parts})
-        if not topics:
-            raise NotFound(
-                "The SELECT chose no file.",
-                hint="It must return the columns destination and path of rows of `files`.",
-            )
-        _refuse_two_histories(parts)
-        parameters["scopes"] = ",".join(topics)
-        obstacles = [*_damage(reader), *([] if request.partial else _breaks(reader))]
+    topics = patterns.select(request.topics, request.patterns, newest)
+    refuse_outside(source, topics, request.to_ts, newest)
+    parameters["scopes"] = ",".join(topics)
+    reader.define("selected", "restore_files", **parameters)
+    parts = read_parts(reader)
+    obstacles = [*_gaps(reader, parameters), *_pruned(reader, parameters), *_damage(reader)]
     bounds = {k: v for k, v in parameters.items() if k != "from_ts"}
-    targets = reader.rows("restore_targets", **bounds)
-    whole = reader.rows("restore_regions", **bounds) if request.select is None else []
     names = patterns.target_names(topics, request.maps)
     return RestorePlan(
         source=source,
         from_ts=request.from_ts,
         to_ts=request.to_ts,
-        selection=selection,
-        parameters=parameters if request.select is None else {},
-        topics=tuple(_topic(row, names[row["scope"]], parts) for row in targets),
+        selection=load("queries", "restore_files"),
+        parameters=parameters,
+        topics=tuple(
+            _topic(row, names[row["scope"]], parts) for row in reader.rows("restore_targets", **bounds)
+        ),
         obstacles=tuple(obstacles),
-        spans=tuple(RegionSpan(**row) for row in whole),
+        spans=tuple(RegionSpan(**row) for row in reader.rows("restore_regions", **bounds)),
     )
+
+
+def _plan_select(request: RestoreRequest, select: str, reader: CatalogReader) -> RestorePlan:
+    """What a person's SELECT over the views chooses, by the columns path and, if it has it, destination."""
+    checked = check_select(select, reader.relations())
+    reader.define_checked("chosen", checked)
+    columns = [name.lower() for name in reader.columns("chosen")]
+    if "path" not in columns:
+        raise UsageProblem(
+            f"The SELECT returns {', '.join(columns)}; a restore needs the column path.",
+            hint="Let it return destination and path of rows of `files`; other columns do not matter.",
+        )
+    reader.define("selected", "chosen_files" if "destination" in columns else "chosen_paths")
+    rest = reader.rows("chosen_rest")
+    unknown = [row for row in rest if row["reason"] != "pruned"]
+    if unknown:
+        raise UsageProblem(
+            "The SELECT chose what no restore can read: "
+            + "; ".join(f"{row['files']} files ({row['reason']}), such as {row['path']}" for row in unknown)
+            + ".",
+            hint="Its paths must be those of rows of `files`, with destination where one is ambiguous.",
+        )
+    sources = reader.rows("selected_sources")
+    if not sources and not rest:
+        raise NotFound(
+            "The SELECT chose no file.",
+            hint="It must return the columns destination and path of rows of `files`.",
+        )
+    source = _one_source(request, [row["source"] for row in sources], reader)
+    _refuse_foreign(source, [row["source_kind"] for row in sources])
+    parts = read_parts(reader)
+    topics = sorted({part.scope for part in parts})
+    _refuse_two_histories(parts)
+    bounds: dict[str, Any] = {"source": source, "to_ts": request.to_ts, "scopes": ",".join(topics)}
+    gone = [
+        Obstacle(
+            scope="",
+            region="",
+            reason="partial",
+            detail=f"{row['files']} files that the SELECT chose were pruned ({row['prune_id']}), such as "
+            f"{row['path']}; --partial restores the others all the same",
+            before_ts=None,
+            after_ts=None,
+        )
+        for row in rest
+    ]
+    names = patterns.target_names(topics, request.maps)
+    return RestorePlan(
+        source=source,
+        from_ts=request.from_ts,
+        to_ts=request.to_ts,
+        selection=checked.spark,
+        parameters={},
+        topics=tuple(
+            _topic(row, names[row["scope"]], parts) for row in reader.rows("restore_targets", **bounds)
+        ),
+        obstacles=(*_damage(reader), *([] if request.partial else [*gone, *_breaks(reader)])),
+        reached={(row["scope"], row["region"]): row["reaches"] for row in reader.rows("selected_reach")},
+    )
+
+
+def _one_source(request: RestoreRequest, found: Sequence[str], reader: CatalogReader) -> str:
+    if not found:
+        return request.source or only_source(reader)
+    if len(found) > 1 or (request.source and found[0] != request.source):
+        raise UsageProblem(
+            f"The SELECT chose files of {', '.join(found)}.",
+            hint="Restore one source at a time: add AND source = '...' to the SELECT.",
+        )
+    return found[0]
+
+
+def _refuse_foreign(source: str, kinds: Sequence[str]) -> None:
+    other = sorted(set(kinds) - {"kafka"})
+    if other:
+        raise Refused(
+            f"The backups of {source} were made by another program ({', '.join(other)}) and imported.",
+            hint="The catalog can be asked about them; that program restores them.",
+        )
 
 
 def only_source(reader: CatalogReader) -> str:

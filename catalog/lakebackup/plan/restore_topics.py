@@ -78,7 +78,11 @@ class Obstacle:
             if ts
         ]
         around = f" (nearest restorable time {', '.join(nearest)})" if nearest else ""
-        return f"topic {self.scope}, partition {self.region}: {self.detail}{around}"
+        return (
+            f"topic {self.scope}, partition {self.region}: {self.detail}{around}"
+            if self.scope
+            else self.detail
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,8 @@ class RestorePlan:
     """A restore as a value: `selection` is the SQL that chooses the files, with `parameters`.
 
     `spans` are there when whole topics are restored. `until` says how far earlier restores brought a
-    (topic, partition); None when the restore does not continue any.
+    (topic, partition); None when the restore does not continue any. `reached`: the last time that the files
+    of a person's SELECT bring a (topic, partition) to; None where they hold no restore point whole.
     """
 
     source: str
@@ -98,6 +103,7 @@ class RestorePlan:
     obstacles: tuple[Obstacle, ...] = ()
     spans: tuple[RegionSpan, ...] = ()
     until: Mapping[tuple[str, str], int] | None = None
+    reached: Mapping[tuple[str, str], int | None] | None = None
 
     @property
     def begins(self) -> dict[tuple[str, str], int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import typer
@@ -93,6 +94,14 @@ def topics(
     ] = False,
     lease_ttl: options.LeaseTtl = None,
     dry_run: options.DryRun = False,
+    save_plan: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="With --dry-run: keep the plan, to be applied with --plan."),
+    ] = None,
+    plan: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Carry out a plan that was saved, if it still holds."),
+    ] = None,
     explain: options.Explain = False,
     kafka_config: options.KafkaConfig = None,
     kafka_property: options.KafkaProperty = None,
@@ -126,7 +135,10 @@ def topics(
         remote=remote,
         master=master,
     )
-    where, target, maps = destination(found, "--from"), check_target(to), parse_maps(map_ or ())
+    where, maps = destination(found, "--from"), parse_maps(map_ or ())
+    if save_plan and (plan or not dry_run):
+        raise UsageProblem("--save-plan keeps what --dry-run has planned.", hint="Give --dry-run too.")
+    target = check_target(to) if plan is None else _of_plan(plan, to, locals())
     from_ts, to_ts = instant(from_time), instant(to_time)
     if from_ts is not None and to_ts is not None and from_ts >= to_ts:
         raise UsageProblem("--from-time is not before --to-time, so nothing lies between them.")
@@ -158,6 +170,8 @@ def topics(
         dry_run=dry_run or explain,
         lease_ttl_s=found.lease_ttl,
         remote=found.remote,
+        save_plan=save_plan,
+        plan=plan,
     )
     with reporter(as_json=json) as report:
         if explain:
@@ -260,6 +274,33 @@ def groups(
             show(lambda: run(request, reporter=report), as_json=json)
             return
         report.result(run(request, reporter=report))
+
+
+# Flags of `restore topics` that say what a plan says already.
+_CHOOSING = (
+    "topics", "pattern", "to_time", "from_time", "map_", "select", "partial", "append", "continue_", "groups",
+    "repartition", "partitions", "allow_gaps", "zero_timestamps_as_one", "source",
+)  # fmt: skip
+
+
+def _of_plan(plan: str, to: str | None, given: Mapping[str, Any]) -> str:
+    """The target of a saved plan. Raises UsageProblem when flags say what the plan says."""
+    from pathlib import Path
+
+    from lakebackup.plan import saved
+
+    twice = [name.strip("_").replace("_", "-") for name in _CHOOSING if given[name]]
+    if given["topic_settings"] != "auto":
+        twice.append("settings")
+    if twice:
+        raise UsageProblem(
+            f"--plan says already what to restore and how; it excludes {', '.join(twice)}.",
+            hint="Leave them out, or plan once more.",
+        )
+    target: str = saved.read(Path(plan)).request["target"]
+    if to is not None and to != target:
+        raise UsageProblem(f"The plan is one into {target}, not into {to}.", hint="Leave --to out.")
+    return target
 
 
 def check_target(target: str | None) -> str:

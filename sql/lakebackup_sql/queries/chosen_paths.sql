@@ -1,0 +1,9 @@
+-- Files by their path alone (relation chosen: path): a path that several destinations have is none of them.
+SELECT
+  MIN(f.destination) AS destination,
+  f.path
+FROM files AS f
+JOIN (SELECT DISTINCT c.path FROM chosen AS c) AS w
+  ON f.path = w.path
+GROUP BY f.path
+HAVING COUNT(DISTINCT f.destination) = 1

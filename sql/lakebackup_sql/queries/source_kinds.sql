@@ -1,0 +1,5 @@
+-- What made the backups of a source.
+SELECT DISTINCT b.source_kind
+FROM backups AS b
+WHERE b.source = :source
+ORDER BY b.source_kind
