@@ -148,3 +148,11 @@ def test_joins_subqueries_and_the_catalog_beside_them(made: MadeBackups) -> None
         WHERE b.value = 'bill' AND EXISTS (SELECT 1 FROM o AS again WHERE again.key = o.key)
     """
     assert rows(made, sql) == [{"key": "k1", "n": 2, "value": "bill", "entries": 1}]
+
+
+def test_a_time_is_of_no_machine(made: MadeBackups, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "America/New_York")
+    made.backup([run(0, 10)])
+    for instant in ("1970-01-01T00:00:03Z", "1970-01-01 00:00:03", "1970-01-01T01:00:03+01:00"):
+        sql = f"SELECT kafka_offset FROM records('orders') WHERE time = TIMESTAMP '{instant}'"
+        assert numbers(made, sql) == [3]
