@@ -96,6 +96,10 @@ class DuckEngine:
         """Give rows that come from elsewhere a name that later queries can use."""
         self._connection.register(relation, rows)
 
+    def columns(self, relation: str) -> list[str]:
+        """The columns of a relation that was defined or given."""
+        return list(self._connection.table(_name(relation)).columns)
+
     def version(self, table: str) -> int | None:
         """The Delta version of a table that is read here; None when there was no such table at `as_of`."""
         opened = self._open(f"{RAW}{table}")
@@ -222,9 +226,13 @@ def _unlocked(kind: type[ds.FileSystemDataset]) -> type[ds.FileSystemDataset]:
 @cache
 def view_columns(*, now: bool = False) -> Mapping[str, tuple[str, ...]]:
     """Names of each view's columns, in order, with `now_<view>` too when asked; no catalog is opened."""
-    if now:
-        then = view_columns()
-        return {**then, **{f"{NOW}{view}": columns for view, columns in then.items()}}
+    then = {view: tuple(types) for view, types in view_types().items()}
+    return {**then, **{f"{NOW}{view}": columns for view, columns in then.items()}} if now else then
+
+
+@cache
+def view_types() -> Mapping[str, Mapping[str, str]]:
+    """Name of each view -> name of each of its columns -> DuckDB's type of it; no catalog is opened."""
     with duckdb.connect(":memory:") as connection:
         for macro in _MACROS:
             connection.execute(macro)
@@ -233,7 +241,11 @@ def view_columns(*, now: bool = False) -> Mapping[str, tuple[str, ...]]:
         for view in steps_for(names("views")):
             if not view.startswith(RAW):
                 connection.execute(f"CREATE VIEW {_name(view)} AS {to_duckdb(load('views', view))}")
-        return {view: tuple(connection.table(view).columns) for view in names("views")}
+        described = {view: connection.table(view) for view in names("views")}
+        return {
+            view: dict(zip(rows.columns, map(str, rows.types), strict=True))
+            for view, rows in described.items()
+        }
 
 
 def _name(relation: str) -> str:
