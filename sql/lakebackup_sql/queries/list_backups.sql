@@ -1,3 +1,4 @@
+-- The backups of a source, or of all, the newest first.
 SELECT
   source, number, backup_id, kind, state, intact, base, parent, chain_position, start_ts, end_ts, end_time,
   started_time, finished_time, files, bytes, entries, isolation, codec, tool, note

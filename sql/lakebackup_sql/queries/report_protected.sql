@@ -1,1 +1,2 @@
+-- Until when each topic is protected.
 SELECT * FROM rpo

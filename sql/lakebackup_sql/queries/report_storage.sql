@@ -1,3 +1,4 @@
+-- What each source holds in each place.
 SELECT
   source,
   destination,

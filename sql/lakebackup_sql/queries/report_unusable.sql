@@ -1,1 +1,2 @@
+-- Backups that cannot be used, and why.
 SELECT * FROM unusable_backups

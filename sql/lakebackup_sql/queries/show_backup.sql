@@ -1,1 +1,2 @@
+-- One backup.
 SELECT * FROM backups WHERE backup_id = :backup_id

@@ -1,4 +1,9 @@
--- Every committed backup. intact: all backups of its chain up to it are complete, so it can be restored.
+-- Every committed backup.
+-- intact: true: all backups of its chain up to it are complete, so it can be restored
+-- start_time: start_ts, in UTC; null: none, or another unit than ms
+-- end_time: end_ts, in UTC; null: another unit than ms
+-- started_time: started_at, in UTC
+-- finished_time: finished_at, in UTC
 SELECT
   b.*,
   count(CASE WHEN b.state = 'complete' THEN 1 END) OVER chain = b.chain_position + 1 AS intact,

@@ -14,55 +14,62 @@
 -- from_position: next position to read at from_ts; null: not known
 -- to_position: next position to read at to_ts; null: not known
 -- newest: true: the last interval of its partition
-WITH told AS (
-  SELECT t.source, t.scope, t.epoch, t.backup_id, t.number, 'held' AS reason, '' AS apart, t.covers_from AS from_ts,
-    t.covers_to AS to_ts
+WITH points AS (
+  SELECT
+    t.*,
+    COALESCE(LAG(t.epoch) OVER (PARTITION BY t.source, t.scope ORDER BY t.number) <> t.epoch, TRUE) AS first_of_epoch,
+    MAX(t.covers_to) OVER (PARTITION BY t.source, t.scope, t.epoch, t.base, t.generation) AS chain_to
   FROM restore_points AS t
+),
+told AS (
+  SELECT
+    t.scope, t.epoch, t.backup_id, t.number, 'held' AS reason, '' AS apart,
+    -- A topic that was made again begins where the gap to the one before ends.
+    CASE WHEN t.first_of_epoch AND t.covers_from >= 0 THEN t.covers_to - 1 ELSE t.covers_from END AS from_ts,
+    t.covers_to AS to_ts
+  FROM points AS t
   UNION ALL
-  SELECT s.source, s.scope, s.epoch, b.backup_id, b.number,
+  SELECT
+    s.scope, s.epoch, b.backup_id, b.number,
     CASE WHEN b.state = 'complete' THEN 'chain' ELSE 'out_of_sync' END AS reason,
     b.backup_id AS apart,
     COALESCE(b.start_ts, CAST(FLOOR(b.started_at / 1000) AS BIGINT)) AS from_ts,
     b.end_ts AS to_ts
-  FROM scopes AS s
+  FROM raw_scopes AS s
   JOIN backups AS b
     ON s.backup_id = b.backup_id
   WHERE b.state = 'out_of_sync' OR (b.state = 'complete' AND NOT b.intact)
 ),
-held AS (
+-- What stands in the way of every restore from one backup of a chain and generation on.
+causes AS (
   SELECT
-    p.source, p.scope, p.epoch, p.region, t.reason,
-    MIN(t.from_ts) AS from_ts,
-    MIN(t.to_ts) AS first_to_ts,
-    MAX(t.to_ts) AS to_ts,
-    MIN_BY(p.start_position, t.number) AS from_position,
-    MAX_BY(p.end_position, t.number) AS to_position
-  FROM raw_positions AS p
-  JOIN told AS t
-    ON p.backup_id = t.backup_id
-    AND p.scope = t.scope
-    AND p.epoch = t.epoch
-  GROUP BY p.source, p.scope, p.epoch, p.region, t.reason, t.apart
-),
-chains_of_scopes AS (
-  SELECT source, scope, epoch, base, generation, MAX(covers_to) AS covers_to
-  FROM restore_points
-  GROUP BY source, scope, epoch, base, generation
-),
--- Files that were not whole at the newest look.
-broken AS (
-  SELECT f.source, f.scope, f.epoch, f.region, f.generation, f.backup_id, c.outcome, MIN(f.min_ts) AS min_ts
+    f.source, f.scope, f.epoch, f.region, f.generation, b.base, b.number, c.outcome AS reason,
+    MIN(f.min_ts) - 1 AS from_ts, CAST(NULL AS BIGINT) AS from_position
   FROM faults AS c
   JOIN files AS f
     ON c.destination = f.destination
     AND c.path = f.path
+  JOIN raw_backups AS b
+    ON f.backup_id = b.backup_id
   WHERE f.role = 'data'
-  GROUP BY f.source, f.scope, f.epoch, f.region, f.generation, f.backup_id, c.outcome
+  GROUP BY f.source, f.scope, f.epoch, f.region, f.generation, b.base, b.number, c.outcome
+  UNION ALL
+  SELECT
+    g.source, g.scope, g.epoch, g.region, s.generation, b.base, b.number, 'bridged' AS reason,
+    g.to_ts - 1 AS from_ts, g.to_position AS from_position
+  FROM raw_gaps AS g
+  JOIN raw_backups AS b
+    ON g.backup_id = b.backup_id
+  JOIN raw_scopes AS s
+    ON g.backup_id = s.backup_id
+    AND g.scope = s.scope
+    AND g.epoch = s.epoch
+  WHERE g.bridged AND b.state = 'complete'
 ),
 -- What is left of pruned partitions in each backup, and what it had.
 pruned AS (
   SELECT
-    a.source, a.scope, a.epoch, a.region, t.base, t.generation, t.number, t.covers_from,
+    a.source, a.scope, a.epoch, a.region, t.covers_from, t.chain_to,
     MIN(a.kept_min_ts) OVER upto AS kept_min_ts,
     MAX(a.gone_max_ts) OVER upto AS gone_max_ts,
     LEAD(t.covers_from) OVER (
@@ -85,7 +92,7 @@ pruned AS (
     WHERE f.role = 'data'
     GROUP BY f.source, f.scope, f.epoch, f.region, f.generation, f.backup_id
   ) AS a
-  JOIN restore_points AS t
+  JOIN points AS t
     ON a.backup_id = t.backup_id
     AND a.scope = t.scope
     AND a.epoch = t.epoch
@@ -96,66 +103,46 @@ pruned AS (
   )
 ),
 marks AS (
-  -- A topic that was made again begins where the gap to the one before ends.
   SELECT
-    h.source, h.scope, h.epoch, h.region, h.reason, COALESCE(MAX(g.to_ts) - 1, h.from_ts) AS from_ts, h.to_ts,
-    h.from_position, h.to_position
-  FROM held AS h
-  LEFT JOIN gaps AS g
-    ON h.reason = 'held'
-    AND g.reason = 'recreated'
-    AND h.source = g.source
-    AND h.scope = g.scope
-    AND g.to_ts > h.from_ts
-    AND g.to_ts <= h.first_to_ts
-  GROUP BY h.source, h.scope, h.epoch, h.region, h.reason, h.from_ts, h.to_ts, h.from_position, h.to_position
+    p.source, p.scope, p.epoch, p.region, t.reason,
+    MIN(t.from_ts) AS from_ts,
+    MAX(t.to_ts) AS to_ts,
+    MIN_BY(p.start_position, t.number) AS from_position,
+    MAX_BY(p.end_position, t.number) AS to_position
+  FROM raw_positions AS p
+  JOIN told AS t
+    ON p.backup_id = t.backup_id
+    AND p.scope = t.scope
+    AND p.epoch = t.epoch
+  GROUP BY p.source, p.scope, p.epoch, p.region, t.reason, t.apart
   UNION ALL
   SELECT
     g.source, g.scope, g.epoch, g.region, g.reason, g.from_ts, g.to_ts - 1 AS to_ts, g.from_position, g.to_position
-  FROM gaps AS g
-  JOIN backups AS n
-    ON g.backup_id = n.backup_id
-  WHERE n.state = 'complete'
+  FROM raw_gaps AS g
+  JOIN raw_backups AS b
+    ON g.backup_id = b.backup_id
+  WHERE b.state = 'complete'
   UNION ALL
   SELECT
-    g.source, g.scope, g.epoch, g.region, 'bridged' AS reason, g.to_ts - 1 AS from_ts, c.covers_to AS to_ts,
-    g.to_position AS from_position, CAST(NULL AS BIGINT) AS to_position
-  FROM gaps AS g
-  JOIN backups AS n
-    ON g.backup_id = n.backup_id
-  JOIN raw_scopes AS s
-    ON g.backup_id = s.backup_id
-    AND g.scope = s.scope
-    AND g.epoch = s.epoch
-  JOIN chains_of_scopes AS c
-    ON g.source = c.source
-    AND g.scope = c.scope
-    AND g.epoch = c.epoch
-    AND n.base = c.base
-    AND s.generation = c.generation
-  WHERE g.bridged AND n.state = 'complete'
-  UNION ALL
-  SELECT
-    f.source, f.scope, f.epoch, f.region, f.outcome AS reason,
-    GREATEST(MIN(t.covers_from), MIN(f.min_ts) - 1) AS from_ts,
+    c.source, c.scope, c.epoch, c.region, c.reason,
+    GREATEST(MIN(t.covers_from), MIN(c.from_ts)) AS from_ts,
     MAX(t.covers_to) AS to_ts,
-    CAST(NULL AS BIGINT) AS from_position, CAST(NULL AS BIGINT) AS to_position
-  FROM broken AS f
-  JOIN backups AS b
-    ON f.backup_id = b.backup_id
-  JOIN restore_points AS t
-    ON f.source = t.source
-    AND f.scope = t.scope
-    AND f.epoch = t.epoch
-    AND f.generation = t.generation
-    AND b.base = t.base
-    AND b.number <= t.number
-  GROUP BY f.source, f.scope, f.epoch, f.region, f.outcome, b.number
+    MIN(c.from_position) AS from_position,
+    CAST(NULL AS BIGINT) AS to_position
+  FROM causes AS c
+  JOIN points AS t
+    ON c.source = t.source
+    AND c.scope = t.scope
+    AND c.epoch = t.epoch
+    AND c.generation = t.generation
+    AND c.base = t.base
+    AND c.number <= t.number
+  GROUP BY c.source, c.scope, c.epoch, c.region, c.reason, c.number
   UNION ALL
   SELECT
     p.source, p.scope, p.epoch, p.region, 'pruned' AS reason, p.covers_from AS from_ts,
     LEAST(
-      COALESCE(p.next_from, c.covers_to),
+      COALESCE(p.next_from, p.chain_to),
       CASE
         WHEN p.kept_min_ts IS NULL OR p.kept_min_ts > p.gone_max_ts THEN p.gone_max_ts
         ELSE p.kept_min_ts
@@ -163,44 +150,30 @@ marks AS (
     ) AS to_ts,
     CAST(NULL AS BIGINT) AS from_position, CAST(NULL AS BIGINT) AS to_position
   FROM pruned AS p
-  JOIN chains_of_scopes AS c
-    ON p.source = c.source
-    AND p.scope = c.scope
-    AND p.epoch = c.epoch
-    AND p.base = c.base
-    AND p.generation = c.generation
   WHERE p.gone_max_ts IS NOT NULL
   UNION ALL
   SELECT
-    l.source, l.scope, l.epoch, l.region, 'pruned' AS reason, k.covers_from AS from_ts,
-    LEAST(o.end_ts, k.covers_to - 1) AS to_ts,
+    l.source, l.scope, l.epoch, l.region, 'pruned' AS reason, t.covers_from AS from_ts,
+    LEAST(o.end_ts, t.covers_to - 1) AS to_ts,
     CAST(NULL AS BIGINT) AS from_position, CAST(NULL AS BIGINT) AS to_position
   FROM floors AS l
   JOIN (
-    SELECT g.source, g.scope, g.epoch, g.region, MAX(b.end_ts) AS end_ts
-    FROM floors AS g
-    JOIN scopes AS s
-      ON g.source = s.source
-      AND g.scope = s.scope
-      AND g.epoch = s.epoch
-      AND s.generation < g.generation
-    JOIN backups AS b
+    SELECT s.source, s.scope, s.epoch, s.generation, MAX(b.end_ts) AS end_ts
+    FROM raw_scopes AS s
+    JOIN raw_backups AS b
       ON s.backup_id = b.backup_id
     WHERE b.state = 'complete'
-    GROUP BY g.source, g.scope, g.epoch, g.region
+    GROUP BY s.source, s.scope, s.epoch, s.generation
   ) AS o
     ON l.source = o.source
     AND l.scope = o.scope
     AND l.epoch = o.epoch
-    AND l.region = o.region
-  JOIN (
-    SELECT t.source, t.scope, t.epoch, MIN(t.covers_from) AS covers_from, MIN(t.covers_to) AS covers_to
-    FROM restore_points AS t
-    GROUP BY t.source, t.scope, t.epoch
-  ) AS k
-    ON l.source = k.source
-    AND l.scope = k.scope
-    AND l.epoch = k.epoch
+    AND l.generation > o.generation
+  JOIN points AS t
+    ON l.source = t.source
+    AND l.scope = t.scope
+    AND l.epoch = t.epoch
+    AND t.first_of_epoch
 ),
 -- What begins (1) and ends (-1) at each instant.
 steps AS (

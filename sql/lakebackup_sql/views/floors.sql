@@ -1,4 +1,8 @@
 -- From where on the partitions of pruned topics can still be restored.
+-- low_position: first position that can still be restored
+-- generation: first generation that can still be restored
+-- at: when the newest prune raised them, microseconds since 1970 UTC
+-- time: at, in UTC
 SELECT
   source, scope, epoch, region,
   max(low_position) AS low_position,

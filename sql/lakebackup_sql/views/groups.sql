@@ -1,4 +1,5 @@
 -- What consumer groups had committed when committed backups began.
+-- time: ts, in UTC
 SELECT g.*, timestamp_millis(g.ts) AS time
 FROM raw_groups AS g
 JOIN raw_backups AS b ON b.backup_id = g.backup_id

@@ -1,4 +1,5 @@
 -- Data files whose object was not in the storage when verify last looked for it.
+-- backup_id: the backup that wrote it
 -- found_at: when verify missed it, microseconds since 1970 UTC
 -- found_time: when verify missed it, in UTC
 SELECT

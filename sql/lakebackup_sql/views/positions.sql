@@ -1,4 +1,5 @@
 -- What committed backups cover of each region, [start_position, end_position).
+-- time: ts, in UTC
 SELECT p.*, timestamp_millis(p.ts) AS time
 FROM raw_positions AS p
 JOIN raw_backups AS b ON b.backup_id = p.backup_id

@@ -25,7 +25,7 @@ FROM (
         WHEN LEAD(b.end_ts) OVER (PARTITION BY b.source, s.scope ORDER BY b.number) = b.end_ts THEN b.end_ts - 1
         ELSE b.end_ts
       END AS covers_to
-    FROM scopes AS s
+    FROM raw_scopes AS s
     JOIN backups AS b
       ON s.backup_id = b.backup_id
     LEFT JOIN (

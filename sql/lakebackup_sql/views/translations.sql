@@ -1,2 +1,6 @@
 -- Where restores put the records: source offsets to target offsets.
-SELECT t.*, timestamp_micros(t.at) AS time FROM raw_translations AS t
+-- time: at, in UTC
+-- to_time: to_ts, in UTC; null: none
+SELECT t.*, timestamp_micros(t.at) AS time,
+  CASE WHEN t.to_ts >= 0 THEN timestamp_millis(t.to_ts) END AS to_time
+FROM raw_translations AS t

@@ -4,7 +4,7 @@ CREATE TABLE IF NOT EXISTS IDENTIFIER(:table) (
   source STRING NOT NULL COMMENT 'name of the cluster',
   source_kind STRING NOT NULL COMMENT 'kafka',
   destination STRING NOT NULL COMMENT 'id of the place that holds the object',
-  kind STRING NOT NULL COMMENT 'full, differential or log',
+  kind STRING NOT NULL COMMENT 'full, differential, or log: a batch of a continuous backup, which continues the one before it',
   level INT NOT NULL COMMENT '0 for a full',
   parent STRING COMMENT 'the backup it continues',
   base STRING NOT NULL COMMENT 'the full it stands on, itself for a full',

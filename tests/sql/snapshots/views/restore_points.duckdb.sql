@@ -48,7 +48,7 @@ FROM (
         THEN b.end_ts - 1
         ELSE b.end_ts
       END AS covers_to
-    FROM scopes AS s
+    FROM raw_scopes AS s
     JOIN backups AS b
       ON s.backup_id = b.backup_id
     LEFT JOIN (

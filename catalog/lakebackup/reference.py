@@ -1,0 +1,191 @@
+"""docs/sql-reference.md, made from the statements of `sql/` and from the comments of the tables.
+
+`python -m lakebackup.reference [FILE]` prints it or writes it. A view's file begins with comments: what its
+rows are, then a line `-- column: meaning` (continued by lines that are indented) for each column that the
+view makes itself. A column without such a line has the meaning of the column of that name in the first
+relation that the view reads and that has it; in the end that of a table's column, from its DDL.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lakebackup.engine import RAW
+from lakebackup.engine.duck import view_types
+from lakebackup.model import TABLES, columns
+from lakebackup_sql import load, names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from sqlglot import exp
+
+_TYPES = {"VARCHAR": "STRING", "INTEGER": "INT"}
+_COLUMN = re.compile(r"-- ([a-z][a-z0-9_]*): (.+)")
+_START = """\
+# SQL reference
+
+Made from the files in `sql/`; `python -m lakebackup.reference docs/sql-reference.md` makes it anew.
+
+`lakebackup sql` and notebooks read the [views](#views). Jobs read them by the [queries](#queries), whose
+values are parameters. The [tables](#tables) hold more than what counts; they are registered as `raw_<table>`,
+and a person's SELECT cannot read them.
+
+`*_ts` are in the unit that `ts_domain` names (Kafka: ms since 1970 UTC), `*_at` in microseconds since 1970
+UTC, `*_time` and `time` are TIMESTAMPs in UTC.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A statement's comment: what it says of the whole, and the meaning of columns by name."""
+
+    text: str
+    columns: Mapping[str, str]
+
+
+def describe(statement: str) -> Described:
+    """What the comment at the top of a statement says."""
+    text: list[str] = []
+    meanings: dict[str, str] = {}
+    last = None
+    for line in statement.splitlines():
+        if not line.startswith("--"):
+            break
+        if found := _COLUMN.fullmatch(line):
+            last = found[1]
+            meanings[last] = found[2]
+        elif last and line.startswith("--   "):
+            meanings[last] += f" {line[2:].strip()}"
+        else:
+            text.append(line[2:].strip())
+    return Described(" ".join(text), meanings)
+
+
+@cache
+def meanings(relation: str) -> Mapping[str, str]:
+    """The meaning of each column of a view or of a table (`raw_<table>`) that is described."""
+    if relation.startswith(RAW):
+        return _of_table(relation.removeprefix(RAW))
+    own = describe(load("views", relation)).columns
+    found: dict[str, str] = dict(own)
+    for read in _read_by(relation):
+        for column, meaning in meanings(read).items():
+            found.setdefault(column, meaning)
+    return {column: found[column] for column in view_types()[relation] if column in found}
+
+
+def _read_by(view: str) -> tuple[str, ...]:
+    """The relations a view reads, in the order of its text."""
+    from sqlglot import exp, parse_one
+
+    tree = parse_one(load("views", view), dialect="spark")
+    own = {cte.alias_or_name for cte in tree.find_all(exp.CTE)}
+    text = load("views", view)
+    read = {table.name for table in tree.find_all(exp.Table)} - own
+    return tuple(sorted(read, key=lambda name: _first(name, text)))
+
+
+def _first(name: str, text: str) -> int:
+    found = re.search(rf"\b(?:FROM|JOIN) {re.escape(name)}\b", text)
+    return found.start() if found else len(text)
+
+
+@cache
+def _of_table(table: str) -> Mapping[str, str]:
+    from sqlglot import exp
+
+    found = {}
+    for column in _table_tree(table).find_all(exp.ColumnDef):
+        comment = column.find(exp.CommentColumnConstraint)
+        if comment:
+            found[column.name] = str(comment.this.this)
+    return found
+
+
+def _table_tree(table: str) -> exp.Expr:
+    from sqlglot import parse_one
+
+    # The parser takes a table's name there, and not an expression.
+    text = load(_folder(table), table).replace("IDENTIFIER(:table)", table)
+    return parse_one(text, dialect="spark")
+
+
+def _table_comment(table: str) -> str:
+    from sqlglot import exp
+
+    comment = _table_tree(table).find(exp.SchemaCommentProperty)
+    return str(comment.this.this) if comment else ""
+
+
+def _constraints(table: str) -> tuple[str, ...]:
+    folder = _folder(table)
+    found = re.findall(r"'delta\.constraints\.\w+' = '((?:[^'\\]|\\.)*)'", load(folder, table))
+    return tuple(re.sub(r"\\(.)", r"\1", rule) for rule in found)
+
+
+def _folder(table: str) -> str:
+    folders = (f"migrations/{migration}" for migration in names("migrations"))
+    return next(folder for folder in folders if table in names(folder))
+
+
+def parameters(statement: str) -> tuple[str, ...]:
+    """The names of a statement's parameters, in the order of its text."""
+    code = "\n".join(line for line in statement.splitlines() if not line.strip().startswith("--"))
+    without_text = re.sub(r"'[^']*'", "''", code)
+    return tuple(dict.fromkeys(re.findall(r":([a-z_]+)", without_text)))
+
+
+def reference() -> str:
+    """The whole page."""
+    return "\n".join([_START, *_views(), *_queries(), *_tables()])
+
+
+def _views() -> Iterator[str]:
+    yield "## Views\n"
+    for view in names("views"):
+        known = meanings(view)
+        yield f"### {view}\n\n{describe(load('views', view)).text}\n"
+        yield "| column | type | meaning |\n|---|---|---|"
+        for column, kind in view_types()[view].items():
+            yield _row(f"`{column}`", _TYPES.get(kind, kind), known[column])
+        yield ""
+
+
+def _queries() -> Iterator[str]:
+    yield "## Queries\n\n| query | parameters | rows |\n|---|---|---|"
+    for query in names("queries"):
+        text = load("queries", query)
+        given = ", ".join(f"`:{name}`" for name in parameters(text))
+        yield _row(f"`{query}`", given, describe(text).text)
+    yield ""
+
+
+def _tables() -> Iterator[str]:
+    kinds = {"string": "STRING", "int32": "INT", "int64": "BIGINT", "bool": "BOOLEAN"}
+    yield "## Tables\n"
+    for table in TABLES:
+        yield f"### raw_{table}\n\n{_table_comment(table)}.\n"
+        yield "| column | type | meaning |\n|---|---|---|"
+        for column in columns(table):
+            kind = kinds[column.type] + ("" if column.nullable else " NOT NULL")
+            yield _row(f"`{column.name}`", kind, _of_table(table)[column.name])
+        for rule in _constraints(table):
+            yield f"\nAlways: `{rule}`."
+        yield ""
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        Path(sys.argv[1]).write_text(reference(), encoding="utf-8")
+    else:
+        sys.stdout.write(reference())

@@ -1,0 +1,7 @@
+SELECT
+  d.*
+FROM raw_departures AS d
+JOIN raw_backups AS b
+  ON b.source = d.source AND b.number = d.gone_in
+WHERE
+  b.state IN ('complete', 'out_of_sync')

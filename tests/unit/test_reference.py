@@ -1,0 +1,65 @@
+"""The SQL reference is made from the statements, and says what every column means."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lakebackup.engine.duck import view_types
+from lakebackup.model import TABLES, columns
+from lakebackup.reference import describe, meanings, parameters, reference
+from lakebackup_sql import load, names
+
+PAGE = Path(__file__).parents[2] / "docs" / "sql-reference.md"
+
+
+def test_the_page_is_what_the_statements_say() -> None:
+    assert PAGE.read_text(encoding="utf-8") == reference(), (
+        "`python -m lakebackup.reference docs/sql-reference.md` brings it up to date"
+    )
+
+
+@pytest.mark.parametrize("view", names("views"))
+def test_every_column_of_a_view_is_described(view: str) -> None:
+    described = describe(load("views", view))
+    assert described.text.endswith(".")
+    assert set(described.columns) <= set(view_types()[view])
+    assert list(meanings(view)) == list(view_types()[view])
+
+
+@pytest.mark.parametrize("view", names("views"))
+def test_every_instant_has_a_timestamp_beside_it(view: str) -> None:
+    """`*_ts` and `*_at` are numbers; a person reads the TIMESTAMP."""
+    types = view_types()[view]
+    instants = {
+        name
+        for name in types
+        if types[name] == "BIGINT" and (name.endswith(("_ts", "_at")) or name in ("ts", "at"))
+    }
+    wanted = {name[:-2] + "time" for name in instants}
+    wanted |= {f"{name}_time" for name in ("covers_from", "covers_to") if name in types}
+    assert {name for name in wanted if types.get(name) != "TIMESTAMP"} == set()
+
+
+@pytest.mark.parametrize("query", names("queries"))
+def test_every_query_says_what_its_rows_are(query: str) -> None:
+    assert describe(load("queries", query)).text
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_column_of_a_table_is_described(table: str) -> None:
+    assert all(meanings(f"raw_{table}")[column.name] for column in columns(table))
+
+
+def test_what_a_comment_says() -> None:
+    found = describe(
+        "-- Rows: all.\n-- a: one thing,\n--   and more\n-- b: another\nSELECT a, b -- c: no\nFROM t"
+    )
+    assert found.text == "Rows: all."
+    assert found.columns == {"a": "one thing, and more", "b": "another"}
+
+
+def test_parameters_in_order_and_none_in_text() -> None:
+    text = "-- not :this\nSELECT ':no' AS a FROM t WHERE b = :to_ts AND c > :source AND d < :to_ts"
+    assert parameters(text) == ("to_ts", "source")
