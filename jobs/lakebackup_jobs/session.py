@@ -155,9 +155,13 @@ def _log_file() -> Path:
 
 @contextmanager
 def connect_server(
-    *, port: int | None = None, extra: Mapping[str, str] | None = None, seconds: float = 120
+    *,
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    extra: Mapping[str, str] | None = None,
+    seconds: float = 120,
 ) -> Iterator[str]:
-    """A Spark Connect server on the loopback interface while the block runs; yields its address (sc://...).
+    """A Spark Connect server while the block runs; yields its address (sc://...). It asks for no password.
 
     Raises EnvironmentProblem with the end of its log when it does not come up.
     """
@@ -166,7 +170,7 @@ def connect_server(
     log.unlink(missing_ok=True)
     _environment("")
     settings = spark_settings() | {
-        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.address": host,
         "spark.connect.grpc.binding.port": str(port),
         **(extra or {}),
     }
@@ -181,16 +185,16 @@ def connect_server(
         env={**os.environ, "SPARK_HOME": str(Path(pyspark.__file__).parent)},
     )  # fmt: skip
     try:
-        _wait_for_port(port, child, time.monotonic() + seconds, log)
-        yield f"sc://127.0.0.1:{port}"
+        _wait_for_port(f"{host}:{port}", child, time.monotonic() + seconds, log)
+        yield f"sc://{host}:{port}"
     finally:
         child.stop()
 
 
-def _wait_for_port(port: int, child: Child, deadline: float, log: Path) -> None:
+def _wait_for_port(address: str, child: Child, deadline: float, log: Path) -> None:
     import grpc
 
-    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+    with grpc.insecure_channel(address) as channel:
         ready = grpc.channel_ready_future(channel)
         while child.running and time.monotonic() < deadline:
             try:

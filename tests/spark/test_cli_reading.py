@@ -209,7 +209,7 @@ def test_no_catalog(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("verb", "queries"),
     [
-        (["prune", "--keep-time", "1ms"], {"prune_topics", "prune_cuts", "prune_totals"}),
+        (["prune", "--keep-time", "1ms"], {"prune_topics", "prune_cuts"}),
         (["compact", "orders", "--all-keyed"], {"compact_points"}),
         (["restore", "topics", "orders", "--to", "dir:out"], {"restore_coverage", "selected"}),
         (["sql", "SELECT path FROM files"], {"select"}),

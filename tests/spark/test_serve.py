@@ -1,0 +1,174 @@
+"""The servers, each started by its command and asked by a client of its own kind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyspark
+import pytest
+
+from lakebackup.errors import EnvironmentProblem, NotFound, Refused
+from lakebackup.model import Audit
+from lakebackup.storage import open_storage
+from lakebackup.store import CatalogWriter, destination_id
+from lakebackup_jobs.account import find_account, require_reader
+from lakebackup_jobs.child import free_port
+from lakebackup_jobs.java import java_home
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a server as somebody else")
+QUESTIONS = """
+SELECT 'audit', action, subject FROM audit;
+SELECT 'points', count(*) FROM restore_points;
+SELECT 'who', reflect('java.lang.System', 'getProperty', 'user.name');
+SELECT 'secret', reflect('java.lang.System', 'getenv', 'LAKEBACKUP_KAFKA__SASL_PASSWORD');
+SELECT 'home', reflect('java.lang.System', 'getenv', 'HOME');
+INSERT INTO delta.`{root}/catalog/audit` VALUES (1, 'a', 'b', 'c', 'd');
+CREATE TABLE planted USING delta LOCATION '{root}/planted' AS SELECT 1 AS a;
+INSERT OVERWRITE DIRECTORY '{root}/planted' USING csv SELECT 1;
+SELECT 'end', 1;
+"""
+
+
+@pytest.fixture
+def place(spark: SparkSession, empty_catalog: Path) -> Iterator[Path]:
+    """A destination that everybody may read and only its owner write."""
+    folder = Path(tempfile.mkdtemp(prefix="lakebackup-test-serve-"))
+    shutil.copytree(empty_catalog, folder / "catalog")
+    destination_id(open_storage(str(folder)))
+    writer = CatalogWriter.open(spark, str(folder))
+    writer.append([Audit(at=1, actor="me", action="look", subject="it", detail="{}")])
+    writer.register_home()
+    for found in (folder, *folder.rglob("*")):
+        found.chmod(0o755 if found.is_dir() else 0o644)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@contextmanager
+def served(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server as a process of its own, and the address it says it is ready at; then Ctrl-C."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lakebackup_jobs.cli", "serve", *arguments, "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"LAKEBACKUP_KAFKA__SASL_PASSWORD": "hunter2"},
+    )
+    try:
+        assert process.stdout
+        assert process.stderr
+        said = process.stdout.readline()
+        assert said, process.stderr.read()
+        yield process, json.loads(said)["url"]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0, process.stderr.read()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def state_of(folder: Path) -> dict[str, int]:
+    return {str(found): found.stat().st_size for found in folder.rglob("*") if found.is_file()}
+
+
+def beeline(url: str, questions: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    script = folder / "questions.sql"
+    script.write_text(questions)
+    spark_home = Path(pyspark.__file__).parent
+    options = ["--silent=true", "--outputformat=csv2", "--showHeader=false", "--force=true"]
+    return subprocess.run(
+        [str(spark_home / "bin" / "beeline"), "-u", url, *options, "-f", str(script)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=900,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(folder), "SPARK_HOME": str(spark_home)}
+        | {"JAVA_HOME": str(java_home())},
+    )
+
+
+@ROOT_ONLY
+def test_a_jdbc_client_reads_the_views_and_can_change_nothing(place: Path, tmp_path: Path) -> None:
+    port = free_port()
+    before = state_of(place)
+    with served("thrift", "--from", str(place), "--port", str(port)) as (_, url):
+        assert url == f"jdbc:hive2://127.0.0.1:{port}/default"
+        done = beeline(url, QUESTIONS.format(root=place), tmp_path)
+    wanted = ("audit", "points", "who", "secret", "home", "end")
+    lines = (line.split(",", 1) for line in done.stdout.splitlines() if "," in line)
+    answers = {name: answer for name, answer in lines if name in wanted}
+    assert answers.pop("home").rpartition("/")[2].startswith("lakebackup-thrift-"), done.stderr
+    assert answers == {"audit": "look,it", "points": "0", "who": "nobody", "secret": "null", "end": "1"}
+    assert done.stderr.count("Error: ") == 3, done.stderr
+    assert done.stderr.count("Permission denied") + done.stderr.count("Mkdirs failed") >= 3
+    assert state_of(place) == before
+    assert not list(Path(tempfile.gettempdir()).glob("lakebackup-thrift-*/gateway"))
+
+
+def test_an_account_that_can_write_is_refused(place: Path) -> None:
+    mine = find_account("root" if os.geteuid() == 0 else None)
+    with pytest.raises(Refused, match=f"{mine.name} can write to {place}"):
+        require_reader(mine, place / "catalog", [place])
+    assert not list(place.rglob(".lakebackup-probe*"))
+
+
+@ROOT_ONLY
+@pytest.mark.parametrize("where", [".", "catalog", "catalog/audit/_delta_log"])
+def test_one_folder_that_the_account_can_write_to_is_enough(where: str, place: Path) -> None:
+    nobody = find_account(None)
+    require_reader(nobody, place / "catalog", [place])
+    (place / where).chmod(0o777)
+    with pytest.raises(Refused, match="can write to"):
+        require_reader(nobody, place / "catalog", [place])
+
+
+@ROOT_ONLY
+def test_an_account_that_cannot_read_is_told(place: Path) -> None:
+    (place / "catalog" / "files").chmod(0o700)
+    with pytest.raises(EnvironmentProblem, match=r"cannot read /.*/catalog/files"):
+        require_reader(find_account(None), place / "catalog", [place])
+
+
+def test_an_account_that_is_not_there() -> None:
+    with pytest.raises(NotFound, match="no account nobody-of-that-name"):
+        find_account("nobody-of-that-name")
+
+
+def test_a_notebook_asks_through_spark_connect(place: Path) -> None:
+    program = """
+        import sys
+        from pyspark.sql import SparkSession
+        from lakebackup.engine.spark import SparkEngine
+
+        spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
+        engine = SparkEngine(spark, sys.argv[2])
+        engine.register()
+        print(spark.sql("SELECT action FROM audit").collect()[0][0])
+        print(engine.select("SELECT count(*) AS points FROM restore_points").collect()[0].points)
+    """
+    with served("connect", "--port", str(free_port())) as (_, url):
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(program), url, f"{place}/catalog"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=900,
+        )
+    assert done.stdout.split() == ["look", "0"], done.stderr
