@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast soak bench lint types contracts lock clean
+.PHONY: help setup browser demo test test-fast soak bench lint types contracts lock clean
 
 # The first of these that is a Python 3.11 to 3.13; `make PYTHON=...` names another.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
@@ -13,10 +13,18 @@ setup: ## check Python and Java, make .venv, fetch the JVM libraries (quick when
 	@test -n "$(PYTHON)" || { echo "error: no Python 3.11, 3.12 or 3.13 found. Install one, or name it: make setup PYTHON=/path/to/python3.12" >&2; exit 6; }
 	@PYTHONPATH=catalog:jobs "$(PYTHON)" -m lakebackup_jobs.bootstrap
 
+# Debian's chromium, for the tests of the report's page; where it is missing they say so.
+browser:
+	@for b in chromium chromium-browser google-chrome-stable google-chrome chrome; do command -v $$b >/dev/null && exit 0; done; \
+	[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null || exit 0; \
+	echo "==> installing chromium for the tests"; export DEBIAN_FRONTEND=noninteractive; \
+	{ apt-get -qq update && apt-get -qq -y install --no-install-recommends chromium fonts-liberation; } >/dev/null 2>&1 \
+	|| echo "    it could not be installed: the tests that need a browser will say so"
+
 demo: setup ## set up, then back up topics from a real broker, lose them and restore them
 	@$(BIN)/python -m lakebackup_jobs.demo
 
-test: setup lint types contracts ## set up, then every check and every test but the long ones
+test: setup browser lint types contracts ## set up, then every check and every test but the long ones
 	@echo "==> tests"
 	@$(BIN)/python -m pytest
 

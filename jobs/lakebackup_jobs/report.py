@@ -211,7 +211,8 @@ def _ago(ms: int | None) -> str:
     """A span in its two greatest units: `3 d 4 h`."""
     if ms is None:
         return ""
-    seconds, found = max(0, ms // 1000), []
+    seconds = max(0, ms // 1000)
+    found: list[str] = []
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
         if seconds >= size or (unit == "s" and not found):
             found.append(f"{seconds // size} {unit}")

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 DAY = 86_400_000
 FIRST = 1_787_626_800_000  # 2026-08-25T03:00:00Z
 EPOCH = "0123456789abcdef" * 2
-NASTY = "<script>document.title='run'</script><img src=x onerror=\"document.title='run'\">"
+NASTY = (
+    "<script>document.title='run'</script><img src='http://canary.invalid/' onerror=\"document.title='run'\">"
+)
 CLUSTERS = {"prod": ("orders", "payments", "clicks", "invoices", NASTY), "edge": ("sensors",)}
 REGIONS = 2
 

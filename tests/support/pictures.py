@@ -7,6 +7,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numba import njit
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,12 +26,7 @@ def pixels(png: bytes) -> NDArray[np.uint8]:
         data += png[at + 8 : at + 8 + length] if kind == b"IDAT" else b""
         at += 12 + length
     lines = np.frombuffer(zlib.decompress(data), np.uint8).reshape(height, 1 + width * size)
-    found = np.zeros((height, width * size), np.uint8)
-    above = np.zeros(width * size, np.int64)
-    for number, (how, line) in enumerate(zip(lines[:, 0], lines[:, 1:].astype(np.int64), strict=True)):
-        above = _line(int(how), line, above, size)
-        found[number] = above
-    image = found.reshape(height, width, size).astype(np.float64)
+    image = _unfiltered(lines, size).reshape(height, width, size).astype(np.float64)
     if size == 4:
         part = image[..., 3:] / 255
         image = image[..., :3] * part + 255 * (1 - part)
@@ -48,21 +44,29 @@ def colours(image: NDArray[np.uint8]) -> int:
     return len(np.unique(image.reshape(-1, 3), axis=0))
 
 
-def _line(how: int, line: NDArray[np.int64], above: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    if how == 0:
-        return line
-    if how == 2:
-        return (line + above) & 255
-    if how == 1:
-        return line.reshape(-1, size).cumsum(axis=0).reshape(-1) & 255
-    done = np.zeros_like(line)
-    for at, value in enumerate(line.tolist()):
-        left = int(done[at - size]) if at >= size else 0
-        up, corner = int(above[at]), int(above[at - size]) if at >= size else 0
-        if how == 3:
-            guess = (left + up) // 2
-        else:
-            near = [abs(up - corner), abs(left - corner), abs(left + up - 2 * corner)]
-            guess = (left, up, corner)[near.index(min(near))]
-        done[at] = (value + guess) & 255
-    return done
+@njit  # type: ignore[untyped-decorator, unused-ignore]
+def _unfiltered(lines: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
+    """Each line begins with how its bytes were predicted from those to the left and above."""
+    found = np.zeros((lines.shape[0], lines.shape[1] - 1), np.uint8)
+    for row in range(lines.shape[0]):
+        how = lines[row, 0]
+        for at in range(found.shape[1]):
+            left = np.int64(found[row, at - size]) if at >= size else 0
+            up = np.int64(found[row - 1, at]) if row else 0
+            corner = np.int64(found[row - 1, at - size]) if row and at >= size else 0
+            guess = 0
+            if how == 1:
+                guess = left
+            elif how == 2:
+                guess = up
+            elif how == 3:
+                guess = (left + up) // 2
+            elif how == 4:
+                by_left, by_up = abs(up - corner), abs(left - corner)
+                by_corner = abs(left + up - 2 * corner)
+                if by_left <= by_up and by_left <= by_corner:
+                    guess = left
+                else:
+                    guess = up if by_up <= by_corner else corner
+            found[row, at] = (lines[row, at + 1] + guess) & 255
+    return found
