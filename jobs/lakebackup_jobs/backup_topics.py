@@ -22,6 +22,7 @@ from lakebackup.lease import Lease
 from lakebackup.model import Backup, Digest
 from lakebackup.plan.backup_topics import BackupPlan, Covered, Increment, Mode, OnGap, Parent, plan_backup
 from lakebackup.plan.generations import GROWTH, Held
+from lakebackup.plan.restore_request import require_own
 from lakebackup.retention import roll_ms
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store import CatalogReader, CatalogWriter, destination_id
@@ -364,6 +365,7 @@ def _plan(
     groups, left_out = _groups(request, backup_id, source, cluster, topics)
     end_ts, regions = cluster.positions(topics, request.isolation)
     found = reader.one("latest_backup", source=source) if reader else None
+    require_own(source, [found["source_kind"]] if found else [])
     parent = (
         Parent(
             backup_id=found["backup_id"],

@@ -139,7 +139,7 @@ class _Run:
         writer.migrate()
         if marked(writer.home, layout.import_path(self.import_id)):
             made = read_import(writer.home, self.import_id)
-            there = {row["backup_id"] for row in self._reader().rows("list_backups", source=None)}
+            there = {row["backup_id"] for row in self._reader().rows("every_backup")}
             new = [backup for backup in made.backups if backup.backup_id not in there]
             if new:
                 self.reporter.note(f"going on with import {self.import_id}, which did not finish")
@@ -186,7 +186,7 @@ class _Run:
 
     def _still(self, backups: Iterable[Backup]) -> None:
         """Refused when another run took a number while this one was at work without the sources' leases."""
-        now = {(row["source"], row["number"]) for row in self._reader().rows("list_backups", source=None)}
+        now = {(row["source"], row["number"]) for row in self._reader().rows("every_backup")}
         taken = [b.backup_id for b in backups if (b.source, b.number) in now]
         if taken:
             raise Refused(
@@ -194,7 +194,7 @@ class _Run:
             )
 
     def _resolver(self, reader: CatalogReader | None) -> Resolver:
-        held = reader.rows("list_backups", source=None) if reader else []
+        held = reader.rows("every_backup") if reader else []
         uri = open_storage(
             self.request.catalog or f"{open_storage(self.request.destination).uri}/{layout.CATALOG_FOLDER}"
         ).uri

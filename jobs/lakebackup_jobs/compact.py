@@ -66,7 +66,7 @@ def run(request: CompactRequest, *, spark: SparkSession | None = None, reporter:
     the source), EnvironmentProblem.
     """
     reader = CatalogReader.require(request.destination, request.catalog)
-    source = layout.check_source(request.source or only_source(reader))
+    source = layout.check_source(only_source(reader, request.source))
     if request.dry_run:
         return {"dry_run": True, "source": source, **_summary(_plan(request, reader, source))}
     storage = open_storage(request.destination)

@@ -87,7 +87,7 @@ def move(request: GroupsRequest) -> tuple[dict[str, Any], GroupPlan]:
 
 
 def _plan(request: GroupsRequest, reader: CatalogReader, target: AlterGroups) -> GroupPlan:
-    source = request.source or only_source(reader)
+    source = only_source(reader, request.source)
     if request.at_ts is None and not request.from_log:
         reader.define("wanted", "groups_of_points", source=source)
     else:

@@ -15,10 +15,11 @@ from tests.support.catalogs import backup_id, manifest, publish
 from lakebackup.engine.delta import open_table
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
 from lakebackup.model import TABLES, Audit
+from lakebackup.plan.restore_request import RestoreRequest, plan_restore
 from lakebackup.rebuild import rebuild
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
-from lakebackup_jobs import catalog_export, catalog_import
+from lakebackup_jobs import catalog_export, catalog_import, prune
 from lakebackup_jobs.catalog_export import ExportRequest
 from lakebackup_jobs.catalog_import import ImportRequest
 from lakebackup_jobs.progress import QuietReporter
@@ -226,6 +227,12 @@ def test_manifests_of_another_program_become_lifetimes(
         take(spark, empty, given={"backups": every, "manifests": later}, source_kind="restic")["backups"] == 0
     )
     assert all_rows(empty) == before
+    refused = pytest.raises(Refused, match=r"another program \(restic\)")
+    for asked in ({"select": "SELECT path FROM files"}, {"source": "laptop", "topics": ("files",)}):
+        with refused:
+            plan_restore(RestoreRequest(str(empty), "dir:x", **asked), CatalogReader.require(str(empty)))
+    with refused:
+        prune.run(prune.PruneRequest(str(empty), source="laptop"), reporter=QUIET)
     shutil.rmtree(empty / "catalog")
     assert rebuild(spark, str(empty)).states == {"complete": 5}
     assert all_rows(empty) == before

@@ -76,8 +76,7 @@ def plan_restore(request: RestoreRequest, reader: CatalogReader) -> RestorePlan:
     """
     if request.select is not None:
         return _plan_select(request, request.select, reader)
-    source = request.source or only_source(reader)
-    _refuse_foreign(source, [row["source_kind"] for row in reader.rows("source_kinds", source=source)])
+    source = only_source(reader, request.source)
     newest = {row["scope"]: row["end_ts"] for row in reader.rows("restore_coverage", source=source)}
     parameters: dict[str, Any] = {"source": source, "from_ts": request.from_ts, "to_ts": request.to_ts}
     topics = patterns.select(request.topics, request.patterns, newest)
@@ -129,7 +128,7 @@ def _plan_select(request: RestoreRequest, select: str, reader: CatalogReader) ->
             hint="It must return the columns destination and path of rows of `files`.",
         )
     source = _one_source(request, [row["source"] for row in sources], reader)
-    _refuse_foreign(source, [row["source_kind"] for row in sources])
+    require_own(source, [row["source_kind"] for row in sources])
     parts = read_parts(reader)
     topics = sorted({part.scope for part in parts})
     _refuse_two_histories(parts)
@@ -163,7 +162,7 @@ def _plan_select(request: RestoreRequest, select: str, reader: CatalogReader) ->
 
 def _one_source(request: RestoreRequest, found: Sequence[str], reader: CatalogReader) -> str:
     if not found:
-        return request.source or only_source(reader)
+        return only_source(reader, request.source)
     if len(found) > 1 or (request.source and found[0] != request.source):
         raise UsageProblem(
             f"The SELECT chose files of {', '.join(found)}.",
@@ -172,17 +171,24 @@ def _one_source(request: RestoreRequest, found: Sequence[str], reader: CatalogRe
     return found[0]
 
 
-def _refuse_foreign(source: str, kinds: Sequence[str]) -> None:
+def require_own(source: str, kinds: Sequence[str]) -> None:
+    """Refused for a source whose backups another program made."""
     other = sorted(set(kinds) - {"kafka"})
     if other:
         raise Refused(
             f"The backups of {source} were made by another program ({', '.join(other)}) and imported.",
-            hint="The catalog can be asked about them; that program restores them.",
+            hint="The catalog can be asked about them; only that program restores and prunes them.",
         )
 
 
-def only_source(reader: CatalogReader) -> str:
-    """The one source that has restorable backups. Raises NotFound, UsageProblem for several."""
+def only_source(reader: CatalogReader, asked: str | None = None) -> str:
+    """The source that was asked for, or the one that has restorable backups.
+
+    Raises NotFound, UsageProblem for several, Refused for one whose backups another program made.
+    """
+    if asked:
+        require_own(asked, [row["source_kind"] for row in reader.rows("source_kinds", source=asked)])
+        return asked
     sources = [row["source"] for row in reader.rows("list_sources")]
     if len(sources) == 1:
         return str(sources[0])
