@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lakebackup.engine.verified import is_whole, sums_of
 from lakebackup.errors import Damaged, NotFound, UsageProblem
 from lakebackup.model import ARROW_SCHEMAS, Row, as_row
+from lakebackup.storage import AlreadyExists
 from lakebackup.times import format_ts
 
 if TYPE_CHECKING:
@@ -46,13 +50,27 @@ def open_table(uri: str) -> DeltaTable:
             f"The log of the table at {uri} cannot be read: {error}",
             hint="Move the catalog away and run `lakebackup catalog rebuild`.",
         ) from error
-    # A commit that a power cut left empty is valid to Delta, and its rows would be missing without a word.
-    for entry in Path(uri.removeprefix("file://"), "_delta_log").glob("*.json"):
-        if not entry.stat().st_size:
-            raise Damaged(
-                f"{entry} is empty.", hint="Move the catalog away and run `lakebackup catalog rebuild`."
-            )
+    _verify_log(Path(uri.removeprefix("file://"), "_delta_log"))
     return table
+
+
+def _verify_log(log: Path, *, history: bool = False) -> None:
+    """Raises Damaged when what the table is read from (`history`: all of the log) is not as it was written,
+    where that is known.
+
+    A commit that a power cut left empty is valid to Delta, and its rows would be missing without a word.
+    """
+    names = [name for name in os.listdir(log) if name.endswith((".json", ".parquet"))]  # noqa: PTH208 - fast
+    names = sorted(name for name in names if name[:20].isdigit())
+    since = max((name[:20] for name in names if name.endswith(".parquet")), default="")
+    for name in names:
+        if history or name[:20] >= since:
+            data = (log / name).read_bytes()
+            if not data or not is_whole(log / name, data):
+                raise Damaged(
+                    f"{log / name} is {'not as it was written' if data else 'empty'}.",
+                    hint="Move the catalog away and run `lakebackup catalog rebuild`.",
+                )
 
 
 def open_then(uri: str, as_of: int | None) -> DeltaTable | None:
@@ -64,6 +82,7 @@ def open_then(uri: str, as_of: int | None) -> DeltaTable | None:
     table = open_table(uri)
     if as_of is None:
         return table
+    _verify_log(Path(uri.removeprefix("file://"), "_delta_log"), history=True)
     history = sorted((entry["version"], int(entry.get("timestamp") or 0)) for entry in table.history())
     earliest, reached, version = history[0], 0, None
     for number, at in history:
@@ -134,6 +153,7 @@ def write_rows(storage: Storage, table: str, rows: pa.Table) -> str:
     pq.write_table(rows, sink, write_page_checksum=True, write_statistics=False, compression="snappy")
     data = sink.getvalue().to_pybytes()
     name = f"part-{uuid.uuid4().hex}-{hashlib.sha256(data).hexdigest()}.parquet"  # what readers verify
+    storage.put(f"{table}/.{name}.crc", sums_of(data), if_absent=True)  # what Spark verifies
     storage.put(f"{table}/{name}", data, if_absent=True)
     return json.dumps({"path": name, "size": len(data), "stats": json.dumps(_statistics(rows, settings))})
 
@@ -149,6 +169,7 @@ def commit(storage: Storage, table: str, added: Sequence[str], transaction: str)
     opened = open_table(f"{storage.uri}/{table}")
     if not added or opened.transaction_version(transaction) is not None:
         return False
+    before = opened.version()
     opened.create_write_transaction(
         [
             AddAction(
@@ -165,6 +186,12 @@ def commit(storage: Storage, table: str, added: Sequence[str], transaction: str)
         opened.schema(),
         commit_properties=CommitProperties(app_transactions=[Transaction(transaction, 1)]),
     )
+    # What delta-rs has just written has no checksums of its own.
+    for entry in storage.list(f"{table}/_delta_log/"):
+        folder, _, name = entry.path.rpartition("/")
+        if name.endswith((".json", ".parquet")) and name[:20] > f"{before:020d}":
+            with suppress(AlreadyExists):
+                storage.put(f"{folder}/.{name}.crc", sums_of(storage.get(entry.path)), if_absent=True)
     return True
 
 

@@ -2,7 +2,8 @@
 
 Parquet's page checksums leave out page headers and the footer: a flipped bit there can still give other rows.
 Files of `delta.append` carry their SHA-256 in their name; Hadoop puts a CRC-32 of every 512 bytes beside
-those that Spark writes to a folder. A file with neither has its page checksums alone.
+those that Spark writes to a folder, and we beside ours, so that Spark verifies them too. A file with
+neither has its page checksums alone.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pyarrow import fs
 
 _NAMED = re.compile(r"part-[0-9a-f]{32}-([0-9a-f]{64})\.parquet")
 _CRC_HEADER = struct.Struct(">4si")
+_CRC_EVERY = 512
 
 
 class VerifiedFiles(fs.FileSystemHandler):  # type: ignore[misc]
@@ -32,11 +34,7 @@ class VerifiedFiles(fs.FileSystemHandler):  # type: ignore[misc]
         file = self._root / path
         data = file.read_bytes()
         named = _NAMED.fullmatch(file.name)
-        beside = file.with_name(f".{file.name}.crc")
-        if named:
-            whole = hashlib.sha256(data).hexdigest() == named[1]
-        else:
-            whole = not beside.exists() or _matches(data, beside.read_bytes())
+        whole = hashlib.sha256(data).hexdigest() == named[1] if named else is_whole(file, data)
         if not whole:
             raise OSError(f"checksum of {file} is wrong")
         # A file of Arrow's own: Python bytes freed by one of its threads would stop a process that is ending.
@@ -62,10 +60,20 @@ class VerifiedFiles(fs.FileSystemHandler):  # type: ignore[misc]
     open_output_stream = open_append_stream = _read_only
 
 
-def _matches(data: bytes, sums: bytes) -> bool:
-    magic, size = _CRC_HEADER.unpack_from(sums)
-    if magic != b"crc\0" or size <= 0:
-        return False
+def sums_of(data: bytes, every: int = _CRC_EVERY) -> bytes:
+    """What Hadoop puts beside a file with these bytes, as `.<name>.crc`; its readers verify it."""
     view = memoryview(data)
-    found = b"".join(zlib.crc32(view[at : at + size]).to_bytes(4) for at in range(0, len(data), size))
-    return found == sums[_CRC_HEADER.size :]
+    found = (zlib.crc32(view[at : at + every]).to_bytes(4) for at in range(0, len(data), every))
+    return _CRC_HEADER.pack(b"crc\0", every) + b"".join(found)
+
+
+def is_whole(file: Path, data: bytes) -> bool:
+    """Whether a file's bytes are those that its `.<name>.crc` is of; true without one."""
+    try:
+        sums = file.with_name(f".{file.name}.crc").read_bytes()
+    except FileNotFoundError:
+        return True
+    if len(sums) < _CRC_HEADER.size:
+        return False
+    magic, every = _CRC_HEADER.unpack_from(sums)
+    return magic == b"crc\0" and every > 0 and sums_of(data, every) == sums

@@ -1,0 +1,153 @@
+"""The catalog's own files with a flipped bit, or cut: an error on both engines, never other rows."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from lakebackup.engine.delta import commit, open_table, write_rows
+from lakebackup.engine.duck import DuckEngine
+from lakebackup.engine.spark import SparkEngine
+from lakebackup.errors import Damaged
+from lakebackup.model import ARROW_SCHEMAS
+from lakebackup.storage import open_storage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+Rows = list[tuple[Any, ...]]
+TABLES = sorted(set(ARROW_SCHEMAS) - {"migrations"})
+
+
+def some_rows(table: str, count: int = 40, first: int = 0) -> pa.Table:
+    """Rows that keep every rule: later columns hold greater numbers."""
+    schema = ARROW_SCHEMAS[table]
+    made = {
+        field.name: [
+            f"{field.name}-{row}" if field.type == pa.string()
+            else row % 2 == 0 if field.type == pa.bool_()
+            else place + row
+            for row in range(first, first + count)
+        ]
+        for place, field in enumerate(schema)
+    }  # fmt: skip
+    return pa.Table.from_pydict(made, schema=schema)
+
+
+def on_duckdb(uri: str, table: str) -> Rows:
+    found = DuckEngine(uri).run(f"SELECT * FROM raw_{table}", (f"raw_{table}",), {}).read_all()
+    return sorted(tuple(row.values()) for row in found.to_pylist())
+
+
+def flip(file: Path, place: int) -> None:
+    data = bytearray(file.read_bytes())
+    data[place] ^= 1 << (place % 8)
+    file.write_bytes(data)
+
+
+def data_file(folder: Path) -> Path:
+    (uri,) = open_table(f"file://{folder}").file_uris()
+    return folder / uri.rpartition("/")[2]
+
+
+@pytest.fixture(scope="module")
+def written(empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A catalog with rows in each table, in a file of ours."""
+    folder = tmp_path_factory.mktemp("damaged") / "catalog"
+    shutil.copytree(empty_catalog, folder)
+    storage = open_storage(str(folder))
+    for table in TABLES:
+        assert commit(storage, table, [write_rows(storage, table, some_rows(table))], "t")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def rewritten(written: Path, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same rows in files of Spark's, as after compaction of the catalog."""
+    folder = tmp_path_factory.mktemp("rewritten") / "catalog"
+    shutil.copytree(written, folder)
+    for table in TABLES:
+        rows = spark.read.format("delta").load(f"{folder}/{table}").coalesce(1)
+        rows.write.format("delta").mode("overwrite").save(f"{folder}/{table}")
+    return folder
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("by", ["us", "spark"])
+def test_a_flipped_bit_in_a_data_file(
+    by: str, table: str, written: Path, rewritten: Path, spark: SparkSession
+) -> None:
+    folder = written if by == "us" else rewritten
+    file = data_file(folder / table)
+    whole, size = file.read_bytes(), file.stat().st_size
+    truth = sorted(tuple(row.values()) for row in some_rows(table).to_pylist())
+    assert on_duckdb(f"file://{folder}", table) == truth
+    for place in [4, size // 2, size - 20, *random.Random(table).sample(range(size), 10)]:
+        flip(file, place)
+        with pytest.raises(Damaged, match="damaged"):
+            on_duckdb(f"file://{folder}", table)
+        file.write_bytes(whole)
+    engine = SparkEngine(spark, f"file://{folder}")
+    for place in (size // 2, size - 20):
+        flip(file, place)
+        with pytest.raises((PySparkException, Py4JError)):
+            engine.table(table).collect()
+        file.write_bytes(whole)
+    assert sorted(map(tuple, engine.table(table).collect())) == truth
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def emptied(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def flipped_digit(file: Path) -> None:
+    """Still JSON, and still a commit: only other numbers of rows and other bounds."""
+    data = file.read_bytes()
+    place = data.index(b"numRecords") + 14
+    file.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+
+
+@pytest.mark.parametrize("damage", [cut, emptied, flipped_digit])
+def test_a_damaged_log(
+    damage: Callable[[Path], None], written: Path, spark: SparkSession, tmp_path: Path
+) -> None:
+    folder = tmp_path / "catalog"  # a place that Spark has not seen: it remembers logs
+    shutil.copytree(written, folder)
+    damage(max((folder / "files" / "_delta_log").glob("*.json")))
+    with pytest.raises(Damaged):
+        on_duckdb(f"file://{folder}", "files")
+    if damage is not emptied:  # for Delta an empty commit is one; jobs plan on DuckDB, which refuses it
+        with pytest.raises((PySparkException, Py4JError)):
+            SparkEngine(spark, f"file://{folder}").table("files").collect()
+
+
+@pytest.mark.parametrize("damage", [cut, lambda file: flip(file, file.stat().st_size // 2)])
+def test_a_damaged_checkpoint(
+    damage: Callable[[Path], None], written: Path, spark: SparkSession, tmp_path: Path
+) -> None:
+    folder = tmp_path / "catalog"
+    shutil.copytree(written / "audit", folder / "audit")
+    storage = open_storage(str(folder))
+    for number in range(60):
+        rows = write_rows(storage, "audit", some_rows("audit", 1, 100 + number))
+        assert commit(storage, "audit", [rows], f"t{number}")
+    assert len(on_duckdb(f"file://{folder}", "audit")) == 100
+    (checkpoint,) = (folder / "audit" / "_delta_log").glob("*.checkpoint.parquet")
+    damage(checkpoint)
+    with pytest.raises(Damaged):
+        on_duckdb(f"file://{folder}", "audit")
