@@ -258,6 +258,7 @@ def _summary(made: RestorePlan) -> dict[str, Any]:
             for t in made.topics
         ],
         "obstacles": [str(o) for o in made.obstacles],
+        **({"notes": list(made.notes)} if made.notes else {}),
     }
 
 

@@ -61,6 +61,7 @@ def test_any_query_that_gives_paths_chooses_files(root: Path) -> None:
     assert rows == [(p, 2, 20, "1970-01-01T00:00:02.999Z") for p in ("0", "1")]
     by_path = planned(root, select="SELECT path FROM files UNION ALL SELECT path FROM files")
     assert by_path["files"] == 6, "each once, though it is given twice"
+    assert by_path["notes"] == ["6 rows of the SELECT name a file that another row names too"]
     assert {row["reaches"] for row in by_path["partitions"]} == {"1970-01-01T00:00:03.999Z"}
 
 
@@ -142,6 +143,13 @@ def test_a_plan_holds_as_long_as_the_same_files_come_out(
     prune(spark, root)
     with pytest.raises(Refused, match=r"1 files that it had are gone \(prune p7\)"):
         planned(root, plan=fixed)
+
+    gone = f"SELECT '{data_file(1).path}' AS path UNION ALL SELECT path FROM files WHERE region = '1'"
+    told = planned(root, select=gone)
+    assert "1 files that the SELECT chose were pruned (p7)" in told["obstacles"][0]
+    told = planned(root, select=gone, partial=True)
+    assert (told["files"], told["obstacles"]) == (4, [])
+    assert "were pruned (p7)" in told["notes"][0]
 
 
 def test_a_plan_that_was_changed_or_is_of_another_catalog_is_not_applied(

@@ -171,7 +171,7 @@ def test_what_files_add_up_to_is_filled_in_where_nobody_said() -> None:
     ],
 )
 def test_a_backup_that_makes_no_sense_is_told(change: dict[str, Any], message: str) -> None:
-    plan = planned(backup("a", 1, **change))
+    plan = planned(backup("a", 1) | change)
     assert message in plan.wrong[0][2]
     assert not plan.new
 

@@ -134,17 +134,12 @@ def _plan_select(request: RestoreRequest, select: str, reader: CatalogReader) ->
     _refuse_two_histories(parts)
     bounds: dict[str, Any] = {"source": source, "to_ts": request.to_ts, "scopes": ",".join(topics)}
     gone = [
-        Obstacle(
-            scope="",
-            region="",
-            reason="partial",
-            detail=f"{row['files']} files that the SELECT chose were pruned ({row['prune_id']}), such as "
-            f"{row['path']}; --partial restores the others all the same",
-            before_ts=None,
-            after_ts=None,
-        )
+        f"{row['files']} files that the SELECT chose were pruned ({row['prune_id']}), such as {row['path']}"
         for row in rest
     ]
+    (chosen,) = reader.rows("chosen_rows")
+    twice = chosen["rows_chosen"] - sum(row["files"] for row in [*sources, *rest])
+    notes = [f"{twice} rows of the SELECT name a file that another row names too"] if twice else []
     names = patterns.target_names(topics, request.maps)
     return RestorePlan(
         source=source,
@@ -155,7 +150,8 @@ def _plan_select(request: RestoreRequest, select: str, reader: CatalogReader) ->
         topics=tuple(
             _topic(row, names[row["scope"]], parts) for row in reader.rows("restore_targets", **bounds)
         ),
-        obstacles=(*_damage(reader), *([] if request.partial else [*gone, *_breaks(reader)])),
+        obstacles=(*_damage(reader), *([] if request.partial else [*map(_hole, gone), *_breaks(reader)])),
+        notes=(*notes, *(gone if request.partial else [])),
         reached={(row["scope"], row["region"]): row["reaches"] for row in reader.rows("selected_reach")},
     )
 
@@ -169,6 +165,17 @@ def _one_source(request: RestoreRequest, found: Sequence[str], reader: CatalogRe
             hint="Restore one source at a time: add AND source = '...' to the SELECT.",
         )
     return found[0]
+
+
+def _hole(detail: str) -> Obstacle:
+    return Obstacle(
+        scope="",
+        region="",
+        reason="partial",
+        detail=f"{detail}; --partial restores the others all the same",
+        before_ts=None,
+        after_ts=None,
+    )
 
 
 def require_own(source: str, kinds: Sequence[str]) -> None:

@@ -104,6 +104,7 @@ class RestorePlan:
     spans: tuple[RegionSpan, ...] = ()
     until: Mapping[tuple[str, str], int] | None = None
     reached: Mapping[tuple[str, str], int | None] | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def begins(self) -> dict[tuple[str, str], int]:

@@ -1,0 +1,3 @@
+SELECT
+  COUNT(*) AS rows_chosen
+FROM chosen AS c
