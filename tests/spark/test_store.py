@@ -284,9 +284,11 @@ def test_what_duckdb_reads_prunes_by_the_log(spark: SparkSession, root: Path) ->
     storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
     for number in range(1, 6):
         publish(storage, writer, manifest(number))
-    table = dataset(f"file://{root}/catalog/files")
+    uri = f"file://{root}/catalog/files"
+    table = dataset(uri, open_table(uri))
     late = (ds.field("scope") == "orders") & (ds.field("min_ts") <= 5999) & (ds.field("max_ts") > 5000)
     assert len(list(table.get_fragments())) == 5
     assert len(list(table.get_fragments(late))) == 1
-    small = dataset(f"file://{root}/catalog/positions")
+    uri = f"file://{root}/catalog/positions"
+    small = dataset(uri, open_table(uri))
     assert len(list(small.get_fragments(ds.field("backup_id") == backup_id(3)))) == 1
