@@ -20,11 +20,11 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from lakebackup.errors import LakebackupError
 from lakebackup.guard import check_select
-from lakebackup.guard_records import COLUMNS
 from lakebackup.plan.records import RecordsPlan, plan_records
 from lakebackup_jobs.shares import MOST_TASKS
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from lakebackup.engine.spark import SparkEngine
     from lakebackup.guard import Checked
     from lakebackup.store import CatalogReader
     from lakebackup_jobs.kafka.read_records import ReadRecords, RecordFile
@@ -79,10 +80,8 @@ def select(reader: CatalogReader, sql: str) -> Answer:
     reading the rows raises Damaged (a file is not what was backed up).
     """
     checked = check_select(sql, reader.relations(), records=True)
-    relations = [_Relation(reader, plan) for plan in _plans(reader, checked)]
-    for relation in relations:
-        reader.give(relation.plan.call.relation, relation.dataset())
-    with _own_errors(relations):
+    relations = [give_to_duckdb(reader, plan) for plan in _plans(reader, checked)]
+    with own_errors(relations):
         rows = reader.run_checked(checked)
     batches = _batches(rows, relations)
     return Answer(
@@ -99,12 +98,25 @@ def select_on_spark(
     checked = check_select(sql, reader.relations(), records=True)
     engine = SparkEngine(spark, reader.catalog_uri, as_of=as_of)
     for plan in _plans(reader, checked):
-        files = engine.query("record_files", **plan.parameters()).repartition(_tasks(spark, reader, plan))
-        columns = ", ".join(f"{name} {COLUMNS[name]}" for name in plan.call.columns)
-        records = files.mapInArrow(_job(reader, plan, "UTC"), columns)
-        records.createOrReplaceTempView(plan.call.relation)
+        give_to_spark(spark, engine, reader, plan)
     engine.register(checked.relations)
     return spark.sql(checked.spark)
+
+
+def give_to_duckdb(reader: CatalogReader, plan: RecordsPlan) -> DuckRecords:
+    """Give the planned records to the reader's DuckDB, as the relation that the plan names."""
+    records = DuckRecords(reader, plan)
+    reader.give(plan.call.relation, records.dataset())
+    return records
+
+
+def give_to_spark(spark: SparkSession, engine: SparkEngine, reader: CatalogReader, plan: RecordsPlan) -> None:
+    """Give the planned records to Spark, as a temporary view; its tasks read them."""
+    from lakebackup_jobs.kafka.read_records import spark_schema
+
+    files = engine.query("record_files", **plan.parameters()).repartition(_tasks(spark, reader, plan))
+    records = files.mapInArrow(_job(reader, plan, "UTC"), spark_schema(plan.call.columns))
+    records.createOrReplaceTempView(plan.call.relation)
 
 
 def explain(reader: CatalogReader, sql: str) -> list[Reading]:
@@ -112,7 +124,7 @@ def explain(reader: CatalogReader, sql: str) -> list[Reading]:
     from lakebackup_jobs.kafka.read_records import schema_of
 
     checked = check_select(sql, reader.relations(), records=True)
-    found = [_Relation(reader, plan) for plan in _plans(reader, checked)]
+    found = [DuckRecords(reader, plan) for plan in _plans(reader, checked)]
     for relation in found:
         relation.reading.possible = relation.possible()
         reader.give(relation.plan.call.relation, schema_of(relation.plan.call.columns).empty_table())
@@ -158,16 +170,16 @@ def _tasks(spark: SparkSession, reader: CatalogReader, plan: RecordsPlan) -> int
     return max(1, min(MOST_TASKS, files, max(least, size // _BYTES_A_TASK)))
 
 
-class _Relation:
+class DuckRecords:
     """The records of one `records(…)`, read anew whenever DuckDB scans it."""
 
     def __init__(self, reader: CatalogReader, plan: RecordsPlan) -> None:
         self.plan = plan
         self.error: LakebackupError | None = None
         self._job = _job(reader, plan, None)
-        self._files = _Files(reader.query("record_files", **plan.parameters()))
+        self.files = _Files(reader.query("record_files", **plan.parameters()))
         held = reader.one("record_held", source=plan.source, scope=plan.scope) or {"files": 0, "bytes": 0}
-        self.reading = Reading(plan.call.topic, held["files"], held["bytes"], self._files.count)
+        self.reading = Reading(plan.call.topic, held["files"], held["bytes"], self.files.count)
 
     def dataset(self) -> ds.Dataset:
         """For DuckDB, which asks a dataset for a scanner with some columns and conditions."""
@@ -194,7 +206,7 @@ class _Relation:
             return sum(1 for _ in self._chosen(pool))
 
     def _chosen(self, pool: ThreadPoolExecutor) -> Iterator[RecordFile]:
-        for file, may_hold in _ahead(pool, self._job.may_hold, self._files, lambda _: 1, _FILTERS_AHEAD):
+        for file, may_hold in _ahead(pool, self._job.may_hold, self.files, lambda _: 1, _FILTERS_AHEAD):
             if may_hold:
                 yield file
 
@@ -213,7 +225,7 @@ class _Files:
         from lakebackup_jobs.kafka.read_records import RecordFile
 
         self._kind = RecordFile
-        self.count = 0
+        self.count = self.entries = self.null_keys = 0
         handle, path = tempfile.mkstemp(prefix="lakebackup-")
         os.close(handle)
         try:
@@ -221,6 +233,8 @@ class _Files:
                 for batch in rows:
                     writer.write_batch(batch)
                     self.count += batch.num_rows
+                    self.entries += pc.sum(batch["entries"]).as_py() or 0
+                    self.null_keys += pc.sum(batch["null_keys"]).as_py() or 0
             self._file = pa.ipc.open_file(pa.memory_map(path))
         finally:
             Path(path).unlink()
@@ -281,13 +295,13 @@ def _ahead(
         yield first, future.result()
 
 
-def _batches(rows: pa.RecordBatchReader, relations: Sequence[_Relation]) -> Iterator[pa.RecordBatch]:
-    with _own_errors(relations):
+def _batches(rows: pa.RecordBatchReader, relations: Sequence[DuckRecords]) -> Iterator[pa.RecordBatch]:
+    with own_errors(relations):
         yield from rows
 
 
 @contextmanager
-def _own_errors(relations: Sequence[_Relation]) -> Iterator[None]:
+def own_errors(relations: Sequence[DuckRecords]) -> Iterator[None]:
     """What went wrong while records were read, instead of what DuckDB says of it."""
     try:
         yield

@@ -111,6 +111,13 @@ CHANGED = {
     **dict.fromkeys(("bytes", "old_bytes", "entries", "old_entries"), WHOLE),
 }
 DRAWN = {"source": TEXT, "base": TEXT, "branch": pa.int32(), "line": TEXT, "from_ts": WHOLE, "to_ts": WHOLE}
+NEWEST = pa.schema(
+    [
+        ("partition", pa.int32()),
+        *((name, pa.string()) for name in ("key_hex", "key", "digest", "value_digest", "change", "scope")),
+        *((name, pa.int64()) for name in ("kafka_offset", "old_offset", "new_offset")),
+    ]
+)
 # Relations that a job gives, with what a case need not say of their rows.
 GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
     "selected": (FILE, {"destination": "d"}),
@@ -120,6 +127,10 @@ GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
         WANTED,
         {"scope": "orders", "epoch": "e1", "region": "0", "metadata": None, "ts": 0, "seen": "backup"},
     ),
+    "record_rows": (NEWEST, {"partition": 0}),
+    "newest_a": (NEWEST, {"partition": 0}),
+    "newest_b": (NEWEST, {"partition": 0}),
+    "record_changed": (NEWEST, {"partition": 0, "scope": "orders"}),
     "doomed": (FILE, {"destination": "d"}),
     "held": (columns_of(Held), {**PLACES, "restore_id": "r1"}),
     "cuts": (columns_of(Cut), {**PLACES, "time_floor": 0, "generation": 0}),

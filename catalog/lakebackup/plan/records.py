@@ -252,7 +252,8 @@ def _keys(found: Wanted, column: str, kind: str, values: list[exp.Expr]) -> Want
 class RecordsPlan:
     """One `records(…)` as a value: the topic, up to where, and what is wanted of it.
 
-    `to_ts` (ms): records after it are left out. `backup_id`: only what that backup and its chain hold.
+    `to_ts` (ms): records after it are left out. `backup_id`: only what that backup and its chain hold;
+    `after_number`: of that only what later backups than this one added.
     """
 
     call: RecordsCall
@@ -261,6 +262,7 @@ class RecordsPlan:
     to_ts: int | None
     backup_id: str | None
     wanted: Wanted
+    after_number: int | None = None
 
     def parameters(self) -> dict[str, object]:
         """The values of the query record_files."""
@@ -269,6 +271,7 @@ class RecordsPlan:
             "scope": self.scope,
             "to_ts": self.to_ts,
             "backup_id": self.backup_id,
+            "after_number": self.after_number,
             **self.wanted.parameters(),
         }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,6 +48,9 @@ _ROWS_AT_ONCE = 10_000
 # Hex doubles the bytes, and a batch's text has 32-bit offsets.
 _LARGE_BLOCK = 256 << 20
 _MOST_TEXT = 2**31 - 1
+#: Columns of record_diff's own: a digest of the value, "" for a tombstone.
+OWN = {"value_digest": "STRING"}
+_COLUMNS = COLUMNS | OWN
 _TYPES = {"STRING": pa.string(), "INT": pa.int32(), "BIGINT": pa.int64(), "TIMESTAMP": pa.timestamp("us")}
 _HEX: Any = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint8).reshape(256, 2)
 
@@ -66,11 +70,16 @@ class RecordFile(StoredFile):
     to_position: int
 
 
+def spark_schema(columns: Iterable[str]) -> str:
+    """The same columns as Spark reads a schema."""
+    return ", ".join(f"{name} {_COLUMNS[name]}" for name in columns)
+
+
 def schema_of(columns: Iterable[str], zone: str | None = None) -> pa.Schema:
     """The Arrow schema of some columns of records(…); instants carry the zone, if any."""
     return pa.schema(
         [
-            (name, pa.timestamp("us", zone) if COLUMNS[name] == "TIMESTAMP" else _TYPES[COLUMNS[name]])
+            (name, pa.timestamp("us", zone) if _COLUMNS[name] == "TIMESTAMP" else _TYPES[_COLUMNS[name]])
             for name in columns
         ]
     )
@@ -178,6 +187,7 @@ class _Rows:
             "value_json": lambda: self._json("value")[0],
             "problem": self._problem,
             "headers": self._headers,
+            "value_digest": self._digests,
         }
         return own[name]() if name in own else self._same(getattr(self._file, name), pa.string())
 
@@ -218,6 +228,12 @@ class _Rows:
                 for key, value in pairs
             ],
             pa.string(),
+        )
+
+    def _digests(self) -> Any:
+        values = self._bytes("value").to_pylist()
+        return pa.array(
+            ["" if v is None else blake2b(v, digest_size=16).hexdigest() for v in values], pa.string()
         )
 
     def _headers(self) -> Any:

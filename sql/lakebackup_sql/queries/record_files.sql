@@ -3,7 +3,7 @@
 -- the newest generation, and of older chains what lies before the newer ones. With :to_ts: what a restore to
 -- that instant reads. With :backup_id: what that backup and the chain up to it hold.
 -- The rest narrows it (null: all): timestamps, offsets and partitions from the least to the greatest, both in;
--- keys in hex likewise; only_null_keys: files with a record that has none.
+-- keys in hex likewise; only_null_keys: files with a record that has none; what backups after a number added.
 WITH points AS (
   SELECT
     t.epoch, t.base, t.number, t.generation,
@@ -85,4 +85,5 @@ WHERE f.source = :source
     )
   )
   AND (NOT CAST(:only_null_keys AS BOOLEAN) OR f.null_keys > 0)
+  AND (CAST(:after_number AS BIGINT) IS NULL OR b.number > CAST(:after_number AS BIGINT))
 ORDER BY f.epoch, CAST(f.region AS BIGINT), f.start_position, f.path

@@ -145,6 +145,10 @@ WHERE
   AND (
     NOT TRY_CAST($only_null_keys AS BOOLEAN) OR f.null_keys > 0
   )
+  AND (
+    TRY_CAST($after_number AS BIGINT) IS NULL
+    OR b.number > TRY_CAST($after_number AS BIGINT)
+  )
 ORDER BY
   f.epoch NULLS FIRST,
   TRY_CAST(f.region AS BIGINT) NULLS FIRST,

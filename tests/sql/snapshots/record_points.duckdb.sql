@@ -1,0 +1,14 @@
+SELECT
+  t.scope,
+  t.backup_id,
+  t.source,
+  t.epoch,
+  t.base,
+  t.generation,
+  t.number
+FROM restore_points AS t
+WHERE
+  t.backup_id IN ($a, $b)
+ORDER BY
+  t.scope NULLS FIRST,
+  t.number NULLS FIRST
