@@ -239,8 +239,8 @@ def _held(rows: ds.Dataset, table: DeltaTable) -> ds.Dataset | pa.Table:
     files = table.get_add_actions(flatten=True)
     if sum(files.column("size_bytes").to_pylist()) > _HELD_BYTES:
         return rows
-    counts = files.column("num_records").to_pylist() if files.num_rows else []
-    if None in counts or sum(counts) > _HELD_ROWS:
+    counts = list(files.column("num_records").to_pylist()) if files.num_rows else []
+    if sum(_HELD_ROWS + 1 if count is None else count for count in counts) > _HELD_ROWS:
         return rows
     return rows.scanner().to_reader().read_all()
 
