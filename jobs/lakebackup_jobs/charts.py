@@ -34,6 +34,13 @@ _FITTED: dict[str, Any] = {
     "width": _WIDTH,
     "autosize": alt.AutoSizeParams(type="fit-x", contains="padding"),
 }
+_MINUTE, _DAY = 60_000, 86_400_000
+_FORMATS = (
+    (15 * _MINUTE, "%H:%M:%S"),
+    (1.5 * _DAY, "%H:%M"),
+    (4 * _DAY, "%b %d %H:%M"),
+    (300 * _DAY, "%b %d"),
+)
 _BYTES = "replace(format(datum.value, '.3~s'), /([a-zA-Z]?)$/, ' $1B')"
 
 
@@ -61,15 +68,15 @@ def timeline(chains: Rows, backups: Rows, gaps: Rows) -> AnyChart:
         {"line": row["line"], "from": row["ts"], "status": row["status"], "kind": _kind(row["kind"])}
         for row in backups
     ]
-    colour = _status([*spans, *lost, *points])
+    colour, time = _status([*spans, *lost, *points]), _time(spans, lost, points)
     return _finish(
         alt.layer(
-            _bars(spans, _line(order, "line"), colour, height=9),
-            _bars(lost, _line(order, "line"), colour, height=15, short=True),
+            _bars(spans, time, _line(order, "line"), colour, height=9),
+            _bars(lost, time, _line(order, "line"), colour, height=15, short=True),
             alt.Chart(_data(points))
             .mark_point(filled=True, opacity=1, stroke="white", strokeWidth=0.8)
             .encode(
-                x=_time(),
+                x=time,
                 y=_line(order, "line"),
                 color=colour,
                 shape=alt.Shape(
@@ -99,10 +106,10 @@ def coverage(intervals: Rows) -> AnyChart:
     ]
     held = [row for row in rows if row["status"] == "restorable"]
     rest = [row for row in rows if row["status"] != "restorable"]
-    line, colour = _line(order, "scope"), _status(rows)
+    time, line, colour = _time(rows), _line(order, "scope"), _status(rows)
     return _finish(
         alt.layer(
-            _bars(held, line, colour, height=11), _bars(rest, line, colour, height=15, short=True)
+            _bars(held, time, line, colour, height=11), _bars(rest, time, line, colour, height=15, short=True)
         ).properties(height=alt.Step(24), **_FITTED)
     )
 
@@ -134,14 +141,15 @@ def growth(days: Rows) -> AnyChart:
         legend=alt.Legend(title=None),
     )
     kept = "needed, and kept in all"
+    time = _time(brought, line, least=14 * _DAY)
     return _finish(
         alt.vconcat(
-            _columns(brought, "brought and removed", colour).properties(width=_PANEL, height=150),
+            _columns(brought, time, "brought and removed", colour).properties(width=_PANEL, height=150),
             alt.layer(
-                _columns(held, kept, colour),
+                _columns(held, time, kept, colour),
                 alt.Chart(_data(line))
                 .mark_line(strokeWidth=1.6, interpolate="step-after")
-                .encode(x=_time(), y=_bytes(kept), color=colour),
+                .encode(x=time, y=_bytes(kept), color=colour),
             ).properties(width=_PANEL, height=150),
             spacing=18,
         )
@@ -163,18 +171,20 @@ def to_png(chart: AnyChart, scale: float = 2) -> bytes:
     return bytes(vl_convert.vegalite_to_png(chart.to_dict(), scale=scale))
 
 
-def _bars(rows: Rows, line: alt.Y, colour: alt.Color, *, height: int, short: bool = False) -> alt.Chart:
+def _bars(
+    rows: Rows, time: alt.X, line: alt.Y, colour: alt.Color, *, height: int, short: bool = False
+) -> alt.Chart:
     """`short`: drawn with a stroke, which keeps what is shorter than a pixel visible."""
     mark: dict[str, Any] = {"strokeWidth": 2} if short else {"cornerRadius": 2}
     stroke = {"stroke": alt.Stroke("status:N", scale=colour["scale"], legend=None)} if short else {}
     chart = alt.Chart(_data(rows)).mark_bar(height=height, **mark)
-    encoded: alt.Chart = chart.encode(x=_time(), x2="to:Q", y=line, color=colour, **stroke)
+    encoded: alt.Chart = chart.encode(x=time, x2="to:Q", y=line, color=colour, **stroke)
     return encoded
 
 
-def _columns(rows: Rows, title: str, colour: alt.Color) -> alt.Chart:
+def _columns(rows: Rows, time: alt.X, title: str, colour: alt.Color) -> alt.Chart:
     mark = alt.Chart(_data(rows)).mark_rect(stroke="white", strokeWidth=0.4)
-    encoded: alt.Chart = mark.encode(x=_time(), x2="to:Q", y=_bytes(title), y2="low:Q", color=colour)
+    encoded: alt.Chart = mark.encode(x=time, x2="to:Q", y=_bytes(title), y2="low:Q", color=colour)
     return encoded
 
 
@@ -182,11 +192,16 @@ def _data(rows: Iterable[Mapping[str, Any]]) -> alt.InlineData:
     return alt.InlineData(values=[dict(row) for row in rows])
 
 
-def _time() -> alt.X:
+def _time(*rows: Rows, least: int = 0) -> alt.X:
+    """The axis of `rows`, which have `from` and perhaps `to`: to their end, and `least` ms or longer."""
+    ends = [row[end] for some in rows for row in some for end in ("from", "to") if end in row] or [0]
+    last = max(ends)
+    first = min(*ends, last - least)
+    form = next((form for span, form in _FORMATS if last - first < span), "%b %Y")
     return alt.X(
         "from:T",
-        scale=alt.Scale(type="utc", padding=8),
-        axis=alt.Axis(title=None, tickCount=7, labelOverlap="greedy"),
+        scale=alt.Scale(type="utc", domain=[first, max(last, first + 1)], padding=8),
+        axis=alt.Axis(title=None, tickCount=7, labelOverlap="greedy", format=form),
     )
 
 

@@ -178,8 +178,8 @@ def _findings(found: Mapping[str, Any]) -> Any:
             f"Backups cannot be used, or not with all their topics: {more}{_count(len(causes), 'cause')}."
         )
     for status, kind, text in (
-        ("gap", "bad", "cannot be restored as they were"),
-        ("fork", "note", "were backed up from a history that the source has given up"),
+        ("gap", "bad", "cannot be restored"),
+        ("fork", "note", "backed up from a history that the source has given up"),
     ):
         rows = [row for row in found["gaps"] if row["status"] == status]
         if rows:
