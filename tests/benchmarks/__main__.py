@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 from tests.benchmarks import machine
+from tests.benchmarks.catalog import catalog
 from tests.benchmarks.compaction import BACKUPS, compaction
 from tests.benchmarks.data import DataSet, fill
 from tests.benchmarks.memory import driver_memory
@@ -22,7 +23,8 @@ from tests.benchmarks.topics import Bench
 from lakebackup_jobs.broker import Broker
 
 SETS = {"small": (2_000_000, 200), "large": (100_000, 10_240)}
-CASES = (*SETS, "compact", "prune", "memory")
+BROKER = (*SETS, "compact", "memory")
+CASES = (*BROKER, "prune", "catalog")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -36,6 +38,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--no-check", action="store_true", help="do not compare restored topics record by record"
     )
+    parser.add_argument(
+        "--millions", type=int, nargs="+", default=[1, 10], help="file rows of the catalogs (default: 1 10)"
+    )
+    parser.add_argument("--keep", type=Path, help="make the catalogs here and leave them, to use them again")
     options = parser.parse_args(argv)
     cases = options.cases or list(CASES)
     if unknown := set(cases) - set(CASES):
@@ -43,33 +49,42 @@ def main(argv: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="lakebackup-bench-") as name:
         folder = Path(name)
         print(machine.describe(folder), flush=True)
-        with Broker(folder / "broker") as broker:
-            for case in [case for case in SETS if case in cases]:
-                records, value_bytes = SETS[case]
-                data = DataSet(case, round(records * options.scale), value_bytes)
-                print(f"{data}: producing", file=sys.stderr)
-                fill(broker.bootstrap, data)
-                with Session(folder / f"{case}.log") as session:
-                    bench = Bench(broker, data, session, folder / case, options.runs, not options.no_check)
-                    print(f"\n### Backup of {data}\n\n{bench.backup()}", flush=True)
-                    bench.check = not options.no_check
-                    print(f"\n### Restore of {data}\n\n{bench.restore()}", flush=True)
-            if "compact" in cases:
-                data = DataSet("compact", round(2_000_000 * options.scale), 200)
-                print(f"{data}: compaction", file=sys.stderr)
-                with Session(folder / "compact.log") as session:
-                    found = compaction(broker, data, session, folder / "compact", options.runs)
-                print(f"\n### Compaction of {BACKUPS} backups of {data}\n\n{found}", flush=True)
-            if "prune" in cases:
-                print("planning a prune", file=sys.stderr)
-                found = pruning(folder / "prune", options.scale, options.runs)
-                print(f"\n### Planning a prune over a million files\n\n{found}", flush=True)
-            if "memory" in cases:
-                print(
-                    f"\n### Memory of the driver\n\n{driver_memory(broker, folder, options.scale)}",
-                    flush=True,
-                )
+        if set(BROKER) & set(cases):
+            with Broker(folder / "broker") as broker:
+                _with_broker(broker, folder, cases, options)
+        if "prune" in cases:
+            print("planning a prune", file=sys.stderr)
+            found = pruning(folder / "prune", options.scale, options.runs)
+            print(f"\n### Planning a prune over a million files\n\n{found}", flush=True)
+        if "catalog" in cases:
+            print("questions to a large catalog", file=sys.stderr)
+            found = catalog(options.keep or folder / "catalog", options.millions, options.runs)
+            print(f"\n### Questions to a catalog of 2,000 backups\n\n{found}", flush=True)
     return 0
+
+
+def _with_broker(broker: Broker, folder: Path, cases: list[str], options: argparse.Namespace) -> None:
+    for case in [case for case in SETS if case in cases]:
+        records, value_bytes = SETS[case]
+        data = DataSet(case, round(records * options.scale), value_bytes)
+        print(f"{data}: producing", file=sys.stderr)
+        fill(broker.bootstrap, data)
+        with Session(folder / f"{case}.log") as session:
+            bench = Bench(broker, data, session, folder / case, options.runs, not options.no_check)
+            print(f"\n### Backup of {data}\n\n{bench.backup()}", flush=True)
+            bench.check = not options.no_check
+            print(f"\n### Restore of {data}\n\n{bench.restore()}", flush=True)
+    if "compact" in cases:
+        data = DataSet("compact", round(2_000_000 * options.scale), 200)
+        print(f"{data}: compaction", file=sys.stderr)
+        with Session(folder / "compact.log") as session:
+            found = compaction(broker, data, session, folder / "compact", options.runs)
+        print(f"\n### Compaction of {BACKUPS} backups of {data}\n\n{found}", flush=True)
+    if "memory" in cases:
+        print(
+            f"\n### Memory of the driver\n\n{driver_memory(broker, folder, options.scale)}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -1,0 +1,183 @@
+"""`python -m tests.benchmarks.catalog_ask ENGINE FOLDER RUNS [QUESTION...]`: one JSON line a question.
+
+Runs in a process of its own, so that its memory and its first answer are its own.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.benchmarks.catalog_data import BACKUPS, SOURCE, SPAN_MS, START_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lakebackup.plan.diff import Difference
+
+WINDOW, STEP, DAY, UNNEEDED, COVERAGE = "window", "step", "day", "unneeded", "coverage"
+QUESTIONS = {
+    WINDOW: "files for one hour of one topic",
+    STEP: "difference of two backups in a row",
+    DAY: "difference of two backups a day apart",
+    UNNEEDED: "files that no kept backup needs",
+    COVERAGE: "coverage",
+}
+FIRST, A_DAY = 1000, 96
+#: The last backup of each of seven days.
+KEPT = tuple(range(BACKUPS - 6 * A_DAY, BACKUPS + 1, A_DAY))
+DAYS = {STEP: FIRST + 1, DAY: FIRST + A_DAY}
+_COVERAGE = "SELECT status, count(*) AS intervals FROM coverage GROUP BY status ORDER BY status"
+
+
+def window(run: int) -> dict[str, Any]:
+    """Parameters of restore_files: another hour and another topic each time."""
+    least = START_MS + (FIRST + 7 * run) * SPAN_MS
+    scopes = f"t{run % 10:03d}"
+    return {"source": SOURCE, "scopes": scopes, "from_ts": least, "to_ts": least + 3_600_000}
+
+
+class Duck:
+    """The catalog by `CatalogReader`, which starts no JVM; counts the bytes of the files it opens."""
+
+    def __init__(self, folder: str) -> None:
+        from lakebackup.engine.verified import VerifiedFiles
+        from lakebackup.store import CatalogReader
+
+        self._sizes: dict[str, int] = {}
+        opens = VerifiedFiles.open_input_file
+
+        def counted(files: VerifiedFiles, path: str) -> Any:
+            name = str(files._root / path)
+            self._sizes[name] = Path(name).stat().st_size
+            return opens(files, path)
+
+        VerifiedFiles.open_input_file = counted  # type: ignore[method-assign]
+        self._reader = CatalogReader.require(folder)
+
+    def rows(self, name: str, **parameters: Any) -> list[dict[str, Any]]:
+        return self._reader.rows(name, **parameters)
+
+    def totals(self, name: str, what: str, **parameters: Any) -> list[dict[str, Any]]:
+        """An aggregate of a query's rows, so that they are not all fetched."""
+        from lakebackup.engine import steps, to_duckdb
+        from lakebackup_sql import load
+
+        text = load("queries", name)
+        statement = what.format(rows=f"({to_duckdb(text)})")
+        return self._reader._engine.run(statement, steps(text), parameters).read_all().to_pylist()
+
+    def select(self, sql: str) -> list[dict[str, Any]]:
+        return self._reader.select(sql).read_all().to_pylist()
+
+    def keep(self, numbers: tuple[int, ...]) -> None:
+        import pyarrow as pa
+
+        self._reader.give("retained", pa.table({"number": pa.array(numbers, pa.int64())}))
+
+    def read(self) -> int:
+        """Bytes of the files opened since the last call, each once."""
+        found = sum(self._sizes.values())
+        self._sizes.clear()
+        return found
+
+
+class Spark:
+    """The catalog by `SparkEngine`, in a session that lives on."""
+
+    def __init__(self, folder: str) -> None:
+        from lakebackup.engine.spark import SparkEngine
+        from lakebackup_jobs.session import spark_session
+
+        self._spark = spark_session()
+        self._engine = SparkEngine(self._spark, f"file://{folder}/catalog")
+
+    def rows(self, name: str, **parameters: Any) -> list[dict[str, Any]]:
+        return self._engine.rows(name, **parameters)
+
+    def totals(self, name: str, what: str, **parameters: Any) -> list[dict[str, Any]]:
+        self._engine.query(name, **parameters).createOrReplaceTempView("asked_rows")
+        return [row.asDict() for row in self._spark.sql(what.format(rows="asked_rows")).collect()]
+
+    def select(self, sql: str) -> list[dict[str, Any]]:
+        return [row.asDict() for row in self._engine.select(sql).collect()]
+
+    def keep(self, numbers: tuple[int, ...]) -> None:
+        import pyarrow as pa
+
+        self._engine.give("retained", pa.table({"number": pa.array(numbers, pa.int64())}))
+
+    def read(self) -> int:
+        return 0
+
+
+def difference(a: int, b: int, engine: Duck | Spark) -> Difference:
+    from tests.benchmarks.catalog_data import backup_id
+
+    from lakebackup.plan.diff import difference as of_rows
+
+    ids = backup_id(a), backup_id(b)
+    found = {row["backup_id"]: row for row in engine.rows("diff_backups", a=ids[0], b=ids[1])}
+    return of_rows(found[ids[0]], found[ids[1]])
+
+
+def answers(engine: Duck | Spark, question: str, run: int) -> list[dict[str, Any]]:
+    """What a question comes to: for a window the files, else totals."""
+    from lakebackup.plan.diff import unneeded
+
+    if question == WINDOW:
+        return engine.rows("restore_files", **window(run))
+    if question in DAYS:
+        wanted = difference(FIRST, DAYS[question], engine)
+        return engine.totals(
+            "diff_files",
+            "SELECT change, count(*) AS files FROM {rows} GROUP BY change ORDER BY change",
+            **wanted.parameters(),
+        )
+    if question == UNNEEDED:
+        engine.keep(KEPT)
+        asked = unneeded(SOURCE, [range(1, BACKUPS + 1)], KEPT)
+        return engine.totals(
+            "unneeded_files",
+            "SELECT count(*) AS files, CAST(sum(bytes) AS BIGINT) AS bytes FROM {rows}",
+            **asked.parameters(),
+        )
+    return engine.select(_COVERAGE)
+
+
+def main(argv: list[str]) -> None:
+    """First answer and `runs` more, each timed; the answer of the last."""
+    name, folder, runs, *questions = argv
+    made: dict[str, Callable[[str], Duck | Spark]] = {"duck": Duck, "spark": Spark}
+    started = time.perf_counter()
+    engine = made[name](folder)
+    opening = time.perf_counter() - started
+    for question in questions:
+        seconds, cpu = [], []
+        found: list[dict[str, Any]] = []
+        for run in range(int(runs) + 1):
+            at, before = time.perf_counter(), time.process_time()
+            found = answers(engine, question, run)
+            seconds.append(time.perf_counter() - at)
+            cpu.append(time.process_time() - before)
+            if run == 0:
+                seconds[0] += opening
+                opening = 0.0
+                read = engine.read()
+        answer = len(found) if question == WINDOW else found
+        said = {"question": question, "seconds": seconds, "cpu": cpu, "read": read, "answer": answer}
+        print(json.dumps(said), file=sys.stderr, flush=True)
+
+
+def said_in(log: str) -> Iterator[dict[str, Any]]:
+    """The answers in what such a process wrote."""
+    for line in log.splitlines():
+        if line.startswith('{"question"'):
+            yield json.loads(line)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,178 @@
+"""A made-up catalog of millions of file rows over 2,000 backups: its tables are real, its data files are not.
+
+Each backup adds an equal number of files; a tenth of them stay, the others leave the source's file set within
+the next 192 backups. So every file has a time range, as a topic's has, and a lifetime, as that of a
+snapshot's file set: all questions go to the same rows.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
+from typing import TYPE_CHECKING
+
+import duckdb
+
+from lakebackup.engine.delta import commit, write_rows
+from lakebackup.model import ARROW_SCHEMAS
+from lakebackup.storage import open_storage
+from lakebackup.store import CatalogWriter
+from lakebackup_jobs.session import spark_session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SOURCE = "made"
+BACKUPS, PARTITIONS, FILES = 2_000, 10, 5  # FILES: of each partition in each backup
+LOOSE = 50  # the newest backups' rows are in files of their own, as commits leave them
+SLICES = 20  # the others are as `catalog optimize` lays them out, in slices of time and of topics
+TOPICS_A_SLICE = 10
+ROWS_OF_DEPARTURES = 50_000
+START_MS, SPAN_MS = 1_780_000_000_000, 900_000
+
+_ID = f"strftime(make_timestamp(({START_MS} + b * {SPAN_MS}) * 1000), '%Y%m%dT%H%M%SZ') || printf('-%08x', b)"
+_FILES = f"""
+SELECT 'd' AS destination,
+  printf('{SOURCE}/%032x/topics/t%03d/partition=%d/t%03d+%d-%010d.data', t, t, p, t, p, seq) AS path,
+  {_ID} AS backup_id, b AS added_in, '{SOURCE}' AS source, printf('t%03d', t) AS scope,
+  printf('%032x', t) AS epoch, p::VARCHAR AS region, 'data' AS role, 'kafka-avro-2' AS format,
+  'zstandard' AS codec, NULL AS key_id, 1000000 + h % 1000000 AS bytes, 3000000 + h % 3000000 AS raw_bytes,
+  sha256(h::VARCHAR) AS sha256, 1000 AS entries, 'ms' AS ts_domain, least AS min_ts,
+  least + {SPAN_MS // FILES - 1} AS max_ts, NULL AS min_begin_ts, NULL AS resolved_ts,
+  seq * 1000 AS start_position, seq * 1000 + 1000 AS end_position, printf('%08x', h % 1000000) AS start_key,
+  printf('%08x', 3000000000 + h % 1000000) AS end_key, 0 AS null_keys, 0 AS tombstones, NULL AS cf,
+  NULL AS op, CASE WHEN b = 1 THEN 0 ELSE 1 END AS level, NULL AS parent, 0 AS generation,
+  NULL AS keys_path, NULL AS keys_start, NULL AS keys_blocks, h, b
+FROM (
+  SELECT *, (b - 1) * {FILES} + k AS seq, {START_MS} + (b - 1) * {SPAN_MS} + k * {SPAN_MS // FILES} AS least,
+    (hash(b * 1000003 + t * 1009 + p * 17 + k) >> 2)::BIGINT AS h
+  FROM range($from_backup, $to_backup) AS _(b), range($from_topic, $to_topic) AS _(t),
+    range({PARTITIONS}) AS _(p), range({FILES}) AS _(k)
+)"""
+_DEPARTURES = f"""
+SELECT destination, path, backup_id, added_in, gone_in, source, scope, epoch, region, bytes, entries, sha256
+FROM (SELECT *, added_in + 1 + (h // 10) % 192 AS gone_in FROM ({_FILES}) WHERE h % 10 > 0)
+WHERE gone_in BETWEEN $from_gone AND $to_gone"""
+_POSITIONS = f"""
+SELECT {_ID} AS backup_id, '{SOURCE}' AS source, printf('t%03d', t) AS scope, printf('%032x', t) AS epoch,
+  p::VARCHAR AS region, (b - 1) * {FILES * 1000} AS start_position, b * {FILES * 1000} AS end_position,
+  0 AS low_position, b * {FILES * 1000} AS high_position, NULL AS leader_epoch,
+  {START_MS} + b * {SPAN_MS} AS ts, b
+FROM range($from_backup, $to_backup) AS _(b), range($from_topic, $to_topic) AS _(t),
+  range({PARTITIONS}) AS _(p)"""
+_SCOPES = f"""
+SELECT {_ID} AS backup_id, '{SOURCE}' AS source, printf('t%03d', t) AS scope, printf('%032x', t) AS epoch,
+  {PARTITIONS} AS regions, '{{"cleanup.policy":"delete","retention.ms":"604800000"}}' AS settings,
+  3 AS replication, 0 AS generation, b
+FROM range($from_backup, $to_backup) AS _(b), range($from_topic, $to_topic) AS _(t)"""
+_BACKUPS = f"""
+SELECT {_ID} AS backup_id, b AS number, '{SOURCE}' AS source, 'kafka' AS source_kind, 'd' AS destination,
+  CASE WHEN b = 1 THEN 'full' ELSE 'log' END AS kind, CASE WHEN b = 1 THEN 0 ELSE 1 END AS level,
+  lag({_ID}) OVER (ORDER BY b) AS parent, first({_ID}) OVER (ORDER BY b) AS base, b - 1 AS chain_position,
+  0 AS branch, 'complete' AS state, 'ms' AS ts_domain,
+  CASE WHEN b > 1 THEN {START_MS} + (b - 1) * {SPAN_MS} END AS start_ts, {START_MS} + b * {SPAN_MS} AS end_ts,
+  ({START_MS} + b * {SPAN_MS}) * 1000 AS started_at, ({START_MS} + b * {SPAN_MS}) * 1000 AS finished_at,
+  $to_topic::BIGINT * {PARTITIONS * FILES} AS files,
+  $to_topic::BIGINT * {PARTITIONS * FILES} * 1500000 AS bytes,
+  $to_topic::BIGINT * {PARTITIONS * FILES * 1000} AS entries, '' AS digest, 'read_committed' AS isolation,
+  'zstandard' AS codec, 'bench@here' AS created_by, '0' AS tool, NULL AS note
+FROM range(1, $to_backup) AS _(b)"""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file of a table: the backups [from, to) and topics [from, to) whose rows it holds."""
+
+    table: str
+    from_backup: int
+    to_backup: int
+    from_topic: int
+    to_topic: int
+    loose: bool = False
+
+
+def backup_id(number: int) -> str:
+    """The id of a backup."""
+    found = duckdb.execute(f"SELECT {_ID} FROM range({number}, {number + 1}) AS _(b)").fetchone()
+    assert found
+    return str(found[0])
+
+
+def parts(topics: int) -> Iterator[Part]:
+    """The files of the tables, as optimizing and then committing some more leaves them."""
+    settled = BACKUPS - LOOSE
+    for number in range(SLICES):
+        some = 1 + number * settled // SLICES, 1 + (number + 1) * settled // SLICES
+        for topic in range(0, topics, TOPICS_A_SLICE):
+            yield Part("files", *some, topic, min(topic + TOPICS_A_SLICE, topics))
+            yield Part("positions", *some, topic, min(topic + TOPICS_A_SLICE, topics))
+        yield Part("departures", *some, 0, topics)
+    yield Part("scopes", 1, settled + 1, 0, topics)
+    yield Part("backups", 1, BACKUPS + 1, 0, topics)
+    for table in ("files", "departures", "positions", "scopes"):
+        yield Part(table, settled + 1, BACKUPS + 1, 0, topics, loose=True)
+
+
+def make(folder: Path, topics: int) -> int:
+    """A catalog of `topics` * 100,000 file rows in `folder`; how many rows left the file set."""
+    session = spark_session()
+    writer = CatalogWriter.open(session, str(folder))
+    writer.migrate()
+    writer.register_home()
+    session.stop()
+    storage = open_storage(writer.catalog_uri)
+    todo = list(parts(topics))
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        made = list(pool.map(partial(_write, writer.catalog_uri), todo))
+    settled: dict[str, list[str]] = {}
+    for part, (added, _) in zip(todo, made, strict=True):
+        if not part.loose:
+            settled.setdefault(part.table, []).extend(added)
+    for table, added in settled.items():
+        commit(storage, table, added, "settled")
+    for part, (added, _) in zip(todo, made, strict=True):
+        if part.loose:
+            for number, one in enumerate(added, part.from_backup):
+                commit(storage, part.table, [one], f"backup-{number}")
+    return sum(rows for part, (_, rows) in zip(todo, made, strict=True) if part.table == "departures")
+
+
+def rows_of(part: Part, connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyRelation:
+    """The rows of a part, in a table's columns."""
+    if part.table == "departures":
+        least = max(part.from_backup - 193, 1)
+        return connection.sql(
+            _DEPARTURES,
+            params={
+                "from_backup": least, "to_backup": part.to_backup, "from_topic": part.from_topic,
+                "to_topic": part.to_topic, "from_gone": part.from_backup, "to_gone": part.to_backup - 1,
+            },
+        )  # fmt: skip
+    texts = {"files": _FILES, "positions": _POSITIONS, "scopes": _SCOPES, "backups": _BACKUPS}
+    text = texts[part.table]
+    params = {
+        "from_backup": part.from_backup, "to_backup": part.to_backup,
+        "from_topic": part.from_topic, "to_topic": part.to_topic,
+    }  # fmt: skip
+    return connection.sql(text, params={name: params[name] for name in params if f"${name}" in text})
+
+
+def _write(catalog_uri: str, part: Part) -> tuple[list[str], int]:
+    import pyarrow.compute as pc
+
+    schema, storage = ARROW_SCHEMAS[part.table], open_storage(catalog_uri)
+    with duckdb.connect(":memory:", config={"threads": 1}) as connection:
+        rows = rows_of(part, connection).to_arrow_table()
+    if part.table == "departures" and not part.loose:
+        rows = rows.sort_by("gone_in")
+        cuts = range(0, len(rows), ROWS_OF_DEPARTURES)
+        each = [rows.slice(at, ROWS_OF_DEPARTURES) for at in cuts]
+        return [write_rows(storage, part.table, one.cast(schema)) for one in each], len(rows)
+    if not part.loose:
+        return [write_rows(storage, part.table, rows.select(schema.names).cast(schema))], len(rows)
+    number = rows["gone_in"] if part.table == "departures" else rows["b"]
+    each = [rows.filter(pc.equal(number, one)) for one in range(part.from_backup, part.to_backup)]
+    return [write_rows(storage, part.table, one.select(schema.names).cast(schema)) for one in each], len(rows)

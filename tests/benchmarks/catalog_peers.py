@@ -1,0 +1,116 @@
+"""The same questions without a lakehouse: DuckDB on plain Parquet, SQLite, JSON, and copied manifests.
+
+A copied manifest lists every file of one backup, so that two backups are told apart by a join. They are given
+an advantage: there is one for each backup that a question names, not for all 2,000.
+`python -m tests.benchmarks.catalog_peers TOOL FOLDER RUNS [QUESTION...]` asks, as catalog_ask does.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import duckdb
+from tests.benchmarks.catalog_ask import DAYS, FIRST, KEPT, WINDOW, window
+
+COLUMNS = ("source", "scope", "region", "path", "sha256", "min_ts", "max_ts", "added_in", "bytes", "entries")
+TOOLS = {
+    "parquet": "DuckDB, plain Parquet",
+    "sqlite": "SQLite, index on scope and time",
+    "json": "Python, JSON lines",
+}
+_WINDOW = "SELECT path FROM {rows} WHERE source = ? AND scope = ? AND max_ts > ? AND min_ts <= ?"
+_DIFFERENCE = """
+SELECT change, count(*) AS files FROM (
+  SELECT CASE WHEN a.path IS NULL THEN 'added' WHEN b.path IS NULL THEN 'gone' ELSE 'changed' END AS change
+  FROM {a} AS a FULL JOIN {b} AS b ON a.path = b.path
+  WHERE a.path IS NULL OR b.path IS NULL OR a.sha256 <> b.sha256
+) GROUP BY change ORDER BY change"""
+_UNNEEDED = """
+SELECT count(*) AS files, sum(bytes)::BIGINT AS bytes
+FROM {files} AS f ANTI JOIN (SELECT path FROM {kept}) AS k ON f.path = k.path"""
+
+
+def make(catalog: Path, folder: Path) -> None:
+    """Their forms of the rows of a catalog, below `folder`."""
+    folder.mkdir(parents=True)
+    with duckdb.connect(":memory:") as connection:
+        files = f"read_parquet({_files(catalog, 'files')})"
+        connection.execute(f"CREATE VIEW f AS SELECT * FROM {files}")
+        connection.execute(f"CREATE VIEW d AS SELECT * FROM read_parquet({_files(catalog, 'departures')})")
+        columns = ", ".join(COLUMNS)
+        connection.execute(f"COPY (SELECT {columns} FROM f) TO '{folder}/files.parquet'")
+        connection.execute(f"COPY (SELECT {columns} FROM f) TO '{folder}/files.jsonl' (FORMAT json)")
+        for number in {FIRST, *DAYS.values(), *KEPT}:
+            connection.execute(
+                f"COPY (SELECT path, sha256, bytes, entries FROM f WHERE added_in <= {number} AND path NOT "
+                f"IN (SELECT path FROM d WHERE gone_in <= {number})) TO '{folder}/{number}.parquet'"
+            )
+        rows = connection.execute(f"SELECT {columns} FROM '{folder}/files.parquet'")
+        with sqlite3.connect(folder / "files.sqlite") as database:
+            database.execute("PRAGMA journal_mode = OFF")
+            database.execute("PRAGMA synchronous = OFF")
+            database.execute(f"CREATE TABLE files ({columns})")
+            insert = f"INSERT INTO files VALUES ({', '.join('?' * len(COLUMNS))})"
+            while some := rows.fetchmany(100_000):
+                database.executemany(insert, some)
+            database.execute("CREATE INDEX by_time ON files (source, scope, max_ts, min_ts)")
+
+
+def _files(catalog: Path, table: str) -> list[str]:
+    return [str(file) for file in sorted((catalog / "catalog" / table).glob("*.parquet"))]
+
+
+def ask(tool: str, folder: Path, question: str, run: int) -> Any:
+    """What the tool answers; the number of files for a window."""
+    wanted = tuple(window(run)[name] for name in ("source", "scopes", "from_ts", "to_ts"))
+    if tool == "sqlite":
+        with sqlite3.connect(folder / "files.sqlite") as database:
+            return len(database.execute(_WINDOW.format(rows="files"), wanted).fetchall())
+    if tool == "json":
+        source, scope, least, most = wanted
+        found = 0
+        with (folder / "files.jsonl").open(encoding="utf-8") as lines:
+            for line in lines:
+                row = json.loads(line)
+                found += (
+                    row["source"] == source
+                    and row["scope"] == scope
+                    and row["max_ts"] > least
+                    and row["min_ts"] <= most
+                )
+        return found
+    with duckdb.connect(":memory:") as connection:
+        if question == WINDOW:
+            text = _WINDOW.format(rows=f"'{folder}/files.parquet'")
+            return len(connection.execute(text, wanted).fetchall())
+        if question in DAYS:
+            text = _DIFFERENCE.format(
+                a=f"'{folder}/{FIRST}.parquet'", b=f"'{folder}/{DAYS[question]}.parquet'"
+            )
+        else:
+            kept = [f"{folder}/{number}.parquet" for number in KEPT]
+            text = _UNNEEDED.format(files=f"'{folder}/files.parquet'", kept=f"read_parquet({kept})")
+        return connection.execute(text).to_arrow_table().to_pylist()
+
+
+def main(argv: list[str]) -> None:
+    """One JSON line a question on standard error."""
+    tool, folder, runs, *questions = argv
+    for question in questions:
+        seconds, cpu, found = [], [], None
+        for run in range(int(runs) + 1):
+            at, before = time.perf_counter(), time.process_time()
+            found = ask(tool, Path(folder), question, run)
+            seconds.append(time.perf_counter() - at)
+            cpu.append(time.process_time() - before)
+        said = {"question": question, "seconds": seconds, "cpu": cpu, "read": 0, "answer": found}
+        print(json.dumps(said), file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
