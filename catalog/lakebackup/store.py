@@ -51,7 +51,12 @@ if TYPE_CHECKING:
 FORMAT = 1
 _LEASE = "catalog"
 # Readers verify a file whole before they use a row of it: large, so that few are opened, but not too large.
-_FILE_BYTES = 16 << 20
+_FILE_BYTES = 4 << 20
+_SMALL_BYTES = _FILE_BYTES // 2
+_FILE_SIZES = {
+    "spark.databricks.delta.optimize.maxFileSize": _FILE_BYTES,
+    "spark.databricks.delta.optimize.minFileSize": _SMALL_BYTES,
+}
 _LEASE_TTL_S = 30.0
 _LEASE_WAIT_S = 300.0
 
@@ -356,7 +361,7 @@ class CatalogWriter(_Catalog):
             rows.write.format("delta").mode("overwrite").save(f"{self.catalog_uri}/{table}")
 
     def tidy(self, most: int) -> None:
-        """Bring the files of each table with more than `most` together; its rows stay as they are.
+        """Bring the small files of each table with more than `most` together; its rows stay as they are.
 
         Every commit adds a small file, and every reader opens them all. Not over Spark Connect.
         """
@@ -364,8 +369,9 @@ class CatalogWriter(_Catalog):
         session = self._spark._jsparkSession  # noqa: SLF001 - the class in the JVM has no other way in
         for table in TABLES:
             uri = f"{self.catalog_uri}/{table}"
-            if len(open_table(uri).file_uris()) > most:
-                with self._lease():
+            sizes = open_table(uri).get_add_actions(flatten=True).column("size_bytes").to_pylist()
+            if sum(size < _SMALL_BYTES for size in sizes) > most:
+                with self._lease(), _settings(self._spark, _FILE_SIZES):
                     tables.forPath(session, uri).optimize().executeCompaction()
 
     def optimize(self, table: str, *, retain_hours: float) -> None:
@@ -375,13 +381,12 @@ class CatalogWriter(_Catalog):
         tables = self._spark._jvm.io.delta.tables.DeltaTable  # type: ignore[union-attr] # noqa: SLF001
         session = self._spark._jsparkSession  # noqa: SLF001 - the class in the JVM has no other way in
         uri = f"{self.catalog_uri}/{table}"
-        sizes = {"spark.databricks.delta.optimize.maxFileSize": _FILE_BYTES}
-        sizes["spark.databricks.delta.optimize.minFileSize"] = _FILE_BYTES
-        with self._lease(), _settings(self._spark, sizes):
+        columns = ("source", "gone_in") if table == "departures" else SORTED_BY
+        with self._lease(), _settings(self._spark, _FILE_SIZES):
             found = tables.forPath(session, uri)
             if len(open_table(uri).file_uris()) > 1:
-                if set(SORTED_BY) <= set(ARROW_SCHEMAS[table].names):
-                    order = self._spark._jvm.PythonUtils.toSeq(list(SORTED_BY))  # type: ignore[union-attr] # noqa: SLF001
+                if set(columns) <= set(ARROW_SCHEMAS[table].names):
+                    order = self._spark._jvm.PythonUtils.toSeq(list(columns))  # type: ignore[union-attr] # noqa: SLF001
                     found.optimize().executeZOrderBy(order)
                 else:
                     found.optimize().executeCompaction()
