@@ -33,16 +33,15 @@ class Shown:
 
 def cells(path: Path) -> list[tuple[str, str]]:
     """The cells of a notebook: its magic word (`%python` where there is none), and its text."""
-    text = path.read_text("utf-8")
-    assert text.startswith(f"{HEADER}\n"), f"{path.name} lacks the first line that Databricks looks for"
+    first, _, text = path.read_text("utf-8").partition("\n")
+    assert first == HEADER, f"{path.name} lacks the first line that Databricks looks for"
     found = []
-    for cell in re.split(rf"^{BREAK}$", text.removeprefix(HEADER), flags=re.MULTILINE):
+    for cell in re.split(rf"^{BREAK}$", text, flags=re.MULTILINE):
         lines = cell.strip().splitlines()
         magic = [line.removeprefix(MAGIC).removeprefix(" ") for line in lines if line.startswith(MAGIC)]
         assert len(magic) in (0, len(lines)), f"{path.name} mixes magic and Python in one cell: {cell}"
-        word, _, rest = "\n".join(magic).partition(magic[0].split()[0]) if magic else ("", "", "")
-        assert not word
-        found.append((magic[0].split()[0], rest.strip()) if magic else ("%python", cell))
+        word, _, rest = magic[0].partition(" ") if magic else ("%python", "", cell)
+        found.append((word, "\n".join([rest, *magic[1:]])))
     return found
 
 
