@@ -80,9 +80,6 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "restores": {
         "restore_id": "r1", "at": 0, "source": "prod", "state": "running", "target": "dir", "selection": "",
     },
-    "departures": {
-        **PLACES, "backup_id": "b1", "added_in": 1, "gone_in": 2, "bytes": 100, "entries": 10, "sha256": "00",
-    },
     "checks": {"check_id": "c1", "at": 0, "destination": "d", "mode": "stat", "outcome": "ok"},
     "storage_objects": {"check_id": "c1", "at": 0, "destination": "d", "bytes": 100, "modified_ms": 0},
 }  # fmt: skip

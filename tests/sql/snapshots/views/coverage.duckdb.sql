@@ -15,11 +15,7 @@ WITH points AS (
     t.number,
     'held' AS reason,
     '' AS apart,
-    CASE
-      WHEN t.first_of_epoch AND t.covers_from >= 0
-      THEN t.covers_to - 1
-      ELSE t.covers_from
-    END AS from_ts,
+    t.covers_from AS from_ts,
     t.covers_to AS to_ts
   FROM points AS t
   UNION ALL
@@ -39,6 +35,27 @@ WITH points AS (
     b.state = 'out_of_sync' OR (
       b.state = 'complete' AND NOT b.intact
     )
+), held AS (
+  SELECT
+    p.source,
+    p.scope,
+    p.epoch,
+    p.region,
+    t.reason,
+    MIN(t.from_ts) AS from_ts,
+    MAX(t.to_ts) AS to_ts,
+    ARG_MIN(p.start_position, t.number) AS from_position,
+    ARG_MAX(p.end_position, t.number) AS to_position
+  FROM raw_positions AS p
+  JOIN told AS t
+    ON p.backup_id = t.backup_id AND p.scope = t.scope AND p.epoch = t.epoch
+  GROUP BY
+    p.source,
+    p.scope,
+    p.epoch,
+    p.region,
+    t.reason,
+    t.apart
 ), causes AS (
   SELECT
     f.source,
@@ -140,25 +157,16 @@ WITH points AS (
   )
 ), marks AS (
   SELECT
-    p.source,
-    p.scope,
-    p.epoch,
-    p.region,
-    t.reason,
-    MIN(t.from_ts) AS from_ts,
-    MAX(t.to_ts) AS to_ts,
-    ARG_MIN(p.start_position, t.number) AS from_position,
-    ARG_MAX(p.end_position, t.number) AS to_position
-  FROM raw_positions AS p
-  JOIN told AS t
-    ON p.backup_id = t.backup_id AND p.scope = t.scope AND p.epoch = t.epoch
-  GROUP BY
-    p.source,
-    p.scope,
-    p.epoch,
-    p.region,
-    t.reason,
-    t.apart
+    h.source,
+    h.scope,
+    h.epoch,
+    h.region,
+    h.reason,
+    h.from_ts,
+    h.to_ts,
+    h.from_position,
+    h.to_position
+  FROM held AS h
   UNION ALL
   SELECT
     g.source,
@@ -175,6 +183,40 @@ WITH points AS (
     ON g.backup_id = b.backup_id
   WHERE
     b.state = 'complete'
+  UNION ALL
+  SELECT
+    h.source,
+    h.scope,
+    h.epoch,
+    h.region,
+    'elsewhere' AS reason,
+    g.from_ts,
+    g.to_ts - 1 AS to_ts,
+    TRY_CAST(NULL AS BIGINT) AS from_position,
+    h.from_position AS to_position
+  FROM held AS h
+  JOIN (
+    SELECT DISTINCT
+      d.source,
+      d.scope,
+      d.epoch,
+      CASE WHEN d.reason <> 'recreated' THEN d.region END AS region,
+      d.from_ts,
+      d.to_ts
+    FROM raw_gaps AS d
+    JOIN raw_backups AS b
+      ON d.backup_id = b.backup_id
+    WHERE
+      b.state = 'complete'
+  ) AS g
+    ON h.source = g.source
+    AND h.scope = g.scope
+    AND h.epoch <> g.epoch
+    AND h.region = COALESCE(g.region, h.region)
+    AND h.from_ts < g.to_ts
+    AND h.to_ts > g.from_ts
+  WHERE
+    h.reason = 'held'
   UNION ALL
   SELECT
     c.source,
@@ -269,6 +311,7 @@ WITH points AS (
     m.region,
     CASE WHEN e.step = 1 THEN m.from_ts ELSE m.to_ts END AS ts,
     SUM(CASE WHEN m.reason = 'held' THEN e.step ELSE 0 END) AS held,
+    SUM(CASE WHEN m.reason = 'elsewhere' THEN e.step ELSE 0 END) AS elsewhere,
     SUM(CASE WHEN m.reason = 'out_of_sync' THEN e.step ELSE 0 END) AS forked,
     SUM(CASE WHEN m.reason = 'chain' THEN e.step ELSE 0 END) AS chain,
     SUM(CASE WHEN m.reason = 'purged' THEN e.step ELSE 0 END) AS purged,
@@ -320,6 +363,8 @@ WITH points AS (
       THEN 'bridged'
       WHEN SUM(s.forked) OVER upto > 0
       THEN 'out_of_sync'
+      WHEN SUM(s.held) OVER upto > 0 AND SUM(s.elsewhere) OVER upto > 0
+      THEN 'nothing'
       WHEN SUM(s.held) OVER upto > 0
       THEN 'held'
       WHEN SUM(s.chain) OVER upto > 0
