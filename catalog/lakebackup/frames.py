@@ -5,16 +5,13 @@ No row passes through the driver; it gets one line a file.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from lakebackup import errors
 from lakebackup.engine.delta import write_rows
-from lakebackup.errors import EnvironmentProblem, LakebackupError
+from lakebackup.engine.failures import task_errors as task_errors
 from lakebackup.model import ARROW_SCHEMAS, as_row
 from lakebackup.sidecar import read_part
 from lakebackup.storage import open_storage
@@ -94,28 +91,3 @@ class PartWriter:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return FrameWriter(self.catalog_uri, "files", PartRows(self.destination_uri, self.paths))(batches)
-
-
-_DIED = re.compile(r"Python worker exited unexpectedly|ExecutorLostFailure")
-_TOLD = re.compile(r"^lakebackup\.errors\.(\w+): (.+)$", re.MULTILINE)
-
-
-@contextmanager
-def task_errors() -> Iterator[None]:
-    """Around what makes Spark run tasks: their expected failures come out with their own type."""
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors import PySparkException
-
-    try:
-        yield
-    except (PySparkException, Py4JJavaError) as error:
-        if _DIED.search(str(error)):
-            raise EnvironmentProblem(
-                "A Spark worker died in the middle of its task: killed, or out of memory.",
-                hint="Nothing of this run is visible. Run it again; `dmesg` tells whether memory ran out.",
-            ) from None
-        told = _TOLD.search(str(error))
-        if told is None:
-            raise
-        kind: type[LakebackupError] = getattr(errors, told[1], LakebackupError)
-        raise kind(told[2]) from None

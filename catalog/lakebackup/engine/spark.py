@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup.engine import NOW, RAW, Asked, new_record, steps, steps_for, view_text
 from lakebackup.engine.delta import open_then, require_then
+from lakebackup.engine.failures import task_errors
 from lakebackup.model import ARROW_SCHEMAS
 from lakebackup_sql import load, names
 
@@ -53,7 +54,8 @@ class SparkEngine:
 
     def rows(self, name: str, **parameters: Any) -> list[dict[str, Any]]:
         """The rows of a statement that gives few, column name -> value."""
-        return [row.asDict() for row in self.query(name, **parameters).collect()]
+        with task_errors():
+            return [row.asDict() for row in self.query(name, **parameters).collect()]
 
     def give(self, relation: str, rows: pa.Table) -> None:
         """Give rows that come from elsewhere a name that later queries can use."""
@@ -80,7 +82,8 @@ class SparkEngine:
             if opened is None:
                 return self._spark.createDataFrame(ARROW_SCHEMAS[table].empty_table())
             reader = reader.option("versionAsOf", opened.version())
-        return reader.load(uri)
+        with task_errors():
+            return reader.load(uri)
 
     def _register(self, step: str) -> None:
         if step in self._registered:

@@ -1,0 +1,48 @@
+"""What Spark raises, as errors of this program's own kinds."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from lakebackup import errors
+from lakebackup.errors import Damaged, EnvironmentProblem, LakebackupError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# How Spark tells of a file of the catalog that is not as it was written.
+_TORN = re.compile(
+    r"(?:Checksum error|CRC checksum|FAILED_READ_FILE|[^\n]*is not a Parquet file)[^\n]{0,300}"
+)
+_DIED = re.compile(r"Python worker exited unexpectedly|ExecutorLostFailure")
+_TOLD = re.compile(r"^lakebackup\.errors\.(\w+): (.+)$", re.MULTILINE)
+
+
+@contextmanager
+def task_errors() -> Iterator[None]:
+    """Around what makes Spark run tasks: their expected failures come out with their own type."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        if _DIED.search(str(error)):
+            raise EnvironmentProblem(
+                "A Spark worker died in the middle of its task: killed, or out of memory.",
+                hint="Nothing of this run is visible. Run it again; `dmesg` tells whether memory ran out.",
+            ) from None
+        told = _TOLD.search(str(error))
+        torn = _TORN.search(str(error))
+        if told is None and torn:
+            raise Damaged(
+                f"A table of the catalog is damaged: {torn[0]}",
+                hint="The backups themselves may be whole: move the catalog away and run "
+                "`lakebackup catalog rebuild`.",
+            ) from None
+        if told is None:
+            raise
+        kind: type[LakebackupError] = getattr(errors, told[1], LakebackupError)
+        raise kind(told[2]) from None
