@@ -66,12 +66,10 @@ from lakebackup_jobs import charts
 from lakebackup_sql import load
 
 engine.define("unusable", load("queries", "report_unusable"))
-engine.define("drawn", load("queries", "report_chains"), chains=24)
-chains, marks, breaks = (
-    engine.rows("report_chains", chains=24),
-    engine.rows("report_marks", steps=400),
-    engine.rows("report_breaks"),
-)
+drawn = engine.query("report_chains", chains=24)
+chains = drawn.collect()
+spark.createDataFrame(chains, drawn.schema).createOrReplaceTempView("drawn")
+marks, breaks = engine.rows("report_marks", steps=400), engine.rows("report_breaks")
 for source in sorted({row["source"] for row in chains}):
     of = [[row for row in rows if row["source"] == source] for rows in (chains, marks, breaks)]
     displayHTML(f"<h4>{source}</h4>" + charts.to_svg(charts.timeline(*of)))
