@@ -27,7 +27,7 @@ from lakebackup.times import format_ts
 from lakebackup.tombstones import Chunk, Prune, RemovalReader, RemovalWriter
 from lakebackup_jobs.identity import holder, micros
 from lakebackup_jobs.outcome import raise_first
-from lakebackup_jobs.prune_task import DELETED, DeleteObjects
+from lakebackup_jobs.prune_task import DELETED, KEYS_DELETED, DeleteKeys, DeleteObjects
 from lakebackup_jobs.shares import MOST_TASKS, regions_of
 from lakebackup_jobs.taskboard import TaskBoard
 
@@ -81,7 +81,7 @@ def run(request: PruneRequest, *, spark: SparkSession | None = None, reporter: R
     that began meanwhile stay for now).
     """
     reader = CatalogReader.require(request.destination, request.catalog)
-    source = request.source or only_source(reader)
+    source = only_source(reader, request.source)
     storage = open_storage(request.destination)
     if not request.delete:
         held = _held(storage, reader, source)
@@ -217,6 +217,8 @@ class _Run:
         return spared
 
     def _delete(self, prune: Prune, spared: frozenset[tuple[str, str, str]]) -> int:
+        from lakebackup.engine.spark import SparkEngine
+
         reader = CatalogReader(self.request.destination, self.request.catalog)
         roots = {name: self.writer.root_of(uri) for name, uri in reader.destinations().items()}
         folder = layout.prune_folder(prune.prune_id)
@@ -225,7 +227,10 @@ class _Run:
         count = len(prune.chunks)
         with TaskBoard(self.storage, folder).watched(self.reporter.update), task_errors():
             rows = self.spark.range(0, count, 1, min(count, MOST_TASKS)).mapInArrow(job, DELETED).collect()
-        raise_first(row.error for row in rows)
+            engine = SparkEngine(self.spark, self.writer.catalog_uri)
+            filters = engine.query("unused_key_filters", prune_id=prune.prune_id)
+            gone = filters.mapInArrow(DeleteKeys(roots), KEYS_DELETED).collect()  # a row a batch
+        raise_first(row.error for row in [*rows, *gone])
         self.reporter.update(prune.files, prune.bytes)
         return sum(row.spared for row in rows)
 

@@ -17,7 +17,25 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+KEYS_DELETED = "objects BIGINT, error STRING"
 DELETED = "chunk BIGINT, files BIGINT, bytes BIGINT, spared BIGINT, error STRING"
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteKeys:
+    """For `mapInArrow` over rows of unused_key_filters: deletes those objects."""
+
+    roots: Mapping[str, str]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield guarded(KEYS_DELETED, partial(self._delete, batch.to_pylist()))
+
+    def _delete(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
+        storages = {name: open_storage(uri) for name, uri in self.roots.items()}
+        for row in rows:
+            storages[row["destination"]].delete(row["keys_path"])
+        return {"objects": len(rows)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ def test_a_backup(
         assert again["entries"] == (0 if exists else 80), f"after a kill before {last!r}, step {number}"
         assert stored(lab) == before
     assert {
-        "put lease source", "put data", "put part", "put manifest.json", "put lease catalog",
+        "put lease source", "put data", "put keys", "put part", "put manifest.json", "put lease catalog",
         "commit destinations", "put rows of files", "commit files", "commit backups", "put complete",
     } <= set(died_at)  # fmt: skip
     assert {"commit positions", "commit scopes"} & set(died_at)  # they are taken at one time, in any order

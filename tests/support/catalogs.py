@@ -55,13 +55,30 @@ def manifest(
     topics: Sequence[str] = ("orders",),
     source: str = "prod",
     gaps: Sequence[Gap] = (),
+    keys: bool = False,
 ) -> tuple[sidecar.Manifest, list[list[DataFile]]]:
-    """A backup of some topics with a file in each partition, and its parts (one a topic)."""
+    """A backup of some topics with a file in each partition, and its parts (one a topic).
+
+    `keys`: the files of a part have key filters.
+    """
     name = backup_id(number)
     parts = [
         [data_file(number, region=region, topic=topic, source=source) for region in range(regions)]
         for topic in topics
     ]
+    if keys:
+        parts = [
+            [
+                replace(
+                    row,
+                    keys_path=layout.keys_path(source, name, task, "0" * 8),
+                    keys_start=36 * i,
+                    keys_blocks=1,
+                )
+                for i, row in enumerate(part)
+            ]
+            for task, part in enumerate(parts)
+        ]
     rows = [row for part in parts for row in part]
     digest = Digest()
     for row in rows:

@@ -233,7 +233,7 @@ def _kind(path: str) -> str:
     """What an object is: its name without what differs from run to run."""
     if path.startswith("leases/"):
         return "lease " + path.split("/")[1].split("-")[0]
-    return {"data": "data", "jsonl": "part", "parquet": f"rows of {path.split('/')[0]}"}.get(
+    return {"data": "data", "keys": "keys", "jsonl": "part", "parquet": f"rows of {path.split('/')[0]}"}.get(
         path.rpartition(".")[2], path.rpartition("/")[2]
     )
 

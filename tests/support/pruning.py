@@ -30,6 +30,9 @@ def put(root: Path, writer: CatalogWriter, number: int, **changes: Any) -> None:
     for row in (row for rows in parts for row in rows):
         (root / row.path).parent.mkdir(parents=True, exist_ok=True)
         (root / row.path).write_bytes(b"x" * row.bytes)
+        if row.keys_path:
+            (root / row.keys_path).parent.mkdir(parents=True, exist_ok=True)
+            (root / row.keys_path).write_bytes(b"x" * 72)
 
 
 def run(root: Path, spark: SparkSession | None = None, **changes: Any) -> dict[str, Any]:

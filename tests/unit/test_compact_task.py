@@ -20,15 +20,20 @@ from hypothesis import strategies as st
 
 from lakebackup import sidecar
 from lakebackup.errors import Damaged
+from lakebackup.model import DataFile, as_row
 from lakebackup.storage import open_storage
 from lakebackup_jobs import outcome, pieces
+from lakebackup_jobs.check_task import CheckKeys
 from lakebackup_jobs.kafka.compact_task import FindNewest, KeepNewest
+from lakebackup_jobs.kafka.key_filter import may_hold
 from lakebackup_jobs.kafka.records import FORMAT_V1, FORMAT_V2
 from lakebackup_jobs.kafka.schemas import SCHEMA_V1, SCHEMA_V2
 from lakebackup_jobs.shares import StoredFile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from lakebackup.storage import Storage
 
 Row = dict[str, Any]
 EPOCH, BACKUP = "0" * 32, "20260101T000000Z-00000001"
@@ -109,9 +114,21 @@ def compacted(
             of_file: list[Row] = list(fastavro.reader(io.BytesIO(data)))  # type: ignore[arg-type]
             assert (row.start_position, row.end_position) == (of_file[0]["offset"], of_file[-1]["offset"] + 1)
             assert (row.entries, row.min_ts) == (len(of_file), min(r["timestamp"] for r in of_file))
+            assert row.keys_path
+            assert all(may_hold(storage, row, [r["key"]], pytest.fail) for r in of_file)
+            assert check_keys(storage, row) == ("ok", None)
             found += of_file
     assert len(list(root.glob(f"s/{EPOCH}/topics/t/**/*.data"))) == sum(row["files"] for row in told)
     return found
+
+
+def check_keys(storage: Storage, row: DataFile) -> tuple[str, str | None]:
+    """What verify says of the filters of one file."""
+    roots = {"d": storage.uri}
+    (told,) = CheckKeys("c", 0, True, roots)([pa.RecordBatch.from_pylist([as_row(row)])])
+    (found,) = told.to_pylist()
+    assert (found["path"], found["mode"], found["backup_id"]) == (row.keys_path, "keys", BACKUP)
+    return found["outcome"], found["detail"]
 
 
 def by_dict(rows: Sequence[Row]) -> list[Row]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import zlib
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 import duckdb
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakebackup.storage import open_storage
+from lakebackup_jobs.check_task import CheckKeys
 from lakebackup_jobs.kafka import key_filter
 from lakebackup_jobs.kafka.key_filter import SEALED_BYTES, KeyFilter, KeyFilters, intact, may_hold, whole
 from lakebackup_jobs.kafka.plain import encode_record
@@ -232,3 +234,29 @@ def test_hashes_of_records_leave_those_without_a_key_out() -> None:
     data = b"".join(encode_record(b"\2t\0", i, 5, 1, key, b"v", []) for i, key in enumerate(keys))
     found = key_filter.hashes_of(decode_block(data, len(keys), FORMAT_V2))
     assert found.tolist() == hashes(key for key in keys if key is not None).tolist()
+
+
+def test_what_verify_says_of_filters(tmp_path: Path) -> None:
+    storage, files = stored(tmp_path, sealed([b"a"]), sealed(b"%d" % i for i in range(500)))
+    (path,) = (one.path for one in storage.list())
+    data = storage.get(path)
+
+    def told(*, hashed: bool) -> tuple[str, str]:
+        rows = [{"backup_id": BACKUP, "destination": "d", **asdict(file)} for file in files]
+        check = CheckKeys("c", 5, hashed, {"d": storage.uri})
+        # The rows of one object may come in two batches.
+        batches = list(check(pa.RecordBatch.from_pylist([row]) for row in rows))
+        ((found,),) = (batch.to_pylist() for batch in batches)
+        assert (found["path"], found["mode"], found["at"]) == (path, "keys", 5)
+        return found["outcome"], found["detail"] or ""
+
+    assert told(hashed=True) == ("ok", "")
+    hurt = bytearray(data)
+    hurt[-40] ^= 4
+    storage.put(path, bytes(hurt))
+    assert told(hashed=False) == ("ok", "")
+    assert told(hashed=True) == ("changed", f"the filter at byte {SEALED_BYTES} is not as it was written")
+    storage.put(path, data[:-1])
+    assert told(hashed=False)[0] == "changed"
+    storage.delete(path)
+    assert told(hashed=False)[0] == "missing"
