@@ -18,6 +18,8 @@ from lakebackup_sql import load, names
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from sqlglot import exp
+
 RAW = "raw_"
 NOW = "now_"
 
@@ -70,9 +72,9 @@ class SqlEngine(Protocol):
 @cache
 def relations_in(text: str) -> frozenset[str]:
     """The relations that a SELECT in Spark's dialect reads, those that it defines itself left out."""
-    from sqlglot import exp, parse_one
+    from sqlglot import exp
 
-    tree = parse_one(text, dialect="spark")
+    tree = _parsed(text)
     own = {cte.alias_or_name for cte in tree.find_all(exp.CTE)}
     return frozenset(table.name for table in tree.find_all(exp.Table)) - own
 
@@ -109,10 +111,10 @@ def view_text(relation: str) -> str:
 
 @cache
 def _of_now(view: str) -> str:
-    from sqlglot import exp, parse_one
+    from sqlglot import exp
 
     text = load("views", view)
-    tree, read = parse_one(text, dialect="spark"), relations_in(text)
+    tree, read = _parsed(text).copy(), relations_in(text)
     for table in tree.find_all(exp.Table):
         if table.name in read:
             if not table.alias:
@@ -124,7 +126,12 @@ def _of_now(view: str) -> str:
 @cache
 def to_duckdb(text: str) -> str:
     """The same statement in DuckDB's dialect, `:name` as `$name`."""
-    from sqlglot import transpile
+    return _parsed(text).sql(dialect="duckdb", pretty=True, comments=False)
 
-    (statement,) = transpile(text, read="spark", write="duckdb", pretty=True, comments=False)
-    return statement
+
+@cache
+def _parsed(text: str) -> exp.Expr:
+    """The syntax tree of one statement; whoever changes it changes a copy."""
+    from sqlglot import parse_one
+
+    return parse_one(text, dialect="spark")
