@@ -49,20 +49,24 @@ members AS (
   ) AS s
     ON c.scope = s.scope AND c.epoch = s.epoch AND c.generation = s.generation
 ),
+sides AS (
+  SELECT destination, path, scope, region, bytes, entries, sha256, in_a, in_b FROM members WHERE in_a <> in_b
+),
 places AS (
   SELECT
-    destination, path,
-    MAX(scope) AS scope,
-    MAX(region) AS region,
-    MAX(CASE WHEN in_a THEN bytes END) AS old_bytes,
-    MAX(CASE WHEN in_b THEN bytes END) AS bytes,
-    MAX(CASE WHEN in_a THEN entries END) AS old_entries,
-    MAX(CASE WHEN in_b THEN entries END) AS entries,
-    MAX(CASE WHEN in_a THEN sha256 END) AS old_sha256,
-    MAX(CASE WHEN in_b THEN sha256 END) AS sha256
-  FROM members
-  WHERE in_a <> in_b
-  GROUP BY destination, path
+    COALESCE(n.destination, o.destination) AS destination,
+    COALESCE(n.path, o.path) AS path,
+    COALESCE(n.scope, o.scope) AS scope,
+    COALESCE(n.region, o.region) AS region,
+    o.bytes AS old_bytes,
+    n.bytes,
+    o.entries AS old_entries,
+    n.entries,
+    o.sha256 AS old_sha256,
+    n.sha256
+  FROM (SELECT * FROM sides WHERE in_b) AS n
+  FULL OUTER JOIN (SELECT * FROM sides WHERE in_a) AS o
+    ON n.destination = o.destination AND n.path = o.path
 ),
 shared AS (
   SELECT COALESCE(old_sha256, sha256) AS contents

@@ -27,9 +27,8 @@ SELECT d.destination, d.path, d.scope, d.region, d.added_in, d.bytes
 FROM departures AS d
 JOIN kept AS k
   ON d.added_in = k.number
+LEFT ANTI JOIN removals AS r
+  ON d.destination = r.destination AND d.path = r.path
 WHERE d.source = :source
   AND d.gone_in <= :gone_by
   AND d.gone_in <= k.next
-  AND NOT EXISTS (
-    SELECT 1 FROM removals AS r WHERE r.destination = d.destination AND r.path = d.path
-  )

@@ -37,14 +37,7 @@ SELECT
 FROM departures AS d
 JOIN kept AS k
   ON d.added_in = k.number
+ANTI JOIN removals AS r
+  ON d.destination = r.destination AND d.path = r.path
 WHERE
-  d.source = $source
-  AND d.gone_in <= $gone_by
-  AND d.gone_in <= k.next
-  AND NOT EXISTS(
-    SELECT
-      1
-    FROM removals AS r
-    WHERE
-      r.destination = d.destination AND r.path = d.path
-  )
+  d.source = $source AND d.gone_in <= $gone_by AND d.gone_in <= k.next
