@@ -42,7 +42,7 @@ def catalog(folder: Path, millions: Sequence[int], runs: int) -> str:
         largest = million == max(millions)
         if largest and not peers.exists():
             _say("making the peers' forms")
-            catalog_peers.make(place, peers)
+            catalog_peers.make(place, peers, million * TOPICS_A_MILLION)
         answers: dict[str, set[str]] = {}
         for tool, command, questions in _commands(place, peers, runs, with_peers=largest):
             cost, said = _asked(command, questions, folder / "log")

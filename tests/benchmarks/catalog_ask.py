@@ -37,7 +37,7 @@ def window(run: int) -> dict[str, Any]:
     """Parameters of restore_files: another hour and another topic each time."""
     least = START_MS + (FIRST + 7 * run) * SPAN_MS
     scopes = f"t{run % 10:03d}"
-    return {"source": SOURCE, "scopes": scopes, "from_ts": least, "to_ts": least + 3_600_000}
+    return {"source": SOURCE, "scopes": scopes, "from_ts": least, "to_ts": least + 3_599_999}
 
 
 class Duck:

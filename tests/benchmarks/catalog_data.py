@@ -56,6 +56,9 @@ _DEPARTURES = f"""
 SELECT destination, path, backup_id, added_in, gone_in, source, scope, epoch, region, bytes, entries, sha256
 FROM (SELECT *, added_in + 1 + (h // 10) % 192 AS gone_in FROM ({_FILES}) WHERE h % 10 > 0)
 WHERE gone_in BETWEEN $from_gone AND $to_gone"""
+_MANIFEST = f"""
+SELECT path, sha256, bytes, entries
+FROM ({_FILES}) WHERE h % 10 = 0 OR added_in + 1 + (h // 10) % 192 >= $to_backup"""
 _POSITIONS = f"""
 SELECT {_ID} AS backup_id, '{SOURCE}' AS source, printf('t%03d', t) AS scope, printf('%032x', t) AS epoch,
   p::VARCHAR AS region, (b - 1) * {FILES * 1000} AS start_position, b * {FILES * 1000} AS end_position,
@@ -158,6 +161,12 @@ def rows_of(part: Part, connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBP
         "from_topic": part.from_topic, "to_topic": part.to_topic,
     }  # fmt: skip
     return connection.sql(text, params={name: params[name] for name in params if f"${name}" in text})
+
+
+def copy_manifest(connection: duckdb.DuckDBPyConnection, number: int, topics: int, file: Path) -> None:
+    """All files of a backup as a Parquet file, however many backups before it have the same."""
+    bounds = {"from_backup": 1, "to_backup": number + 1, "from_topic": 0, "to_topic": topics}
+    connection.sql(_MANIFEST, params=bounds).write_parquet(str(file))
 
 
 def _write(catalog_uri: str, part: Part) -> tuple[list[str], int]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import duckdb
 from tests.benchmarks.catalog_ask import DAYS, FIRST, KEPT, WINDOW, window
+from tests.benchmarks.catalog_data import copy_manifest
 
 COLUMNS = ("source", "scope", "region", "path", "sha256", "min_ts", "max_ts", "added_in", "bytes", "entries")
 TOOLS = {
@@ -35,21 +36,17 @@ SELECT count(*) AS files, sum(bytes)::BIGINT AS bytes
 FROM {files} AS f ANTI JOIN (SELECT path FROM {kept}) AS k ON f.path = k.path"""
 
 
-def make(catalog: Path, folder: Path) -> None:
-    """Their forms of the rows of a catalog, below `folder`."""
+def make(catalog: Path, folder: Path, topics: int) -> None:
+    """Their forms of the rows of a catalog of so many topics, below `folder`."""
     folder.mkdir(parents=True)
     with duckdb.connect(":memory:") as connection:
-        files = f"read_parquet({_files(catalog, 'files')})"
-        connection.execute(f"CREATE VIEW f AS SELECT * FROM {files}")
-        connection.execute(f"CREATE VIEW d AS SELECT * FROM read_parquet({_files(catalog, 'departures')})")
+        files = [str(file) for file in sorted((catalog / "catalog" / "files").glob("*.parquet"))]
+        connection.execute(f"CREATE VIEW f AS SELECT * FROM read_parquet({files})")
         columns = ", ".join(COLUMNS)
         connection.execute(f"COPY (SELECT {columns} FROM f) TO '{folder}/files.parquet'")
         connection.execute(f"COPY (SELECT {columns} FROM f) TO '{folder}/files.jsonl' (FORMAT json)")
         for number in {FIRST, *DAYS.values(), *KEPT}:
-            connection.execute(
-                f"COPY (SELECT path, sha256, bytes, entries FROM f WHERE added_in <= {number} AND path NOT "
-                f"IN (SELECT path FROM d WHERE gone_in <= {number})) TO '{folder}/{number}.parquet'"
-            )
+            copy_manifest(connection, number, topics, folder / f"{number}.parquet")
         rows = connection.execute(f"SELECT {columns} FROM '{folder}/files.parquet'")
         with sqlite3.connect(folder / "files.sqlite") as database:
             database.execute("PRAGMA journal_mode = OFF")
@@ -59,10 +56,6 @@ def make(catalog: Path, folder: Path) -> None:
             while some := rows.fetchmany(100_000):
                 database.executemany(insert, some)
             database.execute("CREATE INDEX by_time ON files (source, scope, max_ts, min_ts)")
-
-
-def _files(catalog: Path, table: str) -> list[str]:
-    return [str(file) for file in sorted((catalog / "catalog" / table).glob("*.parquet"))]
 
 
 def ask(tool: str, folder: Path, question: str, run: int) -> Any:
@@ -95,7 +88,7 @@ def ask(tool: str, folder: Path, question: str, run: int) -> Any:
         else:
             kept = [f"{folder}/{number}.parquet" for number in KEPT]
             text = _UNNEEDED.format(files=f"'{folder}/files.parquet'", kept=f"read_parquet({kept})")
-        return connection.execute(text).to_arrow_table().to_pylist()
+        return connection.sql(text).to_arrow_table().to_pylist()
 
 
 def main(argv: list[str]) -> None:
