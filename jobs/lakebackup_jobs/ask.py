@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from lakebackup.engine.spark import SparkEngine
     from lakebackup.guard import Checked
     from lakebackup.store import CatalogReader
+    from lakebackup_jobs.kafka.container import FileReader
     from lakebackup_jobs.kafka.read_records import ReadRecords, RecordFile
 
 _THREADS = 4
@@ -194,8 +195,9 @@ class DuckRecords:
                 for file, reader in _ahead(
                     pool, self._open, self._chosen(pool), lambda file: file.bytes, _BYTES_AHEAD
                 ):
-                    if reader is not None:
-                        yield from self._job.read(file, reader)
+                    self.reading.opened += 1
+                    self.reading.opened_bytes += file.bytes
+                    yield from self._job.read(file, reader)
         except LakebackupError as error:
             self.error = error
             raise
@@ -210,11 +212,9 @@ class DuckRecords:
             if may_hold:
                 yield file
 
-    def _open(self, file: RecordFile) -> Any:
+    def _open(self, file: RecordFile) -> FileReader:
         from lakebackup_jobs.kafka.stored import open_verified
 
-        self.reading.opened += 1
-        self.reading.opened_bytes += file.bytes
         return open_verified(self._job.roots, file)
 
 

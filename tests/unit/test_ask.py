@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import io
+import json
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pytest
+from tests.support.catalogs import EPOCH
 from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
+from lakebackup.model import SchemaRecord
 from lakebackup_jobs import ask
 
 
@@ -156,3 +161,58 @@ def test_a_time_is_of_no_machine(made: MadeBackups, monkeypatch: pytest.MonkeyPa
     for instant in ("1970-01-01T00:00:03Z", "1970-01-01 00:00:03", "1970-01-01T01:00:03+01:00"):
         sql = f"SELECT kafka_offset FROM records('orders') WHERE time = TIMESTAMP '{instant}'"
         assert numbers(made, sql) == [3]
+
+
+def test_values_with_a_schema_id_are_decoded(made: MadeBackups) -> None:
+    order = {
+        "type": "record",
+        "name": "Order",
+        "fields": [
+            {"name": "id", "type": "long"},
+            {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        ],
+    }
+    payload = io.BytesIO()
+    fastavro.schemaless_writer(payload, fastavro.parse_schema(order), {"id": 7, "at": 1000})
+    values = [
+        b"\0" + (1).to_bytes(4, "big") + payload.getvalue(),
+        b"\0" + (2).to_bytes(4, "big") + b'{"id": 8}',
+        b"\0" + (3).to_bytes(4, "big") + b"\x08\x01",
+        b"\0" + (9).to_bytes(4, "big") + b"?",
+        b"7",
+    ]
+    made.backup([[Record(0, i, i, b"k", value) for i, value in enumerate(values)]])
+    name = made.backup([[Record(0, 0)]], topic="_schemas")
+    for number, (kind, text) in enumerate([("AVRO", json.dumps(order)), ("JSON", "{}"), ("PROTOBUF", "")], 1):
+        made.add(
+            SchemaRecord(
+                backup_id=name,
+                source="prod",
+                scope="_schemas",
+                epoch=EPOCH,
+                kind="schema",
+                subject=f"s{number}",
+                version=1,
+                schema_id=number,
+                schema_type=kind,
+                schema_text=text,
+                log_region="0",
+                log_position=number,
+                log_ts=0,
+            )
+        )
+    found = rows(made, "SELECT value_json AS j, problem AS p FROM records('orders') ORDER BY kafka_offset")
+    assert [row["j"] for row in found] == [
+        '{"id":7,"at":"1970-01-01T00:00:01.000Z"}',
+        '{"id": 8}',
+        None,
+        None,
+        "7",
+    ]
+    assert [row["p"] for row in found] == [
+        None,
+        None,
+        "value: schema 3 is of the kind PROTOBUF, which is not decoded",
+        "value: schema 9 is not known",
+        None,
+    ]
