@@ -1,15 +1,21 @@
 SELECT
-  r.restore_id,
-  TRY_CAST(SUM(CASE WHEN r.state = 'region_done' THEN r.bytes END) AS BIGINT) AS bytes,
-  MAX(CASE WHEN r.state = 'complete' THEN r."at" END) - MAX(CASE WHEN r.state = 'running' AND r.scope IS NULL THEN r."at" END) AS micros
-FROM raw_restores AS r
+  f.restore_id,
+  f.bytes,
+  f.finished_at - f.started_at AS micros
+FROM (
+  SELECT
+    r.restore_id,
+    TRY_CAST(SUM(CASE WHEN r.state = 'region_done' THEN r.bytes END) AS BIGINT) AS bytes,
+    MAX(CASE WHEN r.state = 'complete' THEN r."at" END) AS finished_at,
+    MAX(CASE WHEN r.state = 'running' AND r.scope IS NULL THEN r."at" END) AS started_at
+  FROM raw_restores AS r
+  WHERE
+    r.target LIKE $target || '%'
+  GROUP BY
+    r.restore_id
+) AS f
 WHERE
-  r.target LIKE $target || '%'
-GROUP BY
-  r.restore_id
-HAVING
-  NOT MAX(CASE WHEN r.state = 'complete' THEN r."at" END) IS NULL
-  AND SUM(CASE WHEN r.state = 'region_done' THEN r.bytes END) > 0
+  f.bytes > 0 AND f.finished_at > f.started_at
 ORDER BY
-  MAX(r."at") DESC
+  f.finished_at DESC
 LIMIT 20
