@@ -38,8 +38,6 @@ _LOCKED: dict[str, str | bool | int | float | list[str]] = {
     "memory_limit": "1GB",
     "temp_directory": "",
 }
-_HELD_BYTES = 1 << 20
-_HELD_ROWS = 20_000
 _AS_WRITTEN = {"disabled_optimizers": "join_order,build_side_probe_side"}
 # Spark's functions that DuckDB has under another name and sqlglot leaves as they are.
 _MACROS = (
@@ -146,7 +144,7 @@ class DuckEngine:
                 rows = (
                     ARROW_SCHEMAS[table].empty_table()
                     if opened is None
-                    else _held(dataset(f"{self._uri}/{table}", opened), opened)
+                    else dataset(f"{self._uri}/{table}", opened)
                 )
             self._connection.register(step, rows)
         else:
@@ -230,19 +228,6 @@ def _known(table: DeltaTable, schema: pa.Schema) -> Iterator[tuple[str, pc.Expre
             within = (field >= least[number]) & (field <= most[number])
             holds &= within if nulls[number] == 0 else within | field.is_null()
         yield path, holds
-
-
-def _held(rows: ds.Dataset, table: DeltaTable) -> ds.Dataset | pa.Table:
-    """A small table's rows in memory: DuckDB reads a table for each mention. It then knows its size too,
-    so that it plans joins well and skips what a join with an empty table would read.
-    """
-    files = table.get_add_actions(flatten=True)
-    if sum(files.column("size_bytes").to_pylist()) > _HELD_BYTES:
-        return rows
-    counts = list(files.column("num_records").to_pylist()) if files.num_rows else []
-    if sum(_HELD_ROWS + 1 if count is None else count for count in counts) > _HELD_ROWS:
-        return rows
-    return rows.scanner().to_reader().read_all()
 
 
 @cache
