@@ -146,7 +146,7 @@ def test_the_command(catalog: Path, tmp_path: Path) -> None:
         return done.stdout
 
     text = told()
-    for part in ("restorable_ts", "purged", "invoices", "2026-11-22T03:00:00.000Z", "30.5 GB"):
+    for part in ("restorable_ts", "purged", "invoices", "2026-11-22T03:00:00.000Z", "690.8 MB"):
         assert part in text
     facts = json.loads(told("--json", "--html", str(tmp_path / "report.html")))
     assert {row["source"] for row in facts["storage"]} == {"edge", "prod"}
