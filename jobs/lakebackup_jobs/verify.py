@@ -97,7 +97,9 @@ def run(request: VerifyRequest, *, spark: SparkSession | None = None, reporter: 
     outcomes = [row for row in adds_up if row["mode"] != "keys"]
     filters_lost = sum(row["objects"] for row in adds_up if row["mode"] == "keys" and row["outcome"] != "ok")
     if filters_lost:
-        reporter.warning(f"{filters_lost} objects with key filters are not whole: asking for a key reads more")
+        reporter.warning(
+            f"{filters_lost} objects with key filters are not whole: asking for a key reads more"
+        )
     return {
         "check_id": check_id,
         "mode": request.mode,
