@@ -63,7 +63,9 @@ def check_select(sql: str, relations: Mapping[str, Sequence[str]], *, records: b
         known |= {call.relation: set(COLUMNS) for call in calls}
         used = _Check(tree, known).run() - {call.relation for call in calls}
         _strict_casts(tree)
-        spark, duckdb = _write(tree, "spark"), _write(tree, "duckdb")
+        spark = _write(tree, "spark")
+        _null_for_no_json(tree)
+        duckdb = _write(tree, "duckdb")
         _Check(_parse(spark), known).run()
     except SqlglotError as error:
         raise UsageProblem(
@@ -158,6 +160,15 @@ def _strict_casts(tree: exp.Expr) -> None:
             node.replace(exp.Cast(this=node.this, to=node.to))
 
 
+def _null_for_no_json(tree: exp.Expr) -> None:
+    """For DuckDB, which fails where Spark's get_json_object gives NULL for a text that is no JSON."""
+    from sqlglot import exp
+
+    for node in reversed(list(tree.find_all(exp.JSONExtractScalar))):
+        valid = exp.Anonymous(this="json_valid", expressions=[node.this.copy()])
+        node.replace(exp.Case(ifs=[exp.If(this=valid, true=node.copy())]))
+
+
 def _place(error: SqlglotError) -> str:
     from sqlglot.errors import ParseError
 
@@ -247,6 +258,19 @@ class _Check:
             words = {str(node.args.get(key) or "").upper() for key in ("side", "kind")}
             if not words <= JOIN_KINDS:
                 self._refuse(node, "kind of join not allowed")
+        elif kind.startswith("JSON"):
+            self._json(node, kind, value)
+
+    def _json(self, node: exp.Expr, kind: str, value: object) -> None:
+        """A path into JSON is written out, of names and numbers that both engines read alike."""
+        path = type(node.args.get("expression")).__name__
+        wrong = (
+            (kind == "JSONExtractScalar" and path != "JSONPath")
+            or (kind == "JSONPathKey" and not (isinstance(value, str) and _NAME.fullmatch(value)))
+            or (kind == "JSONPathSubscript" and (type(value) is not int or value < 0))
+        )
+        if wrong:
+            self._refuse(node, "a path is written like '$.customer.names[0]'")
 
     def _with(self, node: exp.With) -> None:
         if node.parent is not self.tree:

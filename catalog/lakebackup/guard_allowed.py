@@ -43,6 +43,7 @@ FUNCTIONS = {
     "endswith": "EndsWith",
     "extract": "Extract",
     "floor": "Floor",
+    "get_json_object": "JSONExtractScalar",
     "greatest": "Greatest",
     "if": "If",
     "least": "Least",
@@ -69,6 +70,7 @@ _SYNTAX = """
     Select Union Intersect Except Subquery With CTE TableAlias Table From Join Where Group Having
     Order Ordered Limit Offset Distinct Alias Paren Column Identifier Star Literal Boolean
     Null Var DataType DataTypeParam Interval Window WindowSpec Filter Exists In Between Is Like
+    JSONPath JSONPathRoot JSONPathKey JSONPathSubscript
     ILike And Or Not EQ NEQ NullSafeEQ GT GTE LT LTE Neg Add Sub Mul Div IntDiv Mod DPipe
 """
 SYNTAX = frozenset(_SYNTAX.split())
@@ -112,6 +114,8 @@ OPTIONS = {
         "Floor": "this",
         "Greatest": "this expressions ignore_nulls",
         "Least": "this expressions ignore_nulls",
+        "JSONPathKey": "this",
+        "JSONPathSubscript": "this",
         "Lag": "this offset default",
         "Lead": "this offset default",
         "Round": "this decimals",
