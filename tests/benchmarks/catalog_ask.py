@@ -57,6 +57,8 @@ class Duck:
 
         VerifiedFiles.open_input_file = counted  # type: ignore[method-assign]
         self._reader = CatalogReader.require(folder)
+        # As prune plans: DuckDB else holds the rows of millions of files for a join.
+        self._planner = CatalogReader(folder, as_written=True)
 
     def rows(self, name: str, **parameters: Any) -> list[dict[str, Any]]:
         return self._reader.rows(name, **parameters)
@@ -68,7 +70,8 @@ class Duck:
 
         text = load("queries", name)
         statement = what.format(rows=f"({to_duckdb(text)})")
-        return self._reader._engine.run(statement, steps(text), parameters).read_all().to_pylist()
+        reader = self._planner if name == "unneeded_files" else self._reader
+        return reader._engine.run(statement, steps(text), parameters).read_all().to_pylist()
 
     def select(self, sql: str) -> list[dict[str, Any]]:
         return self._reader.select(sql).read_all().to_pylist()
@@ -76,7 +79,7 @@ class Duck:
     def keep(self, numbers: tuple[int, ...]) -> None:
         import pyarrow as pa
 
-        self._reader.give("retained", pa.table({"number": pa.array(numbers, pa.int64())}))
+        self._planner.give("retained", pa.table({"number": pa.array(numbers, pa.int64())}))
 
     def read(self) -> int:
         """Bytes of the files opened since the last call, each once."""
