@@ -28,6 +28,7 @@ pytestmark = pytest.mark.spark
 
 Rows = list[tuple[Any, ...]]
 TABLES = sorted(set(ARROW_SCHEMAS) - {"migrations"})
+READ_BY_SPARK = ("audit", "backups", "files")  # it reads all of them alike, and more slowly
 
 
 def some_rows(table: str, count: int = 40, first: int = 0) -> pa.Table:
@@ -74,17 +75,18 @@ def written(empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 @pytest.fixture(scope="module")
 def rewritten(written: Path, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same rows in files of Spark's, as after compaction of the catalog."""
+    """Some tables with the same rows in files of Spark's, as after compaction of the catalog."""
     folder = tmp_path_factory.mktemp("rewritten") / "catalog"
     shutil.copytree(written, folder)
-    for table in TABLES:
+    for table in READ_BY_SPARK:
         rows = spark.read.format("delta").load(f"{folder}/{table}").coalesce(1)
         rows.write.format("delta").mode("overwrite").save(f"{folder}/{table}")
     return folder
 
 
-@pytest.mark.parametrize("table", TABLES)
-@pytest.mark.parametrize("by", ["us", "spark"])
+@pytest.mark.parametrize(
+    ("by", "table"), [*(("us", table) for table in TABLES), *(("spark", table) for table in READ_BY_SPARK)]
+)
 def test_a_flipped_bit_in_a_data_file(
     by: str, table: str, written: Path, rewritten: Path, spark: SparkSession
 ) -> None:
@@ -98,12 +100,17 @@ def test_a_flipped_bit_in_a_data_file(
         with pytest.raises(Damaged, match="damaged"):
             on_duckdb(f"file://{folder}", table)
         file.write_bytes(whole)
-    engine = SparkEngine(spark, f"file://{folder}")
-    for place in (size // 2, size - 20):
+    if table not in READ_BY_SPARK:
+        return
+    engine, noticed = SparkEngine(spark, f"file://{folder}"), 0
+    for place in (100, size // 2, size - 20):
         flip(file, place)
-        with pytest.raises((PySparkException, Py4JError)):
-            engine.table(table).collect()
+        try:  # Spark reads, and verifies, only the parts of a file that it needs
+            assert sorted(map(tuple, engine.table(table).collect())) == truth
+        except (PySparkException, Py4JError):
+            noticed += 1
         file.write_bytes(whole)
+    assert noticed >= 2
     assert sorted(map(tuple, engine.table(table).collect())) == truth
 
 
@@ -132,7 +139,7 @@ def test_a_damaged_log(
     with pytest.raises(Damaged):
         on_duckdb(f"file://{folder}", "files")
     if damage is not emptied:  # for Delta an empty commit is one; jobs plan on DuckDB, which refuses it
-        with pytest.raises((PySparkException, Py4JError)):
+        with pytest.raises(Damaged, match="damaged"):
             SparkEngine(spark, f"file://{folder}").table("files").collect()
 
 
