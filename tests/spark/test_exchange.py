@@ -14,6 +14,7 @@ from tests.support.catalogs import backup_id, manifest, publish
 
 from lakebackup.engine.delta import open_table
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
+from lakebackup.imports import read_import
 from lakebackup.model import TABLES, Audit
 from lakebackup.plan.restore_request import RestoreRequest, plan_restore
 from lakebackup.rebuild import rebuild
@@ -309,4 +310,6 @@ def test_an_import_that_died_goes_on(
     assert take(spark, empty, given=given)["backups"] == 2
     assert lifetimes(empty) == [("home/a", 1, 1, 2), ("home/b", 1, 2, None)]
     (folder,) = (empty / "imports").iterdir()
-    assert len(list(folder.iterdir())) == 3, "what the dead run left is gone"
+    made = read_import(open_storage(str(empty)), folder.name)
+    left = {str(path.relative_to(empty)) for path in folder.iterdir()}
+    assert left == {f"imports/{folder.name}/import.json", *(chunk.path for chunk in made.chunks)}
