@@ -53,9 +53,11 @@ _LEASE = "catalog"
 # Readers verify a file whole before they use a row of it: large, so that few are opened, but not too large.
 _FILE_BYTES = 4 << 20
 _SMALL_BYTES = _FILE_BYTES // 2
-_FILE_SIZES = {
+_UPKEEP = {
     "spark.databricks.delta.optimize.maxFileSize": _FILE_BYTES,
     "spark.databricks.delta.optimize.minFileSize": _SMALL_BYTES,
+    # VACUUM else starts 10,000 tasks to list a table's one folder.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": 4,
 }
 _LEASE_TTL_S = 30.0
 _LEASE_WAIT_S = 300.0
@@ -371,7 +373,7 @@ class CatalogWriter(_Catalog):
             uri = f"{self.catalog_uri}/{table}"
             sizes = open_table(uri).get_add_actions(flatten=True).column("size_bytes").to_pylist()
             if sum(size < _SMALL_BYTES for size in sizes) > most:
-                with self._lease(), _settings(self._spark, _FILE_SIZES):
+                with self._lease(), _settings(self._spark, _UPKEEP):
                     tables.forPath(session, uri).optimize().executeCompaction()
 
     def optimize(self, table: str, *, retain_hours: float) -> None:
@@ -382,7 +384,7 @@ class CatalogWriter(_Catalog):
         session = self._spark._jsparkSession  # noqa: SLF001 - the class in the JVM has no other way in
         uri = f"{self.catalog_uri}/{table}"
         columns = ("source", "gone_in") if table == "departures" else SORTED_BY
-        with self._lease(), _settings(self._spark, _FILE_SIZES):
+        with self._lease(), _settings(self._spark, _UPKEEP):
             found = tables.forPath(session, uri)
             if len(open_table(uri).file_uris()) > 1:
                 if set(columns) <= set(ARROW_SCHEMAS[table].names):
