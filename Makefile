@@ -13,8 +13,7 @@ setup: ## check Python and Java, make .venv, fetch the JVM libraries (quick when
 	@test -n "$(PYTHON)" || { echo "error: no Python 3.11, 3.12 or 3.13 found. Install one, or name it: make setup PYTHON=/path/to/python3.12" >&2; exit 6; }
 	@PYTHONPATH=catalog:jobs "$(PYTHON)" -m lakebackup_jobs.bootstrap
 
-# Debian's chromium, for the tests of the report's page; where it is missing they say so.
-browser:
+browser: ## install a headless browser for the tests of the report (as root, with apt-get)
 	@for b in chromium chromium-browser google-chrome-stable google-chrome chrome; do command -v $$b >/dev/null && exit 0; done; \
 	[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null || exit 0; \
 	echo "==> installing chromium for the tests"; export DEBIAN_FRONTEND=noninteractive; \
