@@ -198,7 +198,8 @@ def test_a_differential_and_a_damaged_file(
     assert (code, lists(out)[-1]["kind"], lists(out)[-1]["entries"]) == (0, "differential", 7)
 
     (first, _) = sorted(folder.glob("*/*/topics/*/partition=0/*.data"))
-    first.write_bytes(first.read_bytes()[:-1] + b"!")
+    whole = first.read_bytes()
+    first.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     code, out, err = cli("restore", "topics", name, "--from", folder, "--to", f"dir:{tmp_path / 'out'}")
     assert (code, out) == (7, "")
     assert first.name in err
