@@ -16,7 +16,7 @@
 
 # COMMAND ----------
 
-dbutils.library.restartPython()
+# MAGIC %restart_python
 
 # COMMAND ----------
 

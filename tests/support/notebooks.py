@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 HEADER, BREAK, MAGIC = "# Databricks notebook source", "# COMMAND ----------", "# MAGIC"
-_IGNORED = ("%md", "%pip")
+_IGNORED = ("%md", "%pip", "%restart_python")
 
 
 @dataclass(slots=True)
@@ -56,11 +56,10 @@ def run(path: Path, spark: SparkSession, **given: str) -> Shown:
         shown.tables.append([row.asDict(recursive=True) for row in frame.collect()])
 
     widgets = SimpleNamespace(text=widget, dropdown=widget, combobox=widget, get=shown.widgets.__getitem__)
-    library = SimpleNamespace(restartPython=lambda: None)
     shown.names = {
         "__name__": path.stem,
         "spark": spark,
-        "dbutils": SimpleNamespace(widgets=widgets, library=library),
+        "dbutils": SimpleNamespace(widgets=widgets),
         "display": show,
         "displayHTML": shown.pages.append,
     }
