@@ -11,7 +11,6 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from lakebackup.engine.delta import write_rows
-from lakebackup.engine.failures import task_errors as task_errors
 from lakebackup.model import ARROW_SCHEMAS, as_row
 from lakebackup.sidecar import read_part
 from lakebackup.storage import open_storage

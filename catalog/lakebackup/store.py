@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup import layout
 from lakebackup.engine.delta import SORTED_BY, append, commit, open_table
+from lakebackup.engine.failures import task_errors
 from lakebackup.errors import Damaged, NotFound, UsageProblem
-from lakebackup.frames import ADDED, ROWS_PER_FILE, FrameWriter, PartWriter, task_errors
+from lakebackup.frames import ADDED, ROWS_PER_FILE, FrameWriter, PartWriter
 from lakebackup.lease import Lease
 from lakebackup.model import (
     ARROW_SCHEMAS,

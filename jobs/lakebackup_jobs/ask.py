@@ -137,7 +137,7 @@ def streamed(frame: DataFrame) -> pa.RecordBatchReader:
     """The rows of a DataFrame, some at a time."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    from lakebackup.frames import task_errors
+    from lakebackup.engine.failures import task_errors
 
     schema = to_arrow_schema(frame.schema)
 
@@ -164,9 +164,14 @@ def _job(reader: CatalogReader, plan: RecordsPlan, zone: str | None) -> ReadReco
     return ReadRecords(plan.call.columns, plan.wanted, plan.to_ts, reader.destinations(), decoder, zone)
 
 
-def _tasks(spark: SparkSession, reader: CatalogReader, plan: RecordsPlan) -> int:
+def _held(reader: CatalogReader, plan: RecordsPlan) -> tuple[int, int]:
+    """Files and bytes that the backups hold of the topic."""
     held = reader.one("record_held", source=plan.source, scope=plan.scope) or {"files": 0, "bytes": 0}
-    files, size = int(held["files"]), int(held["bytes"])
+    return int(held["files"]), int(held["bytes"])
+
+
+def _tasks(spark: SparkSession, reader: CatalogReader, plan: RecordsPlan) -> int:
+    files, size = _held(reader, plan)
     least = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
     return max(1, min(MOST_TASKS, files, max(least, size // _BYTES_A_TASK)))
 
@@ -179,8 +184,7 @@ class DuckRecords:
         self.error: LakebackupError | None = None
         self._job = _job(reader, plan, None)
         self.files = _Files(reader.query("record_files", **plan.parameters()))
-        held = reader.one("record_held", source=plan.source, scope=plan.scope) or {"files": 0, "bytes": 0}
-        self.reading = Reading(plan.call.topic, held["files"], held["bytes"], self.files.count)
+        self.reading = Reading(plan.call.topic, *_held(reader, plan), self.files.count)
 
     def dataset(self) -> ds.Dataset:
         """For DuckDB, which asks a dataset for a scanner with some columns and conditions."""

@@ -16,8 +16,8 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup import layout, patterns, sidecar
+from lakebackup.engine.failures import task_errors
 from lakebackup.errors import EnvironmentProblem, Incomplete
-from lakebackup.frames import task_errors
 from lakebackup.lease import Lease
 from lakebackup.model import Backup, Digest
 from lakebackup.plan.backup_topics import BackupPlan, Covered, Increment, Mode, OnGap, Parent, plan_backup

@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from lakebackup import layout
+from lakebackup.engine.failures import task_errors
 from lakebackup.errors import Refused, UsageProblem
 from lakebackup.exchange import EXCHANGED, read_index, require_whole
-from lakebackup.frames import task_errors
 from lakebackup.given import MANIFESTS, GivenFile, given_files
 from lakebackup.imports import Import, append, read_import, sweep, write_import, write_rows
 from lakebackup.lease import Lease

@@ -13,8 +13,8 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from lakebackup import layout, sidecar
+from lakebackup.engine.failures import task_errors
 from lakebackup.errors import NotFound
-from lakebackup.frames import task_errors
 from lakebackup.lease import Lease
 from lakebackup.model import Backup, Gap, Group, Position, Scope
 from lakebackup.plan.compact import CompactPlan, CompactTopic, plan_compaction

@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lakebackup import layout, sidecar
+from lakebackup.engine.failures import task_errors
 from lakebackup.errors import Incomplete, LakebackupError, UsageProblem
-from lakebackup.frames import task_errors
 from lakebackup.lease import Lease
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter, destination_id

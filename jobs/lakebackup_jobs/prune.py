@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from lakebackup import layout, tombstones
+from lakebackup.engine.failures import task_errors
 from lakebackup.errors import Busy, EnvironmentProblem, Incomplete
-from lakebackup.frames import task_errors
 from lakebackup.lease import Lease, is_held
 from lakebackup.model import Audit, spark_columns
 from lakebackup.plan.prune import Cut, Held, PrunePlan, plan_prune, relation, require_proof

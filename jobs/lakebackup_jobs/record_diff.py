@@ -155,8 +155,8 @@ def _by_spark(
     continued: bool,
     without_key: int,
 ) -> TopicDiff:
+    from lakebackup.engine.failures import task_errors
     from lakebackup.engine.spark import SparkEngine
-    from lakebackup.frames import task_errors
     from lakebackup_jobs.session import spark_session
 
     spark = spark or spark_session(remote=request.remote)

@@ -92,12 +92,8 @@ def steps_for(relations: Iterable[str]) -> tuple[str, ...]:
     for relation in sorted(relations):
         name = relation.removeprefix(NOW)
         if name in views:
-            before = steps(load("views", name))
-            found |= (
-                dict.fromkeys(f"{NOW}{step}" for step in before)
-                if name != relation
-                else (dict.fromkeys(before))
-            )
+            prefix = relation.removesuffix(name)
+            found |= dict.fromkeys(f"{prefix}{step}" for step in steps(load("views", name)))
             found[relation] = None
         elif name.startswith(RAW):
             found[relation] = None

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lakebackup.engine.failures import task_errors
 from lakebackup.errors import Refused
-from lakebackup.frames import task_errors
 from lakebackup_jobs.kafka.arrow import RECORD, to_arrow
 from lakebackup_jobs.kafka.records import within
 from lakebackup_jobs.kafka.stored import Counted, open_verified

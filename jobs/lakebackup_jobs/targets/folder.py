@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from lakebackup.engine.failures import task_errors
 from lakebackup.errors import Refused
-from lakebackup.frames import task_errors
 from lakebackup.layout import data_name
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.container import FileWriter

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lakebackup.engine.failures import task_errors
 from lakebackup.errors import Refused, UsageProblem
-from lakebackup.frames import task_errors
 from lakebackup.model import UNKNOWN, Translation
 from lakebackup.storage import open_storage
 from lakebackup.translations import object_path, put_rows
