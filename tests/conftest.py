@@ -1,4 +1,7 @@
-"""One Spark session and one broker for the whole run; a test that needs neither starts neither."""
+"""One Spark session and one broker for all tests of a process; a test that needs neither starts neither.
+
+Processes of one run (`pytest -n`) share nothing but what programs of one user share anyway: the cache folder.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,8 @@ def spark() -> Iterator[SparkSession]:
     """The project's own session, on this machine."""
     from lakebackup_jobs.session import spark_session
 
-    session = spark_session(app="lakebackup-tests", extra={"spark.master": "local[2]"})
+    extra = {"spark.master": "local[2]", "spark.driver.memory": "2g"}
+    session = spark_session(app="lakebackup-tests", extra=extra)
     yield session
     session.stop()
 
