@@ -26,18 +26,24 @@ State = Literal["complete", "out_of_sync", "deleted", "unconfirmed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backup:
-    """One completed run. `number` goes up by one per source; `end_ts` is when end positions were taken."""
+    """One completed run. `number` goes up by one per source; `end_ts` is when end positions were taken.
+
+    `place` orders the backups of a source by what they hold: a backup's own number, or for a merge that of the
+    last one merged. What it adds is `(parent_place, place]`.
+    """
 
     backup_id: str
     number: int
     source: str
     source_kind: str = "kafka"
     destination: str
-    kind: Literal["full", "differential", "log"]
+    kind: Literal["full", "differential", "cumulative", "log"]
     level: Int32
     parent: str | None
     base: str
     chain_position: Int32
+    place: int
+    parent_place: int | None
     branch: Int32 = 0
     state: State = "complete"
     ts_domain: str = "ms"

@@ -28,6 +28,7 @@ class History:
     scope: str
     epoch: str
     base: str
+    link: int
     generation: int
     settings: Mapping[str, str]
     covered_to: int
@@ -46,6 +47,7 @@ class Rule:
     scope: str
     epoch: str
     base: str
+    link: int
     generation: int
     compacted: bool
     cutoff_ts: int | None
@@ -72,6 +74,7 @@ def rule(history: History, *, now: int, keep_ms: int | None = None, keep_bytes: 
         scope=history.scope,
         epoch=history.epoch,
         base=history.base,
+        link=history.link,
         generation=history.generation,
         compacted="compact" in _policies(history.settings),
         cutoff_ts=min(now, history.covered_to) - span if deletes and span is not None else None,

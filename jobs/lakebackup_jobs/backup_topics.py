@@ -323,6 +323,9 @@ def _row(request: BackupRequest, source: str, prepared: Prepared, totals: Totals
         parent=parent.backup_id if parent else None,
         base=parent.base if parent else prepared.backup_id,
         chain_position=parent.chain_position + 1 if parent else 0,
+        place=prepared.number,
+        parent_place=parent.place if parent else None,
+        branch=parent.branch if parent else 0,
         start_ts=parent.end_ts if parent else None,
         end_ts=plan.end_ts,
         started_at=prepared.started_at,
@@ -364,24 +367,13 @@ def _plan(
     # Before the end positions, so that no group stands beyond what is backed up.
     groups, left_out = _groups(request, backup_id, source, cluster, topics)
     end_ts, regions = cluster.positions(topics, request.isolation)
-    found = reader.one("latest_backup", source=source) if reader else None
+    found = reader.one("latest_backup", source=source, level=None) if reader else None
     require_own(source, [found["source_kind"]] if found else [])
-    parent = (
-        Parent(
-            backup_id=found["backup_id"],
-            base=found["base"],
-            number=found["number"],
-            level=found["level"],
-            chain_position=found["chain_position"],
-            end_ts=found["end_ts"],
-        )
-        if found
-        else None
-    )
+    parent = Parent(**{name: found[name] for name in Parent.__match_args__}) if found else None
     covered = (
         [
             Covered(**{name: row[name] for name in Covered.__match_args__})
-            for row in reader.rows("region_ends", source=source, base=parent.base)
+            for row in reader.rows("region_ends", source=source, base=parent.base, link=parent.link)
         ]
         if reader and parent
         else []
@@ -451,7 +443,8 @@ def _groups(
 def _held(reader: CatalogReader | None, source: str, parent: Parent | None) -> list[Held]:
     if reader is None:
         return []
-    rows = reader.rows("generations", source=source, base=parent.base if parent else None)
+    base, link = (parent.base, parent.link) if parent else (None, None)
+    rows = reader.rows("generations", source=source, base=base, link=link)
     return [Held(**row) for row in rows]
 
 

@@ -124,7 +124,7 @@ class _Run:
         asked: dict[str, Any] = {"source": self.source, "scopes": scopes, "to_ts": None}
         reader.define("selected", "restore_files", **asked, from_ts=None)
         count = pieces.cut(self.storage, folder, _files(reader))
-        parent = reader.one("latest_backup", source=self.source)
+        parent = reader.one("latest_backup", source=self.source, level=None)
         if parent is None:
             raise NotFound("The chain that these backups stood on is not whole any more.")
         number = latest_number(reader, self.source) + 1
@@ -140,6 +140,8 @@ class _Run:
             parent=parent["backup_id"],
             base=parent["base"],
             chain_position=parent["chain_position"] + 1,
+            place=number,
+            parent_place=parent["place"],
             start_ts=min(parent["end_ts"], end_ts),
             end_ts=end_ts,
             started_at=micros(started),
@@ -239,8 +241,8 @@ class _Run:
 
 
 def _plan(request: CompactRequest, reader: CatalogReader, source: str) -> CompactPlan:
-    latest = reader.one("latest_backup", source=source)
-    held = reader.rows("generations", source=source, base=latest["base"] if latest else None)
+    latest = reader.one("latest_backup", source=source, level=None) or {"base": None, "link": None}
+    held = reader.rows("generations", source=source, base=latest["base"], link=latest["link"])
     return plan_compaction(
         reader.rows("compact_points", source=source),
         [Held(**row) for row in held],

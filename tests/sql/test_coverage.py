@@ -35,6 +35,8 @@ def catalogs(draw: st.DrawFn) -> Tables:
                 "number": number,
                 "base": f"b{base}",
                 "chain_position": number - base,
+                "place": number,
+                "parent_place": None if number == base else number - 1,
                 "start_ts": None if number == base else end_ts - 10,
                 "end_ts": end_ts,
                 "state": "deleted" if draw(st.integers(0, 9)) == 0 else "complete",

@@ -142,7 +142,7 @@ GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
     "protected": (pa.schema(PROTECTED), {"source": "prod", "scope": "orders", "present": True}),
     "unusable": (pa.schema(UNUSABLE), {"source": "prod", "faults": 0, "end_ts": 0}),
     "drawn": (pa.schema(DRAWN), {"source": "prod", "base": "b1", "branch": 0, "line": "b1"}),
-    "rules": (columns_of(Rule), {**PLACES, "base": "b1", "generation": 0, "compacted": False}),
+    "rules": (columns_of(Rule), {**PLACES, "base": "b1", "link": 1, "generation": 0, "compacted": False}),
     "numbered": (
         numbered_schema(),
         {"source": "laptop", "source_kind": "restic", "destination": "d", "end_ts": 0, "level": 0},
@@ -190,7 +190,9 @@ def text_of(kind: str, name: str, case: dict[str, Any]) -> str:
 def filled(table: str, row: dict[str, Any]) -> dict[str, Any]:
     if table == "backups":
         number = row["number"]
+        full = row.get("base", "b1") == row.get("backup_id", f"b{number}")
         own = {"backup_id": f"b{number}", "chain_position": number - 1, "end_ts": 1000 * number}
+        own |= {"place": number, "parent_place": None if full else number - 1}
         return DEFAULTS[table] | own | row
     return DEFAULTS.get(table, {}) | row
 
@@ -249,7 +251,9 @@ def test_on_spark(kind: str, name: str, case: dict[str, Any], plain: SparkSessio
     engine, read = SparkEngine(plain, "nowhere"), {*relations_in(text), *steps(text)}
     for relation, table in tables_of(case).items():
         if relation in read:
-            engine.give(relation, table)
+            engine.give(
+                relation, table.cast(pa.schema([field.with_nullable(True) for field in table.schema]))
+            )
             engine._registered.add(relation)
     engine.define("found", text, **case.get("parameters", {}))
     found = plain.table("found").toArrow().to_pylist()

@@ -95,6 +95,8 @@ def manifest(
                 parent=None if number == base else backup_id(number - 1),
                 base=backup_id(base),
                 chain_position=number - base,
+                place=number,
+                parent_place=None if number == base else number - 1,
                 start_ts=None if number == base else 1000 * number,
                 end_ts=1000 * number + 999,
                 started_at=1_000_000 * number,

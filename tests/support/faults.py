@@ -47,13 +47,14 @@ class Killed(BaseException):
 class Steps:
     """The steps of one run; `folder` is where its processes meet.
 
-    `kill_at`: the number, from 1, of the step at which the run dies instead of taking it. `hold`: the run
+    `kill_at`: the step at which the run dies instead of taking it: its number, from 1, or its name, "name #2"
+    where steps before it had the same name (tasks take theirs in any order). `hold`: the run
     waits before the first step whose name begins so, until `go`. `patience`: seconds without an answer from
     the broker after which it gives up.
     """
 
     folder: Path
-    kill_at: int | None = None
+    kill_at: int | str | None = None
     hold: str | None = None
     patience: float | None = None
     driver: int = 0
@@ -72,7 +73,18 @@ class Steps:
     def taken(self) -> list[str]:
         """Names of the steps so far, in order; the last is the one that killed, if one did."""
         log = self.folder / "steps"
-        return log.read_text().splitlines() if log.exists() else []
+        found = log.read_text().splitlines() if log.exists() else []
+        if self.dead:  # other processes may have come to a step of their own while the run died
+            del found[self._died_at(found) :]
+        return found
+
+    def _died_at(self, taken: list[str]) -> int | None:
+        """The number of the step among these that kills, if one does."""
+        if not isinstance(self.kill_at, str):
+            return self.kill_at
+        name, _, times = self.kill_at.partition(" #")
+        numbers = [number for number, step in enumerate(taken, 1) if step == name]
+        return next(iter(numbers[int(times or 1) - 1 :]), None)
 
     def step(self, name: str) -> None:
         """Called before a step is taken."""
@@ -83,9 +95,9 @@ class Steps:
         with (self.folder / "steps").open("a+") as log:
             fcntl.flock(log, fcntl.LOCK_EX)
             log.seek(0)
-            number = 1 + len(log.readlines())
+            before = log.read().splitlines()
             log.write(name + "\n")
-        if number == self.kill_at:
+        if self._died_at([*before, name]) == 1 + len(before):
             (self.folder / "dead").touch()
             self._die()
         if self.hold and name.startswith(self.hold):
@@ -121,7 +133,7 @@ class _InWorker:
 
 @contextmanager
 def watched(
-    folder: Path, *, kill_at: int | None = None, hold: str | None = None, patience: float | None = None
+    folder: Path, *, kill_at: int | str | None = None, hold: str | None = None, patience: float | None = None
 ) -> Iterator[Steps]:
     """Runs of jobs inside the block have their steps counted, and die, wait or lose patience as told."""
     folder.mkdir(parents=True)
@@ -233,9 +245,18 @@ def _kind(path: str) -> str:
     """What an object is: its name without what differs from run to run."""
     if path.startswith("leases/"):
         return "lease " + path.split("/")[1].split("-")[0]
+    if path.startswith("audit/"):
+        return "audit"
+    if path.endswith(".crc"):
+        return f"checksum of {'rows' if path.endswith('.parquet.crc') else 'commit'}"
     return {"data": "data", "keys": "keys", "jsonl": "part", "parquet": f"rows of {path.split('/')[0]}"}.get(
         path.rpartition(".")[2], path.rpartition("/")[2]
     )
+
+
+def kinds_of(points: Iterable[int | str]) -> set[str]:
+    """Names of the steps at which runs are killed."""
+    return {point.partition(" #")[0] for point in points if isinstance(point, str)}
 
 
 def expire_leases(folder: Path) -> None:

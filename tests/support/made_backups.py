@@ -118,6 +118,8 @@ class MadeBackups:
                 parent=None if number == base else backup_id(number - 1),
                 base=backup_id(base),
                 chain_position=number - base,
+                place=number,
+                parent_place=None if number == base else number - 1,
                 start_ts=None,
                 end_ts=end_ts,
                 started_at=0,

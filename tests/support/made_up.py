@@ -95,6 +95,8 @@ def _cluster(cluster: str, topics: tuple[str, ...], days: int) -> list[Row]:
                 parent=parent or None,
                 base=base,
                 chain_position=0 if fresh else number - int(base[-8:], 16),
+                place=number,
+                parent_place=None if fresh else number - 1,
                 state="out_of_sync" if forked else "complete",
                 start_ts=None if fresh else at - DAY,
                 end_ts=at,

@@ -14,7 +14,9 @@ from lakebackup.plan import backup_topics
 from lakebackup.plan.backup_topics import BackupPlan, Covered, Parent, RegionState, TopicState, plan_backup
 
 OLD, NEW = "0" * 32, "1" * 32
-PARENT = Parent(backup_id="b1", base="b1", number=1, level=0, chain_position=0, end_ts=1_000)
+PARENT = Parent(
+    backup_id="b1", base="b1", number=1, level=0, chain_position=0, place=1, link=1, branch=0, end_ts=1_000
+)
 
 
 def topic(name: str = "orders", epoch: str = OLD, regions: int = 1) -> TopicState:

@@ -130,7 +130,9 @@ def test_numbers_never_come_twice_but_in_one_chain(steps: list[tuple[bool, bool,
         before = held(last=number, generation=number, first_bytes=first, bytes=total, end_ts=at)
 
 
-PARENT = Parent(backup_id="b1", base="b1", number=1, level=0, chain_position=0, end_ts=1_000)
+PARENT = Parent(
+    backup_id="b1", base="b1", number=1, level=0, chain_position=0, place=1, link=1, branch=0, end_ts=1_000
+)
 
 
 def plan(low: int, end: int, before: Held, **changes: object) -> BackupPlan:

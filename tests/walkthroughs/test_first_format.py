@@ -131,6 +131,8 @@ def imported(lab: Lab) -> Lab:
             parent=None,
             base=backup_id,
             chain_position=0,
+            place=1,
+            parent_place=None,
             start_ts=None,
             end_ts=at,
             started_at=at * 1000,

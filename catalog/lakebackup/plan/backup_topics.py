@@ -86,6 +86,9 @@ class Parent:
     number: int
     level: int
     chain_position: int
+    place: int
+    link: int
+    branch: int
     end_ts: int
 
 

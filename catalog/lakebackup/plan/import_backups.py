@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 #: The kind of source whose backups this program makes itself.
 OWN = "kafka"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]{0,199}")
-_CHAIN = ("kind", "level", "parent", "base", "chain_position")
+_CHAIN = ("kind", "level", "parent", "base", "chain_position", "place", "parent_place")
 
 
 @dataclass(slots=True)
@@ -155,8 +155,8 @@ class _Source:
         self.given = given
         own = sorted((row for row in held.values() if row["source"] == source), key=lambda row: row["number"])
         self.kinds = {row["source_kind"] for row in own}
-        self.chain: dict[str, tuple[str, int]] = {
-            row["backup_id"]: (row["base"], row["chain_position"]) for row in own
+        self.chain: dict[str, tuple[str, int, int | None]] = {
+            row["backup_id"]: (row["base"], row["chain_position"], row["place"]) for row in own
         }
         self.newest = own[-1] if own else None
         self.number = own[-1]["number"] if own else 0
@@ -187,7 +187,7 @@ class _Source:
                 )
                 continue
             self.number, self.last = number, made.backup_id
-            self.chain[made.backup_id] = (made.base, made.chain_position)
+            self.chain[made.backup_id] = (made.base, made.chain_position, made.place)
             self.plan.new.append(made)
 
     def _made(self, row: Mapping[str, Any], number: int, source_kind: str) -> Backup | None:
@@ -196,7 +196,7 @@ class _Source:
             parent = self.last
         if parent is not None and parent not in self.chain:
             return None
-        base, position = self.chain[parent] if parent else (row["backup_id"], -1)
+        base, position, place = self.chain[parent] if parent else (row["backup_id"], -1, None)
         filled = {
             "source_kind": source_kind,
             "destination": f"{source_kind}:{self.source}",
@@ -216,7 +216,14 @@ class _Source:
             "bytes": UNCOUNTED,
             "entries": UNCOUNTED,
         }
-        own = {"number": number, "parent": parent, "base": base, "chain_position": position + 1}
+        own = {
+            "number": number,
+            "parent": parent,
+            "base": base,
+            "chain_position": position + 1,
+            "place": number,
+            "parent_place": place,
+        }
         said = _said(row)
         return Backup(**{**said, **{k: v for k, v in filled.items() if said[k] is None}, **own})
 

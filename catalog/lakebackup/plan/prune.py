@@ -194,6 +194,7 @@ def _history(row: dict[str, Any]) -> History:
         scope=row["scope"],
         epoch=row["epoch"],
         base=row["base"],
+        link=row["link"],
         generation=row["generation"],
         settings=json.loads(row["settings"]),
         covered_to=row["covers_to"],

@@ -19,14 +19,14 @@ LEFT JOIN (
 ) AS e
   ON t.scope = e.scope AND t.epoch = e.epoch AND t.covers_to = e.end_ts
 LEFT JOIN (
-  SELECT d.scope, d.epoch, d.generation, d.path, d.bytes, d.entries, d.null_keys, b.base, b.number
+  SELECT d.scope, d.epoch, d.generation, d.path, d.bytes, d.entries, d.null_keys, b.base, b.link, b.unlinked
   FROM files AS d
   JOIN backups AS b
     ON d.backup_id = b.backup_id
   WHERE d.source = :source AND d.role = 'data' AND b.state = 'complete'
 ) AS f
   ON t.scope = f.scope AND t.epoch = f.epoch AND t.generation = f.generation AND t.base = f.base
-  AND f.number <= t.number
+  AND f.link <= t.link AND t.link < f.unlinked
 WHERE t.source = :source AND t.newest
 GROUP BY t.scope, t.epoch, t.backup_id, t.generation, t.regions, t.replication, t.settings, t.covers_to
 ORDER BY t.scope

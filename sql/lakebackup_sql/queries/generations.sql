@@ -1,11 +1,11 @@
--- Each topic's generations. last: the highest number ever given. generation, the rest: what the chain on
--- :base now holds of it: bytes of its first backup and of all, when its end was last read, and the longest
+-- Each topic's generations. last: the highest number ever given. generation, the rest: what the backup :link of
+-- the chain on :base and those it needs hold of it: bytes of its first backup and of all, when its end was last read, and the longest
 -- time (ms) that passed from the reading of its end to the end of the run that read on from there.
 WITH held AS (
   SELECT
     s.scope, s.epoch, s.generation, b.backup_id, b.number, b.end_ts, b.finished_at,
     MIN(b.number) OVER (PARTITION BY s.scope, s.epoch, b.end_ts) < b.number AS compaction,
-    b.base = :base AND b.state = 'complete' AND b.intact AS present
+    b.base = :base AND b.link <= :link AND :link < b.unlinked AND b.state = 'complete' AND b.intact AS present
   FROM raw_scopes AS s
   JOIN backups AS b
     ON s.backup_id = b.backup_id

@@ -61,6 +61,8 @@ LEFT JOIN (
     JOIN backups AS b
       ON f.backup_id = b.backup_id
       AND b.base = r.base
+      AND b.link <= r.link
+      AND r.link < b.unlinked
       AND b.state = 'complete'
     WHERE f.role = 'data'
       AND r.keep_bytes IS NOT NULL

@@ -5,17 +5,18 @@ SELECT
   p.scope,
   p.epoch,
   p.base,
+  p.link,
   p.generation,
   p.settings,
   p.covers_to,
   p.present
 FROM (
   SELECT
-    t.source, t.scope, t.epoch, t.base, t.generation, t.settings, t.covers_to,
-    t.number = MAX(t.number) OVER (PARTITION BY t.source) AS present,
-    ROW_NUMBER() OVER (PARTITION BY t.source, t.scope, t.epoch ORDER BY t.number DESC) AS place
+    t.source, t.scope, t.epoch, t.base, t.link, t.generation, t.settings, t.covers_to,
+    t.place = MAX(t.place) OVER (PARTITION BY t.source) AS present,
+    ROW_NUMBER() OVER (PARTITION BY t.source, t.scope, t.epoch ORDER BY t.place DESC, t.number DESC) AS nth
   FROM restore_points AS t
   WHERE t.source = :source
 ) AS p
-WHERE p.place = 1
+WHERE p.nth = 1
 ORDER BY p.scope, p.epoch

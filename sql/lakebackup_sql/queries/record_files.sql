@@ -6,8 +6,8 @@
 -- keys in hex likewise; only_null_keys: files with a record that has none; what backups after a number added.
 WITH points AS (
   SELECT
-    t.epoch, t.base, t.number, t.generation,
-    ROW_NUMBER() OVER (PARTITION BY t.epoch ORDER BY t.number DESC) = 1 AS last
+    t.epoch, t.base, t.link, t.place, t.generation,
+    ROW_NUMBER() OVER (PARTITION BY t.epoch ORDER BY t.place DESC, t.number DESC) = 1 AS last
   FROM restore_points AS t
   WHERE t.source = :source
     AND t.scope = :scope
@@ -18,7 +18,7 @@ WITH points AS (
     )
 ),
 chains AS (
-  SELECT t.epoch, t.base, t.generation, MAX(t.number) AS number
+  SELECT t.epoch, t.base, t.generation, MAX(t.link) AS link, MAX(t.place) AS place
   FROM points AS t
   JOIN points AS l
     ON t.epoch = l.epoch
@@ -30,21 +30,22 @@ newer AS (
   SELECT
     r.epoch, r.region, r.base,
     MIN(r.start_position) OVER (
-      PARTITION BY r.epoch, r.region ORDER BY r.number DESC
+      PARTITION BY r.epoch, r.region ORDER BY r.place DESC
       ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
     ) AS start_position
   FROM (
-    SELECT p.epoch, p.region, c.base, c.number, MIN(p.start_position) AS start_position
+    SELECT p.epoch, p.region, c.base, c.place, MIN(p.start_position) AS start_position
     FROM positions AS p
     JOIN backups AS b
       ON p.backup_id = b.backup_id
     JOIN chains AS c
       ON p.epoch = c.epoch
       AND b.base = c.base
-      AND b.number <= c.number
+      AND b.link <= c.link
+      AND c.link < b.unlinked
     WHERE p.source = :source
       AND p.scope = :scope
-    GROUP BY p.epoch, p.region, c.base, c.number
+    GROUP BY p.epoch, p.region, c.base, c.place
   ) AS r
 )
 SELECT
@@ -59,7 +60,8 @@ JOIN chains AS c
   ON f.epoch = c.epoch
   AND f.generation = c.generation
   AND b.base = c.base
-  AND b.number <= c.number
+  AND b.link <= c.link
+  AND c.link < b.unlinked
 LEFT JOIN newer AS n
   ON f.epoch = n.epoch
   AND f.region = n.region

@@ -7,7 +7,8 @@ FROM schemas AS s
 JOIN backups AS b
   ON b.backup_id = s.backup_id
 JOIN restore_points AS t
-  ON s.source = t.source AND s.scope = t.scope AND s.epoch = t.epoch AND b.base = t.base AND b.number <= t.number
+  ON s.source = t.source AND s.scope = t.scope AND s.epoch = t.epoch AND b.base = t.base AND b.link <= t.link
+  AND t.link < b.unlinked
 WHERE s.source = :source
   AND s.scope = :scope
   AND (

@@ -12,7 +12,8 @@ JOIN restore_points AS t
   AND f.epoch = t.epoch
   AND f.generation = t.generation
   AND b.base = t.base
-  AND b.number <= t.number
+  AND b.link <= t.link
+  AND t.link < b.unlinked
 WHERE f.source = :source
   AND ARRAY_CONTAINS(SPLIT(:scopes, ','), f.scope)
   AND t.source = :source

@@ -28,7 +28,7 @@ WHERE g.source = :source
   )
   AND (
     (
-      g.bridged AND g.epoch = t.epoch AND n.base = t.base AND n.number <= t.number
+      g.bridged AND g.epoch = t.epoch AND n.base = t.base AND n.link <= t.link AND t.link < n.unlinked
       AND s.generation = t.generation
     )
     OR (g.from_ts < CAST(:to_ts AS BIGINT) AND CAST(:to_ts AS BIGINT) < g.to_ts)

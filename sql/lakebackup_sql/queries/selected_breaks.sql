@@ -3,7 +3,7 @@
 -- hold the same offsets twice.
 WITH chosen AS (
   SELECT
-    f.source, f.scope, f.epoch, f.region, f.generation, f.path, f.start_position, f.end_position, b.base
+    f.source, f.scope, f.epoch, f.region, f.generation, f.path, f.start_position, f.end_position, b.base, b.link, b.unlinked
   FROM selected AS s
   JOIN files AS f
     ON s.destination = f.destination
@@ -19,7 +19,9 @@ edges AS (
     COUNT(DISTINCT base) AS bases,
     COUNT(DISTINCT generation) AS generations,
     COUNT(*) AS files,
-    MAX(end_position) AS end_position
+    MAX(end_position) AS end_position,
+    MAX(link) AS link,
+    MIN(unlinked) AS unlinked
   FROM chosen
   GROUP BY source, scope, epoch, region
 ),
@@ -40,6 +42,8 @@ held AS (
     ON f.backup_id = b.backup_id
     AND b.base = e.base
     AND b.state = 'complete'
+    AND b.link <= e.link
+    AND e.link < b.unlinked
   GROUP BY e.scope, e.epoch, e.region
 )
 SELECT
@@ -57,6 +61,6 @@ LEFT JOIN held AS h
   ON e.scope = h.scope
   AND e.epoch = h.epoch
   AND e.region = h.region
-WHERE e.bases > 1 OR e.generations > 1 OR e.files < h.files
+WHERE e.bases > 1 OR e.generations > 1 OR e.unlinked <= e.link OR e.files < h.files
 ORDER BY e.scope, e.region
 LIMIT 100

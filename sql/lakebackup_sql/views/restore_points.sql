@@ -8,21 +8,21 @@
 -- covers_from_time: covers_from, in UTC; null: none is before
 -- covers_to_time: covers_to, in UTC
 SELECT
-  p.source, p.scope, p.epoch, p.destination, p.backup_id, p.base, p.number, p.kind, p.regions, p.replication,
+  p.source, p.scope, p.epoch, p.destination, p.backup_id, p.base, p.number, p.place, p.link, p.kind, p.regions, p.replication,
   p.settings, p.generation, p.covers_from, p.covers_to, p.newest, p.ts_domain,
   CASE WHEN p.ts_domain = 'ms' AND p.covers_from >= 0 THEN timestamp_millis(p.covers_from) END AS covers_from_time,
   CASE WHEN p.ts_domain = 'ms' THEN timestamp_millis(p.covers_to) END AS covers_to_time
 FROM (
   SELECT
     e.*,
-    COALESCE(LAG(e.covers_to) OVER (PARTITION BY e.source, e.scope ORDER BY e.number), -1) AS covers_from,
-    ROW_NUMBER() OVER (PARTITION BY e.source, e.scope ORDER BY e.number DESC) = 1 AS newest
+    COALESCE(LAG(e.covers_to) OVER (PARTITION BY e.source, e.scope ORDER BY e.place, e.number), -1) AS covers_from,
+    ROW_NUMBER() OVER (PARTITION BY e.source, e.scope ORDER BY e.place DESC, e.number DESC) = 1 AS newest
   FROM (
     SELECT
-      b.source, s.scope, s.epoch, b.destination, b.backup_id, b.base, b.number, b.kind, s.regions, s.replication,
+      b.source, s.scope, s.epoch, b.destination, b.backup_id, b.base, b.number, b.place, b.link, b.kind, s.regions, s.replication,
       s.settings, s.generation, b.ts_domain,
       CASE
-        WHEN LEAD(b.end_ts) OVER (PARTITION BY b.source, s.scope ORDER BY b.number) = b.end_ts THEN b.end_ts - 1
+        WHEN LEAD(b.end_ts) OVER (PARTITION BY b.source, s.scope ORDER BY b.place, b.number) = b.end_ts THEN b.end_ts - 1
         ELSE b.end_ts
       END AS covers_to
     FROM raw_scopes AS s

@@ -19,17 +19,17 @@ WITH unusable AS (
   WHERE b.state IN ('out_of_sync', 'unconfirmed')
   UNION ALL
   SELECT
-    b.backup_id, 'chain' AS reason, MIN_BY(e.backup_id, e.chain_position) AS fault_backup_id,
+    b.backup_id, 'chain' AS reason, MIN_BY(e.backup_id, e.link) AS fault_backup_id,
     CAST(0 AS BIGINT) AS faults, CAST(NULL AS STRING) AS destination, CAST(NULL AS STRING) AS path,
     CAST(NULL AS STRING) AS detail, CAST(NULL AS BIGINT) AS found_at
   FROM backups AS b
   LEFT JOIN (
-    SELECT source, base, branch, chain_position, backup_id FROM raw_backups WHERE state <> 'complete'
+    SELECT source, base, link, unlinked, backup_id FROM backups WHERE state <> 'complete'
   ) AS e
     ON b.source = e.source
     AND b.base = e.base
-    AND b.branch = e.branch
-    AND e.chain_position < b.chain_position
+    AND e.link < b.link
+    AND b.link < e.unlinked
   WHERE b.state = 'complete' AND NOT b.intact
   GROUP BY b.backup_id
   UNION ALL
@@ -39,10 +39,10 @@ WITH unusable AS (
     SELECT
       b.backup_id, f.outcome, f.backup_id AS fault_backup_id, f.destination, f.path, f.detail, f.at AS found_at,
       CAST(SUM(f.faults) OVER (PARTITION BY b.backup_id, f.outcome) AS BIGINT) AS faults,
-      ROW_NUMBER() OVER (PARTITION BY b.backup_id, f.outcome ORDER BY f.number, f.path) AS place
+      ROW_NUMBER() OVER (PARTITION BY b.backup_id, f.outcome ORDER BY f.link, f.path) AS place
     FROM (
       SELECT
-        n.source, n.base, n.number, n.backup_id, d.scope, d.epoch, d.generation, c.outcome,
+        n.source, n.base, n.link, n.unlinked, n.backup_id, d.scope, d.epoch, d.generation, c.outcome,
         COUNT(*) AS faults,
         MIN(c.destination) AS destination,
         MIN(c.path) AS path,
@@ -54,7 +54,7 @@ WITH unusable AS (
         AND c.path = d.path
       JOIN backups AS n
         ON d.backup_id = n.backup_id
-      GROUP BY n.source, n.base, n.number, n.backup_id, d.scope, d.epoch, d.generation, c.outcome
+      GROUP BY n.source, n.base, n.link, n.unlinked, n.backup_id, d.scope, d.epoch, d.generation, c.outcome
     ) AS f
     JOIN scopes AS s
       ON f.source = s.source
@@ -64,7 +64,8 @@ WITH unusable AS (
     JOIN backups AS b
       ON s.backup_id = b.backup_id
       AND f.base = b.base
-      AND f.number <= b.number
+      AND f.link <= b.link
+      AND b.link < f.unlinked
   ) AS w
   WHERE w.place = 1
   UNION ALL

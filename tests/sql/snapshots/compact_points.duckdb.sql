@@ -40,7 +40,8 @@ LEFT JOIN (
     d.entries,
     d.null_keys,
     b.base,
-    b.number
+    b.link,
+    b.unlinked
   FROM files AS d
   JOIN backups AS b
     ON d.backup_id = b.backup_id
@@ -51,7 +52,8 @@ LEFT JOIN (
   AND t.epoch = f.epoch
   AND t.generation = f.generation
   AND t.base = f.base
-  AND f.number <= t.number
+  AND f.link <= t.link
+  AND t.link < f.unlinked
 WHERE
   t.source = $source AND t.newest
 GROUP BY

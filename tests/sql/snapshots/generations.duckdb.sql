@@ -8,7 +8,11 @@ WITH held AS (
     b.end_ts,
     b.finished_at,
     MIN(b.number) OVER (PARTITION BY s.scope, s.epoch, b.end_ts) < b.number AS compaction,
-    b.base = $base AND b.state = 'complete' AND b.intact AS present
+    b.base = $base
+    AND b.link <= $link
+    AND $link < b.unlinked
+    AND b.state = 'complete'
+    AND b.intact AS present
   FROM raw_scopes AS s
   JOIN backups AS b
     ON s.backup_id = b.backup_id

@@ -85,7 +85,11 @@ LEFT JOIN (
       AND f.epoch = r.epoch
       AND f.generation = r.generation
     JOIN backups AS b
-      ON f.backup_id = b.backup_id AND b.base = r.base AND b.state = 'complete'
+      ON f.backup_id = b.backup_id
+      AND b.base = r.base
+      AND b.link <= r.link
+      AND r.link < b.unlinked
+      AND b.state = 'complete'
     WHERE
       f.role = 'data' AND NOT r.keep_bytes IS NULL
   ) AS w

@@ -43,25 +43,28 @@ FROM (
     ON f.backup_id = b.backup_id
   JOIN (
     SELECT
-      t.scope,
-      t.epoch,
-      t.base,
-      t.generation,
-      MAX(t.number) AS number
-    FROM restore_points AS t
+      s.backup_id,
+      s.scope,
+      s.epoch,
+      s.generation,
+      MIN(t.link) OVER (
+        PARTITION BY s.scope, s.epoch, s.generation, c.base
+        ORDER BY c.link DESC
+        ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+      ) AS next
+    FROM raw_scopes AS s
+    JOIN backups AS c
+      ON s.backup_id = c.backup_id
+    LEFT JOIN restore_points AS t
+      ON s.backup_id = t.backup_id AND s.scope = t.scope AND s.epoch = t.epoch
     WHERE
-      t.source = $source
-    GROUP BY
-      t.scope,
-      t.epoch,
-      t.base,
-      t.generation
+      c.source = $source
   ) AS p
-    ON f.scope = p.scope
+    ON f.backup_id = p.backup_id
+    AND f.scope = p.scope
     AND f.epoch = p.epoch
     AND f.generation = p.generation
-    AND b.base = p.base
-    AND b.number <= p.number
+    AND p.next < b.unlinked
   LEFT JOIN doomed AS d
     ON f.destination = d.destination AND f.path = d.path
   LEFT JOIN cuts AS c

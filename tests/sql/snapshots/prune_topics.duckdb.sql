@@ -3,6 +3,7 @@ SELECT
   p.scope,
   p.epoch,
   p.base,
+  p.link,
   p.generation,
   p.settings,
   p.covers_to,
@@ -13,17 +14,18 @@ FROM (
     t.scope,
     t.epoch,
     t.base,
+    t.link,
     t.generation,
     t.settings,
     t.covers_to,
-    t.number = MAX(t.number) OVER (PARTITION BY t.source) AS present,
-    ROW_NUMBER() OVER (PARTITION BY t.source, t.scope, t.epoch ORDER BY t.number DESC) AS place
+    t.place = MAX(t.place) OVER (PARTITION BY t.source) AS present,
+    ROW_NUMBER() OVER (PARTITION BY t.source, t.scope, t.epoch ORDER BY t.place DESC, t.number DESC) AS nth
   FROM restore_points AS t
   WHERE
     t.source = $source
 ) AS p
 WHERE
-  p.place = 1
+  p.nth = 1
 ORDER BY
   p.scope NULLS FIRST,
   p.epoch NULLS FIRST

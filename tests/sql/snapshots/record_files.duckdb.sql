@@ -2,9 +2,10 @@ WITH points AS (
   SELECT
     t.epoch,
     t.base,
-    t.number,
+    t.link,
+    t.place,
     t.generation,
-    ROW_NUMBER() OVER (PARTITION BY t.epoch ORDER BY t.number DESC) = 1 AS last
+    ROW_NUMBER() OVER (PARTITION BY t.epoch ORDER BY t.place DESC, t.number DESC) = 1 AS last
   FROM restore_points AS t
   WHERE
     t.source = $source
@@ -24,7 +25,8 @@ WITH points AS (
     t.epoch,
     t.base,
     t.generation,
-    MAX(t.number) AS number
+    MAX(t.link) AS link,
+    MAX(t.place) AS place
   FROM points AS t
   JOIN points AS l
     ON t.epoch = l.epoch AND t.generation = l.generation AND l.last
@@ -39,7 +41,7 @@ WITH points AS (
     r.base,
     MIN(r.start_position) OVER (
       PARTITION BY r.epoch, r.region
-      ORDER BY r.number DESC
+      ORDER BY r.place DESC
       ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
     ) AS start_position
   FROM (
@@ -47,20 +49,20 @@ WITH points AS (
       p.epoch,
       p.region,
       c.base,
-      c.number,
+      c.place,
       MIN(p.start_position) AS start_position
     FROM positions AS p
     JOIN backups AS b
       ON p.backup_id = b.backup_id
     JOIN chains AS c
-      ON p.epoch = c.epoch AND b.base = c.base AND b.number <= c.number
+      ON p.epoch = c.epoch AND b.base = c.base AND b.link <= c.link AND c.link < b.unlinked
     WHERE
       p.source = $source AND p.scope = $scope
     GROUP BY
       p.epoch,
       p.region,
       c.base,
-      c.number
+      c.place
   ) AS r
 )
 SELECT
@@ -92,7 +94,8 @@ JOIN chains AS c
   ON f.epoch = c.epoch
   AND f.generation = c.generation
   AND b.base = c.base
-  AND b.number <= c.number
+  AND b.link <= c.link
+  AND c.link < b.unlinked
 LEFT JOIN newer AS n
   ON f.epoch = n.epoch AND f.region = n.region AND b.base = n.base
 WHERE

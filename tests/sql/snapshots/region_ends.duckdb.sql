@@ -10,24 +10,32 @@ SELECT
   in_chain
 FROM (
   SELECT
-    p.scope,
-    p.epoch,
-    p.region,
-    p.end_position,
-    b.end_ts,
-    b.number,
-    b.backup_id,
-    p.leader_epoch,
-    b.base = $base AS in_chain,
-    ROW_NUMBER() OVER (PARTITION BY p.scope, p.epoch, p.region, b.base = $base ORDER BY b.number DESC) AS newest
-  FROM raw_positions AS p
-  JOIN backups AS b
-    ON b.backup_id = p.backup_id
-  WHERE
-    b.source = $source AND p.source = $source AND b.state = 'complete' AND b.intact
-) AS numbered
+    o.*,
+    ROW_NUMBER() OVER (
+      PARTITION BY o.scope, o.epoch, o.region, o.in_chain
+      ORDER BY o.place DESC, o.number DESC
+    ) AS nth
+  FROM (
+    SELECT
+      p.scope,
+      p.epoch,
+      p.region,
+      p.end_position,
+      b.end_ts,
+      b.number,
+      b.place,
+      b.backup_id,
+      p.leader_epoch,
+      b.base = $base AND b.link <= $link AND $link < b.unlinked AS in_chain
+    FROM raw_positions AS p
+    JOIN backups AS b
+      ON p.backup_id = b.backup_id
+    WHERE
+      b.source = $source AND p.source = $source AND b.state = 'complete' AND b.intact
+  ) AS o
+) AS n
 WHERE
-  newest = 1
+  n.nth = 1
 ORDER BY
   scope NULLS FIRST,
   epoch NULLS FIRST,

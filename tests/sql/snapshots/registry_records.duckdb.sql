@@ -17,7 +17,8 @@ JOIN restore_points AS t
   AND s.scope = t.scope
   AND s.epoch = t.epoch
   AND b.base = t.base
-  AND b.number <= t.number
+  AND b.link <= t.link
+  AND t.link < b.unlinked
 WHERE
   s.source = $source
   AND s.scope = $scope

@@ -37,7 +37,8 @@ FROM (
     AND f.epoch = t.epoch
     AND f.generation = t.generation
     AND b.base = t.base
-    AND b.number <= t.number
+    AND b.link <= t.link
+    AND t.link < b.unlinked
   LEFT JOIN raw_removals AS r
     ON f.destination = r.destination AND f.path = r.path
   WHERE

@@ -31,7 +31,8 @@ WHERE
       g.bridged
       AND g.epoch = t.epoch
       AND n.base = t.base
-      AND n.number <= t.number
+      AND n.link <= t.link
+      AND t.link < n.unlinked
       AND s.generation = t.generation
     )
     OR (

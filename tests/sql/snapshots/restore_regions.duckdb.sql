@@ -12,7 +12,8 @@ JOIN restore_points AS t
   AND p.scope = t.scope
   AND p.epoch = t.epoch
   AND b.base = t.base
-  AND b.number <= t.number
+  AND b.link <= t.link
+  AND t.link < b.unlinked
 LEFT JOIN floors AS l
   ON p.source = l.source
   AND p.scope = l.scope

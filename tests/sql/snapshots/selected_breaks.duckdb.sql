@@ -8,7 +8,9 @@ WITH chosen AS (
     f.path,
     f.start_position,
     f.end_position,
-    b.base
+    b.base,
+    b.link,
+    b.unlinked
   FROM selected AS s
   JOIN files AS f
     ON s.destination = f.destination AND s.path = f.path
@@ -25,7 +27,9 @@ WITH chosen AS (
     COUNT(DISTINCT base) AS bases,
     COUNT(DISTINCT generation) AS generations,
     COUNT(*) AS files,
-    MAX(end_position) AS end_position
+    MAX(end_position) AS end_position,
+    MAX(link) AS link,
+    MIN(unlinked) AS unlinked
   FROM chosen
   GROUP BY
     source,
@@ -48,7 +52,11 @@ WITH chosen AS (
     AND f.generation = e.generation
     AND f.start_position < e.end_position
   JOIN backups AS b
-    ON f.backup_id = b.backup_id AND b.base = e.base AND b.state = 'complete'
+    ON f.backup_id = b.backup_id
+    AND b.base = e.base
+    AND b.state = 'complete'
+    AND b.link <= e.link
+    AND e.link < b.unlinked
   GROUP BY
     e.scope,
     e.epoch,
@@ -68,7 +76,7 @@ FROM edges AS e
 LEFT JOIN held AS h
   ON e.scope = h.scope AND e.epoch = h.epoch AND e.region = h.region
 WHERE
-  e.bases > 1 OR e.generations > 1 OR e.files < h.files
+  e.bases > 1 OR e.generations > 1 OR e.unlinked <= e.link OR e.files < h.files
 ORDER BY
   e.scope NULLS FIRST,
   e.region NULLS FIRST

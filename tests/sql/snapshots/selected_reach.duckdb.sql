@@ -22,15 +22,16 @@ WITH chosen AS (
     generation,
     base
   FROM chosen
-), edges AS (
-  SELECT
+), absent AS (
+  SELECT DISTINCT
     p.source,
     p.scope,
     p.epoch,
     p.region,
     p.generation,
     p.base,
-    MIN(CASE WHEN c.path IS NULL THEN b.number END) AS missing
+    b.link,
+    b.unlinked
   FROM places AS p
   JOIN files AS f
     ON p.source = f.source
@@ -40,36 +41,48 @@ WITH chosen AS (
     AND p.generation = f.generation
   JOIN backups AS b
     ON f.backup_id = b.backup_id AND p.base = b.base AND b.state = 'complete'
-  LEFT JOIN chosen AS c
+  ANTI JOIN chosen AS c
     ON f.destination = c.destination AND f.path = c.path
-  GROUP BY
+), reached AS (
+  SELECT
     p.source,
     p.scope,
     p.epoch,
     p.region,
-    p.generation,
-    p.base
+    t.covers_to
+  FROM places AS p
+  JOIN restore_points AS t
+    ON p.source = t.source
+    AND p.scope = t.scope
+    AND p.epoch = t.epoch
+    AND p.generation = t.generation
+    AND p.base = t.base
+  ANTI JOIN absent AS a
+    ON p.source = a.source
+    AND p.scope = a.scope
+    AND p.epoch = a.epoch
+    AND p.region = a.region
+    AND p.generation = a.generation
+    AND p.base = a.base
+    AND a.link <= t.link
+    AND t.link < a.unlinked
 )
 SELECT
-  e.scope,
-  e.epoch,
-  e.region,
-  MAX(t.covers_to) AS reaches
-FROM edges AS e
-LEFT JOIN restore_points AS t
-  ON e.source = t.source
-  AND e.scope = t.scope
-  AND e.epoch = t.epoch
-  AND e.generation = t.generation
-  AND e.base = t.base
-  AND (
-    e.missing IS NULL OR t.number < e.missing
-  )
+  p.scope,
+  p.epoch,
+  p.region,
+  MAX(r.covers_to) AS reaches
+FROM places AS p
+LEFT JOIN reached AS r
+  ON p.source = r.source
+  AND p.scope = r.scope
+  AND p.epoch = r.epoch
+  AND p.region = r.region
 GROUP BY
-  e.scope,
-  e.epoch,
-  e.region
+  p.scope,
+  p.epoch,
+  p.region
 ORDER BY
-  e.scope NULLS FIRST,
-  e.epoch NULLS FIRST,
-  e.region NULLS FIRST
+  p.scope NULLS FIRST,
+  p.epoch NULLS FIRST,
+  p.region NULLS FIRST

@@ -4,12 +4,14 @@ CREATE TABLE IF NOT EXISTS IDENTIFIER(:table) (
   source STRING NOT NULL COMMENT 'name of the cluster',
   source_kind STRING NOT NULL COMMENT 'kafka',
   destination STRING NOT NULL COMMENT 'id of the place that holds the object',
-  kind STRING NOT NULL COMMENT 'full, differential, or log: a batch of a continuous backup, which continues the one before it',
+  kind STRING NOT NULL COMMENT 'full; differential: since the last backup of its level or below; cumulative: since the last one below its level; or log: a batch of a continuous backup, which continues the one before it',
   level INT NOT NULL COMMENT '0 for a full',
   parent STRING COMMENT 'the backup it continues',
   base STRING NOT NULL COMMENT 'the full it stands on, itself for a full',
   chain_position INT NOT NULL COMMENT '0 for a full, then one more each',
-  branch INT NOT NULL COMMENT '0 unless the history was cut',
+  place BIGINT NOT NULL COMMENT 'number of the last backup whose changes it holds: its own, or that of the last one merged into it',
+  parent_place BIGINT COMMENT 'place of the parent; null for a full',
+  branch INT NOT NULL COMMENT '0 on the line that the source began with; one that starts again after its history was cut has the next',
   state STRING NOT NULL COMMENT 'complete, out_of_sync, deleted or unconfirmed',
   ts_domain STRING NOT NULL COMMENT 'unit of min_ts, max_ts, start_ts, end_ts: ms',
   start_ts BIGINT COMMENT 'end_ts of the parent',
@@ -39,5 +41,5 @@ TBLPROPERTIES (
   'delta.dataSkippingStringPrefixLength' = '128',
   'delta.dataSkippingStatsColumns' = 'source,number,base,end_ts,backup_id',
   'delta.constraints.number_positive' = 'number >= 1',
-  'delta.constraints.levels' = 'level >= 0 AND chain_position >= 0'
+  'delta.constraints.levels' = 'level >= 0 AND chain_position >= 0 AND place >= 1 AND place <= number'
 )

@@ -18,10 +18,10 @@ SELECT
 FROM (
   SELECT
     g.*,
-    ROW_NUMBER() OVER (PARTITION BY g.source, g.kind ORDER BY g.number DESC) AS place
+    ROW_NUMBER() OVER (PARTITION BY g.source, g.kind ORDER BY g.number DESC) AS nth
   FROM backups AS g
   WHERE
     g.state = 'complete' AND g.intact
 ) AS b
 WHERE
-  b.place = 1
+  b.nth = 1

@@ -6,6 +6,8 @@ SELECT
   p.backup_id,
   p.base,
   p.number,
+  p.place,
+  p.link,
   p.kind,
   p.regions,
   p.replication,
@@ -24,10 +26,10 @@ FROM (
   SELECT
     e.*,
     COALESCE(
-      LAG(e.covers_to) OVER (PARTITION BY e.source, e.scope ORDER BY e.number NULLS FIRST),
+      LAG(e.covers_to) OVER (PARTITION BY e.source, e.scope ORDER BY e.place NULLS FIRST, e.number NULLS FIRST),
       -1
     ) AS covers_from,
-    ROW_NUMBER() OVER (PARTITION BY e.source, e.scope ORDER BY e.number DESC) = 1 AS newest
+    ROW_NUMBER() OVER (PARTITION BY e.source, e.scope ORDER BY e.place DESC, e.number DESC) = 1 AS newest
   FROM (
     SELECT
       b.source,
@@ -37,6 +39,8 @@ FROM (
       b.backup_id,
       b.base,
       b.number,
+      b.place,
+      b.link,
       b.kind,
       s.regions,
       s.replication,
@@ -44,7 +48,7 @@ FROM (
       s.generation,
       b.ts_domain,
       CASE
-        WHEN LEAD(b.end_ts) OVER (PARTITION BY b.source, s.scope ORDER BY b.number NULLS FIRST) = b.end_ts
+        WHEN LEAD(b.end_ts) OVER (PARTITION BY b.source, s.scope ORDER BY b.place NULLS FIRST, b.number NULLS FIRST) = b.end_ts
         THEN b.end_ts - 1
         ELSE b.end_ts
       END AS covers_to

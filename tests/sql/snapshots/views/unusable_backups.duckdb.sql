@@ -15,7 +15,7 @@ WITH unusable AS (
   SELECT
     b.backup_id,
     'chain' AS reason,
-    ARG_MIN(e.backup_id, e.chain_position) AS fault_backup_id,
+    ARG_MIN(e.backup_id, e.link) AS fault_backup_id,
     TRY_CAST(0 AS BIGINT) AS faults,
     TRY_CAST(NULL AS TEXT) AS destination,
     TRY_CAST(NULL AS TEXT) AS path,
@@ -26,17 +26,14 @@ WITH unusable AS (
     SELECT
       source,
       base,
-      branch,
-      chain_position,
+      link,
+      unlinked,
       backup_id
-    FROM raw_backups
+    FROM backups
     WHERE
       state <> 'complete'
   ) AS e
-    ON b.source = e.source
-    AND b.base = e.base
-    AND b.branch = e.branch
-    AND e.chain_position < b.chain_position
+    ON b.source = e.source AND b.base = e.base AND e.link < b.link AND b.link < e.unlinked
   WHERE
     b.state = 'complete' AND NOT b.intact
   GROUP BY
@@ -63,13 +60,14 @@ WITH unusable AS (
       TRY_CAST(SUM(f.faults) OVER (PARTITION BY b.backup_id, f.outcome) AS BIGINT) AS faults,
       ROW_NUMBER() OVER (
         PARTITION BY b.backup_id, f.outcome
-        ORDER BY f.number NULLS FIRST, f.path NULLS FIRST
+        ORDER BY f.link NULLS FIRST, f.path NULLS FIRST
       ) AS place
     FROM (
       SELECT
         n.source,
         n.base,
-        n.number,
+        n.link,
+        n.unlinked,
         n.backup_id,
         d.scope,
         d.epoch,
@@ -88,7 +86,8 @@ WITH unusable AS (
       GROUP BY
         n.source,
         n.base,
-        n.number,
+        n.link,
+        n.unlinked,
         n.backup_id,
         d.scope,
         d.epoch,
@@ -101,7 +100,10 @@ WITH unusable AS (
       AND f.epoch = s.epoch
       AND f.generation = s.generation
     JOIN backups AS b
-      ON s.backup_id = b.backup_id AND f.base = b.base AND f.number <= b.number
+      ON s.backup_id = b.backup_id
+      AND f.base = b.base
+      AND f.link <= b.link
+      AND b.link < f.unlinked
   ) AS w
   WHERE
     w.place = 1
