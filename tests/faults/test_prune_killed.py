@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.faults import Killed, expire_leases, watched
+from tests.support.faults import Killed, expire_leases, kinds_of, watched
 from tests.support.pruning import data, listed, orders, put, run, seen
 
 from lakebackup import tombstones
@@ -22,7 +22,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
-MOST_STEPS = 80
+STEPS = (
+    "put lease source", "put part", "put prune.json", "put lease catalog", "put checksum of rows",
+    "put rows of floors", "commit floors", "put checksum of commit", "commit removals",
+    "put checksum of commit #2", "put audit", "put rows of audit", "commit audit",
+    "put checksum of commit #3", "delete data", "delete data #2", "delete data #3", "put done",
+    "put lease source #4",
+)  # fmt: skip
 GOES, STAYS = orders(1, 2, 3, regions=1), orders(4, 5, regions=1)
 
 
@@ -47,48 +53,46 @@ def check_ended(root: Path) -> None:
     assert tombstones.unfinished(storage) == []
 
 
-def test_before_each_step(spark: SparkSession, made: Path, tmp_path: Path) -> None:
-    died_at: list[str] = []
-    for number in range(1, MOST_STEPS):
-        root = shutil.copytree(made, tmp_path / str(number))
-        with watched(tmp_path / f"steps-{number}", kill_at=number) as steps:
-            with suppress(Killed, EnvironmentProblem):
-                run(root, spark, delete=True)
-            if not steps.dead:
-                check_ended(root)
-                break
-        *taken, last = steps.taken()[:number]
-        died_at.append(last)
-        where = f"killed before {last!r}, step {number}"
-        assert listed(root) == (STAYS if "commit removals" in taken else GOES | STAYS), where
-        assert listed(root) <= data(root), where
-        if "put lease source" in taken and taken.count("put lease source") < 3:
-            with pytest.raises(Busy, match="source-prod is in use"):
-                run(root, spark, delete=True)
-        expire_leases(root)
-        again = run(root, spark, delete=True)
-        assert again["resumed"] == ("put prune.json" in taken and "put done" not in taken), where
-        assert (again["files"] == len(GOES)) == ("put prune.json" not in taken), where
-        check_ended(root)
-        shutil.rmtree(root)
-    else:
-        pytest.fail(f"more than {MOST_STEPS} steps")
-    assert {
-        "put lease source", "put part", "put prune.json", "commit floors", "commit removals", "commit audit",
-        "delete data", "put done",
-    } <= set(died_at)  # fmt: skip
-    assert died_at.index("commit removals") < died_at.index("delete data")
-    assert died_at.count("delete data") == len(GOES)
+def test_every_kind_of_step_is_one_it_dies_at(spark: SparkSession, made: Path, tmp_path: Path) -> None:
+    root = shutil.copytree(made, tmp_path / "whole")
+    with watched(tmp_path / "steps") as steps:
+        run(root, spark, delete=True)
+    check_ended(root)
+    taken = steps.taken()
+    assert set(taken) == kinds_of(STEPS)
+    assert taken.index("commit removals") < taken.index("delete data")
+    assert taken.count("delete data") == len(GOES)
+
+
+@pytest.mark.parametrize("at", [*STEPS, *(pytest.param(n, marks=pytest.mark.soak) for n in range(1, 40))])
+def test_killed_before(at: int | str, spark: SparkSession, made: Path, tmp_path: Path) -> None:
+    """The first step of each kind, and later ones that leave another state; every one in the soak."""
+    root = shutil.copytree(made, tmp_path / "killed")
+    with watched(tmp_path / "steps", kill_at=at) as steps:
+        with suppress(Killed, EnvironmentProblem):
+            run(root, spark, delete=True)
+        if not steps.dead:  # it has fewer steps than the soak goes through
+            assert isinstance(at, int)
+            assert at > len(steps.taken())
+            check_ended(root)
+            return
+    *taken, last = steps.taken()
+    assert listed(root) == (STAYS if "commit removals" in taken else GOES | STAYS), last
+    assert listed(root) <= data(root), last
+    if "put lease source" in taken and taken.count("put lease source") < 3:
+        with pytest.raises(Busy, match="source-prod is in use"):
+            run(root, spark, delete=True)
+    expire_leases(root)
+    again = run(root, spark, delete=True)
+    assert again["resumed"] == ("put prune.json" in taken and "put done" not in taken), last
+    assert (again["files"] == len(GOES)) == ("put prune.json" not in taken), last
+    check_ended(root)
 
 
 def test_the_catalog_is_lost_in_the_middle_of_it(spark: SparkSession, made: Path, tmp_path: Path) -> None:
     """The tombstones alone say what was to go; a rebuilt catalog does not count it, and the prune goes on."""
     root = shutil.copytree(made, tmp_path / "lost")
-    with watched(tmp_path / "steps") as steps:
-        reference = shutil.copytree(made, tmp_path / "reference")
-        run(reference, spark, delete=True)
-    first = 1 + steps.taken().index("commit floors")
-    with watched(tmp_path / "again", kill_at=first), suppress(Killed):
+    with watched(tmp_path / "steps", kill_at="commit floors"), suppress(Killed):
         run(root, spark, delete=True)
     assert data(root) == GOES | STAYS
     expire_leases(root)

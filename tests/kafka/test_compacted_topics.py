@@ -27,6 +27,8 @@ from lakebackup_jobs.cli import main
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.support.faults import Steps
+
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 Make = Callable[..., str]
@@ -268,10 +270,12 @@ def test_a_gap_in_what_was_compacted_is_one_in_what_came_of_it(lab: Lab, topic: 
     assert restored(lab, name, tmp_path, allow_gaps=True) == {(0, b"k"): b"9"}
 
 
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("what", ["new generation", "compaction"])
 def test_killed_at_every_step_a_complete_generation_is_restorable(
-    what: str, lab: Lab, topic: Make, tmp_path: Path, empty_catalog: Path
+    what: str, every: bool, lab: Lab, topic: Make, tmp_path: Path, empty_catalog: Path
 ) -> None:
+    """The first step of each kind and the release of the lease; every single one in the soak."""
     name = topic("killed", partitions=2, **CLEANED)
     put(lab.bootstrap, name, [(i % 2, b"k%d" % (i % 5), b"%d" % i) for i in range(40)])
     lab.backup(name)
@@ -279,27 +283,30 @@ def test_killed_at_every_step_a_complete_generation_is_restorable(
     clean(lab.bootstrap, name, 2)
     lab.backup(name, growth=100)
     expected = in_kafka(lab, name)
-    died_at: list[str] = []
-    for number in range(1, 100):
+
+    def run(kill_at: int | str | None) -> tuple[Lab, Steps]:
         # What a killed run leaves takes sequence numbers, which would be steps of the next.
-        other = Lab(lab.spark, lab.bootstrap, tmp_path / str(number), empty_catalog)
+        other = Lab(lab.spark, lab.bootstrap, tmp_path / str(kill_at), empty_catalog)
         shutil.copytree(lab.folder, other.folder)
-        folder = tmp_path / f"steps-{number}"
-        with watched(folder, kill_at=number) as steps, suppress(Killed, EnvironmentProblem):
+        folder = tmp_path / f"steps-{kill_at}"
+        with watched(folder, kill_at=kill_at) as steps, suppress(Killed, EnvironmentProblem):
             if what == "compaction":
                 other.compact()
             else:
                 other.backup(name, new_generation=True)
         expire_leases(other.folder)
-        if not steps.dead:
-            assert restored(other, name, tmp_path) == expected
-            break
-        died_at.append(steps.taken()[:number][-1])
-        where = f"killed before {died_at[-1]}, step {number}"
+        where = f"killed before {kill_at}" if steps.dead else "not killed"
         assert restored(other, name, tmp_path) == expected, where
-    assert {"put data", "put part", "put manifest.json", "commit files", "commit backups"} <= set(died_at)
-    other.backup(name, growth=100)
-    assert restored(other, name, tmp_path) == expected
+        return other, steps
+
+    whole, steps = run(None)
+    taken = steps.taken()
+    assert {"put data", "put part", "put manifest.json", "commit files", "commit backups"} <= set(taken)
+    points = range(1, len(taken)) if every else [*dict.fromkeys(taken), "put lease source #3"]
+    for point in points:
+        assert run(point)[1].dead, point
+    whole.backup(name, growth=100)
+    assert restored(whole, name, tmp_path) == expected
 
 
 def test_the_command_line(lab: Lab, topic: Make, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,7 @@ from lakebackup.engine.duck import DuckEngine
 from lakebackup.given import given_schema
 from lakebackup.model import ARROW_SCHEMAS
 from lakebackup.plan.import_backups import numbered_schema
-from lakebackup.plan.prune import Cut, Held, columns_of
+from lakebackup.plan.prune import POLICIES, Cut, Held, columns_of
 from lakebackup.retention import Rule
 from lakebackup_sql import load, names
 
@@ -73,6 +73,11 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "removals": {**PLACES, "prune_id": "p1", "at": 0, "backup_id": "b1", "bytes": 100, "reason": "time"},
     "floors": {**PLACES, "prune_id": "p1", "at": 0, "low_position": 0, "generation": 0, "reason": "time"},
+    "policies": {
+        "source": "prod", "at": 0, "actor": "", "incremental_kind": "differential", "level": 1,
+        "min_redundancy": 1, "removed": False,
+    },
+    "holds": {"backup_id": "b1", "source": "prod", "at": 0, "actor": "", "reason": "", "released": False},
     "gaps": {
         **PLACES, "backup_id": "b1", "from_position": 0, "to_position": 5, "reason": "purged", "from_ts": 0,
         "to_ts": 1, "bridged": False,
@@ -142,6 +147,7 @@ GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
     "protected": (pa.schema(PROTECTED), {"source": "prod", "scope": "orders", "present": True}),
     "unusable": (pa.schema(UNUSABLE), {"source": "prod", "faults": 0, "end_ts": 0}),
     "drawn": (pa.schema(DRAWN), {"source": "prod", "base": "b1", "branch": 0, "line": "b1"}),
+    "in_force": (POLICIES, {"source": "prod", "min_redundancy": 1}),
     "rules": (columns_of(Rule), {**PLACES, "base": "b1", "link": 1, "generation": 0, "compacted": False}),
     "numbered": (
         numbered_schema(),
@@ -248,7 +254,7 @@ def test_on_spark(kind: str, name: str, case: dict[str, Any], plain: SparkSessio
     from lakebackup.engine.spark import SparkEngine
 
     text = text_of(kind, name, case)
-    engine, read = SparkEngine(plain, "nowhere"), {*relations_in(text), *steps(text)}
+    engine, read = SparkEngine(plain, ""), {*relations_in(text), *steps(text)}
     for relation, table in tables_of(case).items():
         if relation in read:
             engine.give(

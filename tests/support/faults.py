@@ -245,10 +245,10 @@ def _kind(path: str) -> str:
     """What an object is: its name without what differs from run to run."""
     if path.startswith("leases/"):
         return "lease " + path.split("/")[1].split("-")[0]
-    if path.startswith("audit/"):
-        return "audit"
     if path.endswith(".crc"):
         return f"checksum of {'rows' if path.endswith('.parquet.crc') else 'commit'}"
+    if path.startswith("audit/") and path.endswith(".json"):
+        return "audit"
     return {"data": "data", "keys": "keys", "jsonl": "part", "parquet": f"rows of {path.split('/')[0]}"}.get(
         path.rpartition(".")[2], path.rpartition("/")[2]
     )
