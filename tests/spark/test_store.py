@@ -161,7 +161,7 @@ def test_a_state_changes_with_an_entry_in_the_log(spark: SparkSession, root: Pat
         row["number"]: (row["state"], row["intact"]) for row in reader.rows("list_backups", source=None)
     }
     assert states == {1: ("complete", True), 2: ("out_of_sync", False), 3: ("complete", False)}
-    latest = reader.one("latest_backup", source="prod")
+    latest = reader.one("latest_backup", source="prod", level=None)
     assert latest is not None
     assert latest["number"] == 1
     (entry,) = storage.list("audit/")

@@ -21,7 +21,7 @@ from lakebackup.engine.duck import DuckEngine
 from lakebackup.given import given_schema
 from lakebackup.model import ARROW_SCHEMAS
 from lakebackup.plan.import_backups import numbered_schema
-from lakebackup.plan.prune import POLICIES, Cut, Held, columns_of
+from lakebackup.plan.prune import Cut, Held, columns_of, in_force_schema
 from lakebackup.retention import Rule
 from lakebackup_sql import load, names
 
@@ -147,7 +147,6 @@ GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
     "protected": (pa.schema(PROTECTED), {"source": "prod", "scope": "orders", "present": True}),
     "unusable": (pa.schema(UNUSABLE), {"source": "prod", "faults": 0, "end_ts": 0}),
     "drawn": (pa.schema(DRAWN), {"source": "prod", "base": "b1", "branch": 0, "line": "b1"}),
-    "in_force": (POLICIES, {"source": "prod", "min_redundancy": 1}),
     "rules": (columns_of(Rule), {**PLACES, "base": "b1", "link": 1, "generation": 0, "compacted": False}),
     "numbered": (
         numbered_schema(),
@@ -213,6 +212,9 @@ def tables_of(case: dict[str, Any]) -> dict[str, pa.Table]:
     }
     for name, (schema, defaults) in GIVEN.items():
         tables[name] = pa.Table.from_pylist([defaults | row for row in given.get(name, [])], schema=schema)
+    if "in_force" in given:  # in the place of the view, which goes by the clock
+        in_force = [{"source": "prod", "min_redundancy": 1} | row for row in given["in_force"]]
+        tables["policies"] = pa.Table.from_pylist(in_force, schema=in_force_schema())
     return tables
 
 

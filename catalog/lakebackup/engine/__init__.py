@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 RAW = "raw_"
 NOW = "now_"
+#: Views that most others stand on and that are small: worked out once, not wherever they are named.
+KEPT = frozenset({"backups"})
 
 
 class Asked(NamedTuple):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from lakebackup.engine import NOW, RAW, Asked, new_record, steps, steps_for, to_duckdb, view_text
+from lakebackup.engine import KEPT, NOW, RAW, Asked, new_record, steps, steps_for, to_duckdb, view_text
 from lakebackup.engine.delta import open_then, require_then
 from lakebackup.errors import Damaged, EnvironmentProblem, NotFound, UsageProblem
 from lakebackup.model import ARROW_SCHEMAS
@@ -148,8 +148,9 @@ class DuckEngine:
                 )
             self._connection.register(step, rows)
         else:
+            form = "TEMP TABLE" if name in KEPT else "VIEW"
             with self._explained():
-                self._connection.execute(f"CREATE VIEW {_name(step)} AS {to_duckdb(view_text(step))}")
+                self._connection.execute(f"CREATE {form} {_name(step)} AS {to_duckdb(view_text(step))}")
         self._registered.add(step)
 
     def _open(self, step: str) -> DeltaTable | None:

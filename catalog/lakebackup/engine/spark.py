@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.engine import NOW, RAW, Asked, new_record, steps, steps_for, view_text
+from lakebackup.engine import KEPT, NOW, RAW, Asked, new_record, steps, steps_for, view_text
 from lakebackup.engine.delta import open_then, require_then
 from lakebackup.engine.failures import task_errors
 from lakebackup.model import ARROW_SCHEMAS
@@ -91,10 +91,20 @@ class SparkEngine:
         name = step.removeprefix(NOW)
         if name.startswith(RAW):
             rows = self._table(name.removeprefix(RAW), None if step != name else self._as_of)
+        elif name in KEPT and self._uri:
+            rows = self._kept(step)
         else:
             rows = self._spark.sql(view_text(step))
         rows.createOrReplaceTempView(step)
         self._registered.add(step)
+
+    def _kept(self, step: str) -> DataFrame:
+        """A small view that others stand on, by DuckDB: Spark would plan its windows anew wherever it is named."""
+        from lakebackup.engine.duck import DuckEngine
+
+        beside = DuckEngine(self._uri, as_of=self._as_of)
+        found = beside.run(f"SELECT * FROM {step}", steps_for([step]), {})
+        return self._spark.createDataFrame(found.read_all())
 
     def _run(self, name: str, text: str, parameters: dict[str, Any]) -> DataFrame:
         self.asked.append(Asked(name, text, parameters))
