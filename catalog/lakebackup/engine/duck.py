@@ -101,6 +101,13 @@ class DuckEngine:
         """The columns of a relation that was defined or given."""
         return list(self._connection.table(_name(relation)).columns)
 
+    def relation(self, name: str) -> pa.Table:
+        """All rows of a view, for one that is small."""
+        for step in steps_for([name]):
+            self._register(step)
+        with self._explained():
+            return self._connection.table(name).to_arrow_table()
+
     def version(self, table: str) -> int | None:
         """The Delta version of a table that is read here; None when there was no such table at `as_of`."""
         opened = self._open(f"{RAW}{table}")

@@ -99,12 +99,12 @@ class SparkEngine:
         self._registered.add(step)
 
     def _kept(self, step: str) -> DataFrame:
-        """A small view that others stand on, by DuckDB: Spark would plan its windows anew wherever it is named."""
+        """A small view that others stand on, by DuckDB: Spark would plan it anew wherever it is named."""
         from lakebackup.engine.duck import DuckEngine
 
         beside = DuckEngine(self._uri, as_of=self._as_of)
-        found = beside.run(f"SELECT * FROM {step}", steps_for([step]), {})
-        return self._spark.createDataFrame(found.read_all())
+        found = beside.relation(step)
+        return self._spark.createDataFrame(found)
 
     def _run(self, name: str, text: str, parameters: dict[str, Any]) -> DataFrame:
         self.asked.append(Asked(name, text, parameters))
