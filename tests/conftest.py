@@ -32,7 +32,10 @@ def spark() -> Iterator[SparkSession]:
     """The project's own session, on this machine."""
     from lakebackup_jobs.session import spark_session
 
+    # Nobody looks at what it keeps of thousands of finished queries.
+    kept = ("sql.ui.retainedExecutions", "ui.retainedJobs", "ui.retainedStages")
     extra = {"spark.master": "local[2]", "spark.driver.memory": "2g"}
+    extra |= {f"spark.{name}": "20" for name in kept}
     session = spark_session(app="lakebackup-tests", extra=extra)
     yield session
     session.stop()
