@@ -28,8 +28,8 @@ State = Literal["complete", "out_of_sync", "deleted", "unconfirmed"]
 class Backup:
     """One completed run. `number` goes up by one per source; `end_ts` is when end positions were taken.
 
-    `place` orders the backups of a source by what they hold: a backup's own number, or for a merge that of the
-    last one merged. What it adds is `(parent_place, place]`.
+    `place` orders the backups of a source by what they hold: a backup's own number, or for a merge that of
+    the last one merged. What it adds is `(parent_place, place]`.
     """
 
     backup_id: str
@@ -320,6 +320,46 @@ class Floor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """How often a source is backed up and how long that is kept, append-only: the last row by `at` counts.
+
+    A schedule is a text that `schedule.parse` reads, `*_every_ms` what it comes to. `window_days` and
+    `redundancy` None: no limit by time, by number of fulls. `removed`: no policy from then on.
+    """
+
+    source: str
+    at: int
+    actor: str
+    full_schedule: str | None = None
+    full_every_ms: int | None = None
+    incremental_schedule: str | None = None
+    incremental_every_ms: int | None = None
+    incremental_kind: Literal["differential", "cumulative"] = "differential"
+    level: Int32 = 1
+    window_days: Int32 | None = None
+    redundancy: Int32 | None = None
+    min_redundancy: Int32 = 1
+    note: str | None = None
+    removed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """A backup that is kept whatever the policy says, append-only: the last row of a backup by `at` counts.
+
+    `until_ts` in ms since 1970 UTC, None: forever. `released`: not held from then on.
+    """
+
+    backup_id: str
+    source: str
+    at: int
+    actor: str
+    until_ts: int | None = None
+    reason: str
+    released: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Restore:
     """Progress of a restore, append-only: of one (restore, scope, region) the last row by `at` counts."""
 
@@ -408,6 +448,8 @@ Row = (
     | Translation
     | Removal
     | Floor
+    | Policy
+    | Hold
     | Audit
     | Check
     | StorageObject
@@ -431,6 +473,8 @@ TABLES: Mapping[str, type[Row]] = {
     "translations": Translation,
     "removals": Removal,
     "floors": Floor,
+    "policies": Policy,
+    "holds": Hold,
     "audit": Audit,
     "checks": Check,
     "storage_objects": StorageObject,

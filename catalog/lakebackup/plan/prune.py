@@ -202,6 +202,21 @@ def _history(row: dict[str, Any]) -> History:
     )
 
 
+def in_force_schema() -> pa.Schema:
+    """The columns of a relation that stands in for the view `policies` when backups are judged."""
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            pa.field("source", pa.string()),
+            pa.field("window_days", pa.int32()),
+            pa.field("window_from_ts", pa.int64()),
+            pa.field("redundancy", pa.int32()),
+            pa.field("min_redundancy", pa.int32()),
+        ]
+    )
+
+
 def columns_of(kind: type[Rule | Held | Cut]) -> pa.Schema:
     """The columns of the relation whose rows a class holds: rules, held, cuts."""
     import pyarrow as pa

@@ -1,0 +1,15 @@
+-- The policy in force of each source that has one: the newest that was set, unless it was removed.
+-- at: when it was set, microseconds since 1970 UTC
+-- time: at, in UTC
+-- window_from_ts: beginning of the recovery window, ms since 1970 UTC: the present less window_days; null: no window
+-- window_from_time: window_from_ts, in UTC
+SELECT
+  p.source, p.at, p.actor, p.full_schedule, p.full_every_ms, p.incremental_schedule, p.incremental_every_ms,
+  p.incremental_kind, p.level, p.window_days, p.redundancy, p.min_redundancy, p.note,
+  timestamp_micros(p.at) AS time,
+  unix_millis(current_timestamp()) - CAST(p.window_days AS BIGINT) * 86400000 AS window_from_ts,
+  timestamp_millis(unix_millis(current_timestamp()) - CAST(p.window_days AS BIGINT) * 86400000) AS window_from_time
+FROM (
+  SELECT r.*, ROW_NUMBER() OVER (PARTITION BY r.source ORDER BY r.at DESC) AS nth FROM raw_policies AS r
+) AS p
+WHERE p.nth = 1 AND NOT p.removed
