@@ -131,9 +131,13 @@ class Settings(BaseSettings):
     codec: Literal["null", "deflate", "snappy", "zstandard"] = Field(
         "zstandard", description="codec of data files"
     )
-    level: int | None = Field(
+    compression_level: int | None = Field(
         None, description="compression level; the codec's own default when absent", ge=-7, le=22
     )
+    mode: Literal["auto", "full", "incr-diff", "incr-accu"] = Field(
+        "auto", description="what a backup of topics takes: auto, full, incr-diff, incr-accu"
+    )
+    level: int | None = Field(None, description="level of an incremental backup, 1 when absent", ge=0)
     target_size: ByteSize = Field(
         ByteSize(128 * 1024 * 1024), description="a data file is closed at this size, such as 128MiB", ge=1024
     )

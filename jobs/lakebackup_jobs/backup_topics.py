@@ -20,12 +20,14 @@ from lakebackup.engine.failures import task_errors
 from lakebackup.errors import EnvironmentProblem, Incomplete
 from lakebackup.lease import Lease
 from lakebackup.model import Backup, Digest
-from lakebackup.plan.backup_topics import BackupPlan, Covered, Increment, Mode, OnGap, Parent, plan_backup
+from lakebackup.plan.backup_topics import BackupPlan, OnGap, Parent, plan_backup
 from lakebackup.plan.generations import GROWTH, Held
+from lakebackup.plan.parents import Choice, Mode, check_asked, choose, covered_by, falls_short
 from lakebackup.plan.restore_request import require_own
 from lakebackup.retention import roll_ms
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store import CatalogReader, CatalogWriter, destination_id
+from lakebackup_jobs import forks
 from lakebackup_jobs.identity import holder, micros
 from lakebackup_jobs.kafka.groups import Groups, group_rows
 from lakebackup_jobs.kafka.offsets_log import OFFSETS_TOPIC
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
     from lakebackup.model import Group
     from lakebackup.plan.backup_topics import TopicState
+    from lakebackup_jobs.forks import OnFork
     from lakebackup_jobs.kafka.cluster import Cluster
     from lakebackup_jobs.kafka.copy_task import CopyJob
     from lakebackup_jobs.progress import Reporter
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
 class BackupRequest:
     """What a person asked for. `kafka`: librdkafka properties with bootstrap.servers; may hold secrets.
 
+    `level` and `parent` as in plan.parents.choose; `log`: it is a batch of a backup without an end.
     `roll_ms`: a file is closed when its records span this long; 0 never, None by the topic's retention.
     """
 
@@ -61,16 +65,19 @@ class BackupRequest:
     patterns: tuple[str, ...] = ()
     isolation: str = "read_committed"
     codec: str = "zstandard"
-    level: int | None = None
+    compression_level: int | None = None
     target_bytes: int = 128 << 20
     roll_ms: int | None = None
     mode: Mode = "auto"
+    level: int | None = None
+    parent: str | None = None
     on_gap: OnGap = "full"
+    on_fork: OnFork = "branch"
     dry_run: bool = False
     lease_ttl_s: float = 60.0
     note: str | None = None
     remote: str | None = None
-    increment: Increment = "differential"
+    log: bool = False
     new_generation: bool = False
     growth: float = GROWTH
     groups: Literal["all", "none"] = "all"
@@ -85,6 +92,7 @@ def run(request: BackupRequest, *, spark: SparkSession | None = None, reporter: 
     the source), EnvironmentProblem (broker, disk), Incomplete (what was asked for and cannot be read; all
     else is backed up by then).
     """
+    check_asked(request.mode, request.level, request.parent)
     storage = open_storage(request.destination)
     cluster = Groups(request.kafka)
     source = layout.check_source(request.source or f"kafka-{cluster.cluster_id()}")
@@ -123,8 +131,9 @@ def _take(
     writer.migrate()
     reader = CatalogReader(request.destination, request.catalog)
     prepared = prepare(request, source, cluster, reader)
-    tell_gaps(prepared.plan, reporter)
-    tell_generations(prepared.plan, reporter)
+    tell(prepared.plan, reporter)
+    if prepared.plan.fork:
+        forks.record(writer, prepared.plan.fork)
     job = copy_job(request, storage, source, prepared, reader)
     totals = _copy(spark, storage, source, prepared, job, reporter)
     result = publish(request, storage, source, prepared, totals, writer, lease, reporter)
@@ -154,8 +163,19 @@ def latest_number(reader: CatalogReader, source: str) -> int:
     return (newest["number"] or 0) if newest else 0
 
 
-def tell_gaps(plan: BackupPlan, reporter: Reporter) -> None:
-    """Warn of every gap that a plan found."""
+def tell(plan: BackupPlan, reporter: Reporter) -> None:
+    """Say what a plan found of the source's history, how it chose its parent, what it reads from the start."""
+    if plan.fork:
+        reporter.warning(forks.told(plan.fork))
+    for warning in plan.warnings:
+        reporter.warning(warning)
+    for note in plan.notes:
+        reporter.note(note)
+    _tell_gaps(plan, reporter)
+    _tell_generations(plan, reporter)
+
+
+def _tell_gaps(plan: BackupPlan, reporter: Reporter) -> None:
     for gap in plan.gaps:
         reporter.warning(
             f"topic {gap.scope}, partition {gap.region}: "
@@ -167,8 +187,7 @@ def tell_gaps(plan: BackupPlan, reporter: Reporter) -> None:
         )
 
 
-def tell_generations(plan: BackupPlan, reporter: Reporter) -> None:
-    """Say which compacted topics are read from their start again, and why."""
+def _tell_generations(plan: BackupPlan, reporter: Reporter) -> None:
     why = {
         "asked": "as asked",
         "growth": "the backup holds much that the topic has dropped",
@@ -209,12 +228,12 @@ def copy_job(
         source=source,
         backup_id=prepared.backup_id,
         number=prepared.number,
-        level=0 if plan.kind == "full" else 1,
+        level=plan.level,
         parent=plan.parent.backup_id if plan.parent else None,
         client=dict(request.kafka),
         isolation=request.isolation,
         codec=request.codec,
-        compression_level=request.level,
+        compression_level=request.compression_level,
         target_bytes=request.target_bytes,
         tasks=plan.tasks,
         sequences=_sequences(reader, source, plan),
@@ -319,13 +338,13 @@ def _row(request: BackupRequest, source: str, prepared: Prepared, totals: Totals
         source=source,
         destination=destination,
         kind=plan.kind,
-        level=0 if plan.kind == "full" else 1,
+        level=plan.level,
         parent=parent.backup_id if parent else None,
         base=parent.base if parent else prepared.backup_id,
         chain_position=parent.chain_position + 1 if parent else 0,
         place=prepared.number,
         parent_place=parent.place if parent else None,
-        branch=parent.branch if parent else 0,
+        branch=plan.branch,
         start_ts=parent.end_ts if parent else None,
         end_ts=plan.end_ts,
         started_at=prepared.started_at,
@@ -367,34 +386,47 @@ def _plan(
     # Before the end positions, so that no group stands beyond what is backed up.
     groups, left_out = _groups(request, backup_id, source, cluster, topics)
     end_ts, regions = cluster.positions(topics, request.isolation)
-    found = reader.one("latest_backup", source=source, level=None) if reader else None
-    require_own(source, [found["source_kind"]] if found else [])
-    parent = Parent(**{name: found[name] for name in Parent.__match_args__}) if found else None
-    covered = (
-        [
-            Covered(**{name: row[name] for name in Covered.__match_args__})
-            for row in reader.rows("region_ends", source=source, base=parent.base, link=parent.link)
-        ]
-        if reader and parent
-        else []
-    )
+    choice, covered, fork = Choice(None, None, "differential", 1), [], None
+    if reader:
+        require_own(source, [row["source_kind"] for row in reader.rows("source_kinds", source=source)])
+        fork = forks.find(reader, source, regions, request.kafka)
+        if fork:
+            forks.check(fork, request.on_fork)
+            reader = forks.without(reader, fork)
+        choice = choose(
+            reader, source, mode=request.mode, level=request.level, parent=request.parent, log=request.log
+        )
+        covered = covered_by(reader, source, choice.parent)
+        if request.mode != "full" and falls_short(regions, covered):
+            choice = choice.instead()
+            covered = covered_by(reader, source, choice.parent)
+        choice = replace(choice, branch=forks.branch(reader, choice))
     plan = plan_backup(
         backup_id=backup_id,
         source=source,
         topics=topics,
         regions=regions,
         end_ts=end_ts,
-        parent=parent,
+        parent=choice.parent,
         covered=covered,
-        mode=request.mode,
+        full=request.mode == "full",
         on_gap=request.on_gap,
         parallelism=request.parallelism,
-        increment=request.increment,
-        held=_held(reader, source, parent),
+        increment=choice.increment,
+        level=choice.level,
+        branch=choice.branch,
+        held=_held(reader, source, choice.parent),
         new_generation=request.new_generation,
         growth=request.growth,
     )
-    return replace(plan, groups=groups, left_out=denied + left_out)
+    return replace(
+        plan,
+        groups=groups,
+        left_out=denied + left_out,
+        notes=choice.notes,
+        warnings=choice.warnings,
+        fork=fork,
+    )
 
 
 def _topics(request: BackupRequest, cluster: Cluster) -> tuple[list[str], tuple[str, ...]]:
@@ -461,12 +493,14 @@ def _summary(plan: BackupPlan, source: str) -> dict[str, Any]:
     return {
         "source": source,
         "kind": plan.kind,
+        "level": plan.level,
         "parent": plan.parent.backup_id if plan.parent else None,
         "topics": len(plan.scopes),
         "partitions": len(plan.positions),
         "offsets": plan.offsets,
         "end_ts": plan.end_ts,
         "gaps": len(plan.gaps),
+        "fork": forks.describe(plan.fork) if plan.fork else None,
         "groups": len({row.group_id for row in plan.groups}),
         "generations": [
             {"topic": scope, "generation": g.number, "because": g.anew} for scope, g in plan.anew

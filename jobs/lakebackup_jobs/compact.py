@@ -50,7 +50,7 @@ class CompactRequest:
     catalog: str | None = None
     source: str | None = None
     codec: str = "zstandard"
-    level: int | None = None
+    compression_level: int | None = None
     target_bytes: int = 128 << 20
     dry_run: bool = False
     lease_ttl_s: float = 60.0
@@ -209,7 +209,7 @@ class _Run:
             number=number,
             parent=parent,
             codec=self.request.codec,
-            compression_level=self.request.level,
+            compression_level=self.request.compression_level,
             target_bytes=self.request.target_bytes,
             sequences={
                 (row["scope"], row["region"]): row["next_sequence"]

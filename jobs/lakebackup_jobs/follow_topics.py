@@ -19,7 +19,7 @@ from lakebackup.errors import Incomplete, LakebackupError, UsageProblem
 from lakebackup.lease import Lease
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter, destination_id
-from lakebackup_jobs import backup_topics
+from lakebackup_jobs import backup_topics, forks
 from lakebackup_jobs.identity import holder
 from lakebackup_jobs.kafka.cluster import Cluster
 from lakebackup_jobs.outcome import raise_first
@@ -53,10 +53,10 @@ def follow(
     A batch that runs when `stop` is set is finished first. Raises what a backup raises; Busy when another
     process follows the source; Incomplete at the end when the last batch had to leave something out.
     """
-    if request.mode == "full" or request.new_generation:
+    if request.mode in ("full", "incr-accu") or request.new_generation or request.parent:
         raise UsageProblem(
-            "Following takes what is new; it cannot begin anew with each batch.",
-            hint="Take one backup with --mode full or --new-generation first, then follow.",
+            "Following takes what is new since the newest backup; it cannot begin elsewhere with each batch.",
+            hint="Take one backup with --mode, --parent or --new-generation first, then follow.",
         )
     if request.remote:
         raise UsageProblem(
@@ -67,7 +67,7 @@ def follow(
 
     storage = open_storage(request.destination)
     source = layout.check_source(request.source or f"kafka-{Cluster(request.kafka).cluster_id()}")
-    request = replace(request, increment="log", source=source)
+    request = replace(request, log=True, source=source)
     with Lease.acquire(storage, f"follow-{source}", holder(), ttl_s=request.lease_ttl_s) as lease:
         spark = spark or spark_session()
         writer = CatalogWriter.open(spark, request.destination, request.catalog)
@@ -175,8 +175,9 @@ class _Follower:
         for left in set(prepared.plan.left_out) - self.left_out:
             self.reporter.warning(left)
         self.left_out = set(prepared.plan.left_out)
-        backup_topics.tell_gaps(prepared.plan, self.reporter)
-        backup_topics.tell_generations(prepared.plan, self.reporter)
+        backup_topics.tell(prepared.plan, self.reporter)
+        if prepared.plan.fork:
+            forks.record(self.writer, prepared.plan.fork)
         done = backup_topics.publish(
             self.request, self.storage, self.source, prepared, totals, self.writer, lease, self.reporter
         )

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Literal
 
 from lakebackup.errors import Refused
 from lakebackup.model import Gap, Group, Position, Scope
+from lakebackup.plan.forks import Fork  # noqa: TC001 - a plan is read back by the types of its fields
 from lakebackup.plan.generations import GROWTH, Generation, Held, choose
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 OnGap = Literal["full", "continue", "fail"]
-Mode = Literal["auto", "full"]
-Increment = Literal["differential", "log"]
+Increment = Literal["differential", "cumulative", "log"]
 
 # A task below this many offsets costs more to start than to run.
 LEAST_OFFSETS_PER_TASK = 250_000
@@ -110,10 +110,10 @@ class BackupPlan:
     """What a backup will do. `tasks[i]` is what Spark task i reads.
 
     `new_regions` counts the partitions that the chain has not seen before. `left_out` says, one sentence
-    each, what was asked for and cannot be read.
+    each, what was asked for and cannot be read; `notes` and `warnings`, how the parent was chosen.
     """
 
-    kind: Literal["full", "differential", "log"]
+    kind: Literal["full", "differential", "cumulative", "log"]
     parent: Parent | None
     end_ts: int
     positions: tuple[Position, ...]
@@ -124,6 +124,11 @@ class BackupPlan:
     generations: dict[str, Generation] = field(default_factory=dict)
     groups: tuple[Group, ...] = ()
     left_out: tuple[str, ...] = ()
+    level: int = 0
+    branch: int = 0
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    fork: Fork | None = None
 
     @property
     def anew(self) -> list[tuple[str, Generation]]:
@@ -143,7 +148,7 @@ class BackupPlan:
     @property
     def idle(self) -> bool:
         """Whether it would say nothing that the backup before has not said."""
-        return self.kind != "full" and not (self.offsets or self.gaps or self.new_regions)
+        return self.kind != "full" and not (self.offsets or self.gaps or self.new_regions or self.fork)
 
     @property
     def offsets(self) -> int:
@@ -160,29 +165,32 @@ def plan_backup(
     end_ts: int,
     parent: Parent | None,
     covered: Iterable[Covered],
-    mode: Mode = "auto",
+    full: bool = False,
     on_gap: OnGap = "full",
     parallelism: int = 2,
     increment: Increment = "differential",
+    level: int = 1,
+    branch: int = 0,
     held: Iterable[Held] = (),
     new_generation: bool = False,
     growth: float = GROWTH,
 ) -> BackupPlan:
-    """The next backup of `topics`; `increment` is the kind of one that is no full.
+    """The next backup of `topics`; `increment`, `level` and `branch` are those of one that is no full.
 
-    Refused: a history that was cut back, a gap with on_gap="fail".
+    Refused: a gap with on_gap="fail". A history that was cut back is found before (see `forks`).
 
     A gap lies behind the last backup of a partition in any chain; a differential starts where its own ends.
     A compacted topic may begin a new generation (see `generations`; `held` is what the catalog has of them):
     it is then read from its low watermark, and nothing that was purged before is missing in it.
     """
-    ordered = sorted(covered, key=lambda c: c.number) if parent else []
+    asked_full = full or parent is None
+    # A merge has a later number than backups that hold more.
+    ordered = sorted(covered, key=lambda c: (c.end_ts, c.number)) if parent else []
     known = {(c.scope, c.epoch, c.region): c for c in ordered}
     chain = {(c.scope, c.epoch, c.region): c for c in ordered if c.in_chain}
     gaps = _purged(backup_id, source, regions, known, end_ts) + _recreated(
         backup_id, source, topics, known, end_ts
     )
-    _refuse_cut_back(regions, chain if mode == "auto" else {})
     purged = [gap for gap in gaps if gap.reason == "purged"]
     if purged and on_gap == "fail":
         raise Refused(
@@ -194,9 +202,9 @@ def plan_backup(
     def generations(full: bool) -> dict[tuple[str, str], Generation]:
         return choose(topics, held, full=full, asked=new_generation, growth=growth, end_ts=end_ts)
 
-    chosen = generations(full=mode == "full" or parent is None)
+    chosen = generations(full=asked_full)
     going_on = [gap for gap in purged if not chosen[gap.scope, gap.epoch].anew]
-    full = mode == "full" or parent is None or (bool(going_on) and on_gap == "full")
+    full = asked_full or (bool(going_on) and on_gap == "full")
     if full:
         chosen = generations(full=True)
     else:
@@ -236,6 +244,8 @@ def plan_backup(
     )
     return BackupPlan(
         kind="full" if full else increment,
+        level=0 if full else level,
+        branch=0 if full else branch,
         parent=None if full else parent,
         end_ts=end_ts,
         positions=positions,
@@ -310,18 +320,6 @@ def _recreated(
         # Noticed once: for the backup after it, the new id is the last.
         if c.scope in epochs and last[c.scope] == c.epoch != epochs[c.scope]
     ]
-
-
-def _refuse_cut_back(regions: Sequence[RegionState], known: Mapping[tuple[str, str, str], Covered]) -> None:
-    for r in regions:
-        before = known.get((r.scope, r.epoch, r.region))
-        if before and before.end_position > r.high:
-            raise Refused(
-                f"Topic {r.scope}, partition {r.region}: the log ends at offset {r.high}, but offsets up to "
-                f"{before.end_position} were backed up. Its history was cut back (unclean leader election, "
-                "or another cluster under the same name).",
-                hint="Take a new full backup with --mode full; what was backed up before stays restorable.",
-            )
 
 
 def _tasks(

@@ -16,6 +16,7 @@ from lakebackup_jobs.cli.invocation import destination, kafka_client, session_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from lakebackup.config import Settings
     from lakebackup_jobs.backup_topics import BackupRequest
     from lakebackup_jobs.progress import Reporter
 
@@ -25,6 +26,10 @@ app = typer.Typer(help="Take a backup.", no_args_is_help=True)
 OnGap = Literal["full", "continue", "fail"]
 Isolation = Literal["read_committed", "read_uncommitted"]
 Codec = Literal["null", "deflate", "snappy", "zstandard"]
+ModeName = Literal["auto", "full", "incr-diff", "incr-accu", "diff", "accu"]
+
+# Short names.
+_MODES = {"diff": "incr-diff", "accu": "incr-accu"}
 
 
 @app.command(
@@ -33,6 +38,7 @@ Codec = Literal["null", "deflate", "snappy", "zstandard"]
         "lakebackup backup topics orders payments --bootstrap-server localhost:9092 --to ./backups",
         "lakebackup backup topics --pattern 'app\\..*' --to ./backups --note 'before the upgrade'",
         "lakebackup backup topics orders --to ./backups --kafka-config client.properties --dry-run",
+        "lakebackup backup topics orders --to ./backups --mode incr-accu --level 1",
     ),
 )
 def topics(
@@ -41,9 +47,24 @@ def topics(
     pattern: options.Pattern = None,
     to: options.KeepAt = None,
     mode: Annotated[
-        Literal["auto", "full"],
-        typer.Option(help="auto: only what is new, when there is a backup to stand on; full: everything."),
-    ] = "auto",
+        ModeName | None,
+        typer.Option(
+            metavar="MODE",
+            help="full: everything. incr-diff: what is new since the latest backup of its level or below. "
+            "incr-accu: since the latest of a level below. auto: incr-diff. The first is always a full.",
+            show_default="auto",
+        ),
+    ] = None,
+    level: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Level of an incremental backup; a full is level 0.", show_default="1"
+        ),
+    ] = None,
+    parent: Annotated[
+        str | None,
+        typer.Option(metavar="BACKUP", help="The backup to go on from, by the beginning of its id."),
+    ] = None,
     on_gap: Annotated[
         OnGap,
         typer.Option(help="When records were gone before they were backed up: start over, go on, stop."),
@@ -75,7 +96,9 @@ def topics(
         Codec | None,
         typer.Option(metavar="CODEC", help="null, deflate, snappy or zstandard.", show_default="zstandard"),
     ] = None,
-    level: Annotated[int | None, typer.Option(help="Compression level.", show_default="the codec's")] = None,
+    compression_level: Annotated[
+        int | None, typer.Option(metavar="N", help="Of the codec.", show_default="the codec's")
+    ] = None,
     target_size: Annotated[
         str | None,
         typer.Option(metavar="SIZE", help="Close a data file at this size.", show_default="128MiB"),
@@ -130,6 +153,8 @@ def topics(
         groups=groups,
         isolation=isolation,
         codec=codec,
+        compression_level=compression_level,
+        mode=_MODES.get(mode or "", mode),
         level=level,
         target_size=target_size,
         roll=roll,
@@ -150,10 +175,12 @@ def topics(
         kafka=client,
         isolation=found.isolation,
         codec=found.codec,
-        level=found.level,
+        compression_level=found.compression_level,
         target_bytes=int(found.target_size),
         roll_ms=None if found.roll is None else round(found.roll * 1000),
-        mode=mode,
+        mode=found.mode,
+        level=_level(found, mode, level),
+        parent=parent,
         on_gap=on_gap,
         new_generation=new_generation,
         growth=found.generation_growth,
@@ -173,6 +200,11 @@ def topics(
             _follow(request, every, spark, report) if follow else run(request, spark=spark, reporter=report)
         )
         report.result(result)
+
+
+def _level(found: Settings, mode: str | None, level: int | None) -> int | None:
+    """A level from a settings file is for incremental backups; a full that a person asks for has none."""
+    return level if mode == "full" else found.level
 
 
 def _follow(

@@ -34,7 +34,9 @@ def compact(
         Codec | None,
         typer.Option(metavar="CODEC", help="null, deflate, snappy or zstandard.", show_default="zstandard"),
     ] = None,
-    level: Annotated[int | None, typer.Option(help="Compression level.", show_default="the codec's")] = None,
+    compression_level: Annotated[
+        int | None, typer.Option(metavar="N", help="Of the codec.", show_default="the codec's")
+    ] = None,
     target_size: Annotated[
         str | None,
         typer.Option(metavar="SIZE", help="Close a data file at this size.", show_default="128MiB"),
@@ -63,7 +65,7 @@ def compact(
         catalog=catalog,
         source=source,
         codec=codec,
-        level=level,
+        compression_level=compression_level,
         target_size=target_size,
         lease_ttl=lease_ttl,
         remote=remote,
@@ -81,7 +83,7 @@ def compact(
         catalog=found.catalog,
         source=found.source,
         codec=found.codec,
-        level=found.level,
+        compression_level=found.compression_level,
         target_bytes=int(found.target_size),
         dry_run=dry_run or explain,
         lease_ttl_s=found.lease_ttl,
