@@ -7,6 +7,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 BIN := .venv/bin
 # Processes that run tests at once: each has a JVM and a broker of its own (4 to 5 GiB), and waits a third of the time.
 WORKERS ?= 3
+SHARED = -n $(WORKERS) --dist worksteal --durations=30 --durations-min=10
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,13 +28,13 @@ demo: setup ## set up, then back up topics from a real broker, lose them and res
 
 test: setup browser lint types contracts ## set up, then every check and every test but the long ones
 	@echo "==> tests"
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations=30 --durations-min=10
+	@$(BIN)/python -m pytest $(SHARED)
 
 test-fast: setup ## only the tests that need no JVM and no broker (seconds)
 	@$(BIN)/python -m pytest -m "not spark and not kafka and not soak"
 
 soak: setup ## the tests that run long
-	@$(BIN)/python -m pytest -m soak
+	@$(BIN)/python -m pytest -m soak $(SHARED)
 
 bench: setup ## the benchmarks, next to other tools in the same run
 	@$(BIN)/python -m tests.benchmarks
