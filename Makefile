@@ -5,7 +5,7 @@
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
-# Processes that run tests at once: each has a JVM and a broker of its own (4 to 5 GiB), and waits a third of the time.
+# Processes that run tests at once. Each has a JVM and a broker of its own (4 to 5 GiB), and waits a good deal.
 WORKERS ?= 3
 SHARED = -n $(WORKERS) --dist worksteal --durations=30 --durations-min=10
 
