@@ -13,7 +13,7 @@ NOW = 1_000_000
 
 def history(**changes: Any) -> History:
     given: dict[str, Any] = {
-        "source": "prod", "scope": "orders", "epoch": "e1", "base": "b1", "generation": 3,
+        "source": "prod", "scope": "orders", "epoch": "e1", "base": "b1", "link": 1, "generation": 3,
         "settings": {"cleanup.policy": "delete", "retention.ms": "1000", "retention.bytes": "-1"},
         "covered_to": NOW, "present": True,
     }  # fmt: skip
