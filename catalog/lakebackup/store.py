@@ -29,7 +29,9 @@ from lakebackup.model import (
     TABLES,
     Audit,
     Destination,
+    Hold,
     Migration,
+    Policy,
     Row,
     State,
     as_row,
@@ -50,6 +52,8 @@ if TYPE_CHECKING:
     from lakebackup.sidecar import Manifest
 
 FORMAT = 1
+#: What the audit log holds whole rows of: action -> table.
+TOLD = {"set_policy": "policies", "hold": "holds"}
 _LEASE = "catalog"
 # Readers verify a file whole before they use a row of it: large, so that few are opened, but not too large.
 _FILE_BYTES = 4 << 20
@@ -243,6 +247,17 @@ class CatalogReader(_Catalog):
         """As `define`, of a person's SELECT that was checked."""
         self._engine.define_checked(relation, checked)
 
+    def supposing(self, states: Mapping[str, State]) -> CatalogReader:
+        """The same catalog as if some backups had other states: id -> state."""
+        import pyarrow as pa
+
+        reader = CatalogReader(self._home.uri, self.catalog_uri, as_of=self._as_of)
+        rows = open_table(f"{self.catalog_uri}/backups").to_pyarrow_table()
+        found = zip(rows["backup_id"].to_pylist(), rows["state"].to_pylist(), strict=True)
+        state = pa.array([states.get(backup_id, state) for backup_id, state in found], rows["state"].type)
+        reader.give("raw_backups", rows.set_column(rows.schema.get_field_index("state"), "state", state))
+        return reader
+
     def columns(self, relation: str) -> list[str]:
         """The columns of a relation that was defined here."""
         return self._engine.columns(relation)
@@ -406,19 +421,43 @@ class CatalogWriter(_Catalog):
         With an `audit_id` of its own, an entry is written once, however often.
         """
         audit_id = audit_id or secrets.token_hex(4)
+        self._keep_audit(entry, audit_id)
+        self.append([entry], f"audit-{entry.at}-{audit_id}")
+
+    def tell(self, row: Policy | Hold) -> None:
+        """Put down a policy or a hold: in the audit log, where a rebuild finds it again, and as a row."""
+        table = table_of(type(row))
+        action = next(action for action, told in TOLD.items() if told == table)
+        subject = row.backup_id if isinstance(row, Hold) else row.source
+        detail = json.dumps(as_row(row), ensure_ascii=False)
+        self.append_audit(Audit(at=row.at, actor=row.actor, action=action, subject=subject, detail=detail))
+        self.append([row])
+
+    def _keep_audit(self, entry: Audit, audit_id: str) -> None:
         content = json.dumps(as_row(entry), ensure_ascii=False).encode()
         with suppress(AlreadyExists):
             self._home.put(layout.audit_path(entry.at, audit_id), content, if_absent=True)
-        self.append([entry], f"audit-{entry.at}-{audit_id}")
 
     def set_state(self, backup_id: str, state: State, *, actor: str, reason: str) -> None:
         """Change the state of a backup, with an audit entry, which is also how a rebuild learns of it."""
+        self.set_states([backup_id], state, actor=actor, reason=reason)
+
+    def set_states(self, backup_ids: Sequence[str], state: State, *, actor: str, reason: str) -> None:
+        """Change the state of some backups in one commit, after an audit entry for each, in their order."""
         from lakebackup.engine.spark import SparkEngine
 
         detail = json.dumps({"state": state, "reason": reason})
-        self.append_audit(Audit(at=_now(), actor=actor, action="set_state", subject=backup_id, detail=detail))
+        entries = [
+            Audit(at=_now(), actor=actor, action="set_state", subject=backup_id, detail=detail)
+            for backup_id in backup_ids
+        ]
+        audit_id = secrets.token_hex(4)
+        for number, entry in enumerate(entries):
+            self._keep_audit(entry, f"{audit_id}{number:04x}")
+        self.append(entries, f"audit-{audit_id}")
         with self._lease():
-            SparkEngine(self._spark, self.catalog_uri).change("set_state", backup_id=backup_id, state=state)
+            engine = SparkEngine(self._spark, self.catalog_uri)
+            engine.change("set_state", backup_ids=list(backup_ids), state=state)
 
     def _append_parts(self, storage: Storage, manifests: Sequence[Manifest], transaction: str) -> None:
         paths = [

@@ -1,4 +1,4 @@
-"""Apache Kafka itself on this machine, for demo and tests: one KRaft node on the loopback interface."""
+"""Apache Kafka itself on this machine, for demo and tests: KRaft nodes on the loopback interface."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import tempfile
 import time
 import uuid
 from base64 import urlsafe_b64encode
+from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -22,19 +23,25 @@ from lakebackup_jobs.jars import class_path
 from lakebackup_jobs.java import java_home
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 
 class Broker:
     """A broker in a folder. As a context manager it runs inside the block.
 
     The folder and the port stay the same over stop, kill and start, and so do the topics. `properties` are
-    added to (or replace) those of server.properties.
+    added to (or replace) those of server.properties. `node` is its id in its cluster.
     """
 
     def __init__(
-        self, folder: Path, *, port: int | None = None, properties: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        *,
+        port: int | None = None,
+        properties: Mapping[str, str] | None = None,
+        node: int = 1,
     ) -> None:
+        self.node = node
         self.folder = Path(folder).resolve()
         self.port = port or free_port()
         self.log = self.folder / "broker.log"
@@ -96,7 +103,7 @@ class Broker:
     def _properties(self) -> dict[str, str]:
         return {
             "process.roles": "broker,controller",
-            "node.id": "1",
+            "node.id": str(self.node),
             "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://127.0.0.1:{self._controller}",
             "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
             "controller.listener.names": "CONTROLLER",
@@ -128,10 +135,9 @@ class Broker:
             ]  # fmt: skip
 
     def _format(self, command: list[str], settings: Path, seconds: float) -> None:
-        name = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
         try:
             done = subprocess.run(
-                [*command, "kafka.tools.StorageTool", "format", "--standalone", "-t", name, "-c", settings],
+                [*command, "kafka.tools.StorageTool", "format", *self._new_cluster(), "-c", settings],
                 capture_output=True, text=True, timeout=seconds, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired as cause:
@@ -143,6 +149,9 @@ class Broker:
                 f"Kafka refused to format {self.folder}: {(done.stdout + done.stderr).strip()[-1500:]}",
                 hint="Give an empty folder that can be written.",
             )
+
+    def _new_cluster(self) -> list[str]:
+        return ["--standalone", "-t", _cluster_id()]
 
     def _log_end(self) -> str:
         return f"End of {self.log}:\n{tail(self.log)}"
@@ -167,11 +176,81 @@ class Broker:
                 seen = admin.list_topics(timeout=0.5)
             except KafkaException:
                 continue
-            if seen.brokers and seen.cluster_id == identity:  # else another broker answers on this port
+            # else another broker answers on this port
+            if self.node in seen.brokers and seen.cluster_id == identity:
                 return
         raise EnvironmentProblem(
             f"The Kafka broker on {self.bootstrap} did not answer in time. {self._log_end()}"
         )
+
+
+class Cluster:
+    """Brokers that are one cluster, each a controller too: most must be up. As a context manager it runs.
+
+    `properties` are those of every node. Internal topics are replicated to all nodes.
+    """
+
+    def __init__(self, folder: Path, *, nodes: int = 3, properties: Mapping[str, str] | None = None) -> None:
+        replicated = {
+            "offsets.topic.replication.factor": str(nodes),
+            "transaction.state.log.replication.factor": str(nodes),
+            **(properties or {}),
+        }
+        name = _cluster_id()
+        self.nodes = [
+            _Member(folder / f"node-{node}", node=node, properties=replicated) for node in range(1, nodes + 1)
+        ]
+        for member in self.nodes:
+            member.join(name, self.nodes)
+
+    @property
+    def bootstrap(self) -> str:
+        """Value for bootstrap.servers: all nodes, up or not."""
+        return ",".join(node.bootstrap for node in self.nodes)
+
+    def start(self, seconds: float = 90) -> Self:
+        """Starts the nodes that do not run, and waits until each answers."""
+        down = [node for node in self.nodes if not node.running]
+        with ThreadPoolExecutor(len(self.nodes)) as pool:
+            for _ in pool.map(lambda node: node.start(seconds), down):
+                pass
+        return self
+
+    def stop(self) -> None:
+        """Ends all at once: the last ones would wait in vain for a controller to let them go."""
+        for node in self.nodes:
+            node.kill()
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+class _Member(Broker):
+    """A node of a cluster of several."""
+
+    def join(self, cluster: str, members: Sequence[_Member]) -> None:
+        self._cluster = cluster
+        voters = ",".join(f"{m.node}@127.0.0.1:{m._controller}" for m in members)  # noqa: SLF001 - its own class
+        self._extra["controller.quorum.voters"] = voters
+
+    def _properties(self) -> dict[str, str]:
+        found = super()._properties()
+        del found["controller.quorum.bootstrap.servers"]
+        return found
+
+    def _new_cluster(self) -> list[str]:
+        return ["-t", self._cluster]
+
+
+def _cluster_id() -> str:
+    return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
 
 
 def main(argv: list[str] | None = None) -> int:

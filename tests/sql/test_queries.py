@@ -119,6 +119,13 @@ CHANGED = {
     **dict.fromkeys(("change", "destination", "scope", "region", "path", "old_path"), TEXT),
     **dict.fromkeys(("bytes", "old_bytes", "entries", "old_entries"), WHOLE),
 }
+STOOD = pa.schema(
+    [
+        *((name, WHOLE) for name in ("place", "position")),
+        *((name, TEXT) for name in ("scope", "epoch", "region")),
+        ("leader_epoch", pa.int32()),
+    ]
+)
 DRAWN = {"source": TEXT, "base": TEXT, "branch": pa.int32(), "line": TEXT, "from_ts": WHOLE, "to_ts": WHOLE}
 NEWEST = pa.schema(
     [
@@ -147,6 +154,7 @@ GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
     "protected": (pa.schema(PROTECTED), {"source": "prod", "scope": "orders", "present": True}),
     "unusable": (pa.schema(UNUSABLE), {"source": "prod", "faults": 0, "end_ts": 0}),
     "drawn": (pa.schema(DRAWN), {"source": "prod", "base": "b1", "branch": 0, "line": "b1"}),
+    "suspected": (STOOD, {**PLACES, "place": 1, "position": 10}),
     "rules": (columns_of(Rule), {**PLACES, "base": "b1", "link": 1, "generation": 0, "compacted": False}),
     "numbered": (
         numbered_schema(),

@@ -94,8 +94,10 @@ class DuckEngine:
         self._keep(relation, checked.duckdb, steps_for(checked.relations), {})
 
     def give(self, relation: str, rows: pa.Table) -> None:
-        """Give rows that come from elsewhere a name that later queries can use."""
+        """Give rows that come from elsewhere a name that later queries can use: a new one, or one of the
+        catalog's in its place, as long as nothing was asked of that yet."""
         self._connection.register(relation, rows)
+        self._registered.add(relation)
 
     def columns(self, relation: str) -> list[str]:
         """The columns of a relation that was defined or given."""

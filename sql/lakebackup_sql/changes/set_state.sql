@@ -1,1 +1,1 @@
-UPDATE raw_backups SET state = :state WHERE backup_id = :backup_id
+UPDATE raw_backups SET state = :state WHERE array_contains(:backup_ids, backup_id)

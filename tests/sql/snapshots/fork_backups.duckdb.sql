@@ -1,0 +1,8 @@
+SELECT
+  backup_id
+FROM raw_backups
+WHERE
+  source = $source AND state = 'complete' AND place >= $place
+ORDER BY
+  place DESC,
+  number DESC
