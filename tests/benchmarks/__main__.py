@@ -41,6 +41,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--millions", type=int, nargs="+", default=[1, 10], help="file rows of the catalogs (default: 1 10)"
     )
+    parser.add_argument(
+        "--leaving", type=int, default=1, help="tenths of the file rows that leave soon (default: 1)"
+    )
     parser.add_argument("--keep", type=Path, help="make the catalogs here and leave them, to use them again")
     options = parser.parse_args(argv)
     cases = options.cases or list(CASES)
@@ -58,7 +61,9 @@ def main(argv: list[str] | None = None) -> int:
             print(f"\n### Planning a prune over a million files\n\n{found}", flush=True)
         if "catalog" in cases:
             print("questions to a large catalog", file=sys.stderr)
-            found = catalog(options.keep or folder / "catalog", options.millions, options.runs)
+            found = catalog(
+                options.keep or folder / "catalog", options.millions, options.leaving, options.runs
+            )
             print(f"\n### Questions to a catalog of 2,000 backups\n\n{found}", flush=True)
     return 0
 

@@ -23,7 +23,7 @@ JOINED = (STEP, DAY, UNNEEDED)
 """Questions that copied manifests are asked too."""
 
 
-def catalog(folder: Path, millions: Sequence[int], runs: int) -> str:
+def catalog(folder: Path, millions: Sequence[int], leaving: int, runs: int) -> str:
     """Markdown. A folder that holds such catalogs already is used again."""
     folder.mkdir(parents=True, exist_ok=True)
     found: list[str] = []
@@ -31,18 +31,18 @@ def catalog(folder: Path, millions: Sequence[int], runs: int) -> str:
     rows.append(["---"] * len(rows[0]))
     medians: dict[tuple[int, str, str], float] = {}
     for million in sorted(millions):
-        place = folder / f"{million}M"
+        place = folder / f"{million}M-{leaving}"
         if not (place / "catalog").exists():
             _say(f"making {million} million rows")
             started = time.perf_counter()
-            departures = catalog_data.make(place, million * TOPICS_A_MILLION)
+            departures = catalog_data.make(place, million * TOPICS_A_MILLION, leaving)
             seconds = time.perf_counter() - started
             found.append(f"{million} million files, {departures:,} of them gone: made in {seconds:.0f} s.")
-        peers = folder / f"{million}M-peers"
+        peers = folder / f"{million}M-{leaving}-peers"
         largest = million == max(millions)
         if largest and not peers.exists():
             _say("making the peers' forms")
-            catalog_peers.make(place, peers, million * TOPICS_A_MILLION)
+            catalog_peers.make(place, peers, million * TOPICS_A_MILLION, leaving)
         answers: dict[str, set[str]] = {}
         for tool, command, questions in _commands(place, peers, runs, with_peers=largest):
             cost, said = _asked(command, questions, folder / "log")

@@ -1,8 +1,8 @@
 """A made-up catalog of millions of file rows over 2,000 backups: its tables are real, its data files are not.
 
-Each backup adds an equal number of files; a tenth of them stay, the others leave the source's file set within
-the next 192 backups. So every file has a time range, as a topic's has, and a lifetime, as that of a
-snapshot's file set: all questions go to the same rows.
+Each backup adds an equal number of files; some tenths of them (`leaving`) leave the source's file set within
+the next 192 backups, the others stay. So every file has a time range, as a topic's has, and a lifetime, as
+that of a snapshot's file set: all questions go to the same rows.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ FROM (
 )"""
 _DEPARTURES = f"""
 SELECT destination, path, backup_id, added_in, gone_in, source, scope, epoch, region, bytes, entries, sha256
-FROM (SELECT *, added_in + 1 + (h // 10) % 192 AS gone_in FROM ({_FILES}) WHERE h % 10 > 0)
+FROM (SELECT *, added_in + 1 + (h // 10) % 192 AS gone_in FROM ({_FILES}) WHERE h % 10 >= 10 - $leaving)
 WHERE gone_in BETWEEN $from_gone AND $to_gone"""
 _MANIFEST = f"""
 SELECT path, sha256, bytes, entries
-FROM ({_FILES}) WHERE h % 10 = 0 OR added_in + 1 + (h // 10) % 192 >= $to_backup"""
+FROM ({_FILES}) WHERE h % 10 < 10 - $leaving OR added_in + 1 + (h // 10) % 192 >= $to_backup"""
 _POSITIONS = f"""
 SELECT {_ID} AS backup_id, '{SOURCE}' AS source, printf('t%03d', t) AS scope, printf('%032x', t) AS epoch,
   p::VARCHAR AS region, (b - 1) * {FILES * 1000} AS start_position, b * {FILES * 1000} AS end_position,
@@ -75,6 +75,7 @@ _BACKUPS = f"""
 SELECT {_ID} AS backup_id, b AS number, '{SOURCE}' AS source, 'kafka' AS source_kind, 'd' AS destination,
   CASE WHEN b = 1 THEN 'full' ELSE 'log' END AS kind, CASE WHEN b = 1 THEN 0 ELSE 1 END AS level,
   lag({_ID}) OVER (ORDER BY b) AS parent, first({_ID}) OVER (ORDER BY b) AS base, b - 1 AS chain_position,
+  b AS place, CASE WHEN b > 1 THEN b - 1 END AS parent_place,
   0 AS branch, 'complete' AS state, 'ms' AS ts_domain,
   CASE WHEN b > 1 THEN {START_MS} + (b - 1) * {SPAN_MS} END AS start_ts, {START_MS} + b * {SPAN_MS} AS end_ts,
   ({START_MS} + b * {SPAN_MS}) * 1000 AS started_at, ({START_MS} + b * {SPAN_MS}) * 1000 AS finished_at,
@@ -94,6 +95,7 @@ class Part:
     to_backup: int
     from_topic: int
     to_topic: int
+    leaving: int
     loose: bool = False
 
 
@@ -104,30 +106,30 @@ def backup_id(number: int) -> str:
     return str(found[0])
 
 
-def parts(topics: int) -> Iterator[Part]:
+def parts(topics: int, leaving: int) -> Iterator[Part]:
     """The files of the tables, as optimizing and then committing some more leaves them."""
     settled = BACKUPS - LOOSE
     for number in range(SLICES):
         some = 1 + number * settled // SLICES, 1 + (number + 1) * settled // SLICES
         for topic in range(0, topics, TOPICS_A_SLICE):
-            yield Part("files", *some, topic, min(topic + TOPICS_A_SLICE, topics))
-            yield Part("positions", *some, topic, min(topic + TOPICS_A_SLICE, topics))
-        yield Part("departures", *some, 0, topics)
-    yield Part("scopes", 1, settled + 1, 0, topics)
-    yield Part("backups", 1, BACKUPS + 1, 0, topics)
+            yield Part("files", *some, topic, min(topic + TOPICS_A_SLICE, topics), leaving)
+            yield Part("positions", *some, topic, min(topic + TOPICS_A_SLICE, topics), leaving)
+        yield Part("departures", *some, 0, topics, leaving)
+    yield Part("scopes", 1, settled + 1, 0, topics, leaving)
+    yield Part("backups", 1, BACKUPS + 1, 0, topics, leaving)
     for table in ("files", "departures", "positions", "scopes"):
-        yield Part(table, settled + 1, BACKUPS + 1, 0, topics, loose=True)
+        yield Part(table, settled + 1, BACKUPS + 1, 0, topics, leaving, loose=True)
 
 
-def make(folder: Path, topics: int) -> int:
-    """A catalog of `topics` * 100,000 file rows in `folder`; how many rows left the file set."""
+def make(folder: Path, topics: int, leaving: int) -> int:
+    """A catalog of `topics` * 100,000 file rows in `folder`; how many of them left the file set."""
     session = spark_session()
     writer = CatalogWriter.open(session, str(folder))
     writer.migrate()
     writer.register_home()
     session.stop()
     storage = open_storage(writer.catalog_uri)
-    todo = list(parts(topics))
+    todo = list(parts(topics, leaving))
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         made = list(pool.map(partial(_write, writer.catalog_uri), todo))
     settled: dict[str, list[str]] = {}
@@ -152,6 +154,7 @@ def rows_of(part: Part, connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBP
             params={
                 "from_backup": least, "to_backup": part.to_backup, "from_topic": part.from_topic,
                 "to_topic": part.to_topic, "from_gone": part.from_backup, "to_gone": part.to_backup - 1,
+                "leaving": part.leaving,
             },
         )  # fmt: skip
     texts = {"files": _FILES, "positions": _POSITIONS, "scopes": _SCOPES, "backups": _BACKUPS}
@@ -163,10 +166,12 @@ def rows_of(part: Part, connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBP
     return connection.sql(text, params={name: params[name] for name in params if f"${name}" in text})
 
 
-def copy_manifest(connection: duckdb.DuckDBPyConnection, number: int, topics: int, file: Path) -> None:
+def copy_manifest(
+    connection: duckdb.DuckDBPyConnection, number: int, topics: int, leaving: int, file: Path
+) -> None:
     """All files of a backup as a Parquet file, however many backups before it have the same."""
     bounds = {"from_backup": 1, "to_backup": number + 1, "from_topic": 0, "to_topic": topics}
-    connection.sql(_MANIFEST, params=bounds).write_parquet(str(file))
+    connection.sql(_MANIFEST, params=bounds | {"leaving": leaving}).write_parquet(str(file))
 
 
 def _write(catalog_uri: str, part: Part) -> tuple[list[str], int]:

@@ -36,8 +36,8 @@ SELECT count(*) AS files, sum(bytes)::BIGINT AS bytes
 FROM {files} AS f ANTI JOIN (SELECT path FROM {kept}) AS k ON f.path = k.path"""
 
 
-def make(catalog: Path, folder: Path, topics: int) -> None:
-    """Their forms of the rows of a catalog of so many topics, below `folder`."""
+def make(catalog: Path, folder: Path, topics: int, leaving: int) -> None:
+    """Their forms of the rows of a catalog that was made so, below `folder`."""
     folder.mkdir(parents=True)
     with duckdb.connect(":memory:") as connection:
         files = [str(file) for file in sorted((catalog / "catalog" / "files").glob("*.parquet"))]
@@ -46,7 +46,7 @@ def make(catalog: Path, folder: Path, topics: int) -> None:
         connection.execute(f"COPY (SELECT {columns} FROM f) TO '{folder}/files.parquet'")
         connection.execute(f"COPY (SELECT {columns} FROM f) TO '{folder}/files.jsonl' (FORMAT json)")
         for number in {FIRST, *DAYS.values(), *KEPT}:
-            copy_manifest(connection, number, topics, folder / f"{number}.parquet")
+            copy_manifest(connection, number, topics, leaving, folder / f"{number}.parquet")
         rows = connection.execute(f"SELECT {columns} FROM '{folder}/files.parquet'")
         with sqlite3.connect(folder / "files.sqlite") as database:
             database.execute("PRAGMA journal_mode = OFF")

@@ -133,15 +133,23 @@ WITH candidates AS (
   ) AS o
     ON n.destination = o.destination AND n.path = o.path
 ), shared AS (
-  SELECT
-    COALESCE(old_sha256, sha256) AS contents
-  FROM places
-  WHERE
-    old_sha256 IS NULL OR sha256 IS NULL
-  GROUP BY
-    COALESCE(old_sha256, sha256)
-  HAVING
-    COUNT(old_sha256) > 0 AND COUNT(sha256) > 0
+  SELECT DISTINCT
+    n.sha256 AS contents
+  FROM (
+    SELECT
+      sha256
+    FROM places
+    WHERE
+      old_sha256 IS NULL
+  ) AS n
+  JOIN (
+    SELECT
+      old_sha256
+    FROM places
+    WHERE
+      sha256 IS NULL
+  ) AS o
+    ON n.sha256 = o.old_sha256
 ), halves AS (
   SELECT
     h.*,
