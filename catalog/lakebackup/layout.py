@@ -4,6 +4,7 @@ lakebackup.json                                                          format 
 <source>/<epoch>/topics/<topic>/partition=<n>/<topic>+<n>-<seq>.data     data files
 <source>/backups/<backup_id>/parts/<task>.jsonl | keys/<task>-<hex>.keys | manifest.json | complete | deleted
 <source>/follow/    Spark's checkpoint of a continuous backup
+<source>/merge.json    a merge that is at work, or was cut off
 prunes/<prune_id>/removals-<task>-<hex>.jsonl | prune.json | done
 restores/<restore_id>/plan/ | translation/<epoch>/<region>-<from>.parquet | aside/
 imports/<import_id>/<table>-<task>-<hex>.parquet | import.json
@@ -185,6 +186,11 @@ def marker_path(source: str, backup_id: str, marker: Literal["complete", "delete
 def follow_folder(source: str) -> str:
     """Where Spark keeps how far a continuous backup of a source is; ends in `/`."""
     return f"{check_source(source)}/follow/"
+
+
+def merge_path(source: str) -> str:
+    """What a source's merge that is at work goes by, so that one that was cut off can go on."""
+    return f"{check_source(source)}/merge.json"
 
 
 def lease_folder(name: str) -> str:

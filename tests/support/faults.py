@@ -29,7 +29,7 @@ from lakebackup.lease import Lease
 from lakebackup.storage import local
 from lakebackup.store import CatalogReader
 from lakebackup_jobs import prune
-from lakebackup_jobs.kafka import cluster, compact_task, copy_task, produce, replay_task
+from lakebackup_jobs.kafka import cluster, compact_task, copy_task, merge_task, produce, replay_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -156,6 +156,7 @@ def watched(
         mock.patch.object(replay_task, "ReplayJob", there(replay_task.ReplayJob)),
         mock.patch.object(compact_task, "FindNewest", there(compact_task.FindNewest)),
         mock.patch.object(compact_task, "KeepNewest", there(compact_task.KeepNewest)),
+        mock.patch.object(merge_task, "Merge", there(merge_task.Merge)),
         mock.patch.object(prune, "RemovalWriter", there(prune.RemovalWriter)),
         mock.patch.object(prune, "DeleteObjects", there(prune.DeleteObjects)),
         mock.patch.object(store, "PartWriter", there(store.PartWriter)),

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.plan.restore_request import RestoreRequest
-from lakebackup_jobs import backup_topics, compact, prune, restore_groups, restore_topics, verify
+from lakebackup_jobs import backup_topics, compact, merge, prune, restore_groups, restore_topics, verify
 from lakebackup_jobs.progress import QuietReporter
 
 if TYPE_CHECKING:
@@ -62,6 +62,12 @@ class Lab:
             **{"destination": str(self.folder), "topics": topics, "source": "lab", **changes}
         )
         return compact.run(request, spark=self.spark, reporter=self.reporter)
+
+    def merge(self, level: int, **changes: Any) -> dict[str, Any]:
+        request = merge.MergeRequest(
+            **{"destination": str(self.folder), "level": level, "source": "lab", **changes}
+        )
+        return merge.run(request, spark=self.spark, reporter=self.reporter)
 
     def restore_groups(self, *groups: str, **changes: Any) -> dict[str, Any]:
         """Groups by name, all when none is named."""

@@ -15,6 +15,7 @@ from lakebackup_jobs.cli import (
     diff,
     files,
     listing,
+    merge,
     prune,
     report,
     restore,
@@ -42,6 +43,7 @@ class _InOrder(TyperGroup):
             "report",
             "serve",
             "compact",
+            "merge",
             "prune",
             "catalog",
             "config",
@@ -77,6 +79,7 @@ app.command("sql", rich_help_panel=_LOOK, epilog=sql.EXAMPLES)(sql.sql)
 app.command("report", rich_help_panel=_LOOK, epilog=report.EXAMPLES)(report.report)
 app.add_typer(serve.app, name="serve", rich_help_panel=_LOOK)
 app.command("compact", rich_help_panel=_KEEP, epilog=compact.EXAMPLES)(compact.compact)
+app.command("merge", rich_help_panel=_KEEP, epilog=merge.EXAMPLES)(merge.merge)
 app.command("prune", rich_help_panel=_KEEP, epilog=prune.EXAMPLES)(prune.prune)
 app.add_typer(catalog.app, name="catalog", rich_help_panel=_KEEP)
 app.command("config", rich_help_panel=_KEEP, epilog=config.EXAMPLES)(config.config)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 MAGIC = b"Obj\x01"
 _PIECE = 1 << 24
 _MAX_HEADER = 1 << 20
+# A name of its own: inside FileWriter, `bytes` is a property.
+Stored = bytes
 
 
 class FileSink(Protocol):
@@ -41,11 +43,48 @@ def _text(data: bytes) -> bytes:
     return _long(len(data)) + data
 
 
-class FileWriter:
-    """One data file on its way to `sink`; nothing is written before the first block.
+class Frame:
+    """A container file on its way to `sink`, block by block, as they are stored; hashed while written.
 
-    `metadata`: more entries for the file's header (names in the `avro.` space are Avro's own).
+    Nothing is written before the first block. `metadata`: more entries for the file's header (names in the
+    `avro.` space are Avro's own).
     """
+
+    def __init__(
+        self, sink: FileSink, *, codec: str, fmt: str, metadata: Mapping[str, str] | None = None
+    ) -> None:
+        self._sink = sink
+        self._hash = hashlib.sha256()
+        self._sync = os.urandom(16)
+        self.bytes = 0
+        entries = {
+            **(metadata or {}),
+            "avro.schema": SCHEMA_V1 if fmt == FORMAT_V1 else SCHEMA_V2,
+            "avro.codec": codec,
+        }
+        pairs = b"".join(_text(name.encode()) + _text(value.encode()) for name, value in entries.items())
+        self._header = MAGIC + _long(len(entries)) + pairs + b"\0" + self._sync
+
+    def write(self, entries: int, stored: bytes) -> None:
+        """Write a block of `entries` records, compressed with the file's codec."""
+        head = _long(entries) + _long(len(stored))
+        self._put(head if self.bytes else self._header + head)
+        self._put(stored)
+        self._put(self._sync)
+
+    @property
+    def sha256(self) -> str:
+        """Of every byte so far, as lower hex."""
+        return self._hash.hexdigest()
+
+    def _put(self, data: bytes) -> None:
+        self._hash.update(data)
+        self._sink.write(data)
+        self.bytes += len(data)
+
+
+class FileWriter:
+    """One data file on its way to `sink`, from blocks of records; arguments as `Frame` has them."""
 
     def __init__(
         self,
@@ -56,33 +95,25 @@ class FileWriter:
         fmt: str = FORMAT_V2,
         metadata: Mapping[str, str] | None = None,
     ) -> None:
-        self._sink = sink
         self._compress = compressor(codec, level)
-        self._hash = hashlib.sha256()
-        self._sync = os.urandom(16)
+        self._frame = Frame(sink, codec=codec, fmt=fmt, metadata=metadata)
         self._stats: BlockStats | None = None
         self._keys: KeyFilter | None = KeyFilter()
         self._raw = 0
-        self.bytes = 0
-        entries = {
-            **(metadata or {}),
-            "avro.schema": SCHEMA_V1 if fmt == FORMAT_V1 else SCHEMA_V2,
-            "avro.codec": codec,
-        }
-        pairs = b"".join(_text(name.encode()) + _text(value.encode()) for name, value in entries.items())
-        self._header = MAGIC + _long(len(entries)) + pairs + b"\0" + self._sync
+
+    @property
+    def bytes(self) -> int:
+        """Written so far."""
+        return self._frame.bytes
 
     def write_block(self, block: Block) -> None:
         """Compress a block and write it."""
         self.write_compressed(block, self._compress(block.data))
 
-    def write_compressed(self, block: Block, stored: bytes) -> None:
+    def write_compressed(self, block: Block, stored: Stored) -> None:
         """Write a block that was compressed elsewhere with this file's codec."""
         stats = block.stats
-        head = _long(stats.entries) + _long(len(stored))
-        self._put(self._header + head if self._stats is None else head)
-        self._put(stored)
-        self._put(self._sync)
+        self._frame.write(stats.entries, stored)
         self._stats = stats if self._stats is None else self._stats + stats
         self._raw += block.data.shape[0]
         if block.hashes is None:
@@ -94,14 +125,9 @@ class FileWriter:
         """The file's figures; every byte is in the sink. Raises ValueError when no block was written."""
         if self._stats is None:
             raise ValueError("a data file holds at least one record")
-        sha256 = self._hash.hexdigest()
+        sha256 = self._frame.sha256
         keys = self._keys.sealed(sha256) if self._keys else None
         return FileStats.of(self._stats, size=self.bytes, raw_size=self._raw, sha256=sha256, keys=keys)
-
-    def _put(self, data: bytes) -> None:
-        self._hash.update(data)
-        self._sink.write(data)
-        self.bytes += len(data)
 
 
 class FileReader:
@@ -133,6 +159,11 @@ class FileReader:
             raise Damaged(f"{name}: its codec {self.codec[:40]!r} is not one of {', '.join(CODECS)}.")
 
     def __iter__(self) -> Iterator[Columns]:
+        for where, count, stored in self.stored():
+            yield self.decode(where, count, stored)
+
+    def stored(self) -> Iterator[tuple[str, int, bytes]]:
+        """Each block as it is stored: what errors call it, its number of records, its compressed bytes."""
         while first := self._stream.read(1):
             start = self.position
             count = self._number(first)
@@ -142,12 +173,15 @@ class FileReader:
             stored = self._exactly(size, MAX_BLOCK)
             if self._exactly(16) != self._sync:
                 raise Damaged(f"{self.name}: byte {self.position - 16}: the mark between blocks is another.")
-            where = f"{self.name}: byte {start}"
-            try:
-                data = decompress(self.codec, stored)
-            except Damaged as problem:
-                raise Damaged(f"{where}: {problem.message}") from None
-            yield decode_block(data, count, self.fmt, where)
+            yield f"{self.name}: byte {start}", count, stored
+
+    def decode(self, where: str, count: int, stored: bytes) -> Columns:
+        """The records of a block that `stored` gave."""
+        try:
+            data = decompress(self.codec, stored)
+        except Damaged as problem:
+            raise Damaged(f"{where}: {problem.message}") from None
+        return decode_block(data, count, self.fmt, where)
 
     def _exactly(self, size: int, limit: int = _PIECE) -> bytes:
         """Read `size` bytes; a declared size is never allocated before the bytes are there."""

@@ -25,7 +25,7 @@ from lakebackup_jobs.kafka.memory import Bytes, Longs, compiled, load8, load32, 
 from lakebackup_jobs.kafka.records import KEY, KEY_LENGTH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from types import TracebackType
 
     from lakebackup.storage import ObjectWriter, Storage
@@ -45,6 +45,8 @@ HELD_HASHES = 1 << 19
 MOST_FALSE = 0.01
 #: ...which is so with this many keys a block.
 KEYS_A_BLOCK = 24
+#: Filters of several files become one as long as it lets no more through than this.
+JOINED_FALSE = 0.03
 #: A filter that lets through more is not kept.
 USELESS = 0.3
 # One read of the whole filter costs less than many of a block.
@@ -206,6 +208,29 @@ class KeyFilter:
         self._held: list[Longs] = []
         self._count = 0
         self._words: Words | None = None
+
+    @classmethod
+    def joined(cls, filters: Iterable[tuple[bytes, str]]) -> KeyFilter | None:
+        """The filter of all keys of some files, from theirs as stored, each with its data file's digest.
+
+        None when one is not as it was written, or when what comes of it lets more than JOINED_FALSE of
+        other keys through: one of twice as many keys would need twice as many blocks.
+        """
+        words: Words = np.zeros((1, BLOCK_WORDS), np.uint32)
+        for sealed, sha256 in filters:
+            if not sealed or not whole(sealed, sha256):
+                return None
+            blocks = np.ascontiguousarray(
+                np.frombuffer(sealed, np.uint8).reshape(-1, SEALED_BYTES)[:, :BLOCK_BYTES]
+            ).view("<u4")
+            # A block stands for as many as a larger filter has for the same keys: the inverse of folding.
+            size = max(len(words), len(blocks))
+            words = np.repeat(words, size // len(words), 0) | np.repeat(blocks, size // len(blocks), 0)
+        if _false_rate(words, 1) > JOINED_FALSE:
+            return None
+        found = cls()
+        found._words = words
+        return found
 
     def add(self, hashes: Longs) -> None:
         """Put keys in; the array may be used again afterwards."""

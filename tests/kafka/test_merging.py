@@ -1,0 +1,259 @@
+"""`lakebackup merge`: it restores record for record as the chain did, and backups go on from it."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import fastavro
+import pytest
+from tests.support import kafka_truth as truth
+from tests.support.compacted import put
+from tests.support.faults import Killed, expire_leases, watched
+from tests.support.kafka_truth import Record
+from tests.support.runs import Lab, now_ms
+
+from lakebackup.errors import Damaged, EnvironmentProblem, Refused
+from lakebackup.lease import Lease
+from lakebackup.storage import open_storage
+from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup_jobs import rebuild
+from lakebackup_jobs.cli import main
+from lakebackup_jobs.kafka import merge_task
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+Make = Callable[..., str]
+Found = list[tuple[int, Record]]
+
+
+def fill(lab: Lab, name: str, step: int) -> Found:
+    """Some more records, also tombstones and ones without a key; all that the topic then holds."""
+    records = [
+        Record(
+            i % 2,
+            None if i % 7 == 0 else b"k%d" % (i if i % 3 else i % 5),
+            None if i % 11 == 0 and i % 7 else b"value %d-%d" % (step, i) * (i % 9),
+            (("h", None), ("h", b"%d" % i)) if i % 4 == 0 else (),
+            now_ms() - 1000 * (i % 5),
+        )
+        for i in range(100 * step, 100 * step + 60)
+    ]
+    truth.produce(lab.bootstrap, name, records)
+    return in_order(truth.read(lab.bootstrap, name))
+
+
+def in_order(found: Any) -> Found:
+    return sorted(found, key=lambda pair: (pair[1].partition, pair[0]))
+
+
+def restored(lab: Lab, name: str, tmp_path: Path, **changes: Any) -> Found:
+    """What a restore into a folder gives, offsets too, by fastavro alone."""
+    out = tmp_path / f"out-{len(list(tmp_path.glob('out-*')))}"
+    lab.restore(name, target=f"dir:{out}", **changes)
+    found = []
+    for file in out.glob("topics/*/partition=*/*.data"):
+        for r in fastavro.reader(io.BytesIO(file.read_bytes())):
+            assert isinstance(r, dict)
+            headers = tuple((h["key"], h["value"]) for h in r["headers"])
+            found.append((r["offset"], Record(r["partition"], r["key"], r["value"], headers, r["timestamp"])))
+    return in_order(found)
+
+
+def rows(lab: Lab, sql: str) -> list[dict[str, Any]]:
+    opened = CatalogReader.open(str(lab.folder))
+    assert opened is not None
+    return list(opened.select(sql).read_all().to_pylist())
+
+
+def backups(lab: Lab) -> dict[int, dict[str, Any]]:
+    return {row["number"]: row for row in rows(lab, "SELECT * FROM backups")}
+
+
+def test_from_many_levels_down_to_one_full(lab: Lab, topic: Make, tmp_path: Path) -> None:
+    name = topic("merged", partitions=2)
+    truths: dict[int, Found] = {}
+
+    def take(**changes: Any) -> dict[str, Any]:
+        held = fill(lab, name, len(truths))
+        done = lab.backup(name, **changes)
+        truths[done["end_ts"]] = held
+        return done
+
+    def check() -> None:
+        assert restored(lab, name, tmp_path) == truths[max(truths)]
+
+    take()
+    take(mode="incr-diff", level=1)
+    for _ in range(3):
+        take(mode="incr-diff", level=2)
+    before = restored(lab, name, tmp_path)
+    told = lab.merge(2, dry_run=True)
+    assert ([m["level"] for m in told["merged"]], told["kind"], told["entries"]) == (
+        [2, 2, 2],
+        "differential",
+        180,
+    )
+    assert len(backups(lab)) == 5
+
+    done = lab.merge(2)
+    made = backups(lab)[6]
+    assert (made["backup_id"], made["kind"], made["level"]) == (done["backup_id"], "differential", 1)
+    assert (made["place"], made["parent_place"], made["parent"]) == (5, 2, backups(lab)[2]["backup_id"])
+    assert (made["entries"], made["files"], done["files"]) == (180, 2, 6)
+    assert made["intact"]
+    assert [b["unlinked"] for n, b in sorted(backups(lab).items())] == [7, 7, 6, 6, 6, 7]
+    assert restored(lab, name, tmp_path) == before == truths[max(truths)]
+    for end_ts, then in sorted(truths.items())[2:-1]:
+        assert restored(lab, name, tmp_path, to_ts=end_ts) == [
+            (offset, record) for offset, record in then if record.timestamp <= end_ts
+        ]
+
+    after = take(mode="incr-diff", level=2)
+    assert backups(lab)[7]["parent"] == done["backup_id"]
+    check()
+    full = lab.merge(1)
+    made = backups(lab)[8]
+    assert (made["kind"], made["level"], made["place"], made["parent"]) == ("full", 0, 5, None)
+    assert (made["base"], made["entries"], made["files"]) == (full["backup_id"], 300, 2)
+    check()  # of the backup of level 2, which stays where it was
+    assert lab.merge(2)["backup_id"] is None
+    take(mode="incr-diff", level=1)
+    assert backups(lab)[9]["parent"] == full["backup_id"]
+    check()
+    again = lab.merge(1)
+    assert [m["backup_id"] for m in again["merged"]] == [full["backup_id"], backups(lab)[9]["backup_id"]]
+    check()
+    assert after["end_ts"] < max(truths)
+    assert not rows(lab, "SELECT * FROM unusable_backups")
+
+    # All that it was made of can go, in the catalog and in storage.
+    writer = CatalogWriter.open(lab.spark, str(lab.folder))
+    kept = again["backup_id"]
+    doomed = [f["path"] for f in rows(lab, f"SELECT path FROM files WHERE backup_id <> '{kept}'")]
+    for backup in backups(lab).values():
+        if backup["backup_id"] != kept:
+            writer.set_state(backup["backup_id"], "deleted", actor="test", reason="merged")
+    for path in doomed:
+        (lab.folder / path).unlink()
+    check()
+    assert lab.backup(name)["parent"] == kept
+    shutil.rmtree(lab.folder / "catalog")
+    rebuild.run(rebuild.RebuildRequest(str(lab.folder)), spark=lab.spark, reporter=lab.reporter)
+    check()
+
+
+def test_cumulative_to_an_end_and_without_what_is_gone(lab: Lab, topic: Make, tmp_path: Path) -> None:
+    name, other = topic("one", partitions=2), topic("other")
+    put(lab.bootstrap, other, [(0, b"k", b"v")])
+    fill(lab, name, 0)
+    lab.backup(name, other)
+    held: list[Found] = []
+    ids = []
+    for step in range(1, 5):
+        held.append(fill(lab, name, step))
+        topics = (name, other) if step < 3 else (name,)
+        ids.append(lab.backup(*topics, mode="incr-diff", level=2)["backup_id"])
+    with pytest.raises(Refused, match=rf"do(es)? not have .*: {other}\."):
+        lab.merge(2)
+    done = lab.merge(2, until=ids[1])
+    assert ([m["backup_id"] for m in done["merged"]], done["kind"]) == (ids[:2], "cumulative")
+    assert backups(lab)[6]["place"] == 3
+    assert restored(lab, name, tmp_path) == held[-1]
+    assert restored(lab, other, tmp_path) == in_order(truth.read(lab.bootstrap, other))
+    # The others stand on what they stood on, which the merged one came in place of.
+    path = rows(lab, "SELECT backup_id FROM backups WHERE unlinked > 6 ORDER BY link")
+    assert [row["backup_id"] for row in path][1:] == [done["backup_id"], *ids[2:]]
+    dropped = lab.merge(2, drop_gone=True)
+    assert ([m["backup_id"] for m in dropped["merged"]], dropped["left_out"]) == (ids[2:], [])
+    assert restored(lab, name, tmp_path) == held[-1]
+    with pytest.raises(Refused, match=other):
+        lab.merge(1)
+    assert lab.merge(1, drop_gone=True)["left_out"] == [other]
+    assert restored(lab, name, tmp_path) == held[-1]
+
+
+KILLED = (
+    "put merge.json", "put data #2", "put part #4", "put manifest.json", "commit files",
+    "commit backups", "put complete",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.soak)])
+def test_killed_the_chain_stays_whole_and_the_next_merge_goes_on(
+    every: bool, lab: Lab, topic: Make, tmp_path: Path, empty_catalog: Path
+) -> None:
+    name = topic("killed", partitions=2)
+    for step in range(3):
+        held = fill(lab, name, step)
+        lab.backup(name)
+
+    def run(kill_at: int | str) -> bool:
+        at = Lab(lab.spark, lab.bootstrap, tmp_path / str(kill_at), empty_catalog)
+        shutil.copytree(lab.folder, at.folder)
+        with (
+            mock.patch.object(merge_task, "TASK_FILES", 1),
+            watched(tmp_path / f"steps-{kill_at}", kill_at=kill_at) as steps,
+        ):
+            with suppress(Killed, EnvironmentProblem):
+                at.merge(1)
+            if not steps.dead:
+                return False
+        taken = steps.taken()
+        exists = "commit backups" in taken[:-1]
+        assert len(backups(at)) == 3 + exists, kill_at
+        expire_leases(at.folder)
+        assert restored(at, name, tmp_path) == held, kill_at
+        left = set(at.folder.rglob("*.data"))
+        done = at.merge(1)
+        assert (done["backup_id"] is None) == exists, kill_at
+        assert len(backups(at)) == 4
+        assert restored(at, name, tmp_path) == held, kill_at
+        assert (at.folder / "lab" / "backups" / backups(at)[4]["backup_id"] / "complete").exists()
+        assert not list(at.folder.glob("lab/merge.json"))
+        if "put merge.json" in taken[:-1]:
+            assert done.get("resumed", False) == (not exists), kill_at
+        if taken.count("put part") == 4 and taken[-1] != "put part":
+            assert left == set(at.folder.rglob("*.data")), "parts count that are there"
+        return True
+
+    points: list[int | str] = list(range(1, 60)) if every else list(KILLED)
+    for point in points:
+        if not run(point):
+            assert every, point
+            break
+
+
+def test_the_command_line(lab: Lab, topic: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    name = topic("cli")
+    where = str(lab.folder)
+    put(lab.bootstrap, name, [(0, b"k", b"v")])
+    lab.backup(name)
+    assert main(["merge", "1", "--from", where], lab.spark) == 0
+    assert "no two backups of level 1" in capsys.readouterr().out
+    put(lab.bootstrap, name, [(0, b"k", b"w")])
+    lab.backup(name)
+    assert main(["merge", "0", "--from", where], lab.spark) == 2
+    assert main(["merge", "1", "--from", where, "--until", "2020"], lab.spark) == 3
+    assert main(["merge", "1", "--from", f"{where}/nowhere"], lab.spark) == 3
+    with Lease.acquire(open_storage(where), "source-lab", "me"):
+        assert main(["merge", "1", "--from", where], lab.spark) == 8
+    (file,) = [lab.folder / r["path"] for r in rows(lab, "SELECT path FROM files WHERE level = 1")]
+    good = file.read_bytes()
+    file.write_bytes(good[:-1])
+    with pytest.raises(Damaged, match=r"\.data"):
+        lab.merge(1)
+    assert len(backups(lab)) == 2
+    file.write_bytes(good)
+    capsys.readouterr()
+    assert main(["merge", "1", "--from", where, "--json"], lab.spark) == 0
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (told["kind"], told["files"], told["made_files"], told["entries"]) == ("full", 2, 1, 2)
