@@ -4,6 +4,7 @@ lakebackup.json                                                          format 
 <source>/<epoch>/topics/<topic>/partition=<n>/<topic>+<n>-<seq>.data     data files
 <source>/backups/<backup_id>/parts/<task>.jsonl | keys/<task>-<hex>.keys | manifest.json | complete | deleted
 <source>/follow/    Spark's checkpoint of a continuous backup
+<source>/begun.json    a backup of topics that is at work, or was cut off
 <source>/merge.json    a merge that is at work, or was cut off
 prunes/<prune_id>/removals-<task>-<hex>.jsonl | prune.json | done
 restores/<restore_id>/plan/ | translation/<epoch>/<region>-<from>.parquet | aside/
@@ -191,6 +192,11 @@ def follow_folder(source: str) -> str:
 def merge_path(source: str) -> str:
     """What a source's merge that is at work goes by, so that one that was cut off can go on."""
     return f"{check_source(source)}/merge.json"
+
+
+def begun_path(source: str) -> str:
+    """What a source's backup that is at work is going to be, so that one that was cut off can be ended."""
+    return f"{check_source(source)}/begun.json"
 
 
 def lease_folder(name: str) -> str:

@@ -20,14 +20,14 @@ from lakebackup.engine.failures import task_errors
 from lakebackup.errors import EnvironmentProblem, Incomplete
 from lakebackup.lease import Lease
 from lakebackup.model import Backup, Digest
-from lakebackup.plan.backup_topics import BackupPlan, OnGap, Parent, plan_backup
+from lakebackup.plan.backup_topics import BackupPlan, OnGap, Parent, Prepared, plan_backup
 from lakebackup.plan.generations import GROWTH, Held
 from lakebackup.plan.parents import Choice, Mode, check_asked, choose, covered_by, falls_short
 from lakebackup.plan.restore_request import require_own
 from lakebackup.retention import roll_ms
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store import CatalogReader, CatalogWriter, destination_id
-from lakebackup_jobs import forks
+from lakebackup_jobs import forks, unfinished
 from lakebackup_jobs.identity import holder, micros
 from lakebackup_jobs.kafka.groups import Groups, group_rows
 from lakebackup_jobs.kafka.offsets_log import OFFSETS_TOPIC
@@ -104,16 +104,6 @@ def run(request: BackupRequest, *, spark: SparkSession | None = None, reporter: 
         return _take(request, storage, source, cluster, lease, spark, reporter)
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A backup that was planned and got its id and number; `started_at` in microseconds."""
-
-    backup_id: str
-    number: int
-    started_at: int
-    plan: BackupPlan
-
-
 def _take(
     request: BackupRequest,
     storage: Storage,
@@ -129,14 +119,25 @@ def _take(
     spark = spark or spark_session(remote=request.remote)
     writer = CatalogWriter.open(spark, request.destination, request.catalog)
     writer.migrate()
+    ended = _settle(request, storage, source, cluster, lease, writer, spark, reporter)
+    if ended:
+        # What came in since the positions of then; a cumulative one would read all again.
+        request = replace(request, mode="incr-diff", parent=None)
     reader = CatalogReader(request.destination, request.catalog)
     prepared = prepare(request, source, cluster, reader)
+    if ended and prepared.plan.idle:
+        return ended
     tell(prepared.plan, reporter)
     if prepared.plan.fork:
         forks.record(writer, prepared.plan.fork)
-    job = copy_job(request, storage, source, prepared, reader)
+    sequences = next_sequences(reader, source, prepared.plan)
+    job = copy_job(request, storage, source, prepared, sequences)
+    unfinished.begin(storage, source, request, prepared, sequences)
     totals = _copy(spark, storage, source, prepared, job, reporter)
     result = publish(request, storage, source, prepared, totals, writer, lease, reporter)
+    unfinished.end(storage, source)
+    if ended:
+        result["ended"] = ended
     if prepared.plan.left_out:
         for left in prepared.plan.left_out:
             reporter.warning(left)
@@ -146,6 +147,44 @@ def _take(
             f"{len(prepared.plan.left_out)} in all.",
             hint="Give this user the rights that the warnings name, then back up again.",
         )
+    return result
+
+
+def _settle(
+    request: BackupRequest,
+    storage: Storage,
+    source: str,
+    cluster: Groups,
+    lease: Lease,
+    writer: CatalogWriter,
+    spark: SparkSession,
+    reporter: Reporter,
+) -> dict[str, Any] | None:
+    """End what the last run of a source began and did not end, or take it away; what it has become."""
+    begun = unfinished.found(storage, source)
+    if begun is None:
+        return None
+    reader = CatalogReader(request.destination, request.catalog)
+    prepared, result = begun.prepared, None
+    if reader.rows("find_backups", prefix=begun.backup_id):
+        sidecar.mark(storage, layout.marker_path(source, begun.backup_id, "complete"))
+    elif why := unfinished.hindrance(begun, request, source, storage, cluster, reader):
+        count = unfinished.take_away(begun, source, storage)
+        reporter.note(
+            f"backup {begun.backup_id} was cut off and is not gone on with, since {why}; "
+            f"its {count} data files are taken away"
+        )
+    else:
+        done = len(unfinished.stored(begun, source, storage))
+        reporter.note(
+            f"going on with backup {begun.backup_id}, which was cut off: "
+            f"{done} of {len(prepared.plan.tasks)} tasks are done"
+        )
+        request = begun.ends(request)
+        job = copy_job(request, storage, source, prepared, next_sequences(reader, source, prepared.plan))
+        totals = _copy(spark, storage, source, prepared, job, reporter)
+        result = publish(request, storage, source, prepared, totals, writer, lease, reporter)
+    unfinished.end(storage, source)
     return result
 
 
@@ -164,7 +203,7 @@ def latest_number(reader: CatalogReader, source: str) -> int:
 
 
 def tell(plan: BackupPlan, reporter: Reporter) -> None:
-    """Say what a plan found of the source's history, how it chose its parent, what it reads from the start."""
+    """Say what a plan found of the source's history, how it chose its parent, what it reads anew."""
     if plan.fork:
         reporter.warning(forks.told(plan.fork))
     for warning in plan.warnings:
@@ -214,11 +253,11 @@ def copy_job(
     storage: Storage,
     source: str,
     prepared: Prepared,
-    reader: CatalogReader,
+    sequences: Mapping[tuple[str, str], int],
     *,
     report: bool = True,
 ) -> CopyJob:
-    """What the tasks of a prepared backup do; `report`: they tell how far they are."""
+    """What the tasks of a prepared backup do; `sequences`: of next_sequences; `report`: they tell how far."""
     from lakebackup_jobs.kafka import copy_task
 
     plan = prepared.plan
@@ -236,7 +275,7 @@ def copy_job(
         compression_level=request.compression_level,
         target_bytes=request.target_bytes,
         tasks=plan.tasks,
-        sequences=_sequences(reader, source, plan),
+        sequences=sequences,
         report=report,
         rolls=_rolls(plan, request.roll_ms),
     )
@@ -480,7 +519,8 @@ def _held(reader: CatalogReader | None, source: str, parent: Parent | None) -> l
     return [Held(**row) for row in rows]
 
 
-def _sequences(reader: CatalogReader, source: str, plan: BackupPlan) -> dict[tuple[str, str], int]:
+def next_sequences(reader: CatalogReader, source: str, plan: BackupPlan) -> dict[tuple[str, str], int]:
+    """The first number that no file in the catalog has, by topic and partition; 0 where there is none."""
     epochs = {scope.scope: scope.epoch for scope in plan.scopes}
     return {
         (row["scope"], row["region"]): row["next_sequence"]

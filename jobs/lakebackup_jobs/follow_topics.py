@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from lakebackup.plan.backup_topics import Prepared
     from lakebackup.storage import Storage
-    from lakebackup_jobs.backup_topics import BackupRequest, Prepared
+    from lakebackup_jobs.backup_topics import BackupRequest
     from lakebackup_jobs.progress import Reporter
 
 # As long as another job on the source may take before following gives up.

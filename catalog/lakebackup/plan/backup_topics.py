@@ -156,6 +156,16 @@ class BackupPlan:
         return sum(p.end_position - p.start_position for p in self.positions)
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A backup that was planned and got its id and number; `started_at` in microseconds."""
+
+    backup_id: str
+    number: int
+    started_at: int
+    plan: BackupPlan
+
+
 def plan_backup(
     *,
     backup_id: str,

@@ -37,6 +37,10 @@ OUTCOME = (
 )
 
 
+#: In the header of a data file, the backup that wrote it.
+BACKUP_ID = "lakebackup.backup"
+
+
 class Place(Protocol):
     """A partition, as a task names it."""
 
@@ -145,6 +149,8 @@ class CopyJob:
                 target_bytes=self.target_bytes,
                 roll_ms=self.rolls.get(split.scope),
                 on_progress=done,
+                metadata={BACKUP_ID: self.backup_id},
+                topic_id=split.epoch,
             ):
                 path, seq = publish(writers[-1], self.source, split, seq)
                 yield self._row(split, path, stats, keys)

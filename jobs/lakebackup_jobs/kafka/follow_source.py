@@ -15,10 +15,10 @@ from pydantic import TypeAdapter, ValidationError
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from lakebackup.errors import LakebackupError
+from lakebackup.plan.backup_topics import Prepared
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader
 from lakebackup_jobs import backup_topics
-from lakebackup_jobs.backup_topics import Prepared
 from lakebackup_jobs.kafka.copy_task import OUTCOME
 from lakebackup_jobs.kafka.groups import Groups
 from lakebackup_jobs.outcome import arrow_schema, told
@@ -93,7 +93,10 @@ class _Reader(DataSourceStreamReader):
         reader = self._catalog()
         if backup_topics.latest_number(reader, self._source) + 1 == prepared.number:
             storage = open_storage(self._request.destination)
-            job = backup_topics.copy_job(self._request, storage, self._source, prepared, reader, report=False)
+            sequences = backup_topics.next_sequences(reader, self._source, prepared.plan)
+            job = backup_topics.copy_job(
+                self._request, storage, self._source, prepared, sequences, report=False
+            )
             shares += [_Share(job=job, task=task) for task in range(len(prepared.plan.tasks))]
         return shares
 

@@ -1,0 +1,181 @@
+"""A backup of topics that was cut off: what it had stored is gone on with, or taken away.
+
+Before it reads anything, a backup puts down what it is going to be: every position it begins and ends at. A
+task's part is its commit, so a later run that finds the same to be done reads only what has no part.
+A full backup starts over; so does one whose parent, positions or request are not what they were.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from lakebackup import layout, sidecar
+from lakebackup.errors import Damaged, NotFound, UsageProblem
+from lakebackup.plan.backup_topics import Prepared  # noqa: TC001 - read by pydantic
+from lakebackup_jobs.kafka.container import FileReader
+from lakebackup_jobs.kafka.copy_task import BACKUP_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakebackup.plan.backup_topics import RegionState, Split
+    from lakebackup.storage import Storage
+    from lakebackup.store import CatalogReader
+    from lakebackup_jobs.backup_topics import BackupRequest
+    from lakebackup_jobs.kafka.cluster import Cluster
+
+# What makes two requests the same backup.
+_SAME = ("topics", "patterns", "isolation", "groups", "mode", "level", "parent", "new_generation")
+# What was begun is ended as it was begun: its files and its row say so.
+_KEPT = ("codec", "compression_level", "target_bytes", "roll_ms", "note")
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A backup that was begun, and how it was asked for.
+
+    `first`: (topic, partition, first number of a file) where the catalog had files already.
+    """
+
+    prepared: Prepared
+    asked: dict[str, Any]
+    first: list[tuple[str, str, int]]
+
+    @property
+    def backup_id(self) -> str:
+        return self.prepared.backup_id
+
+    def ends(self, request: BackupRequest) -> BackupRequest:
+        """The request that ends it: with the options of files that it was begun with."""
+        return replace(request, **{name: self.asked[name] for name in _KEPT})
+
+
+def begin(
+    storage: Storage,
+    source: str,
+    request: BackupRequest,
+    prepared: Prepared,
+    sequences: Mapping[tuple[str, str], int],
+) -> None:
+    """Put it down, before anything is read; when there is nothing to read, there is no need."""
+    if prepared.plan.tasks:
+        first = [(topic, region, number) for (topic, region), number in sequences.items()]
+        content = _BEGUN.dump_python(Begun(prepared, _asked(request), first), mode="json")
+        sidecar.put_sealed(storage, layout.begun_path(source), {"format": sidecar.FORMAT, **content})
+
+
+def found(storage: Storage, source: str) -> Begun | None:
+    """What the last run of a source left; None when it came to its end.
+
+    What cannot be read, being damaged or of another version, is let go of: its objects are orphans.
+    """
+    path = layout.begun_path(source)
+    try:
+        return _BEGUN.validate_python(sidecar.get_sealed(storage, path))
+    except NotFound:
+        return None
+    except (Damaged, UsageProblem, ValidationError):
+        storage.delete(path)
+        return None
+
+
+def end(storage: Storage, source: str) -> None:
+    """It is over: the backup exists, or nothing of it is left."""
+    storage.delete(layout.begun_path(source))
+
+
+def hindrance(
+    begun: Begun,
+    request: BackupRequest,
+    source: str,
+    storage: Storage,
+    cluster: Cluster,
+    reader: CatalogReader,
+) -> str | None:
+    """Why a begun backup is not gone on with, None when it is. Asks the cluster if nothing else hinders."""
+    prepared, plan = begun.prepared, begun.prepared.plan
+    if plan.parent is None:
+        return "a full backup starts over"
+    newest = reader.one("latest_number", source=source)
+    if ((newest and newest["number"]) or 0) + 1 != prepared.number:
+        return "another backup came in since"
+    parent = reader.one("parent_backup", backup_id=plan.parent.backup_id)
+    if parent is None or parent["reason"]:
+        return f"backup {plan.parent.backup_id}, which it stands on, cannot be used any more"
+    asked = _asked(request)
+    other = [name for name in _SAME if asked[name] != begun.asked.get(name)]
+    if other:
+        return f"another {', '.join(other)} is asked for"
+    done = stored(begun, source, storage)
+    if not done:
+        return "no task had come to its end"
+    rest = [split for task, some in enumerate(plan.tasks) if task not in done for split in some]
+    return _changed(rest, request, cluster)
+
+
+def stored(begun: Begun, source: str, storage: Storage) -> set[int]:
+    """The tasks whose part is there."""
+    folder = layout.parts_folder(source, begun.backup_id)
+    names = (at.path.rpartition("/")[2].removesuffix(".jsonl") for at in storage.list(folder))
+    return {int(name) for name in names if name.isdigit()}
+
+
+def take_away(begun: Begun, source: str, storage: Storage) -> int:
+    """Delete what a backup that is in no catalog has stored; returns how many data files.
+
+    Of data files those that name it in their header, and no other: beside them lie those of other backups,
+    and of runs that may still go on. Can be cut off and repeated.
+    """
+    # The manifest first: without it no catalog that is made anew takes the backup for one.
+    storage.delete(layout.manifest_path(source, begun.backup_id))
+    first = {(topic, region): number for topic, region, number in begun.first}
+    places = {(s.epoch, s.scope, s.region) for task in begun.prepared.plan.tasks for s in task}
+    count = 0
+    for epoch, topic, region in sorted(places):
+        inside = layout.partition_folder(source, epoch, topic, int(region))
+        for at in storage.list(inside):
+            said = layout.parse_data_path(at.path)
+            if said and said.seq >= first.get((topic, region), 0) and _of(storage, at.path, begun.backup_id):
+                storage.delete(at.path)
+                count += 1
+    for at in storage.list(layout.backup_folder(source, begun.backup_id)):
+        storage.delete(at.path)
+    return count
+
+
+def _of(storage: Storage, path: str, backup_id: str) -> bool:
+    try:
+        with storage.open(path) as stream:
+            return FileReader(stream, path).metadata.get(BACKUP_ID) == backup_id.encode()
+    except (NotFound, Damaged):
+        return False
+
+
+def _changed(rest: list[Split], request: BackupRequest, cluster: Cluster) -> str | None:
+    names = sorted({split.scope for split in rest})
+    gone = set(names) - set(cluster.topic_names())
+    if gone:
+        return f"topic {min(gone)} is not there any more"
+    _, regions = cluster.positions(cluster.describe(names), request.isolation)
+    now: dict[tuple[str, str, str], RegionState] = {(r.scope, r.epoch, r.region): r for r in regions}
+    for split in rest:
+        at = now.get((split.scope, split.epoch, split.region))
+        if at is None:
+            return f"topic {split.scope} was made again"
+        if at.low > split.start or at.high < split.end:
+            return f"offsets that it has not read of topic {split.scope} are gone"
+    return None
+
+
+def _asked(request: BackupRequest) -> dict[str, Any]:
+    asked = {name: getattr(request, name) for name in (*_SAME, *_KEPT)}
+    # The same backup by two names.
+    mode = "incr-diff" if request.mode == "auto" else request.mode
+    lists = {name: sorted(asked[name]) for name in ("topics", "patterns")}
+    return {**asked, **lists, "mode": mode, "level": request.level or 1}
+
+
+_BEGUN = TypeAdapter(Begun)
