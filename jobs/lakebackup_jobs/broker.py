@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -12,6 +13,7 @@ from base64 import urlsafe_b64encode
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import as_file, files
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Self
 
 from confluent_kafka import KafkaException
@@ -55,6 +57,11 @@ class Broker:
         return f"127.0.0.1:{self.port}"
 
     @property
+    def identities(self) -> Path:
+        """What formatting writes last: who the cluster and this node of it are."""
+        return self.folder / "data" / "meta.properties"
+
+    @property
     def running(self) -> bool:
         """Whether its process is alive."""
         return self._child is not None and self._child.running
@@ -67,7 +74,7 @@ class Broker:
         settings = self.folder / "server.properties"
         settings.write_text("".join(f"{k}={v}\n" for k, v in self._properties().items()), "utf-8")
         command = self._java()
-        if not (self.folder / "data" / "meta.properties").exists():
+        if not self.identities.exists():
             self._format(command, settings, seconds)
         self._child = Child([*command, "kafka.Kafka", str(settings)], self.log)
         try:
@@ -151,14 +158,14 @@ class Broker:
             )
 
     def _new_cluster(self) -> list[str]:
-        return ["--standalone", "-t", _cluster_id()]
+        return ["--standalone", "-t", _random_id()]
 
     def _log_end(self) -> str:
         return f"End of {self.log}:\n{tail(self.log)}"
 
     def _identity(self) -> str:
         """The cluster id that formatting wrote."""
-        lines = (self.folder / "data" / "meta.properties").read_text("utf-8").splitlines()
+        lines = self.identities.read_text("utf-8").splitlines()
         return next((line.partition("=")[2] for line in lines if line.startswith("cluster.id=")), "")
 
     def _wait(self, deadline: float, child: Child) -> None:
@@ -196,12 +203,12 @@ class Cluster:
             "transaction.state.log.replication.factor": str(nodes),
             **(properties or {}),
         }
-        name = _cluster_id()
         self.nodes = [
             _Member(folder / f"node-{node}", node=node, properties=replicated) for node in range(1, nodes + 1)
         ]
+        formatting = Lock()
         for member in self.nodes:
-            member.join(name, self.nodes)
+            member.join(self.nodes, formatting)
 
     @property
     def bootstrap(self) -> str:
@@ -210,9 +217,8 @@ class Cluster:
 
     def start(self, seconds: float = 90) -> Self:
         """Starts the nodes that do not run, and waits until each answers."""
-        down = [node for node in self.nodes if not node.running]
         with ThreadPoolExecutor(len(self.nodes)) as pool:
-            for _ in pool.map(lambda node: node.start(seconds), down):
+            for _ in pool.map(lambda node: node.start(seconds), self.nodes):
                 pass
         return self
 
@@ -235,8 +241,8 @@ class Cluster:
 class _Member(Broker):
     """A node of a cluster of several."""
 
-    def join(self, cluster: str, members: Sequence[_Member]) -> None:
-        self._cluster = cluster
+    def join(self, members: Sequence[_Member], formatting: Lock) -> None:
+        self._members, self._formatting = members, formatting
         voters = ",".join(f"{m.node}@127.0.0.1:{m._controller}" for m in members)  # noqa: SLF001 - its own class
         self._extra["controller.quorum.voters"] = voters
 
@@ -246,10 +252,28 @@ class _Member(Broker):
         return found
 
     def _new_cluster(self) -> list[str]:
-        return ["-t", self._cluster]
+        return ["-t", _random_id()]
+
+    def _format(self, command: list[str], settings: Path, seconds: float) -> None:
+        """The first that comes does it; the others take what it wrote, since each time takes a JVM."""
+        with self._formatting:
+            formatted = next((member for member in self._members if member.identities.exists()), None)
+            if formatted is None:
+                super()._format(command, settings, seconds)
+                return
+            folder = self.identities.parent
+            folder.mkdir(parents=True, exist_ok=True)
+            shutil.copy(formatted.identities.parent / "bootstrap.checkpoint", folder)
+            own = {"node.id": str(self.node), "directory.id": _random_id()}
+            lines = [line.partition("=") for line in formatted.identities.read_text("utf-8").splitlines()]
+            self.identities.write_text(
+                "".join(f"{name}={own.get(name, value)}\n" for name, equals, value in lines if equals),
+                "utf-8",
+            )
 
 
-def _cluster_id() -> str:
+def _random_id() -> str:
+    """As Kafka writes ids of clusters and folders."""
     return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
 
 

@@ -24,6 +24,7 @@ app = typer.Typer(help="Take a backup.", no_args_is_help=True)
 
 
 OnGap = Literal["full", "continue", "fail"]
+OnFork = Literal["branch", "fail"]
 Isolation = Literal["read_committed", "read_uncommitted"]
 Codec = Literal["null", "deflate", "snappy", "zstandard"]
 ModeName = Literal["auto", "full", "incr-diff", "incr-accu", "diff", "accu"]
@@ -69,6 +70,13 @@ def topics(
         OnGap,
         typer.Option(help="When records were gone before they were backed up: start over, go on, stop."),
     ] = "full",
+    on_fork: Annotated[
+        OnFork,
+        typer.Option(
+            help="When the source's history was cut back behind what was backed up: go on from the last "
+            "backup that holds none of what was cut and put those behind it out of sync, or stop."
+        ),
+    ] = "branch",
     new_generation: Annotated[
         bool,
         typer.Option(
@@ -182,6 +190,7 @@ def topics(
         level=_level(found, mode, level),
         parent=parent,
         on_gap=on_gap,
+        on_fork=on_fork,
         new_generation=new_generation,
         growth=found.generation_growth,
         groups=found.groups,

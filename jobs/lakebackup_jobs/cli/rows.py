@@ -31,7 +31,7 @@ def write(
     """
     if as_json and as_csv:
         raise UsageProblem("--json and --csv exclude each other.")
-    with _reader_may_leave():
+    with reader_may_leave():
         if as_json:
             for row in _rows(rows):
                 sys.stdout.write(json_line(row))
@@ -48,7 +48,8 @@ def json_line(row: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def _reader_may_leave() -> Iterator[None]:
+def reader_may_leave() -> Iterator[None]:
+    """End quietly when whoever reads the output has gone."""
     try:
         yield
     except BrokenPipeError:

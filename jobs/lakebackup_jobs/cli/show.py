@@ -1,16 +1,33 @@
-"""`lakebackup show`: everything about one backup."""
+"""`lakebackup show`: everything about one backup, or how all of them stand on each other."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
+from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli import options
 
-EXAMPLES = options.examples("lakebackup show 20261121T1405 --from ./backups")
+EXAMPLES = options.examples(
+    "lakebackup show 20261121T1405 --from ./backups", "lakebackup show --tree orders --from ./backups"
+)
 
 TOPIC = ("scope", "regions", "files", "entries", "bytes", "min_ts", "max_ts")
 
 
 def show(
-    backup_id: options.BackupId,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="ID|SOURCE",
+            help="A backup's id, or as much of its beginning as is unambiguous; with --tree, a source.",
+            show_default=False,
+        ),
+    ] = None,
+    tree: Annotated[
+        bool, typer.Option("--tree", help="All backups of a source, or of all: which stands on which.")
+    ] = False,
     as_of: options.AsOf = None,
     from_: options.BackupsAt = None,
     catalog: options.Catalog = None,
@@ -18,15 +35,26 @@ def show(
     json: options.Json = False,
     _debug: options.Debug = False,
 ) -> None:
-    """Show one backup: what it covers, what it stands on, how large it is."""
+    """Show one backup: what it covers, what it stands on, how large it is. Or a source's backups as a tree.
+
+    In a tree, a line is a full with all that the newest backup needs of what stands on it. What the newest
+    does not need begins a line of its own: what a cumulative backup or a merge replaced, and what is out of
+    sync since the source's history was cut back.
+    """
     import sys
 
     from lakebackup_jobs.cli.reading import open_catalog
     from lakebackup_jobs.cli.rows import json_line
+    from lakebackup_jobs.cli.tree import write as write_tree
     from lakebackup_jobs.progress import print_result
 
+    if not name and not tree:
+        raise UsageProblem("Missing argument ID: which backup?", hint="See: lakebackup show --help")
     reader = open_catalog(config, from_, catalog, as_of)
-    found = reader.resolve_backup(backup_id)
+    if tree:
+        write_tree(reader.rows("backup_tree", source=name), as_json=json)
+        return
+    found = reader.resolve_backup(name or "")
     (backup,) = reader.rows("show_backup", backup_id=found)
     topics = reader.rows("show_scopes", backup_id=found)
     if json:

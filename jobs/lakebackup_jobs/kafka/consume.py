@@ -299,18 +299,30 @@ class NativeReader:
 
 
 _readers: dict[tuple[object, ...], Reader] = {}
+#: The ids of the topics that each of them has read.
+_read_of: dict[tuple[object, ...], dict[str, str]] = {}
 _lock = Lock()
 
 
-def reader(config: Mapping[str, str], isolation: str = "read_committed") -> Reader:
+def reader(
+    config: Mapping[str, str], isolation: str = "read_committed", topic: tuple[str, str] | None = None
+) -> Reader:
     """This thread's client for these settings, made when first asked for, closed at exit.
 
-    Two ranges of one partition cannot be read at once through one client.
+    Two ranges of one partition cannot be read at once through one client. `topic`: the name and the id of the
+    one to be read. A client that has read another one of that name is replaced: it takes the new one's leader
+    epochs, which begin at 0 again, for old news, and hears nothing of it.
     """
     if isolation not in ("read_committed", "read_uncommitted"):
         raise UsageProblem(f"isolation is read_committed or read_uncommitted, not {isolation!r}.")
     key = (os.getpid(), get_ident(), isolation, library.available(), *sorted(config.items()))
     with _lock:
+        read = _read_of.setdefault(key, {})
+        if topic and read.setdefault(*topic) != topic[1]:
+            if key in _readers:
+                _readers.pop(key).close()
+            read.clear()
+            read.setdefault(*topic)
         if key not in _readers:
             if library.available():
                 _readers[key] = NativeReader(config, isolation)
@@ -345,6 +357,7 @@ def copy_range(
     patience: float = PATIENCE,
     on_progress: Progress | None = None,
     metadata: Mapping[str, str] | None = None,
+    topic_id: str | None = None,
 ) -> Iterator[FileStats]:
     """Copy the records with offsets in [start, end) into Avro files of about `target_bytes`, one by one; with
     `roll_ms`, also closed by time (see Roll).
@@ -357,7 +370,7 @@ def copy_range(
     if start >= end:
         return
     compress = compressor(codec, compression_level)
-    source = reader(config, isolation)
+    source = reader(config, isolation, (topic, topic_id) if topic_id else None)
     file: FileWriter | None = None
     # Compression runs beside reading, hashing and writing; at most two blocks are on their way.
     with (

@@ -1,0 +1,82 @@
+"""A source's backups as a tree: what the newest of each chain needs stands in line, all else beside it."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from lakebackup_jobs.cli.rows import json_line, reader_may_leave
+from lakebackup_jobs.progress import UNFOLDED, display
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from rich.tree import Tree
+
+Row = dict[str, Any]
+
+
+def in_order(rows: Sequence[Row]) -> Iterator[tuple[int, Row]]:
+    """The rows of backup_tree, each with its depth.
+
+    A line is a backup and, one deeper, each that stands on the one before. Of several that stand on one, the
+    last goes on with the line; each of the others, which that one replaced or which lie behind a branch
+    point, begins a line of its own one deeper than what it stands on.
+    """
+    known = {row["backup_id"] for row in rows}
+    children: dict[str | None, list[Row]] = {}
+    for row in rows:
+        children.setdefault(row["parent"] if row["parent"] in known else None, []).append(row)
+    waiting = [(0, 1, row) for row in reversed(children.get(None, []))]
+    while waiting:
+        depth, following, row = waiting.pop()
+        yield depth, row
+        on_it = children.get(row["backup_id"], [])
+        if on_it:
+            last = max(on_it, key=_lasting)
+            waiting.append((following, following, last))
+            waiting += [(depth + 1, depth + 2, other) for other in reversed(on_it) if other is not last]
+
+
+def _lasting(row: Row) -> tuple[bool, int, int]:
+    return (row["state"] == "complete", row["place"], row["number"])
+
+
+def write(rows: Sequence[Row], *, as_json: bool) -> None:
+    """Draw the tree, or write a line of JSON a backup in the tree's order, with its depth."""
+    with reader_may_leave():
+        if as_json:
+            for depth, row in in_order(rows):
+                sys.stdout.write(json_line({"depth": depth, **row}))
+        else:
+            _draw(rows)
+        sys.stdout.flush()
+
+
+def _draw(rows: Sequence[Row]) -> None:
+    from rich.console import Console
+    from rich.tree import Tree
+
+    console = Console(file=sys.stdout, highlight=False, markup=False, width=UNFOLDED)
+    for source in dict.fromkeys(row["source"] for row in rows):
+        top = Tree(source)
+        last: list[Tree] = []  # at each depth
+        for depth, row in in_order([row for row in rows if row["source"] == source]):
+            del last[depth:]
+            last.append((last[-1] if last else top).add(_text(row)))
+        with console.capture() as text:
+            console.print(top)
+        sys.stdout.write(text.get())
+
+
+def _text(row: Mapping[str, Any]) -> str:
+    state = row["state"] if row["state"] != "complete" or row["intact"] else "not intact"
+    shown = [
+        row["backup_id"],
+        f"{row['kind']} {row['level']}",
+        display("end_ts", row["end_ts"]),
+        state,
+        f"{row['entries']} entries",
+        display("bytes", row["bytes"]),
+    ]
+    return "  ".join([*shown, f"branch {row['branch']}"] if row["branch"] else shown)

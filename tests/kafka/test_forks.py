@@ -1,0 +1,150 @@
+"""A replica that is behind becomes leader and the log is cut, on a real cluster of three nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import ElectionType, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from tests.support import kafka_truth as truth
+from tests.support.kafka_truth import Record
+from tests.support.runs import Lab
+
+from lakebackup.errors import Refused
+from lakebackup.store import CatalogReader
+from lakebackup_jobs.broker import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+TOPIC = "orders"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@pytest.fixture
+def week(spark: SparkSession, cluster: Cluster, empty_catalog: Path, tmp_path: Path) -> Lab:
+    return Lab(spark, cluster.bootstrap, tmp_path / "backups", empty_catalog)
+
+
+class Orders:
+    """The topic: partition 0 on nodes 1 and 2, partition 1 on nodes 3 and 2."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap, self.written = bootstrap, 0
+        self.admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+
+    def make(self) -> None:
+        config = {"unclean.leader.election.enable": "true", "retention.ms": "-1"}
+        wanted = NewTopic(TOPIC, 2, replica_assignment=[[1, 2], [3, 2]], config=config)
+        self.admin.create_topics([wanted])[TOPIC].result(30)
+        truth.until(lambda: self.leader() == 1 and self.in_sync() == {1, 2}, "both have partition 0")
+
+    def write(self, count: int, tag: str) -> None:
+        rows = [
+            Record(i % 2, b"k%d" % i, f"{tag} {i}".encode(), (), 1_700_000_000_000 + self.written + i)
+            for i in range(count)
+        ]
+        self.written += count
+        truth.produce(self.bootstrap, TOPIC, rows)
+
+    def leader(self) -> int | None:
+        found = self._partition()
+        return found and int(found.leader)
+
+    def in_sync(self) -> set[int]:
+        found = self._partition()
+        return set(found.isrs) if found else set()
+
+    def elect(self, kind: ElectionType) -> None:
+        self.admin.elect_leaders(kind, [TopicPartition(TOPIC, 0)]).result(30)
+
+    def _partition(self) -> Any:
+        """None while the brokers do not know of the topic yet."""
+        return self.admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions.get(0)
+
+
+def test_a_replica_that_is_behind_takes_over(week: Lab, cluster: Cluster) -> None:
+    orders = Orders(cluster.bootstrap)
+    first, second = cluster.nodes[:2]
+    orders.make()
+    orders.write(100, "sunday")
+    sunday = week.backup(TOPIC, mode="full")
+    orders.write(100, "monday")
+    monday = week.backup(TOPIC)
+    orders.write(20, "tuesday, early")
+    second.kill()
+    truth.until(lambda: orders.in_sync() == {1}, "the other replica is left behind")
+    orders.write(80, "tuesday")
+    tuesday = week.backup(TOPIC)
+    orders.write(100, "wednesday")
+    wednesday = week.backup(TOPIC)
+    lost = {tuesday["backup_id"], wednesday["backup_id"]}
+
+    first.kill()
+    second.start()
+    truth.until(lambda: orders.leader() == 2, "the replica that is behind leads")
+    # Offsets that were backed up hold other records now: the end alone would not tell.
+    orders.write(300, "thursday")
+
+    with pytest.raises(Refused, match="topic orders, partition 0") as refused:
+        week.backup(TOPIC, on_fork="fail")
+    assert monday["backup_id"] in str(refused.value.hint)
+    planned = week.backup(TOPIC, dry_run=True)
+    assert (planned["parent"], set(planned["fork"]["out_of_sync"])) == (monday["backup_id"], lost)
+    assert states(week) == {"complete": 4}
+
+    thursday = week.backup(TOPIC)
+    assert thursday["parent"] == monday["backup_id"]
+    assert thursday["fork"]["partitions"] == [{"topic": TOPIC, "partition": "0", "backed_up_to": 200}]
+    assert thursday["fork"]["out_of_sync"] == [wednesday["backup_id"], tuesday["backup_id"]]
+    rows = {row["backup_id"]: row for row in reader(week).rows("every_backup")}
+    assert {name for name, row in rows.items() if row["state"] == "out_of_sync"} == lost
+    assert (rows[wednesday["backup_id"]]["branch"], rows[thursday["backup_id"]]["branch"]) == (0, 1)
+    assert "history was cut back" in week.warnings.getvalue()
+
+    # What is on partition 1 was not cut, and was read again.
+    assert thursday["entries"] == (10 + 150) + (10 + 40 + 50 + 150)
+    week.restore(TOPIC, maps={TOPIC: "thursday"}, target=f"kafka://{cluster.bootstrap}")
+    assert truth.contents(cluster.bootstrap, "thursday") == truth.contents(cluster.bootstrap, TOPIC)
+
+    # The old leader cuts its log and comes back as leader, in good order: that is no fork.
+    first.start()
+    truth.until(lambda: orders.in_sync() == {1, 2}, "the old leader has caught up")
+    orders.elect(ElectionType.PREFERRED)
+    truth.until(lambda: orders.leader() == 1, "it leads again")
+    orders.write(50, "friday")
+    orders.admin.create_partitions([NewPartitions(TOPIC, 3, [[2, 3]])])[TOPIC].result(30)
+    friday = week.backup(TOPIC)
+    assert (friday["parent"], friday["fork"], friday["entries"]) == (thursday["backup_id"], None, 50)
+    assert friday["partitions"] == 3
+
+    truth.delete_topic(cluster.bootstrap, TOPIC)
+    orders.make()
+    orders.write(10, "saturday")
+    saturday = week.backup(TOPIC)
+    assert (saturday["parent"], saturday["fork"], saturday["entries"]) == (friday["backup_id"], None, 10)
+    assert saturday["gaps"] == 3, "what came after the last backup of each partition is unknown"
+    assert states(week) == {"complete": 5, "out_of_sync": 2}
+    assert sunday["kind"] == "full"
+
+
+def reader(lab: Lab) -> CatalogReader:
+    return CatalogReader(str(lab.folder))
+
+
+def states(lab: Lab) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for row in reader(lab).rows("every_backup"):
+        found[row["state"]] = found.get(row["state"], 0) + 1
+    return found
