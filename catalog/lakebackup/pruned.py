@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from lakebackup.store import CatalogWriter
 
 
-def rebuild_prunes(spark: SparkSession, writer: CatalogWriter, run_id: str) -> list[str]:
+def rebuild_prunes(spark: SparkSession, writer: CatalogWriter, run_id: str) -> tuple[list[str], set[str]]:
     """Put floors and removals of every prune that came to exist into the catalog, done or not; returns what
-    stood against it. The files of a prune whose tombstones are damaged count as still there."""
-    problems = []
+    stood against it, and the ids of the backups that went whole. The files of a prune whose tombstones are
+    damaged count as still there."""
+    problems: list[str] = []
+    gone: set[str] = set()
     for name in prune_ids(writer.home):
         transaction = f"rebuild-{run_id}-{name}"
         try:
@@ -30,4 +32,5 @@ def rebuild_prunes(spark: SparkSession, writer: CatalogWriter, run_id: str) -> l
             problems.append(error.message)
             continue
         writer.append(prune.floors, transaction)
-    return problems
+        gone.update(backup_id for backup_id, _ in prune.backups)
+    return problems, gone

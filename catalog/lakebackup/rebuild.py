@@ -18,7 +18,7 @@ from lakebackup.engine.delta import open_table
 from lakebackup.errors import Damaged, LakebackupError, NotFound, Refused, UsageProblem
 from lakebackup.model import LANE_DIGITS, LANES, Backup, Digest, Row, State, spark_columns
 from lakebackup.pruned import rebuild_prunes
-from lakebackup.store import FORMAT, CatalogWriter, destination_id
+from lakebackup.store import FORMAT, TOLD, CatalogWriter, destination_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _BATCH = 200
 _FILLED = (
     "files", "positions", "scopes", "gaps", "groups", "group_commits", "schemas", "audit", "removals",
-    "floors", "translations", "departures",
+    "floors", "translations", "departures", *TOLD.values(),
 )  # fmt: skip
 #: Writes the rows that only the data files of some backups hold: (writer, their manifests, transaction).
 Derive = Callable[[CatalogWriter, "Sequence[sidecar.Manifest]", str], None]
@@ -82,10 +82,12 @@ class _Rebuild:
         self.run_id = secrets.token_hex(4)  # what a dead rebuild wrote was taken out again
         self.result = Rebuilt()
         self.states: dict[str, State] = {}
+        self.gone: set[str] = set()
 
     def run(self) -> Rebuilt:
         self._audit()
-        self.result.problems += rebuild_prunes(self.spark, self.writer, self.run_id)
+        problems, self.gone = rebuild_prunes(self.spark, self.writer, self.run_id)
+        self.result.problems += problems
         manifests = self._manifests()
         backups: list[Backup] = []
         while batch := list(islice(manifests, _BATCH)):
@@ -137,6 +139,10 @@ class _Rebuild:
         state = F.get_json_object(F.max_by("detail", "at"), "$.state").alias("state")
         for row in changes.agg(state).collect():
             self.states[row["subject"]] = cast("State", row["state"])
+        for action, table in TOLD.items():
+            told = F.from_json("detail", spark_columns(table)).alias("row")
+            rows = whole.where(F.col("action") == action).select(told).select("row.*")
+            self.writer.append_frame(table, rows.coalesce(1))
 
     def _manifests(self) -> Iterator[sidecar.Manifest]:
         """Every manifest that can be read, by source and time."""
@@ -219,7 +225,7 @@ class _Rebuild:
 
     def _as_marked(self, backup: Backup) -> Backup:
         state: State = "unconfirmed"
-        if self._marked(backup, "deleted"):
+        if backup.backup_id in self.gone or self._marked(backup, "deleted"):
             state = "deleted"
         elif self._marked(backup, "complete"):
             state = self.states.get(backup.backup_id, backup.state)

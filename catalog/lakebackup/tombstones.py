@@ -1,8 +1,9 @@
 """A prune's own description in the destination, put there before anything is deleted.
 
 `removals-*.jsonl` name the files that go, a JSON object a line; the sealed `prune.json` says what they add
-up to and from where on partitions can be restored, and alone makes the prune exist; `done` says that every
-object is gone. From these a lost catalog learns what was let go of, and a prune that was cut off goes on.
+up to, which backups go whole and from where on partitions can be restored, and alone makes the
+prune exist; `done` says that every object is gone. From these a lost catalog learns what was let go of, and a
+prune that was cut off goes on.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Prune:
-    """One prune; `chunks` in the order in which their objects go, the newest backups' first."""
+    """One prune; `chunks` in the order in which their objects go, the newest backups' first.
+
+    `backups`: ids of those that go whole, each before those that it stands on, and why.
+    """
 
     prune_id: str
     at: int
@@ -54,6 +58,7 @@ class Prune:
     asked: str
     floors: tuple[Floor, ...]
     chunks: tuple[Chunk, ...]
+    backups: tuple[tuple[str, str], ...] = ()
 
     @property
     def files(self) -> int:
@@ -82,6 +87,7 @@ def read_prune(storage: Storage, prune_id: str) -> Prune:
                 **content,
                 "floors": tuple(from_row(Floor, row) for row in content["floors"]),
                 "chunks": tuple(Chunk(**chunk) for chunk in content["chunks"]),
+                "backups": tuple((str(name), str(reason)) for name, reason in content["backups"]),
             }
         )
         if found.prune_id != prune_id or not isinstance(found.at, int):

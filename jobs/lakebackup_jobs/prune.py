@@ -1,9 +1,9 @@
-"""Let go of backed-up files that nobody was promised any more.
+"""Let go of backups that no policy keeps, and of files that nobody was promised any more.
 
-Order: the plan, as rows beside the data; the proof that every restore point keeps what it needs;
-`prune.json`, with which the prune exists; floors and removals in the catalog, with which the files do not
-count any more; the audit entry; the objects, newest backups' first; `done`. A prune that was cut off goes on
-at the next run.
+Order: the plan, as rows beside the data; the proof that every restore point that stays keeps what it needs;
+`prune.json`, with which the prune exists; floors in the catalog, the backups' states, and removals, with
+which the files do not count any more; the audit entry; the objects, newest backups' first; `done`. A prune
+that was cut off goes on at the next run. What backups wrote of themselves (manifest, parts) stays as proof.
 """
 
 from __future__ import annotations
@@ -12,14 +12,26 @@ import json
 import time
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from lakebackup import layout, tombstones
 from lakebackup.engine.failures import task_errors
-from lakebackup.errors import Busy, EnvironmentProblem, Incomplete
+from lakebackup.errors import Busy, EnvironmentProblem, Incomplete, Refused
 from lakebackup.lease import Lease, is_held
 from lakebackup.model import Audit, spark_columns
-from lakebackup.plan.prune import Cut, Held, PrunePlan, plan_prune, relation, require_proof
+from lakebackup.plan.prune import (
+    Cut,
+    Held,
+    Leaving,
+    PrunePlan,
+    leaving,
+    plan_prune,
+    relation,
+    require_proof,
+    window_of,
+)
 from lakebackup.plan.restore_request import only_source
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
@@ -42,11 +54,18 @@ if TYPE_CHECKING:
 
 # A restore that was cut off this long ago holds nothing back any more.
 HOLD_MS = 7 * 86_400_000
+# By so much may the clocks of machines differ; with more, nobody can say what is old.
+SKEW_MS = 60_000
+# Backups whose state one commit changes.
+_STATES = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class PruneRequest:
-    """What a person asked for: no topics means all; without `delete` nothing goes. ms and bytes."""
+    """What a person asked for: no topics means all, and backups whole; without `delete` nothing goes.
+
+    `days`: a recovery window in place of the policy's. ms and bytes.
+    """
 
     destination: str
     topics: tuple[str, ...] = ()
@@ -55,15 +74,31 @@ class PruneRequest:
     source: str | None = None
     keep_ms: int | None = None
     keep_bytes: int | None = None
+    days: int | None = None
     delete: bool = False
     lease_ttl_s: float = 60.0
     remote: str | None = None
 
-    def plan(self, engine: Any, source: str, held: Sequence[Held]) -> PrunePlan:
+    def obsolete(self, source: str) -> tuple[Leaving, ...]:
+        """The backups that go whole, each before those that it stands on."""
+        if self.topics or self.patterns:
+            return ()
+        reader = CatalogReader(self.destination, self.catalog)
+        if self.days is not None:
+            found = CatalogReader(self.destination, self.catalog).one("policy_in_force", source=source)
+            least = found["min_redundancy"] if found else 1
+            now = time.time_ns() // 1_000_000
+            reader.give("policies", window_of(source, now=now, days=self.days, min_redundancy=least))
+        return tuple(Leaving(**row) for row in reader.rows("prune_backups", source=source))
+
+    def plan(
+        self, engine: Any, source: str, held: Sequence[Held], backups: Sequence[Leaving] = ()
+    ) -> PrunePlan:
         """What can go now, by an engine that both `CatalogReader` and `SparkEngine` are."""
         return plan_prune(
             engine,
             source,
+            backups=backups,
             names=self.topics,
             expressions=self.patterns,
             now=time.time_ns() // 1_000_000,
@@ -77,8 +112,8 @@ def run(request: PruneRequest, *, spark: SparkSession | None = None, reporter: R
     """Tell what can go, and with `delete` let it go; returns what a person wants to know of it.
 
     Raises NotFound (no catalog, no such topic), Busy (a backup or another prune is at work on the source, a
-    restore is just beginning), Refused (the proof failed: nothing was done), Incomplete (objects of a restore
-    that began meanwhile stay for now).
+    restore is just beginning), Refused (the proof failed, the clocks disagree: nothing was done), Incomplete
+    (objects of a restore that began meanwhile, or that could not be deleted, stay for now).
     """
     reader = CatalogReader.require(request.destination, request.catalog)
     source = only_source(reader, request.source)
@@ -88,6 +123,7 @@ def run(request: PruneRequest, *, spark: SparkSession | None = None, reporter: R
         made = _planned(request, source, held, lambda: _engine(request, spark), reporter)
         return {"deleted": False, **_summary(made)}
     with Lease.acquire(storage, f"source-{source}", holder(), ttl_s=request.lease_ttl_s) as lease:
+        _require_clocks(reader, storage, source)
         return _Run(request, storage, source, lease, spark, reporter).prune()
 
 
@@ -112,17 +148,18 @@ class _Run:
         self.started = time.monotonic()
 
     def prune(self) -> dict[str, Any]:
-        resumed = spared = 0
+        resumed = 0
+        left = Left()
         tombstones.sweep(self.storage, self.source)
         for name in tombstones.unfinished(self.storage):
             found = tombstones.read_prune(self.storage, name)
             if found.source == self.source:
                 self.reporter.note(f"going on with prune {name}, which did not finish")
-                spared += self._carry_out(found)
+                left += self._carry_out(found)
                 resumed += 1
         made, written = self._plan()
         if written:
-            spared += self._carry_out(written)
+            left += self._carry_out(written)
         result = {
             "deleted": True,
             "prune_id": written.prune_id if written else None,
@@ -130,11 +167,18 @@ class _Run:
             **_summary(made),
             "seconds": round(time.monotonic() - self.started, 3),
         }
-        if spared:
+        if left.failed:
             self.reporter.result(result)
             raise Incomplete(
-                f"{spared} files are read by a restore that has not finished; they do not count any more, "
-                "but are still there.",
+                f"{left.failed} files could not be deleted; they do not count any more, but are still there. "
+                f"The first: {left.first}",
+                hint="See to that, then run the prune again: it goes on.",
+            )
+        if left.spared:
+            self.reporter.result(result)
+            raise Incomplete(
+                f"{left.spared} files are read by a restore that has not finished; they do not count any "
+                "more, but are still there.",
                 hint="Run the prune again when the restore is done.",
             )
         return result
@@ -145,15 +189,20 @@ class _Run:
 
         engine = SparkEngine(self.spark, self.writer.catalog_uri)
         made = _planned(self.request, self.source, self._held(), lambda: engine, self.reporter)
-        if not made.cuts:
+        if not made.cuts and not made.backups:
             return made, None
+        going = tuple((backup.backup_id, backup.reason) for backup in made.backups)
+        engine.give("leaving", leaving(going))
         engine.give("cuts", relation(Cut, made.cuts))
         prune_id, at = layout.new_backup_id(datetime.now(UTC)), micros(datetime.now(UTC))
         try:
             chunks = self._put_down(engine, made, prune_id, at)
             frame = self._removals(chunks)
             frame.select("destination", "path").createOrReplaceTempView("doomed")
-            require_proof(engine.rows("prune_proof", source=self.source))
+            require_proof(
+                engine.rows("prune_proof", source=self.source),
+                engine.rows("prune_chains", source=self.source),
+            )
             self.lease.renew()
             prune = Prune(
                 prune_id=prune_id,
@@ -163,6 +212,7 @@ class _Run:
                 asked=json.dumps(self._asked()),
                 floors=tuple(made.floors(prune_id, at)),
                 chunks=chunks,
+                backups=going,
             )
             tombstones.write_prune(self.storage, prune)
         except Exception:
@@ -185,20 +235,22 @@ class _Run:
         return tuple(Chunk(row.path, row.files, row.bytes, row.sha256) for row in written)
 
     def _removals(self, chunks: tuple[Chunk, ...]) -> DataFrame:
-        numbers = self.spark.range(0, len(chunks), 1, len(chunks))
+        numbers = self.spark.range(0, len(chunks), 1, max(1, len(chunks)))
         return numbers.mapInArrow(RemovalReader(self.storage.uri, chunks), spark_columns("removals"))
 
-    def _carry_out(self, prune: Prune) -> int:
-        """All steps after `prune.json`, each of which may have been taken before; how many objects stay."""
+    def _carry_out(self, prune: Prune) -> Left:
+        """All steps after `prune.json`, each of which may have been taken before; which objects stay."""
         name = f"prune-{prune.prune_id}"
         # A catalog that was rebuilt has them in commits of other names.
         reader = CatalogReader(self.request.destination, self.request.catalog)
         (there,) = reader.rows("prune_on_record", prune_id=prune.prune_id)
         if not there["floors"]:
             self.writer.append(prune.floors, f"{name}-floors")
-        if not there["removals"]:
+        self._let_go(prune, reader)
+        if prune.chunks and not there["removals"]:
             self.writer.append_frame("removals", self._removals(prune.chunks), name)
         detail = {"files": prune.files, "bytes": prune.bytes, "partitions": len(prune.floors)}
+        detail |= {"backups": len(prune.backups)}
         self.writer.append_audit(
             Audit(
                 at=prune.at,
@@ -211,12 +263,27 @@ class _Run:
         )
         self.lease.renew()
         # Only now: a restore that comes on record later does not plan with these files any more.
-        spared = self._delete(prune, frozenset((h.scope, h.epoch, h.region) for h in self._held()))
-        if not spared:
+        left = self._delete(prune, frozenset((h.scope, h.epoch, h.region) for h in self._held()))
+        if not left.spared and not left.failed:
             tombstones.finish(self.storage, prune.prune_id)
-        return spared
+        return left
 
-    def _delete(self, prune: Prune, spared: frozenset[tuple[str, str, str]]) -> int:
+    def _let_go(self, prune: Prune, reader: CatalogReader) -> None:
+        """Say of the backups that go whole that they are deleted, each with its entry in the audit log."""
+        gone = {row["backup_id"] for row in reader.rows("deleted_backups", source=prune.source)}
+        still = [(name, reason) for name, reason in prune.backups if name not in gone]
+        for reason, some in groupby(still, key=itemgetter(1)):
+            names = [name for name, _ in some]
+            for first in range(0, len(names), _STATES):
+                self.lease.renew()
+                self.writer.set_states(
+                    names[first : first + _STATES],
+                    "deleted",
+                    actor=prune.actor,
+                    reason=f"prune {prune.prune_id}: {reason}",
+                )
+
+    def _delete(self, prune: Prune, spared: frozenset[tuple[str, str, str]]) -> Left:
         from lakebackup.engine.spark import SparkEngine
 
         reader = CatalogReader(self.request.destination, self.request.catalog)
@@ -230,9 +297,12 @@ class _Run:
             engine = SparkEngine(self.spark, self.writer.catalog_uri)
             filters = engine.query("unused_key_filters", prune_id=prune.prune_id)
             gone = filters.mapInArrow(DeleteKeys(roots), KEYS_DELETED).collect()  # a row a batch
-        raise_first(row.error for row in [*rows, *gone])
+        raise_first([*(row.error for row in rows if not row.failed), *(row.error for row in gone)])
         self.reporter.update(prune.files, prune.bytes)
-        return sum(row.spared for row in rows)
+        made = Left()
+        for row in rows:
+            made += Left(row.spared, row.failed, json.loads(row.error)["message"] if row.error else "")
+        return made
 
     def _held(self) -> list[Held]:
         reader = CatalogReader(self.request.destination, self.request.catalog)
@@ -245,7 +315,40 @@ class _Run:
             "patterns": list(request.patterns),
             "keep_ms": request.keep_ms,
             "keep_bytes": request.keep_bytes,
+            "days": request.days,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Objects that a prune has left for a later run: restores read them, or they could not be deleted."""
+
+    spared: int = 0
+    failed: int = 0
+    first: str = ""
+
+    def __add__(self, other: Left) -> Left:
+        return Left(self.spared + other.spared, self.failed + other.failed, self.first or other.first)
+
+
+def _require_clocks(reader: CatalogReader, storage: Storage, source: str) -> None:
+    """Refused when what is old cannot be told: this clock, the storage's and the backups' own disagree."""
+    now = time.time_ns() // 1_000_000
+    (newest,) = reader.rows("prune_clock", source=source)
+    done = (newest["finished_at"] or 0) // 1000
+    if now < done - SKEW_MS:
+        raise Refused(
+            f"The newest backup of {source} was done at {format_ts(done)}, and this machine's clock says "
+            f"{format_ts(now)}.",
+            hint="Nothing was deleted. Set the clock right.",
+        )
+    # The lease was written a moment ago.
+    stored = max(found.modified_ms for found in storage.list(layout.lease_folder(f"source-{source}")))
+    if abs(stored - now) > SKEW_MS:
+        raise Refused(
+            f"The storage's clock says {format_ts(stored)}, and this machine's {format_ts(now)}.",
+            hint="Nothing was deleted. Set the clocks right.",
+        )
 
 
 def _planned(
@@ -256,12 +359,16 @@ def _planned(
     reporter: Reporter,
 ) -> PrunePlan:
     """The plan, by DuckDB, or by Spark when a catalog is too large for DuckDB's memory."""
+    backups = request.obsolete(source)
+    if backups and held:
+        reporter.note(f"{len(backups)} obsolete backups stay for now: restores of {source} are not finished")
+        backups = ()
     reader = CatalogReader(request.destination, request.catalog, as_written=True)
     try:
-        return request.plan(reader, source, held)
+        return request.plan(reader, source, held, backups)
     except EnvironmentProblem as full:
         reporter.note(f"planning on Spark: {full.message}")
-        return request.plan(engine(), source, held)
+        return request.plan(engine(), source, held, backups)
 
 
 def _engine(request: PruneRequest, spark: SparkSession | None) -> SparkEngine:
@@ -300,6 +407,8 @@ def _summary(made: PrunePlan) -> dict[str, Any]:
         "bytes": made.gone_bytes,
         "of_files": made.files,
         "of_bytes": made.bytes,
+        "backups": [asdict(backup) for backup in made.backups[:_SHOWN]],
+        "of_backups": len(made.backups),
         "topics": [_topic(made, *topic, rules[topic].cutoff_ts, rules[topic].keep_bytes) for topic in topics],
         "partitions": list(_partitions(made)),
         "held": [asdict(h) for h in made.held],
@@ -323,7 +432,7 @@ def _topic(
 
 
 _REASONS = ("time", "size", "generation")
-# A terminal shows no more partitions than this; the view `floors` has them all.
+# A terminal shows no more backups and partitions; the views `obsolete_backups` and `floors` have them all.
 _SHOWN = 50
 
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.errors import EnvironmentProblem
+from lakebackup.errors import EnvironmentProblem, LakebackupError
 from lakebackup.storage import open_storage
 from lakebackup.tombstones import Chunk, read_removals
-from lakebackup_jobs.outcome import guarded
+from lakebackup_jobs.outcome import guarded, told
 from lakebackup_jobs.taskboard import TaskBoard
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 KEYS_DELETED = "objects BIGINT, error STRING"
-DELETED = "chunk BIGINT, files BIGINT, bytes BIGINT, spared BIGINT, error STRING"
+DELETED = "chunk BIGINT, files BIGINT, bytes BIGINT, spared BIGINT, failed BIGINT, error STRING"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,8 @@ class DeleteObjects:
     """For `mapInArrow` over numbers of chunks: deletes what they name, the newest backup's files first.
 
     `roots` maps a destination's id to the URI of its root; files of the partitions `spared` (topic, epoch,
-    partition) stay for now.
+    partition) stay for now. An object that cannot be deleted does not keep the others: it is counted, and the
+    first of them is told.
     """
 
     home: str
@@ -62,7 +63,8 @@ class DeleteObjects:
         tell = TaskBoard(home, self.folder).counter(f"{number:06d}")
         rows = read_removals(home, self.chunks[number])
         storages = {name: open_storage(uri) for name, uri in self.roots.items()}
-        files = size = spared = 0
+        files = size = spared = failed = 0
+        error = None
         for row in sorted(rows, key=lambda row: (row.backup_id, row.path), reverse=True):
             if (row.scope, row.epoch, row.region) in self.spared:
                 spared += 1
@@ -72,8 +74,14 @@ class DeleteObjects:
                     f"{row.path} lies in destination {row.destination}, which the catalog does not know.",
                     hint="Make its place known with a backup to it, then run the prune again: it goes on.",
                 )
-            storages[row.destination].delete(row.path)
+            try:
+                storages[row.destination].delete(row.path)
+            except LakebackupError as problem:
+                failed += 1
+                error = error or told(problem)
+                continue
             files += 1
             size += row.bytes
             tell(1, row.bytes)
-        return {"chunk": number, "files": files, "bytes": size, "spared": spared}
+        done = {"chunk": number, "files": files, "bytes": size, "spared": spared}
+        return {**done, "failed": failed, "error": error}

@@ -21,7 +21,7 @@ from lakebackup.engine.duck import DuckEngine
 from lakebackup.given import given_schema
 from lakebackup.model import ARROW_SCHEMAS
 from lakebackup.plan.import_backups import numbered_schema
-from lakebackup.plan.prune import Cut, Held, columns_of, in_force_schema
+from lakebackup.plan.prune import Cut, Held, columns_of, in_force_schema, leaving_schema
 from lakebackup.retention import Rule
 from lakebackup_sql import load, names
 
@@ -154,6 +154,7 @@ GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
     "protected": (pa.schema(PROTECTED), {"source": "prod", "scope": "orders", "present": True}),
     "unusable": (pa.schema(UNUSABLE), {"source": "prod", "faults": 0, "end_ts": 0}),
     "drawn": (pa.schema(DRAWN), {"source": "prod", "base": "b1", "branch": 0, "line": "b1"}),
+    "leaving": (leaving_schema(), {"reason": "window"}),
     "suspected": (STOOD, {**PLACES, "place": 1, "position": 10}),
     "rules": (columns_of(Rule), {**PLACES, "base": "b1", "link": 1, "generation": 0, "compacted": False}),
     "numbered": (

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 SETTINGS = json.dumps({"cleanup.policy": "delete", "retention.ms": "2000", "retention.bytes": "-1"})
 
 
-def put(root: Path, writer: CatalogWriter, number: int, **changes: Any) -> None:
+def put(root: Path, writer: CatalogWriter, number: int, *, settings: str = SETTINGS, **changes: Any) -> None:
     """Backup `number`, whose files hold the times from 0 to 900 behind 1000 times its number."""
     found, parts = manifest(number, **changes)
-    found = replace(found, scopes=[replace(scope, settings=SETTINGS) for scope in found.scopes])
+    found = replace(found, scopes=[replace(scope, settings=settings) for scope in found.scopes])
     publish(open_storage(str(root)), writer, (found, parts))
     for row in (row for rows in parts for row in rows):
         (root / row.path).parent.mkdir(parents=True, exist_ok=True)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
         (["--keep-time", "soon"], 2, "'soon' is not a span of time"),
         (["--keep-size", "huge"], 2, "--keep-size 'huge' is not a size"),
         (["--keep-size", "-1"], 2, "--keep-size '-1' is not a size"),
+        (["14", "orders"], 2, "14 days are of whole backups, and orders is a topic"),
+        (["14"], 3, "There is no catalog"),
         ([], 3, "There is no catalog"),
         (["--delete"], 3, "There is no catalog"),
     ],

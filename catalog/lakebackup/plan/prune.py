@@ -1,12 +1,13 @@
-"""What a prune will let go of, as a value: a cut for each partition, and what it takes away.
+"""What a prune will let go of, as a value: backups whole, a cut for each partition, and what that takes away.
 
-Which files those are stays a relation in the engine: SQL derives them from the cuts (prune_removals).
+Which files those are stays a relation in the engine: SQL derives them from the backups and the cuts
+(prune_removals).
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lakebackup import patterns
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     import pyarrow as pa
+
+
+DAY_MS = 86_400_000
 
 
 class Questions(Protocol):
@@ -36,6 +40,20 @@ class Held:
     epoch: str
     region: str
     restore_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """A backup that goes whole, why, and what it still holds; `end_ts` in the source's unit."""
+
+    backup_id: str
+    kind: str
+    level: int
+    end_ts: int
+    reason: str
+    because_of: str | None
+    files: int = 0
+    bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +85,11 @@ class Portion:
 
 @dataclass(frozen=True, slots=True)
 class PrunePlan:
-    """`files` and `bytes` are what the topics with a rule hold now; `left_alone`: topics without, and why."""
+    """`files` and `bytes` are what the topics with a rule hold now, and the backups that go (`backups`, each
+    before those that it stands on); `left_alone`: topics without a rule, and why."""
 
     source: str
+    backups: tuple[Leaving, ...]
     rules: tuple[Rule, ...]
     cuts: tuple[Cut, ...]
     portions: tuple[Portion, ...]
@@ -80,11 +100,11 @@ class PrunePlan:
 
     @property
     def gone_files(self) -> int:
-        return sum(portion.files for portion in self.portions)
+        return sum(part.files for part in (*self.portions, *self.backups))
 
     @property
     def gone_bytes(self) -> int:
-        return sum(portion.bytes for portion in self.portions)
+        return sum(part.bytes for part in (*self.portions, *self.backups))
 
     def floors(self, prune_id: str, at: int) -> list[Floor]:
         """The rows that say from where on the partitions can be restored afterwards; `at` in microseconds."""
@@ -107,10 +127,20 @@ class PrunePlan:
         ]
 
 
+def window_of(source: str, *, now: int, days: int, min_redundancy: int) -> pa.Table:
+    """A relation that stands in for the view `policies`: a recovery window in place of a policy's window and
+    redundancy; the minimum is a promise of its own and holds whatever the window. `now` in ms."""
+    import pyarrow as pa
+
+    row = {"source": source, "window_days": days, "window_from_ts": now - days * DAY_MS}
+    return pa.Table.from_pylist([{**row, "min_redundancy": min_redundancy}], in_force_schema())
+
+
 def plan_prune(
     questions: Questions,
     source: str,
     *,
+    backups: Sequence[Leaving] = (),
     names: Sequence[str] = (),
     expressions: Sequence[str] = (),
     now: int,
@@ -118,10 +148,12 @@ def plan_prune(
     keep_bytes: int | None = None,
     held: Sequence[Held] = (),
 ) -> PrunePlan:
-    """What can go of a source's topics (all, or those named or matching). Writes nothing; `now` in ms.
+    """What can go of a source's topics (all, or those named or matching), beside `backups`, which go whole.
+    Writes nothing; `now` in ms.
 
     Topics that the newest backup does not hold, and earlier topics of a name, only go when they are named.
-    Afterwards `questions` has the relation `cuts`. Raises NotFound (no such topic, no restorable backup).
+    Afterwards `questions` has the relations `leaving` and `cuts`. Raises NotFound (no such topic, no
+    restorable backup).
     """
     histories = [_history(row) for row in questions.rows("prune_topics", source=source)]
     if not histories:
@@ -141,6 +173,14 @@ def plan_prune(
             alone.append((history.scope, "its settings keep everything"))
         else:
             rules.append(made)
+    questions.give("leaving", leaving((b.backup_id, b.reason) for b in backups))
+    held_by = {row["backup_id"]: row for row in questions.rows("prune_backup_totals")} if backups else {}
+    going = tuple(
+        replace(b, files=held_by[b.backup_id]["files"], bytes=held_by[b.backup_id]["bytes"])
+        if b.backup_id in held_by
+        else b
+        for b in backups
+    )
     questions.give("rules", relation(Rule, rules))
     questions.give("held", relation(Held, held))
     found = questions.rows("prune_cuts")
@@ -164,19 +204,23 @@ def plan_prune(
     questions.give("cuts", relation(Cut, cuts))
     return PrunePlan(
         source=source,
+        backups=going,
         rules=tuple(rules),
         cuts=cuts,
         portions=portions,
         held=tuple(h for h in held if h.scope in chosen),
         left_alone=tuple(alone),
-        files=sum(row["files"] for row in found),
-        bytes=sum(row["bytes"] for row in found),
+        files=sum(row["files"] for row in found) + sum(b.files for b in going),
+        bytes=sum(row["bytes"] for row in found) + sum(b.bytes for b in going),
     )
 
 
-def require_proof(broken: Iterable[dict[str, Any]]) -> None:
-    """Refused when some restore point would lose what it needs: rows of prune_proof."""
+def require_proof(broken: Iterable[dict[str, Any]], unchained: Iterable[dict[str, Any]] = ()) -> None:
+    """Refused when some restore point would lose what it needs: rows of prune_proof, and of prune_chains."""
     lines = [
+        f"  backup {row['needed_by']} needs backup {row['backup_id']}, which would go" for row in unchained
+    ]
+    lines += [
         f"  topic {row['scope']}, partition {row['region']}, backup number {row['number']}: "
         f"needs {row['needed']} files, would have {row['remaining']}"
         for row in broken
@@ -202,8 +246,23 @@ def _history(row: dict[str, Any]) -> History:
     )
 
 
+def leaving(backups: Iterable[tuple[str, str]]) -> pa.Table:
+    """The relation of the backups that go whole: their ids, and why."""
+    import pyarrow as pa
+
+    rows = [{"backup_id": backup_id, "reason": reason} for backup_id, reason in backups]
+    return pa.Table.from_pylist(rows, leaving_schema())
+
+
+def leaving_schema() -> pa.Schema:
+    """The columns of the relation `leaving`."""
+    import pyarrow as pa
+
+    return pa.schema([pa.field("backup_id", pa.string()), pa.field("reason", pa.string())])
+
+
 def in_force_schema() -> pa.Schema:
-    """The columns of a relation that stands in for the view `policies` when backups are judged."""
+    """The columns of the relation that stands in for the view `policies` when backups are judged."""
     import pyarrow as pa
 
     return pa.schema(

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli import options
 from lakebackup_jobs.cli.explain import explain as show
 from lakebackup_jobs.cli.invocation import destination, one_of, session_of, settings, size, span
@@ -13,6 +14,7 @@ from lakebackup_jobs.cli.invocation import destination, one_of, session_of, sett
 EXAMPLES = options.examples(
     "lakebackup prune --from ./backups",
     "lakebackup prune --from ./backups --delete",
+    "lakebackup prune 14 --delete",
     "lakebackup prune orders --keep-time 30d --keep-size 10GiB --delete",
 )
 
@@ -21,7 +23,11 @@ def prune(
     context: typer.Context,
     topics: Annotated[
         list[str] | None,
-        typer.Argument(metavar="TOPIC", help="Topics by name.", show_default="all of the newest backup"),
+        typer.Argument(
+            metavar="DAYS|TOPIC",
+            help="A recovery window in days in place of the policy's; or topics by name.",
+            show_default="by policy, and all topics of the newest backup",
+        ),
     ] = None,
     pattern: options.Pattern = None,
     delete: Annotated[bool, typer.Option("--delete", help="Do it. Without this, only tell.")] = False,
@@ -54,10 +60,11 @@ def prune(
     json: options.Json = False,
     _debug: options.Debug = False,
 ) -> None:
-    """Delete backed-up files whose records the topic's own retention has let go of, or as told.
+    """Let go of backups that the policy does not keep, and of files that the topics' own retention does not.
 
-    Whole files, oldest first; before the first goes, every restore point is shown to keep what it needs.
+    Before the first object goes, every restore point that stays is shown to keep what it needs.
     """
+    topics, days = _window(topics or [])
     one_of({"delete": delete, "dry-run": dry_run}, otherwise="")
     one_of({"delete": delete, "explain": explain}, otherwise="")
     keep_ms, keep_bytes = span(keep_time), size("--keep-size", keep_size)
@@ -79,7 +86,8 @@ def prune(
         destination=where,
         catalog=found.catalog,
         source=found.source,
-        topics=tuple(topics or ()),
+        topics=tuple(topics),
+        days=days,
         patterns=tuple(pattern or ()),
         keep_ms=keep_ms,
         keep_bytes=keep_bytes,
@@ -95,3 +103,15 @@ def prune(
             request, spark=session_of(context, found) if delete else None, reporter=report
         )
         report.result(result)
+
+
+def _window(arguments: list[str]) -> tuple[list[str], int | None]:
+    """The topics, and the days: a first argument that is a whole number. Raises UsageProblem for both."""
+    if not arguments or not (arguments[0].isascii() and arguments[0].isdecimal()):
+        return arguments, None
+    if len(arguments) > 1:
+        raise UsageProblem(
+            f"{arguments[0]} days are of whole backups, and {arguments[1]} is a topic.",
+            hint="Leave out one; a topic whose name is a number comes by --pattern.",
+        )
+    return [], int(arguments[0])

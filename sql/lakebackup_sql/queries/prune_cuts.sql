@@ -1,5 +1,5 @@
 -- How far each partition may be cut by the relation rules (a row a topic and epoch), partitions of the relation
--- held left out: below time_floor no file holds a record as young as cutoff_ts or one without a time; from
+-- held and backups of the relation leaving left out: below time_floor no file holds a record as young as cutoff_ts or one without a time; from
 -- size_floor on, the newest chain has keep_bytes. superseded: files of generations before the newest complete one.
 SELECT
   t.source,
@@ -37,6 +37,7 @@ FROM (
     AND NOT EXISTS (
       SELECT 1 FROM held AS h WHERE h.scope = f.scope AND h.epoch = f.epoch AND h.region = f.region
     )
+    AND NOT EXISTS (SELECT 1 FROM leaving AS v WHERE v.backup_id = f.backup_id)
   GROUP BY f.source, f.scope, f.epoch, f.region
 ) AS t
 LEFT JOIN (

@@ -1,5 +1,5 @@
 -- Where letting go of the files in the relation doomed would change what a restore point of a source gives, other
--- than to begin at the floors in the relation cuts: no row, no harm. A restore point is made of what each backup
+-- than to begin at the floors in the relation cuts: no row, no harm. Those of backups in the relation leaving go too. A restore point is made of what each backup
 -- of its chain up to it added to a partition; so each such addition is looked at once, for all restore points.
 SELECT
   a.scope,
@@ -32,7 +32,11 @@ FROM (
     FROM raw_scopes AS s
     JOIN backups AS c
       ON s.backup_id = c.backup_id
-    LEFT JOIN restore_points AS t
+    LEFT JOIN (
+      SELECT q.backup_id, q.scope, q.epoch, q.link
+      FROM restore_points AS q
+      WHERE NOT EXISTS (SELECT 1 FROM leaving AS v WHERE v.backup_id = q.backup_id)
+    ) AS t
       ON s.backup_id = t.backup_id
       AND s.scope = t.scope
       AND s.epoch = t.epoch

@@ -1,4 +1,5 @@
--- The files that cutting the partitions of the relation cuts takes away, as rows of removals.
+-- The files that cutting the partitions of the relation cuts takes away, and all files of the
+-- backups of the relation leaving, as rows of removals.
 SELECT
   :prune_id AS prune_id,
   CAST(:at AS BIGINT) AS at,
@@ -23,3 +24,20 @@ JOIN cuts AS c
   AND f.region = c.region
 WHERE f.role = 'data'
   AND (f.generation < c.generation OR f.end_position <= c.low_position)
+  AND NOT EXISTS (SELECT 1 FROM leaving AS v WHERE v.backup_id = f.backup_id)
+UNION ALL
+SELECT
+  :prune_id AS prune_id,
+  CAST(:at AS BIGINT) AS at,
+  w.source,
+  w.destination,
+  w.path,
+  w.backup_id,
+  w.scope,
+  w.epoch,
+  w.region,
+  w.bytes,
+  v.reason
+FROM files AS w
+JOIN leaving AS v
+  ON w.backup_id = v.backup_id

@@ -1,4 +1,5 @@
--- What cutting the partitions of the relation cuts would take away, added up for each of them by reason.
+-- What cutting the partitions of the relation cuts would take away, added up for each of them by reason;
+-- the backups of the relation leaving, which go whole, left out.
 SELECT
   d.scope,
   d.epoch,
@@ -23,6 +24,7 @@ FROM (
     AND f.region = c.region
   WHERE f.role = 'data'
     AND (f.generation < c.generation OR f.end_position <= c.low_position)
+    AND NOT EXISTS (SELECT 1 FROM leaving AS v WHERE v.backup_id = f.backup_id)
 ) AS d
 GROUP BY d.scope, d.epoch, d.region, d.reason
 ORDER BY d.scope, d.epoch, d.region, d.reason

@@ -1,5 +1,15 @@
 SELECT
-  MAX(f."at") AS "at"
-FROM floors AS f
-WHERE
-  f.source = $source
+  (
+    SELECT
+      MAX(f."at")
+    FROM floors AS f
+    WHERE
+      f.source = $source
+  ) AS "at",
+  (
+    SELECT
+      COUNT(*)
+    FROM raw_backups AS b
+    WHERE
+      b.source = $source AND b.state = 'deleted'
+  ) AS deleted

@@ -48,6 +48,13 @@ FROM (
       WHERE
         h.scope = f.scope AND h.epoch = f.epoch AND h.region = f.region
     )
+    AND NOT EXISTS(
+      SELECT
+        1
+      FROM leaving AS v
+      WHERE
+        v.backup_id = f.backup_id
+    )
   GROUP BY
     f.source,
     f.scope,

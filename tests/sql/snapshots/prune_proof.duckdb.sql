@@ -55,7 +55,22 @@ FROM (
     FROM raw_scopes AS s
     JOIN backups AS c
       ON s.backup_id = c.backup_id
-    LEFT JOIN restore_points AS t
+    LEFT JOIN (
+      SELECT
+        q.backup_id,
+        q.scope,
+        q.epoch,
+        q.link
+      FROM restore_points AS q
+      WHERE
+        NOT EXISTS(
+          SELECT
+            1
+          FROM leaving AS v
+          WHERE
+            v.backup_id = q.backup_id
+        )
+    ) AS t
       ON s.backup_id = t.backup_id AND s.scope = t.scope AND s.epoch = t.epoch
     WHERE
       c.source = $source

@@ -27,3 +27,26 @@ WHERE
   AND (
     f.generation < c.generation OR f.end_position <= c.low_position
   )
+  AND NOT EXISTS(
+    SELECT
+      1
+    FROM leaving AS v
+    WHERE
+      v.backup_id = f.backup_id
+  )
+UNION ALL
+SELECT
+  $prune_id AS prune_id,
+  TRY_CAST($at AS BIGINT) AS "at",
+  w.source,
+  w.destination,
+  w.path,
+  w.backup_id,
+  w.scope,
+  w.epoch,
+  w.region,
+  w.bytes,
+  v.reason
+FROM files AS w
+JOIN leaving AS v
+  ON w.backup_id = v.backup_id

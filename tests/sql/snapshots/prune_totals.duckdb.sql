@@ -31,6 +31,13 @@ FROM (
     AND (
       f.generation < c.generation OR f.end_position <= c.low_position
     )
+    AND NOT EXISTS(
+      SELECT
+        1
+      FROM leaving AS v
+      WHERE
+        v.backup_id = f.backup_id
+    )
 ) AS d
 GROUP BY
   d.scope,

@@ -1,0 +1,162 @@
+"""Prunes of whole backups by policy: which go, in which order, what stays of them, what stands against it."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.catalogs import backup_id
+from tests.support.pruning import data, listed, orders, put, run, seen
+
+from lakebackup import tombstones
+from lakebackup.engine.delta import open_table
+from lakebackup.errors import Incomplete, Refused
+from lakebackup.model import Hold, Policy
+from lakebackup.plan.prune import Leaving
+from lakebackup.rebuild import rebuild
+from lakebackup.storage import open_storage
+from lakebackup.store import CatalogWriter
+from lakebackup_jobs import prune, verify
+from lakebackup_jobs.progress import QuietReporter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+TABLES = ("backups", "files", "positions", "scopes", "removals", "floors", "audit", "policies", "holds")
+
+
+@pytest.fixture(scope="module")
+def made(spark: SparkSession, empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Fulls 1, 4 and 6, with 2 and 3 on the first and 5 on the second; two are kept, and 3 for a while."""
+    root = tmp_path_factory.mktemp("retention ü")
+    shutil.copytree(empty_catalog, root / "catalog")
+    writer = CatalogWriter.open(spark, str(root))
+    for number, base in ((1, 1), (2, 1), (3, 1), (4, 4), (5, 4), (6, 6)):
+        put(root, writer, number, base=base, regions=1, keys=True, settings="{}")
+    writer.tell(Policy(source="prod", at=1, actor="me", redundancy=3))
+    writer.tell(Policy(source="prod", at=2, actor="me", redundancy=2, note="ü"))
+    return root
+
+
+@pytest.fixture
+def root(made: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(made, tmp_path / made.name)
+
+
+def rows_of(root: Path, table: str) -> list[str]:
+    rows = open_table(f"file://{root}/catalog/{table}").to_pyarrow_table().to_pylist()
+    return sorted(str(sorted(row.items())) for row in rows)
+
+
+def states(root: Path) -> dict[int, str]:
+    return {row["number"]: row["status"] for row in seen(root, "SELECT number, status FROM obsolete_backups")}
+
+
+def test_a_look_names_them_and_deletes_nothing(root: Path) -> None:
+    before = data(root)
+    found = run(root)
+    assert [(b["backup_id"], b["reason"], b["files"], b["bytes"]) for b in found["backups"]] == [
+        (backup_id(number), "redundancy", 1, 100) for number in (3, 2, 1)
+    ]
+    assert (found["deleted"], found["files"], found["bytes"], found["of_backups"]) == (False, 3, 300, 3)
+    assert data(root) == before
+    # As told in place of the policy: all is far older than that, and the newest full and point stay.
+    assert [b["backup_id"] for b in run(root, days=7)["backups"]] == [backup_id(n) for n in (5, 4, 3, 2, 1)]
+    assert run(root, days=40_000)["backups"] == []
+    # Topics that are named are asked about alone.
+    assert run(root, topics=("orders",))["backups"] == []
+
+
+def test_what_goes_is_gone_on_record_and_made_again(root: Path, spark: SparkSession) -> None:
+    before = data(root)
+    done = run(root, spark, delete=True)
+    assert (done["files"], done["bytes"]) == (3, 300)
+    assert before - data(root) == orders(1, 2, 3, regions=1)
+    assert listed(root) == data(root)
+    assert states(root) == {1: "DELETED", 2: "DELETED", 3: "DELETED", 4: "VALID", 5: "VALID", 6: "VALID"}
+    assert {(row["path"], row["reason"]) for row in seen(root, "SELECT path, reason FROM removals")} == {
+        (path, "redundancy") for path in orders(1, 2, 3, regions=1)
+    }
+    entries = seen(
+        root, "SELECT subject, detail FROM audit WHERE action = 'set_state' ORDER BY at, subject DESC"
+    )
+    assert [entry["subject"] for entry in entries] == [backup_id(number) for number in (3, 2, 1)]
+    assert json.loads(entries[0]["detail"]) == {
+        "state": "deleted", "reason": f"prune {done['prune_id']}: redundancy",
+    }  # fmt: skip
+    # Each has its own line in the destination too; manifests and parts stay, key filters do not.
+    logged = [json.loads(line) for log in (root / "audit").iterdir() for line in log.read_text().splitlines()]
+    assert {line["subject"] for line in logged if line["action"] == "set_state"} == {
+        backup_id(number) for number in (1, 2, 3)
+    }
+    assert {path.parts[-3] for path in root.rglob("*.keys")} == {backup_id(number) for number in (4, 5, 6)}
+    assert run(root, spark, delete=True)["prune_id"] is None
+    kept = {table: rows_of(root, table) for table in TABLES}
+    request = verify.VerifyRequest(destination=str(root), mode="stat", grace_ms=-3_600_000)
+    assert (
+        verify.run(request, spark=spark, reporter=QuietReporter(io.StringIO(), io.StringIO()))["findings"]
+        == []
+    )
+    shutil.rmtree(root / "catalog")
+    assert rebuild(spark, str(root)).problems == []
+    assert {table: rows_of(root, table) for table in TABLES} == kept
+
+
+def test_what_is_held_stays_with_what_it_needs(root: Path, spark: SparkSession) -> None:
+    writer = CatalogWriter.open(spark, str(root))
+    writer.tell(Hold(backup_id=backup_id(2), source="prod", at=5, actor="me", reason="law"))
+    assert states(root) == {1: "VALID", 2: "KEEP", 3: "VALID", 4: "VALID", 5: "VALID", 6: "VALID"}
+    assert run(root, spark, delete=True)["prune_id"] is None
+    writer.tell(Hold(backup_id=backup_id(2), source="prod", at=6, actor="me", reason="done", released=True))
+    assert len(run(root)["backups"]) == 3
+
+
+def test_the_proof_stops_a_prune_of_what_is_needed(
+    root: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {table: rows_of(root, table) for table in TABLES}
+    wrong = (Leaving(backup_id(4), "full", 0, 0, "window", None),)
+    monkeypatch.setattr(prune.PruneRequest, "obsolete", lambda *_: wrong)
+    with pytest.raises(Refused, match=f"backup {backup_id(5)} needs backup {backup_id(4)}, which would go"):
+        run(root, spark, delete=True)
+    assert {table: rows_of(root, table) for table in TABLES} == before
+    assert not list(open_storage(str(root)).list("prunes/"))
+
+
+def test_an_object_that_cannot_be_deleted_is_told_and_tried_again(root: Path, spark: SparkSession) -> None:
+    """A link stands in its place, which is not followed: the others go."""
+    (locked,) = (root / path for path in orders(2, regions=1))
+    aside = locked.with_suffix(".aside")
+    locked.rename(aside)
+    locked.symlink_to(aside)
+    with pytest.raises(Incomplete, match=r"1 files could not be deleted.*The first: .*data"):
+        run(root, spark, delete=True)
+    assert data(root) - {str(locked.relative_to(root))} == orders(4, 5, 6, regions=1)
+    assert tombstones.unfinished(open_storage(str(root)))
+    locked.unlink()
+    aside.rename(locked)
+    assert run(root, spark, delete=True)["resumed"] == 1
+    assert data(root) == orders(4, 5, 6, regions=1)
+    assert tombstones.unfinished(open_storage(str(root))) == []
+
+
+def test_clocks_that_disagree_stop_it(
+    root: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = data(root)
+    clock = time.time_ns
+    with monkeypatch.context() as patched:
+        patched.setattr(time, "time_ns", lambda: -60_000_000_000)
+        with pytest.raises(Refused, match=r"done at 1970-01-01T00:00:06\.500Z, and this machine's"):
+            run(root, spark, delete=True)
+        patched.setattr(time, "time_ns", lambda: clock() + 3_600_000_000_000)
+        with pytest.raises(Refused, match="The storage's clock says"):
+            run(root, spark, delete=True)
+    assert data(root) == before

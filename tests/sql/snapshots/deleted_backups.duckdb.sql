@@ -1,0 +1,5 @@
+SELECT
+  b.backup_id
+FROM raw_backups AS b
+WHERE
+  b.source = $source AND b.state = 'deleted'

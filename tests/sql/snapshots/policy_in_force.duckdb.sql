@@ -1,0 +1,5 @@
+SELECT
+  *
+FROM policies AS p
+WHERE
+  p.source = $source
