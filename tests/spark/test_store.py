@@ -88,6 +88,25 @@ def test_a_committed_backup_is_seen_by_both_engines(spark: SparkSession, root: P
     assert reader.destinations() == {destination_id(storage): f"file://{root}"}
 
 
+def test_small_tables_are_read_anew_after_a_commit(spark: SparkSession, root: Path) -> None:
+    storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
+    publish(storage, writer, manifest(1))
+    engine = SparkEngine(spark, writer.catalog_uri)
+    listed = engine.query("list_backups", source=None)
+    assert [row.number for row in listed.collect()] == [1]
+    assert "FileScan" not in listed._jdf.queryExecution().toString()
+    publish(storage, writer, manifest(2))
+    listed = engine.query("list_backups", source=None)
+    assert [row.number for row in listed.collect()] == [2, 1]
+    assert dict(listed.dtypes)["end_time"] == "timestamp"
+    engine.register(["backups"])
+    publish(storage, writer, manifest(3))
+    assert spark.sql("SELECT max(number) AS number FROM backups").collect()[0].number == 3
+    writer.set_state(backup_id(3), "deleted", actor="test", reason="test")
+    states = {row.number: row.state for row in engine.query("list_backups", source=None).collect()}
+    assert states == {1: "complete", 2: "complete", 3: "deleted"}
+
+
 def test_nothing_is_visible_before_the_row_of_backups(spark: SparkSession, root: Path) -> None:
     storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
     publish(storage, writer, manifest(1))

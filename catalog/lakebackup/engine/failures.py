@@ -37,12 +37,17 @@ def task_errors() -> Iterator[None]:
         told = _TOLD.search(str(error))
         torn = _TORN.search(str(error))
         if told is None and torn:
-            raise Damaged(
-                f"A table of the catalog is damaged: {torn[0]}",
-                hint="The backups themselves may be whole: move the catalog away and run "
-                "`lakebackup catalog rebuild`.",
-            ) from None
+            raise damaged_table("the catalog", torn[0]) from None
         if told is None:
             raise
         kind: type[LakebackupError] = getattr(errors, told[1], LakebackupError)
         raise kind(told[2]) from None
+
+
+def damaged_table(where: str, what: object) -> Damaged:
+    """The error for a table of the catalog whose files are not whole."""
+    return Damaged(
+        f"A table of {where} is damaged: {what}",
+        hint="The backups themselves may be whole: move the catalog away and run "
+        "`lakebackup catalog rebuild`.",
+    )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.engine import KEPT, NOW, RAW, Asked, new_record, steps, steps_for, view_text
-from lakebackup.engine.delta import open_then, require_then
-from lakebackup.engine.failures import task_errors
+from lakebackup.engine.delta import newest_version, open_then, require_then
+from lakebackup.engine.failures import damaged_table, task_errors
 from lakebackup.model import ARROW_SCHEMAS
 from lakebackup_sql import load, names
 
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+
+# A table that is part of the plan has no more rows.
+_FEW_ROWS = 10_000
 
 
 class SparkEngine:
@@ -32,6 +36,7 @@ class SparkEngine:
         if as_of is not None:
             require_then(self._uri, as_of)
         self._registered: set[str] = set()
+        self._inlined: dict[str, int | None] = {}
         self.asked = new_record()
 
     def query(self, name: str, **parameters: Any) -> DataFrame:
@@ -45,7 +50,7 @@ class SparkEngine:
 
         checked = check_select(sql, view_columns(now=self._as_of is not None))
         self.asked.append(Asked("select", checked.spark, {}))
-        self.register(checked.relations)
+        self._prepare(steps_for(checked.relations))
         return self._spark.sql(checked.spark)
 
     def define(self, relation: str, text: str, **parameters: Any) -> None:
@@ -63,16 +68,19 @@ class SparkEngine:
 
     def change(self, name: str, **parameters: Any) -> None:
         """Run a statement of `sql/changes`. The caller holds the catalog's lease."""
-        self._run(name, load("changes", name), parameters)
+        text = load("changes", name)
+        self.asked.append(Asked(name, text, parameters))
+        self._register_live(steps(text))
+        self._spark.sql(text, args=parameters)
 
     def table(self, table: str) -> DataFrame:
         """A whole catalog table, uncommitted rows included."""
         return self._table(table, self._as_of)
 
     def register(self, relations: Iterable[str] | None = None) -> None:
-        """Make views of the catalog (all of them unless named) temporary views of the session."""
-        for step in steps_for(names("views") if relations is None else relations):
-            self._register(step)
+        """Make views of the catalog (all of them unless named) temporary views of the session, which go on
+        to show what is committed later."""
+        self._register_live(steps_for(names("views") if relations is None else relations))
 
     def _table(self, table: str, as_of: int | None) -> DataFrame:
         uri = f"{self._uri}/{table}"
@@ -85,29 +93,79 @@ class SparkEngine:
         with task_errors():
             return reader.load(uri)
 
-    def _register(self, step: str) -> None:
+    def _register_live(self, needs: Iterable[str]) -> None:
+        if self._inlined:
+            self._forget()
+        for step in needs:
+            self._register(step, inline=False)
+
+    def _forget(self) -> None:
+        self._registered.clear()
+        self._inlined.clear()
+
+    def _prepare(self, needs: Iterable[str]) -> None:
+        """Register what a statement reads, with its small tables in the plan as they are now."""
+        if any(map(self._changed, self._inlined)):
+            self._forget()
+        for step in needs:
+            self._register(step, inline=True)
+
+    def _register(self, step: str, *, inline: bool) -> None:
         if step in self._registered:
             return
         name = step.removeprefix(NOW)
         if name.startswith(RAW):
-            rows = self._table(name.removeprefix(RAW), None if step != name else self._as_of)
-        elif name in KEPT and self._uri:
+            as_of = None if step != name else self._as_of
+            rows = self._few(step, as_of) if inline else None
+            if rows is None:
+                rows = self._table(name.removeprefix(RAW), as_of)
+        elif name in KEPT and set(steps_for([step])) - {step} <= set(self._inlined):
             rows = self._kept(step)
         else:
             rows = self._spark.sql(view_text(step))
         rows.createOrReplaceTempView(step)
         self._registered.add(step)
 
+    def _few(self, step: str, as_of: int | None) -> DataFrame | None:
+        """The rows of a small table, to be part of the plan: Delta takes longer to plan one scan than reading
+        them takes. None when they are many."""
+        from lakebackup.engine.duck import dataset
+
+        uri = f"{self._uri}/{_table_of(step)}"
+        opened = open_then(uri, as_of)
+        if opened is None:
+            return None
+        files = opened.get_add_actions(flatten=True)
+        counts = files.column("num_records").to_pylist() if "num_records" in files.schema.names else [None]
+        if None in counts or sum(counts) > _FEW_ROWS:
+            return None
+        try:
+            rows = dataset(uri, opened).scanner().to_reader().read_all().cast(ARROW_SCHEMAS[_table_of(step)])
+        except (OSError, ValueError) as error:  # pyarrow's errors are of these kinds
+            raise damaged_table(uri, error) from error
+        self._inlined[step] = opened.version() if as_of is None else None
+        return self._spark.createDataFrame(rows)
+
     def _kept(self, step: str) -> DataFrame:
-        """A small view that others stand on, by DuckDB: Spark would plan it anew wherever it is named."""
+        """A view that many stand on, worked out by DuckDB: Spark would do it again wherever it is named."""
+        import pyarrow as pa
+
         from lakebackup.engine.duck import DuckEngine
 
-        beside = DuckEngine(self._uri, as_of=self._as_of)
-        found = beside.relation(step)
-        return self._spark.createDataFrame(found)
+        found = DuckEngine(self._uri, as_of=self._as_of).relation(step)
+        instant = pa.timestamp("us", "UTC")  # else another type than Spark's own
+        types = [one.with_type(instant) if pa.types.is_timestamp(one.type) else one for one in found.schema]
+        return self._spark.createDataFrame(found.cast(pa.schema(types)))
+
+    def _changed(self, step: str) -> bool:
+        version = self._inlined[step]
+        return version is not None and version != newest_version(f"{self._uri}/{_table_of(step)}")
 
     def _run(self, name: str, text: str, parameters: dict[str, Any]) -> DataFrame:
         self.asked.append(Asked(name, text, parameters))
-        for step in steps(text):
-            self._register(step)
+        self._prepare(steps(text))
         return self._spark.sql(text, args=parameters)
+
+
+def _table_of(step: str) -> str:
+    return step.removeprefix(NOW).removeprefix(RAW)
