@@ -139,12 +139,6 @@ def test_a_gap_behind_another_chain_is_a_gap_too_and_nothing_goes_on_over_it() -
     assert ranges(plan([region(5, 40)], [elsewhere])) == [(5, 40)]
 
 
-def test_a_log_that_was_cut_back_is_refused_and_a_full_is_the_way_out() -> None:
-    with pytest.raises(Refused, match="ends at offset 15, but offsets up to 20"):
-        plan([region(0, 15)], [covered(20)])
-    assert ranges(plan([region(0, 15)], [covered(20)], full=True)) == [(0, 15)]
-
-
 def test_an_open_transaction_behind_the_position_is_not_a_cut() -> None:
     # Backed up uncommitted to 20 before; now committed, and the last stable offset is 15.
     made = plan([region(0, 15, high=20)], [covered(20)])
