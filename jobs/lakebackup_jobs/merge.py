@@ -211,7 +211,8 @@ class _Run:
                 if epochs.get(row["scope"]) == row["epoch"]
             },
         )
-        self.reporter.start(sum(topic.entries for topic in plan.topics), None, "merge")
+        expected = sum(topic.entries for topic in plan.topics)
+        self.reporter.start(expected, sum(topic.bytes for topic in plan.topics), "merge")
         numbers = spark.range(0, begun.tasks, 1, min(begun.tasks, MOST_TASKS))
         try:
             with TaskBoard(self.storage, folder).watched(self.reporter.update), task_errors():
@@ -219,7 +220,7 @@ class _Run:
         except Damaged:  # also: what a run that was cut off had written is gone
             self.storage.delete(layout.merge_path(self.source))
             raise
-        expected = sum(topic.entries for topic in plan.topics)
+        self.reporter.update(totals.entries, totals.bytes)
         if totals.entries != expected:
             raise Refused(
                 f"What was merged holds {totals.entries} records, its backups hold {expected}: they changed "

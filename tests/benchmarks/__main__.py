@@ -16,6 +16,7 @@ from tests.benchmarks.catalog import catalog
 from tests.benchmarks.compaction import BACKUPS, compaction
 from tests.benchmarks.data import DataSet, fill
 from tests.benchmarks.memory import driver_memory
+from tests.benchmarks.merging import MERGED, merging
 from tests.benchmarks.ours import Session
 from tests.benchmarks.pruning import pruning
 from tests.benchmarks.topics import Bench
@@ -23,7 +24,7 @@ from tests.benchmarks.topics import Bench
 from lakebackup_jobs.broker import Broker
 
 SETS = {"small": (2_000_000, 200), "large": (100_000, 10_240)}
-BROKER = (*SETS, "compact", "memory")
+BROKER = (*SETS, "compact", "merge", "memory")
 CASES = (*BROKER, "prune", "catalog")
 
 
@@ -85,6 +86,13 @@ def _with_broker(broker: Broker, folder: Path, cases: list[str], options: argpar
         with Session(folder / "compact.log") as session:
             found = compaction(broker, data, session, folder / "compact", options.runs)
         print(f"\n### Compaction of {BACKUPS} backups of {data}\n\n{found}", flush=True)
+    if "merge" in cases:
+        for name, (records, value_bytes) in SETS.items():
+            data = DataSet(f"merge-{name}", round(records * options.scale), value_bytes)
+            print(f"{data}: merge", file=sys.stderr)
+            with Session(folder / "merge.log") as session:
+                found = merging(broker, data, session, folder / "merge", options.runs)
+            print(f"\n### Merge of {MERGED} backups of {data}\n\n{found}", flush=True)
     if "memory" in cases:
         print(
             f"\n### Memory of the driver\n\n{driver_memory(broker, folder, options.scale)}",

@@ -1,22 +1,27 @@
 """The plain way: confluent-kafka and fastavro, one Python object a record, one process.
 
-`python -m tests.benchmarks.plain backup|restore|compact BOOTSTRAP TOPIC FOLDER`: one Avro file a partition
-(zstd level 1) with its sha256, as a first version of a backup tool would be written. `compact` takes the data
-files of lakebackup below FOLDER, keeps the latest record of each key, and puts their number into `count`.
+`python -m tests.benchmarks.plain VERB BOOTSTRAP TOPIC FOLDER`: one Avro file a partition (zstd level 1) with
+its sha256, as a first version of a backup tool would be written. `compact`, `merge`, `copy` and `hashed` take
+the data files of lakebackup below FOLDER; `compact` keeps the latest record of each key, and puts their
+number into `count`.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 from io import FileIO
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import fastavro
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from fastavro.write import Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _BYTES = ["null", "bytes"]
 _HEADER = {
@@ -156,7 +161,62 @@ def compact(_: str, topic: str, folder: Path) -> int:
     return kept
 
 
+def merge(_: str, topic: str, folder: Path) -> int:
+    """Records written: the files of a partition become one, record by record."""
+    count = 0
+    for number, files in enumerate(_partitions(topic, folder)):
+        out = _Hashed(folder / f"{number}.avro")
+        writer = Writer(out, SCHEMA, codec="zstandard", sync_interval=4 << 20, compression_level=1)
+        for path in files:
+            with path.open("rb") as stream:
+                for record in fastavro.reader(stream):
+                    assert isinstance(record, dict)
+                    writer.write(record)
+                    count += 1
+        writer.flush()
+        out.close()
+    return count
+
+
+def copy(_: str, topic: str, folder: Path) -> int:
+    """Bytes written: the files of a partition one after another, nothing looked at."""
+    return _copied(topic, folder, hashed=False)
+
+
+def hashed(_: str, topic: str, folder: Path) -> int:
+    """As `copy`, with the sha256 of what is read and of what is written."""
+    return _copied(topic, folder, hashed=True)
+
+
+def _copied(topic: str, folder: Path, *, hashed: bool) -> int:
+    count = 0
+    for number, files in enumerate(_partitions(topic, folder)):
+        written = hashlib.sha256()
+        with (folder / f"{number}.copy").open("wb") as out:
+            for path in files:
+                read = hashlib.sha256()
+                with path.open("rb") as stream:
+                    while piece := stream.read(4 << 20):
+                        if hashed:
+                            read.update(piece)
+                            written.update(piece)
+                        out.write(piece)
+                        count += len(piece)
+            out.flush()
+            os.fsync(out.fileno())
+    return count
+
+
+def _partitions(topic: str, folder: Path) -> Iterator[list[Path]]:
+    for partition in sorted(folder.glob(f"*/*/topics/{topic}/partition=*")):
+        yield sorted(partition.glob("*.data"))
+
+
 if __name__ == "__main__":
     verb, bootstrap, topic, folder = sys.argv[1:]
-    done = {"backup": backup, "restore": restore, "compact": compact}[verb](bootstrap, topic, Path(folder))
+    verbs = {
+        "backup": backup, "restore": restore, "compact": compact, "merge": merge, "copy": copy,
+        "hashed": hashed,
+    }  # fmt: skip
+    done = verbs[verb](bootstrap, topic, Path(folder))
     print(done, "records", file=sys.stderr)

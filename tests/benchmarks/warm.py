@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import psutil
 
 from lakebackup.plan.restore_request import RestoreRequest
-from lakebackup_jobs import backup_topics, compact, restore_topics
+from lakebackup_jobs import backup_topics, compact, merge, restore_topics
 from lakebackup_jobs.session import spark_session
 
 if TYPE_CHECKING:
@@ -95,6 +95,12 @@ class Jobs:
         timeline = Timeline()
         return compact.run(request, spark=self.spark, reporter=timeline) | timeline.phases()
 
+    def merge(self, destination: str) -> dict[str, Any]:
+        """A full and all backups of level 1 that stand on it."""
+        timeline = Timeline()
+        request = merge.MergeRequest(destination=destination, level=1)
+        return merge.run(request, spark=self.spark, reporter=timeline) | timeline.phases()
+
     def forget_peak(self) -> dict[str, Any]:
         """Start counting the driver's memory from now."""
         self._jvm().System.gc()
@@ -131,7 +137,8 @@ def main() -> int:
     os.dup2(2, 1)
     jobs = Jobs()
     verbs: dict[str, Callable[..., dict[str, Any]]] = {
-        verb: getattr(jobs, verb) for verb in ("backup", "restore", "compact", "forget_peak", "memory")
+        verb: getattr(jobs, verb)
+        for verb in ("backup", "restore", "compact", "merge", "forget_peak", "memory")
     }
     print(json.dumps({}), file=answers, flush=True)
     for line in sys.stdin:
