@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from lakebackup_jobs.cli import (
+    archive,
     backup,
     catalog,
     compact,
@@ -45,6 +46,7 @@ class _InOrder(TyperGroup):
             "compact",
             "merge",
             "prune",
+            "archive",
             "catalog",
             "config",
         )
@@ -81,6 +83,7 @@ app.add_typer(serve.app, name="serve", rich_help_panel=_LOOK)
 app.command("compact", rich_help_panel=_KEEP, epilog=compact.EXAMPLES)(compact.compact)
 app.command("merge", rich_help_panel=_KEEP, epilog=merge.EXAMPLES)(merge.merge)
 app.command("prune", rich_help_panel=_KEEP, epilog=prune.EXAMPLES)(prune.prune)
+app.add_typer(archive.app, name="archive", rich_help_panel=_KEEP)
 app.add_typer(catalog.app, name="catalog", rich_help_panel=_KEEP)
 app.command("config", rich_help_panel=_KEEP, epilog=config.EXAMPLES)(config.config)
 

@@ -1,0 +1,225 @@
+"""One .cbb file: an SQLite database with the table `cbb_msg`, a row a mutation.
+
+`PRAGMA user_version` tells the columns: 2004 has no sequence numbers, 2014 and 2015 do. `cas` is text, since
+SQLite's integers have 63 bits. A sequence number is counted from 1; 0 is none.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from lakebackup.errors import Damaged
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+MAGIC = b"SQLite format 3\0"
+COLUMNS: dict[int, tuple[str, ...]] = {
+    2004: ("cmd", "vbucket_id", "key", "flg", "exp", "cas", "meta", "val"),
+}
+COLUMNS[2014] = (*COLUMNS[2004], "seqno", "dtype", "meta_size")
+COLUMNS[2015] = (*COLUMNS[2014], "conf_res")
+NEWEST = 2015
+MUTATIONS, DELETIONS = (0x41, 0x57), (0x42, 0x58)
+MUTATION, DELETION = 0x57, 0x58
+#: What a vbucket's number can be; 0xffff stands for "not told".
+MOST_VBUCKETS = 1 << 16
+#: What SQLite may allocate for one value: the largest document has 20 MiB, its metadata little.
+_MOST_VALUE = 64 << 20
+_AFFINITY = {"cas": "text", "key": "blob", "meta": "blob", "val": "blob"}
+_TAKEN = re.compile(r"\s+")
+
+
+@dataclass(frozen=True, slots=True)
+class Vbucket:
+    """What a file holds of one vbucket; sequence numbers are inclusive, 0 where there are none."""
+
+    vbucket: int
+    entries: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a file holds; keys in byte order, None without a row; `raw_bytes` of all keys and values."""
+
+    version: int
+    entries: int
+    deletions: int
+    raw_bytes: int
+    low_key: bytes | None
+    high_key: bytes | None
+    vbuckets: tuple[Vbucket, ...]
+
+    @property
+    def sequenced(self) -> bool:
+        """Whether every mutation has a sequence number."""
+        return self.version > min(COLUMNS) and all(found.first > 0 for found in self.vbuckets)
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """One row; `value` and `meta` as they are stored, `cas` as its decimal digits."""
+
+    cmd: int
+    vbucket: int
+    key: bytes
+    flags: int
+    expiry: int
+    cas: str
+    meta: bytes
+    value: bytes
+    seqno: int
+    datatype: int
+
+    @property
+    def deleted(self) -> bool:
+        return self.cmd in DELETIONS
+
+
+@contextmanager
+def opened(path: Path, name: str) -> Iterator[tuple[sqlite3.Connection, int]]:
+    """The database of a file and its version, checked and read-only. Raises Damaged, also for what the block
+    finds while it reads.
+
+    The file is not trusted: no function or view of its own is run, and nothing is written beside it.
+    """
+    try:
+        with path.open("rb") as stream:
+            if stream.read(len(MAGIC)) != MAGIC:
+                raise Damaged(f"{name}: this is not an SQLite database.")
+        with closing(_connect(path)) as database:
+            yield database, _version(database, name)
+    except (sqlite3.Error, OverflowError) as error:
+        raise Damaged(f"{name}: {error}.", hint="Take the file from another copy of the archive.") from error
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    # immutable: no journal beside the file is looked for, and no lock is taken.
+    database = sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)
+    database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_VALUE)
+    database.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+    database.text_factory = bytes
+    for pragma in ("trusted_schema = OFF", "cell_size_check = ON", "query_only = ON", "mmap_size = 0"):
+        database.execute(f"PRAGMA {pragma}")
+    return database
+
+
+def _version(database: sqlite3.Connection, name: str) -> int:
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    if version not in COLUMNS:
+        known = ", ".join(map(str, COLUMNS))
+        raise Damaged(f"{name}: its version is {version}; versions {known} are known.")
+    kinds = database.execute(
+        "SELECT type, rootpage > 0 FROM sqlite_master WHERE lower(name) = 'cbb_msg'"
+    ).fetchall()
+    if kinds != [(b"table", 1)]:
+        raise Damaged(f"{name}: it has no table cbb_msg.")
+    found = [
+        (row[1].decode(errors="replace").lower(), row[6])
+        for row in database.execute("PRAGMA table_xinfo(cbb_msg)")
+    ]
+    if found != [(column, 0) for column in COLUMNS[version]]:
+        told = ", ".join(column for column, _ in found)
+        raise Damaged(
+            f"{name}: the columns of its table are {told[:300]}; version {version} has "
+            f"{', '.join(COLUMNS[version])}."
+        )
+    return int(version)
+
+
+def scan(path: Path, name: str) -> Summary:
+    """Check every row of a file and add up what it holds. Raises Damaged, which names the first bad row."""
+    with opened(path, name) as (database, version):
+        (problem,) = database.execute("PRAGMA quick_check(1)").fetchone()
+        if problem != b"ok":
+            raise Damaged(f"{name}: {_TAKEN.sub(' ', problem.decode(errors='replace'))[:300]}.")
+        seqno = "seqno" if version > min(COLUMNS) else "0"
+        bad = database.execute(_BAD.format(seqno=seqno)).fetchone()
+        if bad:
+            raise Damaged(f"{name}: row {bad[0]} is no mutation: {bad[1].decode()}.")
+        rows = database.execute(_SUMMARY.format(seqno=seqno)).fetchall()
+        low, high = database.execute(
+            "SELECT MIN(CAST(key AS BLOB)), MAX(CAST(key AS BLOB)) FROM cbb_msg"
+        ).fetchone()
+    return Summary(
+        version=version,
+        entries=sum(row[1] for row in rows),
+        deletions=sum(row[4] for row in rows),
+        raw_bytes=sum(row[5] for row in rows),
+        low_key=low,
+        high_key=high,
+        vbuckets=tuple(Vbucket(*row[:4]) for row in rows),
+    )
+
+
+_BAD = f"""
+SELECT rowid, CASE
+  WHEN typeof(cmd) <> 'integer' OR cmd NOT IN {(*MUTATIONS, *DELETIONS)} THEN 'cmd'
+  WHEN typeof(vbucket_id) <> 'integer' OR vbucket_id NOT BETWEEN 0 AND {MOST_VBUCKETS - 1} THEN 'vbucket_id'
+  WHEN typeof(key) NOT IN ('blob', 'text') THEN 'key'
+  WHEN typeof(val) NOT IN ('blob', 'text') THEN 'val'
+  WHEN typeof(meta) NOT IN ('blob', 'text', 'null') THEN 'meta'
+  WHEN typeof(flg) <> 'integer' THEN 'flg'
+  WHEN typeof(exp) <> 'integer' THEN 'exp'
+  WHEN typeof({{seqno}}) <> 'integer' OR {{seqno}} < 0 THEN 'seqno'
+  WHEN typeof(cas) NOT IN ('text', 'integer') OR length(cas) NOT BETWEEN 1 AND 20
+    OR cas GLOB '*[^0-9]*' THEN 'cas'
+END AS wrong
+FROM cbb_msg WHERE wrong IS NOT NULL LIMIT 1
+"""  # noqa: S608 - constants of this module
+_SUMMARY = f"""
+SELECT vbucket_id, COUNT(*), MIN({{seqno}}), MAX({{seqno}}), SUM(cmd IN {DELETIONS}),
+  SUM(length(CAST(key AS BLOB)) + length(CAST(val AS BLOB)) + COALESCE(length(CAST(meta AS BLOB)), 0))
+FROM cbb_msg GROUP BY vbucket_id ORDER BY vbucket_id
+"""  # noqa: S608 - constants of this module
+
+
+def mutations(path: Path, name: str) -> Iterator[Mutation]:
+    """The rows of a file in the order they were written. Raises Damaged."""
+    with opened(path, name) as (database, version):
+        more = ", seqno, dtype" if version > min(COLUMNS) else ", 0, 0"
+        rows = database.execute(
+            "SELECT cmd, vbucket_id, CAST(key AS BLOB), flg, exp, CAST(cas AS TEXT), CAST(meta AS BLOB), "  # noqa: S608
+            f"CAST(val AS BLOB){more} FROM cbb_msg ORDER BY rowid"
+        )
+        for cmd, vbucket, key, flags, expiry, cas, meta, value, seqno, datatype in rows:
+            yield Mutation(
+                cmd, vbucket, key, flags, expiry, cas.decode(), meta or b"", value, seqno, datatype or 0
+            )
+
+
+#: One row to write: key, vbucket, cas, metadata, value (None: deleted), sequence number.
+Written = tuple["bytes | memoryview", int, int, bytes, "bytes | memoryview | None", int]
+
+
+def write(path: Path, rows: Iterable[Written]) -> int:
+    """Write a new file of the newest version at `path`; returns how many rows it got."""
+    columns = COLUMNS[NEWEST]
+    told = ", ".join(f"{column} {_AFFINITY.get(column, 'integer')}" for column in columns)
+    marks = ", ".join("?" * len(columns))
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        # A file that is not finished is never looked at.
+        database.execute("PRAGMA journal_mode = OFF")
+        database.execute("PRAGMA synchronous = OFF")
+        database.execute("BEGIN")
+        database.execute(f"CREATE TABLE cbb_msg ({told})")
+        found: Iterable[tuple[Any, ...]] = (
+            (
+                DELETION if value is None else MUTATION, vbucket, key, 0, 0, str(cas), meta,
+                b"" if value is None else value, seqno, 0, len(meta), 0,
+            )
+            for key, vbucket, cas, meta, value, seqno in rows
+        )  # fmt: skip
+        database.executemany(f"INSERT INTO cbb_msg VALUES ({marks})", found)  # noqa: S608
+        (count,) = database.execute("SELECT COUNT(*) FROM cbb_msg").fetchone()
+        database.execute(f"PRAGMA user_version = {NEWEST}")
+        database.execute("COMMIT")
+    return int(count)

@@ -1,0 +1,192 @@
+"""What stands where in an archive: one backup a folder, or one alone, as releases before 3.0 wrote it.
+
+<root>/<time>/<time>-full|-diff|-accu/bucket-<bucket>/node-<node>/data-<number>.cbb
+<root>/bucket-<bucket>/node-<node>/data-<number>.cbb
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import quote_plus, unquote_plus
+
+from lakebackup.errors import Damaged, NotFound, Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lakebackup.storage import ObjectStat
+
+Kind = Literal["full", "differential", "cumulative"]
+ENDINGS: dict[str, Kind] = {"full": "full", "diff": "differential", "accu": "cumulative"}
+DESIGN = "design.json"
+META, SEQNO, FAILOVER, SNAPSHOTS = "meta.json", "seqno.json", "failover.json", "snapshot_markers.json"
+_OF_NODE = frozenset({META, SEQNO, FAILOVER, SNAPSHOTS})
+#: What is kept of a bucket, or of all of them, beside its data; only the newest of each is restored.
+_OF_BUCKET = frozenset({DESIGN, "index.json", "fts_index.json", "fts_alias.json"})
+_FORMS = ("%Y-%m-%dT%H%M%SZ", "%Y-%m-%d_%H_%M_%S")
+_NAME = re.compile(r"(?P<time>[0-9TZ_-]+)-(?P<mode>full|diff|accu)")
+_DATA = re.compile(r"data-(?P<number>[0-9]{4,9})\.cbb")
+_UNFINISHED = re.compile(r"data-[0-9]+\.cbb-(journal|wal|shm)")
+
+
+@dataclass(slots=True)
+class Node:
+    """What one node wrote of a bucket: paths below the archive's root, data in the order of its numbers."""
+
+    bucket: str
+    node: str
+    folder: str
+    data: list[ObjectStat] = field(default_factory=list)
+    beside: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Found:
+    """One backup of an archive. `folder` is empty for an archive of the older layout, whose time is unknown.
+
+    `designs`: (path, bucket or None for all) of what is kept beside the data.
+    """
+
+    folder: str
+    kind: Kind
+    taken: datetime | None
+    nodes: dict[tuple[str, str], Node] = field(default_factory=dict)
+    designs: list[tuple[str, str | None]] = field(default_factory=list)
+
+    @property
+    def buckets(self) -> list[str]:
+        return sorted({bucket for bucket, _ in self.nodes})
+
+    @property
+    def data(self) -> list[ObjectStat]:
+        return [stat for node in self.nodes.values() for stat in node.data]
+
+
+def name_of(instant: datetime) -> str:
+    """An instant as folders are named: 2014-01-31T134511Z."""
+    return instant.astimezone(UTC).strftime(_FORMS[0])
+
+
+def node_folder(bucket: str, node: str) -> str:
+    """The folder of a node's files inside a backup's, ending in `/`."""
+    return f"bucket-{quote_plus(bucket)}/node-{quote_plus(node)}/"
+
+
+def find(stats: Iterable[ObjectStat]) -> tuple[list[Found], list[str]]:
+    """The backups of an archive in the order they were taken, and the files that are none of it.
+
+    Raises NotFound (no archive), Damaged (a file that was not closed, names that are not the format's),
+    Refused (two layouts in one folder).
+    """
+    found: dict[str, Found] = {}
+    other = []
+    for stat in stats:
+        folder, rest = _backup(stat.path)
+        if rest is None or not _take(found, folder, rest, stat):
+            other.append(stat.path)
+    made = sorted(found.values(), key=lambda one: (one.taken or datetime.min.replace(tzinfo=UTC), one.folder))
+    if not any(one.data for one in made):
+        raise NotFound(
+            "There is no data-<number>.cbb where an archive has them.",
+            hint="Give the folder that holds bucket-…, or folders named like 2014-01-31T134511Z.",
+        )
+    if len(made) > 1 and made[0].taken is None:
+        raise Refused(
+            f"The folder has a backup of the older layout and {len(made) - 1} of the newer one.",
+            hint="Import them one after the other, as two sources.",
+        )
+    for one in made:
+        _require_full(one, made)
+    return made, other
+
+
+def _require_full(one: Found, every: list[Found]) -> None:
+    root = one.folder.partition("/")[0]
+    if one.kind != "full" and not any(
+        other.kind == "full" and other.folder.startswith(f"{root}/") and other.taken and one.taken
+        and other.taken < one.taken
+        for other in every
+    ):  # fmt: skip
+        raise Refused(
+            f"{one.folder} has no earlier full backup beside it, so nothing can be restored from it.",
+            hint=f"Bring {root}/<time>-full back, or take {one.folder} out of the archive.",
+        )
+
+
+def _backup(path: str) -> tuple[str, list[str] | None]:
+    """The folder of the backup that a path is of, and the rest of the path; None when it is of none."""
+    parts = path.split("/")
+    if parts[0].startswith("bucket-"):
+        return "", parts
+    if len(parts) > 2 and _NAME.fullmatch(parts[1]):
+        return "/".join(parts[:2]), parts[2:]
+    return "", None
+
+
+def _take(found: dict[str, Found], folder: str, rest: list[str], stat: ObjectStat) -> bool:
+    """Put a file where it belongs; False when it is none of the format's."""
+    *above, name = rest
+    if _UNFINISHED.fullmatch(name):
+        raise Damaged(
+            f"{stat.path}: its database was not closed, so what it holds is not known.",
+            hint="Open it once with the program that wrote it, or take that backup out of the archive.",
+        )
+    beside_node = name in _OF_NODE or _DATA.fullmatch(name)
+    if len(above) == 2 and beside_node and above[0].startswith("bucket-") and above[1].startswith("node-"):
+        node = _node(_found(found, folder), above[0], above[1], stat)
+        if name in _OF_NODE:
+            node.beside[name] = stat.path
+        else:
+            node.data.append(stat)
+        return True
+    if len(above) < 2 and name in _OF_BUCKET and (not above or above[0].startswith("bucket-")):
+        bucket = _plain(above[0], "bucket-", stat) if above else None
+        _found(found, folder).designs.append((stat.path, bucket))
+        return True
+    return False
+
+
+def _found(found: dict[str, Found], folder: str) -> Found:
+    if folder not in found:
+        named = _NAME.fullmatch(folder.rpartition("/")[2])
+        kind: Kind = ENDINGS[named["mode"]] if named else "full"
+        found[folder] = Found(folder, kind, _instant(named["time"], folder) if named else None)
+    return found[folder]
+
+
+def _instant(text: str, folder: str) -> datetime:
+    for form in _FORMS:
+        try:
+            made = datetime.strptime(text, form).replace(tzinfo=UTC)
+        except ValueError:
+            continue
+        if made.year >= 1970:
+            return made
+    raise Damaged(
+        f"{folder}: {text!r} is not a time.", hint="Folders are named like 2014-01-31T134511Z-full, in UTC."
+    )
+
+
+def _node(one: Found, bucket_folder: str, node_name: str, stat: ObjectStat) -> Node:
+    bucket, name = _plain(bucket_folder, "bucket-", stat), _plain(node_name, "node-", stat)
+    folder = stat.path.rpartition("/")[0] + "/"
+    node = one.nodes.setdefault((bucket, name), Node(bucket, name, folder))
+    if node.folder != folder:
+        raise Refused(f"{folder} and {node.folder} are the same bucket and node under two names.")
+    return node
+
+
+def _plain(folder: str, beginning: str, stat: ObjectStat) -> str:
+    name = unquote_plus(folder.removeprefix(beginning), errors="replace").strip()
+    if not name or "\0" in name or ".." in folder or len(name) > 300:
+        raise Damaged(f"{stat.path}: {folder!r} names nothing.")
+    return name
+
+
+def later(instant: datetime, before: datetime | None) -> datetime:
+    """The instant in whole seconds, moved behind `before` where two would have one name."""
+    whole = instant.astimezone(UTC).replace(microsecond=0)
+    return whole if before is None or whole > before else before + timedelta(seconds=1)

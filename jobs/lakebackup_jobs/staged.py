@@ -1,0 +1,69 @@
+"""A folder that appears whole or not at all: written as `.partial` inside itself, then moved into place."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lakebackup.errors import EnvironmentProblem, Refused, UsageProblem
+from lakebackup.storage import Storage, open_storage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_PARTIAL = ".partial"
+#: What is only needed while the folder is written.
+WORK = ".work/"
+
+
+class Staged:
+    """A new folder on its way. `storage` is where its contents are put until `finish`.
+
+    Raises Refused when it holds anything but what an earlier run left of itself.
+    """
+
+    def __init__(self, folder: str) -> None:
+        uri = open_storage(folder).uri
+        if not uri.startswith("file://"):
+            raise UsageProblem(f"{uri} is no folder of this machine.", hint="Give a folder.")
+        self.folder = Path(uri.removeprefix("file://"))
+        self._partial = self.folder / _PARTIAL
+        self.require_empty()
+        self.storage: Storage = open_storage(str(self._partial))
+
+    def require_empty(self) -> None:
+        """Raises Refused when the folder holds anything."""
+        with suppress(FileNotFoundError):
+            taken = sorted(found.name for found in self.folder.iterdir() if found.name != _PARTIAL)
+            if taken:
+                raise Refused(f"{self.folder} holds {taken[0]} already.", hint="Give a folder that is empty.")
+
+    def begin(self) -> None:
+        """Take away what an earlier run left."""
+        shutil.rmtree(self._partial, ignore_errors=True)
+
+    def finish(self, changed: Mapping[str, float] | None = None) -> None:
+        """Move everything into place.
+
+        `changed`: when the files of a folder were last changed, in seconds since 1970.
+        """
+        try:
+            for own in (".tmp", WORK):
+                shutil.rmtree(self._partial / own, ignore_errors=True)
+            for path, at in (changed or {}).items():
+                for above, _, files in os.walk(self._partial / path):
+                    for name in (*files, "."):
+                        os.utime(Path(above, name), (at, at))
+            for found in sorted(self._partial.iterdir()):
+                found.rename(self.folder / found.name)
+            self._partial.rmdir()
+            handle = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            raise EnvironmentProblem(f"Cannot finish {self.folder}: {error}.") from error

@@ -1,0 +1,337 @@
+"""Archives taken in, asked with SQL, restored and written; a chain of topics as an archive and back."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from tests.support.archives import Doc, read_archive, touch, write_backup, write_cbb
+from tests.support.made_backups import MadeBackups, Record
+
+from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
+from lakebackup.plan.restore_request import only_source
+from lakebackup.rebuild import rebuild
+from lakebackup.store import CatalogReader
+from lakebackup_jobs import archive_export, archive_import, archive_restore, archive_write, verify
+from lakebackup_jobs.archive_export import ArchiveExportRequest
+from lakebackup_jobs.archive_import import ArchiveImportRequest
+from lakebackup_jobs.archive_restore import ArchiveRestoreRequest
+from lakebackup_jobs.progress import QuietReporter
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+QUIET = QuietReporter(io.StringIO(), io.StringIO())
+FULL, MONDAY, TUESDAY, WEDNESDAY = (f"2014-02-0{day}T020000Z" for day in (2, 3, 4, 5))
+
+
+class Desk:
+    """A destination that archives go into and come out of."""
+
+    def __init__(self, spark: SparkSession, tmp_path: Path, empty_catalog: Path) -> None:
+        self.spark, self.at, self.tmp = spark, tmp_path / "backups", tmp_path
+        shutil.copytree(empty_catalog, self.at / "catalog")
+
+    def take(self, archive: Path, **asked: Any) -> dict[str, Any]:
+        request = ArchiveImportRequest(**{"destination": str(self.at), "folder": str(archive), **asked})
+        return archive_import.run(request, spark=self.spark, reporter=QUIET)
+
+    def restore(self, what: str | None = None, **asked: Any) -> tuple[dict[str, Any], Path]:
+        folder = self.tmp / f"documents-{len(list(self.tmp.iterdir()))}"
+        request = ArchiveRestoreRequest(
+            **{"destination": str(self.at), "folder": str(folder), "what": what, **asked}
+        )
+        return archive_restore.run(request, spark=self.spark, reporter=QUIET), folder
+
+    def export(self, what: str | None = None, **asked: Any) -> tuple[dict[str, Any], Path]:
+        return export(self.spark, self.at, self.tmp, what, **asked)
+
+    def ask(self, sql: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = CatalogReader.require(str(self.at)).select(sql).read_all().to_pylist()
+        return found
+
+
+def export(
+    spark: SparkSession, at: Path, tmp: Path, what: str | None = None, **asked: Any
+) -> tuple[dict[str, Any], Path]:
+    folder = tmp / f"archive-{len(list(tmp.iterdir()))}"
+    request = ArchiveExportRequest(**{"destination": str(at), "folder": str(folder), "what": what, **asked})
+    return archive_export.run(request, spark=spark, reporter=QUIET), folder
+
+
+@pytest.fixture
+def desk(spark: SparkSession, tmp_path: Path, empty_catalog: Path) -> Desk:
+    return Desk(spark, tmp_path, empty_catalog)
+
+
+def documents(folder: Path, bucket: str = "default") -> dict[str, Any]:
+    lines = [
+        json.loads(line)
+        for path in sorted((folder / f"bucket-{bucket}").glob("docs-*.jsonl"))
+        for line in path.read_text(encoding="utf-8").splitlines()
+    ]
+    assert len({row["key"] for row in lines}) == len(lines)
+    return {row["key"]: row["value"] for row in lines}
+
+
+def week(root: Path) -> None:
+    """A full backup, a differential one, a cumulative one that stands in for it, a differential one."""
+    write_backup(
+        root, FULL, "full", [Doc(b"a", b"1", 1), Doc(b"b", b"1", 2), Doc(b"x", b"1", 1, vbucket=7)],
+        design='{"v": 1}', user="eve", retention_policy="14 days",
+    )  # fmt: skip
+    write_backup(root, FULL, "full", [Doc(b"z", b'{"n": 1}', 1)], bucket="other", user="eve")
+    write_backup(root, MONDAY, "diff", [Doc(b"a", b"2", 3)], chain=FULL, design='{"v": 2}')
+    write_backup(root, TUESDAY, "accu", [Doc(b"a", b"2", 3), Doc(b"c", b"1", 4)], chain=FULL)
+    write_backup(root, WEDNESDAY, "diff", [Doc(b"b", None, 5), Doc(b"a", b"3", 6)], chain=FULL)
+
+
+def test_an_archive_is_taken_in_asked_with_sql_restored_and_written_again(desk: Desk, tmp_path: Path) -> None:
+    week(tmp_path / "archive")
+    planned = desk.take(tmp_path / "archive", source="shop", dry_run=True)
+    assert (planned["dry_run"], planned["imported"], desk.ask("SELECT * FROM backups")) == (True, 4, [])
+    done = desk.take(tmp_path / "archive", source="shop")
+    assert (done["imported"], done["known"], done["entries"]) == (4, 0, 9)
+    assert desk.take(tmp_path / "archive", source="shop")["imported"] == 0
+
+    rows = desk.ask("SELECT kind, level, created_by, note, intact FROM backups ORDER BY number")
+    assert [(r["kind"], r["level"], r["created_by"], r["intact"]) for r in rows] == [
+        ("full", 0, "eve", True), ("differential", 1, "", True), ("cumulative", 1, "", True),
+        ("differential", 1, "", True),
+    ]  # fmt: skip
+    (said,) = desk.ask(
+        "SELECT get_json_object(note, '$.buckets.default.retention_policy') AS policy FROM backups "
+        "WHERE number = 1"
+    )
+    assert said == {"policy": "14 days"}
+    held = desk.ask(
+        "SELECT start_position, end_position FROM positions "
+        "WHERE scope = 'default' AND region = '0' ORDER BY ts"
+    )
+    assert [tuple(row.values()) for row in held] == [(0, 3), (3, 4), (3, 5), (5, 7)]
+    with pytest.raises(Refused, match="made by another program"):
+        only_source(CatalogReader.require(str(desk.at)), "shop")
+    whole = verify.run(verify.VerifyRequest(str(desk.at)), spark=desk.spark, reporter=QUIET)
+    assert (whole["missing"], whole["changed"], whole["damaged"], whole["orphan"]) == (0, 0, 0, 0)
+
+    dry, _ = desk.restore("shop", dry_run=True)
+    assert [b["kind"] for b in dry["backups"]] == ["full", "cumulative", "differential"]
+    done, folder = desk.restore("shop")
+    assert documents(folder) == {"a": 3, "c": 1, "x": 1}
+    assert documents(folder, "other") == {"z": {"n": 1}}
+    assert (folder / "bucket-default" / "design.json").read_text() == '{"v": 1}', (
+        "Monday's is not needed any more"
+    )
+    assert done["documents"] == 4
+    assert desk.ask("SELECT state, entries FROM restores") == [{"state": "complete", "entries": 4}]
+    _, folder = desk.restore(to_ts=done["backups"][0]["end_ts"] + 86_400_000, buckets=("default",))
+    assert documents(folder) == {"a": 2, "b": 1, "x": 1}
+    assert json.loads((folder / "bucket-default" / "design.json").read_text()) == {"v": 2}
+    _, folder = desk.restore(from_ts=done["backups"][0]["end_ts"])
+    assert documents(folder) == {"a": 3, "c": 1}
+
+    told, out = desk.export("shop")
+    assert told["files"] == 4 * 3 + 1, "three files beside each node, and one design"
+    found = read_archive(out)
+    assert found.modes == ["full", "accu", "diff"]
+    assert {key: doc[0] for (_, key), doc in found.docs["default"].items()} == {
+        b"a": b"3",
+        b"c": b"1",
+        b"x": b"1",
+    }
+    assert found.designs == {"bucket-default": '{"v": 1}'}
+    shutil.rmtree(desk.at / "catalog")
+    assert rebuild(desk.spark, str(desk.at)).states == {"complete": 4}
+    assert documents(desk.restore("shop")[1]) == {"a": 3, "c": 1, "x": 1}
+
+
+def test_an_archive_that_grew_gives_what_is_new_and_one_that_was_changed_is_refused(
+    desk: Desk, tmp_path: Path
+) -> None:
+    root = tmp_path / "shop"
+    folder = write_backup(root, FULL, "full", [Doc(b"a", b"1", 1)])
+    desk.take(root)
+    write_backup(root, MONDAY, "diff", [Doc(b"a", b"2", 2)], chain=FULL)
+    grown = desk.take(root)
+    assert (grown["source"], grown["imported"], grown["known"]) == ("shop", 1, 1)
+    assert documents(desk.restore()[1]) == {"a": 2}
+    (folder / "data-0000.cbb").unlink()
+    write_cbb(folder / "data-0000.cbb", [Doc(b"a", b"9", 1)])
+    with pytest.raises(Refused, match="other contents"):
+        desk.take(root)
+
+
+def test_a_vbucket_that_was_cut_back_is_restored_without_what_is_no_part_of_it(
+    desk: Desk, tmp_path: Path
+) -> None:
+    root = tmp_path / "shop"
+    write_backup(root, FULL, "full", [Doc(b"a", b"1", 1)])
+    write_backup(root, MONDAY, "diff", [Doc(b"b", b"1", 2), Doc(b"lost", b"1", 3)], chain=FULL)
+    write_backup(root, TUESDAY, "diff", [Doc(b"lost", b"2", 4), Doc(b"a", b"lost", 5)], chain=FULL)
+    write_backup(root, WEDNESDAY, "diff", [Doc(b"c", b"1", 3)], chain=FULL)
+    desk.take(root)
+    assert documents(desk.restore()[1]) == {"a": 1, "b": 1, "c": 1}
+
+
+def test_the_older_layout_is_restored_whole_or_not_at_all(desk: Desk, tmp_path: Path) -> None:
+    root = tmp_path / "old"
+    path = write_cbb(root / "bucket-b" / "node-n" / "data-0000.cbb", [Doc(b"a", b"1"), Doc(b"a", b"2")], 2004)
+    write_cbb(root / "bucket-b" / "node-n" / "data-0001.cbb", [Doc(b"b", b"1"), Doc(b"c", None)], 2004)
+    (root / "bucket-b" / "design.json").write_text("[]")
+    touch(path, 1_390_000_000)
+    assert desk.take(root)["imported"] == 1
+    touch(path, 1_400_000_000)
+    assert (desk.take(root)["imported"], desk.ask("SELECT * FROM positions")) == (0, [])
+    for asked in ({"to_ts": 2**42}, {"from_ts": 0}):
+        with pytest.raises(Refused, match="restored whole"):
+            desk.restore(**asked)
+    assert documents(desk.restore()[1], "b") == {"a": 2, "b": 1}
+    _, out = desk.export()
+    assert sorted(str(p.relative_to(out)) for p in out.rglob("*") if p.is_file()) == [
+        "bucket-b/design.json", "bucket-b/node-n/data-0000.cbb", "bucket-b/node-n/data-0001.cbb",
+    ]  # fmt: skip
+
+
+def test_nothing_is_written_of_an_archive_that_is_not_whole(desk: Desk, tmp_path: Path) -> None:
+    root = tmp_path / "shop"
+    week(root)
+    path = next(root.glob(f"*/{WEDNESDAY}-diff/*/*/data-0000.cbb"))
+    path.write_bytes(path.read_bytes()[:-1000])
+    with pytest.raises(Damaged, match=WEDNESDAY):
+        desk.take(root)
+    assert sorted(found.name for found in desk.at.iterdir()) == ["catalog"]
+    path.unlink()
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UsageProblem, match="symbolic link"):
+        desk.take(root)
+    path.unlink()
+    desk.take(root)
+    stored = next((desk.at / "shop" / "archive").rglob("data-0000.cbb"))
+    stored.write_bytes(stored.read_bytes()[:-1] + b"x")
+    for again in (desk.restore, desk.export):
+        with pytest.raises(Damaged, match="SHA-256"):
+            again()
+
+
+# --- topics
+
+
+@pytest.fixture
+def topics(tmp_path: Path) -> MadeBackups:
+    made = MadeBackups(tmp_path / "backups")
+    made.backup(
+        [[Record(0, n, 10 + n, b"k%d" % n, b"v%d" % n) for n in range(5)], [Record(1, 0, 9, b"z", b"1")]]
+    )
+    made.backup([[Record(0, 5, 20, b"k1", None), Record(0, 8, 21, b"k2", b"w", (("h", b"1"),))]])
+    made.backup([[Record(1, 1, 30, None, b"no key")]])
+    made.flush()
+    return made
+
+
+def test_a_chain_of_topics_is_an_archive(spark: SparkSession, topics: MadeBackups, tmp_path: Path) -> None:
+    told, out = export(spark, topics.folder, tmp_path, target_bytes=1)
+    assert (told["entries"], told["without_key"], told["without_headers"]) == (9, 1, 1)
+    found = read_archive(out)
+    assert found.modes == ["full", "diff", "diff"]
+    assert {place: doc[:2] for place, doc in found.docs["orders"].items()} == {
+        (0, b"k0"): (b"v0", 10_000_000), (0, b"k2"): (b"w", 21_000_000), (0, b"k3"): (b"v3", 13_000_000),
+        (0, b"k4"): (b"v4", 14_000_000), (1, b"z"): (b"1", 9_000_000), (1, b"1-1"): (b"no key", 30_000_000),
+    }  # fmt: skip
+    assert len(list(out.glob("*/*-full/bucket-orders/node-prod/data-*.cbb"))) == 2
+    meta = [json.loads(path.read_text()) for path in sorted(out.glob("*/*/*/*/meta.json"))]
+    assert [len(one["baselines"]) for one in meta] == [0, 2, 3]
+    assert {one["user"] for one in meta} == {"test"}
+    with pytest.raises(Refused, match="already"):
+        archive_export.run(ArchiveExportRequest(str(topics.folder), str(out)), spark=spark, reporter=QUIET)
+    first, out = export(spark, topics.folder, tmp_path, "20260101T000001")
+    assert (first["entries"], read_archive(out).modes) == (6, ["full"])
+    with pytest.raises(NotFound, match="nowhere"):
+        export(spark, topics.folder, tmp_path, buckets=("nowhere",))
+    with pytest.raises(Refused, match="topics, not buckets"):
+        archive_restore.run(
+            ArchiveRestoreRequest(str(topics.folder), str(tmp_path / "o")), spark=spark, reporter=QUIET
+        )
+
+
+def test_a_damaged_data_file_gives_no_archive(
+    spark: SparkSession, topics: MadeBackups, tmp_path: Path
+) -> None:
+    file = next(topics.folder.rglob("*.data"))
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    with pytest.raises(Damaged, match="sha256"):
+        export(spark, topics.folder, tmp_path)
+    left = list(next(tmp_path.glob("archive-*")).iterdir())
+    assert [path.name for path in left] == [".partial"]
+
+
+RECORDS = st.lists(
+    st.lists(
+        st.tuples(
+            st.integers(0, 2), st.integers(-1, 5), st.sampled_from([b"a", b"b", b"", b"\xff\0"]),
+            st.none() | st.binary(max_size=4),
+        ),
+        min_size=1, max_size=6,
+    ),
+    min_size=1, max_size=3,
+)  # fmt: skip
+
+
+@given(RECORDS)
+# An example takes seconds: looking for a smaller one that fails too would take minutes.
+@settings(
+    max_examples=3,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+def test_a_chain_goes_out_and_comes_back_the_same(
+    spark: SparkSession,
+    empty_catalog: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    backups: Sequence[Sequence[tuple[int, int, bytes, bytes | None]]],
+) -> None:
+    tmp = tmp_path_factory.mktemp("around")
+    made, ends, truth = MadeBackups(tmp / "backups"), [0, 0, 0], []
+    for records in backups:
+        files: list[list[Record]] = [[], [], []]
+        for partition, ts, key, value in records:
+            files[partition].append(Record(partition, ends[partition], ts, key, value))
+            ends[partition] += 1
+        made.backup([file for file in files if file])
+        truth += [record for file in files for record in file]
+    made.flush()
+    _, out = export(spark, made.folder, tmp)
+    rows = [
+        (vbucket, seqno - 1, int(cas), key, value if cmd == 0x57 else None)
+        for _, (cmd, vbucket, key, _, _, cas, _, value, seqno, *_) in read_archive(out).rows
+    ]
+    wanted = [(r.partition, r.offset, archive_write.cas_of(r.ts), r.key, r.value) for r in truth]
+    assert sorted(rows, key=str) == sorted(wanted, key=str)
+
+    desk = Desk(spark, tmp / "there", empty_catalog)
+    told = desk.take(out, source="again")
+    assert (told["imported"], told["entries"]) == (len(backups), len(truth))
+    newest = {(r.partition, r.key): r.value for r in truth}
+    _, folder = desk.restore()
+    lines = [
+        json.loads(line)
+        for path in folder.rglob("docs-*.jsonl")
+        for line in path.read_text(encoding="utf-8").splitlines()
+    ]
+    assert sorted((row["vbucket"], row["seqno"] - 1) for row in lines) == sorted(
+        (r.partition, r.offset)
+        for r in truth
+        if r.value is not None and r.offset == max(
+            o.offset for o in truth if (o.partition, o.key) == (r.partition, r.key)
+        )
+    )  # fmt: skip
+    assert len(lines) == sum(value is not None for value in newest.values())
