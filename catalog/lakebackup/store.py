@@ -276,14 +276,23 @@ class CatalogWriter(_Catalog):
     """Changes to the catalog. Each takes the catalog's lease, since a Delta log in a folder has no
     conditional put of its own that holds between processes."""
 
-    def __init__(self, spark: SparkSession, destination: str, catalog: str | None = None) -> None:
+    def __init__(self, spark: SparkSession | None, destination: str, catalog: str | None = None) -> None:
         super().__init__(destination, catalog)
-        self._spark = spark
+        self._session = spark
 
     @classmethod
-    def open(cls, spark: SparkSession, destination: str, catalog: str | None = None) -> CatalogWriter:
-        """For the catalog of a destination, or at the URI `catalog`; `migrate` makes one."""
+    def open(cls, spark: SparkSession | None, destination: str, catalog: str | None = None) -> CatalogWriter:
+        """For the catalog of a destination, or at the URI `catalog`; `migrate` makes one.
+
+        Without a session it appends rows that it is given, and that is all.
+        """
         return cls(spark, destination, catalog)
+
+    @property
+    def _spark(self) -> SparkSession:
+        if self._session is None:
+            raise ValueError("this writer was opened without a Spark session")
+        return self._session
 
     def migrate(self) -> int:
         """Create the tables or bring them up to date, again and again; returns the schema version."""

@@ -14,9 +14,11 @@ from lakebackup_jobs.cli import (
     compact,
     config,
     diff,
+    due,
     files,
     listing,
     merge,
+    policy,
     prune,
     report,
     restore,
@@ -46,6 +48,9 @@ class _InOrder(TyperGroup):
             "compact",
             "merge",
             "prune",
+            "policy",
+            "hold",
+            "due",
             "archive",
             "catalog",
             "config",
@@ -83,6 +88,9 @@ app.add_typer(serve.app, name="serve", rich_help_panel=_LOOK)
 app.command("compact", rich_help_panel=_KEEP, epilog=compact.EXAMPLES)(compact.compact)
 app.command("merge", rich_help_panel=_KEEP, epilog=merge.EXAMPLES)(merge.merge)
 app.command("prune", rich_help_panel=_KEEP, epilog=prune.EXAMPLES)(prune.prune)
+app.add_typer(policy.app, name="policy", rich_help_panel=_KEEP)
+app.command("hold", rich_help_panel=_KEEP, epilog=policy.HOLD)(policy.hold)
+app.command("due", rich_help_panel=_KEEP, epilog=due.EXAMPLES)(due.due)
 app.add_typer(archive.app, name="archive", rich_help_panel=_KEEP)
 app.add_typer(catalog.app, name="catalog", rich_help_panel=_KEEP)
 app.command("config", rich_help_panel=_KEEP, epilog=config.EXAMPLES)(config.config)

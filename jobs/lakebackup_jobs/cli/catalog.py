@@ -213,3 +213,43 @@ def optimize(
     )
     with reporter(as_json=json) as report:
         report.result(run(request, spark=None if dry_run else session_of(context, found), reporter=report))
+
+
+@app.command(
+    "break-lease",
+    epilog=options.examples("lakebackup catalog break-lease source-prod --reason 'its machine is gone'"),
+)
+def break_lease(
+    name: Annotated[str, typer.Argument(metavar="LEASE", help="Its name, as the run that is refused says.")],
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why; kept in the audit log.")],
+    from_: options.BackupsAt = None,
+    catalog: options.Catalog = None,
+    config: options.Config = None,
+    json: options.Json = False,
+    _debug: options.Debug = False,
+) -> None:
+    """End the lease of a run that is known to be dead, rather than wait for it to expire.
+
+    A run that lives after all notices at its next renewal, and stops.
+    """
+    import json as texts
+    import time
+
+    found = settings(config, destination=from_, catalog=catalog)
+    where = destination(found, "--from")
+    from lakebackup import lease
+    from lakebackup.model import Audit
+    from lakebackup.storage import open_storage
+    from lakebackup.store import CatalogWriter
+    from lakebackup_jobs.identity import holder
+    from lakebackup_jobs.progress import reporter
+
+    broken = lease.break_lease(open_storage(where), name, reason)
+    detail = {"reason": reason, "holder": broken.holder, "since_ms": broken.since_ms}
+    writer = CatalogWriter.open(None, where, found.catalog)
+    at = time.time_ns() // 1000
+    writer.append_audit(
+        Audit(at=at, actor=holder(), action="break_lease", subject=name, detail=texts.dumps(detail))
+    )
+    with reporter(as_json=json) as report:
+        report.result({"lease": name, "holder": broken.holder, "reason": reason})

@@ -1,0 +1,174 @@
+"""`lakebackup policy …` and `lakebackup hold`: how often a source is backed up, and what is kept."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from lakebackup.errors import UsageProblem
+from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.invocation import destination, instant, one_of, settings, span
+
+app = typer.Typer(help="Say how often a source is backed up and how long that is kept.", no_args_is_help=True)
+
+HOLD = options.examples(
+    "lakebackup hold 20261121T1405 --forever --reason 'end of the year'",
+    "lakebackup hold 20261121T1405 --until 2027-03-01 --reason 'audit of 2026'",
+    "lakebackup hold 20261121T1405 --release --reason 'the audit is over'",
+)
+_DAY_MS = 86_400_000
+_KINDS: dict[str, Literal["differential", "cumulative"]] = {
+    "incr-diff": "differential",
+    "diff": "differential",
+    "incr-accu": "cumulative",
+    "accu": "cumulative",
+}
+Name = Annotated[
+    str, typer.Argument(metavar="SOURCE", help="A source by name, or a topic that only one source has.")
+]
+
+
+@app.command(
+    "set",
+    epilog=options.examples(
+        "lakebackup policy set prod --full 'weekly sun 02:00' --incr hourly --window 14d",
+        "lakebackup policy set prod --redundancy 4 --min-redundancy 2",
+        "lakebackup policy set prod --window none",
+    ),
+)
+def set_(
+    name: Name,
+    full: Annotated[
+        str | None,
+        typer.Option(metavar="WHEN", help="Fulls: 'daily 02:30', 'weekly sun 02:00', 'every 6h'; none."),
+    ] = None,
+    incr: Annotated[
+        str | None, typer.Option("--incr", metavar="WHEN", help="Incrementals, as --full.")
+    ] = None,
+    incr_mode: Annotated[
+        Literal["incr-diff", "incr-accu", "diff", "accu"] | None,
+        typer.Option(metavar="MODE", help="incr-diff or incr-accu.", show_default="incr-diff"),
+    ] = None,
+    level: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Level of the incrementals.", show_default="1")
+    ] = None,
+    window: Annotated[
+        str | None,
+        typer.Option(metavar="SPAN", help="Recovery window: any time of the last 14d can be restored; none."),
+    ] = None,
+    redundancy: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help="The newest N fulls stay, and all on them; 0: no limit."),
+    ] = None,
+    min_redundancy: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Never leave fewer usable fulls.", show_default="1"),
+    ] = None,
+    note: Annotated[str | None, typer.Option(metavar="TEXT", help="Kept with the policy.")] = None,
+    from_: options.BackupsAt = None,
+    catalog: options.Catalog = None,
+    config: options.Config = None,
+    json: options.Json = False,
+    _debug: options.Debug = False,
+) -> None:
+    """Set a source's policy; what is not said stays as it was.
+
+    With a window and a redundancy, a backup goes when both let it go. Nothing is deleted before
+    `lakebackup prune --delete`.
+    """
+    found = settings(config, destination=from_, catalog=catalog)
+    where = destination(found, "--from")
+    from lakebackup_jobs.policies import Change, set_policy
+    from lakebackup_jobs.progress import reporter
+
+    change = Change(
+        full=full,
+        incremental=incr,
+        kind=_KINDS[incr_mode] if incr_mode else None,
+        level=level,
+        window_days=_days(window),
+        redundancy=redundancy,
+        min_redundancy=min_redundancy,
+        note=note,
+    )
+    if change == Change():
+        raise UsageProblem("Nobody said what is to change.", hint="See: lakebackup policy set --help")
+    with reporter(as_json=json) as report:
+        report.result(set_policy(where, found.catalog, name, change))
+
+
+@app.command("show", epilog=options.examples("lakebackup policy show --from ./backups"))
+def show(
+    source: Annotated[str | None, typer.Argument(metavar="SOURCE", help="One source alone.")] = None,
+    as_of: options.AsOf = None,
+    from_: options.BackupsAt = None,
+    catalog: options.Catalog = None,
+    config: options.Config = None,
+    json: options.Json = False,
+    csv: options.Csv = False,
+    _debug: options.Debug = False,
+) -> None:
+    """Show the policies in force. What they make of each backup: the view obsolete_backups."""
+    from lakebackup_jobs.cli import rows
+    from lakebackup_jobs.cli.reading import open_catalog
+
+    batches = open_catalog(config, from_, catalog, as_of).query("list_policies", source=source)
+    rows.write(batches, as_json=json, as_csv=csv)
+
+
+@app.command("remove", epilog=options.examples("lakebackup policy remove prod --from ./backups"))
+def remove(
+    name: Name,
+    from_: options.BackupsAt = None,
+    catalog: options.Catalog = None,
+    config: options.Config = None,
+    json: options.Json = False,
+    _debug: options.Debug = False,
+) -> None:
+    """Have no policy for a source any more: all its backups are kept."""
+    found = settings(config, destination=from_, catalog=catalog)
+    where = destination(found, "--from")
+    from lakebackup_jobs.policies import remove_policy
+    from lakebackup_jobs.progress import reporter
+
+    with reporter(as_json=json) as report:
+        report.result(remove_policy(where, found.catalog, name))
+
+
+def hold(
+    backup_id: options.BackupId,
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why; kept in the audit log.")],
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Keep it until then: 2027-03-01.")] = None,
+    forever: Annotated[bool, typer.Option("--forever", help="Keep it until it is released.")] = False,
+    release: Annotated[bool, typer.Option("--release", help="Do not hold it any more.")] = False,
+    from_: options.BackupsAt = None,
+    catalog: options.Catalog = None,
+    config: options.Config = None,
+    json: options.Json = False,
+    _debug: options.Debug = False,
+) -> None:
+    """Keep a backup, and what it needs, whatever the policy says."""
+    if not one_of({"until": until is not None, "forever": forever, "release": release}, otherwise=""):
+        raise UsageProblem("Nobody said how long.", hint="Give --until TIME, --forever or --release.")
+    found = settings(config, destination=from_, catalog=catalog)
+    where = destination(found, "--from")
+    from lakebackup_jobs import policies
+    from lakebackup_jobs.progress import reporter
+
+    with reporter(as_json=json) as report:
+        report.result(
+            policies.hold(
+                where, found.catalog, backup_id, reason=reason, until_ts=instant(until), release=release
+            )
+        )
+
+
+def _days(window: str | None) -> int | None:
+    """A window in whole days, 0 for none; None stays None. Raises UsageProblem."""
+    if window is None or window == "none":
+        return None if window is None else 0
+    ms = span(window) or 0
+    if ms % _DAY_MS or not ms:
+        raise UsageProblem(f"--window {window!r} is no number of days.", hint="Write 14d, 4w; none.")
+    return ms // _DAY_MS

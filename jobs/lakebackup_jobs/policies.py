@@ -1,0 +1,180 @@
+"""Policies and holds: set, shown and released; and the backups that are due by them. No Java."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from lakebackup import schedule
+from lakebackup.errors import NotFound, UsageProblem
+from lakebackup.model import Hold, Policy
+from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.times import format_ts
+from lakebackup_jobs.identity import holder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Kind = Literal["differential", "cumulative"]
+_MODES: Mapping[str, str] = {"differential": "incr-diff", "cumulative": "incr-accu"}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a person said of a policy; None: as it was. A schedule, a window or a redundancy can be "none" or
+    0: no such thing from now on."""
+
+    full: str | None = None
+    incremental: str | None = None
+    kind: Kind | None = None
+    level: int | None = None
+    window_days: int | None = None
+    redundancy: int | None = None
+    min_redundancy: int | None = None
+    note: str | None = None
+
+
+def set_policy(destination: str, catalog: str | None, name: str, change: Change) -> dict[str, Any]:
+    """Change the policy of a source, or of the one that has a topic of that name; returns it as it is then.
+
+    Raises NotFound (no such source or topic), UsageProblem (several have it, no schedule).
+    """
+    reader = CatalogReader.require(destination, catalog)
+    source = _source(reader, name)
+    made = _changed(_policy(reader, source), change, source)
+    CatalogWriter.open(None, destination, catalog).tell(made)
+    return asdict(made)
+
+
+def remove_policy(destination: str, catalog: str | None, name: str) -> dict[str, Any]:
+    """From now on the source has no policy: everything is kept. Raises NotFound (it has none)."""
+    reader = CatalogReader.require(destination, catalog)
+    source = _source(reader, name)
+    before = _policy(reader, source)
+    if before.at == 0:
+        raise NotFound(f"{source} has no policy.", hint="`lakebackup policy show` lists them.")
+    CatalogWriter.open(None, destination, catalog).tell(replace(before, **_said(), removed=True))
+    return {"source": source, "removed": True}
+
+
+def hold(
+    destination: str,
+    catalog: str | None,
+    beginning: str,
+    *,
+    reason: str,
+    until_ts: int | None = None,
+    release: bool = False,
+) -> dict[str, Any]:
+    """Keep a backup until an instant (ms; None: forever) whatever the policy says, or hold it no more.
+
+    Raises NotFound (no such backup, it is not held), UsageProblem (deleted already, an instant that is past).
+    """
+    reader = CatalogReader.require(destination, catalog)
+    backup_id = reader.resolve_backup(beginning)
+    (backup,) = reader.rows("show_backup", backup_id=backup_id)
+    if backup["state"] == "deleted":
+        raise UsageProblem(f"Backup {backup_id} was deleted.")
+    if until_ts is not None and until_ts <= time.time_ns() // 1_000_000:
+        raise UsageProblem(f"{format_ts(until_ts)} is past.", hint="Give a time to come, or --forever.")
+    if release and not reader.rows("hold_in_force", backup_id=backup_id):
+        raise NotFound(f"Backup {backup_id} is not held.", hint="The view `holds` lists those that are.")
+    made = Hold(
+        backup_id=backup_id,
+        source=backup["source"],
+        until_ts=until_ts,
+        reason=reason,
+        released=release,
+        **_said(),
+    )
+    CatalogWriter.open(None, destination, catalog).tell(made)
+    return asdict(made)
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A backup that should have been taken at `due_ts` (ms): arguments of `backup topics`, and what is lost
+    when the source is lost now (`lag_ms`; None: everything)."""
+
+    source: str
+    run: Literal["full", "incremental"]
+    schedule: str
+    due_ts: int
+    missed: int
+    lag_ms: int | None
+    arguments: tuple[str, ...]
+
+
+def due(reader: CatalogReader, source: str | None, now: int) -> list[Due]:
+    """The backups that are due at `now` (ms), one a source at most: a full counts as an incremental too."""
+    found: dict[str, Due] = {}
+    for row in reader.rows("policy_runs", source=source):  # full sorts before incremental
+        at = schedule.parse(row["schedule"]).latest(now)
+        if row["source"] in found or (row["backup_id"] is not None and row["last_ts"] >= at):
+            continue
+        full = row["run"] == "full" or row["backup_id"] is None
+        mode = ["full"] if full else [_MODES[row["incremental_kind"]], "--level", str(row["level"])]
+        found[row["source"]] = Due(
+            source=row["source"],
+            run="full" if full else "incremental",
+            schedule=row["schedule"],
+            due_ts=at if row["backup_id"] is not None else now,
+            missed=row["missed"],
+            lag_ms=row["lag_ms"],
+            arguments=(*_topics(reader, row["source"]), "--source", row["source"], "--mode", *mode),
+        )
+    return list(found.values())
+
+
+def _topics(reader: CatalogReader, source: str) -> list[str]:
+    """What the newest backup of a source holds; groups' own topic comes by itself."""
+    rows = reader.rows("prune_topics", source=source)
+    return [row["scope"] for row in rows if row["present"] and row["scope"] != "__consumer_offsets"]
+
+
+def _source(reader: CatalogReader, name: str) -> str:
+    known = reader.rows("sources_known")
+    if any(row["source"] == name for row in known):
+        return name
+    having = [row["source"] for row in known if row["scope"] == name]
+    if len(having) > 1:
+        raise UsageProblem(
+            f"Several sources have a topic {name}: {', '.join(having)}.",
+            hint="A backup is kept or let go of whole: name the source.",
+        )
+    if not having:
+        raise NotFound(f"There is no source or topic {name!r}.", hint="`lakebackup list` shows the sources.")
+    return str(having[0])
+
+
+def _policy(reader: CatalogReader, source: str) -> Policy:
+    """The policy in force; one that says nothing, and never was (`at` 0), without one."""
+    found = reader.one("policy_in_force", source=source)
+    if found is None:
+        return Policy(source=source, at=0, actor="")
+    return Policy(**{name: found[name] for name in Policy.__slots__ if name in found})
+
+
+def _changed(before: Policy, change: Change, source: str) -> Policy:
+    made: dict[str, Any] = {"source": source, "removed": False, **_said()}
+    for column, text in (("full", change.full), ("incremental", change.incremental)):
+        if text is None:
+            continue
+        wanted = None if text == "none" else " ".join(text.split())
+        every = schedule.parse(wanted).every_ms if wanted else None
+        made |= {f"{column}_schedule": wanted, f"{column}_every_ms": every}
+    plain = {
+        "incremental_kind": change.kind,
+        "level": change.level,
+        "min_redundancy": change.min_redundancy,
+        "note": change.note,
+    }
+    made |= {name: value for name, value in plain.items() if value is not None}
+    limits = {"window_days": change.window_days, "redundancy": change.redundancy}
+    made |= {name: value or None for name, value in limits.items() if value is not None}
+    return replace(before, **made)
+
+
+def _said() -> dict[str, Any]:
+    return {"at": time.time_ns() // 1000, "actor": holder()}

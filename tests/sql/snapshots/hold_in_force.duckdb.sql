@@ -1,0 +1,5 @@
+SELECT
+  *
+FROM holds AS h
+WHERE
+  h.backup_id = $backup_id

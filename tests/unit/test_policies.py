@@ -1,0 +1,140 @@
+"""`policy`, `hold`, `due`, `catalog break-lease` at the command line, over real tables, without Java."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.catalogs import backup_id
+from tests.support.made_backups import MadeBackups, Record
+
+from lakebackup.lease import Lease, is_held
+from lakebackup.storage import open_storage
+from lakebackup.store import CatalogReader
+from lakebackup_jobs import policies
+from lakebackup_jobs.cli import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A full and a differential of long ago, and two fulls of today."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LAKEBACKUP_DESTINATION", str(tmp_path / "backups"))
+    made = MadeBackups(tmp_path / "backups")
+    now = time.time_ns() // 1_000_000
+    for number, (full, end_ts) in enumerate(((True, 1000), (False, 2000), (True, now - 2), (True, now - 1))):
+        made.backup([[Record(0, number)]], full=full, end_ts=end_ts)
+    made.flush()
+    return tmp_path / "backups"
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> list[dict[str, Any]]:
+    found = main([*arguments, "--json"])
+    out = capsys.readouterr()
+    assert found == code, out.err
+    return [json.loads(line) for line in (out.err if code else out.out).splitlines()]
+
+
+def statuses(capsys: pytest.CaptureFixture[str]) -> list[tuple[str, str]]:
+    rows = said(capsys, "sql", "SELECT status, reason FROM obsolete_backups ORDER BY number")
+    return [(row["status"], row["reason"]) for row in rows]
+
+
+def test_a_policy_is_set_changed_and_removed(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert {status for status, _ in statuses(capsys)} == {"VALID"}
+    said(
+        capsys,
+        "policy",
+        "set",
+        "orders",
+        "--full",
+        "weekly  sun 02:00",
+        "--incr",
+        "hourly",
+        "--window",
+        "14d",
+    )
+    (row,) = said(capsys, "policy", "show")
+    assert (row["source"], row["full_schedule"], row["window_days"], row["redundancy"]) == (
+        "prod", "weekly sun 02:00", 14, None,
+    )  # fmt: skip
+    # The newest full before the window, and the newest point before it.
+    assert [status for status, _ in statuses(capsys)] == ["VALID"] * 4
+    said(capsys, "policy", "set", "prod", "--window", "none", "--redundancy", "1", "--incr-mode", "accu")
+    (row,) = said(capsys, "policy", "show", "prod")
+    assert (row["window_days"], row["redundancy"], row["incremental_kind"]) == (None, 1, "cumulative")
+    assert row["incremental_schedule"] == "hourly"
+    assert statuses(capsys) == [("OBSOLETE", "redundancy")] * 3 + [("VALID", "redundancy")]
+    (found,) = said(capsys, "prune")
+    assert [b["backup_id"] for b in found["backups"]] == [backup_id(number) for number in (3, 2, 1)]
+    said(capsys, "hold", backup_id(2), "--forever", "--reason", "law")
+    assert statuses(capsys)[:3] == [("VALID", "needed"), ("KEEP", "held"), ("OBSOLETE", "redundancy")]
+    said(capsys, "hold", backup_id(2), "--release", "--reason", "over")
+    assert statuses(capsys)[1] == ("OBSOLETE", "redundancy")
+    said(capsys, "policy", "remove", "prod")
+    assert said(capsys, "policy", "show") == []
+    assert {status for status, _ in statuses(capsys)} == {"VALID"}
+    # All of it stands in the destination too.
+    log = [json.loads(entry.read_text()) for entry in sorted((root / "audit").iterdir())]
+    assert [entry["action"] for entry in log] == ["set_policy", "set_policy", "hold", "hold", "set_policy"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (("policy", "set", "prod"), 2, "Nobody said what is to change"),
+        (("policy", "set", "nobody", "--redundancy", "1"), 3, "no source or topic 'nobody'"),
+        (("policy", "set", "prod", "--full", "often"), 2, "'often' is no schedule"),
+        (("policy", "set", "prod", "--window", "36h"), 2, "'36h' is no number of days"),
+        (("policy", "remove", "prod"), 3, "prod has no policy"),
+        (("hold", "2026", "--reason", "x"), 2, "Nobody said how long"),
+        (("hold", backup_id(1), "--until", "-2h", "--reason", "x"), 2, "is past"),
+        (("hold", backup_id(1), "--release", "--reason", "x"), 3, "is not held"),
+        (("catalog", "break-lease", "source-prod", "--reason", "x"), 3, "Nobody holds a lease"),
+    ],
+)
+def test_what_cannot_be_done_is_told(
+    root: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], code: int, text: str
+) -> None:
+    (error,) = said(capsys, *arguments, code=code)
+    assert text in error["message"]
+    assert not (root / "audit").exists()
+
+
+def test_what_is_due(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, "due")[0]["due"] == []
+    said(capsys, "policy", "set", "prod", "--full", "weekly sun 02:00", "--incr", "hourly", "--level", "2")
+
+    def at(now: int) -> list[policies.Due]:
+        return policies.due(CatalogReader(str(root)), None, now)
+
+    # The made backups began in 1970, so a full is due, and counts as the incremental too.
+    (full,) = at(8 * 86_400_000)
+    assert (full.run, full.due_ts) == ("full", 3 * 86_400_000 + 2 * HOUR_MS)
+    assert full.arguments == ("orders", "--source", "prod", "--mode", "full")
+    (hourly,) = at(90 * 60_000)
+    assert (hourly.run, hourly.due_ts) == ("incremental", HOUR_MS)
+    assert hourly.arguments[3:] == ("--mode", "incr-diff", "--level", "2")
+    assert at(30 * 60_000) == []
+    (missed, often) = said(capsys, "sql", "SELECT run, missed, lag_ms FROM missed_runs ORDER BY run")
+    assert (missed["run"], often["run"]) == ("full", "incremental")
+    assert 0 < missed["missed"] < often["missed"]
+    assert 0 < often["lag_ms"] < HOUR_MS
+
+
+def test_a_lease_is_broken_with_a_reason(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    storage = open_storage(str(root))
+    with Lease.acquire(storage, "source-prod", "dead", ttl_s=600):
+        (found,) = said(capsys, "catalog", "break-lease", "source-prod", "--reason", "its machine is gone")
+        assert found["holder"] == "dead"
+        assert not is_held(storage, "source-prod")
+    (entry,) = said(capsys, "sql", "SELECT action, subject, detail FROM audit")
+    assert (entry["action"], entry["subject"]) == ("break_lease", "source-prod")
+    assert json.loads(entry["detail"])["reason"] == "its machine is gone"
