@@ -14,6 +14,7 @@ from tests.support.runs import Lab
 from lakebackup.errors import Refused
 from lakebackup.store import CatalogReader
 from lakebackup_jobs.broker import Cluster
+from lakebackup_jobs.cli.tree import in_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,6 +92,9 @@ def test_a_replica_that_is_behind_takes_over(week: Lab, cluster: Cluster) -> Non
     wednesday = week.backup(TOPIC)
     lost = {tuesday["backup_id"], wednesday["backup_id"]}
 
+    copy = {"maps": {TOPIC: "copy"}, "target": f"kafka://{cluster.bootstrap}"}
+    week.restore(TOPIC, **copy)
+
     first.kill()
     second.start()
     truth.until(lambda: orders.leader() == 2, "the replica that is behind leads")
@@ -117,6 +121,17 @@ def test_a_replica_that_is_behind_takes_over(week: Lab, cluster: Cluster) -> Non
     assert thursday["entries"] == (10 + 150) + (10 + 40 + 50 + 150)
     week.restore(TOPIC, maps={TOPIC: "thursday"}, target=f"kafka://{cluster.bootstrap}")
     assert truth.contents(cluster.bootstrap, "thursday") == truth.contents(cluster.bootstrap, TOPIC)
+
+    # Records that are nowhere else any more: by name, what is out of sync can still be read.
+    chosen = f"SELECT path FROM files WHERE backup_id = '{wednesday['backup_id']}'"
+    kept = week.restore(select=chosen, partial=True, target=f"dir:{week.folder.parent / 'lost'}")
+    assert kept["entries"] == 100
+    drawn = [
+        (depth, row["number"]) for depth, row in in_order(reader(week).rows("backup_tree", source="lab"))
+    ]
+    assert drawn == [(0, 1), (1, 2), (2, 3), (3, 4), (1, 5)]
+    with pytest.raises(Refused, match="cut from the history of topic orders"):
+        week.restore(TOPIC, continued=True, **copy)
 
     # The old leader cuts its log and comes back as leader, in good order: that is no fork.
     first.start()

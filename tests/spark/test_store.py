@@ -190,6 +190,39 @@ def test_a_state_changes_with_an_entry_in_the_log(spark: SparkSession, root: Pat
     ]
 
 
+def test_states_change_together_and_can_be_supposed_before(
+    spark: SparkSession, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
+    for number in (1, 2, 3):
+        publish(storage, writer, manifest(number))
+    lost = (backup_id(3), backup_id(2))
+    reader = reader_of(root)
+    supposed = reader.supposing(dict.fromkeys(lost, "out_of_sync"))
+    for seen, expected in ((supposed, 1), (reader, 3)):
+        latest = seen.one("latest_backup", source="prod", level=None)
+        assert latest is not None
+        assert latest["number"] == expected
+
+    def dies(*_: object, **__: object) -> None:
+        raise InterruptedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SparkEngine, "change", dies)
+        with pytest.raises(InterruptedError):
+            writer.set_states(lost, "out_of_sync", actor="me", reason="the log was cut")
+    # The log has it already, newest first: a catalog made anew from there holds no backup without its parent.
+    said = [json.loads(storage.get(entry.path))["subject"] for entry in storage.list("audit/")]
+    assert said == list(lost)
+    assert states(root) == {1: "complete", 2: "complete", 3: "complete"}
+    writer.set_states(lost, "out_of_sync", actor="me", reason="the log was cut")
+    assert states(root) == {1: "complete", 2: "out_of_sync", 3: "out_of_sync"}
+
+
+def states(root: Path) -> dict[int, str]:
+    return {row["number"]: row["state"] for row in reader_of(root).rows("list_backups", source=None)}
+
+
 def test_rows_of_logs_are_appended(spark: SparkSession, root: Path) -> None:
     writer = CatalogWriter.open(spark, str(root))
     entry = Audit(at=1, actor="me", action="looked", subject="x", detail="{}")

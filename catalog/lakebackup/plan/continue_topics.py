@@ -25,7 +25,7 @@ def plan_rest(
     `into`: source topic -> id of its target topic in `cluster`, of those that are there. `restore_id`: of the
     run that this one goes on with, which does not count. Afterwards the relation `selected` holds what is
     left. Raises Refused when an earlier restore did not end, left out records after some time, or brought
-    another history of the topic.
+    another history of the topic, or one that was cut back.
     """
     names = {topic.scope: topic.target for topic in made.topics}
     _refuse_unfinished(reader, cluster, into, names, restore_id)
@@ -35,6 +35,12 @@ def plan_rest(
         "targets": target_list(into),
         "restore_id": restore_id,
     }
+    for row in reader.rows("restored_forks", **parameters):
+        raise Refused(
+            f"Topic {names[row['scope']]}, partition {row['region']}, holds records that were cut from the "
+            f"history of topic {row['scope']} since: backup {row['backup_id']} is out of sync.",
+            hint="Restore into another topic with --map.",
+        )
     epochs = {topic.scope: topic.epoch for topic in made.topics}
     until: dict[tuple[str, str], int] = {}
     for row in reader.rows("restored_until", **parameters):
