@@ -129,7 +129,7 @@ def difference(a: int, b: int, engine: Duck | Spark) -> Difference:
 
 def answers(engine: Duck | Spark, question: str, run: int) -> list[dict[str, Any]]:
     """What a question comes to: for a window the files, else totals."""
-    from lakebackup.plan.diff import unneeded
+    from lakebackup.plan.diff import Standing, unneeded
 
     if question == WINDOW:
         return engine.rows("restore_files", **window(run))
@@ -142,7 +142,7 @@ def answers(engine: Duck | Spark, question: str, run: int) -> list[dict[str, Any
         )
     if question == UNNEEDED:
         engine.keep(KEPT)
-        asked = unneeded(SOURCE, [range(1, BACKUPS + 1)], KEPT)
+        asked = unneeded(SOURCE, [[Standing(n, n, BACKUPS + 1) for n in range(1, BACKUPS + 1)]], KEPT)
         return engine.totals(
             "unneeded_files",
             "SELECT count(*) AS files, CAST(sum(bytes) AS BIGINT) AS bytes FROM {rows}",

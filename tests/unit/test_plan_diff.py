@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from lakebackup.engine import RAW
 from lakebackup.engine.duck import DuckEngine
 from lakebackup.errors import Refused
 from lakebackup.model import ARROW_SCHEMAS
-from lakebackup.plan.diff import Unneeded, difference, unneeded
+from lakebackup.plan.diff import Standing, Unneeded, difference, unneeded
 
 LAST = 8
 LIVES = st.lists(
@@ -26,7 +27,8 @@ LIVES = st.lists(
 def row(number: int, **other: Any) -> dict[str, Any]:
     return {
         "backup_id": f"b{number}", "source": "s", "source_kind": "kafka", "number": number,
-        "state": "complete", "base": "b1", "first": 1, "moved": 0, **other,
+        "state": "complete", "base": "b1", "link": number, "unlinked": 99, "place": number,
+        "first": 1, "last": number, "moved": 0, **other,
     }  # fmt: skip
 
 
@@ -37,17 +39,22 @@ def test_of_one_chain_only_what_lies_between_is_looked_at() -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [{"base": "b5", "first": 5}, {"state": "out_of_sync"}, {"moved": 1}], ids=str
+    "other", [{"base": "b5", "first": 5}, {"state": "out_of_sync"}, {"moved": 1}, {"link": 101}], ids=str
 )
 def test_of_other_lines_all_of_both_chains_is(other: dict[str, Any]) -> None:
     assert difference(row(3, moved=other.get("moved", 0)), row(7, **other)).from_number == 1
+
+
+def test_a_merge_has_a_number_behind_its_place() -> None:
+    found = difference(row(9, link=4, place=3), row(7, link=8, last=9))
+    assert (found.from_number, found.to_number) == (4, 9)
 
 
 def test_sources_that_are_no_topics_have_one_line() -> None:
     found = difference(
         row(3, source_kind="x", base="b3", first=3), row(7, source_kind="x", base="b7", first=7)
     )
-    assert (found.from_number, found.a_first, found.b_first) == (4, 1, 1)
+    assert (found.from_number, found.to_number) == (4, 7)
 
 
 def test_backups_of_two_sources_are_not_compared() -> None:
@@ -55,10 +62,17 @@ def test_backups_of_two_sources_are_not_compared() -> None:
         difference(row(1), row(2, source="t"))
 
 
+def line(*numbers: int) -> list[Standing]:
+    return [Standing(number, number, math.inf) for number in numbers]
+
+
 def test_where_unneeded_files_lie() -> None:
-    assert unneeded("s", [[1, 2, 3, 4]], [3, 4]) == Unneeded("s", 1, 0, 3)
-    assert unneeded("s", [[1, 2], [3, 4]], [4]) == Unneeded("s", 1, 2, 4)
-    assert unneeded("s", [[1, 2, 3]], [2]) == Unneeded("s", 3, 3, 2)
+    assert unneeded("s", [line(1, 2, 3, 4)], [3, 4]) == Unneeded("s", 1, 0, 3)
+    assert unneeded("s", [line(1, 2), line(3, 4)], [4]) == Unneeded("s", 1, 2, 4)
+    assert unneeded("s", [line(1, 2, 3)], [2]) == Unneeded("s", 3, 3, 2)
+    assert unneeded("s", [[Standing(1, 1, 9), Standing(2, 2, 3), Standing(3, 3, 9)]], [3]) == Unneeded(
+        "s", 2, 2, 3
+    )
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +151,7 @@ def test_unneeded_is_what_none_of_the_kept_sets_has(
     files = lives(drawn)
     load(engine, files)
     engine.give("retained", pa.table({"number": pa.array(sorted(kept), pa.int64())}))
-    wanted = unneeded("prod", [range(1, LAST + 1)], kept)
+    wanted = unneeded("prod", [line(*range(1, LAST + 1))], kept)
     found = engine.query("unneeded_files", **wanted.parameters()).read_all().to_pylist()
     expected = [
         (path, start) for start, end, path, _ in files if not any(start <= number < end for number in kept)

@@ -23,17 +23,19 @@ TOPICS = "kafka"
 class Difference:
     """Parameters of the query diff_files: how to get from the backup `a` to `b`, whichever is the older.
 
-    `*_first`: number of the first backup whose files may belong to one. Looked at are files added in
+    `*_base`, `*_link`: which backups each needs, of topics. Looked at are files added in
     `[from_number, to_number]`, and older ones that went in `(low, high]`.
     """
 
     source: str
     a: str
     b: str
-    a_first: int
+    a_base: str
+    a_link: int
     a_number: int
     a_state: str
-    b_first: int
+    b_base: str
+    b_link: int
     b_number: int
     b_state: str
     topics: bool
@@ -58,25 +60,31 @@ def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> Difference:
             hint="Compare two backups of one source.",
         )
     topics = a["source_kind"] == TOPICS
-    a_first, b_first = (one["first"] if topics else 1 for one in (a, b))
     low, high = sorted((a["number"], b["number"]))
-    # On one line, whatever the older one has and has not lost since is in the newer one too.
+    older, newer = sorted((a, b), key=lambda one: one["link"])
+    # Whatever the older one has and has not lost since is in the newer one too, when that one needs it.
     one_line = not topics or (
-        a["base"] == b["base"] and a["state"] == b["state"] == "complete" and not a["moved"]
+        a["base"] == b["base"]
+        and newer["link"] < older["unlinked"]
+        and a["state"] == b["state"] == "complete"
+        and not a["moved"]
     )
+    behind = older["place"] if topics else low
     return Difference(
         source=a["source"],
         a=a["backup_id"],
         b=b["backup_id"],
-        a_first=a_first,
+        a_base=a["base"],
+        a_link=a["link"],
         a_number=a["number"],
         a_state=a["state"],
-        b_first=b_first,
+        b_base=b["base"],
+        b_link=b["link"],
         b_number=b["number"],
         b_state=b["state"],
         topics=topics,
-        from_number=low + 1 if one_line else min(a_first, b_first),
-        to_number=high,
+        from_number=behind + 1 if one_line else min(a["first"], b["first"]),
+        to_number=max(a["last"], b["last"]) if topics else high,
         low=low,
         high=high,
     )
@@ -106,22 +114,31 @@ class Unneeded:
         return asdict(self)
 
 
-def unneeded(source: str, chains: Iterable[Iterable[int]], retained: Iterable[int]) -> Unneeded:
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a backup stands in its chain: with what link, and the first one that does not need it. Of sources
+    that are no topics its number is the link, and every later backup needs it."""
+
+    number: int
+    link: int
+    unlinked: float
+
+
+def unneeded(source: str, chains: Iterable[Iterable[Standing]], retained: Iterable[int]) -> Unneeded:
     """Where the files lie that no backup of `retained` (numbers) needs.
 
-    `chains`: the numbers of the source's backups, those of a chain together; sources that are no topics
-    have one.
+    `chains`: the source's backups, those of a chain together; sources that are no topics have one.
     """
     kept = frozenset(retained)
     behind: list[int] = []
     gone_by = 0
     for chain in chains:
         following: int | None = None
-        for number in sorted(chain, reverse=True):
-            if number in kept:
-                following = number
-            elif following is None:
-                behind.append(number)
+        for one in sorted(chain, key=lambda one: one.link, reverse=True):
+            if one.number in kept:
+                following = one.link
+            elif following is None or following >= one.unlinked:
+                behind.append(one.number)
             else:
                 gone_by = max(gone_by, following)
     return Unneeded(source, min(behind, default=1), max(behind, default=0), gone_by)

@@ -1,9 +1,20 @@
--- The backups :a and :b, each with the number of the full it stands on (first), and how many generations of
--- topics only one of the two holds (moved).
-SELECT b.backup_id, b.source, b.source_kind, b.number, b.state, b.base, f.number AS first, m.moved
-FROM raw_backups AS b
-JOIN raw_backups AS f
-  ON f.backup_id = b.base
+-- The backups :a and :b, each with the first and the last number among those that it needs, and how many generations
+-- of topics only one of the two holds (moved).
+SELECT
+  b.backup_id, b.source, b.source_kind, b.number, b.place, b.state, b.base, b.link, b.unlinked, n.first, n.last, m.moved
+FROM backups AS b
+JOIN (
+  SELECT t.backup_id, MIN(p.number) AS first, MAX(p.number) AS last
+  FROM backups AS t
+  JOIN backups AS p
+    ON p.source = t.source
+    AND p.base = t.base
+    AND p.link <= t.link
+    AND t.link < p.unlinked
+  WHERE t.backup_id IN (:a, :b)
+  GROUP BY t.backup_id
+) AS n
+  ON b.backup_id = n.backup_id
 CROSS JOIN (
   SELECT COUNT(*) AS moved
   FROM (

@@ -1,6 +1,6 @@
 -- In which data files the file sets of two backups differ, :a and :b: added, gone, changed (the path now has other
 -- contents) or moved (the contents now have another path, the old one is old_path). Of a topic, a backup has what
--- its chain wrote of the topic's generation; of other sources, what came by then and had not gone.
+-- it and those it needs wrote of the topic's generation; of other sources, what came by then and had not gone.
 -- Which rows can differ at all is said by ranges of numbers: those added in [:from_number, :to_number], and
 -- older ones that went in (:low, :high].
 WITH candidates AS (
@@ -28,17 +28,17 @@ WITH candidates AS (
 members AS (
   SELECT
     c.*,
-    c.added_in BETWEEN :a_first AND :a_number
-      AND COALESCE(c.gone_in > :a_number, TRUE)
-      AND (b.state = 'complete' OR :a_state = 'out_of_sync')
-      AND (NOT :topics OR COALESCE(s.in_a, FALSE)) AS in_a,
-    c.added_in BETWEEN :b_first AND :b_number
-      AND COALESCE(c.gone_in > :b_number, TRUE)
-      AND (b.state = 'complete' OR :b_state = 'out_of_sync')
-      AND (NOT :topics OR COALESCE(s.in_b, FALSE)) AS in_b
+    (b.state = 'complete' OR :a_state = 'out_of_sync') AND CASE
+      WHEN :topics THEN COALESCE(s.in_a, FALSE) AND b.base = :a_base AND :a_link BETWEEN b.link AND b.unlinked - 1
+      ELSE c.added_in <= :a_number AND COALESCE(c.gone_in > :a_number, TRUE)
+    END AS in_a,
+    (b.state = 'complete' OR :b_state = 'out_of_sync') AND CASE
+      WHEN :topics THEN COALESCE(s.in_b, FALSE) AND b.base = :b_base AND :b_link BETWEEN b.link AND b.unlinked - 1
+      ELSE c.added_in <= :b_number AND COALESCE(c.gone_in > :b_number, TRUE)
+    END AS in_b
   FROM candidates AS c
   JOIN (
-    SELECT number, state FROM raw_backups WHERE source = :source
+    SELECT number, state, base, link, unlinked FROM backups WHERE source = :source
   ) AS b
     ON c.added_in = b.number
   LEFT JOIN (

@@ -1,19 +1,29 @@
 -- Files that no backup needs which is to be kept (relation retained: number): nothing that is kept was taken
--- between a file's coming and its going. A backup of topics has the files of its own chain alone. No other
+-- between a file's coming and its going. Of topics, that is between the links of the backup that wrote it. No other
 -- rows are looked at than files added in [:from_number, :to_number], behind which nothing is kept, and files
 -- that went up to :gone_by.
 WITH kept AS (
   SELECT
-    b.number,
-    MIN(r.number) OVER (
-      PARTITION BY CASE WHEN b.source_kind = 'kafka' THEN b.base END
-      ORDER BY b.number DESC
-      ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-    ) AS next
-  FROM backups AS b
-  LEFT JOIN retained AS r
-    ON b.number = r.number
-  WHERE b.source = :source
+    n.number,
+    CASE WHEN n.next < n.until THEN n.next END AS next
+  FROM (
+    SELECT
+      o.number, o.until,
+      MIN(CASE WHEN r.number IS NOT NULL THEN o.at END) OVER (
+        PARTITION BY o.line ORDER BY o.at DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+      ) AS next
+    FROM (
+      SELECT
+        number,
+        CASE WHEN source_kind = 'kafka' THEN base END AS line,
+        CASE WHEN source_kind = 'kafka' THEN link ELSE number END AS at,
+        CASE WHEN source_kind = 'kafka' THEN unlinked ELSE 9223372036854775807 END AS until
+      FROM backups
+      WHERE source = :source
+    ) AS o
+    LEFT JOIN retained AS r
+      ON o.number = r.number
+  ) AS n
 )
 SELECT f.destination, f.path, f.scope, f.region, f.added_in, f.bytes
 FROM files AS f

@@ -49,28 +49,35 @@ WITH candidates AS (
 ), members AS (
   SELECT
     c.*,
-    c.added_in BETWEEN $a_first AND $a_number
-    AND COALESCE(c.gone_in > $a_number, TRUE)
-    AND (
+    (
       b.state = 'complete' OR $a_state = 'out_of_sync'
     )
-    AND (
-      NOT $topics OR COALESCE(s.in_a, FALSE)
-    ) AS in_a,
-    c.added_in BETWEEN $b_first AND $b_number
-    AND COALESCE(c.gone_in > $b_number, TRUE)
-    AND (
+    AND CASE
+      WHEN $topics
+      THEN COALESCE(s.in_a, FALSE)
+      AND b.base = $a_base
+      AND $a_link BETWEEN b.link AND b.unlinked - 1
+      ELSE c.added_in <= $a_number AND COALESCE(c.gone_in > $a_number, TRUE)
+    END AS in_a,
+    (
       b.state = 'complete' OR $b_state = 'out_of_sync'
     )
-    AND (
-      NOT $topics OR COALESCE(s.in_b, FALSE)
-    ) AS in_b
+    AND CASE
+      WHEN $topics
+      THEN COALESCE(s.in_b, FALSE)
+      AND b.base = $b_base
+      AND $b_link BETWEEN b.link AND b.unlinked - 1
+      ELSE c.added_in <= $b_number AND COALESCE(c.gone_in > $b_number, TRUE)
+    END AS in_b
   FROM candidates AS c
   JOIN (
     SELECT
       number,
-      state
-    FROM raw_backups
+      state,
+      base,
+      link,
+      unlinked
+    FROM backups
     WHERE
       source = $source
   ) AS b

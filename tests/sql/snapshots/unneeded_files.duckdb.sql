@@ -1,16 +1,29 @@
 WITH kept AS (
   SELECT
-    b.number,
-    MIN(r.number) OVER (
-      PARTITION BY CASE WHEN b.source_kind = 'kafka' THEN b.base END
-      ORDER BY b.number DESC
-      ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-    ) AS next
-  FROM backups AS b
-  LEFT JOIN retained AS r
-    ON b.number = r.number
-  WHERE
-    b.source = $source
+    n.number,
+    CASE WHEN n.next < n.until THEN n.next END AS next
+  FROM (
+    SELECT
+      o.number,
+      o.until,
+      MIN(CASE WHEN NOT r.number IS NULL THEN o."at" END) OVER (
+        PARTITION BY o.line
+        ORDER BY o."at" DESC
+        ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+      ) AS next
+    FROM (
+      SELECT
+        number,
+        CASE WHEN source_kind = 'kafka' THEN base END AS line,
+        CASE WHEN source_kind = 'kafka' THEN link ELSE number END AS "at",
+        CASE WHEN source_kind = 'kafka' THEN unlinked ELSE 9223372036854775807 END AS until
+      FROM backups
+      WHERE
+        source = $source
+    ) AS o
+    LEFT JOIN retained AS r
+      ON o.number = r.number
+  ) AS n
 )
 SELECT
   f.destination,
