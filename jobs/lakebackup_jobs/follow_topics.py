@@ -57,7 +57,7 @@ def follow(
     if request.mode in ("full", "incr-accu") or request.new_generation or request.parent:
         raise UsageProblem(
             "Following takes what is new since the newest backup; it cannot begin elsewhere with each batch.",
-            hint="Take one backup with --mode, --parent or --new-generation first, then follow.",
+            hint="Take one backup with --mode full, --parent or --new-generation first, then follow.",
         )
     if request.remote:
         raise UsageProblem(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -21,7 +22,7 @@ from lakebackup.lease import Lease
 from lakebackup.model import Audit, Restore
 from lakebackup.plan import saved
 from lakebackup.plan.continue_topics import plan_rest
-from lakebackup.plan.restore_request import RestoreRequest, plan_restore
+from lakebackup.plan.restore_request import RestoreRequest, other_ways, plan_restore, read_backups
 from lakebackup.plan.restore_topics import RestorePlan, TopicPart, require_restorable
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
@@ -71,6 +72,7 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
             "dry_run": True,
             **_summary(made),
             "partitions": _partitions(made),
+            **_backups(made, reader),
             "estimate": _estimate(request, made, reader),
             "selection": made.selection,
             "parameters": dict(made.parameters),
@@ -279,6 +281,29 @@ def _partitions(made: RestorePlan) -> list[dict[str, Any]]:
         for t in made.topics
         for p in t.parts
     ]
+
+
+def _backups(made: RestorePlan, reader: CatalogReader) -> dict[str, Any]:
+    """The backups that are read, and the other complete sets that would bring the same, with their cost."""
+    ways = [
+        {
+            "topics": topics,
+            "takes": "this restore"
+            if number == 0
+            else f"fewest {' and '.join(way.least)}"
+            if way.least
+            else "most backups",
+            "backups": [step.backup_id for step in way.steps],
+            "files": way.cost.files,
+            "bytes": way.cost.bytes,
+        }
+        for topics, sets in other_ways(made, reader)
+        for number, way in enumerate(sets)
+    ]
+    return {
+        "backups": [{**asdict(part), "end_ts": format_ts(part.end_ts)} for part in read_backups(reader)],
+        **({"alternatives": ways} if ways else {}),
+    }
 
 
 def _reached(made: RestorePlan, topic: TopicPart, region: str) -> str:

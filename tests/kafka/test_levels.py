@@ -59,8 +59,18 @@ def test_levels_read_what_is_new_to_them_and_every_point_comes_back(lab: Lab, to
     for called in ("mon 01", "tue 01", "wed"):
         at, before = standing[called]
         copy = topic("copy", partitions=2)
-        lab.restore(name, maps={name: copy}, to_ts=at)
+        by_id = called == "mon 01"
+        lab.restore(name, maps={name: copy}, **({"backup": ids[called]} if by_id else {"to_ts": at}))
         assert truth.contents(lab.bootstrap, copy) == before, called
+
+    planned = lab.restore(name, to_ts=standing["wed"][0], dry_run=True)
+    read = [(row["backup_id"], row["kind"], row["level"], row["entries"]) for row in planned["backups"]]
+    assert read == [
+        (ids["sun"], "full", 0, 11),
+        (ids["tue"], "cumulative", 1, 56),
+        (ids["wed"], "differential", 1, 56),
+    ]
+    assert "alternatives" not in planned
 
     # On from a chosen one: the day's own backup in place of the hour's that came after it.
     with pytest.raises(Refused, match="in its place"):

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from lakebackup import patterns
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.guard import check_select
+from lakebackup.plan.chains import BackupSet, Cost, Step, on_the_way, other_sets
 from lakebackup.plan.restore_topics import (
+    BackupPart,
     Obstacle,
     RegionPart,
     RegionSpan,
@@ -42,6 +44,7 @@ class RestoreRequest:
     maps: Mapping[str, str] = field(default_factory=dict)
     to_ts: int | None = None
     from_ts: int | None = None
+    backup: str | None = None
     select: str | None = None
     partial: bool = False
     kafka: Mapping[str, str] = field(default_factory=dict)
@@ -64,7 +67,7 @@ class RestoreRequest:
         asked = [
             source, self.target, sorted(self.topics), sorted(self.patterns), sorted(self.maps.items()),
             self.to_ts, self.from_ts, self.select, self.partial, self.append, self.allow_gaps,
-            self.continued, self.repartition, self.partitions,
+            self.continued, self.repartition, self.partitions, self.backup,
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:32]
 
@@ -76,7 +79,7 @@ def plan_restore(request: RestoreRequest, reader: CatalogReader) -> RestorePlan:
     """
     if request.select is not None:
         return _plan_select(request, request.select, reader)
-    source = only_source(reader, request.source)
+    source = _at_backup(request, reader) if request.backup else only_source(reader, request.source)
     newest = {row["scope"]: row["end_ts"] for row in reader.rows("restore_coverage", source=source)}
     parameters: dict[str, Any] = {"source": source, "from_ts": request.from_ts, "to_ts": request.to_ts}
     topics = patterns.select(request.topics, request.patterns, newest)
@@ -99,6 +102,53 @@ def plan_restore(request: RestoreRequest, reader: CatalogReader) -> RestorePlan:
         obstacles=tuple(obstacles),
         spans=tuple(RegionSpan(**row) for row in reader.rows("restore_regions", **bounds)),
     )
+
+
+def _at_backup(request: RestoreRequest, reader: CatalogReader) -> str:
+    """Let the topics of one backup have no other restore point; returns its source. Refused without one."""
+    backup_id = reader.resolve_backup(request.backup or "")
+    reader.define("restore_points", "restore_point", backup_id=backup_id)
+    found = reader.one("parent_backup", backup_id=backup_id)
+    source = only_source(reader, found["source"] if found else None)
+    if request.source not in (None, source):
+        raise UsageProblem(f"Backup {backup_id} is one of {source}, not of {request.source}.")
+    if not reader.rows("restore_coverage", source=source):
+        raise Refused(
+            f"Backup {backup_id} cannot be restored; its state is {found['state'] if found else 'unknown'}.",
+            hint="The view unusable_backups says why, restore_points what can be restored.",
+        )
+    return source
+
+
+def read_backups(reader: CatalogReader) -> list[BackupPart]:
+    """The backups that the files in the relation `selected` are of, in the order of what they hold."""
+    return [BackupPart(**row) for row in reader.rows("restore_backups")]
+
+
+def other_ways(plan: RestorePlan, reader: CatalogReader) -> list[tuple[list[str], list[BackupSet]]]:
+    """For topics that are restored from one backup, the sets of backups that would bring the same state.
+
+    The first set is the one that is read. Empty where there is no other, or a person chose the files.
+    """
+    if not plan.parameters:
+        return []
+    points: dict[str, list[str]] = {}
+    for topic in plan.topics:
+        points.setdefault(topic.backup_id, []).append(topic.scope)
+    found = []
+    for backup_id, topics in points.items():
+        steps = [Step(**row) for row in reader.rows("restore_steps", backup_id=backup_id)]
+        place = max(step.place for step in steps)
+        steps = on_the_way(steps, place)
+        if all(step.used for step in steps):
+            continue
+        bounds = {"from_ts": plan.from_ts, "to_ts": plan.to_ts, "scopes": ",".join(topics)}
+        costs = {
+            row.pop("backup_id"): Cost(**row)
+            for row in reader.rows("restore_costs", backup_id=backup_id, **bounds)
+        }
+        found.append((topics, other_sets(steps, place, costs)))
+    return found
 
 
 def _plan_select(request: RestoreRequest, select: str, reader: CatalogReader) -> RestorePlan:

@@ -33,6 +33,19 @@ class RegionPart:
 
 
 @dataclass(frozen=True, slots=True)
+class BackupPart:
+    """What a restore reads of one backup."""
+
+    backup_id: str
+    kind: str
+    level: int
+    end_ts: int
+    files: int
+    bytes: int
+    entries: int
+
+
+@dataclass(frozen=True, slots=True)
 class TopicPart:
     """One topic of a restore: where it comes from, where it goes, and what it was like."""
 

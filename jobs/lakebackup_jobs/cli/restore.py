@@ -38,12 +38,21 @@ def topics(
     to_time: Annotated[
         str | None,
         typer.Option(
+            "--to-time",
+            "--to-date",
             metavar="TIME",
             help="Bring back records up to and including this time. "
             "2026-11-21T14:05Z, '14:05' (today), -2h, '90 min ago', ms since 1970; UTC without a zone.",
         ),
     ] = None,
-    from_time: Annotated[str | None, typer.Option(metavar="TIME", help="Only records after this.")] = None,
+    from_time: Annotated[
+        str | None,
+        typer.Option("--from-time", "--from-date", metavar="TIME", help="Only records after this."),
+    ] = None,
+    backup: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Bring back what this backup and those it stands on hold."),
+    ] = None,
     map_: Annotated[
         list[str] | None, typer.Option("--map", metavar="OLD=NEW", help="Restore as NEW; repeatable.")
     ] = None,
@@ -142,6 +151,8 @@ def topics(
     from_ts, to_ts = instant(from_time), instant(to_time)
     if from_ts is not None and to_ts is not None and from_ts >= to_ts:
         raise UsageProblem("--from-time is not before --to-time, so nothing lies between them.")
+    if backup and (to_ts is not None or select is not None):
+        raise UsageProblem(f"--backup and --{'select' if select else 'to-time'} exclude each other.")
     from lakebackup.plan.restore_request import RestoreRequest
     from lakebackup_jobs.progress import reporter
     from lakebackup_jobs.restore_topics import run
@@ -155,6 +166,7 @@ def topics(
         maps=maps,
         to_ts=to_ts,
         from_ts=from_ts,
+        backup=backup,
         select=select,
         partial=partial,
         target=target,
@@ -278,8 +290,8 @@ def groups(
 
 # Flags of `restore topics` that say what a plan says already.
 _CHOOSING = (
-    "topics", "pattern", "to_time", "from_time", "map_", "select", "partial", "append", "continue_", "groups",
-    "repartition", "partitions", "allow_gaps", "zero_timestamps_as_one", "source",
+    "topics", "pattern", "to_time", "from_time", "backup", "map_", "select", "partial", "append", "continue_",
+    "groups", "repartition", "partitions", "allow_gaps", "zero_timestamps_as_one", "source",
 )  # fmt: skip
 
 

@@ -1,0 +1,107 @@
+"""Which sets of backups make up the same state, and what they cost.
+
+A backup leads from its parent's place to its own, a full one from nothing. Every way from nothing to a place
+is a complete set: merges are ways round what they merged, and a full is one round all before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A complete backup on the way; `used`: a restore takes it unless told otherwise."""
+
+    backup_id: str
+    kind: str
+    level: int
+    place: int
+    parent_place: int | None
+    end_ts: int
+    used: bool
+
+    @property
+    def start(self) -> int:
+        """The place it leads on from; 0: from nothing."""
+        return self.parent_place or 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What reading takes."""
+
+    files: int = 0
+    bytes: int = 0
+    entries: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BackupSet:
+    """A complete set of backups, oldest first; `least`: which of bytes, files, backups it takes least of."""
+
+    steps: tuple[Step, ...]
+    cost: Cost
+    least: tuple[str, ...] = ()
+
+
+def on_the_way(steps: Iterable[Step], place: int) -> list[Step]:
+    """Those of `steps` (in the order of their places) that some way to `place` takes."""
+    ordered = list(steps)
+    reached = {0}
+    ahead = []
+    for step in ordered:
+        if step.start in reached:
+            reached.add(step.place)
+            ahead.append(step)
+    needed, found = {place}, []
+    for step in reversed(ahead):
+        if step.place in needed:
+            needed.add(step.start)
+            found.append(step)
+    return found[::-1]
+
+
+def other_sets(steps: Sequence[Step], place: int, costs: Mapping[str, Cost]) -> list[BackupSet]:
+    """The set that is used, those that take less of something, and the one of the most backups, each once.
+
+    `steps` as of `on_the_way`.
+    """
+    weights: dict[str, Callable[[Step], int]] = {
+        "bytes": lambda step: costs.get(step.backup_id, Cost()).bytes,
+        "files": lambda step: costs.get(step.backup_id, Cost()).files,
+        "backups": lambda _: 1,
+        "": lambda _: -1,
+    }
+    found: dict[tuple[str, ...], tuple[Sequence[Step], list[str]]] = {}
+    used = [step for step in steps if step.used]
+    found[tuple(step.backup_id for step in used)] = used, []
+    for name, weight in weights.items():
+        way = _lightest(steps, place, weight)
+        # What is used counts as the least when nothing takes less.
+        if sum(map(weight, way)) == sum(map(weight, used)):
+            way = used
+        found.setdefault(tuple(step.backup_id for step in way), (way, []))[1].append(name)
+    return [BackupSet(tuple(way), _added(way, costs), tuple(filter(None, of))) for way, of in found.values()]
+
+
+def _lightest(steps: Sequence[Step], place: int, weight: Callable[[Step], int]) -> list[Step]:
+    best: dict[int, tuple[int, Step | None]] = {0: (0, None)}
+    for step in steps:
+        so_far = best[step.start][0] + weight(step)
+        if step.place not in best or so_far < best[step.place][0]:
+            best[step.place] = so_far, step
+    way: list[Step] = []
+    while (last := best[place][1]) is not None:
+        way.append(last)
+        place = last.start
+    return way[::-1]
+
+
+def _added(steps: Iterable[Step], costs: Mapping[str, Cost]) -> Cost:
+    some = [costs.get(step.backup_id, Cost()) for step in steps]
+    return Cost(*(sum(getattr(cost, name) for cost in some) for name in ("files", "bytes", "entries")))

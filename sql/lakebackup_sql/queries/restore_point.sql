@@ -1,0 +1,7 @@
+-- The topics of backup :backup_id as their only restore point, in the place of restore_points.
+SELECT
+  source, scope, epoch, destination, backup_id, base, number, place, link, kind, regions, replication, settings,
+  generation, covers_from, covers_to, TRUE AS newest, ts_domain, covers_from_time, covers_to_time
+FROM restore_points
+WHERE backup_id = :backup_id
+ORDER BY scope
