@@ -97,12 +97,8 @@ def told(fork: Fork) -> str:
     """For the person who reads what a run says."""
     shown = ", ".join(fork.backups[:5])
     more = f" and {len(fork.backups) - 5} more" if len(fork.backups) > 5 else ""
-    goes_on = (
-        f"this one goes on from {fork.parent}"
-        if fork.parent
-        else "none holds only what is left, so this is a full one"
-    )
-    return f"{fork}. Out of sync: {shown}{more}; {goes_on}"
+    kept = f"backup {fork.parent}" if fork.parent else "none, every one holds what was cut"
+    return f"{fork}. Out of sync: {shown}{more}; the last that holds nothing of it: {kept}"
 
 
 def record(writer: CatalogWriter, fork: Fork) -> None:

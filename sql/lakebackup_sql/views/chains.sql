@@ -1,6 +1,8 @@
--- Each full with the backups that stand on it.
+-- Each full with the backups that stand on it, branch by branch: behind a branch point another row begins, while the
+-- backups that went out of sync stay in the row of the branch they were in.
+-- branch: 0: that of the full itself
 -- backups: how many they are
--- first_number: number of the full
+-- first_number: number of the first of them
 -- last_number: number of the newest
 -- full_end_ts: end_ts of the full
 -- restorable_end_ts: end_ts of the newest that can be restored; null: none can
@@ -15,13 +17,13 @@ SELECT
   count(*) AS backups,
   min(number) AS first_number,
   max(number) AS last_number,
-  min(end_ts) AS full_end_ts,
+  min(min(end_ts)) OVER (PARTITION BY source, base) AS full_end_ts,
   max(CASE WHEN state = 'complete' AND intact THEN end_ts END) AS restorable_end_ts,
   CAST(sum(files) AS BIGINT) AS files,
   CAST(sum(bytes) AS BIGINT) AS bytes,
   CAST(sum(entries) AS BIGINT) AS entries,
   min(CASE WHEN state = 'complete' AND intact THEN 1 ELSE 0 END) = 1 AS intact,
-  min(end_time) AS full_end_time,
+  min(min(end_time)) OVER (PARTITION BY source, base) AS full_end_time,
   max(CASE WHEN state = 'complete' AND intact THEN end_time END) AS restorable_end_time
 FROM backups
 GROUP BY source, base, branch
