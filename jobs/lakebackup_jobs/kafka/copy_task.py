@@ -149,7 +149,6 @@ class CopyJob:
                 target_bytes=self.target_bytes,
                 roll_ms=self.rolls.get(split.scope),
                 on_progress=done,
-                topic_id=split.epoch,
                 metadata={BACKUP_ID: self.backup_id},
                 topic_id=split.epoch,
             ):
