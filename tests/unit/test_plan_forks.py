@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
-from lakebackup.plan.backup_topics import RegionState
+from lakebackup.plan.backup_topics import BackupPlan, Prepared, RegionState
 from lakebackup.plan.forks import EpochEnd, Fork, Stood, cut_back, first_lost, suspects
 
 if TYPE_CHECKING:
@@ -177,6 +178,15 @@ def test_what_is_looked_at() -> None:
     assert suspects([region(20, 50, 4)], [one]) == []  # nothing of it is left to compare: a gap, if at all
     assert suspects([region(0, 50, 4, "1")], [one]) == []  # not asked for now
     assert suspects([replace(region(0, 9, 4), epoch="1" * 32)], [one]) == []  # made again
+
+
+def test_a_prepared_backup_keeps_it() -> None:
+    fork = Fork("b1", ("b3", "b2"), (("orders", "0", 10),))
+    plan = BackupPlan("differential", None, 1_000, (), (), (), fork=fork)
+    assert not plan.idle
+    kept = TypeAdapter(Prepared)
+    made = Prepared("b4", 4, 1, plan)
+    assert kept.validate_json(kept.dump_json(made)) == made
 
 
 def test_a_fork_in_words() -> None:
