@@ -42,8 +42,12 @@ class Staged:
                 raise Refused(f"{self.folder} holds {taken[0]} already.", hint="Give a folder that is empty.")
 
     def begin(self) -> None:
-        """Take away what an earlier run left."""
-        shutil.rmtree(self._partial, ignore_errors=True)
+        """Take away what an earlier run left, and begin. Raises EnvironmentProblem."""
+        try:
+            shutil.rmtree(self._partial, ignore_errors=True)
+            self._partial.mkdir(parents=True)
+        except OSError as error:
+            raise EnvironmentProblem(f"Cannot write to {self.folder}: {error}.") from error
 
     def finish(self, changed: Mapping[str, float] | None = None) -> None:
         """Move everything into place.

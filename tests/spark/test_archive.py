@@ -8,8 +8,6 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
 from tests.support.archives import Doc, read_archive, touch, write_backup, write_cbb
 from tests.support.made_backups import MadeBackups, Record
 
@@ -17,14 +15,13 @@ from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
 from lakebackup.plan.restore_request import only_source
 from lakebackup.rebuild import rebuild
 from lakebackup.store import CatalogReader
-from lakebackup_jobs import archive_export, archive_import, archive_restore, archive_write, verify
+from lakebackup_jobs import archive_export, archive_import, archive_restore, verify
 from lakebackup_jobs.archive_export import ArchiveExportRequest
 from lakebackup_jobs.archive_import import ArchiveImportRequest
 from lakebackup_jobs.archive_restore import ArchiveRestoreRequest
 from lakebackup_jobs.progress import QuietReporter
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -271,67 +268,3 @@ def test_a_damaged_data_file_gives_no_archive(
         export(spark, topics.folder, tmp_path)
     left = list(next(tmp_path.glob("archive-*")).iterdir())
     assert [path.name for path in left] == [".partial"]
-
-
-RECORDS = st.lists(
-    st.lists(
-        st.tuples(
-            st.integers(0, 2), st.integers(-1, 5), st.sampled_from([b"a", b"b", b"", b"\xff\0"]),
-            st.none() | st.binary(max_size=4),
-        ),
-        min_size=1, max_size=6,
-    ),
-    min_size=1, max_size=3,
-)  # fmt: skip
-
-
-@given(RECORDS)
-# An example takes seconds: looking for a smaller one that fails too would take minutes.
-@settings(
-    max_examples=3,
-    deadline=None,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-def test_a_chain_goes_out_and_comes_back_the_same(
-    spark: SparkSession,
-    empty_catalog: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-    backups: Sequence[Sequence[tuple[int, int, bytes, bytes | None]]],
-) -> None:
-    tmp = tmp_path_factory.mktemp("around")
-    made, ends, truth = MadeBackups(tmp / "backups"), [0, 0, 0], []
-    for records in backups:
-        files: list[list[Record]] = [[], [], []]
-        for partition, ts, key, value in records:
-            files[partition].append(Record(partition, ends[partition], ts, key, value))
-            ends[partition] += 1
-        made.backup([file for file in files if file])
-        truth += [record for file in files for record in file]
-    made.flush()
-    _, out = export(spark, made.folder, tmp)
-    rows = [
-        (vbucket, seqno - 1, int(cas), key, value if cmd == 0x57 else None)
-        for _, (cmd, vbucket, key, _, _, cas, _, value, seqno, *_) in read_archive(out).rows
-    ]
-    wanted = [(r.partition, r.offset, archive_write.cas_of(r.ts), r.key, r.value) for r in truth]
-    assert sorted(rows, key=str) == sorted(wanted, key=str)
-
-    desk = Desk(spark, tmp / "there", empty_catalog)
-    told = desk.take(out, source="again")
-    assert (told["imported"], told["entries"]) == (len(backups), len(truth))
-    newest = {(r.partition, r.key): r.value for r in truth}
-    _, folder = desk.restore()
-    lines = [
-        json.loads(line)
-        for path in folder.rglob("docs-*.jsonl")
-        for line in path.read_text(encoding="utf-8").splitlines()
-    ]
-    assert sorted((row["vbucket"], row["seqno"] - 1) for row in lines) == sorted(
-        (r.partition, r.offset)
-        for r in truth
-        if r.value is not None and r.offset == max(
-            o.offset for o in truth if (o.partition, o.key) == (r.partition, r.key)
-        )
-    )  # fmt: skip
-    assert len(lines) == sum(value is not None for value in newest.values())

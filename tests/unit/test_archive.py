@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import io
 import json
+import shutil
 import sqlite3
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.archives import Doc, write_backup, write_cbb
+from tests.support.archives import Doc, read_archive, write_backup, write_cbb
+from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.archive import cbb, chain, tree
 from lakebackup.archive.chain import Copied, Planned, cuts
 from lakebackup.errors import Damaged, LakebackupError, NotFound, Refused
 from lakebackup.model import as_row
 from lakebackup.storage import open_storage
-from lakebackup_jobs.archive_restore import line
+from lakebackup_jobs import archive_export, archive_task, outcome
+from lakebackup_jobs.archive_export import ArchiveExportRequest
+from lakebackup_jobs.archive_restore import ReadJob, line
 from lakebackup_jobs.archive_write import cas_of
+from lakebackup_jobs.outcome import raise_first
+from lakebackup_jobs.progress import QuietReporter
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 FULL, MONDAY, TUESDAY, WEDNESDAY = (f"2014-02-0{day}T020000Z" for day in (2, 3, 4, 5))
@@ -33,7 +43,8 @@ def plan(root: Path, held: list[dict[str, Any]] | None = None) -> list[Planned]:
     copied = {}
     for one in found:
         for stat in one.data:
-            copied[stat.path] = Copied(stat.path, stat.bytes, "00", cbb.scan(root / stat.path, stat.path))
+            sha256, size = archive_task.sha256_of(storage, stat.path)
+            copied[stat.path] = Copied(stat.path, size, sha256, cbb.scan(root / stat.path, stat.path))
         for path in [
             *(p for n in one.nodes.values() for p in n.beside.values()),
             *(p for p, _ in one.designs),
@@ -360,3 +371,74 @@ def test_a_document_is_a_line() -> None:
 def test_a_timestamp_is_a_cas_that_fits(ts: int, cas: int) -> None:
     assert cas_of(ts) == cas
     assert 0 <= cas_of(ts) < 2**64
+
+
+# --- topics, out and back
+
+
+def here(_: Any, job: Any, count: int, columns: str) -> list[Any]:
+    """Tasks as Spark runs them, one after another in this process."""
+    numbers = pa.record_batch([pa.array(range(count), pa.int64())], ["id"])
+    rows = [SimpleNamespace(**row) for batch in job([numbers]) for row in batch.to_pylist()]
+    raise_first(row.error for row in rows)
+    return rows
+
+
+RECORDS = st.lists(
+    st.lists(
+        st.tuples(
+            st.integers(0, 2), st.integers(-1, 5), st.sampled_from([b"a", b"b", b"", b"\xff\0"]),
+            st.none() | st.binary(max_size=4),
+        ),
+        min_size=1, max_size=6,
+    ),
+    min_size=1, max_size=4,
+)  # fmt: skip
+
+
+@given(RECORDS, st.integers(1, 400))
+@settings(max_examples=8, deadline=None)
+def test_a_chain_of_topics_goes_out_and_comes_back_the_same(
+    tmp_path_factory: pytest.TempPathFactory,
+    backups: Sequence[Sequence[tuple[int, int, bytes, bytes | None]]],
+    target_bytes: int,
+) -> None:
+    tmp = tmp_path_factory.mktemp("around")
+    made, ends, truth = MadeBackups(tmp / "backups"), [0, 0, 0], []
+    for records in backups:
+        files: list[list[Record]] = [[], [], []]
+        for partition, ts, key, value in records:
+            files[partition].append(Record(partition, ends[partition], ts, key, value))
+            ends[partition] += 1
+        made.backup([file for file in files if file])
+        truth += [record for file in files for record in file]
+    made.flush()
+    out = tmp / "dest" / "shop" / "archive"
+    quiet = QuietReporter(io.StringIO(), io.StringIO())
+    request = ArchiveExportRequest(str(made.folder), str(out), target_bytes=target_bytes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(archive_task, "run_tasks", here)
+        patch.setattr(outcome, "settle", lambda: None)  # this process does more than one task
+        archive_export.run(request, spark=cast("Any", object()), reporter=quiet)
+    rows = [
+        (vbucket, seqno - 1, int(cas), key, value if cmd == 0x57 else None)
+        for _, (cmd, vbucket, key, _, _, cas, _, value, seqno, *_) in read_archive(out).rows
+    ]
+    wanted = [(r.partition, r.offset, cas_of(r.ts), r.key, r.value) for r in truth]
+    assert sorted(rows, key=str) == sorted(wanted, key=str)
+
+    planned = plan(out)
+    assert [p.backup.kind for p in planned] == ["full", *["differential"] * (len(backups) - 1)]
+    order = [p.backup.backup_id for p in planned]
+    limits = cuts([as_row(row) for p in planned for row in p.positions], order)
+    data = tuple(as_row(file) for p in planned for file in p.files if file.role == "data")
+    job = ReadJob({"d": f"file://{tmp}/dest"}, data, limits)
+    newest: dict[tuple[int, bytes], dict[str, Any]] = {}
+    for row in sorted(
+        (row for number in range(len(data)) for row in job.rows(number)),
+        key=lambda row: (row["seqno"], row["place"]),
+    ):
+        newest[row["vbucket"], row["key"]] = row
+    found = {place: None if row["deleted"] else row["value"] for place, row in newest.items()}
+    assert found == {(r.partition, r.key): r.value for r in sorted(truth, key=lambda r: r.offset)}
+    shutil.rmtree(tmp)
