@@ -162,7 +162,7 @@ class _Run:
     def _asked(self, plan: MergePlan) -> str:
         """What makes two merges the same: what is merged, as it is now, and into what."""
         told = [
-            plan.backup_ids, plan.level, plan.kind, self.request.target_bytes,
+            [member.backup_id for member in plan.members], plan.level, plan.kind, self.request.target_bytes,
             [[getattr(topic, name) for name in topic.__match_args__] for topic in plan.topics],
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(told).encode()).hexdigest()
@@ -173,7 +173,7 @@ class _Run:
                 yield MergedFile(**row)
 
     def _of(self, plan: MergePlan) -> dict[str, str]:
-        return {"source": self.source, "backup_ids": plan.backup_ids, "last": plan.last.backup_id}
+        return {"source": self.source, "last": plan.last.backup_id}
 
     def _make(self, spark: SparkSession, plan: MergePlan, begun: _Begun) -> Backup:
         totals = self._copy(spark, plan, begun)
@@ -309,7 +309,9 @@ class _Run:
 
 
 def _plan(request: MergeRequest, reader: CatalogReader, source: str) -> MergePlan | None:
-    """What is merged, None when there is nothing."""
+    """What is merged, None when there is nothing; afterwards the reader has the relation `to_merge`."""
+    import pyarrow as pa
+
     require_own(source, [row["source_kind"] for row in reader.rows("source_kinds", source=source)])
     if request.until is None:
         newest = reader.one("latest_backup", source=source, level=None)
@@ -323,7 +325,8 @@ def _plan(request: MergeRequest, reader: CatalogReader, source: str) -> MergePla
     plan = choose(request.level, path, request.to_ts)
     if plan is None:
         return None
-    of = {"source": source, "backup_ids": plan.backup_ids, "last": plan.last.backup_id}
+    reader.give("to_merge", pa.table({"backup_id": [member.backup_id for member in plan.members]}))
+    of = {"source": source, "last": plan.last.backup_id}
     held = reader.rows("generations", source=source, base=plan.last.base, link=plan.last.link)
     return with_topics(
         plan,

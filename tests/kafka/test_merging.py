@@ -235,6 +235,8 @@ def test_the_command_line(lab: Lab, topic: Make, capsys: pytest.CaptureFixture[s
     put(lab.bootstrap, name, [(0, b"k", b"w")])
     lab.backup(name)
     assert main(["merge", "0", "--from", where], lab.spark) == 2
+    assert main(["merge", "1", "--from", where, "--explain"], lab.spark) == 0
+    assert "merge_scopes" in capsys.readouterr().out
     assert main(["merge", "1", "--from", where, "--until", "2020"], lab.spark) == 3
     assert main(["merge", "1", "--from", f"{where}/nowhere"], lab.spark) == 3
     with Lease.acquire(open_storage(where), "source-lab", "me"):

@@ -148,6 +148,7 @@ GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
     "newest_b": (NEWEST, {"partition": 0}),
     "record_changed": (NEWEST, {"partition": 0, "scope": "orders"}),
     "doomed": (FILE, {"destination": "d"}),
+    "to_merge": (pa.schema([("backup_id", TEXT)]), {}),
     "held": (columns_of(Held), {**PLACES, "restore_id": "r1"}),
     "cuts": (columns_of(Cut), {**PLACES, "time_floor": 0, "generation": 0}),
     "covered": (pa.schema(COVERED), {**PLACES, "status": "restorable", "to_position": 5, "from_position": 0}),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 import zlib
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -23,7 +25,6 @@ from lakebackup_jobs.kafka.records import FORMAT_V2, decode_block
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
     from lakebackup.storage import Storage
 
@@ -260,3 +261,34 @@ def test_what_verify_says_of_filters(tmp_path: Path) -> None:
     assert told(hashed=False)[0] == "changed"
     storage.delete(path)
     assert told(hashed=False)[0] == "missing"
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.tuples(st.integers(0, 5_000), st.integers(1, 3_000)), min_size=1, max_size=4))
+def test_filters_of_several_files_are_one_that_holds_all_or_none(drawn: list[tuple[int, int]]) -> None:
+    shas = [f"{i:064x}" for i in range(len(drawn))]
+    every = [[b"k%d" % i for i in range(start, start + count)] for start, count in drawn]
+    made = KeyFilter.joined([(sealed(keys, sha), sha) for keys, sha in zip(every, shas, strict=True)])
+    if made is None:
+        assert len(drawn) > 1
+        return
+    found = made.sealed(SHA)
+    assert found is not None
+    assert whole(found, SHA)
+    with tempfile.TemporaryDirectory() as name:
+        storage, (file,) = stored(Path(name), found)
+        assert all(may_hold(storage, file, [key], refuse) for keys in every for key in keys)
+        through = sum(may_hold(storage, file, [b"x%d" % i], refuse) for i in range(500))
+    assert through < 50  # 3 in a hundred, and luck
+
+
+def test_filters_of_the_same_keys_are_one_of_the_same_size() -> None:
+    one = sealed([b"k%d" % i for i in range(3_000)])
+    again = sealed([b"k%d" % i for i in range(3_000)], "cd" * 32)
+    made = KeyFilter.joined([(one, SHA), (again, "cd" * 32)])
+    assert made
+    assert made.sealed(SHA) == one
+    assert KeyFilter.joined([(one, SHA), (again, SHA)]) is None, "it is of another file"
+    assert KeyFilter.joined([(one, SHA), (b"", SHA)]) is None
+    distinct = sealed([b"other-%d" % i for i in range(3_000)])
+    assert KeyFilter.joined([(one, SHA), (distinct, SHA)]) is None, "it would keep out too little"

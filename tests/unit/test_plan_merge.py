@@ -30,7 +30,7 @@ def told(plan: MergePlan | None) -> tuple[str, str | None, str, int] | None:
     if plan is None:
         return None
     parent = plan.parent.backup_id if plan.parent else None
-    return plan.backup_ids, parent, plan.kind, plan.level
+    return ",".join(m.backup_id for m in plan.members), parent, plan.kind, plan.level
 
 
 @pytest.mark.parametrize(

@@ -83,11 +83,6 @@ class MergePlan:
             return "full"
         return "differential" if self.parent.level == self.level else "cumulative"
 
-    @property
-    def backup_ids(self) -> str:
-        """Of the members, parted by commas, as queries take them."""
-        return ",".join(member.backup_id for member in self.members)
-
 
 def choose(level: int, path: Sequence[Member], to_ts: int | None = None) -> MergePlan | None:
     """The newest backups of a level that follow one another among `path`: what one backup needs, in order.

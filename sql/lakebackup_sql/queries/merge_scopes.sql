@@ -1,4 +1,4 @@
--- The topics of the backups to merge (:backup_ids, parted by commas), in each epoch and generation that they hold.
+-- The topics of the backups to merge (relation to_merge: backup_id), in each epoch and generation that they hold.
 -- regions, replication, settings: as :last, the last of them, has the topic; null: it has no such one any more.
 -- files, bytes, entries: what they hold of it.
 SELECT
@@ -13,7 +13,9 @@ FROM (
     MAX(CASE WHEN s.backup_id = :last THEN s.replication END) AS replication,
     MAX(CASE WHEN s.backup_id = :last THEN s.settings END) AS settings
   FROM scopes AS s
-  WHERE s.source = :source AND ARRAY_CONTAINS(SPLIT(:backup_ids, ','), s.backup_id)
+  JOIN to_merge AS m
+    ON s.backup_id = m.backup_id
+  WHERE s.source = :source
   GROUP BY s.scope, s.epoch, s.generation
 ) AS h
 LEFT JOIN (
@@ -23,7 +25,9 @@ LEFT JOIN (
     CAST(SUM(d.bytes) AS BIGINT) AS bytes,
     CAST(SUM(d.entries) AS BIGINT) AS entries
   FROM files AS d
-  WHERE d.source = :source AND d.role = 'data' AND ARRAY_CONTAINS(SPLIT(:backup_ids, ','), d.backup_id)
+  JOIN to_merge AS m
+    ON d.backup_id = m.backup_id
+  WHERE d.source = :source AND d.role = 'data'
   GROUP BY d.scope, d.epoch, d.generation
 ) AS f
   ON h.scope = f.scope AND h.epoch = f.epoch AND h.generation = f.generation

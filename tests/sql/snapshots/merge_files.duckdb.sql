@@ -23,16 +23,15 @@ SELECT
   f.keys_start,
   f.keys_blocks
 FROM files AS f
+JOIN to_merge AS m
+  ON f.backup_id = m.backup_id
 JOIN scopes AS l
   ON f.source = l.source
   AND f.scope = l.scope
   AND f.epoch = l.epoch
   AND f.generation = l.generation
 WHERE
-  f.source = $source
-  AND l.backup_id = $last
-  AND f.role = 'data'
-  AND ARRAY_CONTAINS(STR_SPLIT_REGEX($backup_ids, ','), f.backup_id)
+  f.source = $source AND l.backup_id = $last AND f.role = 'data'
 ORDER BY
   f.scope NULLS FIRST,
   f.epoch NULLS FIRST,

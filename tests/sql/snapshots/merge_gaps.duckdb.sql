@@ -9,6 +9,8 @@ SELECT
   g.to_ts,
   g.bridged AND NOT l.backup_id IS NULL AS bridged
 FROM gaps AS g
+JOIN to_merge AS m
+  ON g.backup_id = m.backup_id
 LEFT JOIN scopes AS s
   ON g.backup_id = s.backup_id AND g.scope = s.scope AND g.epoch = s.epoch
 LEFT JOIN scopes AS l
@@ -18,7 +20,6 @@ LEFT JOIN scopes AS l
   AND s.generation = l.generation
 WHERE
   g.source = $source
-  AND ARRAY_CONTAINS(STR_SPLIT_REGEX($backup_ids, ','), g.backup_id)
 ORDER BY
   g.scope NULLS FIRST,
   g.epoch NULLS FIRST,

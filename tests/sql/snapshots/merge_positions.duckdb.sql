@@ -16,15 +16,15 @@ JOIN positions AS g
   AND p.scope = g.scope
   AND p.epoch = g.epoch
   AND p.region = g.region
+JOIN to_merge AS m
+  ON g.backup_id = m.backup_id
 JOIN scopes AS s
   ON g.backup_id = s.backup_id
   AND g.scope = s.scope
   AND g.epoch = s.epoch
   AND l.generation = s.generation
 WHERE
-  p.source = $source
-  AND p.backup_id = $last
-  AND ARRAY_CONTAINS(STR_SPLIT_REGEX($backup_ids, ','), g.backup_id)
+  p.source = $source AND p.backup_id = $last
 GROUP BY
   p.scope,
   p.epoch,

@@ -17,9 +17,10 @@ FROM (
     MAX(CASE WHEN s.backup_id = $last THEN s.replication END) AS replication,
     MAX(CASE WHEN s.backup_id = $last THEN s.settings END) AS settings
   FROM scopes AS s
+  JOIN to_merge AS m
+    ON s.backup_id = m.backup_id
   WHERE
     s.source = $source
-    AND ARRAY_CONTAINS(STR_SPLIT_REGEX($backup_ids, ','), s.backup_id)
   GROUP BY
     s.scope,
     s.epoch,
@@ -34,10 +35,10 @@ LEFT JOIN (
     TRY_CAST(SUM(d.bytes) AS BIGINT) AS bytes,
     TRY_CAST(SUM(d.entries) AS BIGINT) AS entries
   FROM files AS d
+  JOIN to_merge AS m
+    ON d.backup_id = m.backup_id
   WHERE
-    d.source = $source
-    AND d.role = 'data'
-    AND ARRAY_CONTAINS(STR_SPLIT_REGEX($backup_ids, ','), d.backup_id)
+    d.source = $source AND d.role = 'data'
   GROUP BY
     d.scope,
     d.epoch,
