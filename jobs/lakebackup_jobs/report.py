@@ -39,8 +39,9 @@ def facts(reader: CatalogReader, now_ms: int) -> dict[str, Any]:
     """All that the report tells, bounded whatever the catalog's size.
 
     Scalars: generated_ts, catalog, schema_version, versions (Delta version of each table). Lists of rows:
-    findings (kind bad or note, text), sources, topics, gaps, faults, storage, checks; for pictures chains,
-    marks, breaks, intervals, growth. Columns as in the queries `report_*`; times ms or us as names say.
+    findings (kind bad or note, text), sources, topics, items (what topics hold), kept (chains, and what the
+    policy lets go of), gaps, faults, storage, checks; for pictures chains, marks, breaks, intervals, growth.
+    Columns as in the queries `report_*`; times ms or us as names say.
     """
     for relation, query in _STAGES.items():
         reader.define(relation, query)
@@ -53,6 +54,8 @@ def facts(reader: CatalogReader, now_ms: int) -> dict[str, Any]:
         "findings": [],
         "sources": reader.rows("report_sources"),
         "topics": reader.rows("report_topics", most=MOST),
+        "items": reader.rows("report_items", most=MOST),
+        "kept": reader.rows("report_kept", chains=CHAINS),
         "gaps": reader.rows("report_gaps", most=MOST),
         "faults": reader.rows("report_faults", most=MOST),
         "storage": reader.rows("report_storage"),
@@ -140,6 +143,14 @@ def summary(found: Mapping[str, Any]) -> dict[str, Any]:
         "topics": told(
             found["topics"], source="source", topic="scope", partitions="regions",
             restorable_ts="restorable_ts", ago="lag_ms", gaps="gaps", forks="forks",
+        ),
+        "items": told(
+            found["items"], source="source", topic="scope", chains="chains", backups="backups", files="files",
+            items="items", bytes="bytes",
+        ),
+        "chains": told(
+            found["kept"], source="source", chain="base", from_ts="from_ts", to_ts="to_ts", backups="backups",
+            items="items", bytes="bytes", obsolete="obsolete", obsolete_bytes="obsolete_bytes",
         ),
         "gaps": told(
             found["gaps"], source="source", topic="scope", what="status", reason="reason", from_ts="from_ts",

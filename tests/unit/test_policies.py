@@ -138,3 +138,21 @@ def test_a_lease_is_broken_with_a_reason(root: Path, capsys: pytest.CaptureFixtu
     (entry,) = said(capsys, "sql", "SELECT action, subject, detail FROM audit")
     assert (entry["action"], entry["subject"]) == ("break_lease", "source-prod")
     assert json.loads(entry["detail"])["reason"] == "its machine is gone"
+
+
+def test_manage_is_another_name(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (found,) = said(capsys, "manage", "--prune", "7", str(root))
+    assert found == said(capsys, "prune", "7", "--from", str(root))[0]
+    assert [b["reason"] for b in found["backups"]] == []
+    (told,) = said(capsys, "manage", "--report", str(root))
+    assert [(row["scope"], row["chains"], row["files"], row["items"]) for row in told["items"]] == [
+        ("orders", 3, 4, 4)
+    ]
+    assert [(row["base"], row["backups"], row["obsolete"]) for row in told["kept"]] == [
+        (backup_id(4), 1, 0), (backup_id(3), 1, 0), (backup_id(1), 2, 0),
+    ]  # fmt: skip
+    assert main(["report"]) == 0
+    assert "items" in capsys.readouterr().out
+    (error,) = said(capsys, "manage", "--report", "--delete", code=2)
+    assert error["message"] == "--delete goes with --prune."
+    assert main(["manage"]) == 2

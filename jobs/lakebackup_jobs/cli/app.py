@@ -17,6 +17,7 @@ from lakebackup_jobs.cli import (
     due,
     files,
     listing,
+    manage,
     merge,
     policy,
     prune,
@@ -54,6 +55,7 @@ class _InOrder(TyperGroup):
             "archive",
             "catalog",
             "config",
+            "manage",
         )
         return sorted(super().list_commands(ctx), key=order.index)
 
@@ -90,6 +92,7 @@ app.command("merge", rich_help_panel=_KEEP, epilog=merge.EXAMPLES)(merge.merge)
 app.command("prune", rich_help_panel=_KEEP, epilog=prune.EXAMPLES)(prune.prune)
 app.add_typer(policy.app, name="policy", rich_help_panel=_KEEP)
 app.command("hold", rich_help_panel=_KEEP, epilog=policy.HOLD)(policy.hold)
+app.command("manage", hidden=True)(manage.manage)
 app.command("due", rich_help_panel=_KEEP, epilog=due.EXAMPLES)(due.due)
 app.add_typer(archive.app, name="archive", rich_help_panel=_KEEP)
 app.add_typer(catalog.app, name="catalog", rich_help_panel=_KEEP)

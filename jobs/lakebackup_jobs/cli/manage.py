@@ -1,0 +1,45 @@
+"""`lakebackup manage`: report, prune and merge under the names that cbbackup-manage was to have."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lakebackup.errors import UsageProblem
+from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.invocation import Invocation, one_of
+
+
+def manage(
+    context: typer.Context,
+    folder: Annotated[
+        str | None, typer.Argument(metavar="BACKUP_DIR", help="Where the backups are kept.")
+    ] = None,
+    report: Annotated[bool, typer.Option("--report", help="As `lakebackup report`.")] = False,
+    prune: Annotated[
+        int | None, typer.Option("--prune", min=0, metavar="DAYS", help="As `lakebackup prune DAYS`.")
+    ] = None,
+    delete: Annotated[bool, typer.Option("--delete", help="With --prune: do it.")] = False,
+    merge: Annotated[
+        int | None, typer.Option("--merge", min=1, metavar="LEVEL", help="As `lakebackup merge LEVEL`.")
+    ] = None,
+    config: options.Config = None,
+    json: options.Json = False,
+    _debug: options.Debug = False,
+) -> None:
+    """Do what the command of that name does."""
+    verb = one_of({"report": report, "prune": prune is not None, "merge": merge is not None}, otherwise="")
+    if not verb:
+        raise UsageProblem("Give --report, --prune DAYS or --merge LEVEL.")
+    if delete and verb != "prune":
+        raise UsageProblem("--delete goes with --prune.")
+    number = {"prune": prune, "merge": merge}.get(verb)
+    arguments = [] if number is None else [str(number)]
+    arguments += ["--from", folder] if folder else []
+    arguments += ["--config", str(config)] if config else []
+    arguments += [f"--{flag}" for flag, given in (("delete", delete), ("json", json)) if given]
+    from lakebackup_jobs.cli import run_verb
+
+    spark = context.obj.spark if isinstance(context.obj, Invocation) else None
+    raise typer.Exit(run_verb([verb], arguments, spark=spark))
