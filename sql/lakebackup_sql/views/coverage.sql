@@ -56,22 +56,22 @@ held AS (
 -- What stands in the way of every restore from one backup of a chain and generation on.
 causes AS (
   SELECT
-    f.source, f.scope, f.epoch, f.region, f.generation, b.base, b.number, c.outcome AS reason,
+    f.source, f.scope, f.epoch, f.region, f.generation, b.base, b.link, b.unlinked, c.outcome AS reason,
     MIN(f.min_ts) - 1 AS from_ts, CAST(NULL AS BIGINT) AS from_position
   FROM faults AS c
   JOIN files AS f
     ON c.destination = f.destination
     AND c.path = f.path
-  JOIN raw_backups AS b
+  JOIN backups AS b
     ON f.backup_id = b.backup_id
   WHERE f.role = 'data'
-  GROUP BY f.source, f.scope, f.epoch, f.region, f.generation, b.base, b.number, c.outcome
+  GROUP BY f.source, f.scope, f.epoch, f.region, f.generation, b.base, b.link, b.unlinked, c.outcome
   UNION ALL
   SELECT
-    g.source, g.scope, g.epoch, g.region, s.generation, b.base, b.number, 'bridged' AS reason,
+    g.source, g.scope, g.epoch, g.region, s.generation, b.base, b.link, b.unlinked, 'bridged' AS reason,
     g.to_ts - 1 AS from_ts, g.to_position AS from_position
   FROM raw_gaps AS g
-  JOIN raw_backups AS b
+  JOIN backups AS b
     ON g.backup_id = b.backup_id
   JOIN raw_scopes AS s
     ON g.backup_id = s.backup_id
@@ -160,8 +160,9 @@ marks AS (
     AND c.epoch = t.epoch
     AND c.generation = t.generation
     AND c.base = t.base
-    AND c.number <= t.number
-  GROUP BY c.source, c.scope, c.epoch, c.region, c.reason, c.number
+    AND c.link <= t.link
+    AND t.link < c.unlinked
+  GROUP BY c.source, c.scope, c.epoch, c.region, c.reason, c.link
   UNION ALL
   SELECT
     p.source, p.scope, p.epoch, p.region, 'pruned' AS reason, p.covers_from AS from_ts,

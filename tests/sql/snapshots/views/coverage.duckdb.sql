@@ -64,14 +64,15 @@ WITH points AS (
     f.region,
     f.generation,
     b.base,
-    b.number,
+    b.link,
+    b.unlinked,
     c.outcome AS reason,
     MIN(f.min_ts) - 1 AS from_ts,
     TRY_CAST(NULL AS BIGINT) AS from_position
   FROM faults AS c
   JOIN files AS f
     ON c.destination = f.destination AND c.path = f.path
-  JOIN raw_backups AS b
+  JOIN backups AS b
     ON f.backup_id = b.backup_id
   WHERE
     f.role = 'data'
@@ -82,7 +83,8 @@ WITH points AS (
     f.region,
     f.generation,
     b.base,
-    b.number,
+    b.link,
+    b.unlinked,
     c.outcome
   UNION ALL
   SELECT
@@ -92,12 +94,13 @@ WITH points AS (
     g.region,
     s.generation,
     b.base,
-    b.number,
+    b.link,
+    b.unlinked,
     'bridged' AS reason,
     g.to_ts - 1 AS from_ts,
     g.to_position AS from_position
   FROM raw_gaps AS g
-  JOIN raw_backups AS b
+  JOIN backups AS b
     ON g.backup_id = b.backup_id
   JOIN raw_scopes AS s
     ON g.backup_id = s.backup_id AND g.scope = s.scope AND g.epoch = s.epoch
@@ -235,14 +238,15 @@ WITH points AS (
     AND c.epoch = t.epoch
     AND c.generation = t.generation
     AND c.base = t.base
-    AND c.number <= t.number
+    AND c.link <= t.link
+    AND t.link < c.unlinked
   GROUP BY
     c.source,
     c.scope,
     c.epoch,
     c.region,
     c.reason,
-    c.number
+    c.link
   UNION ALL
   SELECT
     p.source,
