@@ -13,7 +13,7 @@ NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.py"))
 
 
 def test_they_are_all_there() -> None:
-    assert [path.stem[:2] for path in NOTEBOOKS] == ["01", "02", "03", "04", "05"]
+    assert [path.stem[:2] for path in NOTEBOOKS] == ["01", "02", "03", "04", "05", "06"]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

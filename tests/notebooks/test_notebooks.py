@@ -123,6 +123,14 @@ def test_growth(backups: tuple[Lab, str]) -> None:
     assert share(picture, "#1f6391") > 0.02
 
 
+def test_retention(backups: tuple[Lab, str]) -> None:
+    shown = _run("06", backups)
+    policies, kept, listed, missed, removed = shown.tables
+    assert (policies, missed, removed) == ([], [], [])
+    assert [(row["status"], row["reason"], row["backups"]) for row in kept] == [("VALID", "no_limit", 4)]
+    assert [row["number"] for row in listed] == [4, 3, 2, 1]
+
+
 def _run(begins: str, backups: tuple[Lab, str], **widgets: str) -> Shown:
     (path,) = (path for path in NOTEBOOKS if path.stem.startswith(begins))
     return run(path, backups[0].spark, destination=str(backups[0].folder), **widgets)
