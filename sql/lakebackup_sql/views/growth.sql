@@ -7,12 +7,16 @@
 -- removed_bytes: size of the files that prunes took away
 -- held_bytes: size of all data files in the storage at the end of the day, of all chains
 WITH chain_of AS (
-  SELECT backup_id, source, number, base, CAST(timestamp_micros(finished_at) AS DATE) AS day, files, bytes
-  FROM raw_backups
-  WHERE state IN ('complete', 'out_of_sync')
+  SELECT
+    b.backup_id, b.source, b.number, b.base, CAST(timestamp_micros(b.finished_at) AS DATE) AS day, b.files, b.bytes,
+    b.state <> 'deleted' AS there
+  FROM raw_backups AS b
+  LEFT JOIN (SELECT DISTINCT backup_id FROM raw_removals) AS g
+    ON b.backup_id = g.backup_id
+  WHERE b.state IN ('complete', 'out_of_sync') OR (b.state = 'deleted' AND g.backup_id IS NOT NULL)
 ),
 events AS (
-  SELECT source, base, day, 1 AS backups, number, files AS new_files, bytes AS new_bytes, 0 AS removed_bytes, 0 AS gone_bytes
+  SELECT source, base, day, 1 AS backups, CASE WHEN there THEN number END AS number, files AS new_files, bytes AS new_bytes, 0 AS removed_bytes, 0 AS gone_bytes
   FROM chain_of
   UNION ALL
   SELECT c.source, c.base, CAST(timestamp_micros(r.at) AS DATE) AS day, 0 AS backups, CAST(NULL AS BIGINT) AS number,

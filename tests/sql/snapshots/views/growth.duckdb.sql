@@ -1,22 +1,32 @@
 WITH chain_of AS (
   SELECT
-    backup_id,
-    source,
-    number,
-    base,
-    TRY_CAST(TIMESTAMP_MICROS(finished_at) AS DATE) AS day,
-    files,
-    bytes
-  FROM raw_backups
+    b.backup_id,
+    b.source,
+    b.number,
+    b.base,
+    TRY_CAST(TIMESTAMP_MICROS(b.finished_at) AS DATE) AS day,
+    b.files,
+    b.bytes,
+    b.state <> 'deleted' AS there
+  FROM raw_backups AS b
+  LEFT JOIN (
+    SELECT DISTINCT
+      backup_id
+    FROM raw_removals
+  ) AS g
+    ON b.backup_id = g.backup_id
   WHERE
-    state IN ('complete', 'out_of_sync')
+    b.state IN ('complete', 'out_of_sync')
+    OR (
+      b.state = 'deleted' AND NOT g.backup_id IS NULL
+    )
 ), events AS (
   SELECT
     source,
     base,
     day,
     1 AS backups,
-    number,
+    CASE WHEN there THEN number END AS number,
     files AS new_files,
     bytes AS new_bytes,
     0 AS removed_bytes,
