@@ -72,7 +72,8 @@ class CheckFiles:
                 return "changed", f"{size} bytes, {file['bytes']} were written"
             if self.mode == "stat":
                 return "ok", None
-            if self.mode == "hash":
+            # Files of an archive were decoded when they were imported: these are the same bytes, or not.
+            if self.mode == "hash" or not file["format"].startswith("kafka-avro"):
                 return self._same_bytes(_sha256(storage, file["path"]), file)
             data = storage.get(file["path"])
         except NotFound:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakebackup import patterns
+from lakebackup.archive import KIND
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.guard import check_select
 from lakebackup.plan.chains import BackupSet, Cost, Step, on_the_way, other_sets
@@ -234,7 +235,9 @@ def require_own(source: str, kinds: Sequence[str]) -> None:
     if other:
         raise Refused(
             f"The backups of {source} were made by another program ({', '.join(other)}) and imported.",
-            hint="The catalog can be asked about them; only that program restores and prunes them.",
+            hint="Use `lakebackup archive restore` or `archive export`."
+            if other == [KIND]
+            else "The catalog can be asked about them; only that program restores and prunes them.",
         )
 
 

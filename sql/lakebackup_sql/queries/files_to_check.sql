@@ -1,5 +1,5 @@
 -- The files of the backups whose ids are in :backup_ids (parted by commas), all of them when that is empty; of
--- those that this program made (source_kind kafka).
+-- those that this program keeps the files of (topics, and archives that were imported).
 SELECT
   f.backup_id,
   f.scope,
@@ -19,5 +19,5 @@ SELECT
 FROM files AS f
 JOIN backups AS b
   ON f.backup_id = b.backup_id
-WHERE b.source_kind = 'kafka'
+WHERE b.source_kind IN ('kafka', 'couchbase')
   AND (:backup_ids = '' OR ARRAY_CONTAINS(SPLIT(:backup_ids, ','), f.backup_id))

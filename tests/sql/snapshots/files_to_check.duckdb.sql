@@ -18,7 +18,7 @@ FROM files AS f
 JOIN backups AS b
   ON f.backup_id = b.backup_id
 WHERE
-  b.source_kind = 'kafka'
+  b.source_kind IN ('kafka', 'couchbase')
   AND (
     $backup_ids = ''
     OR ARRAY_CONTAINS(STR_SPLIT_REGEX($backup_ids, ','), f.backup_id)
