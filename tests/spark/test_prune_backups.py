@@ -160,3 +160,27 @@ def test_clocks_that_disagree_stop_it(
         with pytest.raises(Refused, match="The storage's clock says"):
             run(root, spark, delete=True)
     assert data(root) == before
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_one_that_died_goes_on_also_from_a_rebuilt_catalog(
+    root: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, *, lost: bool
+) -> None:
+    """It exists, and neither a state nor a file has gone yet: a rebuild counts it, the next ends it."""
+    with monkeypatch.context() as patched:
+        patched.setattr(prune._Run, "_carry_out", _die)
+        with pytest.raises(KeyboardInterrupt):
+            run(root, spark, delete=True)
+    assert data(root) == orders(1, 2, 3, 4, 5, 6, regions=1)
+    if lost:
+        shutil.rmtree(root / "catalog")
+        assert rebuild(spark, str(root)).problems == []
+        assert {n for n, status in states(root).items() if status == "DELETED"} == {1, 2, 3}
+    assert run(root, spark, delete=True)["resumed"] == 1
+    assert data(root) == listed(root) == orders(4, 5, 6, regions=1)
+    assert [number for number, status in sorted(states(root).items()) if status == "DELETED"] == [1, 2, 3]
+    assert len(seen(root, "SELECT * FROM removals")) == 3
+
+
+def _die(*_: object) -> None:
+    raise KeyboardInterrupt
