@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from tests.support import kafka_truth as truth
+from tests.support.following import following
 from tests.support.kafka_truth import Record
 from tests.support.runs import Lab
 
 from lakebackup.errors import Refused
 from lakebackup.store import CatalogReader
-from lakebackup_jobs.broker import Cluster
+from lakebackup_jobs.broker import Broker, Cluster
 from lakebackup_jobs.cli.tree import in_order
 
 if TYPE_CHECKING:
@@ -152,6 +154,39 @@ def test_a_replica_that_is_behind_takes_over(week: Lab, cluster: Cluster) -> Non
     assert saturday["gaps"] == 3, "what came after the last backup of each partition is unknown"
     assert states(week) == {"complete": 5, "out_of_sync": 2}
     assert sunday["kind"] == "full"
+
+
+def test_following_goes_on_behind_a_disk_that_lost_records(
+    spark: SparkSession, empty_catalog: Path, tmp_path: Path
+) -> None:
+    def write(tag: str, count: int) -> None:
+        rows = [Record(0, None, f"{tag} {i}".encode(), (), 1_700_000_000_000) for i in range(count)]
+        truth.produce(broker.bootstrap, TOPIC, rows)
+
+    with Broker(tmp_path / "broker") as broker:
+        lab = Lab(spark, broker.bootstrap, tmp_path / "backups", empty_catalog)
+        truth.create_topic(broker.bootstrap, TOPIC, retention_ms="-1")
+        write("kept", 10)
+        kept = lab.backup(TOPIC)
+        log = broker.folder / "data" / f"{TOPIC}-0" / f"{0:020d}.log"
+        size = log.stat().st_size
+        write("lost", 10)
+        lost = lab.backup(TOPIC)
+        broker.kill()
+        os.truncate(log, size)
+        broker.start()
+        write("after", 30)
+        with following(lab, TOPIC) as run:
+
+            def there() -> bool:
+                assert not run.ended, str(run.ended[0])
+                return states(lab) == {"complete": 2, "out_of_sync": 1}
+
+            truth.until(there, "it goes on", 180)
+        *_, last = reader(lab).rows("every_backup")
+        assert (last["kind"], last["parent"], last["entries"]) == ("log", kept["backup_id"], 30)
+        (gone,) = (row for row in reader(lab).rows("every_backup") if row["state"] == "out_of_sync")
+        assert gone["backup_id"] == lost["backup_id"]
 
 
 def reader(lab: Lab) -> CatalogReader:
