@@ -21,14 +21,14 @@ LEFT JOIN scopes AS s
   AND g.epoch = s.epoch
 WHERE g.source = :source
   AND ARRAY_CONTAINS(SPLIT(:scopes, ','), g.scope)
-  AND n.state = 'complete'
+  AND n.state IN ('complete', 'deleted')
   AND (
     (CAST(:to_ts AS BIGINT) IS NULL AND t.newest)
     OR (t.covers_from < CAST(:to_ts AS BIGINT) AND CAST(:to_ts AS BIGINT) <= t.covers_to)
   )
   AND (
     (
-      g.bridged AND g.epoch = t.epoch AND n.base = t.base AND n.link <= t.link AND t.link < n.unlinked
+      g.bridged AND n.state = 'complete' AND g.epoch = t.epoch AND n.base = t.base AND n.link <= t.link AND t.link < n.unlinked
       AND s.generation = t.generation
     )
     OR (g.from_ts < CAST(:to_ts AS BIGINT) AND CAST(:to_ts AS BIGINT) < g.to_ts)

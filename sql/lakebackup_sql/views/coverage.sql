@@ -124,7 +124,7 @@ marks AS (
   FROM raw_gaps AS g
   JOIN raw_backups AS b
     ON g.backup_id = b.backup_id
-  WHERE b.state = 'complete'
+  WHERE b.state IN ('complete', 'deleted')
   UNION ALL
   -- Gaps of another history of the topic count for its times; they are shown with that history.
   SELECT
@@ -137,7 +137,7 @@ marks AS (
     FROM raw_gaps AS d
     JOIN raw_backups AS b
       ON d.backup_id = b.backup_id
-    WHERE b.state = 'complete'
+    WHERE b.state IN ('complete', 'deleted')
   ) AS g
     ON h.source = g.source
     AND h.scope = g.scope

@@ -16,7 +16,7 @@ LEFT JOIN scopes AS s
 WHERE
   g.source = $source
   AND ARRAY_CONTAINS(STR_SPLIT_REGEX($scopes, ','), g.scope)
-  AND n.state = 'complete'
+  AND n.state IN ('complete', 'deleted')
   AND (
     (
       TRY_CAST($to_ts AS BIGINT) IS NULL AND t.newest
@@ -29,6 +29,7 @@ WHERE
   AND (
     (
       g.bridged
+      AND n.state = 'complete'
       AND g.epoch = t.epoch
       AND n.base = t.base
       AND n.link <= t.link

@@ -185,7 +185,7 @@ WITH points AS (
   JOIN raw_backups AS b
     ON g.backup_id = b.backup_id
   WHERE
-    b.state = 'complete'
+    b.state IN ('complete', 'deleted')
   UNION ALL
   SELECT
     h.source,
@@ -210,7 +210,7 @@ WITH points AS (
     JOIN raw_backups AS b
       ON d.backup_id = b.backup_id
     WHERE
-      b.state = 'complete'
+      b.state IN ('complete', 'deleted')
   ) AS g
     ON h.source = g.source
     AND h.scope = g.scope

@@ -6,4 +6,4 @@ FROM raw_gaps AS g
 JOIN raw_backups AS b
   ON b.backup_id = g.backup_id
 WHERE
-  b.state IN ('complete', 'out_of_sync')
+  b.state IN ('complete', 'out_of_sync', 'deleted')
