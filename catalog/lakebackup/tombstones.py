@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from lakebackup import layout
-from lakebackup.errors import Damaged, UsageProblem
+from lakebackup.errors import Damaged, Refused, UsageProblem
 from lakebackup.model import ARROW_SCHEMAS, Floor, Removal, from_row
 from lakebackup.sidecar import FORMAT, get_sealed, mark, marked, put_sealed
 from lakebackup.storage import open_storage
@@ -108,6 +108,17 @@ def prune_ids(storage: Storage) -> Iterator[str]:
 def unfinished(storage: Storage) -> list[str]:
     """Ids of the prunes of which some object may still be there."""
     return [name for name in prune_ids(storage) if not marked(storage, layout.prune_done_path(name))]
+
+
+def require_staying(storage: Storage, source: str, backup_id: str) -> None:
+    """Refused when a prune that has not come to its end lets go of a backup."""
+    for name in unfinished(storage):
+        found = read_prune(storage, name)
+        if found.source == source and backup_id in dict(found.backups):
+            raise Refused(
+                f"Prune {name} was cut off while it let go of backup {backup_id}.",
+                hint="Run `lakebackup prune --delete` again: it goes on.",
+            )
 
 
 def sweep(storage: Storage, source: str) -> None:

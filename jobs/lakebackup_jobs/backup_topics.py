@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal
 
-from lakebackup import layout, patterns, sidecar
+from lakebackup import layout, patterns, sidecar, tombstones
 from lakebackup.engine.failures import task_errors
 from lakebackup.errors import EnvironmentProblem, Incomplete
 from lakebackup.lease import Lease
@@ -124,6 +124,8 @@ def _take(
         # What came in since the positions of then; a cumulative one would read all again.
         request = replace(request, mode="incr-diff", parent=None)
     reader = CatalogReader(request.destination, request.catalog)
+    if request.parent:
+        tombstones.require_staying(storage, source, reader.resolve_backup(request.parent))
     prepared = prepare(request, source, cluster, reader)
     if ended and prepared.plan.idle:
         return ended

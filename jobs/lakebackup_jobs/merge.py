@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from lakebackup import layout, sidecar
+from lakebackup import layout, sidecar, tombstones
 from lakebackup.engine.failures import task_errors
 from lakebackup.errors import Damaged, NotFound, Refused
 from lakebackup.lease import Lease
@@ -119,6 +119,8 @@ class _Run:
         plan = _plan(self.request, self.reader, self.source)
         made, resumed = None, False
         if plan is not None:
+            if self.request.until and plan.parent:
+                tombstones.require_staying(self.storage, self.source, plan.parent.backup_id)
             if plan.without:
                 self.reporter.warning(
                     f"left out, since the last backup lacks them: {', '.join(plan.without)}"
@@ -321,6 +323,7 @@ def _plan(request: MergeRequest, reader: CatalogReader, source: str) -> MergePla
     rows = reader.rows("merge_path", backup_id=tip)
     if request.until is not None:
         _require_whole(tip, source, rows)
+        _require_in_line(tip, request.level, reader)
     path = [Member(**{name: row[name] for name in Member.__match_args__}) for row in rows]
     plan = choose(request.level, path, request.to_ts)
     if plan is None:
@@ -342,6 +345,17 @@ def _require_whole(backup_id: str, source: str, path: Sequence[Mapping[str, Any]
         raise Refused(
             f"Backup {backup_id} is none of {source} that can be restored: nothing can be merged up to it.",
             hint="`SELECT * FROM unusable_backups` says why.",
+        )
+
+
+def _require_in_line(backup_id: str, level: int, reader: CatalogReader) -> None:
+    """A merge comes in place of its members for all behind them, also for one that stands on some of them."""
+    found = reader.one("parent_backup", backup_id=backup_id)
+    if level > 1 and found and found["reason"] == "aside":
+        raise Refused(
+            f"Later backups of its chain do not stand on backup {backup_id}, but on an earlier one in its "
+            "place: what they need would not be there any more.",
+            hint="Leave --until out, or `lakebackup merge 1` up to it: that makes a full of its own.",
         )
 
 

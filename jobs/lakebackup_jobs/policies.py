@@ -6,9 +6,10 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from lakebackup import schedule
+from lakebackup import schedule, tombstones
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.model import Hold, Policy
+from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
 from lakebackup.times import format_ts
 from lakebackup_jobs.identity import holder
@@ -69,7 +70,8 @@ def hold(
 ) -> dict[str, Any]:
     """Keep a backup until an instant (ms; None: forever) whatever the policy says, or hold it no more.
 
-    Raises NotFound (no such backup, it is not held), UsageProblem (deleted already, an instant that is past).
+    Raises NotFound (no such backup, it is not held), UsageProblem (deleted already, an instant that is past),
+    Refused (a prune was cut off while it let go of it).
     """
     reader = CatalogReader.require(destination, catalog)
     backup_id = reader.resolve_backup(beginning)
@@ -80,6 +82,8 @@ def hold(
         raise UsageProblem(f"{format_ts(until_ts)} is past.", hint="Give a time to come, or --forever.")
     if release and not reader.rows("hold_in_force", backup_id=backup_id):
         raise NotFound(f"Backup {backup_id} is not held.", hint="The view `holds` lists those that are.")
+    if not release:
+        tombstones.require_staying(open_storage(destination), backup["source"], backup_id)
     made = Hold(
         backup_id=backup_id,
         source=backup["source"],

@@ -1,0 +1,681 @@
+"""Whatever is written, lost, backed up at any level, merged, pruned and cut off: what was promised stays.
+
+The model knows what a topic held when each backup was taken: what its parent held, and what came in behind it
+that the broker still had. A merge holds what its last member holds. Whatever is done, the catalog promises
+the backups that are whole, down to their full, and each of them gives exactly that; a time gives what the
+first promised backup at or behind it holds up to that time. A prune lets go of none that has to stay.
+"""
+
+from __future__ import annotations
+
+import io
+import tempfile
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from uuid import uuid4
+
+import fastavro
+import pytest
+from confluent_kafka.admin import AdminClient
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from tests.support import kafka_truth as truth
+from tests.support.faults import Killed, Steps, expire_leases, watched
+from tests.support.kafka_truth import Record
+from tests.support.runs import Lab, now_ms
+
+from lakebackup import tombstones
+from lakebackup.errors import EnvironmentProblem, Refused, UsageProblem
+from lakebackup.model import Hold, Policy
+from lakebackup.plan.restore_request import RestoreRequest, plan_restore
+from lakebackup.plan.restore_topics import require_restorable
+from lakebackup.storage import open_storage
+from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup_jobs import ask, policies, unfinished
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+PARTITIONS = 2
+OLD_MS = 1_600_000_000_000
+Mode = Literal["auto", "full", "incr-diff", "incr-accu"]
+Held = list[list[tuple[int, Record]]]
+
+BACKUP_DIES = (
+    "put begun.json",
+    "put data",
+    "put manifest.json",
+    "commit files",
+    "commit backups",
+    "put complete",
+)
+MERGE_DIES = (
+    "put merge.json",
+    "put data",
+    "put manifest.json",
+    "commit files",
+    "commit backups",
+    "put complete",
+)
+PRUNE_DIES = (
+    "put prune.json",
+    "commit backups",
+    "commit removals",
+    "commit audit",
+    "delete data",
+    "put done",
+)
+
+
+@dataclass
+class Log:
+    """One partition: what was written, and the first offset that the broker still has."""
+
+    rows: list[Record] = field(default_factory=list)
+    low: int = 0
+
+
+@dataclass(frozen=True)
+class Made:
+    """What the next backup must be: `held` and `ends` of each partition; `over`: it goes on over a gap."""
+
+    kind: str
+    level: int
+    parent: Taken | None
+    ends: list[int]
+    held: Held
+    entries: int
+    over: bool
+    after: list[int]
+
+
+@dataclass
+class Taken:
+    """A backup that exists. `after`: ends of the last backups before the gaps that it noticed."""
+
+    backup_id: str
+    number: int
+    place: int
+    parent_place: int
+    base: str
+    level: int
+    kind: str
+    end_ts: int
+    ends: list[int]
+    held: Held
+    over: bool
+    gone: bool = False
+
+    @property
+    def link(self) -> tuple[int, int]:
+        return self.place, self.number
+
+
+class Model:
+    """What should be so."""
+
+    def __init__(self) -> None:
+        self.logs = [Log() for _ in range(PARTITIONS)]
+        self.taken: list[Taken] = []
+        self.holes: list[tuple[int, int]] = []
+        self.kept: set[str] = set()
+        self.leaving: set[str] = set()
+        self.redundancy: int | None = None
+
+    def path(self, of: Taken) -> list[Taken] | None:
+        """What it needs, in order; None when some of that is gone."""
+        if of.gone:
+            return None
+        if not of.parent_place:
+            return [of]
+        before = [
+            t for t in self.taken if t.base == of.base and t.place == of.parent_place and t.link < of.link
+        ]
+        paths = (self.path(t) for t in sorted(before, key=lambda t: t.number, reverse=True))
+        found = next((p for p in paths if p), None)
+        return [*found, of] if found else None
+
+    def points(self) -> list[Taken]:
+        """The backups that can be restored, in order."""
+        return sorted((t for t in self.taken if self.path(t)), key=lambda t: t.link)
+
+    def aside(self, of: Taken) -> bool:
+        """Whether a later one of its chain stands on one before it."""
+        return any(
+            t.base == of.base and t.link > of.link and t.parent_place < of.place and not t.gone
+            for t in self.taken
+        )
+
+    def newest(self, level: int | None = None) -> Taken | None:
+        """The last that can be continued, of that level or below."""
+        found = [t for t in self.points() if not self.aside(t) and (level is None or t.level <= level)]
+        return found[-1] if found else None
+
+    def next(
+        self, mode: Mode, level: int | None, asked: Taken | None, on_gap: str
+    ) -> Made | type[Refused] | type[UsageProblem]:
+        """What a backup taken now is, or how it is refused."""
+        newest, wanted, kind = self.newest(), level or 1, "differential"
+        parent = newest
+        if newest and mode != "full":
+            if mode == "incr-accu":
+                kind = "cumulative"
+            if asked:
+                if not self.path(asked) or self.aside(asked) or asked.backup_id in self.leaving:
+                    return Refused
+                least = max(1, asked.level + (kind == "cumulative"))
+                if level is not None and level < least:
+                    return UsageProblem
+                parent, wanted = asked, level or least
+            else:
+                parent = self.newest(wanted - (kind == "cumulative")) or newest
+            if (
+                any(end < log.low for end, log in zip(parent.ends, self.logs, strict=True))
+                and parent != newest
+            ):
+                if asked:
+                    return Refused
+                parent, wanted, kind = newest, max(wanted, newest.level), "differential"
+        points = sorted(self.points(), key=lambda t: (t.end_ts, t.number))
+        last = points[-1] if points else None
+        gaps = [p for p, log in enumerate(self.logs) if last and last.ends[p] < log.low]
+        if mode == "full" or parent is None or (gaps and on_gap == "full"):
+            parent, wanted, kind = None, 0, "full"
+        starts = [max(log.low, parent.ends[p] if parent else 0) for p, log in enumerate(self.logs)]
+        new: Held = [
+            [(i, row) for i, row in enumerate(log.rows) if i >= starts[p]] for p, log in enumerate(self.logs)
+        ]
+        return Made(
+            kind=kind,
+            level=wanted,
+            parent=parent,
+            ends=[len(log.rows) for log in self.logs],
+            held=[[*(parent.held[p] if parent else []), *rows] for p, rows in enumerate(new)],
+            entries=sum(map(len, new)),
+            over=parent is not None and (parent.over or bool(gaps)),
+            after=[last.end_ts for _ in gaps if last],
+        )
+
+    def merged(self, level: int, until: Taken | None) -> list[Taken] | type[Refused]:
+        """The backups that a merge makes one of; none when there are not two."""
+        tip = until or self.newest()
+        path = self.path(tip) if tip else None
+        if not path:
+            return Refused
+        end = max((i for i, t in enumerate(path, 1) if t.level == level), default=0)
+        start = 0 if level == 1 else end
+        while start and path[start - 1].level == level:
+            start -= 1
+        if level > 1 and tip and self.aside(tip):
+            return Refused
+        if end - start < 2:
+            return []
+        if start and until and path[start - 1].backup_id in self.leaving:
+            return Refused
+        return path[start:end]
+
+    def away(self) -> set[str]:
+        """Those of which a merge that is whole holds all."""
+        found: set[str] = set()
+        for merge in self.points():
+            for last in self.points() if merge.number > merge.place else ():
+                if last.place == merge.place and last.number < merge.number:
+                    found |= {t.backup_id for t in self.path(last) or () if t.place > merge.parent_place}
+        return found
+
+    def staying(self, days: int | None) -> set[str]:
+        """Those that no prune may let go of."""
+        away, points = self.away(), self.points()
+        stay = [t for t in points if t.backup_id in self.kept or t is points[-1]]
+        usable = [t for t in points if t.backup_id not in away]
+        fulls = [t for t in usable if t.kind == "full"]
+        stay += fulls[-1:]
+        if days is None:
+            few = self.redundancy is None or len(fulls) < self.redundancy
+            least = 0 if few else fulls[-(self.redundancy or 1)].place
+            first = {t.base: min(o.place for o in self.taken if o.base == t.base) for t in usable}
+            stay += [t for t in usable if first[t.base] >= least]
+        return {needed.backup_id for t in stay for needed in self.path(t) or ()}
+
+    def at(self, to_ts: int | None) -> tuple[Held, bool] | None:
+        """What a restore to a time gives, and whether over a gap; None behind the last backup."""
+        found = [t for t in self.points() if to_ts is None or to_ts <= t.end_ts]
+        if not found:
+            return None
+        chosen = found[-1]
+        if to_ts is not None:
+            # Of two that end at the same instant the later answers for it, the earlier for what is before.
+            chosen = next((t for t in reversed(found) if t.end_ts == to_ts), found[0])
+        lost = to_ts is not None and any(after < to_ts < before for after, before in self.holes)
+        return until(chosen.held, to_ts), chosen.over or lost
+
+
+def until(held: Held, to_ts: int | None) -> Held:
+    return [[row for row in rows if to_ts is None or row[1].timestamp <= to_ts] for rows in held]
+
+
+some = st.lists(
+    st.builds(
+        Record,
+        partition=st.integers(0, PARTITIONS - 1),
+        key=st.sampled_from([None, b"k", b"another"]),
+        value=st.sampled_from([None, b"", b"v", b"x" * 500]),
+        headers=st.sampled_from([(), (("h", None),)]),
+        timestamp=st.integers(-2_000, 2_000) | st.just(-10_000_000),
+    ),
+    max_size=5,
+)
+levels = st.sampled_from([None, 1, 1, 2, 2, 3])
+nth = st.integers(0, 30)
+
+
+class Chains(RuleBasedStateMachine):
+    """One topic and one destination, done to in any order."""
+
+    def __init__(self, lab: Lab, folder: Path) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(dir=folder))
+        self.lab = Lab(lab.spark, lab.bootstrap, self.folder / "backups", lab._empty_catalog)
+        self.admin = AdminClient({"bootstrap.servers": lab.bootstrap})
+        self.topic = f"chains-{uuid4().hex[:8]}"
+        self.model = Model()
+        self.begun: tuple[str, Made] | None = None
+        self.died = False
+        self.read: dict[tuple[Any, ...], list[tuple[int, Record]]] = {}
+
+    @initialize(rows=some)
+    def made(self, rows: list[Record]) -> None:
+        truth.create_topic(self.lab.bootstrap, self.topic, PARTITIONS, retention_ms="-1")
+        self.backup(rows, "auto", None, "full", None)
+
+    def produce(self, rows: list[Record]) -> None:
+        now = now_ms()
+        dated = [replace(r, timestamp=now + r.timestamp if r.timestamp >= -2_000 else OLD_MS) for r in rows]
+        truth.produce(self.lab.bootstrap, self.topic, dated)
+        for row in dated:
+            self.model.logs[row.partition].rows.append(row)
+
+    @rule(
+        rows=some,
+        mode=st.sampled_from(["auto", "incr-diff", "incr-diff", "incr-accu", "full"]),
+        level=levels,
+        on_gap=st.sampled_from(["full", "continue"]),
+        dies=st.none() | st.none() | st.sampled_from(BACKUP_DIES),
+    )
+    def backup(
+        self, rows: list[Record], mode: Mode, level: int | None, on_gap: str, dies: str | None
+    ) -> None:
+        self.produce(rows)
+        self.take(mode, None if mode == "full" else level, None, on_gap, dies)
+
+    @rule(rows=some, level=levels, parent=nth, accu=st.booleans())
+    def backup_from(self, rows: list[Record], level: int | None, parent: int, accu: bool) -> None:
+        self.produce(rows)
+        asked = self.model.taken[parent % len(self.model.taken)] if self.model.taken else None
+        self.take("incr-accu" if accu else "incr-diff", level, asked, "full", None)
+
+    def take(self, mode: Mode, level: int | None, asked: Taken | None, on_gap: str, dies: str | None) -> None:
+        error: Exception | None = None
+        with self.dying(dies) as steps:
+            try:
+                self.lab.backup(
+                    self.topic, mode=mode, level=level, parent=asked and asked.backup_id, on_gap=on_gap
+                )
+            except (Refused, UsageProblem) as refused:
+                error = refused
+        new = self.new()
+        if self.begun and new and new[0]["backup_id"] == self.begun[0]:
+            self.add(new.pop(0), self.begun[1])  # what the one that died had begun, to its end
+            self.begun, mode, asked = None, "incr-diff", None
+            ended = True
+        else:
+            ended = False
+        wanted = self.model.next(mode, level, asked, on_gap)
+        if isinstance(wanted, type):
+            assert isinstance(error, wanted) or steps.dead, (error, wanted)
+            assert not new
+        elif new:
+            assert error is None
+            (row,) = new
+            self.add(row, wanted)
+        elif not steps.dead:
+            assert error is None, error
+            assert ended
+            assert not wanted.entries, "it said nothing of what was new"
+        left = unfinished.found(open_storage(str(self.lab.folder)), "lab") if steps.dead else None
+        if left is None:
+            self.begun = None
+        elif not isinstance(wanted, type) and (not self.begun or left.backup_id != self.begun[0]):
+            self.begun = left.backup_id, wanted
+        self.check()
+
+    def add(self, row: dict[str, Any], made: Made) -> None:
+        parent = made.parent
+        expected = (made.kind, made.level, parent and parent.backup_id, made.entries)
+        assert tuple(row[n] for n in ("kind", "level", "parent", "entries")) == expected
+        number = 1 + max((t.number for t in self.model.taken), default=0)
+        assert (row["number"], row["place"], row["parent_place"]) == (number, number, parent and parent.place)
+        base = parent.base if parent else row["backup_id"]
+        self.model.holes += [(after, row["end_ts"]) for after in made.after]
+        self.model.taken.append(
+            Taken(
+                row["backup_id"], number, number, parent.place if parent else 0, base, made.level,
+                made.kind, row["end_ts"], made.ends, made.held, made.over,
+            )
+        )  # fmt: skip
+
+    @precondition(lambda self: self.model.taken)
+    @rule(partition=st.integers(0, PARTITIONS - 1), quarters=st.integers(1, 4))
+    def purge(self, partition: int, quarters: int) -> None:
+        log = self.model.logs[partition]
+        before = log.low + (len(log.rows) - log.low) * quarters // 4
+        if before > log.low:
+            truth.delete_records(self.lab.bootstrap, self.topic, {partition: before})
+            log.low = before
+
+    @precondition(lambda self: len(self.model.taken) > 1)
+    @rule(
+        level=st.sampled_from([1, 2, 2, 3]),
+        to=st.none() | nth,
+        dies=st.none() | st.none() | st.sampled_from(MERGE_DIES),
+    )
+    def merge(self, level: int, to: int | None, dies: str | None) -> None:
+        taken = self.model.taken
+        last = taken[to % len(taken)] if to is not None else None
+        members = self.model.merged(level, last)
+        refused = False
+        with self.dying(dies) as steps:
+            try:
+                self.lab.merge(level, until=last and last.backup_id)
+            except Refused:
+                refused = True
+        new = self.new()
+        if isinstance(members, type) or not members:
+            assert refused == isinstance(members, type) or steps.dead
+            assert not new
+        elif new:
+            (row,) = new
+            self.add_merge(row, level, members)
+        else:
+            assert steps.dead
+        self.check()
+
+    def add_merge(self, row: dict[str, Any], level: int, members: list[Taken]) -> None:
+        first, tip = members[0], members[-1]
+        parent = [t for t in self.model.path(tip) or () if t.place == first.parent_place]
+        same = bool(parent) and parent[0].level == level - 1
+        kind = "full" if not parent else "differential" if same else "cumulative"
+        merge = replace(
+            tip,
+            backup_id=row["backup_id"],
+            number=1 + max(t.number for t in self.model.taken),
+            parent_place=first.parent_place,
+            base=tip.base if parent else row["backup_id"],
+            level=level - 1,
+            kind=kind,
+        )
+        assert [row[name] for name in ("number", "kind", "level", "base", "place", "end_ts")] == [
+            getattr(merge, name) for name in ("number", "kind", "level", "base", "place", "end_ts")
+        ]
+        assert row["parent"] == (parent[0].backup_id if parent else None)
+        self.model.taken.append(merge)
+
+    @precondition(lambda self: self.model.taken)
+    @rule(fulls=st.sampled_from([None, 1, 1, 2]), which=nth, hold=st.booleans())
+    def policy(self, fulls: int | None, which: int, hold: bool) -> None:
+        """What stays changes: so many fulls, and one backup that is held, or not any more."""
+        writer = CatalogWriter.open(None, str(self.lab.folder))
+        now = time.time_ns() // 1000
+        if fulls != self.model.redundancy:
+            removed = fulls is None
+            writer.tell(Policy(source="lab", at=now, actor="me", redundancy=fulls, removed=removed))
+            self.model.redundancy = fulls
+        one = self.model.taken[which % len(self.model.taken)].backup_id
+        if hold != (one in self.model.kept) and one not in self.model.leaving:
+            writer.tell(
+                Hold(backup_id=one, source="lab", at=now, actor="me", reason="why", released=not hold)
+            )
+            self.model.kept ^= {one}
+
+    @precondition(lambda self: len(self.model.taken) > 1)
+    @rule(days=st.sampled_from([None, None, 0]), dies=st.none() | st.sampled_from(PRUNE_DIES))
+    def prune(self, days: int | None, dies: str | None) -> None:
+        staying = self.model.staying(days)
+        told = {b["backup_id"] for b in self.lab.prune(days=days, delete=False)["backups"]}
+        assert not told & staying
+        already = {taken.backup_id for taken in self.model.taken if taken.gone}
+        with self.dying(dies) as steps:
+            self.lab.prune(days=days)
+        gone = {row["backup_id"] for row in self.sql("SELECT backup_id FROM backups WHERE state = 'deleted'")}
+        for taken in self.model.taken:
+            taken.gone = taken.backup_id in gone
+        assert gone <= told | self.model.leaving | already
+        if steps.dead:
+            storage = open_storage(str(self.lab.folder))
+            begun = [tombstones.read_prune(storage, name) for name in tombstones.unfinished(storage)]
+            self.model.leaving = {name for prune in begun for name, _ in prune.backups}
+        else:
+            assert gone >= told | self.model.leaving
+            self.model.leaving = set()
+            if days is None:
+                assert not self.sql("SELECT backup_id FROM obsolete_backups WHERE status = 'OBSOLETE'")
+        self.check()
+        if not self.died:
+            there = {
+                f"{p.relative_to(self.lab.folder)}" for p in self.lab.folder.glob("lab/*/topics/**/*.data")
+            }
+            assert there == {row["path"] for row in self.sql("SELECT path FROM files")}
+
+    @precondition(lambda self: self.model.taken)
+    @rule(which=nth, shift=st.sampled_from([-1, 0, 0, 1]), half=st.booleans(), by_id=st.booleans())
+    def look(self, which: int, shift: int, half: bool, by_id: bool) -> None:
+        """As a person would: to a time, or a backup by its id."""
+        points = self.model.points()
+        one = points[which % len(points)]
+        if by_id:
+            rows = (
+                ask.select(
+                    self.reader(),
+                    f"SELECT partition, kafka_offset FROM records('{self.topic}', '{one.backup_id}')",
+                )
+                .rows.read_all()
+                .to_pylist()
+            )
+            wanted = [(p, offset) for p, rows in enumerate(one.held) for offset, _ in rows]
+            assert sorted((r["partition"], r["kafka_offset"]) for r in rows) == wanted
+        else:
+            before = points[points.index(one) - 1]
+            self.check_time((one.end_ts + before.end_ts) // 2 if half else one.end_ts + shift)
+
+    def check_time(self, to_ts: int | None) -> None:
+        reader = self.reader()
+        request = RestoreRequest(
+            destination=str(self.lab.folder), target="dir:x", topics=(self.topic,), to_ts=to_ts
+        )
+        expected = self.model.at(to_ts)
+        if expected is None:
+            with pytest.raises(Refused):
+                plan_restore(request, reader)
+            return
+        plan = plan_restore(request, reader)
+        held, over = expected
+        if over:
+            with pytest.raises(Refused):
+                require_restorable(plan, allow_gaps=False)
+        require_restorable(plan, allow_gaps=over)
+        assert until(self.rows_of(f["path"] for f in reader.rows("selected_files")), to_ts) == held
+
+    def check(self) -> None:
+        """Every restore point that the catalog promises is one of the model's, and gives what that held."""
+        points = self.model.points()
+        states = self.sql("SELECT backup_id, intact FROM backups")
+        assert {row["backup_id"] for row in states if row["intact"]} == {t.backup_id for t in points}
+        found = self.sql(
+            "SELECT t.backup_id, t.covers_from, t.covers_to, f.path FROM restore_points AS t "
+            "LEFT JOIN backups AS b ON b.base = t.base AND b.link <= t.link AND t.link < b.unlinked "
+            "AND b.state = 'complete' LEFT JOIN files AS f ON f.backup_id = b.backup_id "
+            f"WHERE t.scope = '{self.topic}'"
+        )
+        paths: dict[str, set[str]] = {}
+        covers = {}
+        for row in found:
+            paths.setdefault(row["backup_id"], set()).update([row["path"]] if row["path"] else [])
+            covers[row["backup_id"]] = row["covers_from"], row["covers_to"]
+        assert set(paths) == {t.backup_id for t in points}
+        before = -1
+        for taken, later in zip(points, [*points[1:], None], strict=True):
+            to = taken.end_ts - bool(later and later.end_ts == taken.end_ts)
+            assert covers[taken.backup_id] == (before, to)
+            before = to
+            assert self.rows_of(paths[taken.backup_id]) == taken.held, taken.number
+
+    def rows_of(self, paths: Any) -> Held:
+        """What data files hold, by fastavro alone."""
+        found: Held = [[] for _ in range(PARTITIONS)]
+        for path in paths:
+            for offset, row in self.file(self.lab.folder / path):
+                found[row.partition].append((offset, row))
+        return [sorted(rows, key=lambda pair: pair[0]) for rows in found]
+
+    def file(self, at: Path) -> list[tuple[int, Record]]:
+        stat = at.stat()
+        key = (at, stat.st_mtime_ns, stat.st_size)
+        if key not in self.read:
+            rows: Iterator[Any] = fastavro.reader(io.BytesIO(at.read_bytes()))
+            self.read[key] = [
+                (r["offset"], Record(r["partition"], r["key"], r["value"], _headers(r), r["timestamp"]))
+                for r in rows
+            ]
+        return self.read[key]
+
+    @contextmanager
+    def dying(self, at: str | None) -> Iterator[Steps]:
+        """What is done inside dies before a step, if it comes to it; its leases end."""
+        folder = Path(tempfile.mkdtemp(dir=self.folder)) / "steps"
+        with watched(folder, kill_at=at) as steps, suppress(Killed):
+            try:
+                yield steps
+            except EnvironmentProblem:
+                if not steps.dead:
+                    raise
+        if steps.dead:
+            self.died = True
+            expire_leases(self.lab.folder)
+
+    def new(self) -> list[dict[str, Any]]:
+        """Rows of backups that the model does not know yet."""
+        known = {taken.backup_id for taken in self.model.taken}
+        if not (self.lab.folder / "catalog").exists():
+            return []
+        rows = self.sql("SELECT * FROM backups ORDER BY number")
+        return [row for row in rows if row["backup_id"] not in known]
+
+    def reader(self) -> CatalogReader:
+        opened = CatalogReader.open(str(self.lab.folder))
+        assert opened is not None
+        return opened
+
+    def sql(self, text: str) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self.reader().select(text).read_all().to_pylist()
+        return rows
+
+    def really_restored(self) -> None:
+        """A restore of one in the middle, into a folder."""
+        points = self.model.points()
+        to_ts = points[len(points) // 2].end_ts
+        expected = self.model.at(to_ts)
+        assert expected is not None
+        out = self.folder / "out"
+        self.lab.restore(self.topic, to_ts=to_ts, target=f"dir:{out}", allow_gaps=expected[1])
+        assert self.rows_of(out.glob("topics/*/partition=*/*.data")) == expected[0]
+
+    def teardown(self) -> None:
+        try:
+            if self.model.taken:
+                self.check_time(None)
+                self.really_restored()
+        finally:
+            if self.topic in self.admin.list_topics(timeout=30).topics:
+                self.admin.delete_topics([self.topic])[self.topic].result(30)
+
+
+def _headers(row: Any) -> tuple[tuple[str, bytes | None], ...]:
+    return tuple((h["key"], h["value"]) for h in row["headers"])
+
+
+def check(lab: Lab, folder: Path, examples: int, steps: int, phases: tuple[Phase, ...]) -> None:
+    profile = settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        print_blob=True,
+        phases=phases,
+    )
+    run_state_machine_as_test(lambda: Chains(lab, folder), settings=profile)
+
+
+@pytest.fixture
+def life(lab: Lab, tmp_path: Path) -> Iterator[Chains]:
+    """One life, to be told what to do."""
+    made = Chains(lab, tmp_path)
+    made.made([row(0), row(1)])
+    yield made
+    made.teardown()
+
+
+def row(partition: int) -> Record:
+    return Record(partition, b"k", b"v", (), 0)
+
+
+def test_a_merge_of_what_a_later_backup_stands_beside(life: Chains) -> None:
+    life.backup([row(0)], "incr-diff", 2, "full", None)
+    life.backup([row(0)], "incr-diff", 2, "full", None)
+    life.backup_from([row(1)], 2, 1, accu=False)
+    life.merge(2, 2, None)
+
+
+def test_what_an_unfinished_prune_lets_go_of_is_not_built_on(life: Chains) -> None:
+    life.backup([row(0)], "incr-diff", 1, "full", None)
+    life.backup([row(0)], "full", None, "full", None)
+    life.policy(1, 2, hold=False)
+    life.prune(None, "put audit")
+    assert life.model.leaving
+    with pytest.raises(Refused, match="was cut off while it let go of"):
+        policies.hold(str(life.lab.folder), None, life.model.taken[0].backup_id, reason="too late")
+    life.backup_from([row(1)], 1, 0, accu=False)
+    assert len(life.model.taken) == 3
+    life.prune(None, None)
+
+
+def test_a_gap_is_known_when_the_backup_that_noticed_it_is_gone(life: Chains) -> None:
+    life.produce([row(0)] * 4)
+    life.purge(0, 4)
+    life.backup([row(0)], "auto", None, "full", None)
+    life.backup([row(0)], "full", None, "full", None)
+    life.policy(1, 0, hold=True)
+    life.prune(None, None)
+    first, second = life.model.points()
+    life.check_time((first.end_ts + second.end_ts) // 2)
+
+
+def test_a_few_chains(lab: Lab, tmp_path: Path) -> None:
+    check(lab, tmp_path, examples=4, steps=10, phases=(Phase.generate,))
+
+
+@pytest.mark.soak
+def test_many_chains(lab: Lab, tmp_path: Path) -> None:
+    check(lab, tmp_path, examples=60, steps=25, phases=(Phase.generate, Phase.shrink))
