@@ -122,7 +122,8 @@ class _Run:
         reader = CatalogReader(self.request.destination, self.request.catalog)
         scopes = ",".join(topic.scope for topic in topics)
         asked: dict[str, Any] = {"source": self.source, "scopes": scopes, "to_ts": None}
-        reader.define("selected", "restore_files", **asked, from_ts=None)
+        (between,) = reader.rows("restore_range", **asked)
+        reader.define("selected", "restore_files", **asked, **between, from_ts=None)
         count = pieces.cut(self.storage, folder, _files(reader))
         parent = reader.one("latest_backup", source=self.source, level=None)
         if parent is None:

@@ -34,7 +34,7 @@ _COVERAGE = "SELECT status, count(*) AS intervals FROM coverage GROUP BY status 
 
 
 def window(run: int) -> dict[str, Any]:
-    """Parameters of restore_files: another hour and another topic each time."""
+    """What is asked of restore_files: another hour and another topic each time."""
     least = START_MS + (FIRST + 7 * run) * SPAN_MS
     scopes = f"t{run % 10:03d}"
     return {"source": SOURCE, "scopes": scopes, "from_ts": least, "to_ts": least + 3_599_999}
@@ -132,7 +132,10 @@ def answers(engine: Duck | Spark, question: str, run: int) -> list[dict[str, Any
     from lakebackup.plan.diff import Standing, unneeded
 
     if question == WINDOW:
-        return engine.rows("restore_files", **window(run))
+        asked = window(run)
+        bounds = {name: value for name, value in asked.items() if name != "from_ts"}
+        (between,) = engine.rows("restore_range", **bounds)
+        return engine.rows("restore_files", **asked, **between)
     if question in DAYS:
         wanted = difference(FIRST, DAYS[question], engine)
         return engine.totals(

@@ -108,8 +108,9 @@ def asked(engine: DuckEngine, sql: str) -> list[dict[str, Any]]:
 def refused(engine: DuckEngine, ts: int) -> set[str]:
     """The partitions because of which a restore to `ts` is refused."""
     wanted = {"source": "prod", "scopes": "orders", "to_ts": ts}
-    found = [row for name in ("restore_gaps", "restore_floors") for row in rows(engine, name, **wanted)]
-    engine.define("selected", _FILES, from_ts=None, **wanted)
+    (between,) = rows(engine, "restore_range", **wanted)
+    found = rows(engine, "restore_gaps", **wanted) + rows(engine, "restore_floors", **wanted, **between)
+    engine.define("selected", _FILES, from_ts=None, **wanted, **between)
     return {row["region"] for row in found + rows(engine, "selected_damage")}
 
 

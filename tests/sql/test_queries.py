@@ -136,7 +136,7 @@ NEWEST = pa.schema(
 )
 # Relations that a job gives, with what a case need not say of their rows.
 GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
-    "selected": (FILE, {"destination": "d"}),
+    "selected": (ARROW_SCHEMAS["files"], {}),
     "changes": (pa.schema(list(CHANGED.items())), {}),
     "retained": (pa.schema([("number", WHOLE)]), {}),
     "wanted": (
@@ -222,6 +222,10 @@ def tables_of(case: dict[str, Any]) -> dict[str, pa.Table]:
     }
     for name, (schema, defaults) in GIVEN.items():
         tables[name] = pa.Table.from_pylist([defaults | row for row in given.get(name, [])], schema=schema)
+    # A case names the files that were chosen; what they are, it says once.
+    files = {row["path"]: row for row in given.get("files", [])}
+    chosen = [filled("files", files[row["path"]]) | row for row in given.get("selected", [])]
+    tables["selected"] = pa.Table.from_pylist(chosen, schema=ARROW_SCHEMAS["files"])
     if "in_force" in given:  # in the place of the view, which goes by the clock
         in_force = [{"source": "prod", "min_redundancy": 1} | row for row in given["in_force"]]
         tables["policies"] = pa.Table.from_pylist(in_force, schema=in_force_schema())

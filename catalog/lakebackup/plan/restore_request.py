@@ -86,10 +86,12 @@ def plan_restore(request: RestoreRequest, reader: CatalogReader) -> RestorePlan:
     topics = patterns.select(request.topics, request.patterns, newest)
     refuse_outside(source, topics, request.to_ts, newest)
     parameters["scopes"] = ",".join(topics)
+    bounds = {k: v for k, v in parameters.items() if k != "from_ts"}
+    (between,) = reader.rows("restore_range", **bounds)
+    parameters |= between
     reader.define("selected", "restore_files", **parameters)
     parts = read_parts(reader)
-    obstacles = [*_gaps(reader, parameters), *_pruned(reader, parameters), *_damage(reader)]
-    bounds = {k: v for k, v in parameters.items() if k != "from_ts"}
+    obstacles = [*_gaps(reader, bounds), *_pruned(reader, bounds | between), *_damage(reader)]
     names = patterns.target_names(topics, request.maps)
     return RestorePlan(
         source=source,
@@ -101,7 +103,7 @@ def plan_restore(request: RestoreRequest, reader: CatalogReader) -> RestorePlan:
             _topic(row, names[row["scope"]], parts) for row in reader.rows("restore_targets", **bounds)
         ),
         obstacles=tuple(obstacles),
-        spans=tuple(RegionSpan(**row) for row in reader.rows("restore_regions", **bounds)),
+        spans=tuple(RegionSpan(**row) for row in reader.rows("restore_regions", **bounds, **between)),
     )
 
 
@@ -294,7 +296,6 @@ def _topic(row: Mapping[str, Any], target: str, parts: Sequence[RegionPart]) -> 
 
 
 def _gaps(reader: CatalogReader, parameters: Mapping[str, Any]) -> list[Obstacle]:
-    wanted = {k: v for k, v in parameters.items() if k != "from_ts"}
     return [
         Obstacle(
             scope=row["scope"],
@@ -310,12 +311,11 @@ def _gaps(reader: CatalogReader, parameters: Mapping[str, Any]) -> list[Obstacle
             before_ts=row["from_ts"],
             after_ts=row["to_ts"],
         )
-        for row in reader.rows("restore_gaps", **wanted)
+        for row in reader.rows("restore_gaps", **parameters)
     ]
 
 
 def _pruned(reader: CatalogReader, parameters: Mapping[str, Any]) -> list[Obstacle]:
-    wanted = {k: v for k, v in parameters.items() if k != "from_ts"}
     return [
         Obstacle(
             scope=row["scope"],
@@ -325,7 +325,7 @@ def _pruned(reader: CatalogReader, parameters: Mapping[str, Any]) -> list[Obstac
             before_ts=None,
             after_ts=row["after_ts"],
         )
-        for row in reader.rows("restore_floors", **wanted)
+        for row in reader.rows("restore_floors", **parameters)
     ]
 
 

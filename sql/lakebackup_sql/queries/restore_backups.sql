@@ -4,10 +4,7 @@ SELECT
   COUNT(*) AS files,
   CAST(SUM(f.bytes) AS BIGINT) AS bytes,
   CAST(SUM(f.entries) AS BIGINT) AS entries
-FROM selected AS s
-JOIN files AS f
-  ON s.destination = f.destination
-  AND s.path = f.path
+FROM selected AS f
 JOIN backups AS b
   ON f.backup_id = b.backup_id
 GROUP BY b.backup_id, b.kind, b.level, b.end_ts, b.place, b.number

@@ -1,8 +1,9 @@
 -- The files that hold records with a timestamp in (:from_ts, :to_ts] of the topics in :scopes (names
--- parted by commas): those of the backup each topic is restored from, and of the chain it stands on.
+-- parted by commas): those of the backup each topic is restored from, and of the chain it stands on. The ids of
+-- these backups are known to lie between :first_backup and :last_backup (restore_range).
 SELECT
-  f.destination,
-  f.path
+  f.source, f.scope, f.epoch, f.region, f.generation, f.backup_id, f.destination, f.path, f.format,
+  f.codec, f.bytes, f.sha256, f.entries, f.start_position, f.end_position, f.min_ts, f.max_ts
 FROM files AS f
 JOIN backups AS b
   ON f.backup_id = b.backup_id
@@ -18,6 +19,7 @@ WHERE f.source = :source
   AND ARRAY_CONTAINS(SPLIT(:scopes, ','), f.scope)
   AND t.source = :source
   AND ARRAY_CONTAINS(SPLIT(:scopes, ','), t.scope)
+  AND f.backup_id BETWEEN :first_backup AND :last_backup
   AND b.state = 'complete'
   AND f.role = 'data'
   AND (

@@ -1,5 +1,6 @@
 -- Partitions of the topics in :scopes (names parted by commas) that cannot be brought back to :to_ts because of
 -- what was pruned: nothing is left as old, though a backup once held it; or the generation of then is gone.
+-- :first_backup, :last_backup: as restore_range has them.
 -- after_ts: the earliest time that can be restored again.
 SELECT
   a.scope,
@@ -32,6 +33,7 @@ FROM (
     AND f.path = r.path
   WHERE f.source = :source
     AND ARRAY_CONTAINS(SPLIT(:scopes, ','), f.scope)
+    AND f.backup_id BETWEEN :first_backup AND :last_backup
     AND b.state = 'complete'
     AND f.role = 'data'
     AND t.covers_from < CAST(:to_ts AS BIGINT)

@@ -1,5 +1,6 @@
 -- From where to where the backups hold each partition of the topics in :scopes (names parted by commas), as
 -- they are restored at :to_ts (null: the newest): what was pruned lies before, what no backup reached behind.
+-- :first_backup, :last_backup: as restore_range has them.
 SELECT
   p.scope,
   p.epoch,
@@ -23,6 +24,7 @@ LEFT JOIN floors AS l
   AND p.region = l.region
 WHERE p.source = :source
   AND ARRAY_CONTAINS(SPLIT(:scopes, ','), p.scope)
+  AND p.backup_id BETWEEN :first_backup AND :last_backup
   AND b.state = 'complete'
   AND (
     (CAST(:to_ts AS BIGINT) IS NULL AND t.newest)

@@ -6,11 +6,8 @@ SELECT
   c.outcome,
   c.at
 FROM faults AS c
-JOIN selected AS s
-  ON c.destination = s.destination
-  AND c.path = s.path
-JOIN files AS f
-  ON s.destination = f.destination
-  AND s.path = f.path
+JOIN selected AS f
+  ON c.destination = f.destination
+  AND c.path = f.path
 ORDER BY f.scope, f.region, c.path
 LIMIT 100

@@ -1,4 +1,4 @@
--- What a restore task needs to know of each chosen file (relation selected: destination, path), one
+-- What a restore task needs to know of each chosen file (relation selected: rows as of restore_files), one
 -- partition after another.
 SELECT
   f.scope,
@@ -13,8 +13,5 @@ SELECT
   f.bytes,
   f.sha256,
   f.entries
-FROM selected AS s
-JOIN files AS f
-  ON s.destination = f.destination
-  AND s.path = f.path
+FROM selected AS f
 ORDER BY f.scope, f.epoch, f.region, f.start_position, f.path

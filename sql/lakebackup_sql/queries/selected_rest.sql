@@ -1,13 +1,8 @@
 -- Of the files chosen for a restore (relation selected) those that earlier restores into the topics :targets
 -- (source topic=id of the target topic, parted by commas) of the cluster :cluster did not bring whole. The
 -- restore :restore_id itself (null: none) does not count.
-SELECT
-  s.destination,
-  s.path
-FROM selected AS s
-JOIN files AS f
-  ON s.destination = f.destination
-  AND s.path = f.path
+SELECT f.*
+FROM selected AS f
 LEFT JOIN (
   SELECT t.scope, t.epoch, t.region, MAX(t.to_position) AS position
   FROM translations AS t
@@ -21,4 +16,4 @@ LEFT JOIN (
   AND f.epoch = r.epoch
   AND f.region = r.region
 WHERE r.position IS NULL OR f.end_position > r.position
-ORDER BY s.destination, s.path
+ORDER BY f.destination, f.path

@@ -1,4 +1,4 @@
--- The files chosen for a restore (relation selected: destination, path), added up for each partition.
+-- The files chosen for a restore (relation selected: rows as of restore_files), added up for each partition.
 SELECT
   f.scope,
   f.epoch,
@@ -10,9 +10,6 @@ SELECT
   MAX(f.end_position) AS end_position,
   MIN(f.min_ts) AS min_ts,
   MAX(f.max_ts) AS max_ts
-FROM selected AS s
-JOIN files AS f
-  ON s.destination = f.destination
-  AND s.path = f.path
+FROM selected AS f
 GROUP BY f.scope, f.epoch, f.region
 ORDER BY f.scope, f.epoch, f.region

@@ -6,9 +6,7 @@ SELECT
   COUNT(*) AS files,
   TRY_CAST(SUM(f.bytes) AS BIGINT) AS bytes,
   TRY_CAST(SUM(f.entries) AS BIGINT) AS entries
-FROM selected AS s
-JOIN files AS f
-  ON s.destination = f.destination AND s.path = f.path
+FROM selected AS f
 JOIN backups AS b
   ON f.backup_id = b.backup_id
 GROUP BY

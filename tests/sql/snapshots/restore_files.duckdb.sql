@@ -1,6 +1,21 @@
 SELECT
+  f.source,
+  f.scope,
+  f.epoch,
+  f.region,
+  f.generation,
+  f.backup_id,
   f.destination,
-  f.path
+  f.path,
+  f.format,
+  f.codec,
+  f.bytes,
+  f.sha256,
+  f.entries,
+  f.start_position,
+  f.end_position,
+  f.min_ts,
+  f.max_ts
 FROM files AS f
 JOIN backups AS b
   ON f.backup_id = b.backup_id
@@ -17,6 +32,7 @@ WHERE
   AND ARRAY_CONTAINS(STR_SPLIT_REGEX($scopes, ','), f.scope)
   AND t.source = $source
   AND ARRAY_CONTAINS(STR_SPLIT_REGEX($scopes, ','), t.scope)
+  AND f.backup_id BETWEEN $first_backup AND $last_backup
   AND b.state = 'complete'
   AND f.role = 'data'
   AND (

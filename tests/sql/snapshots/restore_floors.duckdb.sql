@@ -44,6 +44,7 @@ FROM (
   WHERE
     f.source = $source
     AND ARRAY_CONTAINS(STR_SPLIT_REGEX($scopes, ','), f.scope)
+    AND f.backup_id BETWEEN $first_backup AND $last_backup
     AND b.state = 'complete'
     AND f.role = 'data'
     AND t.covers_from < TRY_CAST($to_ts AS BIGINT)

@@ -22,6 +22,7 @@ LEFT JOIN floors AS l
 WHERE
   p.source = $source
   AND ARRAY_CONTAINS(STR_SPLIT_REGEX($scopes, ','), p.scope)
+  AND p.backup_id BETWEEN $first_backup AND $last_backup
   AND b.state = 'complete'
   AND (
     (

@@ -11,9 +11,7 @@ SELECT
   f.bytes,
   f.sha256,
   f.entries
-FROM selected AS s
-JOIN files AS f
-  ON s.destination = f.destination AND s.path = f.path
+FROM selected AS f
 ORDER BY
   f.scope NULLS FIRST,
   f.epoch NULLS FIRST,

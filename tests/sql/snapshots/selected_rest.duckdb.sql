@@ -1,9 +1,6 @@
 SELECT
-  s.destination,
-  s.path
-FROM selected AS s
-JOIN files AS f
-  ON s.destination = f.destination AND s.path = f.path
+  f.*
+FROM selected AS f
 LEFT JOIN (
   SELECT
     t.scope,
@@ -28,5 +25,5 @@ LEFT JOIN (
 WHERE
   r.position IS NULL OR f.end_position > r.position
 ORDER BY
-  s.destination NULLS FIRST,
-  s.path NULLS FIRST
+  f.destination NULLS FIRST,
+  f.path NULLS FIRST

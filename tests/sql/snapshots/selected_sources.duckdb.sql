@@ -2,9 +2,7 @@ SELECT
   f.source,
   MAX(b.source_kind) AS source_kind,
   COUNT(*) AS files
-FROM selected AS s
-JOIN files AS f
-  ON s.destination = f.destination AND s.path = f.path
+FROM selected AS f
 JOIN backups AS b
   ON f.backup_id = b.backup_id
 GROUP BY

@@ -9,9 +9,7 @@ SELECT
   MAX(f.end_position) AS end_position,
   MIN(f.min_ts) AS min_ts,
   MAX(f.max_ts) AS max_ts
-FROM selected AS s
-JOIN files AS f
-  ON s.destination = f.destination AND s.path = f.path
+FROM selected AS f
 GROUP BY
   f.scope,
   f.epoch,
