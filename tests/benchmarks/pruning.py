@@ -97,7 +97,8 @@ def _backup(number: int, each: int) -> Backup:
     return Backup(
         backup_id=backup_id(number), number=number + 1, source="made", destination="d",
         kind="differential" if number else "full", level=min(number, 1),
-        parent=backup_id(number - 1) if number else None, base=backup_id(0), chain_position=number, place=number + 1, parent_place=number or None,
+        parent=backup_id(number - 1) if number else None, base=backup_id(0), chain_position=number,
+        place=number + 1, parent_place=number or None,
         start_ts=None, end_ts=(number + 1) * SPAN_MS, started_at=0, finished_at=0, files=count,
         bytes=0, entries=0, digest="", isolation="read_committed", codec="zstandard", created_by="",
         tool="",

@@ -33,10 +33,10 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 EVERY = tuple(pytest.param(number, marks=pytest.mark.soak) for number in range(1, 60))
 BACKUP = (
-    "put lease source", "put lakebackup.json", "put begun.json", "put data", "put keys", "put part", "put manifest.json",
-    "put lease catalog", "put checksum of rows", "put rows of destinations", "commit destinations",
-    "put checksum of commit", "put rows of files", "commit files", "put rows of positions",
-    "commit positions", "put rows of scopes", "commit scopes", "put rows of backups", "commit backups",
+    "put lease source", "put lakebackup.json", "put begun.json", "put data", "put keys", "put part",
+    "put manifest.json", "put lease catalog", "put checksum of rows", "put rows of destinations",
+    "commit destinations", "put checksum of commit", "put rows of files", "commit files",
+    "put rows of positions", "commit positions", "put rows of scopes", "commit scopes", "put rows of backups", "commit backups",
     "put checksum of commit #5", "put complete", "put lease source #3",
 )  # fmt: skip
 RESTORE = (
