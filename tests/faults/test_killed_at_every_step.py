@@ -36,8 +36,8 @@ BACKUP = (
     "put lease source", "put lakebackup.json", "put begun.json", "put data", "put keys", "put part",
     "put manifest.json", "put lease catalog", "put checksum of rows", "put rows of destinations",
     "commit destinations", "put checksum of commit", "put rows of files", "commit files",
-    "put rows of positions", "commit positions", "put rows of scopes", "commit scopes", "put rows of backups", "commit backups",
-    "put checksum of commit #5", "put complete", "put lease source #3",
+    "put rows of positions", "commit positions", "put rows of scopes", "commit scopes", "put rows of backups",
+    "commit backups", "put checksum of commit #5", "put complete", "put lease source #3",
 )  # fmt: skip
 RESTORE = (
     "put lease restore", "create_topic", "put lease catalog", "put checksum of rows", "put rows of restores",
