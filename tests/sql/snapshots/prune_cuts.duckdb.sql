@@ -39,22 +39,12 @@ FROM (
   FROM files AS f
   JOIN rules AS r
     ON f.source = r.source AND f.scope = r.scope AND f.epoch = r.epoch
+  ANTI JOIN held AS h
+    ON f.scope = h.scope AND f.epoch = h.epoch AND f.region = h.region
+  ANTI JOIN leaving AS v
+    ON f.backup_id = v.backup_id
   WHERE
     f.role = 'data'
-    AND NOT EXISTS(
-      SELECT
-        1
-      FROM held AS h
-      WHERE
-        h.scope = f.scope AND h.epoch = f.epoch AND h.region = f.region
-    )
-    AND NOT EXISTS(
-      SELECT
-        1
-      FROM leaving AS v
-      WHERE
-        v.backup_id = f.backup_id
-    )
   GROUP BY
     f.source,
     f.scope,

@@ -62,14 +62,8 @@ FROM (
         q.epoch,
         q.link
       FROM restore_points AS q
-      WHERE
-        NOT EXISTS(
-          SELECT
-            1
-          FROM leaving AS v
-          WHERE
-            v.backup_id = q.backup_id
-        )
+      ANTI JOIN leaving AS v
+        ON q.backup_id = v.backup_id
     ) AS t
       ON s.backup_id = t.backup_id AND s.scope = t.scope AND s.epoch = t.epoch
     WHERE

@@ -22,17 +22,12 @@ JOIN cuts AS c
   AND f.scope = c.scope
   AND f.epoch = c.epoch
   AND f.region = c.region
+ANTI JOIN leaving AS v
+  ON f.backup_id = v.backup_id
 WHERE
   f.role = 'data'
   AND (
     f.generation < c.generation OR f.end_position <= c.low_position
-  )
-  AND NOT EXISTS(
-    SELECT
-      1
-    FROM leaving AS v
-    WHERE
-      v.backup_id = f.backup_id
   )
 UNION ALL
 SELECT
