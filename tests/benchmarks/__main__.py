@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.benchmarks import machine
 from tests.benchmarks.catalog import catalog
+from tests.benchmarks.chains import chains
 from tests.benchmarks.compaction import BACKUPS, compaction
 from tests.benchmarks.data import DataSet, fill
 from tests.benchmarks.memory import driver_memory
@@ -25,7 +26,7 @@ from lakebackup_jobs.broker import Broker
 
 SETS = {"small": (2_000_000, 200), "large": (100_000, 10_240)}
 BROKER = (*SETS, "compact", "merge", "memory")
-CASES = (*BROKER, "prune", "catalog")
+CASES = (*BROKER, "prune", "chains", "catalog")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -45,6 +46,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--leaving", type=int, default=1, help="tenths of the file rows that leave soon (default: 1)"
     )
+    parser.add_argument(
+        "--thousand-backups", type=int, default=2, help="backups of the chains, 100 files each (default: 2)"
+    )
     parser.add_argument("--keep", type=Path, help="make the catalogs here and leave them, to use them again")
     options = parser.parse_args(argv)
     cases = options.cases or list(CASES)
@@ -60,6 +64,11 @@ def main(argv: list[str] | None = None) -> int:
             print("planning a prune", file=sys.stderr)
             found = pruning(folder / "prune", options.scale, options.runs)
             print(f"\n### Planning a prune over a million files\n\n{found}", flush=True)
+        if "chains" in cases:
+            print("chains of many levels", file=sys.stderr)
+            count = 1000 * options.thousand_backups
+            found = chains(options.keep or folder / "chains", count, options.runs)
+            print(f"\n### Chains of {count:,} backups\n\n{found}", flush=True)
         if "catalog" in cases:
             print("questions to a large catalog", file=sys.stderr)
             found = catalog(

@@ -1,0 +1,192 @@
+"""A made-up catalog of chains of 168 backups, a week each: its tables are real, its data files are not.
+
+A full on Sunday, at the beginning of each other day a backup of level 1, in every other hour one of level 2.
+In two of four weeks those of level 1 are cumulative. In every second week the last hour has no backup: in its
+place, those of level 2 of one day are merged into one of level 1.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from multiprocessing import get_context
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+import duckdb
+
+from lakebackup.engine.delta import commit, write_rows
+from lakebackup.model import ARROW_SCHEMAS
+from lakebackup.storage import open_storage
+from lakebackup.store import CatalogWriter
+from lakebackup_jobs.session import spark_session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SOURCE, EPOCH = "made", "0123456789abcdef" * 2
+TOPICS, PARTITIONS = 5, 20  # a file of each partition in each backup
+CHAIN, DAY, HOUR_MS = 168, 24, 3_600_000
+MERGED_DAY = 3
+KEPT_HOURS = 168  # so long the topics keep their records
+LOOSE = 50  # the newest backups' rows are in files of their own, as commits leave them
+BACKUPS_A_FILE = 2_000
+
+# h: the hour whose end it was taken at, from 0; f: the hour behind which what it adds begins.
+_RUNS = f"""
+SELECT n, c, i, h, m,
+  CASE WHEN i = 0 THEN greatest(h - {KEPT_HOURS}, -1) WHEN m THEN c * {CHAIN} + {MERGED_DAY * DAY}
+    WHEN i % {DAY} > 0 THEN h - 1 WHEN c % 4 < 2 THEN h - {DAY} ELSE c * {CHAIN} END AS f
+FROM (
+  SELECT n, c, i, m, c * {CHAIN} + CASE WHEN m THEN {MERGED_DAY * DAY + DAY - 1} ELSE i END AS h
+  FROM (
+    SELECT n, (n - 1) // {CHAIN} AS c, (n - 1) % {CHAIN} AS i, n % {CHAIN} = 0 AND n // {CHAIN} % 2 = 1 AS m
+    FROM range($first, $beyond) AS _(n)
+  )
+)"""
+_ID = "printf('20260101T000000Z-%08x', {n})"
+_BACKUPS = f"""
+SELECT {_ID.format(n="n")} AS backup_id, n AS number, '{SOURCE}' AS source, 'kafka' AS source_kind,
+  'd' AS destination,
+  CASE WHEN i = 0 THEN 'full' WHEN m OR (i % {DAY} = 0 AND c % 4 >= 2) THEN 'cumulative' ELSE 'differential'
+    END AS kind,
+  CASE WHEN i = 0 THEN 0 WHEN m OR i % {DAY} = 0 THEN 1 ELSE 2 END AS level,
+  CASE WHEN i > 0 THEN {_ID.format(n="f + 1")} END AS parent,
+  {_ID.format(n=f"c * {CHAIN} + 1")} AS base, i AS chain_position, h + 1 AS place,
+  CASE WHEN i > 0 THEN f + 1 END AS parent_place, 0 AS branch, 'complete' AS state, 'ms' AS ts_domain,
+  CASE WHEN i > 0 THEN $start + (f + 1) * {HOUR_MS} END AS start_ts, $start + (h + 1) * {HOUR_MS} AS end_ts,
+  ($start + n * {HOUR_MS}) * 1000 AS started_at, ($start + n * {HOUR_MS}) * 1000 AS finished_at,
+  {TOPICS * PARTITIONS} AS files, {TOPICS * PARTITIONS} * 1500000 AS bytes,
+  (h - f) * {TOPICS * PARTITIONS * 1000} AS entries, '' AS digest, 'read_committed' AS isolation,
+  'zstandard' AS codec, 'bench@here' AS created_by, '0' AS tool, NULL AS note
+FROM ({_RUNS})"""
+_PARTITIONS = f"""
+SELECT *, (hash(n * 1009 + t * 31 + p) >> 2)::BIGINT AS r
+FROM ({_RUNS}), range($from_topic, $to_topic) AS _(t), range({PARTITIONS}) AS _(p)"""
+_FILES = f"""
+SELECT 'd' AS destination,
+  printf('{SOURCE}/{EPOCH}/topics/t%03d/partition=%d/t%03d+%d-%010d.data', t, p, t, p, n) AS path,
+  {_ID.format(n="n")} AS backup_id, n AS added_in, '{SOURCE}' AS source, printf('t%03d', t) AS scope,
+  '{EPOCH}' AS epoch, p::VARCHAR AS region, 'data' AS role, 'kafka-avro-2' AS format, 'zstandard' AS codec,
+  NULL AS key_id, 1000000 + r % 1000000 AS bytes, 3000000 + r % 3000000 AS raw_bytes,
+  sha256(r::VARCHAR) AS sha256, (h - f) * 1000 AS entries, 'ms' AS ts_domain,
+  $start + (f + 1) * {HOUR_MS} AS min_ts, $start + (h + 1) * {HOUR_MS} - 1 AS max_ts, NULL AS min_begin_ts,
+  NULL AS resolved_ts, (f + 1) * 1000 AS start_position, (h + 1) * 1000 AS end_position, NULL AS start_key,
+  NULL AS end_key, 0 AS null_keys, 0 AS tombstones, NULL AS cf, NULL AS op,
+  CASE WHEN i = 0 THEN 0 WHEN m OR i % {DAY} = 0 THEN 1 ELSE 2 END AS level, NULL AS parent, 0 AS generation,
+  NULL AS keys_path, NULL AS keys_start, NULL AS keys_blocks, n
+FROM ({_PARTITIONS})"""
+_POSITIONS = f"""
+SELECT {_ID.format(n="n")} AS backup_id, '{SOURCE}' AS source, printf('t%03d', t) AS scope,
+  '{EPOCH}' AS epoch, p::VARCHAR AS region, (f + 1) * 1000 AS start_position, (h + 1) * 1000 AS end_position,
+  greatest(h - {KEPT_HOURS}, 0) * 1000 AS low_position, (h + 1) * 1000 AS high_position, NULL AS leader_epoch,
+  $start + (h + 1) * {HOUR_MS} AS ts, n
+FROM ({_PARTITIONS})"""
+_SCOPES = f"""
+SELECT {_ID.format(n="n")} AS backup_id, '{SOURCE}' AS source, printf('t%03d', t) AS scope,
+  '{EPOCH}' AS epoch, {PARTITIONS} AS regions,
+  '{{"cleanup.policy":"delete","retention.ms":"{KEPT_HOURS * HOUR_MS}"}}' AS settings,
+  3 AS replication, 0 AS generation, n
+FROM ({_RUNS}), range($from_topic, $to_topic) AS _(t)"""
+_TEXTS = {"backups": _BACKUPS, "files": _FILES, "positions": _POSITIONS, "scopes": _SCOPES}
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows of a table: those of the backups [first, beyond) and topics [from, to), in one file, or loose."""
+
+    table: str
+    first: int
+    beyond: int
+    from_topic: int = 0
+    to_topic: int = TOPICS
+    loose: bool = False
+
+
+def parts(backups: int) -> Iterator[Part]:
+    """The files of the tables, as optimizing and then committing some more leaves them."""
+    settled = max(1, backups - LOOSE + 1)
+    for first in range(1, settled, BACKUPS_A_FILE):
+        beyond = min(first + BACKUPS_A_FILE, settled)
+        for table in ("files", "positions"):
+            yield from (Part(table, first, beyond, topic, topic + 1) for topic in range(TOPICS))
+    for first in range(1, settled, 10 * BACKUPS_A_FILE):
+        yield Part("scopes", first, min(first + 10 * BACKUPS_A_FILE, settled))
+    yield Part("backups", 1, backups + 1)
+    for table in ("files", "positions", "scopes"):
+        yield Part(table, settled, backups + 1, loose=True)
+
+
+def make(folder: Path, backups: int) -> None:
+    """The catalog in `folder`; files `end` (ms) and `backups` say when the newest was done and how many."""
+    session = spark_session()
+    writer = CatalogWriter.open(session, str(folder))
+    writer.migrate()
+    writer.register_home()
+    session.stop()
+    storage = open_storage(writer.catalog_uri)
+    end = time.time_ns() // 1_000_000 // HOUR_MS * HOUR_MS
+    start = end - backups * HOUR_MS
+    todo = list(parts(backups))
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        made = list(pool.map(partial(_write, writer.catalog_uri, start), todo))
+    settled: dict[str, list[str]] = {}
+    for part, added in zip(todo, made, strict=True):
+        if not part.loose:
+            settled.setdefault(part.table, []).extend(added)
+    for table, added in settled.items():
+        commit(storage, table, added, "settled")
+    for part, added in zip(todo, made, strict=True):
+        for number, one in enumerate(added if part.loose else (), part.first):
+            commit(storage, part.table, [one], f"backup-{number}")
+    (folder / "end").write_text(str(end), "utf-8")
+    (folder / "backups").write_text(str(backups), "utf-8")
+
+
+def make_manifests(folder: Path, backups: int) -> None:
+    """The same as JSON: `backups.jsonl`, and a manifest for each backup, a file a line."""
+    end = int((folder / "end").read_text("utf-8"))
+    (folder / "manifests").mkdir()
+    todo = range(1, backups + 1, CHAIN)
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        list(pool.map(partial(_manifests, folder, end - backups * HOUR_MS, backups), todo))
+    with duckdb.connect(":memory:") as connection:
+        rows = _rows(connection, Part("backups", 1, backups + 1), end - backups * HOUR_MS)
+        with (folder / "backups.jsonl").open("w", encoding="utf-8") as lines:
+            lines.writelines(json.dumps(row) + "\n" for row in rows.to_arrow_table().to_pylist())
+
+
+def _rows(connection: duckdb.DuckDBPyConnection, part: Part, start: int) -> duckdb.DuckDBPyRelation:
+    text = _TEXTS[part.table]
+    given = {
+        "first": part.first, "beyond": part.beyond, "from_topic": part.from_topic, "to_topic": part.to_topic,
+        "start": start,
+    }  # fmt: skip
+    return connection.sql(text, params={name: value for name, value in given.items() if f"${name}" in text})
+
+
+def _write(catalog_uri: str, start: int, part: Part) -> list[str]:
+    import pyarrow.compute as pc
+
+    schema, storage = ARROW_SCHEMAS[part.table], open_storage(catalog_uri)
+    with duckdb.connect(":memory:", config={"threads": 1}) as connection:
+        rows = _rows(connection, part, start).to_arrow_table()
+    each = [rows]
+    if part.loose:
+        each = [rows.filter(pc.equal(rows["n"], number)) for number in range(part.first, part.beyond)]
+    return [write_rows(storage, part.table, one.select(schema.names).cast(schema)) for one in each]
+
+
+def _manifests(folder: Path, start: int, backups: int, first: int) -> None:
+    with duckdb.connect(":memory:", config={"threads": 1}) as connection:
+        rows = _rows(connection, Part("files", first, min(first + CHAIN, backups + 1)), start)
+        text = "SELECT backup_id, to_json(_) FROM (SELECT * EXCLUDE (n) FROM files) AS _ ORDER BY 1"
+        found = rows.query("files", text).fetchall()
+    for backup_id, some in groupby(found, key=itemgetter(0)):
+        lines = "".join(f"{line}\n" for _, line in some)
+        (folder / "manifests" / f"{backup_id}.jsonl").write_text(lines, "utf-8")
