@@ -89,6 +89,43 @@ def test_a_backup_that_lost_its_lease_while_it_was_away_shows_nothing(
     assert (third["parent"], third["entries"]) == (second["backup_id"], 0)
 
 
+def test_two_prunes_and_a_backup_at_once(lab: Lab, topic: Make, tmp_path: Path) -> None:
+    name = topic("pruned", partitions=2)
+    for start in (0, 20, 40):
+        truth.produce(lab.bootstrap, name, rows_of(2, 20, start))
+        lab.backup(name, mode="full")
+    with watched(tmp_path / "steps", hold="put prune.json") as steps:
+        thread, told = beside(lambda: lab.prune(days=0))
+        truth.until(lambda: steps.held, "the first prune is about to exist")
+        with pytest.raises(Busy):
+            lab.prune(days=0)
+        with pytest.raises(Busy):
+            lab.backup(name)
+        steps.go()
+        thread.join(120)
+    assert len(told[0]["backups"]) == 2, told
+    assert stored(lab) == truth.contents(lab.bootstrap, name)
+
+    # All at once, nobody waits for anybody: each does its work or is told that another does.
+    truth.produce(lab.bootstrap, name, rows_of(2, 20, 60))
+    lab.backup(name, mode="full")
+    truth.produce(lab.bootstrap, name, rows_of(2, 20, 80))
+    works = [lambda: lab.prune(days=0), lambda: lab.prune(days=0), lambda: lab.backup(name)]
+    runs = [beside(work) for work in works]
+    for thread, _ in runs:
+        thread.join(120)
+    outcomes = [told[0] for _, told in runs]
+    assert all(isinstance(outcome, Busy | dict) for outcome in outcomes), outcomes
+    assert any(isinstance(outcome, dict) for outcome in outcomes)
+    for work, outcome in zip(works, outcomes, strict=True):
+        if isinstance(outcome, Busy):
+            work()
+    states = [row["state"] for row in shown(lab)["backups"]]
+    assert sorted(states) == ["complete"] * 2 + ["deleted"] * 3
+    assert stored(lab) == truth.contents(lab.bootstrap, name)
+    assert lab.prune(days=0)["prune_id"] is None
+
+
 def test_the_lease_of_a_killed_backup_ends_by_itself(lab: Lab, topic: Make, tmp_path: Path) -> None:
     name = topic("expires")
     truth.produce(lab.bootstrap, name, rows_of(1, 20))
