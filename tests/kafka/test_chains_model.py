@@ -277,6 +277,7 @@ some = st.lists(
     ),
     max_size=5,
 )
+modes: st.SearchStrategy[Mode] = st.sampled_from(["incr-diff", "incr-diff", "incr-accu", "full", "auto"])
 levels = st.sampled_from([None, 1, 1, 2, 2, 3])
 nth = st.integers(0, 30)
 
@@ -295,10 +296,12 @@ class Chains(RuleBasedStateMachine):
         self.died = False
         self.read: dict[tuple[Any, ...], list[tuple[int, Record]]] = {}
 
-    @initialize(rows=some)
-    def made(self, rows: list[Record]) -> None:
+    @initialize(rows=some, more=st.lists(st.tuples(some, modes, levels), min_size=2, max_size=4))
+    def made(self, rows: list[Record], more: list[tuple[list[Record], Mode, int | None]]) -> None:
         truth.create_topic(self.lab.bootstrap, self.topic, PARTITIONS, retention_ms="-1")
         self.backup(rows, "auto", None, "full", None)
+        for then, mode, level in more:
+            self.backup(then, mode, level, "full", None)
 
     def produce(self, rows: list[Record]) -> None:
         now = now_ms()
@@ -309,7 +312,7 @@ class Chains(RuleBasedStateMachine):
 
     @rule(
         rows=some,
-        mode=st.sampled_from(["auto", "incr-diff", "incr-diff", "incr-accu", "full"]),
+        mode=modes,
         level=levels,
         on_gap=st.sampled_from(["full", "continue"]),
         dies=st.none() | st.none() | st.sampled_from(BACKUP_DIES),
@@ -632,7 +635,7 @@ def check(lab: Lab, folder: Path, examples: int, steps: int, phases: tuple[Phase
 def life(lab: Lab, tmp_path: Path) -> Iterator[Chains]:
     """One life, to be told what to do."""
     made = Chains(lab, tmp_path)
-    made.made([row(0), row(1)])
+    made.made([row(0), row(1)], [])
     yield made
     made.teardown()
 
@@ -673,7 +676,7 @@ def test_a_gap_is_known_when_the_backup_that_noticed_it_is_gone(life: Chains) ->
 
 
 def test_a_few_chains(lab: Lab, tmp_path: Path) -> None:
-    check(lab, tmp_path, examples=4, steps=10, phases=(Phase.generate,))
+    check(lab, tmp_path, examples=4, steps=8, phases=(Phase.generate,))
 
 
 @pytest.mark.soak
