@@ -3,7 +3,7 @@
 -- time (ms) that passed from the reading of its end to the end of the run that read on from there.
 WITH held AS (
   SELECT
-    s.scope, s.epoch, s.generation, b.backup_id, b.number, b.end_ts, b.finished_at,
+    s.scope, s.epoch, s.generation, b.backup_id, b.number, b.place, b.end_ts, b.finished_at,
     MIN(b.number) OVER (PARTITION BY s.scope, s.epoch, b.end_ts) < b.number AS compaction,
     b.base = :base AND b.link <= :link AND :link < b.unlinked AND b.state = 'complete' AND b.intact AS present
   FROM raw_scopes AS s
@@ -22,7 +22,7 @@ spans AS (
     MIN(h.number) OVER (PARTITION BY h.scope, h.epoch) AS first_number,
     -- A compaction ends at the instant of the backup it is made from, and reads nothing of the source.
     CASE WHEN NOT h.compaction THEN CAST(FLOOR(h.finished_at / 1000) AS BIGINT) - COALESCE(
-      LAG(h.end_ts) OVER (PARTITION BY h.scope, h.epoch ORDER BY h.number), h.end_ts
+      LAG(h.end_ts) OVER (PARTITION BY h.scope, h.epoch ORDER BY h.place, h.number), h.end_ts
     ) END AS span_ms
   FROM held AS h
   JOIN numbers AS n

@@ -17,7 +17,7 @@
 WITH points AS (
   SELECT
     t.*,
-    COALESCE(LAG(t.epoch) OVER (PARTITION BY t.source, t.scope ORDER BY t.number) <> t.epoch, TRUE) AS first_of_epoch,
+    COALESCE(LAG(t.epoch) OVER (PARTITION BY t.source, t.scope ORDER BY t.place, t.number) <> t.epoch, TRUE) AS first_of_epoch,
     MAX(t.covers_to) OVER (PARTITION BY t.source, t.scope, t.epoch, t.base, t.generation) AS chain_to
   FROM restore_points AS t
 ),
@@ -86,7 +86,7 @@ pruned AS (
     MIN(a.kept_min_ts) OVER upto AS kept_min_ts,
     MAX(a.gone_max_ts) OVER upto AS gone_max_ts,
     LEAD(t.covers_from) OVER (
-      PARTITION BY a.source, a.scope, a.epoch, a.region, t.base, t.generation ORDER BY t.number
+      PARTITION BY a.source, a.scope, a.epoch, a.region, t.base, t.generation ORDER BY t.link
     ) AS next_from
   FROM (
     SELECT
@@ -111,7 +111,7 @@ pruned AS (
     AND a.epoch = t.epoch
     AND a.generation = t.generation
   WINDOW upto AS (
-    PARTITION BY a.source, a.scope, a.epoch, a.region, t.base, t.generation ORDER BY t.number
+    PARTITION BY a.source, a.scope, a.epoch, a.region, t.base, t.generation ORDER BY t.link
     ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
   )
 ),

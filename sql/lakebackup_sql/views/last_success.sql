@@ -6,7 +6,7 @@ SELECT
   unix_millis(current_timestamp()) - CAST(FLOOR(b.finished_at / 1000) AS BIGINT) AS age_ms,
   b.files, b.bytes, b.entries
 FROM (
-  SELECT g.*, ROW_NUMBER() OVER (PARTITION BY g.source, g.kind ORDER BY g.number DESC) AS nth
+  SELECT g.*, ROW_NUMBER() OVER (PARTITION BY g.source, g.kind ORDER BY g.place DESC, g.number DESC) AS nth
   FROM backups AS g
   WHERE g.state = 'complete' AND g.intact
 ) AS b

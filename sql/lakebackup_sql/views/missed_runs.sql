@@ -1,11 +1,11 @@
 -- What each schedule of a policy promises, and whether it is kept: runs that should have been since the newest
--- backup that can be restored (for full: the newest full). lag_ms is what would be lost now; more than every_ms is
+-- backup that can be restored, no merge (for full: the newest full). lag_ms is what would be lost now; more than every_ms is
 -- more than was promised.
 -- run: full or incremental; a full counts as an incremental too
 -- schedule: when it is to run
 -- every_ms: longest time from one run to the next by that schedule
 -- backup_id: the newest backup; null: there is none
--- last_ts: when that began; without one, when the policy was set: ms since 1970 UTC
+-- last_ts: when that read the source; without one, when the policy was set: ms since 1970 UTC
 -- last_time: last_ts, in UTC
 -- missed: how many runs should have been since then
 -- late_ms: how long ago the first of them should have been; null: none
@@ -32,13 +32,14 @@ FROM (
   LEFT JOIN (
     SELECT
       t.source, r.run,
-      MAX_BY(t.backup_id, t.number) AS backup_id,
-      CAST(FLOOR(MAX_BY(t.started_at, t.number) / 1000) AS BIGINT) AS began_ms,
+      MAX_BY(t.backup_id, t.place) AS backup_id,
+      -- When the source was read: a compaction reads nothing and ends where what it is made from ends.
+      MAX(CASE WHEN t.ts_domain = 'ms' THEN t.end_ts ELSE CAST(FLOOR(t.started_at / 1000) AS BIGINT) END) AS began_ms,
       MAX(CASE WHEN t.ts_domain = 'ms' THEN t.end_ts ELSE CAST(FLOOR(t.finished_at / 1000) AS BIGINT) END) AS ended_ms
     FROM backups AS t
     JOIN (SELECT 'full' AS run UNION ALL SELECT 'incremental' AS run) AS r
       ON r.run = 'incremental' OR t.kind = 'full'
-    WHERE t.state = 'complete' AND t.intact
+    WHERE t.state = 'complete' AND t.intact AND t.number = t.place
     GROUP BY t.source, r.run
   ) AS b
     ON w.source = b.source

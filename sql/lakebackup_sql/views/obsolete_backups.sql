@@ -43,7 +43,11 @@ known AS (
   FROM backups AS b
   LEFT JOIN merged AS g
     ON b.backup_id = g.backup_id
-  LEFT JOIN broken AS f
+  LEFT JOIN (
+    SELECT backup_id FROM broken
+    UNION
+    SELECT backup_id FROM unusable_backups WHERE reason IN ('missing', 'changed', 'damaged')
+  ) AS f
     ON b.backup_id = f.backup_id
   LEFT JOIN holds AS h
     ON b.backup_id = h.backup_id
@@ -93,7 +97,7 @@ judged AS (
           OR (l.before_window AND l.nth_before = 1)
           OR (l.is_full AND l.place = l.window_place)
         ) THEN 'window'
-      WHEN l.redundancy IS NOT NULL AND l.base_place >= COALESCE(l.redundancy_place, 0) THEN 'redundancy'
+      WHEN l.redundancy IS NOT NULL AND l.place >= COALESCE(l.redundancy_place, 0) THEN 'redundancy'
       WHEN l.is_full AND l.nth_full <= l.min_redundancy THEN 'minimum'
       WHEN l.link < l.held_until THEN 'inherited'
     END AS stays

@@ -34,7 +34,13 @@ SELECT
   t.covers_to AS covered_ts,
   t.covers_to_time AS covered_time
 FROM (
-  SELECT p.*, p.number = MAX(p.number) OVER (PARTITION BY p.source) AS present FROM restore_points AS p
+  -- A compaction ends where it begins, and holds some topics only.
+  SELECT
+    p.*,
+    p.place >= MAX(CASE WHEN COALESCE(b.start_ts < b.end_ts, TRUE) THEN p.place END) OVER (PARTITION BY p.source) AS present
+  FROM restore_points AS p
+  JOIN backups AS b
+    ON p.backup_id = b.backup_id
 ) AS t
 LEFT JOIN (
   SELECT v.source, v.scope, v.epoch, MAX(v.to_ts) AS to_ts

@@ -11,7 +11,7 @@ SELECT
   TRY_CAST(COALESCE(SUM(f.bytes), 0) AS BIGINT) AS bytes,
   TRY_CAST(COALESCE(SUM(f.entries), 0) AS BIGINT) AS entries,
   TRY_CAST(COALESCE(SUM(f.null_keys), 0) AS BIGINT) AS null_keys,
-  MAX(CASE WHEN e.number < t.number THEN 1 ELSE 0 END) = 1 AS compacted
+  MAX(CASE WHEN e.number < t.number AND t.number = t.place THEN 1 ELSE 0 END) = 1 AS compacted
 FROM restore_points AS t
 LEFT JOIN (
   SELECT

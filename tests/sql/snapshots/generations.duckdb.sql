@@ -5,6 +5,7 @@ WITH held AS (
     s.generation,
     b.backup_id,
     b.number,
+    b.place,
     b.end_ts,
     b.finished_at,
     MIN(b.number) OVER (PARTITION BY s.scope, s.epoch, b.end_ts) < b.number AS compaction,
@@ -39,7 +40,7 @@ WITH held AS (
     CASE
       WHEN NOT h.compaction
       THEN TRY_CAST(FLOOR(h.finished_at / NULLIF(1000, 0)) AS BIGINT) - COALESCE(
-        LAG(h.end_ts) OVER (PARTITION BY h.scope, h.epoch ORDER BY h.number NULLS FIRST),
+        LAG(h.end_ts) OVER (PARTITION BY h.scope, h.epoch ORDER BY h.place NULLS FIRST, h.number NULLS FIRST),
         h.end_ts
       )
     END AS span_ms

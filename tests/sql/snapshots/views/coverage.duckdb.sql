@@ -2,7 +2,7 @@ WITH points AS (
   SELECT
     t.*,
     COALESCE(
-      LAG(t.epoch) OVER (PARTITION BY t.source, t.scope ORDER BY t.number NULLS FIRST) <> t.epoch,
+      LAG(t.epoch) OVER (PARTITION BY t.source, t.scope ORDER BY t.place NULLS FIRST, t.number NULLS FIRST) <> t.epoch,
       TRUE
     ) AS first_of_epoch,
     MAX(t.covers_to) OVER (PARTITION BY t.source, t.scope, t.epoch, t.base, t.generation) AS chain_to
@@ -118,7 +118,7 @@ WITH points AS (
     MAX(a.gone_max_ts) OVER upto AS gone_max_ts,
     LEAD(t.covers_from) OVER (
       PARTITION BY a.source, a.scope, a.epoch, a.region, t.base, t.generation
-      ORDER BY t.number NULLS FIRST
+      ORDER BY t.link NULLS FIRST
     ) AS next_from
   FROM (
     SELECT
@@ -155,7 +155,7 @@ WITH points AS (
     AND a.generation = t.generation
   WINDOW upto AS (
     PARTITION BY a.source, a.scope, a.epoch, a.region, t.base, t.generation
-    ORDER BY t.number NULLS FIRST
+    ORDER BY t.link NULLS FIRST
     ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
   )
 ), marks AS (

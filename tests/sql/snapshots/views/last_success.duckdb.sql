@@ -18,7 +18,7 @@ SELECT
 FROM (
   SELECT
     g.*,
-    ROW_NUMBER() OVER (PARTITION BY g.source, g.kind ORDER BY g.number DESC) AS nth
+    ROW_NUMBER() OVER (PARTITION BY g.source, g.kind ORDER BY g.place DESC, g.number DESC) AS nth
   FROM backups AS g
   WHERE
     g.state = 'complete' AND g.intact

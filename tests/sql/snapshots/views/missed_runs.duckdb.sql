@@ -53,8 +53,14 @@ FROM (
     SELECT
       t.source,
       r.run,
-      ARG_MAX(t.backup_id, t.number) AS backup_id,
-      TRY_CAST(FLOOR(ARG_MAX(t.started_at, t.number) / NULLIF(1000, 0)) AS BIGINT) AS began_ms,
+      ARG_MAX(t.backup_id, t.place) AS backup_id,
+      MAX(
+        CASE
+          WHEN t.ts_domain = 'ms'
+          THEN t.end_ts
+          ELSE TRY_CAST(FLOOR(t.started_at / NULLIF(1000, 0)) AS BIGINT)
+        END
+      ) AS began_ms,
       MAX(
         CASE
           WHEN t.ts_domain = 'ms'
@@ -72,7 +78,7 @@ FROM (
     ) AS r
       ON r.run = 'incremental' OR t.kind = 'full'
     WHERE
-      t.state = 'complete' AND t.intact
+      t.state = 'complete' AND t.intact AND t.number = t.place
     GROUP BY
       t.source,
       r.run

@@ -64,7 +64,17 @@ WITH broken AS (
   FROM backups AS b
   LEFT JOIN merged AS g
     ON b.backup_id = g.backup_id
-  LEFT JOIN broken AS f
+  LEFT JOIN (
+    SELECT
+      backup_id
+    FROM broken
+    UNION
+    SELECT
+      backup_id
+    FROM unusable_backups
+    WHERE
+      reason IN ('missing', 'changed', 'damaged')
+  ) AS f
     ON b.backup_id = f.backup_id
   LEFT JOIN holds AS h
     ON b.backup_id = h.backup_id
@@ -121,7 +131,7 @@ WITH broken AS (
         )
       )
       THEN 'window'
-      WHEN NOT l.redundancy IS NULL AND l.base_place >= COALESCE(l.redundancy_place, 0)
+      WHEN NOT l.redundancy IS NULL AND l.place >= COALESCE(l.redundancy_place, 0)
       THEN 'redundancy'
       WHEN l.is_full AND l.nth_full <= l.min_redundancy
       THEN 'minimum'

@@ -47,8 +47,10 @@ SELECT
 FROM (
   SELECT
     p.*,
-    p.number = MAX(p.number) OVER (PARTITION BY p.source) AS present
+    p.place >= MAX(CASE WHEN COALESCE(b.start_ts < b.end_ts, TRUE) THEN p.place END) OVER (PARTITION BY p.source) AS present
   FROM restore_points AS p
+  JOIN backups AS b
+    ON p.backup_id = b.backup_id
 ) AS t
 LEFT JOIN (
   SELECT
