@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup import schedule, tombstones
 from lakebackup.errors import NotFound, UsageProblem
+from lakebackup.lease import Lease
 from lakebackup.model import Hold, Policy
+from lakebackup.patterns import is_internal
+from lakebackup.plan.import_backups import OWN
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
 from lakebackup.times import format_ts
@@ -39,11 +43,19 @@ class Change:
 def set_policy(destination: str, catalog: str | None, name: str, change: Change) -> dict[str, Any]:
     """Change the policy of a source, or of the one that has a topic of that name; returns it as it is then.
 
-    Raises NotFound (no such source or topic), UsageProblem (several have it, no schedule).
+    Raises NotFound (no such source or topic), UsageProblem (several have it, no schedule, or one for a
+    source that no backup here can read).
     """
     reader = CatalogReader.require(destination, catalog)
     source = _source(reader, name)
     made = _changed(_policy(reader, source), change, source)
+    others = {row["source_kind"] for row in reader.rows("source_kinds", source=source)} - {OWN}
+    if others and (made.full_schedule or made.incremental_schedule):
+        raise UsageProblem(
+            f"The backups of {source} were made by another program ({', '.join(sorted(others))}): "
+            "none can be due here.",
+            hint="Leave out --full and --incr; a window and a redundancy are for every source.",
+        )
     CatalogWriter.open(None, destination, catalog).tell(made)
     return asdict(made)
 
@@ -71,21 +83,38 @@ def hold(
     """Keep a backup until an instant (ms; None: forever) whatever the policy says, or hold it no more.
 
     Raises NotFound (no such backup, it is not held), UsageProblem (deleted already, an instant that is past),
-    Refused (a prune was cut off while it let go of it).
+    Busy (a backup or a prune is at work on its source), Refused (a prune was cut off while it let go of it).
     """
     reader = CatalogReader.require(destination, catalog)
     backup_id = reader.resolve_backup(beginning)
     (backup,) = reader.rows("show_backup", backup_id=backup_id)
-    if backup["state"] == "deleted":
-        raise UsageProblem(f"Backup {backup_id} was deleted.")
     if until_ts is not None and until_ts <= time.time_ns() // 1_000_000:
         raise UsageProblem(f"{format_ts(until_ts)} is past.", hint="Give a time to come, or --forever.")
-    if release and not reader.rows("hold_in_force", backup_id=backup_id):
-        raise NotFound(f"Backup {backup_id} is not held.", hint="The view `holds` lists those that are.")
-    if not release:
-        tombstones.require_staying(open_storage(destination), backup["source"], backup_id)
+    if release:
+        if not reader.rows("hold_in_force", backup_id=backup_id):
+            raise NotFound(f"Backup {backup_id} is not held.", hint="The view `holds` lists those that are.")
+        return _tell_hold(destination, catalog, backup, reason, until_ts, release=True)
+    storage = open_storage(destination)
+    # A prune that is at work has looked at the holds already.
+    with Lease.acquire(storage, f"source-{backup['source']}", holder()):
+        (now,) = CatalogReader(destination, catalog).rows("show_backup", backup_id=backup_id)
+        if now["state"] == "deleted":
+            raise UsageProblem(f"Backup {backup_id} was deleted.")
+        tombstones.require_staying(storage, backup["source"], backup_id)
+        return _tell_hold(destination, catalog, backup, reason, until_ts, release=False)
+
+
+def _tell_hold(
+    destination: str,
+    catalog: str | None,
+    backup: Mapping[str, Any],
+    reason: str,
+    until_ts: int | None,
+    *,
+    release: bool,
+) -> dict[str, Any]:
     made = Hold(
-        backup_id=backup_id,
+        backup_id=backup["backup_id"],
         source=backup["source"],
         until_ts=until_ts,
         reason=reason,
@@ -132,9 +161,14 @@ def due(reader: CatalogReader, source: str | None, now: int) -> list[Due]:
 
 
 def _topics(reader: CatalogReader, source: str) -> list[str]:
-    """What the newest backup of a source holds; groups' own topic comes by itself."""
-    rows = reader.rows("prune_topics", source=source)
-    return [row["scope"] for row in rows if row["present"] and row["scope"] != "__consumer_offsets"]
+    """What the newest backup of a source holds; groups' own topic comes by itself.
+
+    An expression, not names: a topic that was deleted since does not stand in the way of the others.
+    """
+    held = [row["scope"] for row in reader.rows("newest_topics", source=source)]
+    internal = [topic for topic in held if is_internal(topic) and topic != "__consumer_offsets"]
+    others = [re.escape(topic) for topic in held if not is_internal(topic)]
+    return [*internal, *(["--pattern", "|".join(others)] if others else [])]
 
 
 def _source(reader: CatalogReader, name: str) -> str:

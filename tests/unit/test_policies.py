@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,8 +12,9 @@ from tests.support.catalogs import backup_id
 from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.lease import Lease, is_held
+from lakebackup.model import Backup, Scope
+from lakebackup.patterns import select
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader
 from lakebackup_jobs import policies
 from lakebackup_jobs.cli import main
 
@@ -108,25 +110,85 @@ def test_what_cannot_be_done_is_told(
     assert not (root / "audit").exists()
 
 
-def test_what_is_due(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MadeBackups:
+    """A full of 1970 of the topics orders and app.one, all else as in `root`."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LAKEBACKUP_DESTINATION", str(tmp_path / "backups"))
+    made = MadeBackups(tmp_path / "backups")
+    holding(made, "app.one", "__internal", "__consumer_offsets", full=True, end_ts=1)
+    made.flush()
+    return made
+
+
+def holding(made: MadeBackups, *topics: str, **changes: Any) -> str:
+    """One more backup, of orders and of these topics."""
+    name = made.backup([[Record(0, made.number)]], **changes)
+    for topic in topics:
+        made.add(
+            Scope(
+                backup_id=name,
+                source=made.source,
+                scope=topic,
+                epoch=topic.encode().hex(),
+                regions=1,
+                settings="{}",
+                replication=1,
+            )
+        )
+    return name
+
+
+def test_what_is_due(old: MadeBackups, capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys, "due")[0]["due"] == []
     said(capsys, "policy", "set", "prod", "--full", "weekly sun 02:00", "--incr", "hourly", "--level", "2")
 
     def at(now: int) -> list[policies.Due]:
-        return policies.due(CatalogReader(str(root)), None, now)
+        return policies.due(old.reader(), None, now)
 
-    # The made backups began in 1970, so a full is due, and counts as the incremental too.
+    # A full that is due counts as the incremental too.
     (full,) = at(8 * 86_400_000)
     assert (full.run, full.due_ts) == ("full", 3 * 86_400_000 + 2 * HOUR_MS)
-    assert full.arguments == ("orders", "--source", "prod", "--mode", "full")
+    topics = ("__internal", "--pattern", r"app\.one|orders")
+    assert full.arguments == (*topics, "--source", "prod", "--mode", "full")
     (hourly,) = at(90 * 60_000)
     assert (hourly.run, hourly.due_ts) == ("incremental", HOUR_MS)
-    assert hourly.arguments[3:] == ("--mode", "incr-diff", "--level", "2")
+    assert hourly.arguments[5:] == ("--mode", "incr-diff", "--level", "2")
     assert at(30 * 60_000) == []
     (missed, often) = said(capsys, "sql", "SELECT run, missed, lag_ms FROM missed_runs ORDER BY run")
     assert (missed["run"], often["run"]) == ("full", "incremental")
     assert 0 < missed["missed"] < often["missed"]
-    assert 0 < often["lag_ms"] < HOUR_MS
+    assert 0 < often["lag_ms"] <= missed["lag_ms"]
+
+
+def test_topics_that_are_gone_and_a_compaction_leave_the_others_due(old: MadeBackups) -> None:
+    holding(old, "app.one", end_ts=2)
+    old.backup([[Record(0, 7)]], end_ts=2, generation=1)  # a compaction of orders alone
+    found = policies._topics(old.reader(), "prod")
+    assert found == ["--pattern", r"app\.one|orders"]
+    assert select([], found[1:], ["orders", "app-one", "orders2"]) == ["orders"]
+
+
+def test_a_source_that_another_program_backs_up_has_no_schedule(
+    old: MadeBackups, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old.source = "shop"
+    old.backup([[Record(0, 0)]], full=True, topic="default")
+    (row,) = (row for row in old._rows["backups"] if isinstance(row, Backup))
+    old._rows["backups"] = [replace(row, source_kind="couchbase")]
+    old.flush()
+    (error,) = said(capsys, "policy", "set", "shop", "--incr", "hourly", code=2)
+    assert "made by another program (couchbase)" in error["message"]
+    said(capsys, "policy", "set", "shop", "--redundancy", "1")
+
+
+def test_a_hold_waits_for_no_prune_that_is_at_work(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Lease.acquire(open_storage(str(root)), "source-prod", "a prune"):
+        (error,) = said(capsys, "hold", backup_id(1), "--forever", "--reason", "law", code=8)
+        assert "source-prod is in use by a prune" in error["message"]
+    said(capsys, "hold", backup_id(1), "--forever", "--reason", "law")
+    with Lease.acquire(open_storage(str(root)), "source-prod", "a prune"):
+        said(capsys, "hold", backup_id(1), "--release", "--reason", "over")
 
 
 def test_a_lease_is_broken_with_a_reason(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

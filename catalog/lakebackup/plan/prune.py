@@ -155,8 +155,9 @@ def plan_prune(
     Afterwards `questions` has the relations `leaving` and `cuts`. Raises NotFound (no such topic, no
     restorable backup).
     """
-    histories = [_history(row) for row in questions.rows("prune_topics", source=source)]
-    if not histories:
+    newest = {(row["scope"], row["epoch"]) for row in questions.rows("newest_topics", source=source)}
+    histories = [_history(row, newest) for row in questions.rows("prune_topics", source=source)]
+    if not histories and not backups:
         raise NotFound(
             f"There is no restorable backup of {source}.", hint="`lakebackup list` shows what there is."
         )
@@ -232,7 +233,7 @@ def require_proof(broken: Iterable[dict[str, Any]], unchained: Iterable[dict[str
         )
 
 
-def _history(row: dict[str, Any]) -> History:
+def _history(row: dict[str, Any], newest: set[tuple[str, str]]) -> History:
     return History(
         source=row["source"],
         scope=row["scope"],
@@ -242,7 +243,7 @@ def _history(row: dict[str, Any]) -> History:
         generation=row["generation"],
         settings=json.loads(row["settings"]),
         covered_to=row["covers_to"],
-        present=row["present"],
+        present=(row["scope"], row["epoch"]) in newest,
     )
 
 

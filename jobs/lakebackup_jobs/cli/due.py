@@ -31,8 +31,10 @@ def due(
 ) -> None:
     """Tell which backups are due by the policies' schedules, or take them. Ends at once when none is.
 
-    A backup holds the topics of the newest one; new topics come in by `lakebackup backup topics`.
+    A backup holds the topics of the newest one that are still there; others come in by
+    `lakebackup backup topics`.
     """
+    import shlex
     import time
     from dataclasses import asdict
 
@@ -45,7 +47,9 @@ def due(
     reader = CatalogReader.require(where, found.catalog)
     wanted = policies.due(reader, found.source, time.time_ns() // 1_000_000)
     with reporter(as_json=json) as report:
-        told: list[dict[str, Any]] = [asdict(one) | {"arguments": " ".join(one.arguments)} for one in wanted]
+        told: list[dict[str, Any]] = [
+            asdict(one) | {"arguments": shlex.join(one.arguments)} for one in wanted
+        ]
         report.result({"due": told})
     if not run:
         return

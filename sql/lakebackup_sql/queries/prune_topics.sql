@@ -1,5 +1,4 @@
--- Each topic of a source, and each earlier one of its name, as its newest restore point has it. present: the
--- source's newest restorable backup holds it.
+-- Each topic of a source, and each earlier one of its name, as its newest restore point has it.
 SELECT
   p.source,
   p.scope,
@@ -8,12 +7,10 @@ SELECT
   p.link,
   p.generation,
   p.settings,
-  p.covers_to,
-  p.present
+  p.covers_to
 FROM (
   SELECT
     t.source, t.scope, t.epoch, t.base, t.link, t.generation, t.settings, t.covers_to,
-    t.place = MAX(t.place) OVER (PARTITION BY t.source) AS present,
     ROW_NUMBER() OVER (PARTITION BY t.source, t.scope, t.epoch ORDER BY t.place DESC, t.number DESC) AS nth
   FROM restore_points AS t
   WHERE t.source = :source

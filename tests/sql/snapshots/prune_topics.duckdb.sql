@@ -6,8 +6,7 @@ SELECT
   p.link,
   p.generation,
   p.settings,
-  p.covers_to,
-  p.present
+  p.covers_to
 FROM (
   SELECT
     t.source,
@@ -18,7 +17,6 @@ FROM (
     t.generation,
     t.settings,
     t.covers_to,
-    t.place = MAX(t.place) OVER (PARTITION BY t.source) AS present,
     ROW_NUMBER() OVER (PARTITION BY t.source, t.scope, t.epoch ORDER BY t.place DESC, t.number DESC) AS nth
   FROM restore_points AS t
   WHERE
