@@ -100,11 +100,11 @@ class PrunePlan:
 
     @property
     def gone_files(self) -> int:
-        return sum(part.files for part in (*self.portions, *self.backups))
+        return sum(p.files for p in self.portions) + sum(b.files for b in self.backups)
 
     @property
     def gone_bytes(self) -> int:
-        return sum(part.bytes for part in (*self.portions, *self.backups))
+        return sum(p.bytes for p in self.portions) + sum(b.bytes for b in self.backups)
 
     def floors(self, prune_id: str, at: int) -> list[Floor]:
         """The rows that say from where on the partitions can be restored afterwards; `at` in microseconds."""
@@ -152,8 +152,8 @@ def plan_prune(
     Writes nothing; `now` in ms.
 
     Topics that the newest backup does not hold, and earlier topics of a name, only go when they are named.
-    Afterwards `questions` has the relations `leaving` and `cuts`. Raises NotFound (no such topic, no
-    restorable backup).
+    Afterwards `questions` has the relations `leaving` and `cuts`. Raises NotFound (no such topic,
+    neither a restorable backup nor one that goes).
     """
     newest = {(row["scope"], row["epoch"]) for row in questions.rows("newest_topics", source=source)}
     histories = [_history(row, newest) for row in questions.rows("prune_topics", source=source)]
