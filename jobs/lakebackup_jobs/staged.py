@@ -47,7 +47,10 @@ class Staged:
             shutil.rmtree(self._partial, ignore_errors=True)
             self._partial.mkdir(parents=True)
         except OSError as error:
-            raise EnvironmentProblem(f"Cannot write to {self.folder}: {error}.") from error
+            raise EnvironmentProblem(
+                f"Cannot write to {self.folder}: {error}.",
+                hint="Make room or give the right to write there, or name another folder.",
+            ) from error
 
     def finish(self, changed: Mapping[str, float] | None = None) -> None:
         """Move everything into place.
@@ -70,4 +73,7 @@ class Staged:
             finally:
                 os.close(handle)
         except OSError as error:
-            raise EnvironmentProblem(f"Cannot finish {self.folder}: {error}.") from error
+            raise EnvironmentProblem(
+                f"Cannot finish {self.folder}: {error}.",
+                hint=f"Remove what {self.folder} holds, and run the same command again.",
+            ) from error

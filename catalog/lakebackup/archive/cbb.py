@@ -28,6 +28,8 @@ COLUMNS[2015] = (*COLUMNS[2014], "conf_res")
 NEWEST = 2015
 MUTATIONS, DELETIONS = (0x41, 0x57), (0x42, 0x58)
 MUTATION, DELETION = 0x57, 0x58
+#: The advice for a file that is not what its format says.
+ELSEWHERE = "Take the file from another copy of the archive."
 #: What a vbucket's number can be; 0xffff stands for "not told".
 MOST_VBUCKETS = 1 << 16
 #: What SQLite may allocate for one value: the largest document has 20 MiB, its metadata little.
@@ -97,8 +99,10 @@ def opened(path: Path, name: str) -> Iterator[tuple[sqlite3.Connection, int]]:
                 raise Damaged(f"{name}: this is not an SQLite database.")
         with closing(_connect(path)) as database:
             yield database, _version(database, name)
+    except Damaged as error:
+        raise Damaged(error.message, hint=error.hint or ELSEWHERE) from None
     except (sqlite3.Error, OverflowError) as error:
-        raise Damaged(f"{name}: {error}.", hint="Take the file from another copy of the archive.") from error
+        raise Damaged(f"{name}: {error}.", hint=ELSEWHERE) from error
 
 
 def _connect(path: Path) -> sqlite3.Connection:

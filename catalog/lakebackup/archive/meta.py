@@ -10,7 +10,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.archive.cbb import MOST_VBUCKETS
+from lakebackup.archive.cbb import ELSEWHERE, MOST_VBUCKETS
 from lakebackup.archive.tree import META, SEQNO
 from lakebackup.errors import Damaged, Refused
 
@@ -37,7 +37,7 @@ def read_object(data: bytes, path: str) -> dict[str, Any]:
         if not isinstance(found, dict):
             raise ValueError("it is no JSON object")
     except (ValueError, RecursionError) as error:
-        raise Damaged(f"{path}: {error}.", hint="Take the file from another copy of the archive.") from error
+        raise Damaged(f"{path}: {error}.", hint=ELSEWHERE) from error
     return found
 
 
@@ -54,10 +54,12 @@ def read_meta(found: Found, get: Callable[[str], bytes]) -> dict[tuple[str, str]
                 isinstance(meta[name], list) and all(isinstance(one, str) for one in meta[name])
             )
             if wrong:
-                raise Damaged(f"{path}: {name} is {meta[name]!r:.80}, a list of paths is expected.")
+                raise Damaged(
+                    f"{path}: {name} is {meta[name]!r:.80}, a list of paths is expected.", hint=ELSEWHERE
+                )
         for name in ("version", *_MAKERS):
             if meta.get(name) is not None and not isinstance(meta[name], str):
-                raise Damaged(f"{path}: {name} is {meta[name]!r:.80}, a text is expected.")
+                raise Damaged(f"{path}: {name} is {meta[name]!r:.80}, a text is expected.", hint=ELSEWHERE)
         made[place] = meta
     return made
 
@@ -115,7 +117,8 @@ def read_seqnos(found: Found, get: Callable[[str], bytes]) -> dict[tuple[str, st
             good = name.isascii() and name.isdecimal() and len(name) <= 5 and int(name) < MOST_VBUCKETS
             if not good or type(last) is not int or not 0 <= last <= _LAST:
                 raise Damaged(
-                    f"{path}: vbucket {name[:20]!r} has {last!r:.40}, a sequence number is expected."
+                    f"{path}: vbucket {name[:20]!r} has {last!r:.40}, a sequence number is expected.",
+                    hint=ELSEWHERE,
                 )
         made[place] = {int(name): last for name, last in rows.items() if last}
     return made

@@ -175,14 +175,20 @@ def _node(one: Found, bucket_folder: str, node_name: str, stat: ObjectStat) -> N
     folder = stat.path.rpartition("/")[0] + "/"
     node = one.nodes.setdefault((bucket, name), Node(bucket, name, folder))
     if node.folder != folder:
-        raise Refused(f"{folder} and {node.folder} are the same bucket and node under two names.")
+        raise Refused(
+            f"{folder} and {node.folder} are the same bucket and node under two names.",
+            hint="Leave the one that cbbackup wrote, and take the other out of the archive.",
+        )
     return node
 
 
 def _plain(folder: str, beginning: str, stat: ObjectStat) -> str:
     name = unquote_plus(folder.removeprefix(beginning), errors="replace").strip()
     if not name or "\0" in name or ".." in folder or len(name) > 300:
-        raise Damaged(f"{stat.path}: {folder!r} names nothing.")
+        raise Damaged(
+            f"{stat.path}: {folder!r} names nothing.",
+            hint=f"Name the folder {beginning}<name> again, or take it out of the archive.",
+        )
     return name
 
 

@@ -73,7 +73,10 @@ class Choice:
 def check_asked(mode: Mode, level: int | None, parent: str | None) -> None:
     """UsageProblem when a mode, a level and a parent do not go together."""
     if mode == "full" and parent:
-        raise UsageProblem("A full backup stands on no other; --mode full and --parent exclude each other.")
+        raise UsageProblem(
+            "A full backup stands on no other; --mode full and --parent exclude each other.",
+            hint="Leave --parent out, or take --mode incr-diff or incr-accu.",
+        )
     if mode == "full" and level:
         raise UsageProblem(
             f"A full backup is level 0, not {level}.",
@@ -150,7 +153,8 @@ def _asked(
     found = reader.one("parent_backup", backup_id=reader.resolve_backup(asked))
     if found is None or found["source"] != source:
         raise UsageProblem(
-            f"Backup {asked} is one of {found['source'] if found else 'another source'}, not of {source}."
+            f"Backup {asked} is one of {found['source'] if found else 'another source'}, not of {source}.",
+            hint=f"`lakebackup list --source {source}` shows those that there are.",
         )
     if found["reason"]:
         raise Refused(

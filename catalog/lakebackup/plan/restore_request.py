@@ -91,7 +91,8 @@ def plan_restore(request: RestoreRequest, reader: CatalogReader) -> RestorePlan:
     parameters |= between
     reader.define("selected", "restore_files", **parameters)
     parts = read_parts(reader)
-    obstacles = [*_gaps(reader, bounds), *_pruned(reader, bounds | between), *_damage(reader)]
+    floors = "backup_floors" if request.backup else "restore_floors"
+    obstacles = [*_gaps(reader, bounds), *_pruned(reader, floors, bounds | between), *_damage(reader)]
     names = patterns.target_names(topics, request.maps)
     return RestorePlan(
         source=source,
@@ -114,7 +115,10 @@ def _at_backup(request: RestoreRequest, reader: CatalogReader) -> str:
     found = reader.one("parent_backup", backup_id=backup_id)
     source = only_source(reader, found["source"] if found else None)
     if request.source not in (None, source):
-        raise UsageProblem(f"Backup {backup_id} is one of {source}, not of {request.source}.")
+        raise UsageProblem(
+            f"Backup {backup_id} is one of {source}, not of {request.source}.",
+            hint="Leave --source out: the backup tells it.",
+        )
     if not reader.rows("restore_coverage", source=source):
         raise Refused(
             f"Backup {backup_id} cannot be restored; its state is {found['state'] if found else 'unknown'}.",
@@ -315,7 +319,7 @@ def _gaps(reader: CatalogReader, parameters: Mapping[str, Any]) -> list[Obstacle
     ]
 
 
-def _pruned(reader: CatalogReader, parameters: Mapping[str, Any]) -> list[Obstacle]:
+def _pruned(reader: CatalogReader, query: str, parameters: Mapping[str, Any]) -> list[Obstacle]:
     return [
         Obstacle(
             scope=row["scope"],
@@ -325,7 +329,7 @@ def _pruned(reader: CatalogReader, parameters: Mapping[str, Any]) -> list[Obstac
             before_ts=None,
             after_ts=row["after_ts"],
         )
-        for row in reader.rows("restore_floors", **parameters)
+        for row in reader.rows(query, **parameters)
     ]
 
 

@@ -152,7 +152,10 @@ def topics(
     if from_ts is not None and to_ts is not None and from_ts >= to_ts:
         raise UsageProblem("--from-time is not before --to-time, so nothing lies between them.")
     if backup and (to_ts is not None or select is not None):
-        raise UsageProblem(f"--backup and --{'select' if select else 'to-time'} exclude each other.")
+        raise UsageProblem(
+            f"--backup and --{'select' if select else 'to-time'} exclude each other.",
+            hint="Give one of them: each says up to where to restore.",
+        )
     from lakebackup.plan.restore_request import RestoreRequest
     from lakebackup_jobs.progress import reporter
     from lakebackup_jobs.restore_topics import run

@@ -102,7 +102,10 @@ class Logs:
         try:
             return Consumer({**self._config, **own})
         except KafkaException as error:
-            raise UsageProblem(f"The Kafka client could not be set up: {error.args[0].str()}.") from None
+            raise UsageProblem(
+                f"The Kafka client could not be set up: {error.args[0].str()}.",
+                hint="Correct the setting that it names, in the file of --kafka-config.",
+            ) from None
 
 
 def _first(

@@ -220,7 +220,10 @@ def new_client(kind: int, config: Mapping[str, str], *, hard: Mapping[str, str])
         for name, value in config.items():
             if is_secret(name) and value:
                 reason = reason.replace(str(value), "***")
-        raise UsageProblem(f"The Kafka client could not be set up: {reason}.")
+        raise UsageProblem(
+            f"The Kafka client could not be set up: {reason}.",
+            hint="Correct the setting that it names, in the file of --kafka-config.",
+        )
     main = library.rd_kafka_queue_get_main(handle)
     library.rd_kafka_set_log_queue(handle, main)
     library.rd_kafka_queue_destroy(main)

@@ -147,7 +147,8 @@ class Merge:
                 if (reader.codec, reader.fmt) != (file.codec, file.format):
                     raise Damaged(
                         f"{file.path} is {reader.fmt} with codec {reader.codec}; its row says {file.format} "
-                        f"with {file.codec}."
+                        f"with {file.codec}.",
+                        hint="`lakebackup verify` tells which files are damaged; nothing was merged.",
                     )
                 counted = Counted(file)
                 for where, count, stored in reader.stored():

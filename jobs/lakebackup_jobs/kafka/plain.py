@@ -95,7 +95,10 @@ def _client(kind: Callable[[dict[str, Any]], Any], settings: dict[str, Any]) -> 
         return kind(settings)
     except KafkaException as error:
         # The text names the property; librdkafka does not put values of secret ones into it.
-        raise UsageProblem(f"The Kafka client could not be set up: {error.args[0].str()}.") from None
+        raise UsageProblem(
+            f"The Kafka client could not be set up: {error.args[0].str()}.",
+            hint="Correct the setting that it names, in the file of --kafka-config.",
+        ) from None
 
 
 class PlainReader:
