@@ -24,6 +24,8 @@ def manage(
     merge: Annotated[
         int | None, typer.Option("--merge", min=1, metavar="LEVEL", help="As `lakebackup merge LEVEL`.")
     ] = None,
+    catalog: options.Catalog = None,
+    source: options.Source = None,
     config: options.Config = None,
     json: options.Json = False,
     _debug: options.Debug = False,
@@ -31,13 +33,22 @@ def manage(
     """Do what the command of that name does."""
     verb = one_of({"report": report, "prune": prune is not None, "merge": merge is not None}, otherwise="")
     if not verb:
-        raise UsageProblem("Give --report, --prune DAYS or --merge LEVEL.")
+        raise UsageProblem(
+            "Nobody said what to do.",
+            hint="Give --report, --prune DAYS or --merge LEVEL; `lakebackup manage --help` says more.",
+        )
     if delete and verb != "prune":
-        raise UsageProblem("--delete goes with --prune.")
+        raise UsageProblem(
+            "--delete goes with --prune.", hint="Leave it out, or give --prune DAYS in place of the other."
+        )
+    if source and verb == "report":
+        raise UsageProblem(
+            "A report tells of every source.", hint="Leave --source out; --json gives rows that name theirs."
+        )
     number = {"prune": prune, "merge": merge}.get(verb)
     arguments = [] if number is None else [str(number)]
-    arguments += ["--from", folder] if folder else []
-    arguments += ["--config", str(config)] if config else []
+    told = {"from": folder, "catalog": catalog, "source": source, "config": config}
+    arguments += [part for flag, value in told.items() if value for part in (f"--{flag}", str(value))]
     arguments += [f"--{flag}" for flag, given in (("delete", delete), ("json", json)) if given]
     from lakebackup_jobs.cli import run_verb
 
