@@ -185,6 +185,8 @@ def _row(*cells: str) -> str:
 
 
 if __name__ == "__main__":
+    if any(word.startswith("-") for word in sys.argv[1:]) or len(sys.argv) > 2:
+        raise SystemExit("usage: python -m lakebackup.reference [FILE]")
     if len(sys.argv) > 1:
         Path(sys.argv[1]).write_text(reference(), encoding="utf-8")
     else:

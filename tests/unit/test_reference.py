@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 
 import pytest
 
+import lakebackup.reference
 from lakebackup.engine.duck import view_types
 from lakebackup.model import TABLES, columns
 from lakebackup.reference import describe, meanings, parameters, reference
@@ -18,6 +20,17 @@ def test_the_page_is_what_the_statements_say() -> None:
     assert PAGE.read_text(encoding="utf-8") == reference(), (
         "`python -m lakebackup.reference docs/sql-reference.md` brings it up to date"
     )
+
+
+def test_a_flag_is_no_name_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["reference", "--help"])
+    with pytest.raises(SystemExit, match="usage"):
+        runpy.run_path(str(Path(lakebackup.reference.__file__)), run_name="__main__")
+    assert list(tmp_path.iterdir()) == []
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize("view", names("views"))
