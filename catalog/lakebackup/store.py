@@ -447,12 +447,11 @@ class CatalogWriter(_Catalog):
         with suppress(AlreadyExists):
             self._home.put(layout.audit_path(entry.at, audit_id), content, if_absent=True)
 
-    def set_state(self, backup_id: str, state: State, *, actor: str, reason: str) -> None:
-        """Change the state of a backup, with an audit entry, which is also how a rebuild learns of it."""
-        self.set_states([backup_id], state, actor=actor, reason=reason)
-
     def set_states(self, backup_ids: Sequence[str], state: State, *, actor: str, reason: str) -> None:
-        """Change the state of some backups in one commit, after an audit entry for each, in their order."""
+        """Change the state of some backups in one commit, after an audit entry for each, in their order.
+
+        The entry is also how a rebuild learns of it.
+        """
         from lakebackup.engine.spark import SparkEngine
 
         detail = json.dumps({"state": state, "reason": reason})

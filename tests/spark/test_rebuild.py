@@ -67,7 +67,7 @@ def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     publish(storage, writer, manifest(2, gaps=[GAP]))
     publish(storage, writer, manifest(3))
     publish(storage, writer, manifest(4, base=4, source="other"))
-    writer.set_state(backup_id(3), "out_of_sync", actor="me", reason="cut")
+    writer.set_states([backup_id(3)], "out_of_sync", actor="me", reason="cut")
     return root
 
 

@@ -102,7 +102,7 @@ def test_small_tables_are_read_anew_after_a_commit(spark: SparkSession, root: Pa
     engine.register(["backups"])
     publish(storage, writer, manifest(3))
     assert spark.sql("SELECT max(number) AS number FROM backups").collect()[0].number == 3
-    writer.set_state(backup_id(3), "deleted", actor="test", reason="test")
+    writer.set_states([backup_id(3)], "deleted", actor="test", reason="test")
     states = {row.number: row.state for row in engine.query("list_backups", source=None).collect()}
     assert states == {1: "complete", 2: "complete", 3: "deleted"}
 
@@ -174,7 +174,7 @@ def test_a_state_changes_with_an_entry_in_the_log(spark: SparkSession, root: Pat
     storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
     for number in (1, 2, 3):
         publish(storage, writer, manifest(number))
-    writer.set_state(backup_id(2), "out_of_sync", actor="me", reason="the log was cut")
+    writer.set_states([backup_id(2)], "out_of_sync", actor="me", reason="the log was cut")
     reader = reader_of(root)
     states = {
         row["number"]: (row["state"], row["intact"]) for row in reader.rows("list_backups", source=None)
