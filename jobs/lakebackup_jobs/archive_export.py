@@ -16,13 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup.archive import KIND, meta, tree
 from lakebackup.errors import NotFound, Refused, UsageProblem
+from lakebackup.plan.import_backups import OWN
 from lakebackup.store import CatalogReader
 from lakebackup.times import format_ts
 from lakebackup_jobs import archive_task
 from lakebackup_jobs.archive_write import WRITTEN, Piece, WriteJob, put_piece
+from lakebackup_jobs.restoring import noted
 from lakebackup_jobs.shares import StoredFile
 from lakebackup_jobs.staged import WORK, Staged
 from lakebackup_jobs.taskboard import TaskBoard
+from lakebackup_sql import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
 
 #: The format's own number of vbuckets; the tool reads no others.
 MOST_PARTITIONS = 1024
-_ENDINGS = {kind: ending for ending, kind in tree.ENDINGS.items()}
+_HOW_TO_BEGIN = "`lakebackup backup topics` and `lakebackup archive import` make the first."
 # So many bytes of data files go into one .cbb file.
 TARGET_BYTES = 512 << 20
 
@@ -66,8 +69,11 @@ class Chain:
 def chain_of(reader: CatalogReader, what: str | None, to_ts: int | None = None) -> Chain:
     """The chain of a backup, or of a source's newest that ended at `to_ts` or before.
 
-    Raises NotFound, UsageProblem (several sources), Refused (a backup that cannot be restored).
+    Raises NotFound, UsageProblem (several sources), Refused (a backup that cannot be restored, that ended
+    after `to_ts`, or whose files are in another program's format).
     """
+    # The reader sees these tables as they are now: a prune that comes later is found out about.
+    reader.one("latest_prune", source=what)
     sources = sorted({row["source"] for row in reader.rows("every_backup")})
     if what is None and len(sources) > 1:
         raise UsageProblem(
@@ -75,7 +81,7 @@ def chain_of(reader: CatalogReader, what: str | None, to_ts: int | None = None) 
         )
     if what is None or what in sources:
         if not sources:
-            raise NotFound("The catalog holds no backup.")
+            raise NotFound("The catalog holds no backup.", hint=_HOW_TO_BEGIN)
         source = what or sources[0]
         found = reader.one("archive_target", source=source, to_ts=to_ts)
         if found is None:
@@ -93,6 +99,19 @@ def chain_of(reader: CatalogReader, what: str | None, to_ts: int | None = None) 
             f"Backup {backup_id} cannot be restored: it, or one that it stands on, is not whole.",
             hint="The view unusable_backups says why.",
         )
+    last = backups[-1]
+    if last["source_kind"] not in (KIND, OWN):
+        raise Refused(
+            f"The backups of {last['source']} were made by another program ({last['source_kind']}); "
+            "the catalog only lists them.",
+            hint="Only that program restores them; `lakebackup list` shows the other sources.",
+        )
+    if to_ts is not None and last["end_ts"] > to_ts:
+        raise Refused(
+            f"Backup {backup_id} ended at {format_ts(last['end_ts'])}, after {format_ts(to_ts)}.",
+            hint=f"Name the source, {last['source']}, for its newest backup that ended by then, "
+            "or leave the time out.",
+        )
     return Chain(backups)
 
 
@@ -102,7 +121,8 @@ def run(
     """Export, and return what was written.
 
     Raises NotFound, Refused (the folder holds something, more partitions than a bucket has, a backup that
-    cannot be restored), Damaged (a data file is not what the catalog says; then there is no archive).
+    cannot be restored), Busy (a prune came in meanwhile), Damaged (a data file is not what the catalog says;
+    then there is no archive).
     """
     from lakebackup_jobs.session import spark_session
 
@@ -115,7 +135,17 @@ def run(
         return {"dry_run": True, **_summary(chain, export.buckets, staged)}
     spark = spark or spark_session(remote=request.remote)
     staged.begin()
-    told = export.write(spark, reporter)
+    with noted(
+        spark,
+        reader,
+        destination=request.destination,
+        catalog=request.catalog,
+        source=chain.last["source"],
+        target=f"archive:{staged.folder}",
+        selection=load("queries", export.SELECTION),
+    ) as counts:
+        told = export.write(spark, reporter)
+        counts.update(entries=told["entries"], bytes=told.get("bytes"))
     return {
         **_summary(chain, export.buckets, staged),
         **told,
@@ -146,6 +176,8 @@ def only(asked: Sequence[str], there: Sequence[str]) -> list[str]:
 
 class _Copies:
     """Backups that came from an archive: their files as they were, but the newest design documents alone."""
+
+    SELECTION = "archive_files"
 
     def __init__(
         self, request: ArchiveExportRequest, reader: CatalogReader, chain: Chain, staged: Staged
@@ -194,6 +226,8 @@ def designs(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 class _Records:
     """Topics: the records of their data files as mutations."""
+
+    SELECTION = "archive_records"
 
     def __init__(
         self, request: ArchiveExportRequest, reader: CatalogReader, chain: Chain, staged: Staged

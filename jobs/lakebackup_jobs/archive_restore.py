@@ -9,25 +9,22 @@ import base64
 import json
 import time
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus
 
-from lakebackup import layout
 from lakebackup.archive import KIND, cbb
 from lakebackup.archive.chain import cuts
 from lakebackup.errors import NotFound, Refused
-from lakebackup.model import Restore
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.store import CatalogReader
 from lakebackup.times import format_ts
 from lakebackup.worker import settle
 from lakebackup_jobs import archive_task
 from lakebackup_jobs.archive_export import chain_of, designs, only
-from lakebackup_jobs.identity import micros
 from lakebackup_jobs.outcome import guarded, raise_first
+from lakebackup_jobs.restoring import noted
 from lakebackup_jobs.staged import Staged
 from lakebackup_sql import load
 
@@ -82,7 +79,8 @@ def run(
     """Restore, and return what was written; the folder appears whole or not at all.
 
     Raises NotFound, Refused (the folder holds something, a time within a backup that can only be restored
-    whole, a backup of topics), Damaged (a file is not what the catalog says).
+    whole, a backup of topics), Busy (a prune came in meanwhile), Damaged (a file is not what the catalog
+    says).
     """
     from lakebackup_jobs.session import spark_session
 
@@ -108,12 +106,22 @@ def run(
         return {"dry_run": True, **summary}
     spark = spark or spark_session(remote=request.remote)
     staged.begin()
-    entries = _write(spark, plan, reader, staged, reporter)
-    for row in plan.designs:
-        _design(row, reader.destinations(), staged)
-    staged.finish()
-    writer = CatalogWriter.open(spark, request.destination, request.catalog)
-    writer.append([_log(request, plan, entries, summary["bytes"])])
+    with noted(
+        spark,
+        reader,
+        destination=request.destination,
+        catalog=request.catalog,
+        source=plan.chain.last["source"],
+        target=f"dir:{request.folder}",
+        selection=load("queries", "archive_files"),
+        from_ts=request.from_ts,
+        to_ts=request.to_ts,
+    ) as counts:
+        entries = _write(spark, plan, reader, staged, reporter)
+        for row in plan.designs:
+            _design(row, reader.destinations(), staged)
+        staged.finish()
+        counts.update(entries=entries, bytes=summary["bytes"])
     return {**summary, "documents": entries, "seconds": round(time.monotonic() - started, 3)}
 
 
@@ -137,7 +145,10 @@ def _planned(request: ArchiveRestoreRequest, reader: CatalogReader) -> _Plan:
     if request.from_ts is not None:
         data = [row for row in data if ends[row["backup_id"]] > request.from_ts]
         if not data:
-            raise NotFound(f"No backup of the chain ended after {format_ts(request.from_ts)}.")
+            raise NotFound(
+                f"No backup of the chain ended after {format_ts(request.from_ts)}.",
+                hint=f"The chain ends at {format_ts(chain.last['end_ts'])}; give an earlier --from-date.",
+            )
     order = [backup["backup_id"] for backup in chain.backups]
     kept = [row for row in designs(rows) if row["scope"] in {"", *buckets}]
     return _Plan(chain, data, kept, buckets, cuts(positions, order))
@@ -170,22 +181,6 @@ def _design(row: Mapping[str, Any], roots: Mapping[str, str], staged: Staged) ->
     folder = f"bucket-{quote_plus(row['scope'])}/" if row["scope"] else ""
     source = open_storage(roots[row["destination"]])
     archive_task.copy(source, row["path"], row["sha256"], staged.storage, f"{folder}{name}")
-
-
-def _log(request: ArchiveRestoreRequest, plan: _Plan, entries: int, size: int) -> Restore:
-    now = datetime.now(UTC)
-    return Restore(
-        restore_id=layout.new_backup_id(now),
-        at=micros(now),
-        source=plan.chain.last["source"],
-        state="complete",
-        target=f"dir:{request.folder}",
-        from_ts=request.from_ts,
-        to_ts=request.to_ts,
-        selection=load("queries", "archive_files"),
-        entries=entries,
-        bytes=size,
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from lakebackup import layout
-from lakebackup.errors import Busy, LakebackupError, NotFound
+from lakebackup.errors import LakebackupError, NotFound
 from lakebackup.lease import Lease
 from lakebackup.model import Audit, Restore
 from lakebackup.plan import saved
@@ -30,6 +30,7 @@ from lakebackup.times import format_ts
 from lakebackup.translations import publish
 from lakebackup_jobs.identity import holder, micros
 from lakebackup_jobs.restore_groups import GroupsRequest, move, short_of
+from lakebackup_jobs.restoring import refuse_pruned_meanwhile
 from lakebackup_jobs.shares import deal
 from lakebackup_jobs.targets import RegionOutcome, Target, open_target
 
@@ -109,7 +110,7 @@ def _carry_out(
     if request.allow_gaps and any(o.reason == "gap" for o in made.obstacles):
         log.audit("restore with gaps", [str(o) for o in made.obstacles])
     log.row("running")
-    _refuse_pruned_meanwhile(request, made.source, reader)
+    refuse_pruned_meanwhile(request.destination, request.catalog, made.source, reader)
     shares = deal(open_storage(request.destination), reader, made, layout.restore_folder(restore_id))
     reporter.start(made.entries, made.bytes, "restore")
     roots = {name: writer.root_of(uri) for name, uri in reader.destinations().items()}
@@ -140,19 +141,6 @@ def _carry_out(
         reporter.result(result)
         raise short_of(groups[1])
     return result
-
-
-def _refuse_pruned_meanwhile(request: RestoreRequest, source: str, planned: CatalogReader) -> None:
-    """Busy when a prune came between the plan and the row that says that this restore is at work.
-
-    One that comes later sees the row, and spares what the restore reads.
-    """
-    now = CatalogReader(request.destination, request.catalog)
-    if now.one("latest_prune", source=source) != planned.one("latest_prune", source=source):
-        raise Busy(
-            f"A prune of {source} came in while this restore was being planned; nothing was restored.",
-            hint="Run the same command again.",
-        )
 
 
 def _move_groups(

@@ -9,17 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.archives import Doc, read_archive, touch, write_backup, write_cbb
+from tests.support.catalogs import backup_id
 from tests.support.made_backups import MadeBackups, Record
 
-from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
+from lakebackup.errors import Busy, Damaged, NotFound, Refused, UsageProblem
 from lakebackup.plan.restore_request import only_source
 from lakebackup.rebuild import rebuild
-from lakebackup.store import CatalogReader
-from lakebackup_jobs import archive_export, archive_import, archive_restore, verify
+from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup_jobs import archive_export, archive_import, archive_restore, prune, verify
 from lakebackup_jobs.archive_export import ArchiveExportRequest
 from lakebackup_jobs.archive_import import ArchiveImportRequest
 from lakebackup_jobs.archive_restore import ArchiveRestoreRequest
 from lakebackup_jobs.progress import QuietReporter
+from lakebackup_jobs.prune import PruneRequest
+from lakebackup_jobs.restoring import noted
+from lakebackup_jobs.staged import Staged
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -258,6 +262,31 @@ def test_a_chain_of_topics_is_an_archive(spark: SparkSession, topics: MadeBackup
         archive_restore.run(
             ArchiveRestoreRequest(str(topics.folder), str(tmp_path / "o")), spark=spark, reporter=QUIET
         )
+
+
+def test_no_prune_comes_between_what_is_read_and_its_end(
+    spark: SparkSession, topics: MadeBackups, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    at = str(topics.folder)
+    finish = Staged.finish
+
+    def meanwhile(staged: Staged, changed: Any) -> None:
+        with pytest.raises(Busy, match="what an archive is written from"):
+            prune.run(PruneRequest(at), reporter=QUIET)
+        finish(staged, changed)
+
+    monkeypatch.setattr(Staged, "finish", meanwhile)
+    export(spark, topics.folder, tmp_path)
+    assert prune.run(PruneRequest(at), reporter=QUIET)["backups"] == []
+    reader = CatalogReader.require(at)
+    (row,) = reader.select("SELECT state, entries, target FROM restores").read_all().to_pylist()
+    assert (row["state"], row["entries"], row["target"][:9]) == ("complete", 9, "archive:/")
+    archive_export.chain_of(reader, "prod")
+    CatalogWriter.open(spark, at).set_states([backup_id(3)], "deleted", actor="me", reason="old")
+    begun = {"destination": at, "catalog": None, "source": "prod", "target": "t", "selection": "s"}
+    with pytest.raises(Busy, match="A prune of prod came in"), noted(spark, reader, **begun):
+        pytest.fail("what it would read may be gone")
+    assert CatalogReader.require(at).one("open_restores")["state"] == "failed"  # type: ignore[index]
 
 
 def test_a_damaged_data_file_gives_no_archive(

@@ -6,7 +6,8 @@ import io
 import json
 import shutil
 import sqlite3
-from contextlib import closing
+from contextlib import closing, nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.archives import Doc, read_archive, write_backup, write_cbb
+from tests.support.catalogs import manifest
 from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.archive import cbb, chain, tree
@@ -132,8 +134,9 @@ EIGHT = "cmd, vbucket_id, key, flg, exp, cas, meta, val"
 )
 def test_a_forged_file_is_refused(tmp_path: Path, statements: list[str], why: str) -> None:
     path = forged(tmp_path / "data-0000.cbb", *statements)
-    with pytest.raises(Damaged, match=why):
+    with pytest.raises(Damaged, match=why) as found:
         cbb.scan(path, "data-0000.cbb")
+    assert "another copy" in found.value.hint
 
 
 @pytest.mark.parametrize(
@@ -256,6 +259,8 @@ def test_the_same_again_is_known_and_more_goes_on_behind_it(tmp_path: Path) -> N
     )  # fmt: skip
     with pytest.raises(Refused, match="other contents"):
         plan(tmp_path, [held[0] | {"digest": "0"}])
+    with pytest.raises(Refused, match=r"which is deleted now\.\n.*--source"):
+        plan(tmp_path, [held[0] | {"state": "deleted"}])
     with pytest.raises(Refused, match="of kind kafka"):
         plan(tmp_path, [held[0] | {"source_kind": "kafka"}])
     with pytest.raises(Refused, match="before the newest"):
@@ -283,8 +288,9 @@ def test_a_meta_json_that_lies_is_refused(
     write_backup(tmp_path, FULL, "full", [Doc(b"a", seqno=1)])
     write_backup(tmp_path, MONDAY, "diff", [Doc(b"a", seqno=2)], chain=FULL, **told)
     write_backup(tmp_path, WEDNESDAY, "full", [Doc(b"a", seqno=2)])
-    with pytest.raises(error, match=why):
+    with pytest.raises(error, match=why) as found:
         plan(tmp_path)
+    assert found.value.hint
 
 
 def test_a_baseline_decides_what_a_backup_stands_on(tmp_path: Path) -> None:
@@ -373,6 +379,30 @@ def test_a_timestamp_is_a_cas_that_fits(ts: int, cas: int) -> None:
     assert 0 <= cas_of(ts) < 2**64
 
 
+# --- what is restored or exported
+
+
+def test_a_backup_that_ended_after_the_time_that_was_asked_for_is_refused(tmp_path: Path) -> None:
+    made = MadeBackups(tmp_path)
+    first, second = made.backup([[Record(0, 0)]]), made.backup([[Record(0, 1)]])
+    reader = made.reader()
+    assert archive_export.chain_of(reader, "prod", 1999).last["backup_id"] == first
+    assert archive_export.chain_of(reader, second, 2000).last["backup_id"] == second
+    with pytest.raises(Refused, match=r"ended at .*:02\.000Z, after .*:01\.999Z\.\nName the source, prod"):
+        archive_export.chain_of(reader, second, 1999)
+
+
+def test_backups_of_another_program_are_not_exported(tmp_path: Path) -> None:
+    made = MadeBackups(tmp_path / "backups")
+    other = manifest(1, source="vault")[0].backup
+    made.add(replace(other, source_kind="tape", destination="tape:vault"))
+    made.flush()
+    request = ArchiveExportRequest(str(made.folder), str(tmp_path / "out"))
+    with pytest.raises(Refused, match=r"another program \(tape\)"):
+        archive_export.run(request, reporter=QuietReporter(io.StringIO(), io.StringIO()))
+    assert not (tmp_path / "out").exists()
+
+
 # --- topics, out and back
 
 
@@ -418,6 +448,7 @@ def test_a_chain_of_topics_goes_out_and_comes_back_the_same(
     request = ArchiveExportRequest(str(made.folder), str(out), target_bytes=target_bytes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(archive_task, "run_tasks", here)
+        patch.setattr(archive_export, "noted", lambda *_, **__: nullcontext({}))  # rows need Spark
         patch.setattr(outcome, "settle", lambda: None)  # this process does more than one task
         archive_export.run(request, spark=cast("Any", object()), reporter=quiet)
     rows = [

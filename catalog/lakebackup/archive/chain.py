@@ -80,7 +80,7 @@ def plan(
     """Rows for every backup of an archive. `held`: the source's rows of `backups`, in order of number.
 
     Raises Damaged (what files say does not fit together), Refused (a backup that cannot be restored, one that
-    the catalog has with other contents, one that is older than what the catalog has).
+    the catalog has with other contents or not whole any more, one that is older than what the catalog has).
     """
     other = {row["source_kind"] for row in held} - {KIND}
     if other:
@@ -124,6 +124,11 @@ def _compare(planned: Planned, known: Mapping[str, Any] | None, newest: int) -> 
                 f"{name} was taken before the newest backup that the catalog has of {backup.source}.",
                 hint="Import archives in the order of time, or this one under another name with --source.",
             )
+    elif known["state"] != "complete":
+        raise Refused(
+            f"{name} was imported before as {known['backup_id']}, which is {known['state']} now.",
+            hint="To have it once more, import the archive under another name with --source.",
+        )
     elif (known["digest"], known["parent"]) != (backup.digest, backup.parent):
         raise Refused(
             f"{name} was imported before as {known['backup_id']}, with other contents.",
