@@ -91,8 +91,7 @@ def plan_restore(request: RestoreRequest, reader: CatalogReader) -> RestorePlan:
     parameters |= between
     reader.define("selected", "restore_files", **parameters)
     parts = read_parts(reader)
-    floors = "backup_floors" if request.backup else "restore_floors"
-    obstacles = [*_gaps(reader, bounds), *_pruned(reader, floors, bounds | between), *_damage(reader)]
+    obstacles = [*_gaps(reader, bounds), *_pruned(request, reader, bounds | between), *_damage(reader)]
     names = patterns.target_names(topics, request.maps)
     return RestorePlan(
         source=source,
@@ -319,7 +318,12 @@ def _gaps(reader: CatalogReader, parameters: Mapping[str, Any]) -> list[Obstacle
     ]
 
 
-def _pruned(reader: CatalogReader, query: str, parameters: Mapping[str, Any]) -> list[Obstacle]:
+def _pruned(request: RestoreRequest, reader: CatalogReader, parameters: Mapping[str, Any]) -> list[Obstacle]:
+    found = (
+        reader.rows("backup_floors", **{k: v for k, v in parameters.items() if k != "to_ts"})
+        if request.backup
+        else reader.rows("restore_floors", **parameters)
+    )
     return [
         Obstacle(
             scope=row["scope"],
@@ -329,7 +333,7 @@ def _pruned(reader: CatalogReader, query: str, parameters: Mapping[str, Any]) ->
             before_ts=None,
             after_ts=row["after_ts"],
         )
-        for row in reader.rows(query, **parameters)
+        for row in found
     ]
 
 

@@ -1,0 +1,40 @@
+"""What a restore of one backup would read and what stands against it, over real tables without Java."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.support.made_backups import MadeBackups, Record
+
+from lakebackup.model import DataFile, Floor, Removal
+from lakebackup.plan.restore_request import RestoreRequest, plan_restore
+from lakebackup.store import CatalogReader
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lakebackup.plan.restore_topics import RestorePlan
+
+
+def test_a_backup_of_which_all_was_pruned_is_not_restored_as_if_it_held_nothing(tmp_path: Path) -> None:
+    made = MadeBackups(tmp_path)
+    names = [made.backup([[Record(0, n, ts=1000 * n + 500)]]) for n in range(2)]
+    (gone, _) = (row for row in made._rows["files"] if isinstance(row, DataFile))
+    place = {"source": "prod", "scope": "orders", "epoch": gone.epoch, "region": "0"}
+    removal = {"destination": gone.destination, "path": gone.path, "backup_id": gone.backup_id}
+    made.add(
+        Removal(prune_id="p1", at=1, **place, **removal, bytes=gone.bytes, reason="time"),
+        Floor(prune_id="p1", at=1, **place, low_position=1, generation=0, reason="time"),
+    )
+    made.flush()
+
+    def planned(backup: str) -> RestorePlan:
+        request = RestoreRequest(str(tmp_path), "dir:out", topics=("orders",), backup=backup)
+        return plan_restore(request, CatalogReader(str(tmp_path)))
+
+    (stands,) = planned(names[0]).obstacles
+    assert (stands.reason, stands.region) == ("pruned", "0")
+    assert stands.detail == "what it held then was pruned; it can be restored from offset 1 on"
+    plan = planned(names[1])
+    assert plan.obstacles == ()
+    assert [part.files for topic in plan.topics for part in topic.parts] == [1]
