@@ -17,8 +17,9 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from lakebackup import layout, tombstones
+from lakebackup.archive import KIND
 from lakebackup.engine.failures import task_errors
-from lakebackup.errors import Busy, EnvironmentProblem, Incomplete, Refused
+from lakebackup.errors import Busy, EnvironmentProblem, Incomplete, Refused, UsageProblem
 from lakebackup.lease import Lease, is_held
 from lakebackup.model import Audit, spark_columns
 from lakebackup.plan.prune import (
@@ -111,12 +112,13 @@ class PruneRequest:
 def run(request: PruneRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
     """Tell what can go, and with `delete` let it go; returns what a person wants to know of it.
 
-    Raises NotFound (no catalog, no such topic), Busy (a backup or another prune is at work on the source, a
-    restore is just beginning), Refused (the proof failed, the clocks disagree: nothing was done), Incomplete
-    (objects of a restore that began meanwhile, or that could not be deleted, stay for now).
+    Raises NotFound (no catalog, no such topic), UsageProblem (several sources, topics of an archive), Busy (a
+    backup or another prune is at work on the source, a restore is just beginning), Refused (the proof
+    failed, the clocks disagree: nothing was done), Incomplete (objects of a restore that began meanwhile, or
+    that could not be deleted, stay for now).
     """
     reader = CatalogReader.require(request.destination, request.catalog)
-    source = only_source(reader, request.source)
+    source = _source(request, reader)
     storage = open_storage(request.destination)
     if not request.delete:
         held = _held(storage, reader, source)
@@ -125,6 +127,21 @@ def run(request: PruneRequest, *, spark: SparkSession | None = None, reporter: R
     with Lease.acquire(storage, f"source-{source}", holder(), ttl_s=request.lease_ttl_s) as lease:
         _require_clocks(reader, storage, source)
         return _Run(request, storage, source, lease, spark, reporter).prune()
+
+
+def _source(request: PruneRequest, reader: CatalogReader) -> str:
+    """The source to prune; one that cannot be restored at all, or is an archive's, loses backups whole."""
+    known = {row["source"] for row in reader.rows("sources_known")}
+    asked = request.source or (known.pop() if len(known) == 1 else None)
+    kinds = {row["source_kind"] for row in reader.rows("source_kinds", source=asked)} if asked else set()
+    if kinds != {KIND}:
+        return only_source(reader, asked)
+    if request.topics or request.patterns:
+        raise UsageProblem(
+            f"{asked} was imported from an archive, which has no topics.",
+            hint="Its backups go whole, by policy or by a number of days: lakebackup prune 14.",
+        )
+    return str(asked)
 
 
 class _Run:
@@ -391,7 +408,8 @@ def _held(storage: Storage, reader: CatalogReader, source: str) -> list[Held]:
         regions = regions_of(storage, f"restores/{row['restore_id']}/")
         if regions is None and running:
             raise Busy(
-                f"Restore {row['restore_id']} is just beginning; which files it reads is not known yet.",
+                f"Restore {row['restore_id']} is just beginning, or what an archive is written from; which "
+                "files it reads is not known.",
                 hint="Run the prune again in a moment.",
             )
         found += [Held(*region, row["restore_id"]) for region in regions or ()]

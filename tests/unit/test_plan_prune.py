@@ -1,0 +1,62 @@
+"""Prunes of sources that no restore point is left of, planned over real tables without Java."""
+
+from __future__ import annotations
+
+import io
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.made_backups import MadeBackups, Record
+
+from lakebackup.errors import NotFound, UsageProblem
+from lakebackup.model import Backup, Policy, Scope
+from lakebackup_jobs.progress import QuietReporter
+from lakebackup_jobs.prune import PruneRequest, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def made(root: Path, **changes: Any) -> list[str]:
+    """Two fulls, of which a policy keeps one, with these fields changed in their rows."""
+    backups = MadeBackups(root)
+    now = time.time_ns() // 1_000_000
+    names = [backups.backup([[Record(0, n)]], full=True, end_ts=now - 9 + n) for n in range(2)]
+    rows = [row for row in backups._rows["backups"] if isinstance(row, Backup)]
+    backups._rows["backups"] = [replace(row, **changes) for row in rows]
+    if "source_kind" in changes:  # an archive has no topics
+        backups._rows["scopes"] = [row for row in backups._rows["scopes"] if not isinstance(row, Scope)]
+    backups.add(Policy(source="prod", at=1, actor="me", redundancy=1))
+    backups.flush()
+    return names
+
+
+def planned(root: Path, **asked: Any) -> dict[str, Any]:
+    return run(
+        PruneRequest(destination=str(root), **asked), reporter=QuietReporter(io.StringIO(), io.StringIO())
+    )
+
+
+def test_an_archive_lets_go_of_whole_backups(tmp_path: Path) -> None:
+    first, _ = made(tmp_path, source_kind="couchbase")
+    for asked in ({}, {"source": "prod"}):
+        found = planned(tmp_path, **asked)
+        assert [(b["backup_id"], b["files"]) for b in found["backups"]] == [(first, 1)]
+        assert found["topics"] == []
+    with pytest.raises(UsageProblem, match="prod was imported from an archive, which has no topics"):
+        planned(tmp_path, topics=("orders",))
+
+
+def test_a_source_that_is_wholly_out_of_sync_can_go(tmp_path: Path) -> None:
+    first, second = made(tmp_path, state="out_of_sync")
+    found = planned(tmp_path)
+    assert [b["backup_id"] for b in found["backups"]] == [second, first]
+    assert {b["reason"] for b in found["backups"]} == {"out_of_sync"}
+
+
+def test_a_source_of_which_nothing_is_left_has_nothing_to_prune(tmp_path: Path) -> None:
+    made(tmp_path, state="deleted")
+    with pytest.raises(NotFound, match="no restorable backup of prod"):
+        planned(tmp_path, source="prod")
