@@ -45,8 +45,10 @@ def records_of(bootstrap: str, topic: str) -> list[tuple[bytes | None, bytes | N
 
 
 def subjects(lab: Lab) -> list[tuple[Any, ...]]:
-    rows = CatalogReader(str(lab.folder)).rows("current_subjects", source="lab", subject=None)
-    return [(r["subject"], r["version"], r["schema_id"], r["deleted"]) for r in rows]
+    rows = CatalogReader(str(lab.folder)).select(
+        "SELECT subject, version, schema_id, deleted FROM subjects ORDER BY scope, subject, version"
+    )
+    return [tuple(row.values()) for row in rows.read_all().to_pylist()]
 
 
 @pytest.fixture
