@@ -156,6 +156,21 @@ def test_an_archive_is_taken_in_asked_with_sql_restored_and_written_again(desk: 
     assert documents(desk.restore("shop")[1]) == {"a": 3, "c": 1, "x": 1}
 
 
+def test_what_no_restore_takes_any_more_is_pruned_whole(desk: Desk, tmp_path: Path) -> None:
+    week(tmp_path / "archive")
+    desk.take(tmp_path / "archive", source="shop")
+    request = prune.PruneRequest(str(desk.at), days=7, delete=True)
+    done = prune.run(request, spark=desk.spark, reporter=QUIET)
+    states = desk.ask("SELECT state FROM backups ORDER BY number")
+    assert [row["state"] for row in states] == ["complete", "deleted", "complete", "complete"]
+    (gone,) = done["backups"]
+    assert (gone["kind"], gone["reason"], done["files"]) == ("differential", "superseded", gone["files"])
+    gone_files = desk.ask(f"SELECT path FROM removals WHERE backup_id = '{gone['backup_id']}'")
+    assert len(gone_files) == gone["files"] > 0
+    assert not [row["path"] for row in gone_files if (desk.at / row["path"]).exists()]
+    assert documents(desk.restore("shop")[1]) == {"a": 3, "c": 1, "x": 1}
+
+
 def test_an_archive_that_grew_gives_what_is_new_and_one_that_was_changed_is_refused(
     desk: Desk, tmp_path: Path
 ) -> None:
