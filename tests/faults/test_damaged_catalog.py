@@ -32,13 +32,14 @@ READ_BY_SPARK = ("audit", "backups", "files")  # it reads all of them alike, and
 
 
 def some_rows(table: str, count: int = 40, first: int = 0) -> pa.Table:
-    """Rows that keep every rule: later columns hold greater numbers."""
+    """Rows that keep every rule: later columns hold greater numbers, and a place is not beyond its number."""
     schema = ARROW_SCHEMAS[table]
+    number = schema.get_field_index("number")
     made = {
         field.name: [
             f"{field.name}-{row}" if field.type == pa.string()
             else row % 2 == 0 if field.type == pa.bool_()
-            else place + row
+            else (number if field.name == "place" else place) + row
             for row in range(first, first + count)
         ]
         for place, field in enumerate(schema)

@@ -64,7 +64,7 @@ class SparkEngine:
 
     def give(self, relation: str, rows: pa.Table) -> None:
         """Give rows that come from elsewhere a name that later queries can use."""
-        self._spark.createDataFrame(rows).createOrReplaceTempView(relation)
+        self._given(rows).createOrReplaceTempView(relation)
 
     def change(self, name: str, **parameters: Any) -> None:
         """Run a statement of `sql/changes`. The caller holds the catalog's lease."""
@@ -88,7 +88,7 @@ class SparkEngine:
         if as_of is not None:
             opened = open_then(uri, as_of)
             if opened is None:
-                return self._spark.createDataFrame(ARROW_SCHEMAS[table].empty_table())
+                return self._given(ARROW_SCHEMAS[table].empty_table())
             reader = reader.option("versionAsOf", opened.version())
         with task_errors():
             return reader.load(uri)
@@ -126,6 +126,12 @@ class SparkEngine:
         rows.createOrReplaceTempView(step)
         self._registered.add(step)
 
+    def _given(self, rows: pa.Table) -> DataFrame:
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        # Spark Connect does not take the types of a table without rows from it.
+        return self._spark.createDataFrame(rows, from_arrow_schema(rows.schema))
+
     def _few(self, step: str, as_of: int | None) -> DataFrame | None:
         """The rows of a small table, to be part of the plan: Delta takes longer to plan one scan than reading
         them takes. None when they are many."""
@@ -144,7 +150,7 @@ class SparkEngine:
         except (OSError, ValueError) as error:  # pyarrow's errors are of these kinds
             raise damaged_table(uri, error) from error
         self._inlined[step] = opened.version() if as_of is None else None
-        return self._spark.createDataFrame(rows)
+        return self._given(rows)
 
     def _kept(self, step: str) -> DataFrame:
         """A view that many stand on, worked out by DuckDB: Spark would do it again wherever it is named."""
@@ -155,7 +161,7 @@ class SparkEngine:
         found = DuckEngine(self._uri, as_of=self._as_of).relation(step)
         instant = pa.timestamp("us", "UTC")  # else another type than Spark's own
         types = [one.with_type(instant) if pa.types.is_timestamp(one.type) else one for one in found.schema]
-        return self._spark.createDataFrame(found.cast(pa.schema(types)))
+        return self._given(found.cast(pa.schema(types)))
 
     def _changed(self, step: str) -> bool:
         version = self._inlined[step]
