@@ -36,13 +36,15 @@ from lakebackup_jobs.outcome import raise_first
 from lakebackup_jobs.taskboard import TaskBoard
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark.sql import Row as SparkRow
     from pyspark.sql import SparkSession
 
-    from lakebackup.model import Group
+    from lakebackup.model import Group, Scope
     from lakebackup.plan.backup_topics import TopicState
+    from lakebackup.plan.compact import CompactTopic
+    from lakebackup.plan.merge import MergeTopic
     from lakebackup_jobs.forks import OnFork
     from lakebackup_jobs.kafka.cluster import Cluster
     from lakebackup_jobs.kafka.copy_task import CopyJob
@@ -132,7 +134,7 @@ def _take(
     tell(prepared.plan, reporter)
     if prepared.plan.fork:
         forks.record(writer, prepared.plan.fork)
-    sequences = next_sequences(reader, source, prepared.plan)
+    sequences = next_sequences(reader, source, prepared.plan.scopes)
     job = copy_job(request, storage, source, prepared, sequences)
     unfinished.begin(storage, source, request, prepared, sequences)
     totals = _copy(spark, storage, source, prepared, job, reporter)
@@ -183,7 +185,9 @@ def _settle(
             f"{done} of {len(prepared.plan.tasks)} tasks are done"
         )
         request = begun.ends(request)
-        job = copy_job(request, storage, source, prepared, next_sequences(reader, source, prepared.plan))
+        job = copy_job(
+            request, storage, source, prepared, next_sequences(reader, source, prepared.plan.scopes)
+        )
         totals = _copy(spark, storage, source, prepared, job, reporter)
         result = publish(request, storage, source, prepared, totals, writer, lease, reporter)
     unfinished.end(storage, source)
@@ -521,9 +525,11 @@ def _held(reader: CatalogReader | None, source: str, parent: Parent | None) -> l
     return [Held(**row) for row in rows]
 
 
-def next_sequences(reader: CatalogReader, source: str, plan: BackupPlan) -> dict[tuple[str, str], int]:
+def next_sequences(
+    reader: CatalogReader, source: str, topics: Iterable[Scope | CompactTopic | MergeTopic]
+) -> dict[tuple[str, str], int]:
     """The first number that no file in the catalog has, by topic and partition; 0 where there is none."""
-    epochs = {scope.scope: scope.epoch for scope in plan.scopes}
+    epochs = {topic.scope: topic.epoch for topic in topics}
     return {
         (row["scope"], row["region"]): row["next_sequence"]
         for row in reader.rows("next_sequence", source=source)

@@ -23,7 +23,7 @@ from lakebackup.plan.restore_request import only_source
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store import CatalogReader, CatalogWriter, destination_id
 from lakebackup_jobs import pieces
-from lakebackup_jobs.backup_topics import Totals, latest_number
+from lakebackup_jobs.backup_topics import Totals, latest_number, next_sequences
 from lakebackup_jobs.identity import holder, micros
 from lakebackup_jobs.shares import StoredFile
 from lakebackup_jobs.taskboard import TaskBoard
@@ -197,7 +197,6 @@ class _Run:
         from lakebackup_jobs.kafka.copy_task import OUTCOME
 
         folder = layout.backup_folder(self.source, backup_id)
-        epochs = {topic.scope: topic.epoch for topic in topics}
         roots = reader.destinations()
         find = compact_task.FindNewest(self.storage.uri, folder, roots)
         keep = compact_task.KeepNewest(
@@ -212,11 +211,7 @@ class _Run:
             codec=self.request.codec,
             compression_level=self.request.compression_level,
             target_bytes=self.request.target_bytes,
-            sequences={
-                (row["scope"], row["region"]): row["next_sequence"]
-                for row in reader.rows("next_sequence", source=self.source)
-                if epochs.get(row["scope"]) == row["epoch"]
-            },
+            sequences=next_sequences(reader, self.source, topics),
             generations={topic.scope: topic.generation for topic in topics},
             drop_before={topic.scope: topic.drop_before for topic in topics},
         )

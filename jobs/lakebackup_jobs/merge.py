@@ -26,7 +26,7 @@ from lakebackup.retention import roll_ms
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store import CatalogReader, CatalogWriter, destination_id
 from lakebackup_jobs import pieces
-from lakebackup_jobs.backup_topics import Totals, latest_number
+from lakebackup_jobs.backup_topics import Totals, latest_number, next_sequences
 from lakebackup_jobs.identity import holder, micros
 from lakebackup_jobs.kafka.merge_task import MergedFile, deal
 from lakebackup_jobs.kafka.registry import SCHEMAS_TOPIC
@@ -196,7 +196,6 @@ class _Run:
         if not begun.tasks:
             return totals
         folder = layout.backup_folder(self.source, begun.backup_id)
-        epochs = {topic.scope: topic.epoch for topic in plan.topics}
         job = Merge(
             uri=self.storage.uri,
             folder=folder,
@@ -207,11 +206,7 @@ class _Run:
             number=begun.number,
             level=plan.level,
             parent=plan.parent.backup_id if plan.parent else None,
-            sequences={
-                (row["scope"], row["region"]): row["next_sequence"]
-                for row in self.reader.rows("next_sequence", source=self.source)
-                if epochs.get(row["scope"]) == row["epoch"]
-            },
+            sequences=next_sequences(self.reader, self.source, plan.topics),
         )
         expected = sum(topic.entries for topic in plan.topics)
         self.reporter.start(expected, sum(topic.bytes for topic in plan.topics), "merge")

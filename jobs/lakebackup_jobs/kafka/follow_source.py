@@ -93,7 +93,7 @@ class _Reader(DataSourceStreamReader):
         reader = self._catalog()
         if backup_topics.latest_number(reader, self._source) + 1 == prepared.number:
             storage = open_storage(self._request.destination)
-            sequences = backup_topics.next_sequences(reader, self._source, prepared.plan)
+            sequences = backup_topics.next_sequences(reader, self._source, prepared.plan.scopes)
             job = backup_topics.copy_job(
                 self._request, storage, self._source, prepared, sequences, report=False
             )
