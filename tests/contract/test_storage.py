@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import threading
 from typing import TYPE_CHECKING
 
@@ -150,6 +151,32 @@ def test_a_writer_replaces_when_told_to(storage: Storage) -> None:
         writer.write(b"new")
         writer.commit("x", if_absent=False)
     assert storage.get("x") == b"new"
+
+
+def test_upload_takes_a_stream_to_its_end(storage: Storage) -> None:
+    data = bytes(range(256)) * 9_000
+    assert storage.upload("a/big", io.BytesIO(data), size_hint=5) == len(data)
+    assert storage.upload("a/empty", io.BytesIO()) == 0
+    assert (storage.get("a/big"), storage.get("a/empty")) == (data, b"")
+    with pytest.raises(AlreadyExists, match="a/big"):
+        storage.upload("a/big", io.BytesIO(b"other"))
+    assert storage.upload("a/big", io.BytesIO(b"other"), if_absent=False, metadata={"what": "x"}) == 5
+    assert storage.get("a/big") == b"other"
+
+
+def test_upload_of_a_source_that_fails_publishes_nothing(storage: Storage) -> None:
+    class Failing:
+        left = 3
+
+        def read(self, size: int) -> bytes:
+            self.left -= 1
+            if not self.left:
+                raise InterruptedError("the source is gone")
+            return b"x" * min(size, 100)
+
+    with pytest.raises(InterruptedError, match="the source is gone"):
+        storage.upload("a", Failing())
+    assert paths(storage) == []
 
 
 def test_stat(storage: Storage) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 from lakebackup.errors import LakebackupError, UsageProblem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from types import TracebackType
 
 
@@ -36,8 +36,8 @@ class ObjectWriter(Protocol):
 
     def write(self, data: bytes | bytearray | memoryview) -> None: ...
 
-    def commit(self, path: str, *, if_absent: bool = True) -> None:
-        """Publish everything written as `path`, durably, in one step.
+    def commit(self, path: str, *, if_absent: bool = True, metadata: Mapping[str, str] | None = None) -> None:
+        """Publish everything written as `path`, durably, in one step, with `metadata` where the place has it.
 
         Raises AlreadyExists when `if_absent` and the path is taken; the writer stays usable, so that
         the caller can commit under another path without writing the bytes again.
@@ -51,6 +51,14 @@ class ObjectWriter(Protocol):
     ) -> None: ...
 
 
+class Source(Protocol):
+    """What `upload` reads: an open file, or a wrapper that hashes, counts or slows down what is read."""
+
+    def read(self, size: int, /) -> bytes:
+        """The next bytes, at most `size`; none only at the end."""
+        ...
+
+
 class Storage(Protocol):
     """The operations the project needs of a place. Errors: NotFound, AlreadyExists, EnvironmentProblem."""
 
@@ -59,12 +67,34 @@ class Storage(Protocol):
         """The root, as a URI that Spark and `open_storage` understand."""
         ...
 
-    def put(self, path: str, data: bytes, *, if_absent: bool = False) -> None:
-        """Store a small object, atomically and durably; AlreadyExists when `if_absent` and taken."""
+    def put(
+        self, path: str, data: bytes, *, if_absent: bool = False, metadata: Mapping[str, str] | None = None
+    ) -> None:
+        """Store a small object, atomically and durably; AlreadyExists when `if_absent` and taken.
+
+        `metadata` goes with the object where the place has such (ASCII, 2 kB in all); a folder ignores it.
+        """
         ...
 
     def writer(self) -> ObjectWriter:
         """Begin a large object whose name is given when it is committed."""
+        ...
+
+    def upload(
+        self,
+        path: str,
+        stream: Source,
+        *,
+        size_hint: int | None = None,
+        if_absent: bool = True,
+        metadata: Mapping[str, str] | None = None,
+    ) -> int:
+        """Store what `stream` gives to its end as `path`; the number of bytes.
+
+        Atomic and durable as `put`, in bounded memory and without a copy on this machine's disk. An error
+        that `stream.read` raises ends it with nothing published. `size_hint` is the expected size in bytes;
+        a wrong one does no harm. Object storage needs it for objects of over 10,000 parts.
+        """
         ...
 
     def get(self, path: str, *, start: int = 0, length: int | None = None) -> bytes:
@@ -91,7 +121,11 @@ class Storage(Protocol):
 
 
 def open_storage(uri: str) -> Storage:
-    """The storage at a URI: a folder's path or `file://` URI. Raises UsageProblem for other schemes."""
+    """The storage at a URI: a folder's path, `file://` or `s3://bucket/prefix` (or `s3a://`).
+
+    The settings of S3 are those of this process's environment, see `lakebackup.storage.options`.
+    Raises UsageProblem for other schemes.
+    """
     from lakebackup.storage.local import LocalStorage
 
     scheme, separator, rest = uri.partition("://")

@@ -19,10 +19,13 @@ from lakebackup.errors import EnvironmentProblem, LakebackupError, NotFound, Usa
 from lakebackup.storage import AlreadyExists, ObjectStat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from types import TracebackType
 
+    from lakebackup.storage import Source
+
 _TEMPORARY = ".tmp"
+_CHUNK = 1 << 20
 _STRAY_AFTER_S = 24 * 3600  # a writer that wrote nothing for a day is dead
 _HINTS = {
     errno.ENOSPC: "Free some space there, then run the same command again.",
@@ -52,8 +55,11 @@ class LocalStorage:
         """`file://` and the absolute path, unescaped, as Hadoop's file systems take it."""
         return f"file://{self._root}"
 
-    def put(self, path: str, data: bytes, *, if_absent: bool = False) -> None:
+    def put(
+        self, path: str, data: bytes, *, if_absent: bool = False, metadata: Mapping[str, str] | None = None
+    ) -> None:
         """Store `data` as `path`; AlreadyExists when `if_absent` and the path is taken."""
+        del metadata  # a file has no place for it
         with self.writer() as writer:
             writer.write(data)
             writer.commit(path, if_absent=if_absent)
@@ -65,6 +71,25 @@ class LocalStorage:
             self._make(folder)
             self._sweep(folder)
             return LocalWriter(folder / f"{os.getpid()}-{uuid.uuid4().hex}", self._publish)
+
+    def upload(
+        self,
+        path: str,
+        stream: Source,
+        *,
+        size_hint: int | None = None,
+        if_absent: bool = True,
+        metadata: Mapping[str, str] | None = None,
+    ) -> int:
+        """Store what `stream` gives to its end as `path`; the number of bytes."""
+        del size_hint, metadata
+        size = 0
+        with self.writer() as writer:
+            while data := stream.read(_CHUNK):
+                writer.write(data)
+                size += len(data)
+            writer.commit(path, if_absent=if_absent)
+        return size
 
     def get(self, path: str, *, start: int = 0, length: int | None = None) -> bytes:
         """Bytes `[start, start + length)`, fewer where the object ends; NotFound when there is none."""
@@ -203,8 +228,9 @@ class LocalWriter:
             self._synced = False
             self._file.write(data)
 
-    def commit(self, path: str, *, if_absent: bool = True) -> None:
+    def commit(self, path: str, *, if_absent: bool = True, metadata: Mapping[str, str] | None = None) -> None:
         """Publish as `path`; after AlreadyExists the writer can commit under another path."""
+        del metadata
         with _explained("write", path):
             if not self._synced:
                 self._file.flush()
