@@ -5,12 +5,14 @@ No row passes through the driver; it gets one line a file.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from lakebackup.engine.delta import write_rows
+from lakebackup.errors import Damaged
 from lakebackup.model import ARROW_SCHEMAS, as_row
 from lakebackup.sidecar import read_part
 from lakebackup.storage import open_storage
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     import pyarrow as pa
+
+    from lakebackup.model import DataFile
+    from lakebackup.storage import Storage
 
 ADDED = "added STRING"
 # A file of a table with many more rows prunes badly, with many fewer each costs an open.
@@ -44,6 +49,13 @@ class FrameWriter:
         for added in self.write(self.source(batches) if self.source else batches):
             yield pa.RecordBatch.from_pydict({"added": [added]})
         settle()
+
+    def here(self, count: int) -> list[str]:
+        """What tasks with the numbers below `count` would write, written by this process."""
+        import pyarrow as pa
+
+        numbers = pa.RecordBatch.from_pydict({"id": list(range(count))})
+        return list(self.write(self.source([numbers]) if self.source else [numbers]))
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[str]:
         """Rows that are at hand, in any process: a text a file, which `commit` makes visible."""
@@ -80,13 +92,37 @@ class PartRows:
                 yield pa.RecordBatch.from_pylist(rows, ARROW_SCHEMAS["files"])
 
 
+#: `files.format` of the objects that hold rows of a table, as Parquet, beside a snapshot's backup.
+LISTED: Mapping[str, str] = {"snapshot_files": "snapshot-files", "snapshot_departures": "snapshot-departures"}
+
+
 @dataclass(frozen=True, slots=True)
-class PartWriter:
-    """For `mapInArrow` over numbers: the rows of `PartRows` become files of `files`."""
+class ListedRows:
+    """Numbers in, rows of `table` out: those in the Parquet objects that the parts `paths[number]` name."""
 
     destination_uri: str
-    catalog_uri: str
+    table: str
     paths: tuple[tuple[str, ...], ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return FrameWriter(self.catalog_uri, "files", PartRows(self.destination_uri, self.paths))(batches)
+        storage = open_storage(self.destination_uri)
+        for number in chain.from_iterable(batch.column(0).to_pylist() for batch in batches):
+            for path in self.paths[number]:
+                for row in read_part(storage, path):
+                    if row.format == LISTED[self.table]:
+                        yield from _listed(storage, row, ARROW_SCHEMAS[self.table])
+
+
+def _listed(storage: Storage, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of one such object. Raises NotFound, and Damaged when it is not as it was written."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    data = storage.get(file.path)
+    if hashlib.sha256(data).hexdigest() != file.sha256:
+        raise Damaged(
+            f"{file.path} is not as it was written (sha256).",
+            hint="Take it from another copy of the destination; what it lists may still be whole.",
+        )
+    for batch in pq.ParquetFile(pa.BufferReader(data)).iter_batches():
+        yield from pa.Table.from_batches([batch]).select(schema.names).cast(schema).to_batches()

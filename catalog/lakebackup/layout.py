@@ -3,6 +3,9 @@
 lakebackup.json                                                          format version, destination id
 <source>/<epoch>/topics/<topic>/partition=<n>/<topic>+<n>-<seq>.data     data files
 <source>/backups/<backup_id>/parts/<task>.jsonl | keys/<task>-<hex>.keys | manifest.json | complete | deleted
+<source>/snapshots/<backup_id>/<table>/<tablet>/<name> | packs/<task>-<n>-<hex>.pack    files of a snapshot
+<source>/backups/<backup_id>/listing/<task>-<hex>.files.parquet | .gone.parquet    rows of its catalog
+<source>/backups/<backup_id>/manifest-<UTC>-<backup id>.json    the snapshot's manifest, for other tools
 <source>/follow/    Spark's checkpoint of a continuous backup
 <source>/begun.json    a backup of topics that is at work, or was cut off
 <source>/merge.json    a merge that is at work, or was cut off
@@ -14,11 +17,13 @@ leases/<name>/<generation>.json    audit/<ts>-<id>.json    catalog/<table>/
 
 from __future__ import annotations
 
+import hashlib
 import re
 import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
+from urllib.parse import quote
 
 from lakebackup.errors import UsageProblem
 
@@ -52,6 +57,9 @@ _DATA = re.compile(
 )
 # A file name has 255 bytes on common file systems, a topic's name up to 249: the folder keeps it whole.
 _PREFIX_LENGTH = 220
+_PLAIN = " !#$&'()+,;=@[]{}~"  # of names in snapshots, beside letters, digits and _.-
+_LONGEST_SEGMENT = 200
+_LONGEST_NAME = 700  # an object's key has 1,024 bytes in common object storages
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +190,38 @@ def manifest_path(source: str, backup_id: str) -> str:
 def marker_path(source: str, backup_id: str, marker: Literal["complete", "deleted"]) -> str:
     """The empty object that says a backup was committed, or is being deleted."""
     return f"{backup_folder(source, backup_id)}{marker}"
+
+
+def snapshot_folder(source: str, backup_id: str) -> str:
+    """The folder of the objects that a snapshot's backup wrote, ending in `/`."""
+    return f"{check_source(source)}/snapshots/{check_backup_id(backup_id)}/"
+
+
+def snapshot_path(source: str, backup_id: str, scope: str, region: str, name: str) -> str:
+    """The object of one file of a snapshot, under its own name as far as an object can have it."""
+    parts = [_segment(part) for part in (scope, region, *name.split("/"))]
+    if sum(map(len, parts)) > _LONGEST_NAME:
+        parts = [*parts[:2], hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest()]
+    return snapshot_folder(source, backup_id) + "/".join(parts)
+
+
+def pack_path(source: str, backup_id: str, task: int, number: int, attempt: str) -> str:
+    """An object that holds many files of a snapshot, one behind the other."""
+    return f"{snapshot_folder(source, backup_id)}packs/{task:06d}-{number:06d}-{attempt}.pack"
+
+
+def listing_path(source: str, backup_id: str, task: int, attempt: str, kind: Literal["files", "gone"]) -> str:
+    """Rows of the catalog that a task of a snapshot's backup made, as Parquet."""
+    return f"{backup_folder(source, backup_id)}listing/{task:06d}-{attempt}.{kind}.parquet"
+
+
+def _segment(name: str) -> str:
+    """A part of a path that any storage takes: percent-encoded, never `.` or `..`, at most 200 bytes."""
+    found = quote(name, safe=_PLAIN, errors="surrogateescape").replace("..", ".%2E")
+    found = "%2E" if found == "." else found or "%"
+    if len(found) <= _LONGEST_SEGMENT:
+        return found
+    return hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest()
 
 
 def follow_folder(source: str) -> str:

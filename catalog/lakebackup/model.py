@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: A target position that nobody knows.
 UNKNOWN = -1
+#: `backups.source_kind` of backups of a snapshot's files.
+SNAPSHOT = "snapshot"
 
 Int32 = Annotated[int, "int32"]
 State = Literal["complete", "out_of_sync", "deleted", "unconfirmed"]
@@ -29,7 +31,8 @@ class Backup:
     """One completed run. `number` goes up by one per source; `end_ts` is when end positions were taken.
 
     `place` orders the backups of a source by what they hold: a backup's own number, or for a merge that of
-    the last one merged. What it adds is `(parent_place, place]`.
+    the last one merged. What it adds is `(parent_place, place]`. A backup of a snapshot stands on no other,
+    whatever its kind: it has itself for a base and no `parent_place`; `parent` is what it was compared with.
     """
 
     backup_id: str
@@ -360,6 +363,50 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotFile:
+    """A file of a snapshot, from the backup that first found it so on: bytes, time and place.
+
+    `name` is its path within the region's folder of the snapshot. Its bytes are
+    `[position, position + bytes)` of the object at `path`; an object may hold many files, and several files
+    may have one place. `mtime_ms` in ms since 1970 UTC; `mode` its permission bits; `links` its hard links
+    then. `bytes` and `sha256` None: it came from elsewhere without them, and never counts as unchanged.
+    """
+
+    source: str
+    scope: str
+    region: str
+    name: str
+    role: Literal["data", "meta", "schema", "config"] = "data"
+    backup_id: str
+    added_in: int
+    bytes: int | None
+    mtime_ms: int
+    mode: Int32
+    links: Int32
+    sha256: str | None
+    destination: str
+    path: str
+    position: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotDeparture:
+    """A file that a snapshot did not have any more, or not as it was: backup `gone_by`, number `gone_in`.
+
+    With `added_in` of its row in `snapshot_files` it is the row's whole lifetime: backups from `added_in` to
+    before `gone_in` have it.
+    """
+
+    source: str
+    scope: str
+    region: str
+    name: str
+    added_in: int
+    gone_in: int
+    gone_by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Restore:
     """Progress of a restore, append-only: of one (restore, scope, region) the last row by `at` counts."""
 
@@ -450,6 +497,8 @@ Row = (
     | Floor
     | Policy
     | Hold
+    | SnapshotFile
+    | SnapshotDeparture
     | Audit
     | Check
     | StorageObject
@@ -475,6 +524,8 @@ TABLES: Mapping[str, type[Row]] = {
     "floors": Floor,
     "policies": Policy,
     "holds": Hold,
+    "snapshot_files": SnapshotFile,
+    "snapshot_departures": SnapshotDeparture,
     "audit": Audit,
     "checks": Check,
     "storage_objects": StorageObject,

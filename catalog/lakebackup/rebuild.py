@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, cast
 from lakebackup import imports, layout, sidecar, translations
 from lakebackup.engine.delta import open_table
 from lakebackup.errors import Damaged, LakebackupError, NotFound, Refused, UsageProblem
+from lakebackup.frames import LISTED
 from lakebackup.model import LANE_DIGITS, LANES, Backup, Digest, Row, State, spark_columns
 from lakebackup.pruned import rebuild_prunes
 from lakebackup.store import FORMAT, TOLD, CatalogWriter, destination_id
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 _BATCH = 200
 _FILLED = (
     "files", "positions", "scopes", "gaps", "groups", "group_commits", "schemas", "audit", "removals",
-    "floors", "translations", "departures", *TOLD.values(),
+    "floors", "translations", "departures", *LISTED, *TOLD.values(),
 )  # fmt: skip
 #: Writes the rows that only the data files of some backups hold: (writer, their manifests, transaction).
 Derive = Callable[[CatalogWriter, "Sequence[sidecar.Manifest]", str], None]

@@ -16,16 +16,18 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from lakebackup import layout
 from lakebackup.engine.delta import SORTED_BY, append, commit, open_table
 from lakebackup.engine.failures import task_errors
 from lakebackup.errors import Damaged, NotFound, UsageProblem
-from lakebackup.frames import ADDED, ROWS_PER_FILE, FrameWriter, PartWriter
+from lakebackup.frames import ADDED, LISTED, ROWS_PER_FILE, FrameWriter, ListedRows, PartRows
 from lakebackup.lease import Lease
 from lakebackup.model import (
     ARROW_SCHEMAS,
+    SNAPSHOT,
     TABLES,
     Audit,
     Destination,
@@ -41,7 +43,7 @@ from lakebackup.storage import AlreadyExists, Storage, open_storage
 from lakebackup_sql import load, names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -468,20 +470,51 @@ class CatalogWriter(_Catalog):
             engine.change("set_state", backup_ids=list(backup_ids), state=state)
 
     def _append_parts(self, storage: Storage, manifests: Sequence[Manifest], transaction: str) -> None:
-        paths = [
-            layout.parts_path(m.backup.source, m.backup.backup_id, task)
-            for m in manifests
-            for task in range(m.parts)
-        ]
+        parts = {
+            manifest.backup.backup_id: [
+                layout.parts_path(manifest.backup.source, manifest.backup.backup_id, task)
+                for task in range(manifest.parts)
+            ]
+            for manifest in manifests
+        }
+        self._append_made(
+            "files",
+            list(chain.from_iterable(parts.values())),
+            partial(PartRows, storage.uri),
+            1 + sum(m.backup.files for m in manifests) // ROWS_PER_FILE,
+            transaction,
+        )
+        listed = [m.backup for m in manifests if m.backup.source_kind == SNAPSHOT]
+        for table in LISTED:
+            self._append_made(
+                table,
+                list(chain.from_iterable(parts[backup.backup_id] for backup in listed)),
+                partial(ListedRows, storage.uri, table),
+                1 + sum(backup.entries for backup in listed) // ROWS_PER_FILE,
+                transaction,
+            )
+
+    def _append_made(
+        self,
+        table: str,
+        paths: Sequence[str],
+        source: Callable[[tuple[tuple[str, ...], ...]], RowSource],
+        files: int,
+        transaction: str,
+    ) -> None:
+        """Append the rows that `source` makes of groups of objects; a few are not worth a job of Spark's."""
         if not paths:
             return
-        count = min(len(paths), 1 + sum(m.backup.files for m in manifests) // ROWS_PER_FILE)
-        writer = PartWriter(
-            storage.uri, self.catalog_uri, tuple(tuple(paths[i::count]) for i in range(count))
-        )
-        with task_errors():
-            added = self._spark.range(0, count, 1, count).mapInArrow(writer, ADDED).collect()
-        commit(self._storage, "files", [row.added for row in added], transaction)
+        count = min(len(paths), files)
+        groups = tuple(tuple(paths[i::count]) for i in range(count))
+        writer = FrameWriter(self.catalog_uri, table, source(groups))
+        if count == 1:
+            added = writer.here(1)
+        else:
+            with task_errors():
+                made = self._spark.range(0, count, 1, count).mapInArrow(writer, ADDED).collect()
+            added = [row.added for row in made]
+        commit(self._storage, table, added, transaction)
 
     def _create(self, migration: str, table: str) -> None:
         path = f"{self.catalog_uri}/{table}".replace("`", "``")

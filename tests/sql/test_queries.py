@@ -78,6 +78,15 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "min_redundancy": 1, "removed": False,
     },
     "holds": {"backup_id": "b1", "source": "prod", "at": 0, "actor": "", "reason": "", "released": False},
+    "snapshot_files": {
+        "source": "prod", "scope": "t1", "region": "a", "name": "000001.sst", "role": "data",
+        "backup_id": "b1", "added_in": 1, "bytes": 100, "mtime_ms": 0, "mode": 420, "links": 1,
+        "sha256": "00", "destination": "d", "path": "prod/snapshots/b1/t1/a/000001.sst", "position": 0,
+    },
+    "snapshot_departures": {
+        "source": "prod", "scope": "t1", "region": "a", "name": "000001.sst", "added_in": 1, "gone_in": 2,
+        "gone_by": "b2",
+    },
     "gaps": {
         **PLACES, "backup_id": "b1", "from_position": 0, "to_position": 5, "reason": "purged", "from_ts": 0,
         "to_ts": 1, "bridged": False,

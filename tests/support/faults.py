@@ -24,7 +24,6 @@ import fastavro
 from deltalake import DeltaTable
 from tests.support.kafka_truth import Record
 
-from lakebackup import store
 from lakebackup.lease import Lease
 from lakebackup.storage import local
 from lakebackup.store import CatalogReader
@@ -159,7 +158,6 @@ def watched(
         mock.patch.object(merge_task, "Merge", there(merge_task.Merge)),
         mock.patch.object(prune, "RemovalWriter", there(prune.RemovalWriter)),
         mock.patch.object(prune, "DeleteObjects", there(prune.DeleteObjects)),
-        mock.patch.object(store, "PartWriter", there(store.PartWriter)),
         mock.patch.object(Lease, "release", let_go),
         mock.patch.object(cluster, "ADMIN_TIMEOUT_S", wait),
     ):

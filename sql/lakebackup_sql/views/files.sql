@@ -1,4 +1,5 @@
 -- Data files of committed backups that were not pruned. A timestamp below 0 means that some record carries none.
+-- Objects of a snapshot's backup are there until they are pruned, since later backups may have their files.
 -- min_time: min_ts, in UTC; null: some record has no timestamp, or another unit than ms
 -- max_time: max_ts, in UTC; null: no record has a timestamp, or another unit than ms
 -- min_begin_time: min_begin_ts, in UTC; null: none, or another unit than ms
@@ -12,4 +13,4 @@ SELECT
 FROM raw_files AS f
 JOIN raw_backups AS b ON b.backup_id = f.backup_id
 LEFT ANTI JOIN raw_removals AS r ON r.destination = f.destination AND r.path = f.path
-WHERE b.state IN ('complete', 'out_of_sync')
+WHERE b.state IN ('complete', 'out_of_sync') OR (b.state = 'deleted' AND b.source_kind = 'snapshot')

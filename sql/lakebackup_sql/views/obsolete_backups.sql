@@ -1,5 +1,6 @@
 -- Every backup with what its source's policy makes of it. With a window and a redundancy, a backup is obsolete when
--- both say so. What a backup needs that is kept is kept too; what stands on one that is obsolete is obsolete.
+-- both say so. What a backup needs that is kept is kept too; what stands on one that is obsolete is obsolete. A backup
+-- of a snapshot stands on no other, and counts as a full.
 -- status: KEEP (a person holds it), VALID (it stays), OBSOLETE (lakebackup prune --delete lets it go), DELETED
 -- reason: of KEEP: held; of VALID: no_limit (nothing limits it), window (it is needed to restore to a time in the
 --   recovery window), redundancy (it stands on one of the newest fulls), minimum (without it there would be fewer
@@ -32,7 +33,7 @@ merged AS (
 ),
 known AS (
   SELECT
-    b.backup_id, b.source, b.number, b.kind, b.level, b.base, b.parent, b.place, b.link, b.unlinked, b.state,
+    b.backup_id, b.source, b.number, b.kind, b.level, b.base, b.parent, b.place, b.parent_place, b.link, b.unlinked, b.state,
     b.end_ts, b.end_time, b.finished_at, b.files, b.bytes,
     g.merged_into,
     h.backup_id IS NOT NULL AND b.state <> 'deleted' AS held,
@@ -57,10 +58,10 @@ known AS (
 ranked AS (
   SELECT
     k.*,
-    k.usable AND k.kind = 'full' AS is_full,
+    k.usable AND k.parent_place IS NULL AS is_full,
     k.usable AND k.ended_ms <= k.window_from_ts AS before_window,
     ROW_NUMBER() OVER (
-      PARTITION BY k.source, k.usable AND k.kind = 'full' ORDER BY k.place DESC, k.number DESC
+      PARTITION BY k.source, k.usable AND k.parent_place IS NULL ORDER BY k.place DESC, k.number DESC
     ) AS nth_full,
     ROW_NUMBER() OVER (
       PARTITION BY k.source, k.usable AND COALESCE(k.ended_ms <= k.window_from_ts, FALSE)

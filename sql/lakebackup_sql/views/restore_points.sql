@@ -1,5 +1,6 @@
 -- What a topic can be restored to: one row for each backup that holds it. The row answers for every
 -- time in (covers_from, covers_to]; epoch is the topic's id then.
+-- A snapshot answers for its own instant alone.
 -- Left out: backups that are not whole, and generations that a prune let go. Of two that end at the same
 -- instant (a backup and its compaction) the later answers for it, the earlier for the times before.
 -- covers_from: the end of the restore point before; -1: none is before
@@ -15,13 +16,17 @@ SELECT
 FROM (
   SELECT
     e.*,
-    COALESCE(LAG(e.covers_to) OVER (PARTITION BY e.source, e.scope ORDER BY e.place, e.number), -1) AS covers_from,
+    CASE
+      WHEN e.source_kind = 'snapshot' THEN e.covers_to - 1
+      ELSE COALESCE(LAG(e.covers_to) OVER (PARTITION BY e.source, e.scope ORDER BY e.place, e.number), -1)
+    END AS covers_from,
     ROW_NUMBER() OVER (PARTITION BY e.source, e.scope ORDER BY e.place DESC, e.number DESC) = 1 AS newest
   FROM (
     SELECT
-      b.source, s.scope, s.epoch, b.destination, b.backup_id, b.base, b.number, b.place, b.link, b.kind, s.regions, s.replication,
+      b.source, b.source_kind, s.scope, s.epoch, b.destination, b.backup_id, b.base, b.number, b.place, b.link, b.kind, s.regions, s.replication,
       s.settings, s.generation, b.ts_domain,
       CASE
+        WHEN b.source_kind = 'snapshot' THEN b.end_ts
         WHEN LEAD(b.end_ts) OVER (PARTITION BY b.source, s.scope ORDER BY b.place, b.number) = b.end_ts THEN b.end_ts - 1
         ELSE b.end_ts
       END AS covers_to

@@ -8,7 +8,7 @@ CREATE TABLE IF NOT EXISTS IDENTIFIER(:table) (
   epoch STRING NOT NULL COMMENT 'topic id, 32 hex digits: another one is another history',
   region STRING NOT NULL COMMENT 'partition number, as text',
   role STRING NOT NULL COMMENT 'data, meta, schema or config',
-  format STRING NOT NULL COMMENT 'kafka-avro-1 or kafka-avro-2',
+  format STRING NOT NULL COMMENT 'kafka-avro-1 or kafka-avro-2; of snapshots file, pack (many files one behind the other), snapshot-files or snapshot-departures (rows of those tables, as Parquet)',
   codec STRING NOT NULL COMMENT 'null, deflate, snappy or zstandard',
   key_id STRING COMMENT 'encryption key',
   bytes BIGINT NOT NULL COMMENT 'size of the object',

@@ -17,3 +17,6 @@ ANTI JOIN raw_removals AS r
   ON r.destination = f.destination AND r.path = f.path
 WHERE
   b.state IN ('complete', 'out_of_sync')
+  OR (
+    b.state = 'deleted' AND b.source_kind = 'snapshot'
+  )

@@ -40,6 +40,7 @@ WITH broken AS (
     b.base,
     b.parent,
     b.place,
+    b.parent_place,
     b.link,
     b.unlinked,
     b.state,
@@ -83,10 +84,10 @@ WITH broken AS (
 ), ranked AS (
   SELECT
     k.*,
-    k.usable AND k.kind = 'full' AS is_full,
+    k.usable AND k.parent_place IS NULL AS is_full,
     k.usable AND k.ended_ms <= k.window_from_ts AS before_window,
     ROW_NUMBER() OVER (
-      PARTITION BY k.source, k.usable AND k.kind = 'full'
+      PARTITION BY k.source, k.usable AND k.parent_place IS NULL
       ORDER BY k.place DESC, k.number DESC
     ) AS nth_full,
     ROW_NUMBER() OVER (

@@ -25,14 +25,19 @@ SELECT
 FROM (
   SELECT
     e.*,
-    COALESCE(
-      LAG(e.covers_to) OVER (PARTITION BY e.source, e.scope ORDER BY e.place NULLS FIRST, e.number NULLS FIRST),
-      -1
-    ) AS covers_from,
+    CASE
+      WHEN e.source_kind = 'snapshot'
+      THEN e.covers_to - 1
+      ELSE COALESCE(
+        LAG(e.covers_to) OVER (PARTITION BY e.source, e.scope ORDER BY e.place NULLS FIRST, e.number NULLS FIRST),
+        -1
+      )
+    END AS covers_from,
     ROW_NUMBER() OVER (PARTITION BY e.source, e.scope ORDER BY e.place DESC, e.number DESC) = 1 AS newest
   FROM (
     SELECT
       b.source,
+      b.source_kind,
       s.scope,
       s.epoch,
       b.destination,
@@ -48,6 +53,8 @@ FROM (
       s.generation,
       b.ts_domain,
       CASE
+        WHEN b.source_kind = 'snapshot'
+        THEN b.end_ts
         WHEN LEAD(b.end_ts) OVER (PARTITION BY b.source, s.scope ORDER BY b.place NULLS FIRST, b.number NULLS FIRST) = b.end_ts
         THEN b.end_ts - 1
         ELSE b.end_ts
