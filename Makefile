@@ -30,8 +30,8 @@ test: setup browser lint types contracts ## set up, then every check and every t
 	@echo "==> tests"
 	@$(BIN)/python -m pytest $(SHARED)
 
-test-fast: setup ## only the tests that need no JVM and no broker (seconds)
-	@$(BIN)/python -m pytest -m "not spark and not kafka and not soak"
+test-fast: setup ## only the tests that need no JVM, no broker and no S3 server (seconds)
+	@$(BIN)/python -m pytest -m "not spark and not kafka and not s3 and not soak"
 
 soak: setup ## the tests that run long
 	@$(BIN)/python -m pytest -m soak $(SHARED)

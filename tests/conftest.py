@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
     from tests.support.runs import Lab
+    from tests.support.s3 import S3Proxy
 
     from lakebackup_jobs.broker import Broker
 
@@ -25,6 +26,27 @@ if TYPE_CHECKING:
 settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
     settings.load_profile("ci")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Proxy]:
+    """An S3 server, not started yet: every process of the tests knows it, and no account of this machine."""
+    from tests.support.s3 import S3Proxy
+
+    server = S3Proxy(tmp_path_factory.mktemp("s3"))
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith(("AWS_", "LAKEBACKUP_S3__"))]:
+            patch.delenv(name)
+        for name, value in server.environment.items():
+            patch.setenv(name, value)
+        yield server
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def s3(s3_server: S3Proxy) -> S3Proxy:
+    """The S3 server, running. `s3.bucket()` makes a bucket; `s3://<bucket>/…` opens in every process."""
+    return s3_server.start()
 
 
 @pytest.fixture(scope="session")

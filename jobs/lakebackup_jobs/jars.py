@@ -29,7 +29,7 @@ from lakebackup_jobs.java import java_home
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-JarSet = Literal["spark", "kafka"]
+JarSet = Literal["spark", "kafka", "s3proxy"]
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,12 @@ class Jar:
     name: str
     version: str
     sha256: str
+    classifier: str = ""
 
     @property
     def file(self) -> str:
         """File name in the cache."""
-        return f"{self.name}-{self.version}.jar"
+        return f"{self.name}-{self.version}{self.classifier and '-'}{self.classifier}.jar"
 
     def is_good(self, folder: Path) -> bool:
         """Whether the file is in the folder with the right bytes."""
@@ -60,8 +61,8 @@ def pinned(which: JarSet) -> list[Jar]:
     listed = tomllib.loads(files(__package__).joinpath("jars.toml").read_text("utf-8"))[which]
     jars = []
     for coordinates, sha256 in listed.items():
-        group, name, version = coordinates.split(":")
-        jars.append(Jar(group, name, version, sha256))
+        group, name, version, *classifier = coordinates.split(":")
+        jars.append(Jar(group, name, version, sha256, *classifier))
     return jars
 
 
@@ -139,18 +140,20 @@ def _run_ivy(jars: list[Jar], work: Path) -> str:
         "utf-8",
     )
     wanted = "".join(
-        f'<dependency org="{jar.group}" name="{jar.name}" rev="{jar.version}" transitive="false"/>'
+        f'<dependency org="{jar.group}" name="{jar.name}" rev="{jar.version}" transitive="false">'
+        f'<artifact name="{jar.name}" type="jar" ext="jar" {_classified(jar)}/></dependency>'
         for jar in jars
     )
     (work / "ivy.xml").write_text(
-        '<ivy-module version="2.0"><info organisation="lakebackup" module="jars"/>'
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
+        '<info organisation="lakebackup" module="jars"/>'
         f"<dependencies>{wanted}</dependencies></ivy-module>",
         "utf-8",
     )
     command = [
         str(java_home() / "bin" / "java"), *_proxy(os.environ), "-jar", str(_ivy()),
         "-settings", str(work / "settings.xml"), "-ivy", str(work / "ivy.xml"), "-cache", str(work / "ivy"),
-        "-retrieve", f"{work}/[artifact]-[revision].[ext]",
+        "-retrieve", f"{work}/[artifact]-[revision](-[classifier]).[ext]",
     ]  # fmt: skip
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)
@@ -159,6 +162,10 @@ def _run_ivy(jars: list[Jar], work: Path) -> str:
             "Fetching the JVM libraries took over 30 minutes.", hint="Try again."
         ) from cause
     return done.stdout + done.stderr
+
+
+def _classified(jar: Jar) -> str:
+    return f'm:classifier="{jar.classifier}"' if jar.classifier else ""
 
 
 def _ivy() -> Path:
@@ -198,7 +205,7 @@ def _first_cause(log: str) -> str:
 def main(argv: list[str] | None = None) -> int:
     """`python -m lakebackup_jobs.jars spark kafka`: fetches the sets and prints their class paths."""
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("which", nargs="+", choices=["spark", "kafka"])
+    parser.add_argument("which", nargs="+", choices=["spark", "kafka", "s3proxy"])
     for which in parser.parse_args(argv).which:
         print(class_path(which))
     return 0

@@ -14,13 +14,17 @@ from lakebackup.storage import AlreadyExists, Storage, open_storage
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.support.s3 import S3Proxy
+
 ESCAPES = ["", "/etc/passwd", "..", "../x", "a/../../x", "a/./b", "a//b", "a/", "/", ".", "a\0b"]
 
 
-@pytest.fixture(params=["local"])
+@pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.s3)])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     """An empty place of each kind; its root does not exist yet."""
-    assert request.param == "local"
+    if request.param == "s3":
+        server: S3Proxy = request.getfixturevalue("s3")
+        return open_storage(f"s3://{server.bucket()}/a place/root")
     return open_storage(str(tmp_path / "a place" / "root"))
 
 
@@ -189,6 +193,8 @@ def test_stat(storage: Storage) -> None:
 
 @pytest.mark.parametrize("path", ["nothing", "a", "a/b/c", "a/nothing"])
 def test_what_is_no_object_is_not_found(storage: Storage, path: str) -> None:
+    if path == "a/b/c" and storage.uri.startswith("s3:"):
+        pytest.skip("S3Proxy on a folder answers 500 for a path below an object")
     storage.put("a/b", b"")
     for operation in (storage.get, storage.stat, storage.open):
         with pytest.raises(NotFound, match=path):

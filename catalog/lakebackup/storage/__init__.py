@@ -133,7 +133,11 @@ def open_storage(uri: str) -> Storage:
         return LocalStorage(uri)
     if scheme == "file":
         return LocalStorage(rest if rest.startswith("/") else f"/{rest.partition('/')[2]}")
+    if scheme in ("s3", "s3a"):
+        from lakebackup.storage.s3 import S3Storage  # AWS's SDK takes a while to load
+
+        return S3Storage(uri)
     raise UsageProblem(
         f"{scheme}:// is not a place backups can be stored at (in {uri!r}).",
-        hint="Give a folder, or a file:// URI.",
+        hint="Give a folder, a file:// URI, or s3://bucket/prefix.",
     )

@@ -1,0 +1,121 @@
+"""How S3 is reached and what objects are written with. docs/s3.md lists the settings. None is a secret.
+
+Who we are is never here: credentials come from the standard chain of AWS's SDK (variables, files of the
+profile, role of the machine) in the process that needs them.
+"""
+
+from __future__ import annotations
+
+from os import environ
+from typing import TYPE_CHECKING, Literal, Self
+
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError, model_validator
+
+from lakebackup.errors import UsageProblem
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PREFIX = "LAKEBACKUP_S3__"
+
+
+class S3Options(BaseModel):
+    """The settings `[s3]`. Hashable, and travels to workers."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    endpoint: str | None = Field(
+        None,
+        description="URL of a server that is not Amazon's; AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL or the "
+        "profile's when absent",
+        pattern=r"^https?://[^/@\s]+/?$",
+    )
+    region: str | None = Field(
+        None, description="region of the bucket; AWS_REGION, AWS_DEFAULT_REGION or the profile's when absent"
+    )
+    path_style: bool | None = Field(
+        None,
+        description="the bucket is part of the path, not of the host's name; true when absent and there is "
+        "an endpoint",
+    )
+    part_size: ByteSize = Field(
+        ByteSize(16 * 1024 * 1024),
+        description="objects larger than this are sent in parts of this size; four parts are held in memory",
+        ge=5 * 1024 * 1024,
+        le=1024**3,
+    )
+    sse: Literal["AES256", "aws:kms"] | None = Field(
+        None, description="encryption on the server; the bucket's own default when absent"
+    )
+    kms_key_id: str | None = Field(None, description="key of sse = aws:kms; the account's when absent")
+    object_lock_mode: Literal["GOVERNANCE", "COMPLIANCE"] | None = Field(
+        None, description="locks the versions of data files and sidecars, in a bucket that has Object Lock"
+    )
+    object_lock_days: int | None = Field(None, description="how long a lock holds", ge=1, le=36_500)
+    max_bandwidth: ByteSize | None = Field(
+        None, description="most bytes a second that one process sends: 50MiB; no limit when absent", ge=65_536
+    )
+    connect_timeout: float = Field(10.0, description="seconds until a connection must stand", gt=0)
+    read_timeout: float = Field(60.0, description="seconds a server may be silent", gt=0)
+    max_attempts: int = Field(6, description="tries of a request, the first among them", ge=1, le=20)
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.kms_key_id and self.sse != "aws:kms":
+            raise ValueError("kms_key_id goes with sse = aws:kms")
+        if (self.object_lock_mode is None) != (self.object_lock_days is None):
+            raise ValueError("object_lock_mode and object_lock_days go together")
+        return self
+
+    @classmethod
+    def from_environment(cls) -> Self:
+        """The settings of this process with endpoint, region and path_style worked out.
+
+        LAKEBACKUP_S3__* first, then what AWS's SDK knows by its variables and the profile's files. `endpoint`
+        stays None for Amazon itself. Raises UsageProblem for a value that is none.
+        """
+        given = {
+            name.removeprefix(PREFIX).lower(): value
+            for name, value in environ.items()
+            if name.startswith(PREFIX) and value
+        }
+        try:
+            options = cls(**given)  # type: ignore[arg-type]
+        except ValidationError as error:
+            wrong = error.errors(include_input=False, include_url=False)[0]
+            variable = PREFIX + str(wrong["loc"][0]).upper() if wrong["loc"] else f"{PREFIX}…"
+            reason = wrong["msg"].removeprefix("Value error, ")
+            raise UsageProblem(f"The variable {variable}: {reason}.", hint="docs/s3.md lists them.") from None
+        return options.resolved()
+
+    def resolved(self) -> Self:
+        """With endpoint, region and path_style worked out, see `from_environment`."""
+        # Here, since who keeps backups in a folder shall not wait for AWS's SDK to load.
+        import botocore.exceptions
+        import botocore.session
+        from botocore.configprovider import ConfiguredEndpointProvider
+
+        session = botocore.session.Session()
+        try:
+            endpoint = (
+                self.endpoint
+                or ConfiguredEndpointProvider(
+                    session.full_config, session.get_scoped_config(), "s3"
+                ).provide()
+            )
+            # Where the SDK knows none it names this one itself; a server of one's own mostly ignores it.
+            region = self.region or environ.get("AWS_REGION") or session.get_config_variable("region")
+        except botocore.exceptions.BotoCoreError as error:
+            raise UsageProblem(f"The settings of AWS cannot be used: {error}.") from None
+        return self.model_copy(
+            update={
+                "endpoint": endpoint.rstrip("/") if endpoint else None,
+                "region": region or "us-east-1",
+                "path_style": bool(endpoint) if self.path_style is None else self.path_style,
+            }
+        )
+
+    def variables(self) -> Mapping[str, str]:
+        """What is set, as variables that `from_environment` of another process reads. No secrets."""
+        values = self.model_dump(mode="json", exclude_defaults=True)
+        return {f"{PREFIX}{name.upper()}": str(value) for name, value in values.items()}

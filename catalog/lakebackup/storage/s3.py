@@ -1,0 +1,256 @@
+"""S3 as storage: an object is there whole or not at all, and a conditional put has one winner.
+
+Needs a server with strong consistency and conditional writes (`If-None-Match: *`), as Amazon's is.
+"""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from itertools import chain
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+from lakebackup.errors import EnvironmentProblem, NotFound, UsageProblem
+from lakebackup.storage import AlreadyExists, ObjectStat
+from lakebackup.storage.options import S3Options
+from lakebackup.storage.s3_client import client, explained
+from lakebackup.storage.s3_read import Body
+from lakebackup.storage.s3_send import MOST_PARTS, Sending
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from contextlib import AbstractContextManager
+    from datetime import datetime
+    from types import TracebackType
+
+    from lakebackup.storage import Source
+
+_BUFFER = 1 << 17
+_UNLOCKED = "leases/"  # an object there counts for seconds, and there are many
+
+
+class S3Storage:
+    """Objects below a prefix of a bucket. Pickles without its client; every process makes its own."""
+
+    def __init__(self, uri: str, options: S3Options | None = None) -> None:
+        self._bucket, self._prefix = _split(uri)
+        self._options = options or S3Options.from_environment()
+        self._bucket_seen = False
+
+    @property
+    def uri(self) -> str:
+        """`s3://bucket/prefix`, without a slash at the end."""
+        return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
+
+    def put(
+        self, path: str, data: bytes, *, if_absent: bool = False, metadata: Mapping[str, str] | None = None
+    ) -> None:
+        """Store `data` as `path` in one request; AlreadyExists when `if_absent` and the path is taken."""
+        sending = self._sending(path, if_absent, metadata)
+        with self._explained("write", path):
+            sending.whole(data)
+
+    def writer(self) -> S3Writer:
+        """Begin an object, kept in memory or in a temporary file until its name is given."""
+        return S3Writer(self, self._options.part_size)
+
+    def upload(
+        self,
+        path: str,
+        stream: Source,
+        *,
+        size_hint: int | None = None,
+        if_absent: bool = True,
+        metadata: Mapping[str, str] | None = None,
+    ) -> int:
+        """Store what `stream` gives to its end, in parts sent while it is read; the number of bytes.
+
+        One part alone goes in one request. Otherwise up to four parts are in memory at a time.
+        """
+        sending = self._sending(path, if_absent, metadata)
+        # A tenth more than is needed, since a file may grow while it is read.
+        size = max(self._options.part_size, (size_hint or 0) * 11 // (MOST_PARTS * 10))
+        reader = _Parts(stream, size)
+        first = next(reader, b"")
+        second = next(reader, b"") if len(first) == size else b""
+        with self._explained("write", path):
+            if second:
+                if if_absent and self._exists(path):  # before the bytes are sent; the end is what counts
+                    raise AlreadyExists(f"{path} is there already, in {self.uri}.")
+                sending.parts(chain((first, second), reader))
+            else:
+                sending.whole(first)
+        return reader.size
+
+    def get(self, path: str, *, start: int = 0, length: int | None = None) -> bytes:
+        """Bytes `[start, start + length)`, fewer where the object ends; NotFound when there is none."""
+        if start < 0 or (length is not None and length < 0):
+            raise UsageProblem(f"Cannot read {length} bytes from byte {start} of {path}.")
+        if length == 0:
+            self.stat(path)
+            return b""
+        with self._body(path, start, length) as body:
+            return body.readall()
+
+    def open(self, path: str) -> BinaryIO:
+        """A stream over the whole object, which can be moved; NotFound when there is none."""
+        return cast("BinaryIO", io.BufferedReader(self._body(path), _BUFFER))
+
+    def stat(self, path: str) -> ObjectStat:
+        """Size and last change, which S3 tells in whole seconds; NotFound when there is no such object."""
+        target = self._target(path)
+        try:
+            with self._explained("read", path):
+                found = client(self._options).head_object(**target)
+        except NotFound:
+            self._see_bucket()
+            raise
+        return ObjectStat(path, found["ContentLength"], _ms(found["LastModified"]))
+
+    def list(self, prefix: str = "") -> Iterator[ObjectStat]:
+        """Objects below the folder `prefix` in the order of their paths, a thousand to a request."""
+        with self._explained("list", prefix):
+            for page in self._pages(prefix):
+                for found in page.get("Contents", ()):
+                    if not found["Key"].endswith("/"):  # such an empty object stands for a folder elsewhere
+                        path = found["Key"].removeprefix(self._prefix)
+                        yield ObjectStat(path, found["Size"], _ms(found["LastModified"]))
+
+    def folders(self, prefix: str = "") -> Iterator[str]:
+        """Names directly below the folder `prefix` that hold objects, sorted."""
+        above = self._prefix + prefix
+        with self._explained("list", prefix):
+            for page in self._pages(prefix, Delimiter="/"):
+                for found in page.get("CommonPrefixes", ()):
+                    yield found["Prefix"].removeprefix(above)[:-1]
+
+    def delete(self, path: str) -> None:
+        """Remove an object; one that is already gone is no error. With versions, the old one is kept."""
+        target = self._target(path)
+        with self._explained("delete", path):
+            client(self._options).delete_object(**target)
+
+    def _pages(self, prefix: str, **arguments: Any) -> Iterator[Any]:
+        if prefix and not prefix.endswith("/"):
+            raise UsageProblem(f"{prefix!r} does not name a folder.", hint="A prefix ends in '/'.")
+        if prefix:
+            self._target(prefix[:-1])
+        pages = client(self._options).get_paginator("list_objects_v2")
+        yield from pages.paginate(Bucket=self._bucket, Prefix=self._prefix + prefix, **arguments)
+
+    def _target(self, path: str) -> dict[str, Any]:
+        """Bucket and key; UsageProblem if the path is malformed, by the same rules as in a folder."""
+        if any(part in ("", ".", "..") or "\0" in part for part in path.split("/")):
+            raise UsageProblem(
+                f"{path!r} is not a path below the storage's root {self.uri}.",
+                hint="Paths are relative, parted by '/', without '.' or '..'.",
+            )
+        return {"Bucket": self._bucket, "Key": self._prefix + path}
+
+    def _sending(self, path: str, if_absent: bool, metadata: Mapping[str, str] | None) -> Sending:
+        return Sending(
+            self._target(path),
+            self._options,
+            if_absent=if_absent,
+            metadata=metadata,
+            locked=not path.startswith(_UNLOCKED),
+        )
+
+    def _body(self, path: str, start: int = 0, length: int | None = None) -> Body:
+        return Body(self._target(path), self._options, lambda: self._explained("read", path), start, length)
+
+    def _exists(self, path: str) -> bool:
+        try:
+            self.stat(path)
+        except NotFound:
+            return False
+        return True
+
+    def _see_bucket(self) -> None:
+        """An answer to HEAD does not tell a bucket that is not there from an object that is not."""
+        if not self._bucket_seen:
+            with self._explained("read", ""):
+                client(self._options).list_objects_v2(Bucket=self._bucket, MaxKeys=1, Prefix=self._prefix)
+            self._bucket_seen = True
+
+    def _explained(self, action: str, path: str) -> AbstractContextManager[None]:
+        return explained(action, path, self.uri, self._options)
+
+
+class S3Writer:
+    """An object on its way, see `lakebackup.storage.ObjectWriter`."""
+
+    def __init__(self, storage: S3Storage, in_memory: int) -> None:
+        self._storage = storage
+        # A part that fits into memory never touches the disk.
+        self._file = tempfile.SpooledTemporaryFile(max_size=in_memory)  # noqa: SIM115 - closed by __exit__
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Add `data` at the end; EnvironmentProblem when the disk of temporary files is full."""
+        try:
+            self._file.write(data)
+        except OSError as error:
+            raise EnvironmentProblem(
+                f"Cannot write a temporary file in {tempfile.gettempdir()}: {error}.",
+                hint="Free some space there, or name another folder in TMPDIR.",
+            ) from error
+
+    def commit(self, path: str, *, if_absent: bool = True, metadata: Mapping[str, str] | None = None) -> None:
+        """Send all as `path`; after AlreadyExists the writer can commit under another path."""
+        size = self._file.seek(0, io.SEEK_END)
+        self._file.seek(0)
+        try:
+            self._storage.upload(
+                path, cast("Source", self._file), size_hint=size, if_absent=if_absent, metadata=metadata
+            )
+        finally:
+            self._file.seek(0, io.SEEK_END)
+
+    def __enter__(self) -> S3Writer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+
+class _Parts:
+    """A stream cut into parts of `length` bytes, the last one shorter; counts in `size` what was read."""
+
+    def __init__(self, stream: Source, length: int) -> None:
+        self._stream, self._length = stream, length
+        self.size = 0
+
+    def __iter__(self) -> _Parts:
+        return self
+
+    def __next__(self) -> bytes:
+        pieces: list[bytes] = []
+        missing = self._length
+        while missing and (piece := self._stream.read(missing)):
+            pieces.append(piece)
+            missing -= len(piece)
+        if not pieces:
+            raise StopIteration
+        self.size += self._length - missing
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _split(uri: str) -> tuple[str, str]:
+    """Bucket, and prefix with a slash at its end (or nothing)."""
+    scheme, _, rest = uri.partition("://")
+    bucket, _, prefix = rest.partition("/")
+    prefix = prefix.strip("/")
+    if "@" in bucket or ":" in bucket:
+        raise UsageProblem(
+            f"{scheme}://… holds more than a bucket's name before its path.",
+            hint="Credentials come from AWS's own variables and files (docs/s3.md).",
+        )
+    if not bucket or any(part in ("", ".", "..") for part in prefix.split("/") if prefix):
+        raise UsageProblem(f"{uri!r} is not of the form s3://bucket/prefix.")
+    return bucket, f"{prefix}/" if prefix else ""
+
+
+def _ms(moment: datetime) -> int:
+    return int(moment.timestamp()) * 1000

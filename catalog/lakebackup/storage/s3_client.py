@@ -1,0 +1,134 @@
+"""The SDK's client for S3, one a process and set of options, and what its errors mean to a person."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    FlexibleChecksumError,
+    NoCredentialsError,
+    ParamValidationError,
+)
+
+from lakebackup.errors import Damaged, EnvironmentProblem, LakebackupError, NotFound, UsageProblem
+from lakebackup.storage import AlreadyExists
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mypy_boto3_s3 import S3Client
+
+    from lakebackup.storage.options import S3Options
+
+_WHO = "Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE or the machine's role."
+_REGION = "Set the bucket's own region: AWS_REGION, or region of [s3]."
+_HINTS = {
+    "AccessDenied": "These credentials lack a permission of those that docs/s3.md lists, or a lock holds the "
+    "object.",
+    "AuthorizationHeaderMalformed": _REGION,
+    "ExpiredToken": "The credentials have ended: get new ones, then run the same command again.",
+    "InvalidAccessKeyId": _WHO,
+    "InvalidToken": _WHO,
+    "InvalidObjectState": "The object is archived: have the server bring it back first.",
+    "NoSuchBucket": "Create it, or check its name, the region and the endpoint.",
+    "PermanentRedirect": _REGION,
+    "RequestTimeTooSkewed": "Set this machine's clock.",
+    "SignatureDoesNotMatch": _WHO,
+    "SlowDown": "The server wants fewer requests: run the same command again later.",
+}
+
+
+def client(options: S3Options) -> S3Client:
+    """This process's client. Threads may share it; a forked process makes its own."""
+    return _client(options, os.getpid())
+
+
+@lru_cache(maxsize=16)
+def _client(options: S3Options, process: int) -> S3Client:
+    del process  # a connection must not be used from both sides of a fork
+    settings = Config(
+        connect_timeout=options.connect_timeout,
+        read_timeout=options.read_timeout,
+        retries={"mode": "standard", "total_max_attempts": options.max_attempts},
+        s3={"addressing_style": "path" if options.path_style else "auto"},
+        request_checksum_calculation="when_supported",
+        response_checksum_validation="when_supported",
+        max_pool_connections=32,
+        tcp_keepalive=True,
+    )
+    # A session of its own: the shared default one is not for use by threads.
+    made: S3Client = boto3.session.Session().client(
+        "s3", endpoint_url=options.endpoint, region_name=options.region, config=settings
+    )
+    return made
+
+
+def code_of(error: BaseException) -> str:
+    """S3's word for an error, such as NoSuchKey; the status where there is none, as in answers to HEAD."""
+    return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, ClientError) else ""
+
+
+def status_of(error: BaseException) -> int:
+    """The HTTP status of an error, 0 where no answer came."""
+    if not isinstance(error, ClientError):
+        return 0
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+@contextmanager
+def explained(action: str, path: str, where: str, options: S3Options) -> Iterator[None]:
+    """Turn what the SDK raises into the project's errors. `where` is the URI of the root."""
+    try:
+        yield
+    except LakebackupError:
+        raise
+    except ClientError as error:
+        raise _answer(error, action, path, where, _server(options)) from error
+    except ParamValidationError as error:
+        raise UsageProblem(f"S3 has no such name: {where}, {path}. {error}") from error
+    except NoCredentialsError as error:
+        raise EnvironmentProblem(f"There are no credentials for {where}.", hint=_WHO) from error
+    except FlexibleChecksumError as error:
+        raise Damaged(
+            f"{path} in {where} did not arrive with the bytes its checksum was made of: {error}",
+            hint="`lakebackup verify` tells whether the stored object is damaged.",
+        ) from error
+    except BotoCoreError as error:
+        raise EnvironmentProblem(
+            f"Cannot {action} {path or 'anything'} in {where} at {_server(options)}: {error}",
+            hint="Check the network and the endpoint, then run the same command again.",
+        ) from error
+
+
+def _server(options: S3Options) -> str:
+    return options.endpoint or f"Amazon S3, {options.region}"
+
+
+def _answer(error: ClientError, action: str, path: str, where: str, server: str) -> LakebackupError:
+    code, status = code_of(error), status_of(error)
+    bucket = where.removeprefix("s3://").partition("/")[0]
+    if code == "NoSuchBucket":
+        return EnvironmentProblem(
+            f"There is no bucket {bucket} at {server}: cannot {action} {path or 'anything'} there.",
+            hint=_HINTS[code],
+        )
+    if status == 404:
+        return NotFound(f"There is no object {path} in {where}.")
+    if status == 412 and action == "write":
+        return AlreadyExists(f"{path} is there already, in {where}.")
+    if status == 412:
+        return EnvironmentProblem(f"{path} in {where} was replaced while it was read.", hint="Try again.")
+    code = {"403": "AccessDenied", "301": "PermanentRedirect"}.get(code, code)
+    message = str(error.response.get("Error", {}).get("Message", ""))
+    reason = f"{code} ({message})" if message and not code.isdigit() else code
+    return EnvironmentProblem(
+        f"Cannot {action} {path or 'anything'} in {where}: {server} answers {reason}.",
+        hint=_HINTS.get(code, "Run the same command again; docs/s3.md tells what the server must allow."),
+    )

@@ -1,0 +1,128 @@
+"""S3 servers on this machine: one that answers as S3 does, with a bucket of its own for each test."""
+
+from __future__ import annotations
+
+import time
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING, Any, Self
+from uuid import uuid4
+
+import boto3
+
+from lakebackup_jobs.child import Child, free_port, tail
+from lakebackup_jobs.jars import class_path
+from lakebackup_jobs.java import java_home
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ACCESS_KEY, SECRET_KEY, REGION = "lakebackup-tests", "a-secret-that-no-output-may-show", "eu-central-1"
+
+
+class Server:
+    """An S3 server in a folder. As a context manager it runs inside the block."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.log = folder / "server.log"
+        self._child: Child | None = None
+
+    @property
+    def endpoint(self) -> str:
+        """Its address, as a URL."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables by which any S3 client finds it, and nothing of this machine's own account."""
+        return {
+            "AWS_ENDPOINT_URL_S3": self.endpoint,
+            "AWS_REGION": REGION,
+            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+            "AWS_CONFIG_FILE": "/dev/null",
+            "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+
+    def client(self) -> Any:
+        """A plain client, to look at what is there without the code under test."""
+        return boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            region_name=REGION,
+            aws_access_key_id=ACCESS_KEY,
+            aws_secret_access_key=SECRET_KEY,
+        )
+
+    def bucket(self, **options: Any) -> str:
+        """A new bucket; its name."""
+        name = f"bucket-{uuid4().hex[:12]}"
+        place = {"LocationConstraint": REGION}
+        self.client().create_bucket(Bucket=name, CreateBucketConfiguration=place, **options)
+        return name
+
+    @property
+    def running(self) -> bool:
+        """Whether its process is alive."""
+        return self._child is not None and self._child.running
+
+    def start(self, seconds: float = 60) -> Self:
+        """Starts it and waits until it answers."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        command, env = self._command()
+        self._child = Child(command, self.log, env=env)
+        deadline = time.monotonic() + seconds
+        while not self._answers():
+            if not self.running or time.monotonic() > deadline:
+                self.stop()
+                raise RuntimeError(f"the S3 server did not start:\n{tail(self.log)}")
+            time.sleep(0.05)
+        return self
+
+    def stop(self) -> None:
+        """Ends it."""
+        if self._child:
+            self._child.kill()
+            self._child = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _answers(self) -> bool:
+        try:
+            with urllib.request.urlopen(self.endpoint, timeout=5):
+                return True
+        except urllib.error.HTTPError as refused:  # it wants a signature, so it is there
+            refused.close()
+            return True
+        except OSError:
+            return False
+
+    def _command(self) -> tuple[list[str], dict[str, str] | None]:
+        raise NotImplementedError
+
+
+class S3Proxy(Server):
+    """S3Proxy on a folder: conditional puts as S3 has them, no versions and no locks."""
+
+    def _command(self) -> tuple[list[str], None]:
+        data = self.folder / "data"
+        data.mkdir(exist_ok=True)
+        settings = self.folder / "s3proxy.properties"
+        settings.write_text(
+            f"s3proxy.endpoint={self.endpoint}\n"
+            "s3proxy.authorization=aws-v2-or-v4\n"
+            f"s3proxy.identity={ACCESS_KEY}\ns3proxy.credential={SECRET_KEY}\n"
+            f"jclouds.provider=filesystem-nio2\njclouds.filesystem.basedir={data}\n",
+            "utf-8",
+        )
+        return [
+            str(java_home() / "bin" / "java"), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+            "-cp", class_path("s3proxy"), "org.gaul.s3proxy.Main", "--properties", str(settings),
+        ], None  # fmt: skip
