@@ -215,6 +215,12 @@ def listing_path(source: str, backup_id: str, task: int, attempt: str, kind: Lit
     return f"{backup_folder(source, backup_id)}listing/{task:06d}-{attempt}.{kind}.parquet"
 
 
+def json_manifest_path(source: str, backup_id: str, end_ts: int) -> str:
+    """A snapshot's manifest for other tools; `end_ts`, in ms, is in its name."""
+    at = datetime.fromtimestamp(end_ts / 1000, UTC)
+    return f"{backup_folder(source, backup_id)}manifest-{at:%Y%m%dT%H%M%SZ}-{backup_id}.json"
+
+
 def _segment(name: str) -> str:
     """A part of a path that any storage takes: percent-encoded, never `.` or `..`, at most 200 bytes."""
     found = quote(name, safe=_PLAIN, errors="surrogateescape").replace("..", ".%2E")

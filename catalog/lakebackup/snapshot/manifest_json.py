@@ -1,0 +1,95 @@
+"""A snapshot's manifest as JSON, for other tools: table -> tablet -> file -> where it is and what it was.
+
+`location`, `timestamp` and `version` are the keys of the manifests of YugabyteDB's design of differential
+backups; the others are ours. A file's bytes are `[offset, offset + size)` of the object at `location`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from lakebackup import layout
+from lakebackup.errors import NotFound, UsageProblem
+from lakebackup.model import SNAPSHOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from lakebackup.storage import Storage
+    from lakebackup.store import CatalogReader
+
+_text = json.JSONEncoder(ensure_ascii=False).encode
+_NEXT = "\n  }\n },"
+_COLUMNS = (
+    "scope", "region", "name", "destination", "path", "mtime_ms", "links", "bytes", "sha256", "mode",
+    "position", "role",
+)  # fmt: skip
+
+
+def export_manifest(reader: CatalogReader, storage: Storage, backup_id: str) -> str:
+    """Put the manifest of a snapshot's backup beside it, in place of an older one; returns its path.
+
+    `reader` was opened after the commit. Raises as `manifest_json` does.
+    """
+    backup = _backup(reader, backup_id)
+    path = layout.json_manifest_path(str(backup["source"]), backup_id, int(str(backup["end_ts"])))
+    with storage.writer() as writer:
+        for piece in manifest_json(reader, backup_id):
+            writer.write(piece.encode())
+        writer.commit(path, if_absent=False)
+    return path
+
+
+def manifest_json(reader: CatalogReader, backup_id: str) -> Iterator[str]:
+    """The text of the manifest of a snapshot's backup, piece by piece, a file a line.
+
+    Each file: location (URI of the object), timestamp (of its last change, ms since 1970 UTC), version (its
+    hard links then), size (bytes), sha256 (lower hex), mode (permission bits), offset, role. Size and sha256
+    are null where they are not known. Raises NotFound (no such backup, or it was deleted), UsageProblem (not
+    of a snapshot).
+    """
+    backup = _backup(reader, backup_id)
+    roots = {name: uri.rstrip("/") for name, uri in reader.destinations().items()}
+    yield "{"
+    table = tablet = None
+    for batch in reader.query("snapshot_manifest", source=backup["source"], number=backup["number"]):
+        lines: list[str] = []
+        columns = (batch.column(name).to_pylist() for name in _COLUMNS)
+        for scope, region, name, home, path, mtime, links, size, sha256, mode, offset, role in zip(
+            *columns, strict=True
+        ):
+            if scope != table:
+                lines.append(f"{_ends(table, _NEXT)}\n {_text(scope)}: {{\n  {_text(region)}: {{")
+            elif region != tablet:
+                lines.append(f"\n  }},\n  {_text(region)}: {{")
+            else:
+                lines.append(",")
+            table, tablet = scope, region
+            location = _text(f"{roots[home]}/{path}")
+            lines.append(
+                f'\n   {_text(name)}: {{"location": {location}, "timestamp": {mtime}, "version": {links}, '
+                f'"size": {_text(size)}, "sha256": {_text(sha256)}, "mode": {mode}, "offset": {offset}, '
+                f'"role": {_text(role)}}}'
+            )
+        yield "".join(lines)
+    yield _ends(table, _NEXT[:-1]) + "\n}\n"
+
+
+def _ends(before: str | None, text: str) -> str:
+    return "" if before is None else text
+
+
+def _backup(reader: CatalogReader, backup_id: str) -> Mapping[str, object]:
+    backup = reader.one("show_backup", backup_id=backup_id)
+    if backup is None or backup["state"] == "deleted":
+        raise NotFound(
+            f"Backup {backup_id} {'was deleted' if backup else 'does not exist'}.",
+            hint="`lakebackup list` shows what there is.",
+        )
+    if backup["source_kind"] != SNAPSHOT:
+        raise UsageProblem(
+            f"{backup_id} is no backup of a snapshot: it has no such manifest.",
+            hint="`lakebackup show` says what it holds.",
+        )
+    return backup
