@@ -228,6 +228,14 @@ def test_list_is_in_the_order_of_the_paths(storage: Storage) -> None:
     assert list(storage.folders("nowhere/")) == []
 
 
+@pytest.mark.parametrize("after", ["", "log/", "log/002", "log/002.json", "log/004.json", "log/9", "z"])
+def test_a_list_begins_behind_a_path(storage: Storage, after: str) -> None:
+    names = ["log/.001.crc", "log/001.json", "log/002.json", "log/002.parquet", "log/004.json", "log/x/1"]
+    for name in names:
+        storage.put(name, b"")
+    assert [found.path for found in storage.list("log/", after=after)] == [n for n in names if n > after]
+
+
 def test_a_prefix_is_a_folder(storage: Storage) -> None:
     with pytest.raises(UsageProblem, match="folder"):
         paths(storage, "a")

@@ -107,8 +107,9 @@ class Storage(Protocol):
 
     def stat(self, path: str) -> ObjectStat: ...
 
-    def list(self, prefix: str = "") -> Iterator[ObjectStat]:
-        """Objects whose path starts with `prefix` (a folder, ending in `/`, or nothing), sorted by path."""
+    def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectStat]:
+        """Objects whose path starts with `prefix` (a folder, ending in `/`, or nothing), sorted by path;
+        those behind `after` in this order alone, where it is given."""
         ...
 
     def folders(self, prefix: str = "") -> Iterator[str]:

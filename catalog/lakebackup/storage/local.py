@@ -110,8 +110,9 @@ class LocalStorage:
             found = self._file(path).stat()
         return ObjectStat(path, found.st_size, found.st_mtime_ns // 1_000_000)
 
-    def list(self, prefix: str = "") -> Iterator[ObjectStat]:
-        """Objects below the folder `prefix` (`a/b/`, or nothing for all), in the order of their paths."""
+    def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectStat]:
+        """Objects below the folder `prefix` (`a/b/`, or nothing for all), in the order of their paths; those
+        behind `after` alone, where it is given."""
         folder = self._folder(prefix)
         with _explained("list", prefix or str(self._root)):
             try:
@@ -121,8 +122,8 @@ class LocalStorage:
         names = {f"{e.name}/" if e.is_dir(follow_symlinks=False) else e.name: e for e in entries}
         for name in sorted(names):
             if name.endswith("/"):
-                yield from self.list(prefix + name)
-            elif names[name].is_file(follow_symlinks=False):
+                yield from self.list(prefix + name, after=after)
+            elif prefix + name > after and names[name].is_file(follow_symlinks=False):
                 try:
                     found = names[name].stat(follow_symlinks=False)
                 except FileNotFoundError:  # deleted since

@@ -107,10 +107,12 @@ class S3Storage:
             raise
         return ObjectStat(path, found["ContentLength"], _ms(found["LastModified"]))
 
-    def list(self, prefix: str = "") -> Iterator[ObjectStat]:
-        """Objects below the folder `prefix` in the order of their paths, a thousand to a request."""
+    def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectStat]:
+        """Objects below the folder `prefix` in the order of their paths, a thousand to a request; those
+        behind `after` alone, where it is given."""
+        behind = {"StartAfter": self._prefix + after} if after else {}
         with self._explained("list", prefix):
-            for page in self._pages(prefix):
+            for page in self._pages(prefix, **behind):
                 for found in page.get("Contents", ()):
                     if not found["Key"].endswith("/"):  # such an empty object stands for a folder elsewhere
                         path = found["Key"].removeprefix(self._prefix)
