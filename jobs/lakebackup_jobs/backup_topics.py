@@ -19,7 +19,7 @@ from lakebackup import layout, patterns, sidecar, tombstones
 from lakebackup.engine.failures import task_errors
 from lakebackup.errors import EnvironmentProblem, Incomplete
 from lakebackup.lease import Lease
-from lakebackup.model import Backup, Digest
+from lakebackup.model import Backup
 from lakebackup.plan.backup_topics import BackupPlan, OnGap, Parent, Prepared, plan_backup
 from lakebackup.plan.generations import GROWTH, Held
 from lakebackup.plan.parents import Choice, Mode, check_asked, choose, covered_by, falls_short
@@ -32,13 +32,12 @@ from lakebackup_jobs.identity import holder, micros
 from lakebackup_jobs.kafka.groups import Groups, group_rows
 from lakebackup_jobs.kafka.offsets_log import OFFSETS_TOPIC
 from lakebackup_jobs.kafka.registry import SCHEMAS_TOPIC
-from lakebackup_jobs.outcome import raise_first
+from lakebackup_jobs.tally import Totals
 from lakebackup_jobs.taskboard import TaskBoard
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pyspark.sql import Row as SparkRow
     from pyspark.sql import SparkSession
 
     from lakebackup.model import Group, Scope
@@ -296,7 +295,7 @@ def _rolls(plan: BackupPlan, asked: int | None) -> dict[str, int]:
 def _copy(
     spark: SparkSession, storage: Storage, source: str, prepared: Prepared, job: CopyJob, reporter: Reporter
 ) -> Totals:
-    from lakebackup_jobs.kafka.copy_task import OUTCOME
+    from lakebackup_jobs.tally import OUTCOME
 
     reporter.start(prepared.plan.offsets, None, "backup")
     totals = Totals()
@@ -404,23 +403,6 @@ def _row(request: BackupRequest, source: str, prepared: Prepared, totals: Totals
         tool=f"lakebackup {version('lakebackup')}",
         note=request.note,
     )
-
-
-class Totals:
-    """What the tasks of a backup wrote, added up."""
-
-    def __init__(self) -> None:
-        self.files = self.bytes = self.entries = 0
-        self.digest = Digest()
-
-    def add(self, rows: Sequence[SparkRow]) -> None:
-        """Take in what tasks told (copy_task.OUTCOME). Raises the first error that one told."""
-        raise_first(row.error for row in rows)
-        for row in rows:
-            self.files += row.files
-            self.bytes += row.bytes
-            self.entries += row.entries
-            self.digest.add_lanes([row.lane0, row.lane1, row.lane2, row.lane3])
 
 
 def _plan(

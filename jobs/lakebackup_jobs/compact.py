@@ -23,9 +23,10 @@ from lakebackup.plan.restore_request import only_source
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store import CatalogReader, CatalogWriter, destination_id
 from lakebackup_jobs import pieces
-from lakebackup_jobs.backup_topics import Totals, latest_number, next_sequences
+from lakebackup_jobs.backup_topics import latest_number, next_sequences
 from lakebackup_jobs.identity import holder, micros
 from lakebackup_jobs.shares import StoredFile
+from lakebackup_jobs.tally import Totals
 from lakebackup_jobs.taskboard import TaskBoard
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ class _Run:
         from pyspark.sql import functions as sf
 
         from lakebackup_jobs.kafka import compact_task
-        from lakebackup_jobs.kafka.copy_task import OUTCOME
+        from lakebackup_jobs.tally import OUTCOME
 
         folder = layout.backup_folder(self.source, backup_id)
         roots = reader.destinations()

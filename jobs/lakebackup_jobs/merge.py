@@ -26,10 +26,11 @@ from lakebackup.retention import roll_ms
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store import CatalogReader, CatalogWriter, destination_id
 from lakebackup_jobs import pieces
-from lakebackup_jobs.backup_topics import Totals, latest_number, next_sequences
+from lakebackup_jobs.backup_topics import latest_number, next_sequences
 from lakebackup_jobs.identity import holder, micros
 from lakebackup_jobs.kafka.merge_task import MergedFile, deal
 from lakebackup_jobs.kafka.registry import SCHEMAS_TOPIC
+from lakebackup_jobs.tally import Totals
 from lakebackup_jobs.taskboard import TaskBoard
 
 if TYPE_CHECKING:
@@ -189,8 +190,8 @@ class _Run:
         return manifest.backup
 
     def _copy(self, spark: SparkSession, plan: MergePlan, begun: _Begun) -> Totals:
-        from lakebackup_jobs.kafka.copy_task import OUTCOME
         from lakebackup_jobs.kafka.merge_task import Merge
+        from lakebackup_jobs.tally import OUTCOME
 
         totals = Totals()
         if not begun.tasks:

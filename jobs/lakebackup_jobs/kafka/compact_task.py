@@ -23,7 +23,7 @@ from lakebackup.worker import settle
 from lakebackup_jobs import pieces
 from lakebackup_jobs.kafka.consume import BLOCK_BYTES
 from lakebackup_jobs.kafka.container import FileWriter
-from lakebackup_jobs.kafka.copy_task import OUTCOME, publish, totals
+from lakebackup_jobs.kafka.copy_task import publish
 from lakebackup_jobs.kafka.key_filter import KeyFilters, hashes_of
 from lakebackup_jobs.kafka.records import (
     KEY,
@@ -37,6 +37,7 @@ from lakebackup_jobs.kafka.records import (
 )
 from lakebackup_jobs.kafka.stored import Counted, open_verified
 from lakebackup_jobs.outcome import guarded
+from lakebackup_jobs.tally import OUTCOME, totals
 from lakebackup_jobs.taskboard import TaskBoard
 
 if TYPE_CHECKING:

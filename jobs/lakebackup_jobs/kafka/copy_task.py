@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from lakebackup import layout
 from lakebackup.errors import NotFound
-from lakebackup.model import LANES, DataFile, Digest, json_line
+from lakebackup.model import DataFile
 from lakebackup.sidecar import read_part, write_part
 from lakebackup.storage import AlreadyExists, ObjectWriter, Storage, open_storage
 from lakebackup_jobs.kafka.consume import Progress, copy_range
@@ -20,22 +20,16 @@ from lakebackup_jobs.kafka.key_filter import KeyFilters
 from lakebackup_jobs.kafka.offsets_log import isolation_of
 from lakebackup_jobs.kafka.schemas import FORMAT_V2
 from lakebackup_jobs.outcome import guarded
+from lakebackup_jobs.tally import OUTCOME, totals
 from lakebackup_jobs.taskboard import TaskBoard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
     import pyarrow as pa
 
     from lakebackup.plan.backup_topics import Split
     from lakebackup_jobs.kafka.stats import FileStats
-
-OUTCOME = (
-    "task INT, files BIGINT, bytes BIGINT, entries BIGINT, "
-    + ", ".join(f"lane{i} BIGINT" for i in range(LANES))
-    + ", error STRING"
-)
-
 
 #: In the header of a data file, the backup that wrote it.
 BACKUP_ID = "lakebackup.backup"
@@ -64,20 +58,6 @@ def publish(writer: ObjectWriter, source: str, place: Place, seq: int) -> tuple[
         except AlreadyExists:
             continue
         return path, seq
-
-
-def totals(task: int, rows: Sequence[DataFile]) -> dict[str, object]:
-    """What a task tells of the files it wrote: columns of OUTCOME."""
-    digest = Digest()
-    for row in rows:
-        digest.add(json_line(row))
-    return {
-        "task": task,
-        "files": len(rows),
-        "bytes": sum(row.bytes for row in rows),
-        "entries": sum(row.entries for row in rows),
-        **{f"lane{i}": lane for i, lane in enumerate(digest.lanes)},
-    }
 
 
 @dataclass(frozen=True, slots=True)

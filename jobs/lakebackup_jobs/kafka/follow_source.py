@@ -19,9 +19,9 @@ from lakebackup.plan.backup_topics import Prepared
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader
 from lakebackup_jobs import backup_topics
-from lakebackup_jobs.kafka.copy_task import OUTCOME
 from lakebackup_jobs.kafka.groups import Groups
 from lakebackup_jobs.outcome import arrow_schema, told
+from lakebackup_jobs.tally import OUTCOME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

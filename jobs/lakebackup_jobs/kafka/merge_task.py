@@ -18,11 +18,12 @@ from lakebackup.model import DataFile
 from lakebackup.sidecar import read_part, write_part
 from lakebackup.storage import Storage, open_storage
 from lakebackup_jobs.kafka.container import Frame
-from lakebackup_jobs.kafka.copy_task import OUTCOME, publish, totals
+from lakebackup_jobs.kafka.copy_task import publish
 from lakebackup_jobs.kafka.key_filter import SEALED_BYTES, KeyFilter, KeyFilters, hashes_of
 from lakebackup_jobs.kafka.stored import Counted, open_verified
 from lakebackup_jobs.outcome import guarded
 from lakebackup_jobs.shares import StoredFile
+from lakebackup_jobs.tally import OUTCOME, totals
 from lakebackup_jobs.taskboard import TaskBoard
 
 if TYPE_CHECKING:
