@@ -117,11 +117,12 @@ class _Catalog:
 
     def version(self) -> int | None:
         """The schema version of the catalog, None without one; UsageProblem when too new."""
+        from lakebackup.engine.duck import rows_of
+
         try:
-            table = open_table(f"{self.catalog_uri}/migrations")
+            found: list[int] = rows_of(f"{self.catalog_uri}/migrations")["version"].to_pylist()
         except NotFound:
             return None
-        found: list[int] = table.to_pyarrow_table(columns=["version"])["version"].to_pylist()
         newest = max(found, default=0)
         if newest > len(names("migrations")):
             raise UsageProblem(
@@ -253,8 +254,10 @@ class CatalogReader(_Catalog):
         """The same catalog as if some backups had other states: id -> state."""
         import pyarrow as pa
 
+        from lakebackup.engine.duck import rows_of
+
         reader = CatalogReader(self._home.uri, self.catalog_uri, as_of=self._as_of)
-        rows = open_table(f"{self.catalog_uri}/backups").to_pyarrow_table()
+        rows = rows_of(f"{self.catalog_uri}/backups")
         found = zip(rows["backup_id"].to_pylist(), rows["state"].to_pylist(), strict=True)
         state = pa.array([states.get(backup_id, state) for backup_id, state in found], rows["state"].type)
         reader.give("raw_backups", rows.set_column(rows.schema.get_field_index("state"), "state", state))
@@ -266,7 +269,9 @@ class CatalogReader(_Catalog):
 
     def destinations(self) -> dict[str, str]:
         """Id -> URI of the root. The destination this was opened with is where it is now, moved or not."""
-        rows = open_table(f"{self.catalog_uri}/destinations").to_pyarrow_table().to_pylist()
+        from lakebackup.engine.duck import rows_of
+
+        rows = rows_of(f"{self.catalog_uri}/destinations").to_pylist()
         found = {row["destination"]: self.root_of(row["uri"]) for row in rows}
         try:
             return found | {destination_id(self._home, create=False): self._home.uri}

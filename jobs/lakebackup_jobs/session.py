@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +18,8 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from lakebackup.errors import EnvironmentProblem
+from lakebackup.errors import EnvironmentProblem, UsageProblem
+from lakebackup.storage.options import S3Options
 from lakebackup_jobs.child import Child, free_port, tail
 from lakebackup_jobs.jars import cache_folder, class_path
 from lakebackup_jobs.java import java_home
@@ -34,6 +35,8 @@ RUNTIME = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
 }
+
+_AWS = "software.amazon.awssdk"
 
 
 def spark_settings(master: str = "local[*]") -> dict[str, str]:
@@ -60,6 +63,7 @@ def spark_settings(master: str = "local[*]") -> dict[str, str]:
         "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
         # Spark 4 finds the ends of __consumer_offsets only this way.
         "spark.sql.streaming.kafka.useDeprecatedOffsetFetching": "true",
+        **_object_storage(),
     }
     if here:  # the defaults (200 and 50) are for clusters and make each small Delta read slow
         settings |= {
@@ -72,6 +76,39 @@ def spark_settings(master: str = "local[*]") -> dict[str, str]:
             "spark.databricks.delta.snapshotPartitions": "2",
         }
     return settings
+
+
+def _object_storage() -> dict[str, str]:
+    """S3 by the settings that `lakebackup.storage` has: for Hadoop's S3A, and for the workers' Python.
+
+    No secrets: the JVM finds those by the same variables, files and roles as AWS's SDK for Python does.
+    """
+    settings = {
+        "fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+        "fs.AbstractFileSystem.s3.impl": "org.apache.hadoop.fs.s3a.S3A",
+        "fs.s3a.aws.credentials.provider": f"{_AWS}.auth.credentials.DefaultCredentialsProvider",
+    }
+    workers: Mapping[str, str] = {}
+    # Settings of AWS that are wrong are told when something is to be kept in S3, and no matter before.
+    with suppress(UsageProblem):
+        options = S3Options.from_environment()
+        workers = options.variables()
+        settings |= {
+            "fs.s3a.endpoint.region": options.region or "",
+            "fs.s3a.path.style.access": str(bool(options.path_style)).lower(),
+            "fs.s3a.attempts.maximum": str(options.max_attempts),
+            "fs.s3a.connection.establish.timeout": f"{options.connect_timeout * 1000:.0f}ms",
+            "fs.s3a.connection.timeout": f"{options.read_timeout * 1000:.0f}ms",
+        }
+        if options.endpoint:
+            settings["fs.s3a.endpoint"] = options.endpoint
+        if options.sse:
+            settings["fs.s3a.encryption.algorithm"] = {"AES256": "SSE-S3", "aws:kms": "SSE-KMS"}[options.sse]
+        if options.kms_key_id:
+            settings["fs.s3a.encryption.key"] = options.kms_key_id
+    return {f"spark.hadoop.{name}": value for name, value in settings.items()} | {
+        f"spark.executorEnv.{name}": value for name, value in workers.items()
+    }
 
 
 def spark_session(

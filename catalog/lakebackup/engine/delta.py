@@ -17,10 +17,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lakebackup.engine.log import FOLDER, folder_of, local_log, remote_log
 from lakebackup.engine.verified import is_whole, sums_of
-from lakebackup.errors import Damaged, NotFound, UsageProblem
+from lakebackup.errors import Busy, Damaged, NotFound, UsageProblem
 from lakebackup.model import ARROW_SCHEMAS, Row, as_row
-from lakebackup.storage import AlreadyExists
+from lakebackup.storage import AlreadyExists, open_storage
 from lakebackup.times import format_ts
 
 if TYPE_CHECKING:
@@ -32,17 +33,25 @@ if TYPE_CHECKING:
     from lakebackup.storage import Storage
 
 _CONSTRAINT = "delta.constraints."
+_CHECKPOINT_EVERY = 10
+_TRIES = 5
 # Within a file, so that a topic and time range touches few of its pages, and few of a table's files.
 SORTED_BY = ("source", "scope", "min_ts")
 
 
 def open_table(uri: str) -> DeltaTable:
-    """The newest version of the Delta table at a file:// URI. Raises NotFound, and Damaged (its log)."""
+    """The newest version of the Delta table at a URI. Raises NotFound, and Damaged (its log)."""
+    with local_log(uri) as folder:
+        return _open(uri, folder)
+
+
+def _open(uri: str, folder: str, *, history: bool = False) -> DeltaTable:
+    """A table at `uri` whose log is in a local folder: its own, or a copy."""
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
     try:
-        table = DeltaTable(uri.removeprefix("file://"))
+        table = DeltaTable(folder)
     except TableNotFoundError as error:
         raise NotFound(f"There is no table at {uri}.") from error
     except (DeltaError, OSError) as error:
@@ -50,13 +59,17 @@ def open_table(uri: str) -> DeltaTable:
             f"The log of the table at {uri} cannot be read: {error}",
             hint="Move the catalog away and run `lakebackup catalog rebuild`.",
         ) from error
-    _verify_log(Path(uri.removeprefix("file://"), "_delta_log"))
+    if folder_of(uri):
+        _verify_log(Path(folder, FOLDER), history=history)
     return table
 
 
 def newest_version(uri: str) -> int:
-    """Version of the newest commit of the table at a file:// URI, by the names in its log alone."""
-    found = os.listdir(Path(uri.removeprefix("file://"), "_delta_log"))  # noqa: PTH208 - fast
+    """Version of the newest commit of the table at a URI, by the names in its log alone."""
+    folder = folder_of(uri)
+    if folder is None:
+        return remote_log(uri).refresh()
+    found = os.listdir(folder / FOLDER)  # noqa: PTH208 - fast
     return int(max(name for name in found if name.endswith(".json") and name[:20].isdigit())[:20])
 
 
@@ -85,28 +98,37 @@ def open_then(uri: str, as_of: int | None) -> DeltaTable | None:
     What counts is the time of a commit that its writer put into the log. Raises NotFound when what the table
     held then is not kept any more.
     """
-    table = open_table(uri)
     if as_of is None:
-        return table
-    _verify_log(Path(uri.removeprefix("file://"), "_delta_log"), history=True)
-    history = sorted((entry["version"], int(entry.get("timestamp") or 0)) for entry in table.history())
-    earliest, reached, version = history[0], 0, None
-    for number, at in history:
-        reached = max(reached, at)  # clocks differ, the order of commits does not
-        if reached * 1000 > as_of:
-            break
-        version = number
-    if version is None:
-        if earliest[0]:
-            raise _not_kept(uri, as_of)
-        return None
-    if version != table.version():
+        return open_table(uri)
+    with local_log(uri, history=True) as folder:
+        table = _open(uri, folder, history=True)
+        history = sorted((entry["version"], int(entry.get("timestamp") or 0)) for entry in table.history())
+        earliest, reached, version = history[0], 0, None
+        for number, at in history:
+            reached = max(reached, at)  # clocks differ, the order of commits does not
+            if reached * 1000 > as_of:
+                break
+            version = number
+        if version is None:
+            if earliest[0]:
+                raise _not_kept(uri, as_of)
+            return None
+        if version == table.version():
+            return table
         table.load_as_version(version)
-        folder = Path(uri.removeprefix("file://"))
-        names = {file.rpartition("/")[2] for file in table.file_uris()}  # its folder stands there encoded
-        if names - {file.name for file in folder.iterdir()}:
-            raise _not_kept(uri, as_of)
+    names = {file.rpartition("/")[2] for file in table.file_uris()}  # its folder stands there encoded
+    if names - _names(uri):
+        raise _not_kept(uri, as_of)
     return table
+
+
+def _names(uri: str) -> set[str]:
+    """Names in a table's folder."""
+    folder = folder_of(uri)
+    if folder:
+        return set(os.listdir(folder))  # noqa: PTH208 - fast
+    root, _, table = uri.rpartition("/")
+    return {found.path.partition("/")[2] for found in open_storage(root).list(f"{table}/")}
 
 
 def require_then(catalog_uri: str, as_of: int) -> None:
@@ -137,7 +159,15 @@ def append(storage: Storage, table: str, rows: Sequence[Row], transaction: str) 
     if not rows:
         return False
     batch = pa.Table.from_pylist([as_row(row) for row in rows], schema=ARROW_SCHEMAS[table])
-    return commit(storage, table, [write_rows(storage, table, batch)], transaction)
+    uri = f"{storage.uri}/{table}"
+    with local_log(uri) as folder:
+        opened = _open(uri, folder)
+        if opened.transaction_version(transaction) is not None:
+            return False
+        added = [_write(storage, table, batch, opened.metadata().configuration)]
+        if _commit(storage, table, (folder, opened), added, transaction):
+            return True
+    return commit(storage, table, added, transaction)
 
 
 def write_rows(storage: Storage, table: str, rows: pa.Table) -> str:
@@ -146,10 +176,16 @@ def write_rows(storage: Storage, table: str, rows: pa.Table) -> str:
     Until then nobody sees the file, so that any process may write one. Raises UsageProblem when a row
     breaks a constraint of the table.
     """
+    uri = f"{storage.uri}/{table}"
+    with local_log(uri, known=True) as folder:
+        settings = _open(uri, folder).metadata().configuration
+    return _write(storage, table, rows, settings)
+
+
+def _write(storage: Storage, table: str, rows: pa.Table, settings: dict[str, str]) -> str:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    settings = open_table(f"{storage.uri}/{table}").metadata().configuration
     _check(table, rows, settings)
     order = [column for column in SORTED_BY if column in rows.column_names]
     if order:
@@ -159,7 +195,8 @@ def write_rows(storage: Storage, table: str, rows: pa.Table) -> str:
     pq.write_table(rows, sink, write_page_checksum=True, write_statistics=False, compression="snappy")
     data = sink.getvalue().to_pybytes()
     name = f"part-{uuid.uuid4().hex}-{hashlib.sha256(data).hexdigest()}.parquet"  # what readers verify
-    storage.put(f"{table}/.{name}.crc", sums_of(data), if_absent=True)  # what Spark verifies
+    if folder_of(storage.uri):
+        storage.put(f"{table}/.{name}.crc", sums_of(data), if_absent=True)  # what Spark verifies in a folder
     storage.put(f"{table}/{name}", data, if_absent=True)
     return json.dumps({"path": name, "size": len(data), "stats": json.dumps(_statistics(rows, settings))})
 
@@ -167,14 +204,32 @@ def write_rows(storage: Storage, table: str, rows: pa.Table) -> str:
 def commit(storage: Storage, table: str, added: Sequence[str], transaction: str) -> bool:
     """Make files of `write_rows` part of a table in one commit, once for each `transaction`; whether new.
 
-    The caller holds the catalog's lease.
+    The caller holds the catalog's lease. Raises Busy when others commit all the same.
     """
+    uri = f"{storage.uri}/{table}"
+    for _ in range(_TRIES if added else 0):
+        with local_log(uri) as folder:
+            opened = _open(uri, folder)
+            if opened.transaction_version(transaction) is not None:
+                return False
+            if _commit(storage, table, (folder, opened), added, transaction):
+                return True
+    if not added:
+        return False
+    raise Busy(
+        f"Others commit to {uri} although this run holds the catalog's lease.",
+        hint="Nothing of this run is visible. Run it again when they are done.",
+    )
+
+
+def _commit(
+    storage: Storage, table: str, at: tuple[str, DeltaTable], added: Sequence[str], transaction: str
+) -> bool:
+    """One try at a commit behind a table that was opened; False when another writer was faster."""
     from deltalake import CommitProperties, Transaction
     from deltalake.transaction import AddAction
 
-    opened = open_table(f"{storage.uri}/{table}")
-    if not added or opened.transaction_version(transaction) is not None:
-        return False
+    folder, opened = at
     before = opened.version()
     opened.create_write_transaction(
         [
@@ -192,12 +247,21 @@ def commit(storage: Storage, table: str, added: Sequence[str], transaction: str)
         opened.schema(),
         commit_properties=CommitProperties(app_transactions=[Transaction(transaction, 1)]),
     )
+    uri = f"{storage.uri}/{table}"
+    if folder_of(uri) is None:
+        if (before + 1) % _CHECKPOINT_EVERY == 0:  # each entry behind it is a request of every reader
+            opened.create_checkpoint()
+        try:
+            remote_log(uri).publish(folder, before)
+        except AlreadyExists:
+            return False
+        return True
     # What delta-rs has just written has no checksums of its own.
-    for entry in storage.list(f"{table}/_delta_log/"):
-        folder, _, name = entry.path.rpartition("/")
+    for entry in storage.list(f"{table}/{FOLDER}/"):
+        above, _, name = entry.path.rpartition("/")
         if name.endswith((".json", ".parquet")) and name[:20] > f"{before:020d}":
             with suppress(AlreadyExists):
-                storage.put(f"{folder}/.{name}.crc", sums_of(storage.get(entry.path)), if_absent=True)
+                storage.put(f"{above}/.{name}.crc", sums_of(storage.get(entry.path)), if_absent=True)
     return True
 
 

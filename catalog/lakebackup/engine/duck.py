@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from lakebackup.engine import KEPT, NOW, RAW, Asked, new_record, steps, steps_for, to_duckdb, view_text
-from lakebackup.engine.delta import open_then, require_then
+from lakebackup.engine.delta import open_table, open_then, require_then
+from lakebackup.engine.failures import damaged_table
+from lakebackup.engine.log import prefetch
 from lakebackup.errors import Damaged, EnvironmentProblem, NotFound, UsageProblem
 from lakebackup.model import ARROW_SCHEMAS
 from lakebackup_sql import load, names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -105,8 +107,7 @@ class DuckEngine:
 
     def relation(self, name: str) -> pa.Table:
         """All rows of a view, for one that is small."""
-        for step in steps_for([name]):
-            self._register(step)
+        self._prepare(steps_for([name]))
         with self._explained():
             return self._connection.table(name).to_arrow_table()
 
@@ -118,8 +119,7 @@ class DuckEngine:
     def _keep(
         self, relation: str, statement: str, needs: tuple[str, ...], parameters: Mapping[str, Any]
     ) -> None:
-        for step in needs:
-            self._register(step)
+        self._prepare(needs)
         with self._explained():
             table = f"CREATE OR REPLACE TEMP TABLE {_name(relation)} AS {statement}"
             self._connection.execute(table, dict(parameters) or None)
@@ -133,14 +133,21 @@ class DuckEngine:
         """
         import pyarrow as pa
 
-        for step in needs:
-            self._register(step)
+        self._prepare(needs)
         with self._explained():
             found = self._connection.sql(statement, params=dict(parameters) or None)
             if found is None:
                 raise UsageProblem("Only a SELECT gives rows.")
             reader = found.to_arrow_reader(10_000)
         return pa.RecordBatchReader.from_batches(reader.schema, self._batches(reader))
+
+    def _prepare(self, needs: Sequence[str]) -> None:
+        """Register what a statement reads."""
+        if self._as_of is None:
+            tables = [step.removeprefix(RAW) for step in needs if step.startswith(RAW)]
+            prefetch(f"{self._uri}/{table}" for table in tables if f"{RAW}{table}" not in self._opened)
+        for step in needs:
+            self._register(step)
 
     def _register(self, step: str) -> None:
         if step in self._registered:
@@ -204,7 +211,7 @@ def dataset(uri: str, table: DeltaTable) -> ds.Dataset:
 
     from lakebackup.engine.verified import VerifiedFiles
 
-    verified = fs.PyFileSystem(VerifiedFiles(uri.removeprefix("file://")))
+    verified = fs.PyFileSystem(VerifiedFiles(uri))
     verifying = ds.ParquetFileFormat(
         default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
     )
@@ -217,6 +224,14 @@ def dataset(uri: str, table: DeltaTable) -> ds.Dataset:
         parts = ((part.path, part.partition_expression) for part in files.get_fragments())
     fragments = [verifying.make_fragment(path, verified, holds) for path, holds in parts]
     return _unlocked(ds.FileSystemDataset)(fragments, schema, verifying, verified)
+
+
+def rows_of(uri: str) -> pa.Table:
+    """All rows of the table at `uri`, for one that is small. Raises NotFound, Damaged."""
+    try:
+        return dataset(uri, open_table(uri)).scanner().to_reader().read_all()
+    except (OSError, ValueError) as error:  # pyarrow's errors are of these kinds
+        raise damaged_table(uri, error) from error
 
 
 def _known(table: DeltaTable, schema: pa.Schema) -> Iterator[tuple[str, pc.Expression]]:

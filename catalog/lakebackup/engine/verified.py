@@ -12,25 +12,36 @@ import hashlib
 import re
 import struct
 import zlib
-from pathlib import Path
-from typing import Any, NoReturn
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 from pyarrow import fs
 
+from lakebackup.engine.log import folder_of, opened
+from lakebackup.errors import LakebackupError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
 _NAMED = re.compile(r"part-[0-9a-f]{32}-([0-9a-f]{64})\.parquet")
 _CRC_HEADER = struct.Struct(">4si")
 _CRC_EVERY = 512
+_KEPT = 32  # files of at most a few MB each
 
 
 class VerifiedFiles(fs.FileSystemHandler):  # type: ignore[misc]
-    """Reads files below a folder, whole; IOError when one is not as it was written."""
+    """Reads files below a folder or a place in object storage, whole; IOError when one is not as it was
+    written."""
 
-    def __init__(self, root: str) -> None:
-        self._root = Path(root)
+    def __init__(self, uri: str) -> None:
+        self._root = folder_of(uri)
+        self._uri = uri
         self._local = fs.LocalFileSystem()
 
     def open_input_file(self, path: str) -> pa.NativeFile:
+        if self._root is None:
+            return pa.BufferReader(_fetched(self._uri, path))
         file = self._root / path
         data = file.read_bytes()
         named = _NAMED.fullmatch(file.name)
@@ -50,6 +61,8 @@ class VerifiedFiles(fs.FileSystemHandler):  # type: ignore[misc]
         return path
 
     def get_file_info(self, paths: list[str]) -> list[fs.FileInfo]:
+        if self._root is None:
+            return [fs.FileInfo(path, fs.FileType.File) for path in paths]
         return list(self._local.get_file_info([str(self._root / path) for path in paths]))
 
     def _read_only(self, *_arguments: Any, **_options: Any) -> NoReturn:
@@ -58,6 +71,23 @@ class VerifiedFiles(fs.FileSystemHandler):  # type: ignore[misc]
     get_file_info_selector = create_dir = delete_dir = delete_dir_contents = _read_only
     delete_root_dir_contents = delete_file = move = copy_file = _read_only
     open_output_stream = open_append_stream = _read_only
+
+
+@lru_cache(maxsize=_KEPT)
+def _fetched(uri: str, path: str) -> pa.Buffer:
+    """A file from object storage, in memory of Arrow's own. Files of a table do not change, and a question
+    reads the same one several times."""
+    root, _, table = uri.rpartition("/")
+    try:
+        data = opened(root).get(f"{table}/{path}")
+    except LakebackupError as error:
+        raise OSError(str(error)) from error
+    named = _NAMED.fullmatch(path)
+    if named and hashlib.sha256(data).hexdigest() != named[1]:
+        raise OSError(f"checksum of {uri}/{path} is wrong")
+    sink = pa.BufferOutputStream()
+    sink.write(data)
+    return sink.getvalue()
 
 
 def sums_of(data: bytes, every: int = _CRC_EVERY) -> bytes:

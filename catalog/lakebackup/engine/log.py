@@ -1,0 +1,222 @@
+"""Where delta-rs finds a table's log: in the table's folder, or in a copy of what object storage holds.
+
+delta-rs never speaks to object storage. `Storage` does, with its own retries, credentials and checksums, and
+a commit is its conditional put: one way to reach S3, one way to lose or win a race. A look at a table is one
+listing of what came after its last checkpoint; what was read stays in the process, for commits do not change.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import cache, partial
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from lakebackup.errors import Busy, Damaged, NotFound
+from lakebackup.storage import AlreadyExists, open_storage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from lakebackup.storage import Storage
+
+FOLDER = "_delta_log"
+_HINT = f"{FOLDER}/_last_checkpoint"
+_ENTRY = re.compile(r"(\d{20})\.(?:json|checkpoint(?:\.\d{10}\.(\d{10}))?\.parquet)")
+_AT_ONCE = 16
+_TRIES = 5
+
+
+def folder_of(uri: str) -> Path | None:
+    """The folder that a URI names; None for object storage."""
+    scheme, separator, rest = uri.partition("://")
+    if not separator:
+        return Path(uri)
+    return Path(rest) if scheme == "file" else None
+
+
+@contextmanager
+def local_log(uri: str, *, history: bool = False, known: bool = False) -> Iterator[str]:
+    """A folder in which delta-rs opens the table at `uri`, as it is now, while the block runs.
+
+    `history`: with the whole log. `known`: what this process knows will do. Raises NotFound when there
+    is no such table in object storage, Damaged when an entry of its log there is empty.
+    """
+    folder = folder_of(uri)
+    if folder:
+        yield str(folder)
+        return
+    entries = remote_log(uri).entries(history=history, known=known)
+    with tempfile.TemporaryDirectory(prefix="lakebackup-log-") as copy:
+        log = Path(copy, FOLDER)
+        log.mkdir()
+        for name, data in entries.items():
+            (log / name).write_bytes(data)
+        yield copy
+
+
+@cache
+def remote_log(uri: str) -> RemoteLog:
+    """What this process knows of the log of a table in object storage."""
+    root, _, table = uri.rpartition("/")
+    return RemoteLog(opened(root), table)
+
+
+def prefetch(uris: Iterable[str]) -> None:
+    """Look at tables in object storage side by side, so that opening each is no wait any more."""
+    logs = [remote_log(uri) for uri in uris if folder_of(uri) is None]
+    if len(logs) > 1:
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for looked in [pool.submit(log.refresh) for log in logs]:
+                with suppress(NotFound):
+                    looked.result()
+
+
+class RemoteLog:
+    """The entries of one table's log since its last checkpoint."""
+
+    def __init__(self, storage: Storage, table: str) -> None:
+        self._storage, self._table = storage, table
+        self._entries: dict[str, bytes] = {}
+        self._lock = Lock()
+
+    def refresh(self) -> int:
+        """The newest version, after one listing. Raises NotFound, Damaged."""
+        with self._lock:
+            self._look()
+            return self._newest()
+
+    def entries(self, *, history: bool = False, known: bool = False) -> dict[str, bytes]:
+        """Name -> bytes of what the table is read from (`history`: of the whole log)."""
+        with self._lock:
+            if not (known and self._entries):
+                self._look()
+            found = dict(self._entries)
+        if history:
+            found |= self._fetched(name for name in self._names("") if name not in found)
+        return found
+
+    def publish(self, folder: str, before: int) -> None:
+        """Make what delta-rs wrote into a copy behind version `before` that of the table.
+
+        Raises AlreadyExists when another writer was faster: nothing is changed then.
+        """
+        log = Path(folder, FOLDER)
+        names = sorted(found.name for found in log.iterdir() if _ENTRY.fullmatch(found.name))
+        new = [name for name in names if int(name[:20]) > before]
+        with self._lock:
+            for name in (name for name in new if name.endswith(".json")):
+                data = (log / name).read_bytes()
+                self._put(name, data, if_absent=True)  # this alone is the commit
+                self._entries[name] = data
+            checkpoints = [name for name in names if name.endswith(".parquet") and name not in self._entries]
+            for name in checkpoints:
+                data = (log / name).read_bytes()
+                with suppress(AlreadyExists):
+                    self._put(name, data, if_absent=True)
+                self._entries[name] = data
+            if checkpoints:
+                hint = Path(folder, _HINT)
+                if hint.is_file():
+                    self._storage.put(f"{self._table}/{_HINT}", hint.read_bytes())
+                self._forget_old()
+
+    def _look(self) -> None:
+        for _ in range(_TRIES):
+            try:
+                newest = self._newest()
+                start = f"{newest:020d}" if self._entries else self._hinted()
+                found = list(self._names(start))
+                if self._entries and not any(int(name[:20]) == newest for name in found):
+                    self._entries.clear()  # another table is in its place
+                    continue
+                if start and not self._entries and not _checkpoint(found):
+                    found = list(self._names(""))
+                self._entries |= self._fetched(name for name in found if name not in self._entries)
+            except NotFound:  # cleaned up meanwhile
+                self._entries.clear()
+                continue
+            if not self._entries:
+                raise NotFound(f"There is no table at {self._storage.uri}/{self._table}.")
+            self._forget_old()
+            return
+        raise Busy(
+            f"The log of {self._storage.uri}/{self._table} changed {_TRIES} times while it was read.",
+            hint="Try again.",
+        )
+
+    def _hinted(self) -> str:
+        """The version of the last checkpoint, as entries write it; empty where nothing tells."""
+        try:
+            return f"{int(json.loads(self._storage.get(f'{self._table}/{_HINT}'))['version']):020d}"
+        except (NotFound, ValueError, KeyError, TypeError):  # it is only a hint
+            return ""
+
+    def _names(self, after: str) -> Iterator[str]:
+        folder = f"{self._table}/{FOLDER}/"
+        for found in self._storage.list(folder, after=folder + after if after else ""):
+            name = found.path.removeprefix(folder)
+            if _ENTRY.fullmatch(name):
+                yield name
+
+    def _fetched(self, names: Iterable[str]) -> dict[str, bytes]:
+        wanted = list(names)
+        read: Callable[[str], bytes] = partial(_read, self._storage, f"{self._table}/{FOLDER}")
+        return dict(zip(wanted, _pool().map(read, wanted), strict=True))
+
+    def _put(self, name: str, data: bytes, *, if_absent: bool) -> None:
+        self._storage.put(f"{self._table}/{FOLDER}/{name}", data, if_absent=if_absent)
+
+    def _newest(self) -> int:
+        return max((int(name[:20]) for name in self._entries), default=-1)
+
+    def _forget_old(self) -> None:
+        since = _checkpoint(self._entries)
+        if since:
+            self._entries = {name: data for name, data in self._entries.items() if name[:20] >= since}
+
+
+def _checkpoint(names: Iterable[str]) -> str:
+    """The version of the newest whole checkpoint among entries, as they write it; empty without one."""
+    parts: dict[str, int] = {}
+    for name in names:
+        entry = _ENTRY.fullmatch(name)
+        if entry and name.endswith(".parquet"):
+            parts[entry[1]] = parts.get(entry[1], int(entry[2] or 1)) - 1
+    return max((version for version, missing in parts.items() if not missing), default="")
+
+
+def _read(storage: Storage, folder: str, name: str) -> bytes:
+    data = storage.get(f"{folder}/{name}")
+    if not data:
+        raise Damaged(
+            f"{storage.uri}/{folder}/{name} is empty.",
+            hint="Move the catalog away and run `lakebackup catalog rebuild`.",
+        )
+    return data
+
+
+@cache
+def opened(root: str) -> Storage:
+    """The storage of a catalog, opened once a process."""
+    return open_storage(root)
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="catalog")
+
+
+def _forget() -> None:
+    """Threads and locks do not live on in a fork."""
+    for kept in (_pool, opened, remote_log):
+        kept.cache_clear()
+
+
+os.register_at_fork(after_in_child=_forget)
