@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
     from tests.support.runs import Lab
-    from tests.support.s3 import S3Proxy
+    from tests.support.s3 import S3Proxy, Versity
 
     from lakebackup_jobs.broker import Broker
 
@@ -47,6 +47,15 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Proxy]:
 def s3(s3_server: S3Proxy) -> S3Proxy:
     """The S3 server, running. `s3.bucket()` makes a bucket; `s3://<bucket>/…` opens in every process."""
     return s3_server.start()
+
+
+@pytest.fixture(scope="session")
+def versity(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Versity]:
+    """An S3 server that has versions and Object Lock, running; skips where it cannot be built."""
+    from tests.support.s3 import Versity
+
+    with Versity(tmp_path_factory.mktemp("versity")) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 import time
 import urllib.error
 import urllib.request
@@ -9,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
 import boto3
+import pytest
 
 from lakebackup_jobs.child import Child, free_port, tail
-from lakebackup_jobs.jars import class_path
+from lakebackup_jobs.jars import cache_folder, class_path
 from lakebackup_jobs.java import java_home
 
 if TYPE_CHECKING:
@@ -126,3 +130,34 @@ class S3Proxy(Server):
             str(java_home() / "bin" / "java"), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
             "-cp", class_path("s3proxy"), "org.gaul.s3proxy.Main", "--properties", str(settings),
         ], None  # fmt: skip
+
+
+class Versity(Server):
+    """versitygw on a folder: versions and Object Lock too."""
+
+    VERSION = "v1.8.0"
+
+    def _command(self) -> tuple[list[str], dict[str, str]]:
+        data, versions = self.folder / "data", self.folder / "versions"
+        for folder in (data, versions):
+            folder.mkdir(exist_ok=True)
+        credentials = {"ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY}
+        return [
+            str(self.program()), "--port", f"127.0.0.1:{self.port}", "--region", REGION, "--keep-alive",
+            "posix", "--versioning-dir", str(versions), str(data),
+        ], {**os.environ, **credentials}  # fmt: skip
+
+    @classmethod
+    def program(cls) -> Path:
+        """The server, built by Go once and kept in the cache. Skips the test where there is no Go."""
+        program = cache_folder() / f"versitygw-{cls.VERSION}" / "versitygw"
+        if not program.exists():
+            go = shutil.which("go")
+            if not go:
+                pytest.skip("no Go here to build versitygw with")
+            subprocess.run(
+                [go, "install", f"github.com/versity/versitygw/cmd/versitygw@{cls.VERSION}"],
+                env={**os.environ, "GOBIN": str(program.parent)},
+                check=True, capture_output=True, timeout=900,
+            )  # fmt: skip
+        return program

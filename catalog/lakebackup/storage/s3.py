@@ -10,7 +10,7 @@ import tempfile
 from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from lakebackup.errors import EnvironmentProblem, NotFound, UsageProblem
+from lakebackup.errors import EnvironmentProblem, LakebackupError, NotFound, UsageProblem
 from lakebackup.storage import AlreadyExists, ObjectStat
 from lakebackup.storage.options import S3Options
 from lakebackup.storage.s3_client import client, explained
@@ -34,7 +34,7 @@ class S3Storage:
 
     def __init__(self, uri: str, options: S3Options | None = None) -> None:
         self._bucket, self._prefix = _split(uri)
-        self._options = options or S3Options.from_environment()
+        self.options = options or S3Options.from_environment()
         self._bucket_seen = False
 
     @property
@@ -52,7 +52,7 @@ class S3Storage:
 
     def writer(self) -> S3Writer:
         """Begin an object, kept in memory or in a temporary file until its name is given."""
-        return S3Writer(self, self._options.part_size)
+        return S3Writer(self, self.options.part_size)
 
     def upload(
         self,
@@ -65,22 +65,23 @@ class S3Storage:
     ) -> int:
         """Store what `stream` gives to its end, in parts sent while it is read; the number of bytes.
 
-        One part alone goes in one request. Otherwise up to four parts are in memory at a time.
+        Less than a part goes in one request. Otherwise up to four parts are in memory at a time.
         """
         sending = self._sending(path, if_absent, metadata)
         # A tenth more than is needed, since a file may grow while it is read.
-        size = max(self._options.part_size, (size_hint or 0) * 11 // (MOST_PARTS * 10))
-        reader = _Parts(stream, size)
-        first = next(reader, b"")
-        second = next(reader, b"") if len(first) == size else b""
+        size = max(self.options.part_size, (size_hint or 0) * 11 // (MOST_PARTS * 10))
+        parts = _Parts(stream, size)
         with self._explained("write", path):
-            if second:
-                if if_absent and self._exists(path):  # before the bytes are sent; the end is what counts
-                    raise AlreadyExists(f"{path} is there already, in {self.uri}.")
-                sending.parts(chain((first, second), reader))
-            else:
+            first = next(parts, b"")
+            if len(first) < size:
                 sending.whole(first)
-        return reader.size
+                return parts.size
+            if if_absent and self._exists(path):  # before the bytes are sent; it is the end that counts
+                raise AlreadyExists(f"{path} is there already, in {self.uri}.")
+            every = chain((first,), parts)
+            del first  # or it would be held to the end
+            sending.parts(every)
+        return parts.size
 
     def get(self, path: str, *, start: int = 0, length: int | None = None) -> bytes:
         """Bytes `[start, start + length)`, fewer where the object ends; NotFound when there is none."""
@@ -101,9 +102,9 @@ class S3Storage:
         target = self._target(path)
         try:
             with self._explained("read", path):
-                found = client(self._options).head_object(**target)
-        except NotFound:
-            self._see_bucket()
+                found = client(self.options).head_object(**target)
+        except LakebackupError:
+            self._ask_why()
             raise
         return ObjectStat(path, found["ContentLength"], _ms(found["LastModified"]))
 
@@ -130,14 +131,14 @@ class S3Storage:
         """Remove an object; one that is already gone is no error. With versions, the old one is kept."""
         target = self._target(path)
         with self._explained("delete", path):
-            client(self._options).delete_object(**target)
+            client(self.options).delete_object(**target)
 
     def _pages(self, prefix: str, **arguments: Any) -> Iterator[Any]:
         if prefix and not prefix.endswith("/"):
             raise UsageProblem(f"{prefix!r} does not name a folder.", hint="A prefix ends in '/'.")
         if prefix:
             self._target(prefix[:-1])
-        pages = client(self._options).get_paginator("list_objects_v2")
+        pages = client(self.options).get_paginator("list_objects_v2")
         yield from pages.paginate(Bucket=self._bucket, Prefix=self._prefix + prefix, **arguments)
 
     def _target(self, path: str) -> dict[str, Any]:
@@ -152,14 +153,14 @@ class S3Storage:
     def _sending(self, path: str, if_absent: bool, metadata: Mapping[str, str] | None) -> Sending:
         return Sending(
             self._target(path),
-            self._options,
+            self.options,
             if_absent=if_absent,
             metadata=metadata,
             locked=not path.startswith(_UNLOCKED),
         )
 
     def _body(self, path: str, start: int = 0, length: int | None = None) -> Body:
-        return Body(self._target(path), self._options, lambda: self._explained("read", path), start, length)
+        return Body(self._target(path), self.options, lambda: self._explained("read", path), start, length)
 
     def _exists(self, path: str) -> bool:
         try:
@@ -168,15 +169,15 @@ class S3Storage:
             return False
         return True
 
-    def _see_bucket(self) -> None:
-        """An answer to HEAD does not tell a bucket that is not there from an object that is not."""
+    def _ask_why(self) -> None:
+        """An answer to HEAD has no words, not even whether it is the bucket that is not there: get one."""
         if not self._bucket_seen:
             with self._explained("read", ""):
-                client(self._options).list_objects_v2(Bucket=self._bucket, MaxKeys=1, Prefix=self._prefix)
+                client(self.options).list_objects_v2(Bucket=self._bucket, MaxKeys=1, Prefix=self._prefix)
             self._bucket_seen = True
 
     def _explained(self, action: str, path: str) -> AbstractContextManager[None]:
-        return explained(action, path, self.uri, self._options)
+        return explained(action, path, self.uri, self.options)
 
 
 class S3Writer:

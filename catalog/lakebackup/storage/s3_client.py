@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import boto3
 from botocore.config import Config
@@ -16,6 +18,8 @@ from botocore.exceptions import (
     NoCredentialsError,
     ParamValidationError,
 )
+from s3transfer.bandwidth import BandwidthLimitedStream, LeakyBucket
+from s3transfer.utils import signal_not_transferring, signal_transferring
 
 from lakebackup.errors import Damaged, EnvironmentProblem, LakebackupError, NotFound, UsageProblem
 from lakebackup.storage import AlreadyExists
@@ -35,6 +39,8 @@ _HINTS = {
     "AuthorizationHeaderMalformed": _REGION,
     "ExpiredToken": "The credentials have ended: get new ones, then run the same command again.",
     "InvalidAccessKeyId": _WHO,
+    "InvalidRequest": "If this is about Object Lock: the bucket was made without. Take another one, or leave "
+    "object_lock_mode away.",
     "InvalidToken": _WHO,
     "InvalidObjectState": "The object is archived: have the server bring it back first.",
     "NoSuchBucket": "Create it, or check its name, the region and the endpoint.",
@@ -45,14 +51,9 @@ _HINTS = {
 }
 
 
+@lru_cache(maxsize=16)
 def client(options: S3Options) -> S3Client:
     """This process's client. Threads may share it; a forked process makes its own."""
-    return _client(options, os.getpid())
-
-
-@lru_cache(maxsize=16)
-def _client(options: S3Options, process: int) -> S3Client:
-    del process  # a connection must not be used from both sides of a fork
     settings = Config(
         connect_timeout=options.connect_timeout,
         read_timeout=options.read_timeout,
@@ -67,7 +68,28 @@ def _client(options: S3Options, process: int) -> S3Client:
     made: S3Client = boto3.session.Session().client(
         "s3", endpoint_url=options.endpoint, region_name=options.region, config=settings
     )
+    if options.max_bandwidth:  # reading for a checksum is not sending
+        made.meta.events.register_first("request-created.s3", signal_not_transferring)
+        made.meta.events.register_last("request-created.s3", signal_transferring)
     return made
+
+
+@lru_cache(maxsize=1)
+def _pace(bytes_a_second: int) -> LeakyBucket:
+    """The measure that all that this process sends goes through."""
+    return LeakyBucket(bytes_a_second)
+
+
+def paced(data: bytes, options: S3Options) -> Any:
+    """`data` as the body of a request: as it is, or as a stream that gives it no faster than allowed."""
+    if not options.max_bandwidth:
+        return data
+    nobody: Any = SimpleNamespace(exception=None)  # who could call the transfer off
+    return BandwidthLimitedStream(io.BytesIO(data), _pace(options.max_bandwidth), nobody)
+
+
+# A connection must not be used from both sides of a fork.
+os.register_at_fork(after_in_child=client.cache_clear)
 
 
 def code_of(error: BaseException) -> str:

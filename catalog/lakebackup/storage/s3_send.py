@@ -13,7 +13,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from lakebackup.errors import UsageProblem
-from lakebackup.storage.s3_client import client, status_of
+from lakebackup.storage.s3_client import client, paced, status_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -47,7 +47,7 @@ class Sending:
     ) -> None:
         self._target: dict[str, Any] = dict(target)
         self._client = client(options)
-        self._attempts = options.max_attempts
+        self._options = options
         self._token = uuid4().hex
         self._condition: dict[str, Any] = {"IfNoneMatch": "*"} if if_absent else {}
         self._kept: dict[str, Any] = {
@@ -58,7 +58,9 @@ class Sending:
     def whole(self, data: bytes) -> None:
         """Put `data` in one request. Raises ClientError (412 when the name is taken) or BotoCoreError."""
         self._surely(
-            lambda: self._client.put_object(**self._target, **self._kept, **self._condition, Body=data)
+            lambda: self._client.put_object(
+                **self._target, **self._kept, **self._condition, Body=paced(data, self._options)
+            )
         )
 
     def parts(self, parts: Iterable[bytes]) -> None:
@@ -94,7 +96,7 @@ class Sending:
 
     def _part(self, number: int, data: bytes) -> CompletedPartTypeDef:
         answer = self._client.upload_part(
-            **self._target, PartNumber=number, Body=data, ChecksumAlgorithm="CRC32"
+            **self._target, PartNumber=number, Body=paced(data, self._options), ChecksumAlgorithm="CRC32"
         )
         part: CompletedPartTypeDef = {"PartNumber": number, "ETag": answer["ETag"]}
         if "ChecksumCRC32" in answer:
@@ -112,7 +114,7 @@ class Sending:
         """Make the object visible, once. 409 is a race that nobody has won yet: that one is tried again."""
         tries = Retrying(
             retry=retry_if_exception(lambda error: status_of(error) == 409),
-            stop=stop_after_attempt(self._attempts),
+            stop=stop_after_attempt(self._options.max_attempts),
             wait=wait_random_exponential(0.05, max=2),
             reraise=True,
         )

@@ -1,0 +1,169 @@
+"""A server in front of an S3 server that goes wrong as told, and remembers what it was asked."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Literal, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from email.message import Message
+
+Kind = Literal["503", "409", "lost", "done but 500", "reset", "cut", "silent", "flipped"]
+_WORDS = {"503": "SlowDown", "409": "ConditionalRequestConflict", "500": "InternalError"}
+
+
+@dataclass
+class Fault:
+    """What happens to the next `times` requests of a method whose path and query hold `part`.
+
+    503, 409: answered so without the server. lost: the server did it, the connection is closed instead of an
+    answer. done but 500: the server did it and says it failed. reset: closed before the server hears of it.
+    cut: the answer ends half way. silent: nothing is ever answered. flipped: a bit of the body, either way.
+    `then` runs first.
+    """
+
+    kind: Kind
+    method: str
+    part: str = ""
+    times: int = 1
+    then: Callable[[], object] | None = None
+
+
+@dataclass
+class FaultProxy:
+    """In front of the server on `port`. As a context manager it runs inside the block."""
+
+    port: int
+    faults: list[Fault] = field(default_factory=list)
+    requests: list[tuple[str, str, Message]] = field(default_factory=list)
+
+    @property
+    def endpoint(self) -> str:
+        """Its address, as a URL."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def fail(
+        self,
+        kind: Kind,
+        method: str,
+        part: str = "",
+        times: int = 1,
+        then: Callable[[], object] | None = None,
+    ) -> None:
+        """Plan a fault."""
+        self.faults.append(Fault(kind, method, part, times, then))
+
+    def methods(self, part: str = "") -> list[str]:
+        """The methods of the requests so far whose path and query hold `part`."""
+        return [method for method, path, _ in list(self.requests) if part in path]
+
+    def take(self, method: str, path: str) -> Fault | None:
+        """The fault of a request, which uses it up by one."""
+        with self._lock:
+            for fault in self.faults:
+                if fault.times and fault.method == method and fault.part in path:
+                    fault.times -= 1
+                    return fault
+        return None
+
+    def __enter__(self) -> Self:
+        self.over = threading.Event()
+        self._lock = threading.Lock()
+        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server.proxy = self
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.over.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    proxy: FaultProxy
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that went away is what faults are about."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    timeout = 5  # an idle connection of a client that is done
+    server: _Server
+
+    def log_message(self, *_: object) -> None:
+        """Quiet."""
+
+    def handle_one_request(self) -> None:
+        """Any method, so that none needs a name of its own here."""
+        self.raw_requestline = self.rfile.readline(65_537)
+        if not self.raw_requestline or not self.parse_request():
+            self.close_connection = True
+            return
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        proxy = self.server.proxy
+        proxy.requests.append((self.command, self.path, self.headers))
+        fault = proxy.take(self.command, self.path)
+        if fault and fault.then:
+            fault.then()
+        kind = fault.kind if fault else ""
+        if kind in ("503", "409"):
+            self._refuse(kind)
+        elif kind in ("reset", "silent"):
+            if kind == "silent":
+                proxy.over.wait(60)
+            self.close_connection = True
+        else:
+            self._forward(body, kind)
+
+    def _refuse(self, status: str) -> None:
+        text = f"<Error><Code>{_WORDS[status]}</Code><Message>as the test wants it</Message></Error>".encode()
+        self.send_response(int(status))
+        self.send_header("Content-Type", "application/xml")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def _forward(self, body: bytes, kind: str) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.proxy.port, timeout=60)
+        if kind == "flipped":
+            body = _flipped(body)
+        try:
+            connection.request(self.command, self.path, body, dict(self.headers.items()))
+            answer = connection.getresponse()
+            data = answer.read()
+        finally:
+            connection.close()
+        if kind == "done but 500":
+            self._refuse("500")
+            return
+        if kind == "lost":
+            self.close_connection = True
+            return
+        self.send_response_only(answer.status, answer.reason)
+        length = answer.headers.get("Content-Length") if self.command == "HEAD" else str(len(data))
+        for name, value in answer.headers.items():
+            if name.lower() not in ("transfer-encoding", "content-length", "connection", "keep-alive"):
+                self.send_header(name, value)
+        if length is not None:
+            self.send_header("Content-Length", length)
+        self.end_headers()
+        if kind == "flipped":
+            data = _flipped(data)
+        if kind == "cut":
+            data = data[: len(data) // 2]
+            self.close_connection = True
+        self.wfile.write(data)
+
+
+def _flipped(data: bytes) -> bytes:
+    return data and bytes((data[0] ^ 1,)) + data[1:]
