@@ -26,6 +26,7 @@ from pydantic_settings import (
 )
 
 from lakebackup.errors import NotFound, UsageProblem
+from lakebackup.storage.options import S3Options
 from lakebackup.times import parse_duration
 
 FILE_NAME = "lakebackup.toml"
@@ -120,7 +121,9 @@ class Settings(BaseSettings):
         validate_default=False,
     )
 
-    destination: str | None = Field(None, description="where backups are kept: a folder or a file:// URI")
+    destination: str | None = Field(
+        None, description="where backups are kept: a folder, a file:// URI or s3://bucket/prefix"
+    )
     catalog: str | None = Field(None, description="where the catalog is, when not <destination>/catalog")
     source: str | None = Field(
         None, description="the cluster's name in the catalog; its cluster id by default"
@@ -167,6 +170,9 @@ class Settings(BaseSettings):
     remote: str | None = Field(None, description="a running Spark Connect server: sc://host:15002")
     spark: PropertyTable = Field(
         Properties(), description="Spark properties for the session: spark.driver.memory, …"
+    )
+    s3: S3Options = Field(
+        S3Options(), description="how S3 is reached and what objects are written with: endpoint, sse, …"
     )
     lease_ttl: Annotated[float, BeforeValidator(_seconds)] = Field(
         60.0, description="a run that is silent this long has lost its source: 60s, 2m", gt=0
@@ -300,14 +306,15 @@ def _read_toml(path: Path) -> dict[str, Any]:
 def _explain(error: ValidationError, given: Mapping[str, Any], table: Mapping[str, Any], path: Path) -> str:
     problems = []
     for item in error.errors(include_input=False, include_url=False):
-        name = str(item["loc"][0]) if item["loc"] else "settings"
-        variable = f"LAKEBACKUP_{name.upper()}"
-        if name in given:
+        path_to = [str(part) for part in item["loc"]] or ["settings"]
+        top, name = path_to[0], ".".join(path_to)
+        variable = f"LAKEBACKUP_{'__'.join(path_to).upper()}"
+        if top in given:
             origin = f"--{name.replace('_', '-')}"
         elif any(key.upper().startswith(variable) for key in environ):
             origin = f"The variable {variable}"
         else:
-            origin = f"{name} in {path}" if name in table else name
+            origin = f"{name} in {path}" if top in table else name
         reason = item["msg"].removeprefix("Value error, ")
         problems.append(f"{origin}: {reason[:1].lower()}{reason[1:].rstrip('.')}.")
     return "\n".join(problems)

@@ -87,6 +87,9 @@ def test_where_the_file_is_looked_for(folder: Path, monkeypatch: pytest.MonkeyPa
         ("kafka = 3", "kafka in .*table"),
         ("[kafka]\nacks = [1]", r"\[kafka\]: property acks"),
         ("a = 1\na = 2", "not valid TOML"),
+        ("[s3]\nbucket = 'x'", r"s3\.bucket in lakebackup\.toml: "),
+        ("[s3]\npart_size = '1MiB'", r"s3\.part_size in lakebackup\.toml: .*5242880"),
+        ("[s3]\nkms_key_id = 'x'", r"s3 in lakebackup\.toml: kms_key_id goes with sse"),
     ],
 )
 def test_a_wrong_file_is_told_by_place_and_name(folder: Path, text: str, complaint: str) -> None:
@@ -214,6 +217,26 @@ def test_properties_of_the_command_line() -> None:
     assert parse_properties(["client.id=a=b", "x = y"]) == {"client.id": "a=b", "x": "y"}
     with pytest.raises(UsageProblem, match="key=value"):
         parse_properties(["client.id"])
+
+
+def test_settings_of_s3_merge_and_reach_other_processes(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "lakebackup.toml").write_text('[s3]\nsse = "AES256"\npart_size = "8MiB"\npath_style = false\n')
+    monkeypatch.setenv("LAKEBACKUP_S3__PART_SIZE", "32MiB")
+    found = load({}).s3
+    assert (found.sse, found.part_size, found.path_style) == ("AES256", 32 * 1024 * 1024, False)
+    assert found.variables() == {
+        "LAKEBACKUP_S3__SSE": "AES256",
+        "LAKEBACKUP_S3__PART_SIZE": "33554432",
+        "LAKEBACKUP_S3__PATH_STYLE": "False",
+    }
+
+
+def test_a_wrong_setting_of_s3_names_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKEBACKUP_S3__SSE", "rot13")
+    with pytest.raises(UsageProblem, match="variable LAKEBACKUP_S3__SSE: "):
+        load({})
 
 
 def test_every_setting_has_a_description() -> None:

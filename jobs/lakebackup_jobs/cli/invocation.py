@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from os import environ
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -54,7 +55,10 @@ def settings(
     if bootstrap_servers:
         kafka["bootstrap.servers"] = bootstrap_servers
     spark = parse_properties(spark_conf, "--spark-conf")
-    return load({**flags, "kafka": kafka or None, "spark": spark or None}, config)
+    found = load({**flags, "kafka": kafka or None, "spark": spark or None}, config)
+    # Whoever opens a place finds them there, Python processes that Spark starts included. No secrets.
+    environ.update(found.s3.variables())
+    return found
 
 
 def destination(found: Settings, flag: str) -> str:
