@@ -156,14 +156,14 @@ class Lease:
             self._record.since_ms,
             int((self._clock() + self._ttl_s) * 1000),
         )
-        if not _put(self._storage, self.name, generation, record):
+        highest = _put(self._storage, self.name, generation, record)
+        if highest is None:
             return False
-        highest, current = _current(self._storage, self.name)
         # The number may have been used and cleaned away since we looked: then a higher one is there.
-        if highest != generation or current is None:
+        if highest != generation:
             self._storage.delete(layout.lease_path(self.name, generation))
             return False
-        self._generation, self._record = generation, current
+        self._generation, self._record = generation, record
         self._deadline = started + self._ttl_s * (1 - _MARGIN)
         return True
 
@@ -192,7 +192,7 @@ def break_lease(storage: Storage, name: str, reason: str) -> Record:
             raise NotFound(f"Nobody holds a lease on {name}.")
         now_ms = int(time.time() * 1000)
         broken = Record(current.holder, uuid.uuid4().hex, "broken", now_ms, now_ms, reason)
-        if _put(storage, name, generation + 1, broken):
+        if _put(storage, name, generation + 1, broken) is not None:
             return current
 
 
@@ -209,7 +209,8 @@ def held(storage: Storage) -> list[tuple[str, int]]:
     return [(name, r.since_ms) for name, r in found if r and r.state == "held" and now_ms < r.expires_ms]
 
 
-def _put(storage: Storage, name: str, generation: int, record: Record) -> bool:
+def _put(storage: Storage, name: str, generation: int, record: Record) -> int | None:
+    """The highest generation that is there after a put of this one; None when another has this number."""
     path = layout.lease_path(name, generation)
     try:
         storage.put(path, json.dumps(asdict(record)).encode(), if_absent=True)
@@ -217,13 +218,14 @@ def _put(storage: Storage, name: str, generation: int, record: Record) -> bool:
         # A put whose answer was lost on the way may be tried again by us or by a client library.
         try:
             if _read(storage, path).token != record.token:
-                return False
+                return None
         except NotFound:
-            return False
-    for old in storage.list(layout.lease_folder(name)):
-        if _generation(old.path) <= generation - _KEPT:
-            storage.delete(old.path)
-    return True
+            return None
+    found = [_generation(one.path) for one in storage.list(layout.lease_folder(name))]
+    for old in found:
+        if 0 < old <= generation - _KEPT:
+            storage.delete(layout.lease_path(name, old))
+    return max(found, default=0)
 
 
 def _current(storage: Storage, name: str) -> tuple[int, Record | None]:

@@ -39,9 +39,10 @@ _TRIES = 5
 SORTED_BY = ("source", "scope", "min_ts")
 
 
-def open_table(uri: str) -> DeltaTable:
-    """The newest version of the Delta table at a URI. Raises NotFound, and Damaged (its log)."""
-    with local_log(uri) as folder:
+def open_table(uri: str, *, known: bool = False) -> DeltaTable:
+    """The newest version of the Delta table at a URI (`known`: what this process saw of it last will do).
+    Raises NotFound, and Damaged (its log)."""
+    with local_log(uri, known=known) as folder:
         return _open(uri, folder)
 
 
@@ -177,8 +178,7 @@ def write_rows(storage: Storage, table: str, rows: pa.Table) -> str:
     breaks a constraint of the table.
     """
     uri = f"{storage.uri}/{table}"
-    with local_log(uri, known=True) as folder:
-        settings = _open(uri, folder).metadata().configuration
+    settings = open_table(uri, known=True).metadata().configuration
     return _write(storage, table, rows, settings)
 
 

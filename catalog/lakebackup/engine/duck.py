@@ -17,7 +17,7 @@ import duckdb
 from lakebackup.engine import KEPT, NOW, RAW, Asked, new_record, steps, steps_for, to_duckdb, view_text
 from lakebackup.engine.delta import open_table, open_then, require_then
 from lakebackup.engine.failures import damaged_table
-from lakebackup.engine.log import prefetch
+from lakebackup.engine.log import folder_of, prefetch
 from lakebackup.errors import Damaged, EnvironmentProblem, NotFound, UsageProblem
 from lakebackup.model import ARROW_SCHEMAS
 from lakebackup_sql import load, names
@@ -65,6 +65,7 @@ class DuckEngine:
         if as_of is not None:
             require_then(self._uri, as_of)
         self._opened: dict[str, DeltaTable | None] = {}
+        self._known: set[str] = set()  # tables that were looked at together
         self._registered: set[str] = set()
         self.asked = new_record()
         self._connection = duckdb.connect(":memory:", config=_LOCKED | (_AS_WRITTEN if as_written else {}))
@@ -143,9 +144,10 @@ class DuckEngine:
 
     def _prepare(self, needs: Sequence[str]) -> None:
         """Register what a statement reads."""
-        if self._as_of is None:
-            tables = [step.removeprefix(RAW) for step in needs if step.startswith(RAW)]
-            prefetch(f"{self._uri}/{table}" for table in tables if f"{RAW}{table}" not in self._opened)
+        if self._as_of is None and folder_of(self._uri) is None:
+            missing = {step.removeprefix(RAW) for step in needs if step.startswith(RAW)} - self._known
+            prefetch(f"{self._uri}/{table}" for table in missing)
+            self._known |= missing
         for step in needs:
             self._register(step)
 
@@ -174,7 +176,9 @@ class DuckEngine:
         if step not in self._opened:
             as_of = None if step.startswith(NOW) else self._as_of
             table = step.removeprefix(NOW).removeprefix(RAW)
-            self._opened[step] = open_then(f"{self._uri}/{table}", as_of)
+            uri = f"{self._uri}/{table}"
+            known = table in self._known
+            self._opened[step] = open_table(uri, known=True) if known else open_then(uri, as_of)
         return self._opened[step]
 
     def _batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
@@ -211,7 +215,8 @@ def dataset(uri: str, table: DeltaTable) -> ds.Dataset:
 
     from lakebackup.engine.verified import VerifiedFiles
 
-    verified = fs.PyFileSystem(VerifiedFiles(uri))
+    files = VerifiedFiles(uri)
+    verified = fs.PyFileSystem(files)
     verifying = ds.ParquetFileFormat(
         default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
     )
@@ -219,11 +224,13 @@ def dataset(uri: str, table: DeltaTable) -> ds.Dataset:
         schema = pa.schema(table.schema().to_arrow())
         parts = _known(table, schema)
     else:  # delta-rs knows which features it can read, and builds the same, ten times more slowly
-        files = table.to_pyarrow_dataset(filesystem=verified)
-        schema = files.schema
-        parts = ((part.path, part.partition_expression) for part in files.get_fragments())
+        built = table.to_pyarrow_dataset(filesystem=verified)
+        schema = built.schema
+        parts = ((part.path, part.partition_expression) for part in built.get_fragments())
     fragments = [verifying.make_fragment(path, verified, holds) for path, holds in parts]
-    return _unlocked(ds.FileSystemDataset)(fragments, schema, verifying, verified)
+    found = _unlocked(ds.FileSystemDataset)(fragments, schema, verifying, verified)
+    found.read_from = files
+    return found
 
 
 def rows_of(uri: str) -> pa.Table:
@@ -265,6 +272,8 @@ def _unlocked(kind: type[ds.FileSystemDataset]) -> type[ds.FileSystemDataset]:
     class Unlocked(kind):  # type: ignore[misc]
         def scanner(self, **asked: Any) -> Any:
             scanner = super().scanner(**asked)
+            if self.read_from.remote:
+                self.read_from.expect(part.path for part in self.get_fragments(asked.get("filter")))
             return SimpleNamespace(
                 projected_schema=scanner.projected_schema,
                 to_reader=lambda: pa.RecordBatchReader.from_batches(

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast
 
 from lakebackup.errors import Busy, Damaged, NotFound
 from lakebackup.storage import AlreadyExists, open_storage
@@ -31,6 +31,8 @@ _HINT = f"{FOLDER}/_last_checkpoint"
 _ENTRY = re.compile(r"(\d{20})\.(?:json|checkpoint(?:\.\d{10}\.(\d{10}))?\.parquet)")
 _AT_ONCE = 16
 _TRIES = 5
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def folder_of(uri: str) -> Path | None:
@@ -39,6 +41,13 @@ def folder_of(uri: str) -> Path | None:
     if not separator:
         return Path(uri)
     return Path(rest) if scheme == "file" else None
+
+
+def per_process(made: Callable[P, T]) -> Callable[P, T]:
+    """As functools.cache, but a fork begins anew: threads and locks do not live on in it."""
+    kept = cache(made)
+    os.register_at_fork(after_in_child=kept.cache_clear)
+    return cast("Callable[P, T]", kept)
 
 
 @contextmanager
@@ -61,7 +70,7 @@ def local_log(uri: str, *, history: bool = False, known: bool = False) -> Iterat
         yield copy
 
 
-@cache
+@per_process
 def remote_log(uri: str) -> RemoteLog:
     """What this process knows of the log of a table in object storage."""
     root, _, table = uri.rpartition("/")
@@ -69,12 +78,12 @@ def remote_log(uri: str) -> RemoteLog:
 
 
 def prefetch(uris: Iterable[str]) -> None:
-    """Look at tables in object storage side by side, so that opening each is no wait any more."""
-    logs = [remote_log(uri) for uri in uris if folder_of(uri) is None]
-    if len(logs) > 1:
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            for looked in [pool.submit(log.refresh) for log in logs]:
-                with suppress(NotFound):
+    """Look at tables in object storage side by side, so that opening each as `known` is no wait any more."""
+    logs = [remote_log(uri) for uri in uris]
+    if logs:
+        with ThreadPoolExecutor(min(len(logs), _AT_ONCE)) as side_by_side:
+            for looked in [side_by_side.submit(log.refresh) for log in logs]:
+                with suppress(NotFound):  # whoever opens it says so
                     looked.result()
 
 
@@ -168,7 +177,7 @@ class RemoteLog:
     def _fetched(self, names: Iterable[str]) -> dict[str, bytes]:
         wanted = list(names)
         read: Callable[[str], bytes] = partial(_read, self._storage, f"{self._table}/{FOLDER}")
-        return dict(zip(wanted, _pool().map(read, wanted), strict=True))
+        return dict(zip(wanted, pool().map(read, wanted), strict=True))
 
     def _put(self, name: str, data: bytes, *, if_absent: bool) -> None:
         self._storage.put(f"{self._table}/{FOLDER}/{name}", data, if_absent=if_absent)
@@ -202,21 +211,13 @@ def _read(storage: Storage, folder: str, name: str) -> bytes:
     return data
 
 
-@cache
+@per_process
 def opened(root: str) -> Storage:
     """The storage of a catalog, opened once a process."""
     return open_storage(root)
 
 
-@cache
-def _pool() -> ThreadPoolExecutor:
+@per_process
+def pool() -> ThreadPoolExecutor:
+    """Threads that wait for object storage. What runs in them must not wait for another of them."""
     return ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="catalog")
-
-
-def _forget() -> None:
-    """Threads and locks do not live on in a fork."""
-    for kept in (_pool, opened, remote_log):
-        kept.cache_clear()
-
-
-os.register_at_fork(after_in_child=_forget)

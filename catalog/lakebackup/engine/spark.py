@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.engine import KEPT, NOW, RAW, Asked, new_record, steps, steps_for, view_text
-from lakebackup.engine.delta import newest_version, open_then, require_then
+from lakebackup.engine.delta import newest_version, open_table, open_then, require_then
 from lakebackup.engine.failures import damaged_table, task_errors
+from lakebackup.engine.log import folder_of, prefetch
 from lakebackup.model import ARROW_SCHEMAS
 from lakebackup_sql import load, names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -32,6 +34,7 @@ class SparkEngine:
     def __init__(self, spark: SparkSession, catalog_uri: str, *, as_of: int | None = None) -> None:
         self._spark = spark
         self._uri = catalog_uri.rstrip("/")
+        self._remote = folder_of(self._uri) is None
         self._as_of = as_of
         if as_of is not None:
             require_then(self._uri, as_of)
@@ -103,10 +106,13 @@ class SparkEngine:
         self._registered.clear()
         self._inlined.clear()
 
-    def _prepare(self, needs: Iterable[str]) -> None:
+    def _prepare(self, needs: Sequence[str]) -> None:
         """Register what a statement reads, with its small tables in the plan as they are now."""
-        if any(map(self._changed, self._inlined)):
+        if self._any_changed():
             self._forget()
+        if self._remote:
+            missing = [step for step in needs if step.startswith(RAW) and step not in self._registered]
+            prefetch(f"{self._uri}/{_table_of(step)}" for step in missing)
         for step in needs:
             self._register(step, inline=True)
 
@@ -138,7 +144,8 @@ class SparkEngine:
         from lakebackup.engine.duck import dataset
 
         uri = f"{self._uri}/{_table_of(step)}"
-        opened = open_then(uri, as_of)
+        seen = self._remote and as_of is None and step.startswith(RAW)
+        opened = open_table(uri, known=True) if seen else open_then(uri, as_of)
         if opened is None:
             return None
         files = opened.get_add_actions(flatten=True)
@@ -163,9 +170,18 @@ class SparkEngine:
         types = [one.with_type(instant) if pa.types.is_timestamp(one.type) else one for one in found.schema]
         return self._given(found.cast(pa.schema(types)))
 
-    def _changed(self, step: str) -> bool:
-        version = self._inlined[step]
-        return version is not None and version != newest_version(f"{self._uri}/{_table_of(step)}")
+    def _any_changed(self) -> bool:
+        """Whether a table that is part of the plan has a newer version; in object storage each is a request,
+        made side by side."""
+        live = {step: version for step, version in self._inlined.items() if version is not None}
+        uris = [f"{self._uri}/{_table_of(step)}" for step in live]
+        if not self._remote:
+            newest = map(newest_version, uris)
+            return any(new != old for new, old in zip(newest, live.values(), strict=True))
+        if not uris:
+            return False
+        with ThreadPoolExecutor(len(uris)) as pool:
+            return list(pool.map(newest_version, uris)) != list(live.values())
 
     def _run(self, name: str, text: str, parameters: dict[str, Any]) -> DataFrame:
         self.asked.append(Asked(name, text, parameters))

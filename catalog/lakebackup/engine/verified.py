@@ -12,22 +12,27 @@ import hashlib
 import re
 import struct
 import zlib
-from functools import lru_cache
+from collections import OrderedDict
+from itertools import islice
+from threading import Lock
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 from pyarrow import fs
 
-from lakebackup.engine.log import folder_of, opened
+from lakebackup.engine.log import folder_of, opened, per_process, pool
 from lakebackup.errors import LakebackupError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from concurrent.futures import Future
     from pathlib import Path
 
 _NAMED = re.compile(r"part-[0-9a-f]{32}-([0-9a-f]{64})\.parquet")
 _CRC_HEADER = struct.Struct(">4si")
 _CRC_EVERY = 512
 _KEPT = 32  # files of at most a few MB each
+_AHEAD = 12
 
 
 class VerifiedFiles(fs.FileSystemHandler):  # type: ignore[misc]
@@ -37,11 +42,17 @@ class VerifiedFiles(fs.FileSystemHandler):  # type: ignore[misc]
     def __init__(self, uri: str) -> None:
         self._root = folder_of(uri)
         self._uri = uri
+        self._coming: Iterator[str] = iter(())
         self._local = fs.LocalFileSystem()
+
+    @property
+    def remote(self) -> bool:
+        """Whether a file is a request."""
+        return self._root is None
 
     def open_input_file(self, path: str) -> pa.NativeFile:
         if self._root is None:
-            return pa.BufferReader(_fetched(self._uri, path))
+            return pa.BufferReader(self._next(path))
         file = self._root / path
         data = file.read_bytes()
         named = _NAMED.fullmatch(file.name)
@@ -50,6 +61,20 @@ class VerifiedFiles(fs.FileSystemHandler):  # type: ignore[misc]
             raise OSError(f"checksum of {file} is wrong")
         # A file of Arrow's own: Python bytes freed by one of its threads would stop a process that is ending.
         return self._local.open_input_file(str(file))
+
+    def expect(self, paths: Iterable[str]) -> None:
+        """Files of a place in object storage that will be read, in their order: some are on their way at a
+        time."""
+        self._coming = iter(list(paths))  # several threads go on with it
+        for path in islice(self._coming, _AHEAD):
+            _fetched().ask(self._uri, path)
+
+    def _next(self, path: str) -> pa.Buffer:
+        found = _fetched().ask(self._uri, path)
+        ahead = next(self._coming, None)
+        if ahead:
+            _fetched().ask(self._uri, ahead)
+        return found.result()
 
     def open_input_stream(self, path: str) -> pa.NativeFile:
         return self.open_input_file(path)
@@ -73,10 +98,27 @@ class VerifiedFiles(fs.FileSystemHandler):  # type: ignore[misc]
     open_output_stream = open_append_stream = _read_only
 
 
-@lru_cache(maxsize=_KEPT)
-def _fetched(uri: str, path: str) -> pa.Buffer:
-    """A file from object storage, in memory of Arrow's own. Files of a table do not change, and a question
-    reads the same one several times."""
+class _Fetched:
+    """Files from object storage, asked for before they are needed; the last ones are kept, since files of a
+    table do not change and a question reads the same one several times."""
+
+    def __init__(self) -> None:
+        self._files: OrderedDict[tuple[str, str], Future[pa.Buffer]] = OrderedDict()
+        self._lock = Lock()
+
+    def ask(self, uri: str, path: str) -> Future[pa.Buffer]:
+        with self._lock:
+            found = self._files.pop((uri, path), None)
+            if found is None or (found.done() and found.exception()):
+                found = pool().submit(_fetch, uri, path)
+            self._files[uri, path] = found
+            if len(self._files) > _KEPT:
+                self._files.popitem(last=False)
+            return found
+
+
+def _fetch(uri: str, path: str) -> pa.Buffer:
+    """A file in memory of Arrow's own. Raises OSError when it cannot be had, or not as it was written."""
     root, _, table = uri.rpartition("/")
     try:
         data = opened(root).get(f"{table}/{path}")
@@ -88,6 +130,11 @@ def _fetched(uri: str, path: str) -> pa.Buffer:
     sink = pa.BufferOutputStream()
     sink.write(data)
     return sink.getvalue()
+
+
+@per_process
+def _fetched() -> _Fetched:
+    return _Fetched()
 
 
 def sums_of(data: bytes, every: int = _CRC_EVERY) -> bytes:
