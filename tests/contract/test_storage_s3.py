@@ -22,7 +22,7 @@ from botocore.retries.standard import ExponentialBackoff
 from tests.support.s3 import SECRET_KEY
 from tests.support.s3_faults import FaultProxy
 
-from lakebackup.errors import Damaged, EnvironmentProblem, NotFound
+from lakebackup.errors import Damaged, EnvironmentProblem, NotFound, UsageProblem
 from lakebackup.storage import AlreadyExists, open_storage
 from lakebackup.storage.options import S3Options
 from lakebackup.storage.s3 import S3Storage
@@ -324,6 +324,11 @@ def test_metadata_goes_with_the_object(storage: S3Storage, s3: S3Proxy, bucket: 
         assert found.items() >= wanted.items()
 
 
+def test_metadata_that_s3_cannot_keep(storage: S3Storage) -> None:
+    with pytest.raises(UsageProblem, match="metadata"):
+        storage.put("a", b"x", metadata={"name": "für"})
+
+
 def test_a_taken_name_costs_no_bytes(storage: S3Storage, proxy: FaultProxy) -> None:
     storage.put("a", b"x")
     proxy.requests.clear()
@@ -353,14 +358,15 @@ def test_more_objects_than_one_page(s3: S3Proxy, bucket: str) -> None:
     assert [found.path for found in storage.list("a/")] == expected
 
 
-def test_a_lost_bit_on_the_way_is_noticed(storage: S3Storage, proxy: FaultProxy) -> None:
-    storage.put("a", b"abcdef")
+@pytest.mark.parametrize("data", [b"abcdef", LARGE], ids=["whole", "parts"])
+def test_a_lost_bit_on_the_way_is_noticed(storage: S3Storage, proxy: FaultProxy, data: bytes) -> None:
+    storage.upload("a", io.BytesIO(data))
     proxy.fail("flipped", "GET")
     with pytest.raises(Damaged, match="checksum"):
         storage.get("a")
     proxy.fail("flipped", "PUT")
     with pytest.raises(EnvironmentProblem, match="Cannot write b"):
-        storage.put("b", b"abcdef")
+        storage.upload("b", io.BytesIO(data))
     assert [found.path for found in storage.list()] == ["a"]
 
 
@@ -381,7 +387,7 @@ def test_no_faster_than_allowed(proxy: FaultProxy, bucket: str) -> None:
     began = time.monotonic()
     storage.upload("a", io.BytesIO(LARGE))
     storage.put("b", LARGE)
-    assert 0.5 < time.monotonic() - began < 5  # twice two parts at four parts a second
+    assert time.monotonic() - began > 0.5  # twice two parts at four parts a second, the first ones at once
     assert storage.get("a") == storage.get("b") == LARGE
 
 

@@ -25,39 +25,45 @@ class S3Options(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     endpoint: str | None = Field(
-        None,
+        default=None,
         description="URL of a server that is not Amazon's; AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL or the "
         "profile's when absent",
         pattern=r"^https?://[^/@\s]+/?$",
     )
     region: str | None = Field(
-        None, description="region of the bucket; AWS_REGION, AWS_DEFAULT_REGION or the profile's when absent"
+        default=None,
+        description="region of the bucket; AWS_REGION, AWS_DEFAULT_REGION or the profile's when absent",
     )
     path_style: bool | None = Field(
-        None,
+        default=None,
         description="the bucket is part of the path, not of the host's name; true when absent and there is "
         "an endpoint",
     )
     part_size: ByteSize = Field(
-        ByteSize(16 * 1024 * 1024),
+        default=ByteSize(16 * 1024 * 1024),
         description="objects larger than this are sent in parts of this size; four parts are held in memory",
         ge=5 * 1024 * 1024,
         le=1024**3,
     )
     sse: Literal["AES256", "aws:kms"] | None = Field(
-        None, description="encryption on the server; the bucket's own default when absent"
+        default=None, description="encryption on the server; the bucket's own default when absent"
     )
-    kms_key_id: str | None = Field(None, description="key of sse = aws:kms; the account's when absent")
+    kms_key_id: str | None = Field(
+        default=None, description="key of sse = aws:kms; the account's when absent"
+    )
     object_lock_mode: Literal["GOVERNANCE", "COMPLIANCE"] | None = Field(
-        None, description="locks the versions of data files and sidecars, in a bucket that has Object Lock"
+        default=None,
+        description="locks the versions of data files and sidecars, in a bucket that has Object Lock",
     )
-    object_lock_days: int | None = Field(None, description="how long a lock holds", ge=1, le=36_500)
+    object_lock_days: int | None = Field(default=None, description="how long a lock holds", ge=1, le=36_500)
     max_bandwidth: ByteSize | None = Field(
-        None, description="most bytes a second that one process sends: 50MiB; no limit when absent", ge=65_536
+        default=None,
+        description="most bytes a second that one process sends: 50MiB; no limit when absent",
+        ge=65_536,
     )
-    connect_timeout: float = Field(10.0, description="seconds until a connection must stand", gt=0)
-    read_timeout: float = Field(60.0, description="seconds a server may be silent", gt=0)
-    max_attempts: int = Field(6, description="tries of a request, the first among them", ge=1, le=20)
+    connect_timeout: float = Field(default=10.0, description="seconds until a connection must stand", gt=0)
+    read_timeout: float = Field(default=60.0, description="seconds a server may be silent", gt=0)
+    max_attempts: int = Field(default=6, description="tries of a request, the first among them", ge=1, le=20)
 
     @model_validator(mode="after")
     def _whole(self) -> Self:

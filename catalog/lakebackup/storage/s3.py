@@ -109,8 +109,10 @@ class S3Storage:
         return ObjectStat(path, found["ContentLength"], _ms(found["LastModified"]))
 
     def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectStat]:
-        """Objects below the folder `prefix` in the order of their paths, a thousand to a request; those
-        behind `after` alone, where it is given."""
+        """Objects below the folder `prefix` in the order of their paths, a thousand to a request.
+
+        With `after`, those behind that path alone.
+        """
         behind = {"StartAfter": self._prefix + after} if after else {}
         with self._explained("list", prefix):
             for page in self._pages(prefix, **behind):
@@ -120,7 +122,10 @@ class S3Storage:
                         yield ObjectStat(path, found["Size"], _ms(found["LastModified"]))
 
     def folders(self, prefix: str = "") -> Iterator[str]:
-        """Names directly below the folder `prefix` that hold objects, sorted."""
+        """Names directly below the folder `prefix` that hold objects, sorted.
+
+        An empty object that another program made to stand for a folder counts as one.
+        """
         above = self._prefix + prefix
         with self._explained("list", prefix):
             for page in self._pages(prefix, Delimiter="/"):

@@ -114,7 +114,7 @@ def explained(action: str, path: str, where: str, options: S3Options) -> Iterato
     except ClientError as error:
         raise _answer(error, action, path, where, _server(options)) from error
     except ParamValidationError as error:
-        raise UsageProblem(f"S3 has no such name: {where}, {path}. {error}") from error
+        raise UsageProblem(f"S3 does not take this ({path} in {where}): {error}") from error
     except NoCredentialsError as error:
         raise EnvironmentProblem(f"There are no credentials for {where}.", hint=_WHO) from error
     except FlexibleChecksumError as error:
@@ -141,7 +141,7 @@ def _answer(error: ClientError, action: str, path: str, where: str, server: str)
             f"There is no bucket {bucket} at {server}: cannot {action} {path or 'anything'} there.",
             hint=_HINTS[code],
         )
-    if status == 404:
+    if status == 404 and action != "write":
         return NotFound(f"There is no object {path} in {where}.")
     if status == 412 and action == "write":
         return AlreadyExists(f"{path} is there already, in {where}.")

@@ -65,13 +65,17 @@ class Sending:
 
     def parts(self, parts: Iterable[bytes]) -> None:
         """Put `parts` one after the other; nothing is visible, and nothing is kept, unless all arrived."""
-        begun = self._client.create_multipart_upload(**self._target, **self._kept, ChecksumAlgorithm="CRC32")
+        # One checksum of the whole object, which a reader gets and compares.
+        whole: dict[str, Any] = {"ChecksumType": "FULL_OBJECT"}
+        begun = self._client.create_multipart_upload(
+            **self._target, **self._kept, **whole, ChecksumAlgorithm="CRC32"
+        )
         self._target["UploadId"] = begun["UploadId"]
         try:
             done = self._send(parts)
             self._surely(
                 lambda: self._client.complete_multipart_upload(
-                    **self._target, **self._condition, MultipartUpload={"Parts": done}
+                    **self._target, **self._condition, **whole, MultipartUpload={"Parts": done}
                 )
             )
         except BaseException:
