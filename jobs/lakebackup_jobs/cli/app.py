@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 from lakebackup_jobs.cli import (
     archive,
     backup,
+    backup_snapshot,
     catalog,
     compact,
     config,
@@ -23,6 +24,7 @@ from lakebackup_jobs.cli import (
     prune,
     report,
     restore,
+    restore_snapshot,
     serve,
     show,
     sql,
@@ -77,8 +79,10 @@ app = typer.Typer(
 )
 
 _WORK, _LOOK, _KEEP = "Back up and restore", "Look", "Keep"
+backup.app.command("snapshot", epilog=backup_snapshot.EXAMPLES)(backup_snapshot.snapshot)
 app.add_typer(backup.app, name="backup", rich_help_panel=_WORK)
 app.add_typer(restore.app, name="restore", rich_help_panel=_WORK)
+restore.app.command("snapshot", epilog=restore_snapshot.EXAMPLES)(restore_snapshot.snapshot)
 app.command("verify", rich_help_panel=_WORK, epilog=verify.EXAMPLES)(verify.verify)
 app.command("list", rich_help_panel=_LOOK, epilog=listing.EXAMPLES)(listing.list_backups)
 app.command("show", rich_help_panel=_LOOK, epilog=show.EXAMPLES)(show.show)

@@ -1,0 +1,114 @@
+"""`lakebackup restore snapshot`: the files of a snapshot, into a folder."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import typer
+
+from lakebackup.errors import UsageProblem
+from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.explain import explain as show
+from lakebackup_jobs.cli.invocation import destination, instant, session_of, settings
+
+EXAMPLES = options.examples(
+    "lakebackup restore snapshot --from ./backups --to ./restored",
+    "lakebackup restore snapshot --from ./backups --to ./restored --time -2h --table orders --dry-run",
+    "lakebackup restore snapshot --to ./db --layout flat --table t1 --tablet a1 --backup 20261121T140500Z",
+    "lakebackup restore snapshot --to ./old --select \"SELECT * FROM snapshot_files WHERE name = 'CURRENT'\"",
+)
+
+
+def snapshot(
+    context: typer.Context,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="FOLDER", help="Where the files go: a folder that is empty.")
+    ] = None,
+    time: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="The newest snapshot at or before this time. "
+            "2026-11-21T14:05Z, '14:05' (today), -2h, '90 min ago', ms since 1970; UTC without a zone.",
+            show_default="the newest",
+        ),
+    ] = None,
+    backup: Annotated[str | None, typer.Option(metavar="ID", help="This backup's snapshot.")] = None,
+    table: Annotated[
+        list[str] | None, typer.Option("--table", metavar="NAME", help="This table alone; repeatable.")
+    ] = None,
+    tablet: Annotated[
+        list[str] | None, typer.Option("--tablet", metavar="ID", help="This tablet alone; repeatable.")
+    ] = None,
+    select: Annotated[
+        str | None,
+        typer.Option(metavar="SQL", help="Restore exactly the files this SELECT on snapshot_files returns."),
+    ] = None,
+    layout: Annotated[
+        Literal["tree", "yugabyte", "flat"],
+        typer.Option(
+            help="TABLE/TABLET/NAME; table-TABLE/tablet-TABLET/NAME; or, of one tablet, NAME alone."
+        ),
+    ] = "tree",
+    dry_run: options.DryRun = False,
+    explain: options.Explain = False,
+    from_: options.BackupsAt = None,
+    catalog: options.Catalog = None,
+    source: options.Source = None,
+    config: options.Config = None,
+    remote: options.Remote = None,
+    master: options.Master = None,
+    spark_conf: options.SparkConf = None,
+    json: options.Json = False,
+    _debug: options.Debug = False,
+) -> None:
+    """Restore the files of a snapshot as they were: contents, times, permissions and hard links.
+
+    Each file is checked by its SHA-256. Damaged ones are left out and named at the end (exit code 7).
+    Cut off, the same command goes on.
+    """
+    found = settings(
+        config,
+        spark_conf=spark_conf or (),
+        destination=from_,
+        catalog=catalog,
+        source=source,
+        remote=remote,
+        master=master,
+    )
+    where, to_ts = destination(found, "--from"), instant(time)
+    if not to:
+        raise UsageProblem("Nobody said where the files go.", hint="Give --to FOLDER.")
+    ways = {"--time": time, "--backup": backup, "--select": select}
+    given = [flag for flag, value in ways.items() if value is not None]
+    if len(given) > 1:
+        raise UsageProblem(f"{' and '.join(given)} exclude each other.", hint="Each says which files.")
+    if select is not None and (table or tablet):
+        raise UsageProblem(
+            "--select says already which files; it excludes --table and --tablet.",
+            hint="Write them into the SELECT: scope is the table, region the tablet.",
+        )
+    from lakebackup.plan.restore_snapshot import SnapshotRestoreRequest
+    from lakebackup_jobs.progress import reporter
+    from lakebackup_jobs.restore_snapshot import run
+
+    request = SnapshotRestoreRequest(
+        destination=where,
+        folder=to,
+        catalog=found.catalog,
+        source=found.source,
+        to_ts=to_ts,
+        backup=backup,
+        tables=tuple(table or ()),
+        tablets=tuple(tablet or ()),
+        select=select,
+        form=layout,
+        dry_run=dry_run or explain,
+        remote=found.remote,
+    )
+    with reporter(as_json=json) as report:
+        if explain:
+            show(lambda: run(request, reporter=report), as_json=json)
+            return
+        result: dict[str, Any] = run(request, spark=session_of(context, found), reporter=report)
+        report.result(result)
