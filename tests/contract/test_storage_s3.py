@@ -391,6 +391,14 @@ def test_no_faster_than_allowed(proxy: FaultProxy, bucket: str) -> None:
     assert storage.get("a") == storage.get("b") == LARGE
 
 
+def test_a_delete_that_is_refused_is_told(storage: S3Storage, proxy: FaultProxy) -> None:
+    storage.put("a", b"x")
+    proxy.fail("403", "DELETE")
+    with pytest.raises(EnvironmentProblem, match=r"Cannot delete a .*AccessDenied[\s\S]*a lock holds"):
+        storage.delete("a")
+    assert storage.get("a") == b"x"
+
+
 @pytest.mark.parametrize(
     ("variables", "complaint"),
     [

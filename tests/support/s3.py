@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -155,9 +156,19 @@ class Versity(Server):
             go = shutil.which("go")
             if not go:
                 pytest.skip("no Go here to build versitygw with")
-            subprocess.run(
-                [go, "install", f"github.com/versity/versitygw/cmd/versitygw@{cls.VERSION}"],
-                env={**os.environ, "GOBIN": str(program.parent)},
-                check=True, capture_output=True, timeout=900,
-            )  # fmt: skip
+            program.parent.mkdir(parents=True, exist_ok=True)
+            with (program.parent / ".lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)  # other processes of this run wait, and find it made
+                if not program.exists():
+                    cls._build(go, program)
         return program
+
+    @classmethod
+    def _build(cls, go: str, program: Path) -> None:
+        work = program.parent / "work"
+        subprocess.run(
+            [go, "install", f"github.com/versity/versitygw/cmd/versitygw@{cls.VERSION}"],
+            env={**os.environ, "GOBIN": str(work)},
+            check=True, capture_output=True, timeout=900,
+        )  # fmt: skip
+        (work / program.name).replace(program)

@@ -12,16 +12,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from email.message import Message
 
-Kind = Literal["503", "409", "lost", "done but 500", "reset", "cut", "silent", "flipped"]
-_WORDS = {"503": "SlowDown", "409": "ConditionalRequestConflict", "500": "InternalError"}
+Kind = Literal["503", "409", "403", "lost", "done but 500", "reset", "cut", "silent", "flipped"]
+_WORDS = {
+    "403": "AccessDenied",
+    "503": "SlowDown",
+    "409": "ConditionalRequestConflict",
+    "500": "InternalError",
+}
 
 
 @dataclass
 class Fault:
     """What happens to the next `times` requests of a method whose path and query hold `part`.
 
-    503, 409: answered so without the server. lost: the server did it, the connection is closed instead of an
-    answer. done but 500: the server did it and says it failed. reset: closed before the server hears of it.
+    503, 409, 403: answered so without the server. lost: the server did it, the connection is closed instead
+    of an answer. done but 500: the server did it and says it failed. reset: closed before the server hears of it.
     cut: the answer ends half way. silent: nothing is ever answered. flipped: a bit of the body, either way.
     `then` runs first.
     """
@@ -116,7 +121,7 @@ class _Handler(BaseHTTPRequestHandler):
         if fault and fault.then:
             fault.then()
         kind = fault.kind if fault else ""
-        if kind in ("503", "409"):
+        if kind in ("503", "409", "403"):
             self._refuse(kind)
         elif kind in ("reset", "silent"):
             if kind == "silent":
