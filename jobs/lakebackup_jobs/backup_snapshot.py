@@ -1,0 +1,387 @@
+"""Back up a snapshot: list its files, compare them with the newest backup's, copy what is new, publish.
+
+Order of publishing: objects, their rows as manifest parts, the manifest, the rows of the catalog, the one
+`backups` row, which alone makes the backup exist, then its marker. Little work is done in this process; Spark
+is asked when there are many files to list, to compare or to copy.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Literal
+
+from lakebackup import layout, sidecar
+from lakebackup.engine.failures import task_errors
+from lakebackup.errors import Refused, UsageProblem
+from lakebackup.lease import Lease
+from lakebackup.model import SNAPSHOT, Backup, Scope
+from lakebackup.plan import backup_snapshot as plan
+from lakebackup.snapshot.manifest_json import export_manifest
+from lakebackup.snapshot.tree import layout_of
+from lakebackup.storage import Storage, open_storage
+from lakebackup.store import CatalogReader, CatalogWriter, destination_id
+from lakebackup_jobs.identity import holder, micros
+from lakebackup_jobs.snapshot import begun as begin
+from lakebackup_jobs.snapshot.begun import Begun
+from lakebackup_jobs.snapshot.compare import Comparison, compare
+from lakebackup_jobs.snapshot.copy_task import CopyJob
+from lakebackup_jobs.snapshot.find import find
+from lakebackup_jobs.snapshot.list_task import list_units
+from lakebackup_jobs.snapshot.shares import ShareWriter
+from lakebackup_jobs.tally import OUTCOME, Totals
+from lakebackup_jobs.taskboard import TaskBoard
+from lakebackup_sql import names
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+    from lakebackup.plan.backup_snapshot import Newest, Role, Snapshot
+    from lakebackup_jobs.progress import Reporter
+
+ALWAYS = ("CURRENT", "MANIFEST-*")
+PACK_BELOW = 1 << 20
+# Fewer files keep their own names in the destination, where a person finds them.
+_PACK_FROM = 256
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRequest:
+    """What a person asked for. `paths`: trees of one layout. `snapshots`: ids; none: the newest, or with
+    `everything` all that came since the newest backup. `always`: patterns of last path parts. `pack_below` in
+    bytes; `bandwidth` in bytes a second; `taken_at` in ms since 1970 UTC."""
+
+    destination: str
+    paths: tuple[str, ...]
+    catalog: str | None = None
+    source: str | None = None
+    layout: str = "plain"
+    snapshots: tuple[str, ...] = ()
+    everything: bool = False
+    always: tuple[str, ...] = ALWAYS
+    pack_below: int = PACK_BELOW
+    mode: Literal["auto", "full"] = "auto"
+    verify_unchanged: bool = False
+    find_same: bool = False
+    sidecars: tuple[tuple[Role, str], ...] = ()
+    bandwidth: int | None = None
+    taken_at: int | None = None
+    dry_run: bool = False
+    lease_ttl_s: float = 60.0
+    note: str | None = None
+    remote: str | None = None
+    parallelism: int = os.cpu_count() or 2
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What makes two requests the same backup."""
+        kept = ("layout", "mode", "pack_below", "verify_unchanged", "find_same", "taken_at", "note")
+        return {
+            **{name: getattr(self, name) for name in kept},
+            "paths": [str(Path(path).absolute()) for path in self.paths],
+            "always": list(self.always),
+            "sidecars": [list(pair) for pair in self.sidecars],
+        }
+
+
+def run(request: SnapshotRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
+    """Take a backup of each snapshot asked for; returns what a person wants to know of them.
+
+    Raises NotFound (path, snapshot), UsageProblem (layout, a snapshot older than the newest backup), Refused
+    (a symbolic link, a file that changed meanwhile), Busy (another run on the source), EnvironmentProblem.
+    """
+    if not request.paths:
+        raise UsageProblem("Nobody said where the snapshot is.", hint="Name a folder.")
+    source = layout.check_source(request.source or Path(request.paths[0]).absolute().name)
+    storage = open_storage(request.destination)
+    run = _Run(request, storage, source, spark, reporter)
+    if request.dry_run:
+        return run.foresee()
+    with Lease.acquire(storage, f"source-{source}", holder(), ttl_s=request.lease_ttl_s) as lease:
+        return run.take_all(lease)
+
+
+class _Run:
+    """One run on its way."""
+
+    def __init__(
+        self,
+        request: SnapshotRequest,
+        storage: Storage,
+        source: str,
+        spark: SparkSession | None,
+        reporter: Reporter,
+    ) -> None:
+        self.request, self.storage, self.source, self.reporter = request, storage, source, reporter
+        self._spark = spark
+        self._layout = layout_of(request.layout)
+        self._began_ms = time.time_ns() // 1_000_000
+        self._snapshots = find(request.paths, self._layout, request.sidecars)
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session, made when it is first needed."""
+        if self._spark is None:
+            from lakebackup_jobs.session import spark_session
+
+            self._spark = spark_session(remote=self.request.remote)
+        return self._spark
+
+    def foresee(self) -> dict[str, Any]:
+        """What would be done; nothing is written."""
+        reader = CatalogReader.open(self.request.destination, self.request.catalog)
+        newest = self._newest(reader) if reader else None
+        chosen = self._chosen(newest)
+        told: dict[str, Any] = {"dry_run": True, "source": self.source, "snapshots": [s.id for s in chosen]}
+        if not chosen:
+            return told
+        plan.require_later(self.source, chosen[0], self._taken(chosen[0]), newest)
+        if reader is None:
+            return {**told, **_summary(self._first(chosen[0]))}
+        with compare(self.request, self.source, chosen[0], reader, lambda: self.spark) as found:
+            self._warn(found)
+            return {**told, **_summary(found.amount)}
+
+    def _first(self, snapshot: Snapshot) -> plan.Amount:
+        """What a first backup copies, at most: all."""
+        files = size = 0
+        for batch in list_units(snapshot.units, ()):
+            files += len(batch)
+            size += sum(batch.column("bytes").to_pylist())
+        return plan.Amount({"new": files}, files, size, files, size, 0)
+
+    def take_all(self, lease: Lease) -> dict[str, Any]:
+        """Go on with what was cut off, then back up what was asked for."""
+        self._migrate()
+        reader = self._reader()
+        newest = self._newest(reader)
+        chosen = self._chosen(newest)
+        begun = begin.found(self.storage, self.source)
+        if begun and reader.rows("find_backups", prefix=begun.backup_id):
+            self._close(begun)
+            begun = None
+        elif begun and (why := begun.hindrance(self.request.asked, next(iter(chosen), None), newest)):
+            count = begin.take_away(self.storage, self.source, begun.backup_id)
+            self.reporter.note(
+                f"backup {begun.backup_id} was cut off and is not gone on with, since {why}; its {count} "
+                "objects are taken away"
+            )
+            begun = None
+        made = []
+        for number, snapshot in enumerate(chosen):
+            if number == 0 and begun:
+                self.reporter.note(f"going on with backup {begun.backup_id}, which was cut off")
+                made.append(self._carry_out(begun, lease))
+            else:
+                made.append(self._take(snapshot, lease))
+        if len(made) == 1:
+            return made[0]
+        return {"source": self.source, "backups": made}
+
+    def _take(self, snapshot: Snapshot, lease: Lease) -> dict[str, Any]:
+        """A backup of one snapshot."""
+        request, now = self.request, datetime.now(UTC)
+        reader = self._reader()
+        newest = self._newest(reader)
+        taken = self._taken(snapshot)
+        plan.require_later(self.source, snapshot, taken, newest)
+        backup_id = layout.new_backup_id(now)
+        folder = layout.backup_folder(self.source, backup_id)
+        try:
+            with compare(request, self.source, snapshot, reader, lambda: self.spark) as found:
+                self._warn(found)
+                amount = found.amount
+                full = newest is None or request.mode == "full"
+                begun = Begun(
+                    backup_id=backup_id,
+                    number=newest.number + 1 if newest else 1,
+                    started_at=micros(now),
+                    kind="full" if full else "differential",
+                    parent=None if full or newest is None else newest.backup_id,
+                    compared_with=newest.backup_id if newest else None,
+                    snapshot=snapshot.id,
+                    lasting=self._layout.has_snapshot,
+                    end_ts=taken,
+                    tables=snapshot.tables,
+                    amount=amount,
+                    tasks=amount.tasks(request.parallelism),
+                    pack_below=request.pack_below if amount.small > _PACK_FROM else 0,
+                    asked=request.asked,
+                )
+                found.deal(ShareWriter(self.storage.uri, folder), begun.tasks)
+            begin.begin(self.storage, self.source, begun)
+        except BaseException:
+            begin.take_away(self.storage, self.source, backup_id)
+            raise
+        return self._carry_out(begun, lease)
+
+    def _carry_out(self, begun: Begun, lease: Lease) -> dict[str, Any]:
+        """Copy what has not been copied yet, and publish."""
+        try:
+            totals = self._copy(begun)
+        except Refused:  # the snapshot is not what was planned with
+            begin.take_away(self.storage, self.source, begun.backup_id)
+            raise
+        backup = self._row(begun, totals)
+        manifest = sidecar.Manifest(
+            backup=backup,
+            positions=(),
+            scopes=[_scope(begun, self.source, scope, count) for scope, count in begun.tables.items()],
+            gaps=(),
+            parts=begun.tasks,
+        )
+        lease.renew()
+        sidecar.write_manifest(self.storage, layout.manifest_path(self.source, begun.backup_id), manifest)
+        # A session is there when so much was done that the commit has a use for it.
+        self._writer(None if begun.amount.little else self.spark).commit_backup(self.storage, manifest)
+        self._close(begun)
+        return {
+            "backup_id": begun.backup_id,
+            "source": self.source,
+            "snapshot": begun.snapshot,
+            "kind": begun.kind,
+            "parent": begun.parent,
+            "end_ts": begun.end_ts,
+            **_summary(begun.amount),
+            "objects": backup.files,
+            "stored_bytes": backup.bytes,
+            "seconds": round((backup.finished_at - backup.started_at) / 1e6, 3),
+        }
+
+    def _copy(self, begun: Begun) -> Totals:
+        request, totals, amount = self.request, Totals(), begun.amount
+        at_once = 1 if amount.little else min(begun.tasks, request.parallelism)
+        job = CopyJob(
+            uri=self.storage.uri,
+            destination=destination_id(self.storage),
+            source=self.source,
+            backup_id=begun.backup_id,
+            number=begun.number,
+            level=begun.level,
+            parent=begun.parent,
+            pack_below=begun.pack_below,
+            rate=request.bandwidth / at_once if request.bandwidth else None,
+        )
+        self.reporter.start(amount.copies, amount.copy_bytes, "backup")
+        with TaskBoard(self.storage, job.folder).watched(self.reporter.update):
+            if amount.little:
+                totals.add(SimpleNamespace(**job.run(task), error=None) for task in range(begun.tasks))
+            else:
+                numbers = self.spark.range(0, begun.tasks, 1, begun.tasks)
+                with task_errors():
+                    totals.add(numbers.mapInArrow(job, OUTCOME).collect())  # one row a task
+        self.reporter.update(amount.copies, amount.copy_bytes)
+        return totals
+
+    def _close(self, begun: Begun) -> None:
+        """What is left to do for a backup that exists."""
+        sidecar.mark(self.storage, layout.marker_path(self.source, begun.backup_id, "complete"))
+        export_manifest(self._reader(), self.storage, begun.backup_id)
+        begin.end(self.storage, self.source, begun.backup_id)
+
+    def _row(self, begun: Begun, totals: Totals) -> Backup:
+        return Backup(
+            backup_id=begun.backup_id,
+            number=begun.number,
+            source=self.source,
+            source_kind=SNAPSHOT,
+            destination=destination_id(self.storage),
+            kind=begun.kind,
+            level=begun.level,
+            parent=begun.parent,
+            base=begun.backup_id,
+            chain_position=0,
+            place=begun.number,
+            parent_place=None,
+            start_ts=None,
+            end_ts=begun.end_ts,
+            started_at=begun.started_at,
+            finished_at=micros(datetime.now(UTC)),
+            files=totals.files,
+            bytes=totals.bytes,
+            entries=totals.entries,
+            digest=totals.digest.hex(),
+            isolation="-",
+            codec="null",
+            created_by=holder(),
+            tool=f"lakebackup {version('lakebackup')}",
+            note=self.request.note,
+        )
+
+    def _warn(self, found: Comparison) -> None:
+        for name in found.unlike():
+            self.reporter.warning(
+                f"{name} has the size and time of what is stored, and other contents: it is copied again"
+            )
+
+    def _chosen(self, newest: Newest | None) -> list[Snapshot]:
+        request = self.request
+        chosen = plan.choose(
+            self._snapshots, ids=request.snapshots, everything=request.everything, newest=newest
+        )
+        if request.taken_at is not None and len(chosen) > 1:
+            raise UsageProblem("--taken-at is for one snapshot.", hint="Name it with --snapshot.")
+        return chosen
+
+    def _taken(self, snapshot: Snapshot) -> int:
+        """The instant that a backup of a snapshot restores to, ms since 1970 UTC."""
+        if self.request.taken_at is not None:
+            return self.request.taken_at
+        return snapshot.taken_ms if self._layout.has_snapshot else self._began_ms
+
+    def _newest(self, reader: CatalogReader) -> Newest | None:
+        kinds = [row["source_kind"] for row in reader.rows("source_kinds", source=self.source)]
+        plan.require_snapshots(self.source, kinds)
+        found = reader.one("snapshot_newest", source=self.source)
+        return plan.Newest(**found) if found else None
+
+    def _reader(self) -> CatalogReader:
+        return CatalogReader(self.request.destination, self.request.catalog)
+
+    def _writer(self, spark: SparkSession | None) -> CatalogWriter:
+        return CatalogWriter.open(spark, self.request.destination, self.request.catalog)
+
+    def _migrate(self) -> None:
+        if (self._writer(None).version() or 0) < len(names("migrations")):
+            self._writer(self.spark).migrate()
+
+
+def _scope(begun: Begun, source: str, scope: str, regions: int) -> Scope:
+    return Scope(
+        backup_id=begun.backup_id,
+        source=source,
+        scope=scope,
+        epoch="-",
+        regions=regions,
+        settings="{}",
+        replication=1,
+    )
+
+
+def _summary(amount: plan.Amount) -> dict[str, Any]:
+    changes = amount.changes
+    return {
+        "files": amount.listed,
+        "bytes": amount.listed_bytes,
+        "copied": amount.copies,
+        "copied_bytes": amount.copy_bytes,
+        **{name: changes.get(name, 0) for name in ("new", "changed", "again", "unchanged", "gone")},
+    }
+
+
+def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -> int:
+    """As a program for spark-submit: the arguments of `lakebackup backup snapshot`."""
+    from lakebackup_jobs.cli import run_verb
+
+    return run_verb(["backup", "snapshot"], argv, spark=spark)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
