@@ -26,9 +26,9 @@ class Fault:
     """What happens to the next `times` requests of a method whose path and query hold `part`.
 
     503, 409, 403: answered so without the server. lost: the server did it, the connection is closed instead
-    of an answer. done but 500: the server did it and says it failed. reset: closed before the server hears of it.
-    cut: the answer ends half way. silent: nothing is ever answered. flipped: a bit of the body, either way.
-    `then` runs first.
+    of an answer. done but 500: the server did it and says it failed. reset: closed before the server hears
+    of it. cut: the answer ends half way. silent: nothing is ever answered. flipped: a bit of the body, either
+    way. `then` runs first.
     """
 
     kind: Kind

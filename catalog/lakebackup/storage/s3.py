@@ -11,6 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from lakebackup.errors import EnvironmentProblem, LakebackupError, NotFound, UsageProblem
+from lakebackup.layout import LEASES_FOLDER
 from lakebackup.storage import AlreadyExists, ObjectStat
 from lakebackup.storage.options import S3Options
 from lakebackup.storage.s3_client import client, explained
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from lakebackup.storage import Source
 
 _BUFFER = 1 << 17
-_UNLOCKED = "leases/"  # an object there counts for seconds, and there are many
+_UNLOCKED = f"{LEASES_FOLDER}/"  # an object there counts for seconds, and there are many
 
 
 class S3Storage:
