@@ -6,6 +6,7 @@ import io
 import multiprocessing
 import os
 import pickle
+import random
 import re
 import subprocess
 import sys
@@ -122,6 +123,47 @@ def test_a_lost_answer_does_not_hide_that_another_was_first(
         storage.upload("a", io.BytesIO(data))
     assert storage.get("a") == b"another's"
     assert uploads(s3, bucket) == []
+
+
+def test_whatever_goes_wrong_each_name_has_one_winner_who_knows_or_is_told_of_the_trouble(
+    bucket: str, proxy: FaultProxy
+) -> None:
+    seeded = random.Random(7)
+    kinds: tuple[Kind, ...] = ("lost", "done but 500", "503", "409", "reset", "cut")
+    proxy.chance = lambda: seeded.choice(kinds) if seeded.random() < 0.35 else None
+    storage = S3Storage(f"s3://{bucket}", options(endpoint=proxy.endpoint))
+    contenders, turns = 4, 40
+    together = threading.Barrier(contenders)
+
+    def contend(number: int) -> list[str]:
+        said = []
+        for turn in range(turns):
+            together.wait()
+            try:
+                storage.put(f"{turn:03d}", b"%d" % number, if_absent=True)
+            except AlreadyExists:
+                said.append("lost")
+            except EnvironmentProblem:
+                said.append("unknown")
+            else:
+                said.append("won")
+        return said
+
+    with ThreadPoolExecutor(contenders) as pool:
+        said = list(pool.map(contend, range(contenders)))
+    plain = s3.client()
+    there = {
+        name: int(plain.get_object(Bucket=bucket, Key=name)["Body"].read()) for name in names(s3, bucket)
+    }
+    for turn in range(turns):
+        answers = [said[number][turn] for number in range(contenders)]
+        owner = there.get(f"{turn:03d}")
+        for number, answer in enumerate(answers):
+            assert answer != "won" or number == owner, (turn, answers, owner)
+            assert answer != "lost" or owner not in (None, number), (turn, answers, owner)
+    everything = [answer for answers in said for answer in answers]
+    assert everything.count("won") > turns / 2
+    assert everything.count("unknown") < len(everything) / 4
 
 
 def test_when_nothing_can_be_found_out_it_is_not_said_that_the_name_is_taken(

@@ -5,17 +5,19 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import socket
 import subprocess
 import time
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
 import boto3
 import pytest
 
-from lakebackup_jobs.child import Child, free_port, tail
+from lakebackup_jobs.child import Child, tail
 from lakebackup_jobs.jars import cache_folder, class_path
 from lakebackup_jobs.java import java_home
 
@@ -30,7 +32,7 @@ class Server:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.port = free_port()
+        self.port = _kept_port()
         self.log = folder / "server.log"
         self._child: Child | None = None
 
@@ -111,6 +113,21 @@ class Server:
 
     def _command(self) -> tuple[list[str], dict[str, str] | None]:
         raise NotImplementedError
+
+
+_FIRST = 20_000 + os.getpid() % 10_000  # below those that the system hands out
+_PORTS = iter(range(_FIRST, _FIRST + 1000))
+
+
+def _kept_port() -> int:
+    """A free port that no other program gets by chance until the server starts, which may be much later."""
+    for port in _PORTS:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                return port
+    raise RuntimeError("no port is free")
 
 
 class S3Proxy(Server):

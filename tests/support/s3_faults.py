@@ -45,6 +45,7 @@ class FaultProxy:
     port: int
     faults: list[Fault] = field(default_factory=list)
     requests: list[tuple[str, str, Message]] = field(default_factory=list)
+    chance: Callable[[], Kind | None] | None = None  # what befalls a request for which nothing is planned
 
     @property
     def endpoint(self) -> str:
@@ -73,7 +74,8 @@ class FaultProxy:
                 if fault.times and fault.method == method and fault.part in path:
                     fault.times -= 1
                     return fault
-        return None
+            kind = self.chance() if self.chance else None
+        return Fault(kind, method) if kind else None
 
     def __enter__(self) -> Self:
         self.over = threading.Event()
