@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 from dataclasses import dataclass
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -72,7 +72,7 @@ class CheckFiles:
                 return "changed", f"{size} bytes, {file['bytes']} were written"
             if self.mode == "stat":
                 return "ok", None
-            # Files of an archive were decoded when they were imported: these are the same bytes, or not.
+            # Files of an archive were decoded when they were imported, those of a snapshot are what they are.
             if self.mode == "hash" or not file["format"].startswith("kafka-avro"):
                 return self._same_bytes(_sha256(storage, file["path"]), file)
             data = storage.get(file["path"])
@@ -157,6 +157,61 @@ class CheckKeys:
         except NotFound:
             return "missing", "the files of its task are read whole when somebody asks for a key"
         return "ok", None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckMembers:
+    """Compares the files in packs, which come in order, with their rows: a finding for each that is wrong.
+
+    That a pack is whole, `CheckFiles` says.
+    """
+
+    check_id: str
+    at: int
+    roots: Mapping[str, str]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = (row for batch in batches for row in batch.to_pylist())
+        for _, members in groupby(rows, itemgetter("destination", "path")):
+            found = self._row(members)
+            if found.detail:
+                yield _batch("checks", [found])
+
+    def _row(self, members: Iterator[Mapping[str, Any]]) -> Check:
+        first = next(members)
+        storage = open_storage(self.roots[first["destination"]])
+        return Check(
+            check_id=self.check_id,
+            at=self.at,
+            backup_id=first["backup_id"],
+            destination=first["destination"],
+            path=first["path"],
+            mode="decode",
+            outcome="damaged",
+            detail=self._wrong(storage, first["path"], chain([first], members)),
+        )
+
+    def _wrong(self, storage: Storage, path: str, members: Iterable[Mapping[str, Any]]) -> str | None:
+        """What is wrong with the first file that is not as its row says."""
+        at = 0
+        try:
+            with storage.open(path) as stream:
+                for member in members:
+                    if member["position"] < at:
+                        return f"the file at byte {member['position']} begins within another"
+                    while at < member["position"] and (
+                        skipped := stream.read(min(_PIECE, member["position"] - at))
+                    ):
+                        at += len(skipped)
+                    digest, end = hashlib.sha256(), member["position"] + member["bytes"]
+                    while at < end and (piece := stream.read(min(_PIECE, end - at))):
+                        digest.update(piece)
+                        at += len(piece)
+                    if at != end or digest.hexdigest() != member["sha256"]:
+                        return f"the file at byte {member['position']} is not as it was written"
+        except NotFound:
+            pass  # as CheckFiles says
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,13 +21,14 @@ from lakebackup.archive import KIND
 from lakebackup.engine.failures import task_errors
 from lakebackup.errors import Busy, EnvironmentProblem, Incomplete, Refused, UsageProblem
 from lakebackup.lease import Lease, is_held
-from lakebackup.model import Audit, spark_columns
+from lakebackup.model import SNAPSHOT, Audit, spark_columns
 from lakebackup.plan.prune import (
     Cut,
     Held,
     Leaving,
     PrunePlan,
     leaving,
+    plan_expired,
     plan_prune,
     relation,
     require_proof,
@@ -96,6 +97,8 @@ class PruneRequest:
         self, engine: Any, source: str, held: Sequence[Held], backups: Sequence[Leaving] = ()
     ) -> PrunePlan:
         """What can go now, by an engine that both `CatalogReader` and `SparkEngine` are."""
+        if _of_snapshots(engine, source):
+            return plan_expired(engine, source, backups)
         return plan_prune(
             engine,
             source,
@@ -130,18 +133,25 @@ def run(request: PruneRequest, *, spark: SparkSession | None = None, reporter: R
 
 
 def _source(request: PruneRequest, reader: CatalogReader) -> str:
-    """The source to prune; one that cannot be restored at all, or is an archive's, loses backups whole."""
+    """The source to prune; one that cannot be restored at all, or has no topics, loses backups whole."""
     known = {row["source"] for row in reader.rows("sources_known")}
     asked = request.source or (known.pop() if len(known) == 1 else None)
     kinds = {row["source_kind"] for row in reader.rows("source_kinds", source=asked)} if asked else set()
-    if kinds != {KIND}:
+    if not kinds <= {KIND, SNAPSHOT} or not kinds:
         return only_source(reader, asked)
-    if request.topics or request.patterns:
+    if request.topics or request.patterns or (SNAPSHOT in kinds and (request.keep_ms or request.keep_bytes)):
+        what = (
+            "holds snapshots, which have" if SNAPSHOT in kinds else "was imported from an archive, which has"
+        )
         raise UsageProblem(
-            f"{asked} was imported from an archive, which has no topics.",
+            f"{asked} {what} no topics.",
             hint="Its backups go whole, by policy or by a number of days: lakebackup prune 14.",
         )
     return str(asked)
+
+
+def _of_snapshots(engine: Any, source: str) -> bool:
+    return [row["source_kind"] for row in engine.rows("source_kinds", source=source)] == [SNAPSHOT]
 
 
 class _Run:
@@ -216,10 +226,13 @@ class _Run:
             chunks = self._put_down(engine, made, prune_id, at)
             frame = self._removals(chunks)
             frame.select("destination", "path").createOrReplaceTempView("doomed")
-            require_proof(
-                engine.rows("prune_proof", source=self.source),
-                engine.rows("prune_chains", source=self.source),
-            )
+            if made.expired is not None:
+                require_proof(unresolved=engine.rows("prune_resolved", source=self.source))
+            else:
+                require_proof(
+                    engine.rows("prune_proof", source=self.source),
+                    engine.rows("prune_chains", source=self.source),
+                )
             self.lease.renew()
             prune = Prune(
                 prune_id=prune_id,
@@ -240,7 +253,8 @@ class _Run:
 
     def _put_down(self, engine: SparkEngine, made: PrunePlan, prune_id: str, at: int) -> tuple[Chunk, ...]:
         count = min(MOST_TASKS, 1 + made.gone_files // tombstones.CHUNK_ROWS)
-        rows = engine.query("prune_removals", prune_id=prune_id, at=at)
+        find = _removed if made.expired is None else _expired
+        rows = find(engine, self.source, prune_id=prune_id, at=at)
         if count > 1:
             rows = rows.repartitionByRange(count, rows.backup_id.desc(), rows.path.desc())
         else:
@@ -310,7 +324,8 @@ class _Run:
         self.reporter.start(prune.files, prune.bytes, "prune")
         count = len(prune.chunks)
         with TaskBoard(self.storage, folder).watched(self.reporter.update), task_errors():
-            rows = self.spark.range(0, count, 1, min(count, MOST_TASKS)).mapInArrow(job, DELETED).collect()
+            tasks = self.spark.range(0, count, 1, max(1, min(count, MOST_TASKS)))
+            rows = tasks.mapInArrow(job, DELETED).collect()
             engine = SparkEngine(self.spark, self.writer.catalog_uri)
             filters = engine.query("unused_key_filters", prune_id=prune.prune_id)
             gone = filters.mapInArrow(DeleteKeys(roots), KEYS_DELETED).collect()  # a row a batch
@@ -334,6 +349,14 @@ class _Run:
             "keep_bytes": request.keep_bytes,
             "days": request.days,
         }
+
+
+def _removed(engine: SparkEngine, _source: str, **asked: Any) -> DataFrame:
+    return engine.query("prune_removals", **asked)
+
+
+def _expired(engine: SparkEngine, source: str, **asked: Any) -> DataFrame:
+    return engine.query("prune_expired", source=source, **asked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,8 +452,22 @@ def _summary(made: PrunePlan) -> dict[str, Any]:
         "of_backups": len(made.backups),
         "topics": [_topic(made, *topic, rules[topic].cutoff_ts, rules[topic].keep_bytes) for topic in topics],
         "partitions": list(_partitions(made)),
+        **_of_tables(made),
         "held": [asdict(h) for h in made.held],
         "left_alone": [{"topic": scope, "reason": reason} for scope, reason in made.left_alone],
+    }
+
+
+def _of_tables(made: PrunePlan) -> dict[str, Any]:
+    """Of snapshots: what goes of each table, and what packs hold back that nobody needs."""
+    if made.expired is None:
+        return {}
+    gone = [one for one in made.expired if one.files]
+    return {
+        "tables": [{"table": one.scope, "files": one.files, "bytes": one.bytes} for one in gone[:_SHOWN]],
+        "of_tables": len(gone),
+        "held_back_files": sum(one.idle for one in made.expired),
+        "held_back_bytes": sum(one.idle_bytes or 0 for one in made.expired),
     }
 
 

@@ -20,7 +20,7 @@ from lakebackup.plan.restore_request import RestoreRequest
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
 from lakebackup_jobs import restore_topics
-from lakebackup_jobs.check_task import CheckFiles, CheckKeys, CheckSidecars, ListObjects
+from lakebackup_jobs.check_task import CheckFiles, CheckKeys, CheckMembers, CheckSidecars, ListObjects
 from lakebackup_jobs.identity import micros
 from lakebackup_jobs.shares import MOST_TASKS
 from lakebackup_jobs.taskboard import TaskBoard
@@ -87,6 +87,16 @@ def run(request: VerifyRequest, *, spark: SparkSession | None = None, reporter: 
     )
     keys = CheckKeys(check_id, at, mode != "stat", roots)
     writer.append_frame("checks", filters.mapInArrow(keys, spark_columns("checks")), f"{check_id}-keys")
+    if mode == "decode":
+        packed = (
+            engine.query("pack_members_to_check", backup_ids=ids)
+            .repartition(_tasks(totals["files"]), "destination", "path")
+            .sortWithinPartitions("destination", "path", "position")
+        )
+        members = CheckMembers(check_id, at, roots)
+        writer.append_frame(
+            "checks", packed.mapInArrow(members, spark_columns("checks")), f"{check_id}-members"
+        )
     if not ids:
         _find_orphans(spark, engine, writer, roots, check_id, at, request.grace_ms)
     if request.mode == "restore":
@@ -165,10 +175,13 @@ def _find_orphans(
 
 
 def _data_folders(storage: Storage) -> Iterator[str]:
-    """One folder a topic and epoch: as many as the catalog has topics, not files."""
+    """One folder a topic and epoch, and one or two a backup of a snapshot: not as many as there are files."""
     for source in storage.folders():
         if source in layout.RESERVED:
             continue
+        for backup_id in storage.folders(f"{source}/snapshots/"):
+            yield f"{source}/snapshots/{backup_id}/"
+            yield f"{source}/backups/{backup_id}/listing/"
         for epoch in storage.folders(f"{source}/"):
             for topic in storage.folders(f"{source}/{epoch}/topics/"):
                 yield f"{source}/{epoch}/topics/{topic}/"

@@ -16,7 +16,7 @@ from lakebackup.model import Floor
 from lakebackup.retention import History, Rule, rule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -84,9 +84,24 @@ class Portion:
 
 
 @dataclass(frozen=True, slots=True)
+class Expired:
+    """What goes of a table of snapshots (empty: packs of files of several), of how much. `idle` files are
+    needed no more and stay, since their packs hold others that are; None where their sizes are not known."""
+
+    scope: str
+    files: int
+    bytes: int
+    of_files: int
+    of_bytes: int
+    idle: int
+    idle_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class PrunePlan:
     """`files` and `bytes` are what the topics with a rule hold now, and the backups that go (`backups`, each
-    before those that it stands on); `left_alone`: topics without a rule, and why."""
+    before those that it stands on); `left_alone`: topics without a rule, and why. Of snapshots, the backups
+    that go hold nothing of their own: `expired` says what goes with them (topics: None)."""
 
     source: str
     backups: tuple[Leaving, ...]
@@ -97,14 +112,20 @@ class PrunePlan:
     left_alone: tuple[tuple[str, str], ...]
     files: int
     bytes: int
+    expired: tuple[Expired, ...] | None = None
 
     @property
     def gone_files(self) -> int:
-        return sum(p.files for p in self.portions) + sum(b.files for b in self.backups)
+        return sum(one.files for one in self._gone())
 
     @property
     def gone_bytes(self) -> int:
-        return sum(p.bytes for p in self.portions) + sum(b.bytes for b in self.backups)
+        return sum(one.bytes for one in self._gone())
+
+    def _gone(self) -> Iterator[Portion | Leaving | Expired]:
+        yield from self.portions
+        yield from self.backups
+        yield from self.expired or ()
 
     def floors(self, prune_id: str, at: int) -> list[Floor]:
         """The rows that say from where on the partitions can be restored afterwards; `at` in microseconds."""
@@ -216,8 +237,34 @@ def plan_prune(
     )
 
 
-def require_proof(broken: Iterable[dict[str, Any]], unchained: Iterable[dict[str, Any]] = ()) -> None:
-    """Refused when some restore point would lose what it needs: rows of prune_proof, and of prune_chains."""
+def plan_expired(questions: Questions, source: str, backups: Sequence[Leaving]) -> PrunePlan:
+    """What goes with some backups of a source of snapshots: the objects in which none that stays has a file.
+
+    Writes nothing. Afterwards `questions` has the relation `leaving`.
+    """
+    questions.give("leaving", leaving((b.backup_id, b.reason) for b in backups))
+    expired = tuple(Expired(**row) for row in questions.rows("prune_expired_totals", source=source))
+    return PrunePlan(
+        source=source,
+        backups=tuple(backups),
+        rules=(),
+        cuts=(),
+        portions=(),
+        held=(),
+        left_alone=(),
+        files=sum(one.of_files for one in expired),
+        bytes=sum(one.of_bytes for one in expired),
+        expired=expired,
+    )
+
+
+def require_proof(
+    broken: Iterable[dict[str, Any]] = (),
+    unchained: Iterable[dict[str, Any]] = (),
+    unresolved: Iterable[dict[str, Any]] = (),
+) -> None:
+    """Refused when some restore point would lose what it needs: rows of prune_proof, of prune_chains, and of
+    prune_resolved."""
     lines = [
         f"  backup {row['needed_by']} needs backup {row['backup_id']}, which would go" for row in unchained
     ]
@@ -225,6 +272,11 @@ def require_proof(broken: Iterable[dict[str, Any]], unchained: Iterable[dict[str
         f"  topic {row['scope']}, partition {row['region']}, backup number {row['number']}: "
         f"needs {row['needed']} files, would have {row['remaining']}"
         for row in broken
+    ]
+    lines += [
+        f"  backup number {row['number']} of {row['source']} has {row['files']} files in objects that would "
+        f"be gone, the first {row['path']}"
+        for row in unresolved
     ]
     if lines:
         raise Refused(

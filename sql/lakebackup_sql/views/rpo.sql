@@ -1,5 +1,5 @@
 -- Until when each topic can be restored, with all its partitions: the newest restorable instant, and how long ago
--- it is.
+-- it is. Of a table of snapshots that is the instant of the newest one that is whole.
 -- present: true: the source's newest restorable backup holds the topic; false: the source has it no more, or it
 --   is not backed up any more
 -- restorable_ts: the newest instant that all partitions can be restored to; null: there is none
@@ -60,6 +60,17 @@ LEFT JOIN (
     AND p.newest
     AND v.regions >= p.regions
   GROUP BY v.source, v.scope, v.epoch
+  UNION ALL
+  SELECT p.source, p.scope, p.epoch, MAX(p.covers_to) AS to_ts
+  FROM restore_points AS p
+  JOIN raw_backups AS b
+    ON p.backup_id = b.backup_id
+  LEFT ANTI JOIN (
+    SELECT backup_id FROM unusable_backups WHERE reason IN ('missing', 'changed', 'damaged')
+  ) AS u
+    ON p.backup_id = u.backup_id
+  WHERE b.source_kind = 'snapshot'
+  GROUP BY p.source, p.scope, p.epoch
 ) AS l
   ON t.source = l.source
   AND t.scope = l.scope

@@ -42,8 +42,8 @@ FROM (
       SUM(bytes) AS bytes,
       SUM(raw_bytes) AS raw_bytes,
       SUM(entries) AS entries,
-      MIN(CASE WHEN min_ts >= 0 THEN min_ts END) AS oldest_ts,
-      MAX(CASE WHEN max_ts >= 0 THEN max_ts END) AS newest_ts,
+      MIN(CASE WHEN min_ts >= 0 AND role = 'data' THEN min_ts END) AS oldest_ts,
+      MAX(CASE WHEN max_ts >= 0 AND role = 'data' THEN max_ts END) AS newest_ts,
       MIN(ts_domain) AS ts_domain
     FROM files
     GROUP BY source, destination, backup_id

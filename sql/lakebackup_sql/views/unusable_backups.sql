@@ -54,6 +54,7 @@ WITH unusable AS (
         AND c.path = d.path
       JOIN backups AS n
         ON d.backup_id = n.backup_id
+      WHERE n.source_kind <> 'snapshot'
       GROUP BY n.source, n.base, n.link, n.unlinked, n.backup_id, d.scope, d.epoch, d.generation, c.outcome
     ) AS f
     JOIN scopes AS s
@@ -68,6 +69,24 @@ WITH unusable AS (
       AND b.link < f.unlinked
   ) AS w
   WHERE w.place = 1
+  UNION ALL
+  -- A snapshot needs the objects that its files lie in, whichever backup wrote them.
+  SELECT
+    b.backup_id, c.outcome AS reason, MIN_BY(s.backup_id, s.added_in) AS fault_backup_id, COUNT(*) AS faults,
+    MIN_BY(c.destination, c.path) AS destination,
+    MIN(c.path) AS path,
+    NULLIF(MIN_BY(COALESCE(c.detail, ''), c.path), '') AS detail,
+    MIN_BY(c.at, c.path) AS found_at
+  FROM faults AS c
+  JOIN snapshot_files AS s
+    ON c.destination = s.destination
+    AND c.path = s.path
+    AND s.stored
+  JOIN backups AS b
+    ON s.source = b.source
+    AND s.added_in <= b.number
+    AND COALESCE(b.number < s.gone_in, TRUE)
+  GROUP BY b.backup_id, c.outcome
   UNION ALL
   SELECT
     c.backup_id, 'trial' AS reason, c.backup_id AS fault_backup_id, CAST(0 AS BIGINT) AS faults,

@@ -5,9 +5,23 @@ SELECT
 FROM files AS f
 JOIN backups AS b
   ON f.backup_id = b.backup_id
+LEFT JOIN (
+  SELECT DISTINCT
+    s.destination,
+    s.path
+  FROM snapshot_files AS s
+  JOIN backups AS h
+    ON s.source = h.source
+    AND s.added_in <= h.number
+    AND COALESCE(h.number < s.gone_in, TRUE)
+  WHERE
+    ARRAY_CONTAINS(STR_SPLIT_REGEX($backup_ids, ','), h.backup_id)
+) AS w
+  ON f.destination = w.destination AND f.path = w.path
 WHERE
-  b.source_kind IN ('kafka', 'couchbase')
+  b.source_kind IN ('kafka', 'couchbase', 'snapshot')
   AND (
     $backup_ids = ''
+    OR NOT w.path IS NULL
     OR ARRAY_CONTAINS(STR_SPLIT_REGEX($backup_ids, ','), f.backup_id)
   )

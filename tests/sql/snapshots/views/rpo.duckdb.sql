@@ -78,6 +78,29 @@ LEFT JOIN (
     v.source,
     v.scope,
     v.epoch
+  UNION ALL
+  SELECT
+    p.source,
+    p.scope,
+    p.epoch,
+    MAX(p.covers_to) AS to_ts
+  FROM restore_points AS p
+  JOIN raw_backups AS b
+    ON p.backup_id = b.backup_id
+  ANTI JOIN (
+    SELECT
+      backup_id
+    FROM unusable_backups
+    WHERE
+      reason IN ('missing', 'changed', 'damaged')
+  ) AS u
+    ON p.backup_id = u.backup_id
+  WHERE
+    b.source_kind = 'snapshot'
+  GROUP BY
+    p.source,
+    p.scope,
+    p.epoch
 ) AS l
   ON t.source = l.source AND t.scope = l.scope AND t.epoch = l.epoch
 WHERE

@@ -83,6 +83,8 @@ WITH unusable AS (
         ON c.destination = d.destination AND c.path = d.path
       JOIN backups AS n
         ON d.backup_id = n.backup_id
+      WHERE
+        n.source_kind <> 'snapshot'
       GROUP BY
         n.source,
         n.base,
@@ -107,6 +109,26 @@ WITH unusable AS (
   ) AS w
   WHERE
     w.place = 1
+  UNION ALL
+  SELECT
+    b.backup_id,
+    c.outcome AS reason,
+    ARG_MIN(s.backup_id, s.added_in) AS fault_backup_id,
+    COUNT(*) AS faults,
+    ARG_MIN(c.destination, c.path) AS destination,
+    MIN(c.path) AS path,
+    NULLIF(ARG_MIN(COALESCE(c.detail, ''), c.path), '') AS detail,
+    ARG_MIN(c."at", c.path) AS found_at
+  FROM faults AS c
+  JOIN snapshot_files AS s
+    ON c.destination = s.destination AND c.path = s.path AND s.stored
+  JOIN backups AS b
+    ON s.source = b.source
+    AND s.added_in <= b.number
+    AND COALESCE(b.number < s.gone_in, TRUE)
+  GROUP BY
+    b.backup_id,
+    c.outcome
   UNION ALL
   SELECT
     c.backup_id,

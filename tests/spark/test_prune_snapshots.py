@@ -1,0 +1,202 @@
+"""Prunes of backups of snapshots: which objects go with which backups, and which go on to be needed."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.catalogs import backup_id
+from tests.support.made_snapshots import MadeSnapshots
+from tests.support.pruning import seen
+
+from lakebackup.engine.delta import open_table
+from lakebackup.errors import Incomplete, Refused, UsageProblem
+from lakebackup.model import Hold, Policy
+from lakebackup.rebuild import rebuild
+from lakebackup.storage import open_storage
+from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup_jobs import prune, verify
+from lakebackup_jobs.progress import QuietReporter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+TABLES = ("backups", "files", "scopes", "removals", "audit", "holds", "snapshot_files", "snapshot_departures")
+# What one tablet has, snapshot after snapshot.
+SNAPSHOTS = [
+    {"a": b"a", "b": b"b" * 5, "p": b"p" * 7, "q": b"q" * 9, "CURRENT": b"1"},
+    {"a": b"a", "b": b"b" * 5, "p": b"p" * 7, "q": b"q" * 9, "c": b"cc", "CURRENT": b"2"},
+    {"b": b"other", "p": b"p" * 7, "c": b"cc", "r": b"rrr", "s": b"ss", "CURRENT": b"3"},
+    {"b": b"other", "c": b"cc", "s": b"ss", "r": b"rrr", "CURRENT": b"4"},
+]
+PACKED = {"p", "q", "r", "s"}
+
+
+@pytest.fixture(scope="module")
+def made(spark: SparkSession, empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("snapshots ü")
+    shutil.copytree(empty_catalog, root / "catalog")
+    made = MadeSnapshots(root, CatalogWriter.open(spark, str(root)))
+    for files in SNAPSHOTS:
+        made.take(files, packed=PACKED)
+    return root
+
+
+@pytest.fixture
+def root(made: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(made, tmp_path / made.name)
+
+
+def run(root: Path, spark: SparkSession | None = None, **changes: Any) -> dict[str, Any]:
+    request = prune.PruneRequest(destination=str(root), **changes)
+    return prune.run(request, spark=spark, reporter=QuietReporter(io.StringIO(), io.StringIO()))
+
+
+def keep(root: Path, redundancy: int) -> None:
+    writer = CatalogWriter.open(None, str(root))
+    writer.tell(Policy(source="tablets", at=9 - redundancy, actor="me", redundancy=redundancy))
+
+
+def stored(root: Path) -> set[str]:
+    """What is there: number of the backup that wrote it, and the file's name or `pack`."""
+    found = set()
+    for path in (root / "tablets" / "snapshots").rglob("*"):
+        if path.is_file():
+            number = int(path.relative_to(root / "tablets" / "snapshots").parts[0][-8:], 16)
+            found.add(f"{number}/{'pack' if path.suffix == '.pack' else path.name}")
+    return found
+
+
+def resolved(root: Path, number: int) -> dict[str, bytes]:
+    """A snapshot as the catalog has it, read from the objects."""
+    rows = seen(
+        root,
+        "SELECT name, path, position, bytes FROM snapshot_files "
+        f"WHERE added_in <= {number} AND (gone_in IS NULL OR gone_in > {number})",
+    )
+    storage = open_storage(str(root))
+    return {row["name"]: storage.get(row["path"], start=row["position"], length=row["bytes"]) for row in rows}
+
+
+def rows_of(root: Path, table: str) -> list[str]:
+    rows = open_table(f"file://{root}/catalog/{table}").to_pyarrow_table().to_pylist()
+    return sorted(str(sorted(row.items())) for row in rows)
+
+
+def test_a_look_names_what_would_go_and_deletes_nothing(root: Path) -> None:
+    keep(root, 2)
+    before = stored(root)
+    found = run(root)
+    assert [(b["backup_id"], b["reason"]) for b in found["backups"]] == [
+        (backup_id(number), "redundancy") for number in (2, 1)
+    ]
+    # a, b and both CURRENT, each an object of its own; q's bytes stay in the pack that p is in.
+    assert (found["files"], found["bytes"], found["of_files"]) == (4, 8, 10)
+    assert found["tables"] == [{"table": "t1", "files": 4, "bytes": 8}]
+    assert (found["held_back_files"], found["held_back_bytes"]) == (1, 9)
+    assert stored(root) == before
+    with pytest.raises(UsageProblem, match="tablets holds snapshots, which have no topics"):
+        run(root, topics=("t1",))
+    with pytest.raises(UsageProblem, match="tablets holds snapshots, which have no topics"):
+        run(root, keep_ms=5)
+
+
+def test_objects_go_when_no_backup_that_stays_has_a_file_in_them(root: Path, spark: SparkSession) -> None:
+    keep(root, 2)
+    before = stored(root)
+    done = run(root, spark, delete=True)
+    assert (done["files"], done["bytes"]) == (4, 8)
+    assert before - stored(root) == {"1/a", "1/b", "1/CURRENT", "2/CURRENT"}
+    for number in (3, 4):
+        assert resolved(root, number) == SNAPSHOTS[number - 1]
+    assert {row["reason"] for row in seen(root, "SELECT reason FROM removals")} == {"expired"}
+    whole = "SELECT path FROM files WHERE format IN ('file', 'pack')"
+    assert len(seen(root, whole)) == len(stored(root))
+    # What was let go of is no fault and nothing that is there is a stranger's.
+    request = verify.VerifyRequest(destination=str(root), mode="decode", grace_ms=-3_600_000)
+    checked = verify.run(request, spark=spark, reporter=QuietReporter(io.StringIO(), io.StringIO()))
+    assert checked["findings"] == []
+    assert checked["ok"] == len(stored(root)) + 8 + 2  # listings, and the sidecars of what stays
+    # Once more: the pack and c, which 2 wrote, go with the last that has them.
+    keep(root, 1)
+    run(root, spark, delete=True)
+    assert stored(root) == {"2/c", "3/b", "3/pack", "4/CURRENT"}
+    assert resolved(root, 4) == SNAPSHOTS[3]
+    kept = {table: rows_of(root, table) for table in TABLES}
+    shutil.rmtree(root / "catalog")
+    assert rebuild(spark, str(root)).problems == []
+    assert {table: rows_of(root, table) for table in TABLES} == kept
+    assert resolved(root, 4) == SNAPSHOTS[3]
+
+
+def test_one_in_the_middle_is_held_with_what_it_alone_has(root: Path, spark: SparkSession) -> None:
+    keep(root, 1)
+    CatalogWriter.open(None, str(root)).tell(
+        Hold(backup_id=backup_id(2), source="tablets", at=5, actor="me", reason="law")
+    )
+    run(root, spark, delete=True)
+    assert stored(root) == {
+        "1/a", "1/b", "1/pack", "2/c", "2/CURRENT", "3/b", "3/pack", "4/CURRENT",
+    }  # fmt: skip
+    for number in (2, 4):
+        assert resolved(root, number) == SNAPSHOTS[number - 1]
+
+
+def test_the_proof_stops_a_prune_of_what_is_needed(
+    root: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan gone wrong: it takes away all that the backups wrote which go."""
+    keep(root, 2)
+    before = stored(root)
+    monkeypatch.setattr(prune, "_expired", lambda engine, _, **asked: engine.query("prune_removals", **asked))
+    with pytest.raises(
+        Refused, match=r"backup number 3 of tablets has 2 files in objects that would be gone"
+    ):
+        run(root, spark, delete=True)
+    assert stored(root) == before
+    assert not list(open_storage(str(root)).list("prunes/"))
+
+
+def test_a_locked_object_is_told_and_tried_again(root: Path, spark: SparkSession) -> None:
+    """A link stands in its place, which is not followed: the others go."""
+    keep(root, 2)
+    (locked,) = (path for path in root.rglob("a") if path.is_file())
+    locked.rename(locked.with_suffix(".aside"))
+    locked.symlink_to(locked.with_suffix(".aside"))
+    with pytest.raises(Incomplete, match="1 files could not be deleted"):
+        run(root, spark, delete=True)
+    locked.unlink()
+    locked.with_suffix(".aside").rename(locked)
+    assert run(root, spark, delete=True)["resumed"] == 1
+    assert "1/a" not in stored(root)
+
+
+def test_a_damaged_object_is_every_snapshots_that_has_it(root: Path, spark: SparkSession) -> None:
+    """A byte of a pack; verify of one snapshot looks at objects that others wrote."""
+    (pack,) = (root / "tablets" / "snapshots" / backup_id(1)).rglob("*.pack")
+    data = bytearray(pack.read_bytes())
+    data[0] ^= 1
+    pack.write_bytes(data)
+
+    def checked(*numbers: int) -> dict[str, Any]:
+        request = verify.VerifyRequest(
+            destination=str(root), mode="decode", backup_ids=tuple(map(backup_id, numbers))
+        )
+        return verify.run(request, spark=spark, reporter=QuietReporter(io.StringIO(), io.StringIO()))
+
+    assert checked(4)["changed"] == 0
+    assert checked(3)["changed"] == 1
+    reader = CatalogReader.require(str(root))
+    rows = reader.select("SELECT number, reason, faults FROM unusable_backups ORDER BY number").read_all()
+    assert rows.to_pylist() == [
+        {"number": number, "reason": "changed", "faults": faults}
+        for number, faults in ((1, 2), (2, 2), (3, 1))
+    ]
+    # They do not count among those that are to be kept.
+    keep(root, 2)
+    assert {b["backup_id"] for b in run(root)["backups"]} == set()
