@@ -23,8 +23,11 @@ def config(
         typer.echo(dumps(shown))
         return
     for name, value in shown.items():
-        if isinstance(value, dict):
-            for key, item in value.items():
-                typer.echo(f'{name}."{key}" = "{item}"')
-        elif value is not None:
-            typer.echo(f"{name} = {value}" if isinstance(value, int | float) else f'{name} = "{value}"')
+        table = (
+            {f'{name}."{key}"': item for key, item in value.items()}
+            if isinstance(value, dict)
+            else {name: value}
+        )
+        for key, item in table.items():
+            if item is not None:
+                typer.echo(f"{key} = {item}" if isinstance(item, int | float) else f'{key} = "{item}"')
