@@ -250,7 +250,7 @@ def _write(
 def deal(storage: Storage, reader: CatalogReader, made: SnapshotRestorePlan) -> tuple[str, ...]:
     """Write the shares of a planned restore into `storage`, as Arrow; returns their paths.
 
-    `reader` has the relation `selected`.
+    `reader` has the relation `snapshot_selected`.
     """
     import pyarrow as pa
 

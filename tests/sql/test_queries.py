@@ -22,6 +22,7 @@ from lakebackup.given import given_schema
 from lakebackup.model import ARROW_SCHEMAS
 from lakebackup.plan.import_backups import numbered_schema
 from lakebackup.plan.prune import Cut, Held, columns_of, in_force_schema, leaving_schema
+from lakebackup.plan.restore_snapshot import chosen_schema
 from lakebackup.retention import Rule
 from lakebackup_sql import load, names
 
@@ -143,6 +144,11 @@ NEWEST = pa.schema(
         *((name, pa.int64()) for name in ("kafka_offset", "old_offset", "new_offset")),
     ]
 )
+TO_WRITE = {
+    **dict.fromkeys(("source", "scope", "region", "target", "sha256", "destination", "path"), TEXT),
+    **dict.fromkeys(("added_in", "bytes", "mtime_ms", "mode", "links", "position"), WHOLE),
+    "stored": TRUTH,
+}
 # Relations that a job gives, with what a case need not say of their rows.
 GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
     "selected": (ARROW_SCHEMAS["files"], {}),
@@ -173,6 +179,11 @@ GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
     ),
     "listed": (given_schema("manifests"), {"bytes": 1}),
     "chosen": (FILE, {"destination": "d"}),
+    "snapshot_chosen": (chosen_schema(), DEFAULTS["snapshot_files"]),
+    "snapshot_selected": (
+        pa.schema(list(TO_WRITE.items())),
+        {**DEFAULTS["snapshot_files"], "target": "t1/a/000001.sst", "path": "p", "stored": True},
+    ),
     "planned": (FILE, {"destination": "d"}),
     "present": (ARROW_SCHEMAS["files"], {**DEFAULTS["files"], "source": "laptop", "scope": "files"}),
     "given_files": (given_schema("files"), {"bytes": 1, "row_file": 0}),

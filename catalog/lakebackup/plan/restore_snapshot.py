@@ -1,6 +1,6 @@
 """From what a person asks to have back of a snapshot to the files: the catalog's SQL chooses them, on DuckDB.
 
-Planning writes nothing. Afterwards the reader has the relation `selected`, the files that were chosen.
+Planning writes nothing. Afterwards the reader has the relation `snapshot_selected`, the files that were chosen.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from lakebackup.times import format_ts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
 
     from lakebackup.snapshot.names import Limits
     from lakebackup.store import CatalogReader
@@ -105,7 +107,7 @@ def plan_restore(request: SnapshotRestoreRequest, reader: CatalogReader) -> Snap
         made = SnapshotRestorePlan(sources[0], None, None, tables)
     else:
         backup, notes = _backup(request, reader)
-        _nothing_chosen(reader)
+        reader.give("snapshot_chosen", chosen_schema().empty_table())
         _select(request, reader, source=backup["source"], number=backup["number"])
         tables = _tables(reader)
         _refuse_unknown(request, backup, tables, reader)
@@ -120,7 +122,7 @@ def plan_restore(request: SnapshotRestoreRequest, reader: CatalogReader) -> Snap
 
 
 def require_names(reader: CatalogReader, limits: Limits) -> str:
-    """Refused when the files of the relation `selected` cannot all be written under their names; returns what
+    """Refused when the files of the relation `snapshot_selected` cannot all be written under their names; returns what
     tells this restore from others, whatever it was asked by: a digest of its files and their names."""
     digest = hashlib.sha256()
 
@@ -132,6 +134,13 @@ def require_names(reader: CatalogReader, limits: Limits) -> str:
 
     require_safe(targets(limits.fold), limits)
     return digest.hexdigest()[:32]
+
+
+def chosen_schema() -> pa.Schema:
+    """What the relation `snapshot_chosen` must have."""
+    import pyarrow as pa
+
+    return pa.schema([(name, pa.int64() if name == "added_in" else pa.string()) for name in KEY])
 
 
 def _backup(
@@ -202,9 +211,9 @@ def _source(reader: CatalogReader, asked: str | None) -> str:
 
 
 def _choose(select: str, reader: CatalogReader) -> None:
-    """Give a person's SELECT the name `chosen`. UsageProblem when it does not return the files' key."""
-    reader.define_checked("chosen", check_select(select, reader.relations()))
-    columns = [name.lower() for name in reader.columns("chosen")]
+    """Give a person's SELECT the name `snapshot_chosen`. UsageProblem when it does not return the files' key."""
+    reader.define_checked("snapshot_chosen", check_select(select, reader.relations()))
+    columns = [name.lower() for name in reader.columns("snapshot_chosen")]
     missing = [name for name in KEY if name not in columns]
     if missing:
         raise UsageProblem(
@@ -220,13 +229,6 @@ def _choose(select: str, reader: CatalogReader) -> None:
         )
 
 
-def _nothing_chosen(reader: CatalogReader) -> None:
-    import pyarrow as pa
-
-    columns = [(name, pa.int64() if name == "added_in" else pa.string()) for name in KEY]
-    reader.give("chosen", pa.schema(columns).empty_table())
-
-
 def _select(
     request: SnapshotRestoreRequest,
     reader: CatalogReader,
@@ -235,7 +237,7 @@ def _select(
     number: int | None = None,
 ) -> None:
     reader.define(
-        "selected",
+        "snapshot_selected",
         "restore_snapshot_files",
         source=source,
         number=number,

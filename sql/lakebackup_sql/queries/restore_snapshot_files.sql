@@ -1,11 +1,11 @@
 -- Files of snapshots to restore: those of backup :number of :source, of the tables :scopes and tablets :regions alone
--- where they are given; or, without :number, those that a person's SELECT chose (relation chosen: the key of
+-- where they are given; or, without :number, those that a person's SELECT chose (relation snapshot_chosen: the key of
 -- snapshot_files).
 -- target: where a file goes, below the folder, in the form :layout: tree (table/tablet/name), yugabyte
 --   (table-…/tablet-…/name) or flat (name); files of no table, or of a table that is not parted, have one folder less
 SELECT
-  f.source, f.scope, f.region, f.added_in, f.bytes, f.mtime_ms, f.mode, f.links, f.sha256, f.destination, f.path,
-  f.position, f.stored,
+  f.source, f.scope, f.region, f.added_in, f.bytes, f.mtime_ms, f.mode, f.links, f.sha256, f.destination,
+  f.path, f.position, f.stored,
   CONCAT(
     CASE
       WHEN f.scope = '-' OR :layout = 'flat' THEN ''
@@ -24,12 +24,12 @@ WHERE (
   f.source = :source
   AND f.added_in <= :number
   AND (f.gone_in IS NULL OR f.gone_in > :number)
-  AND (CAST(:scopes AS ARRAY<STRING>) IS NULL OR ARRAY_CONTAINS(:scopes, f.scope))
-  AND (CAST(:regions AS ARRAY<STRING>) IS NULL OR ARRAY_CONTAINS(:regions, f.region))
+  AND (CAST(:scopes AS ARRAY<STRING>) IS NULL OR ARRAY_CONTAINS(CAST(:scopes AS ARRAY<STRING>), f.scope))
+  AND (CAST(:regions AS ARRAY<STRING>) IS NULL OR ARRAY_CONTAINS(CAST(:regions AS ARRAY<STRING>), f.region))
 )
 OR EXISTS (
   SELECT 1
-  FROM chosen AS c
+  FROM snapshot_chosen AS c
   WHERE c.source = f.source
     AND c.scope = f.scope
     AND c.region = f.region

@@ -1,8 +1,9 @@
--- Rows of a person's SELECT (relation chosen: the key of snapshot_files) that are none of snapshot_files, and the first.
+-- Rows of a person's SELECT (relation snapshot_chosen: the key of snapshot_files) that snapshot_files has not, and the
+-- first of them.
 SELECT
   COUNT(*) AS files,
   MIN(CONCAT(c.scope, '/', c.region, '/', c.name)) AS name
-FROM chosen AS c
+FROM snapshot_chosen AS c
 LEFT ANTI JOIN snapshot_files AS f
   ON c.source = f.source
   AND c.scope = f.scope

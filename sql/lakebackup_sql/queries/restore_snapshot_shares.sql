@@ -1,5 +1,5 @@
--- The files of a restore (relation selected) as their bytes lie in the objects, in shares of about :share bytes; each
--- file costs :each bytes more than it has. Files with one place are in one share.
+-- The files of a restore (relation snapshot_selected) as their bytes lie in the objects, in shares of about :share bytes;
+-- each file costs :each bytes more than it has. Files with one place are in one share.
 SELECT
   w.weight DIV :share AS share, w.target, w.bytes, w.mtime_ms, w.mode, w.links, w.sha256, w.destination, w.path,
   w.position
@@ -7,6 +7,6 @@ FROM (
   SELECT
     s.*,
     CAST(SUM(COALESCE(s.bytes, 0) + :each) OVER (ORDER BY s.destination, s.path, s.position) AS BIGINT) AS weight
-  FROM selected AS s
+  FROM snapshot_selected AS s
 ) AS w
 ORDER BY w.destination, w.path, w.position, w.bytes, w.target

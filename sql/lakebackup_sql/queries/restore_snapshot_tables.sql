@@ -1,4 +1,4 @@
--- What a restore of snapshots' files (relation selected) brings of each table.
+-- What a restore of snapshots' files (relation snapshot_selected) brings of each table.
 -- pruned: files whose object a prune took away; unknown: files whose SHA-256 is not known
 SELECT
   s.source,
@@ -10,6 +10,6 @@ SELECT
   CAST(SUM(CASE WHEN s.stored THEN 0 ELSE 1 END) AS BIGINT) AS pruned,
   MIN(CASE WHEN NOT s.stored THEN s.target END) AS first_pruned,
   CAST(SUM(CASE WHEN s.sha256 IS NULL THEN 1 ELSE 0 END) AS BIGINT) AS unknown
-FROM selected AS s
+FROM snapshot_selected AS s
 GROUP BY s.source, s.scope
 ORDER BY s.source, s.scope

@@ -1,4 +1,4 @@
--- The tablets that the files of a restore (relation selected) are of.
+-- The tablets that the files of a restore (relation snapshot_selected) are of.
 SELECT DISTINCT s.region
-FROM selected AS s
+FROM snapshot_selected AS s
 ORDER BY s.region
