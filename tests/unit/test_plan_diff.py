@@ -45,6 +45,13 @@ def test_of_other_lines_all_of_both_chains_is(other: dict[str, Any]) -> None:
     assert difference(row(3, moved=other.get("moved", 0)), row(7, **other)).from_number == 1
 
 
+def test_of_snapshots_their_files_are_compared() -> None:
+    found = difference(row(7, source_kind="snapshot"), row(3, source_kind="snapshot"))
+    assert found.query == "diff_snapshots"
+    assert found.parameters() == {"source": "s", "a_number": 7, "b_number": 3}
+    assert difference(row(3), row(7)).query == "diff_files"
+
+
 def test_a_merge_has_a_number_behind_its_place() -> None:
     found = difference(row(9, link=4, place=3), row(7, link=8, last=9))
     assert (found.from_number, found.to_number) == (4, 9)

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Refused
+from lakebackup.model import SNAPSHOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -21,7 +22,7 @@ TOPICS = "kafka"
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Parameters of the query diff_files: how to get from the backup `a` to `b`, whichever is the older.
+    """A query, and its parameters: how to get from the backup `a` to `b`, whichever is the older.
 
     `*_base`, `*_link`: which backups each needs, of topics. Looked at are files added in
     `[from_number, to_number]`, and older ones that went in `(low, high]`.
@@ -43,10 +44,18 @@ class Difference:
     to_number: int
     low: int
     high: int
+    snapshots: bool = False
+
+    @property
+    def query(self) -> str:
+        """What tells the difference: diff_files, or diff_snapshots."""
+        return "diff_snapshots" if self.snapshots else "diff_files"
 
     def parameters(self) -> dict[str, Any]:
         """As the query takes them."""
-        return asdict(self)
+        if self.snapshots:
+            return {"source": self.source, "a_number": self.a_number, "b_number": self.b_number}
+        return {name: value for name, value in asdict(self).items() if name != "snapshots"}
 
 
 def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> Difference:
@@ -87,6 +96,7 @@ def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> Difference:
         to_number=max(a["last"], b["last"]) if topics else high,
         low=low,
         high=high,
+        snapshots=a["source_kind"] == SNAPSHOT,
     )
 
 

@@ -42,6 +42,7 @@ def diff(
 ) -> None:
     """Show what changed from one backup to another: files added, gone, changed and moved.
 
+    Of snapshots it is the files of the source: added, gone and changed.
     Totals come first, then the files; --json writes the totals as its first line, --csv the files alone.
     With --records it is the keys whose newest value is another: added, gone (a tombstone too) or changed,
     topic after topic. Nothing is restored for it; many records are compared by Spark.
@@ -78,7 +79,7 @@ def _changes(reader: CatalogReader, a: str, b: str) -> tuple[Difference, list[di
     from lakebackup.plan.diff import of_backups
 
     wanted = of_backups(reader, a, b)
-    reader.define("changes", "diff_files", **wanted.parameters())
+    reader.define("changes", wanted.query, **wanted.parameters())
     return wanted, reader.rows("diff_totals")
 
 
