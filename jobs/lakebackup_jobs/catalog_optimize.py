@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Refused, UsageProblem
@@ -85,8 +84,9 @@ def _held(catalog_uri: str, table: str) -> dict[str, int]:
     from lakebackup.engine.delta import open_table
 
     uri = f"{catalog_uri}/{table}"
-    folder = Path(uri.removeprefix("file://"))
-    stored = [path.stat().st_size for path in folder.rglob("*.parquet") if "_delta_log" not in path.parts]
+    log = f"{table}/_delta_log/"
+    found = [one for one in open_storage(catalog_uri).list(f"{table}/") if one.path.endswith(".parquet")]
+    stored = [one.bytes for one in found if not one.path.startswith(log)]
     sizes = open_table(uri).get_add_actions(flatten=True).column("size_bytes").to_pylist()
     return {
         "files": len(sizes),

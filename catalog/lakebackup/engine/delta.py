@@ -249,8 +249,8 @@ def _commit(
     )
     uri = f"{storage.uri}/{table}"
     if folder_of(uri) is None:
-        if (before + 1) % _CHECKPOINT_EVERY == 0:  # each entry behind it is a request of every reader
-            opened.create_checkpoint()
+        if before and before % _CHECKPOINT_EVERY == 0:  # each entry behind it is a request of every reader
+            opened.create_checkpoint()  # of the version before
         try:
             remote_log(uri).publish(folder, before)
         except AlreadyExists:

@@ -211,12 +211,10 @@ def dataset(uri: str, table: DeltaTable) -> ds.Dataset:
     """A Delta table opened from `uri` as a dataset that prunes by the log's statistics and verifies."""
     import pyarrow as pa
     import pyarrow.dataset as ds
-    from pyarrow import fs
 
-    from lakebackup.engine.verified import VerifiedFiles
+    from lakebackup.engine.verified import verified_files
 
-    files = VerifiedFiles(uri)
-    verified = fs.PyFileSystem(files)
+    verified = verified_files(uri)
     verifying = ds.ParquetFileFormat(
         default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
     )
@@ -229,7 +227,7 @@ def dataset(uri: str, table: DeltaTable) -> ds.Dataset:
         parts = ((part.path, part.partition_expression) for part in built.get_fragments())
     fragments = [verifying.make_fragment(path, verified, holds) for path, holds in parts]
     found = _unlocked(ds.FileSystemDataset)(fragments, schema, verifying, verified)
-    found.read_from = files
+    found.read_from = verified.handler
     return found
 
 

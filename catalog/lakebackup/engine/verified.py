@@ -13,6 +13,7 @@ import re
 import struct
 import zlib
 from collections import OrderedDict
+from functools import lru_cache
 from itertools import islice
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -96,6 +97,16 @@ class VerifiedFiles(fs.FileSystemHandler):  # type: ignore[misc]
     get_file_info_selector = create_dir = delete_dir = delete_dir_contents = _read_only
     delete_root_dir_contents = delete_file = move = copy_file = _read_only
     open_output_stream = open_append_stream = _read_only
+
+
+@lru_cache(maxsize=1024)
+def verified_files(uri: str) -> fs.PyFileSystem:
+    """The files below a URI as Arrow's datasets read them.
+
+    Kept, so that no thread of Arrow's is ever the last to hold one: it would want Python to free it, and stop
+    a process that is ending.
+    """
+    return fs.PyFileSystem(VerifiedFiles(uri))
 
 
 class _Fetched:

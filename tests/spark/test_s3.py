@@ -1,0 +1,207 @@
+"""The catalog in object storage: nothing that was acknowledged is lost, and reading it takes few requests."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+import botocore.httpsession
+import pyarrow as pa
+import pytest
+from tests.support.catalogs import backup_id, manifest, publish
+
+from lakebackup.engine.delta import append, commit, open_table, write_rows
+from lakebackup.engine.duck import rows_of
+from lakebackup.engine.log import FOLDER
+from lakebackup.engine.spark import SparkEngine
+from lakebackup.errors import Damaged
+from lakebackup.lease import Lease
+from lakebackup.model import ARROW_SCHEMAS, Audit, as_row, spark_columns
+from lakebackup.rebuild import rebuild
+from lakebackup.storage import Storage, open_storage
+from lakebackup.store import CatalogReader, CatalogWriter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+    from tests.support.s3 import S3Proxy
+
+pytestmark = [pytest.mark.spark, pytest.mark.s3]
+
+
+@pytest.fixture
+def place(s3: S3Proxy, empty_catalog: Path) -> str:
+    """A destination with a catalog without rows."""
+    uri = f"s3://{s3.bucket()}/a place/ü"
+    storage = open_storage(uri)
+    for file in empty_catalog.rglob("*"):
+        if file.is_file() and not file.name.startswith("."):
+            storage.put(f"catalog/{file.relative_to(empty_catalog)}", file.read_bytes())
+    return uri
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Method and address of each request that this process makes."""
+    made: list[str] = []
+    send = botocore.httpsession.URLLib3Session.send
+
+    def counted(session: botocore.httpsession.URLLib3Session, request: object) -> object:
+        made.append(f"{request.method} {request.url}")  # type: ignore[attr-defined]
+        return send(session, request)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(botocore.httpsession.URLLib3Session, "send", counted)
+    return made
+
+
+def entry(actor: str, at: int) -> Audit:
+    return Audit(at=at, actor=actor, action="a", subject="s", detail="{}")
+
+
+def log_of(catalog: Storage, table: str) -> list[str]:
+    return [found.path.rpartition("/")[2] for found in catalog.list(f"{table}/{FOLDER}/")]
+
+
+def test_spark_makes_a_catalog_there_and_both_engines_read_it(spark: SparkSession, s3: S3Proxy) -> None:
+    uri = f"s3://{s3.bucket()}"
+    assert CatalogReader.open(uri) is None
+    storage, writer = open_storage(uri), CatalogWriter.open(spark, uri)
+    assert writer.migrate() == 1
+    publish(storage, writer, manifest(1))
+    engine = SparkEngine(spark, writer.catalog_uri)
+    assert [row.number for row in engine.query("list_backups", source=None).collect()] == [1]
+    publish(storage, writer, manifest(2, topics=("orders", "payments")))
+    assert [row.number for row in engine.query("list_backups", source=None).collect()] == [2, 1]
+    writer.set_states([backup_id(2)], "deleted", actor="test", reason="test")
+    reader = CatalogReader.require(uri)
+    assert {row["number"]: row["state"] for row in reader.rows("list_backups", source=None)} == {
+        1: "complete",
+        2: "deleted",
+    }
+    assert engine.table("files").count() == 6
+    assert reader.destinations() == {engine.table("destinations").collect()[0].destination: uri}
+
+
+_APPEND_MANY = """
+import sys
+from lakebackup.engine.delta import append
+from lakebackup.lease import Lease
+from lakebackup.model import Audit
+from lakebackup.storage import open_storage
+
+catalog, process, count = sys.argv[1:]
+storage = open_storage(catalog)
+for number in range(int(count)):
+    with Lease.acquire(storage, "catalog", f"process {process}", ttl_s=4, wait_s=120) as lease:
+        entry = Audit(at=number, actor=process, action="a", subject="s", detail="{}")
+        assert append(storage, "audit", [entry], f"{process}-{number}")
+    print(number, flush=True)
+"""
+
+
+def test_commits_of_processes_and_of_spark_are_all_kept_though_one_is_killed(
+    spark: SparkSession, place: str
+) -> None:
+    catalog = open_storage(f"{place}/catalog")
+    command = [sys.executable, "-c", _APPEND_MANY, catalog.uri]
+    workers = [subprocess.Popen([*command, str(process), "50"]) for process in range(4)]
+    with subprocess.Popen([*command, "killed", "1000000"], stdout=subprocess.PIPE) as victim:
+        assert victim.stdout
+        said = [int(victim.stdout.readline()) for _ in range(10)]
+        victim.kill()
+        said += [int(line) for line in victim.stdout]
+    for number in range(4):
+        frame = spark.createDataFrame([as_row(entry("spark", number))], spark_columns("audit"))
+        with Lease.acquire(catalog, "catalog", "spark", wait_s=120):
+            frame.write.format("delta").mode("append").save(f"{catalog.uri}/audit")
+    assert [worker.wait(240) for worker in workers] == [0, 0, 0, 0]
+
+    found = rows_of(f"{catalog.uri}/audit")
+    rows = sorted(zip(found["actor"].to_pylist(), found["at"].to_pylist(), strict=True))
+    assert len(rows) == len(set(rows))
+    acknowledged = {(str(process), number) for process in range(4) for number in range(50)}
+    acknowledged |= {("spark", number) for number in range(4)} | {("killed", number) for number in said}
+    unsaid = set(rows) - acknowledged
+    assert acknowledged <= set(rows)
+    assert unsaid <= {("killed", said[-1] + 1)}  # what was on its way may be there
+    versions = [int(name[:20]) for name in log_of(catalog, "audit") if name.endswith(".json")]
+    assert versions == list(range(1 + len(rows)))
+    assert SparkEngine(spark, catalog.uri).table("audit").count() == len(rows)
+
+
+def test_of_two_commits_behind_one_version_both_are_kept(place: str) -> None:
+    catalog = open_storage(f"{place}/catalog")
+    schema = ARROW_SCHEMAS["audit"]
+    added = [
+        write_rows(catalog, "audit", pa.Table.from_pylist([as_row(entry(actor, 1))], schema))
+        for actor in "xy"
+    ]
+    # Without the lease, as if it had been lost: the conditional put alone decides.
+    threads = [threading.Thread(target=commit, args=(catalog, "audit", [a], a)) for a in added]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not commit(catalog, "audit", added[:1], added[0])
+    assert sorted(rows_of(f"{catalog.uri}/audit")["actor"].to_pylist()) == ["x", "y"]
+
+
+def test_few_requests(place: str, requests: list[str]) -> None:
+    catalog = open_storage(f"{place}/catalog")
+    append(catalog, "audit", [entry("a", 0)], "0")
+    for number in range(1, 24):
+        requests.clear()
+        append(catalog, "audit", [entry("a", number)], f"{number}")
+        wanted = ["GET", "PUT", "PUT"]  # what is new, the file, the commit; and a checkpoint now and then
+        assert [one.split()[0] for one in requests[:3]] == wanted
+        assert len(requests) == (5 if number % 10 == 0 else 3), requests
+    requests.clear()
+    assert not append(catalog, "audit", [entry("a", 23)], "23")
+    assert len(requests) == 1
+    requests.clear()
+    assert len(rows_of(f"{catalog.uri}/audit")) == 24
+    assert len(requests) == 25  # the listing, and each file once
+
+
+def test_a_reader_of_its_own_needs_no_entry_before_the_checkpoint(place: str) -> None:
+    catalog = open_storage(f"{place}/catalog")
+    for number in range(24):
+        append(catalog, "audit", [entry("a", number)], f"{number}")
+    for name in log_of(catalog, "audit"):
+        if name[:20] < f"{20:020d}":
+            catalog.delete(f"audit/{FOLDER}/{name}")
+    code = "import sys; from lakebackup.engine.duck import rows_of; print(len(rows_of(sys.argv[1])))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, f"{catalog.uri}/audit"], capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) == 24
+
+
+def test_a_file_with_another_byte_is_noticed(place: str) -> None:
+    catalog = open_storage(f"{place}/catalog")
+    append(catalog, "audit", [entry("a", 1)], "1")
+    (file,) = (found.path for found in catalog.list("audit/") if found.path.endswith(".parquet"))
+    data = bytearray(catalog.get(file))
+    data[len(data) // 2] ^= 1
+    catalog.put(file, bytes(data))
+    with pytest.raises(Damaged, match="checksum"):
+        rows_of(f"{catalog.uri}/audit")
+    catalog.put(f"audit/{FOLDER}/{open_table(f'{catalog.uri}/audit').version() + 1:020d}.json", b"")
+    with pytest.raises(Damaged, match="is empty"):
+        open_table(f"{catalog.uri}/audit")
+
+
+def test_a_lost_catalog_comes_back(spark: SparkSession, place: str) -> None:
+    storage, writer = open_storage(place), CatalogWriter.open(spark, place)
+    for number in (1, 2):
+        publish(storage, writer, manifest(number))
+    other = f"{place}/again"
+    assert rebuild(spark, place, other).states == {"complete": 2}
+    before, after = (CatalogReader.require(place, catalog) for catalog in (None, other))
+    for view in ("backups", "files", "positions", "coverage"):
+        old, new = (one.select(f"SELECT * FROM {view}").read_all().to_pylist() for one in (before, after))
+        assert sorted(map(str, new)) == sorted(map(str, old)), view
+        assert old, view
