@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ClientError
 from botocore.retries.standard import ExponentialBackoff
-from tests.support.s3 import SECRET_KEY
+from tests.support.s3 import SECRET_KEY, SecureS3Proxy
 from tests.support.s3_faults import FaultProxy
 
 from lakebackup.errors import Damaged, EnvironmentProblem, NotFound, UsageProblem
@@ -32,6 +32,7 @@ from lakebackup_jobs.child import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.support.s3 import S3Proxy, Server, Versity
     from tests.support.s3_faults import Kind
@@ -481,6 +482,38 @@ def _everything_fails(uri: str, settings: S3Options, complaint: str) -> None:
             operation()
         assert re.search(complaint, str(refused.value), re.DOTALL), str(refused.value)
         assert "secret-" not in str(refused.value)
+
+
+def test_by_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with SecureS3Proxy(tmp_path / "secure") as server:
+        bucket = server.bucket()
+        unknown = S3Storage(f"s3://{bucket}", options(endpoint=server.endpoint, max_attempts=1))
+        with pytest.raises(EnvironmentProblem, match=r"SSL[\s\S]*AWS_CA_BUNDLE"):
+            unknown.put("a", b"x")
+        monkeypatch.setenv("AWS_CA_BUNDLE", str(server.certificate))
+        # Here the body's checksum comes behind it, and the body is not signed.
+        storage = S3Storage(f"s3://{bucket}", options(endpoint=server.endpoint))
+        storage.put("a", b"x", if_absent=True)
+        storage.upload("b", io.BytesIO(LARGE))
+        with pytest.raises(AlreadyExists):
+            storage.upload("a", io.BytesIO(b"y"))
+        assert (storage.get("a"), storage.get("b")) == (b"x", LARGE)
+        paced = S3Storage(f"s3://{bucket}", options(endpoint=server.endpoint, max_bandwidth=4 * PART))
+        paced.put("c", LARGE)
+        assert storage.get("c") == LARGE
+
+
+def test_a_server_that_knows_no_checksums(
+    proxy: FaultProxy, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
+    storage = S3Storage(f"s3://{bucket}", options(endpoint=proxy.endpoint, connect_timeout=12))
+    storage.put("a", b"x")
+    storage.upload("b", io.BytesIO(LARGE))
+    assert storage.get("b") == LARGE
+    sent = [name.lower() for method, _, headers in proxy.requests if method != "GET" for name in headers]
+    assert "x-amz-content-sha256" in sent
+    assert not [name for name in sent if "checksum" in name]
 
 
 def _versions(server: Server, bucket: str) -> list[tuple[str, str]]:

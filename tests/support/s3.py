@@ -8,8 +8,6 @@ import shutil
 import socket
 import subprocess
 import time
-import urllib.error
-import urllib.request
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
@@ -54,7 +52,7 @@ class Server:
             "AWS_EC2_METADATA_DISABLED": "true",
         }
 
-    def client(self) -> Any:
+    def client(self, **more: Any) -> Any:
         """A plain client, to look at what is there without the code under test."""
         return boto3.client(
             "s3",
@@ -62,6 +60,7 @@ class Server:
             region_name=REGION,
             aws_access_key_id=ACCESS_KEY,
             aws_secret_access_key=SECRET_KEY,
+            **more,
         )
 
     def bucket(self, **options: Any) -> str:
@@ -102,14 +101,9 @@ class Server:
         self.stop()
 
     def _answers(self) -> bool:
-        try:
-            with urllib.request.urlopen(self.endpoint, timeout=5):
-                return True
-        except urllib.error.HTTPError as refused:  # it wants a signature, so it is there
-            refused.close()
-            return True
-        except OSError:
-            return False
+        with socket.socket() as probe:
+            probe.settimeout(5)
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def _command(self) -> tuple[list[str], dict[str, str] | None]:
         raise NotImplementedError
@@ -138,7 +132,7 @@ class S3Proxy(Server):
         data.mkdir(exist_ok=True)
         settings = self.folder / "s3proxy.properties"
         settings.write_text(
-            f"s3proxy.endpoint={self.endpoint}\n"
+            f"{self._listener()}"
             "s3proxy.authorization=aws-v2-or-v4\n"
             f"s3proxy.identity={ACCESS_KEY}\ns3proxy.credential={SECRET_KEY}\n"
             f"jclouds.provider=filesystem-nio2\njclouds.filesystem.basedir={data}\n",
@@ -148,6 +142,39 @@ class S3Proxy(Server):
             str(java_home() / "bin" / "java"), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
             "-cp", class_path("s3proxy"), "org.gaul.s3proxy.Main", "--properties", str(settings),
         ], None  # fmt: skip
+
+    def _listener(self) -> str:
+        return f"s3proxy.endpoint={self.endpoint}\n"
+
+
+class SecureS3Proxy(S3Proxy):
+    """One that is reached by TLS. `certificate` is what its clients must trust."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.certificate = folder / "ca.pem"
+
+    @property
+    def endpoint(self) -> str:
+        """Its address, as a URL."""
+        return f"https://127.0.0.1:{self.port}"
+
+    def client(self, **more: Any) -> Any:
+        """As of every server, with the certificate."""
+        return super().client(verify=str(self.certificate), **more)
+
+    def _listener(self) -> str:
+        store, password = self.folder / "server.p12", "changeit"
+        tool = [str(java_home() / "bin" / "keytool"), "-storepass", password, "-keystore", str(store)]
+        names = ["-alias", "server", "-storetype", "PKCS12"]
+        subject = ["-dname", "CN=127.0.0.1", "-ext", "san=ip:127.0.0.1", "-validity", "2", "-keyalg", "RSA"]
+        subprocess.run([*tool, "-genkeypair", *names, *subject], check=True, capture_output=True)
+        shown = subprocess.run([*tool, "-exportcert", "-rfc", *names], check=True, capture_output=True)
+        self.certificate.write_bytes(shown.stdout)
+        return (
+            f"s3proxy.secure-endpoint={self.endpoint}\n"
+            f"s3proxy.keystore-path={store}\ns3proxy.keystore-password={password}\n"
+        )
 
 
 class Versity(Server):

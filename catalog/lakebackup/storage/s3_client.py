@@ -17,6 +17,7 @@ from botocore.exceptions import (
     FlexibleChecksumError,
     NoCredentialsError,
     ParamValidationError,
+    SSLError,
 )
 from s3transfer.bandwidth import BandwidthLimitedStream, LeakyBucket
 from s3transfer.utils import signal_not_transferring, signal_transferring
@@ -59,8 +60,6 @@ def client(options: S3Options) -> S3Client:
         read_timeout=options.read_timeout,
         retries={"mode": "standard", "total_max_attempts": options.max_attempts},
         s3={"addressing_style": "path" if options.path_style else "auto"},
-        request_checksum_calculation="when_supported",
-        response_checksum_validation="when_supported",
         max_pool_connections=32,
         tcp_keepalive=True,
     )
@@ -125,7 +124,9 @@ def explained(action: str, path: str, where: str, options: S3Options) -> Iterato
     except BotoCoreError as error:
         raise EnvironmentProblem(
             f"Cannot {action} {path or 'anything'} in {where} at {_server(options)}: {error}",
-            hint="Check the network and the endpoint, then run the same command again.",
+            hint="Name the authority of the server's certificate in AWS_CA_BUNDLE."
+            if isinstance(error, SSLError)
+            else "Check the network and the endpoint, then run the same command again.",
         ) from error
 
 

@@ -66,10 +66,11 @@ class Sending:
     def parts(self, parts: Iterable[bytes]) -> None:
         """Put `parts` one after the other; nothing is visible, and nothing is kept, unless all arrived."""
         # One checksum of the whole object, which a reader gets and compares.
-        whole: dict[str, Any] = {"ChecksumType": "FULL_OBJECT"}
-        begun = self._client.create_multipart_upload(
-            **self._target, **self._kept, **whole, ChecksumAlgorithm="CRC32"
-        )
+        settings: Any = self._client.meta.config
+        checked = settings.request_checksum_calculation == "when_supported"  # some servers know none
+        whole: dict[str, Any] = {"ChecksumType": "FULL_OBJECT"} if checked else {}
+        algorithm: dict[str, Any] = {"ChecksumAlgorithm": "CRC32"} if checked else {}
+        begun = self._client.create_multipart_upload(**self._target, **self._kept, **whole, **algorithm)
         self._target["UploadId"] = begun["UploadId"]
         try:
             done = self._send(parts)
@@ -99,9 +100,7 @@ class Sending:
         return done
 
     def _part(self, number: int, data: bytes) -> CompletedPartTypeDef:
-        answer = self._client.upload_part(
-            **self._target, PartNumber=number, Body=paced(data, self._options), ChecksumAlgorithm="CRC32"
-        )
+        answer = self._client.upload_part(**self._target, PartNumber=number, Body=paced(data, self._options))
         part: CompletedPartTypeDef = {"PartNumber": number, "ETag": answer["ETag"]}
         if "ChecksumCRC32" in answer:
             part["ChecksumCRC32"] = answer["ChecksumCRC32"]
