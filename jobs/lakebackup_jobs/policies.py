@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from lakebackup import schedule, tombstones
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.lease import Lease
-from lakebackup.model import Hold, Policy
+from lakebackup.model import SNAPSHOT, Hold, Policy
 from lakebackup.patterns import is_internal
 from lakebackup.plan.import_backups import OWN
 from lakebackup.storage import open_storage
@@ -51,9 +51,13 @@ def set_policy(destination: str, catalog: str | None, name: str, change: Change)
     made = _changed(_policy(reader, source), change, source)
     others = {row["source_kind"] for row in reader.rows("source_kinds", source=source)} - {OWN}
     if others and (made.full_schedule or made.incremental_schedule):
+        why = (
+            "are of snapshots, whose folders only who takes them knows"
+            if others == {SNAPSHOT}
+            else f"were made by another program ({', '.join(sorted(others))})"
+        )
         raise UsageProblem(
-            f"The backups of {source} were made by another program ({', '.join(sorted(others))}): "
-            "none can be due here.",
+            f"The backups of {source} {why}: none can be due here.",
             hint="Leave out --full and --incr; a window and a redundancy are for every source.",
         )
     CatalogWriter.open(None, destination, catalog).tell(made)

@@ -431,9 +431,9 @@ def _held(storage: Storage, reader: CatalogReader, source: str) -> list[Held]:
         regions = regions_of(storage, f"restores/{row['restore_id']}/")
         if regions is None and running:
             raise Busy(
-                f"Restore {row['restore_id']} is just beginning, or what an archive is written from; which "
-                "files it reads is not known.",
-                hint="Run the prune again in a moment.",
+                f"Restore {row['restore_id']} is just beginning, or reads a snapshot, or writes an archive; "
+                "which files it needs is not known.",
+                hint="Run the prune again when it is done.",
             )
         found += [Held(*region, row["restore_id"]) for region in regions or ()]
     return found

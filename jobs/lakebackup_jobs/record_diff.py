@@ -14,6 +14,7 @@ import pyarrow as pa
 from lakebackup.errors import Refused
 from lakebackup.guard_records import RecordsCall
 from lakebackup.plan.records import RecordsPlan, Wanted
+from lakebackup.plan.restore_request import require_own
 from lakebackup.store import CatalogReader
 from lakebackup_jobs import ask
 from lakebackup_sql import load
@@ -74,7 +75,7 @@ def run(request: RecordDiffRequest, *, spark: SparkSession | None = None) -> Ite
     """Compare topic after topic; take a topic's rows before the next one's.
 
     By DuckDB, or by Spark where many records must be read or a session is given. Raises NotFound, Refused
-    (backups of two sources), Damaged (a file that is not what was backed up).
+    (backups of two sources, or not of topics), Damaged (a file that is not what was backed up).
     """
     reader = CatalogReader.require(request.destination, request.catalog)
     ids = reader.resolve_backup(request.a), reader.resolve_backup(request.b)
@@ -85,6 +86,8 @@ def run(request: RecordDiffRequest, *, spark: SparkSession | None = None) -> Ite
             f"{ids[0]} and {ids[1]} are backups of {' and '.join(sources)}.",
             hint="Compare two backups of one source.",
         )
+    for source in sources:
+        require_own(source, [row["source_kind"] for row in reader.rows("source_kinds", source=source)])
     for scope in sorted({row["scope"] for row in found}):
         points = {row["backup_id"]: row for row in found if row["scope"] == scope}
         yield _topic(request, reader, scope, points.get(ids[0]), points.get(ids[1]), spark)

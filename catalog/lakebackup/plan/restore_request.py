@@ -14,6 +14,7 @@ from lakebackup import patterns
 from lakebackup.archive import KIND
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.guard import check_select
+from lakebackup.model import SNAPSHOT
 from lakebackup.plan.chains import BackupSet, Cost, Step, on_the_way, other_sets
 from lakebackup.plan.restore_topics import (
     BackupPart,
@@ -235,8 +236,13 @@ def _hole(detail: str) -> Obstacle:
 
 
 def require_own(source: str, kinds: Sequence[str]) -> None:
-    """Refused for a source whose backups another program made."""
+    """Refused for a source whose backups are not of topics, or were made by another program."""
     other = sorted(set(kinds) - {"kafka"})
+    if other == [SNAPSHOT]:
+        raise Refused(
+            f"The backups of {source} are of snapshots, which have no topics.",
+            hint="Use `lakebackup restore snapshot`, `backup snapshot`, `diff`.",
+        )
     if other:
         raise Refused(
             f"The backups of {source} were made by another program ({', '.join(other)}) and imported.",

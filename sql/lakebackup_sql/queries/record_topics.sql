@@ -1,5 +1,8 @@
 -- Topics whose records can be asked for, with the last instant that a backup answers for.
 SELECT t.source, t.scope, t.covers_to AS end_ts
 FROM restore_points AS t
+JOIN raw_backups AS b
+  ON t.backup_id = b.backup_id
 WHERE t.newest
+  AND b.source_kind <> 'snapshot'
 ORDER BY t.source, t.scope

@@ -2,12 +2,15 @@
 -- in :backup_ids (parted by commas), with the topics each one answers for.
 SELECT
   t.source,
+  b.source_kind,
   t.destination,
   t.backup_id,
   MAX(t.covers_to) AS to_ts,
   ARRAY_JOIN(SORT_ARRAY(COLLECT_LIST(t.scope)), ',') AS scopes
 FROM restore_points AS t
+JOIN raw_backups AS b
+  ON t.backup_id = b.backup_id
 WHERE (:backup_ids = '' AND t.newest)
   OR ARRAY_CONTAINS(SPLIT(:backup_ids, ','), t.backup_id)
-GROUP BY t.source, t.destination, t.backup_id
+GROUP BY t.source, b.source_kind, t.destination, t.backup_id
 ORDER BY t.source, t.backup_id

@@ -3,8 +3,10 @@ SELECT
   t.scope,
   t.covers_to AS end_ts
 FROM restore_points AS t
+JOIN raw_backups AS b
+  ON t.backup_id = b.backup_id
 WHERE
-  t.newest
+  t.newest AND b.source_kind <> 'snapshot'
 ORDER BY
   t.source NULLS FIRST,
   t.scope NULLS FIRST

@@ -1,5 +1,6 @@
 SELECT
   t.source,
+  b.source_kind,
   t.destination,
   t.backup_id,
   MAX(t.covers_to) AS to_ts,
@@ -8,6 +9,8 @@ SELECT
     ','
   ) AS scopes
 FROM restore_points AS t
+JOIN raw_backups AS b
+  ON t.backup_id = b.backup_id
 WHERE
   (
     $backup_ids = '' AND t.newest
@@ -15,6 +18,7 @@ WHERE
   OR ARRAY_CONTAINS(STR_SPLIT_REGEX($backup_ids, ','), t.backup_id)
 GROUP BY
   t.source,
+  b.source_kind,
   t.destination,
   t.backup_id
 ORDER BY
