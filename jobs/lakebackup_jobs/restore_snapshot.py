@@ -35,10 +35,10 @@ from lakebackup_jobs.taskboard import TaskBoard
 from lakebackup_sql import load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
-    from pyspark.sql import Row, SparkSession
+    from pyspark.sql import SparkSession
 
     from lakebackup.plan.restore_snapshot import SnapshotRestorePlan, SnapshotRestoreRequest
     from lakebackup.storage import Storage
@@ -49,6 +49,8 @@ _SHARE = 128 << 20
 _EACH = 64 << 10
 _MOST_SHARES = 400
 _SHOWN = 50
+# So little is written before Spark would have started.
+_LITTLE = 512 << 20
 
 
 def run(
@@ -76,7 +78,8 @@ def run(
     with target.begun(digest, made) as resumed:
         if resumed:
             reporter.note(f"going on with the restore that {target.folder} holds and that did not finish")
-        spark = spark or spark_session(remote=request.remote)
+        if not _is_little(made):
+            spark = spark or spark_session(remote=request.remote)
         with noted(
             spark,
             reader,
@@ -90,11 +93,11 @@ def run(
             if made.damage:
                 _audit(request, made, str(target.folder))
             rows = _write(spark, reader, made, target, reporter)
-            counts.update(entries=sum(r.entries for r in rows), bytes=sum(r.bytes for r in rows))
+            counts.update({count: sum(row[count] for row in rows) for count in ("entries", "bytes")})
             result = {
                 "resumed": resumed,
                 **summary,
-                "written": counts["entries"] - sum(r.kept for r in rows),
+                "written": counts["entries"] - sum(row["kept"] for row in rows),
                 "seconds": round(time.monotonic() - started, 3),
             }
             if damage := _damage(rows, target):
@@ -228,21 +231,32 @@ def _folds(folder: Path) -> bool:
         return False
 
 
+def _is_little(made: SnapshotRestorePlan) -> bool:
+    return made.bytes + made.files * _EACH <= _LITTLE
+
+
 def _write(
-    spark: SparkSession,
+    spark: SparkSession | None,
     reader: CatalogReader,
     made: SnapshotRestorePlan,
     target: Target,
     reporter: Reporter,
-) -> list[Row]:
-    """Write the shares down, and have tasks carry them out; a row of WRITTEN a share."""
+) -> list[Mapping[str, Any]]:
+    """Write the shares down and carry them out, in tasks of Spark's where there is a session and much to do.
+
+    Returns a row of WRITTEN for each share.
+    """
     shares = deal(target.storage, reader, made)
     reporter.start(made.files, made.bytes, "restore")
     job = WriteJob(str(target.folder), target.storage.uri, shares, dict(reader.destinations()))
-    frame = spark.range(0, len(shares), 1, max(1, len(shares)))
-    with TaskBoard(target.storage, "").watched(reporter.update), task_errors():
-        rows = frame.mapInArrow(job, WRITTEN).collect()  # a row a share
-    raise_first(row.error for row in rows)
+    with TaskBoard(target.storage, "").watched(reporter.update):
+        if spark is None or _is_little(made):
+            rows = [job.share(number) for number in range(len(shares))]
+        else:
+            with task_errors():
+                tasks = spark.range(0, len(shares), 1, len(shares)).mapInArrow(job, WRITTEN)
+                rows = [row.asDict() for row in tasks.collect()]  # a row a share
+            raise_first(row["error"] for row in rows)
     reporter.update(made.files, made.bytes)
     return rows
 
@@ -298,12 +312,12 @@ def _summary(made: SnapshotRestorePlan, target: Target) -> dict[str, Any]:
     }
 
 
-def _damage(rows: Sequence[Row], target: Target) -> Damaged | None:
+def _damage(rows: Sequence[Mapping[str, Any]], target: Target) -> Damaged | None:
     """What to tell of files that could not be restored; None when all were."""
-    count = sum(row.damaged for row in rows)
+    count = sum(row["damaged"] for row in rows)
     if not count:
         return None
-    names = list(islice(chain.from_iterable(json.loads(row.names) for row in rows), NAMED))
+    names = list(islice(chain.from_iterable(json.loads(row["names"]) for row in rows), NAMED))
     more = f"\n  and {count - len(names)} more" if count > len(names) else ""
     return Damaged(
         f"{count} files are not in {target.folder}, all others are. What is stored of them is not whole:\n"

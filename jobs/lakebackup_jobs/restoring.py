@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def noted(
-    spark: SparkSession,
+    spark: SparkSession | None,
     planned: CatalogReader,
     *,
     destination: str,

@@ -1,6 +1,6 @@
 """From what a person asks to have back of a snapshot to the files: the catalog's SQL chooses them, on DuckDB.
 
-Planning writes nothing. Afterwards the reader has the relation `snapshot_selected`, the files that were chosen.
+Planning writes nothing. Afterwards the reader has the relation `snapshot_selected`, the files chosen.
 """
 
 from __future__ import annotations
@@ -122,8 +122,10 @@ def plan_restore(request: SnapshotRestoreRequest, reader: CatalogReader) -> Snap
 
 
 def require_names(reader: CatalogReader, limits: Limits) -> str:
-    """Refused when the files of the relation `snapshot_selected` cannot all be written under their names; returns what
-    tells this restore from others, whatever it was asked by: a digest of its files and their names."""
+    """Refused when the files of the relation `snapshot_selected` cannot all be written under their names.
+
+    Returns what tells this restore from others, however it was asked for: a digest of files and names.
+    """
     digest = hashlib.sha256()
 
     def targets(fold: bool) -> Iterator[str]:
@@ -211,7 +213,7 @@ def _source(reader: CatalogReader, asked: str | None) -> str:
 
 
 def _choose(select: str, reader: CatalogReader) -> None:
-    """Give a person's SELECT the name `snapshot_chosen`. UsageProblem when it does not return the files' key."""
+    """Give a person's SELECT the name `snapshot_chosen`. UsageProblem when it lacks columns of the key."""
     reader.define_checked("snapshot_chosen", check_select(select, reader.relations()))
     columns = [name.lower() for name in reader.columns("snapshot_chosen")]
     missing = [name for name in KEY if name not in columns]

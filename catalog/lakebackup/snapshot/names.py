@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 #: What a restore keeps for itself in the folder that it writes to, until it is done.
 OWN = ".lakebackup-restore"
 _SHOWN = 20
+_DEEPEST = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,8 @@ def unsafe(target: str, limits: Limits) -> str | None:
         return f"{OWN} is what a restore keeps for itself"
     if len(os.fsencode(target)) > limits.path:
         return f"it has more than {limits.path} bytes"
+    if len(parts) > _DEEPEST:
+        return f"it is more than {_DEEPEST} folders deep"
     longest = max(len(os.fsencode(part)) for part in parts)
     return f"a part of it has more than {limits.name} bytes" if longest > limits.name else None
 

@@ -83,9 +83,10 @@ class WriteJob:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield guarded(WRITTEN, partial(self._share, number), share=number)
+                yield guarded(WRITTEN, partial(self.share, number), share=number)
 
-    def _share(self, number: int) -> Mapping[str, Any]:
+    def share(self, number: int) -> Mapping[str, Any]:
+        """Write the files of one share; columns of WRITTEN. Raises Refused, EnvironmentProblem."""
         tell = TaskBoard(open_storage(self.own), "").counter(str(number))
         done = {"share": number, "entries": 0, "bytes": 0, "kept": 0, "damaged": 0}
         names: list[str] = []

@@ -1,0 +1,285 @@
+"""Restores of snapshots, whole: real catalogs, objects and folders. What is little needs no Java."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import json
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.given_snapshots import Given, GivenSnapshots
+
+from lakebackup import layout
+from lakebackup.errors import Busy, Damaged, EnvironmentProblem, Refused, UsageProblem
+from lakebackup.model import Check
+from lakebackup.plan.restore_snapshot import SnapshotRestoreRequest
+from lakebackup.snapshot.names import OWN
+from lakebackup.storage import open_storage
+from lakebackup_jobs import restore_snapshot
+from lakebackup_jobs.cli import main
+from lakebackup_jobs.progress import QuietReporter
+from lakebackup_jobs.restore_snapshot import run
+from lakebackup_jobs.snapshot.write_task import Folder, WriteJob
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+SNAPSHOTS: tuple[list[Given], ...] = (
+    [
+        Given(name="CURRENT", data=b"MANIFEST-1\n", mtime_ms=1000),
+        Given(name="000001.sst", data=b"one" * 1000, mtime_ms=1000, mode=0o600),
+        Given(name="intents/000002.sst", data=b"", mtime_ms=1001),
+        Given(region="a2", name="000001.sst", data=b"linked" * 99, mtime_ms=1002, link="l"),
+        Given(region="a2", name="000003.sst", data=b"linked" * 99, mtime_ms=1002, link="l"),
+        Given(scope="t2", region="-", name="a name\nwith 'all' \\ sorts.sst", data=b"odd", mtime_ms=-5),
+        Given(scope="-", region="-", name="SnapshotInfoPB", data=b"info", mtime_ms=1000),
+    ],
+    [
+        Given(name="CURRENT", data=b"MANIFEST-2\n", mtime_ms=2000),
+        Given(name="000001.sst", data=b"one" * 1000, mtime_ms=1000, mode=0o600),
+        Given(region="a2", name="000001.sst", data=b"other" * 99, mtime_ms=2002),
+    ],
+)
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> GivenSnapshots:
+    made = GivenSnapshots(tmp_path_factory.mktemp("template"))
+    for files in SNAPSHOTS:
+        made.backup(files, pack_below=100)
+    return made
+
+
+@pytest.fixture
+def made(template: GivenSnapshots, tmp_path: Path) -> GivenSnapshots:
+    return template.copied(tmp_path / "backups")
+
+
+def restore(made: GivenSnapshots, folder: Path, **asked: Any) -> dict[str, Any]:
+    return run(SnapshotRestoreRequest(str(made.folder), str(folder), **asked), reporter=quiet())
+
+
+def quiet() -> QuietReporter:
+    return QuietReporter(io.StringIO(), io.StringIO())
+
+
+def there(folder: Path) -> dict[str, tuple[bytes, int, int]]:
+    return {
+        str(path.relative_to(folder)): (
+            path.read_bytes(),
+            path.stat().st_mtime_ns // 1_000_000,
+            path.stat().st_mode & 0o777,
+        )
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def expected(files: Sequence[Given]) -> dict[str, tuple[bytes, int, int]]:
+    return {
+        "/".join(part for part in file.key if part != "-"): (file.data, file.mtime_ms, file.mode)
+        for file in files
+    }
+
+
+def test_each_backup_comes_back_as_it_was(made: GivenSnapshots, tmp_path: Path) -> None:
+    for number, files in enumerate(SNAPSHOTS, 1):
+        out = tmp_path / f"out{number}"
+        told = restore(made, out, to_ts=1000 * number)
+        assert there(out) == expected(files)
+        assert (told["written"], told["bytes"]) == (len(files), sum(len(file.data) for file in files))
+    assert (tmp_path / "out1/t1/a2/000001.sst").samefile(tmp_path / "out1/t1/a2/000003.sst")
+    restores = made.reader().select("SELECT state, entries FROM restores ORDER BY at").read_all()
+    assert restores.to_pylist() == [{"state": "complete", "entries": count} for count in (7, 3)]
+
+
+def test_many_shares_cut_where_the_place_changes(
+    made: GivenSnapshots, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restore_snapshot, "_SHARE", 1)
+    monkeypatch.setattr(restore_snapshot, "_MOST_SHARES", 1 << 40)
+    taken = list[int]()
+    share = WriteJob.share
+
+    def counted(job: WriteJob, number: int) -> Any:
+        taken.append(number)
+        return share(job, number)
+
+    monkeypatch.setattr(WriteJob, "share", counted)
+    restore(made, tmp_path / "out", to_ts=1000)
+    assert there(tmp_path / "out") == expected(SNAPSHOTS[0])
+    assert taken == list(range(5))  # one for each place: the hard links have one
+    assert (tmp_path / "out/t1/a2/000001.sst").samefile(tmp_path / "out/t1/a2/000003.sst")
+
+
+def test_one_tablet_as_a_database_wants_it(made: GivenSnapshots, tmp_path: Path) -> None:
+    restore(made, tmp_path / "db", tables=("t1",), tablets=("a1",), form="flat", to_ts=1000)
+    assert sorted(there(tmp_path / "db")) == ["000001.sst", "CURRENT", "intents/000002.sst"]
+    restore(made, tmp_path / "tree", tables=("t1",), form="yugabyte")
+    assert sorted(there(tmp_path / "tree")) == [
+        "table-t1/tablet-a1/000001.sst", "table-t1/tablet-a1/CURRENT", "table-t1/tablet-a2/000001.sst",
+    ]  # fmt: skip
+
+
+def test_a_dry_run_writes_nothing(made: GivenSnapshots, tmp_path: Path) -> None:
+    told = restore(made, tmp_path / "out", dry_run=True)
+    assert (told["dry_run"], told["files"], told["refused_because"]) == (True, 3, None)
+    assert not (tmp_path / "out").exists()
+    assert made.reader().select("SELECT * FROM restores").read_all().num_rows == 0
+
+
+def test_a_folder_that_holds_something_is_left_alone(made: GivenSnapshots, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "mine").write_text("x")
+    assert "'mine'" in restore(made, out, dry_run=True)["refused_because"]
+    with pytest.raises(Refused, match="holds 'mine' already"):
+        restore(made, out)
+    with pytest.raises(Refused, match="is no folder"):
+        restore(made, out / "mine")
+    assert there(out) == {"mine": (b"x", *there(out)["mine"][1:])}
+    with pytest.raises(UsageProblem, match="no folder of this machine"):
+        run(SnapshotRestoreRequest(str(made.folder), "s3://bucket/x"), reporter=quiet())
+
+
+def test_damage_is_named_and_the_same_command_goes_on_once_it_is_mended(
+    made: GivenSnapshots, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = layout.snapshot_path(
+        "yb", f"{made.reader().resolve_backup('20260101T000001')}", *SNAPSHOTS[0][1].key
+    )
+    whole = made.storage.get(path)
+    made.storage.put(path, whole[:-1] + b"x")
+    command = ["restore", "snapshot", "--from", str(made.folder), "--to", str(tmp_path / "out")]
+    assert main(command) == Damaged.exit_code
+    told = capsys.readouterr()
+    assert "1 files are not in" in told.err
+    assert "t1/a1/000001.sst" in told.err
+    (tmp_path / "out" / OWN / "unfinished" / "stray").write_text("of a process that was killed")
+    left = {name for name in there(tmp_path / "out") if not name.startswith(OWN)}
+    assert left == {"t1/a1/CURRENT", "t1/a2/000001.sst"}
+    made.storage.put(path, whole)
+    assert main([*command, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (result["resumed"], result["written"], result["files"]) == (True, 1, 3)
+    assert there(tmp_path / "out") == expected(SNAPSHOTS[1])
+    states = made.reader().select("SELECT state FROM restores ORDER BY at").read_all()["state"].to_pylist()
+    assert states == ["failed", "complete"]
+
+
+def test_a_restore_that_was_cut_off_goes_on_and_no_other_takes_its_folder(
+    made: GivenSnapshots, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, write = tmp_path / "out", Folder.write
+
+    def cut(folder: Folder, file: Any, *rest: Any) -> bool:
+        if file.target.endswith("CURRENT"):
+            raise KeyboardInterrupt
+        return write(folder, file, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "write", cut)
+        with pytest.raises(KeyboardInterrupt):
+            restore(made, out)
+    assert (out / "t1/a1/000001.sst").exists()
+    with pytest.raises(Refused, match="holds a restore of other files that did not finish"):
+        restore(made, out, to_ts=1000)
+    with (out / OWN / "lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(Busy):
+            restore(made, out)
+    (out / "t1/a1/CURRENT").write_text("somebody's")
+    with pytest.raises(Refused, match="not written by this restore"):
+        restore(made, out)
+    (out / "t1/a1/CURRENT").unlink()
+    told = restore(made, out, tables=("t1",))  # the same files, asked for in another way
+    assert (told["resumed"], told["written"]) == (True, 2)
+    assert there(out) == expected(SNAPSHOTS[1])
+
+
+def test_a_restore_that_wrote_nothing_leaves_the_folder_to_any_other(
+    made: GivenSnapshots, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "_new", full)
+        with pytest.raises(EnvironmentProblem, match="No space left"):
+            restore(made, tmp_path / "out")
+    for folder in sorted((tmp_path / "out").glob("t1*/**/"), reverse=True):
+        folder.rmdir()
+    restore(made, tmp_path / "out", to_ts=1000)
+    assert there(tmp_path / "out") == expected(SNAPSHOTS[0])
+
+
+def test_too_little_room_is_told_before_anything_is_written(
+    made: GivenSnapshots, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = restore_snapshot.shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(restore_snapshot.shutil, "disk_usage", lambda _: usage._replace(free=10))
+    with pytest.raises(EnvironmentProblem, match="room for 10 bytes"):
+        restore(made, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_names_that_lead_out_of_the_folder_write_nothing(made: GivenSnapshots, tmp_path: Path) -> None:
+    names = ["../../evil", "a/../../../evil", f"../../{OWN}/state.json", "CURRENT/x"]
+    current = next(row for row in made.rows() if row.name == "CURRENT")
+    made.writer.append([replace(current, name=name) for name in names])
+    with pytest.raises(Refused, match="cannot all be there") as told:
+        restore(made, tmp_path / "out")
+    assert told.value.message.count("\n") == len(names)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["backups"]
+
+
+def test_a_damaged_backup_that_a_person_names_is_on_record(made: GivenSnapshots, tmp_path: Path) -> None:
+    backup_id = made.reader().resolve_backup("20260101T000002")
+    finding = Check(
+        check_id="c", at=1, backup_id=backup_id, destination=made.destination, path=None, mode="restore",
+        outcome="damaged", detail="torn",
+    )  # fmt: skip
+    made.writer.append([finding])
+    told = io.StringIO()
+    asked = SnapshotRestoreRequest(str(made.folder), str(tmp_path / "out"))
+    assert run(asked, reporter=QuietReporter(io.StringIO(), told))["taken"] == "1970-01-01T00:00:01.000Z"
+    assert f"backup {backup_id}" in told.getvalue()
+    assert restore(made, tmp_path / "named", backup=backup_id)["backup_id"] == backup_id
+    rows = made.reader().select("SELECT action, subject FROM audit").read_all().to_pylist()
+    assert rows == [{"action": "restore with damage", "subject": backup_id}]
+
+
+def test_a_case_insensitive_file_system_is_told_by_itself(tmp_path: Path) -> None:
+    assert not restore_snapshot._folds(tmp_path)
+    assert not restore_snapshot._folds(tmp_path / "nowhere")
+    limits = restore_snapshot.Target(str(tmp_path / "a/b")).limits()
+    assert (limits.name, limits.path) == (255, os.pathconf("/", "PC_PATH_MAX") - len(f"{tmp_path}/a/b") - 2)
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        ((), "Nobody said where the files go"),
+        (("--to", "x", "--time", "-2h", "--backup", "2026"), "exclude each other"),
+        (("--to", "x", "--select", "SELECT 1", "--table", "t"), "excludes --table"),
+    ],
+)
+def test_flags_that_make_no_sense(
+    flags: Sequence[str], why: str, made: GivenSnapshots, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["restore", "snapshot", "--from", str(made.folder), *flags]) == UsageProblem.exit_code
+    assert why in capsys.readouterr().err
+
+
+def test_explain_shows_the_sql_and_changes_nothing(
+    made: GivenSnapshots, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["restore", "snapshot", "--from", str(made.folder), "--to", str(tmp_path / "out"), "--explain"]
+    assert main(command) == 0
+    assert "FROM snapshot_files AS f" in capsys.readouterr().out
+    assert open_storage(str(tmp_path / "out")).uri
+    assert not (tmp_path / "out").exists()
