@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 ALWAYS = ("CURRENT", "MANIFEST-*")
 PACK_BELOW = 1 << 20
 # Fewer files keep their own names in the destination, where a person finds them.
-_PACK_FROM = 256
+_PACK_FROM = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,16 +180,17 @@ class _Run:
                 self.reporter.note(f"going on with backup {begun.backup_id}, which was cut off")
                 made.append(self._carry_out(begun, lease))
             else:
-                made.append(self._take(snapshot, lease))
+                reader = reader if number == 0 else self._reader()
+                made.append(self._take(snapshot, reader, self._newest(reader), lease))
         if len(made) == 1:
             return made[0]
         return {"source": self.source, "backups": made}
 
-    def _take(self, snapshot: Snapshot, lease: Lease) -> dict[str, Any]:
+    def _take(
+        self, snapshot: Snapshot, reader: CatalogReader, newest: Newest | None, lease: Lease
+    ) -> dict[str, Any]:
         """A backup of one snapshot."""
         request, now = self.request, datetime.now(UTC)
-        reader = self._reader()
-        newest = self._newest(reader)
         taken = self._taken(snapshot)
         plan.require_later(self.source, snapshot, taken, newest)
         backup_id = layout.new_backup_id(now)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lakebackup_jobs.backup_snapshot import SnapshotRequest
 
 # More files than this are listed by tasks, and compared on Spark.
-HERE = 50_000
+HERE = 250_000
 # So many bytes are hashed at once, without tasks of Spark's.
 _HASHED_HERE = 64 << 20
 _HASH_TASK = 256 << 20
