@@ -29,7 +29,9 @@ Form = Literal["jsonl", "parquet"]
 ROWS_PER_FILE = 1_000_000
 _BATCH = 10_000
 #: Tables whose rows belong to the backup that they name, and count only if there is that backup.
-OF_BACKUPS = ("files", "positions", "scopes", "gaps", "groups", "group_commits", "schemas")
+OF_BACKUPS = (
+    "files", "positions", "scopes", "gaps", "groups", "group_commits", "schemas", "snapshot_files",
+)  # fmt: skip
 #: The others; `migrations` speaks of one catalog alone.
 EXCHANGED = tuple(table for table in TABLES if table != "migrations")
 

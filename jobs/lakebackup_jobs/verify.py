@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup import layout, tombstones
 from lakebackup.errors import Damaged, LakebackupError
-from lakebackup.model import Check, spark_columns
+from lakebackup.model import SNAPSHOT, Check, spark_columns
 from lakebackup.plan.restore_request import RestoreRequest
+from lakebackup.plan.restore_snapshot import SnapshotRestoreRequest
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
-from lakebackup_jobs import restore_topics
+from lakebackup_jobs import restore_snapshot, restore_topics
 from lakebackup_jobs.check_task import CheckFiles, CheckKeys, CheckMembers, CheckSidecars, ListObjects
 from lakebackup_jobs.identity import micros
 from lakebackup_jobs.shares import MOST_TASKS
@@ -201,19 +202,7 @@ def _trial(
         with tempfile.TemporaryDirectory(prefix="lakebackup-trial-") as folder:
             outcome, detail = "ok", None
             try:
-                done = restore_topics.run(
-                    RestoreRequest(
-                        destination=request.destination,
-                        catalog=request.catalog,
-                        source=row["source"],
-                        topics=tuple(row["scopes"].split(",")),
-                        to_ts=row["to_ts"],
-                        target=f"dir:{folder}",
-                    ),
-                    spark=spark,
-                    reporter=reporter,
-                )
-                detail = f"{done['entries']} records restored"
+                detail = _restored(request, row, folder, spark, reporter)
             except LakebackupError as error:
                 outcome, detail = "damaged", error.message
             yield Check(
@@ -226,6 +215,26 @@ def _trial(
                 outcome=outcome,  # type: ignore[arg-type]
                 detail=detail,
             )
+
+
+def _restored(
+    request: VerifyRequest, row: Mapping[str, Any], folder: str, spark: SparkSession, reporter: Reporter
+) -> str:
+    """What a trial restore of a row of trial_targets brought back."""
+    if row["source_kind"] == SNAPSHOT:
+        whole = SnapshotRestoreRequest(
+            destination=request.destination, catalog=request.catalog, folder=folder, backup=row["backup_id"]
+        )
+        return f"{restore_snapshot.run(whole, spark=spark, reporter=reporter)['files']} files restored"
+    topics = RestoreRequest(
+        destination=request.destination,
+        catalog=request.catalog,
+        source=row["source"],
+        topics=tuple(row["scopes"].split(",")),
+        to_ts=row["to_ts"],
+        target=f"dir:{folder}",
+    )
+    return f"{restore_topics.run(topics, spark=spark, reporter=reporter)['entries']} records restored"
 
 
 def _tasks(things: int) -> int:

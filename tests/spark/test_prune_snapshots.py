@@ -17,7 +17,7 @@ from lakebackup.model import Hold, Policy
 from lakebackup.rebuild import rebuild
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
-from lakebackup_jobs import prune, verify
+from lakebackup_jobs import catalog_export, catalog_import, prune, verify
 from lakebackup_jobs.progress import QuietReporter
 
 if TYPE_CHECKING:
@@ -200,3 +200,18 @@ def test_a_damaged_object_is_every_snapshots_that_has_it(root: Path, spark: Spar
     # They do not count among those that are to be kept.
     keep(root, 2)
     assert {b["backup_id"] for b in run(root)["backups"]} == set()
+
+
+def test_the_rows_travel_to_another_catalog(
+    root: Path, spark: SparkSession, empty_catalog: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(empty_catalog, other / "catalog")
+    rows = str(tmp_path / "rows")
+    asked = catalog_export.ExportRequest(destination=str(root), folder=rows, form="parquet")
+    catalog_export.run(asked, reporter=QuietReporter(io.StringIO(), io.StringIO()))
+    request = catalog_import.ImportRequest(destination=str(other), folder=rows)
+    done = catalog_import.run(request, spark=spark, reporter=QuietReporter(io.StringIO(), io.StringIO()))
+    assert (done["backups"], done["snapshot_files"], done["snapshot_departures"]) == (4, 12, 7)
+    for table in ("backups", "files", "snapshot_files", "snapshot_departures"):
+        assert rows_of(other, table) == rows_of(root, table)

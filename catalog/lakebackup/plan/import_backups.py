@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import UsageProblem
 from lakebackup.layout import check_source
-from lakebackup.model import Backup, as_row
+from lakebackup.model import SNAPSHOT, Backup, as_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -119,8 +119,9 @@ def _wrong(
         return str(error).replace("\n", " ")
     if whole:
         return None
-    if (row["source_kind"] or source_kind) == OWN:
-        return f"source_kind {OWN} is for backups of this program; bring those with an export's folder"
+    kind = row["source_kind"] or source_kind
+    if kind in (OWN, SNAPSHOT):
+        return f"source_kind {kind} is for backups of this program; bring those with an export's folder"
     chain = [name for name in _CHAIN if row[name] is not None]
     if listed and chain:
         return f"{', '.join(chain)}: with manifests, a source's backups continue one another; leave it out"

@@ -1,0 +1,158 @@
+"""Eight snapshots of a tablet, as YugabyteDB's design of differential backups walks through them.
+
+https://github.com/yugabyte/yugabyte-db/blob/master/architecture/design/differential-backups.md names the
+files, their sizes, times and hard links, and says which of them are copied. Files are sparse here, and each
+snapshot has an empty folder `intents`, whose files the design does not count.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.pruning import seen
+
+from lakebackup.model import Policy
+from lakebackup.store import CatalogWriter
+from lakebackup_jobs import backup_snapshot, prune
+from lakebackup_jobs.progress import QuietReporter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+TABLE, TABLET = "000030ad000030008000000000004000", "4b90c92c6a4b4a3aa03c6f941a8c7d1b"
+IDS = [
+    "4160b771-2620-44f2-a482-3f94e796aefc", "81b0ce71-21fc-402f-8af3-2dea4cc7a7a9",
+    "83a006ce-40e5-408e-8f03-fba2e1c5f546", "7f3c9719-69a6-4eb7-a86e-0ad368b6a322",
+    "24ebc93b-92a1-43cd-b177-699636f47287", "1a92c67f-8a31-42e2-b45e-cae8a986334b",
+    "39c24b4f-a9db-4318-9e04-c7edac3a4fd1", "ebe990cd-c5f2-4d91-bedc-b3252a4f5a75",
+]  # fmt: skip
+KB, MB = 1 << 10, 1 << 20
+# Number, bytes of the .sst.sblock.0 and of the .sst, the minute of their last change, snapshots with them.
+TABLES = [
+    (21, 143 * MB, 7065 * KB, 24, range(1, 6)),
+    (28, 317, 65 * KB, 33, range(1, 4)),
+    (27, 78 * MB, 2867 * KB, 33, range(1, 6)),
+    (30, 15 * MB, 538 * KB, 35, range(1, 4)),
+    (31, 19 * MB, 737 * KB, 37, range(2, 4)),
+    (32, 19 * MB, 672 * KB, 39, range(3, 4)),
+    (33, 52 * MB, 1843 * KB, 39, range(4, 6)),
+    (34, 18 * MB, 671 * KB, 41, range(4, 6)),
+    (35, 18 * MB, 672 * KB, 43, range(5, 6)),
+    (36, 266 * MB, 13 * MB, 44, range(6, 9)),
+    (37, 17 * MB, 670 * KB, 45, range(6, 9)),
+    (38, 17 * MB, 670 * KB, 47, range(7, 9)),
+    (39, 16 * MB, 604 * KB, 49, range(8, 9)),
+]
+COPIED = [11, 5, 5, 7, 5, 7, 5, 5]
+
+
+def instant(minute: int) -> float:
+    return datetime(2020, 9, 24, 1, minute, tzinfo=UTC).timestamp()
+
+
+def names(*numbers: int) -> set[str]:
+    return {f"{number:06d}.sst{end}" for number in numbers for end in ("", ".sblock.0")}
+
+
+def of_each(snapshot: int) -> dict[str, int]:
+    """What a snapshot has for itself: its CURRENT, and two MANIFESTs."""
+    return {"CURRENT": 16, "MANIFEST-000011": (9 + snapshot) * KB, f"MANIFEST-{31 + snapshot:06d}": 2 * KB}
+
+
+def make(root: Path) -> None:
+    """The tree of a tablet server: what snapshots share are hard links."""
+    folder = root / f"table-{TABLE}" / f"tablet-{TABLET}.snapshots"
+    for name in IDS:
+        (folder / name / "intents").mkdir(parents=True)
+    for number, block, table, minute, snapshots in TABLES:
+        for name, size in ((f"{number:06d}.sst.sblock.0", block), (f"{number:06d}.sst", table)):
+            first, *others = (folder / IDS[snapshot - 1] / name for snapshot in snapshots)
+            put(first, size, minute)
+            for other in others:
+                os.link(first, other)
+    for snapshot, name in enumerate(IDS, 1):
+        for own, size in of_each(snapshot).items():
+            put(folder / name / own, size, 33 + 2 * snapshot)
+        os.utime(folder / name, (instant(33 + 2 * snapshot),) * 2)
+
+
+def put(path: Path, size: int, minute: int) -> None:
+    with path.open("wb") as file:
+        file.truncate(size)
+    os.utime(path, (instant(minute),) * 2)
+
+
+def quiet() -> QuietReporter:
+    return QuietReporter(io.StringIO(), io.StringIO())
+
+
+def test_the_walkthrough(spark: SparkSession, empty_catalog: Path, tmp_path: Path) -> None:
+    tree, to = tmp_path / "rocksdb", tmp_path / "off-cluster"
+    make(tree)
+    shutil.copytree(empty_catalog, to / "catalog")
+    request = backup_snapshot.SnapshotRequest(
+        destination=str(to), paths=(str(tree),), source="yb", layout="yugabyte", everything=True
+    )
+    done: list[dict[str, Any]] = backup_snapshot.run(request, spark=spark, reporter=quiet())["backups"]
+    assert [backup["copied"] for backup in done] == COPIED
+    assert [backup["files"] for backup in done] == [11, 13, 15, 11, 13, 7, 9, 11]
+    assert (sum(COPIED), sum(backup["files"] for backup in done)) == (50, 90)
+    assert [backup["snapshot"] for backup in done] == IDS
+    assert [backup["end_ts"] for backup in done] == [int(instant(33 + 2 * n)) * 1000 for n in range(1, 9)]
+    manifests = sorted((to / "yb" / "backups").rglob("manifest-*.json"))
+    assert [path.name[:25] for path in manifests] == [
+        f"manifest-20200924T01{33 + 2 * n}00Z" for n in range(1, 9)
+    ]
+    for snapshot, path in enumerate(manifests, 1):
+        held = json.loads(path.read_text())[TABLE][TABLET]
+        shared = {n: tables for n, _, _, _, tables in TABLES if snapshot in tables}
+        assert held.keys() == names(*shared) | of_each(snapshot).keys()
+        for number, tables in shared.items():
+            for name in names(number):
+                assert held[name]["version"] == len(tables)
+                assert held[name]["location"].startswith(
+                    f"file://{to}/yb/snapshots/{done[tables[0] - 1]['backup_id']}/"
+                )
+        assert held["CURRENT"]["version"] == 1
+        assert held["CURRENT"]["timestamp"] == done[snapshot - 1]["end_ts"]
+
+    # The first three let go of, then those up to the fifth: what goes is what the design says.
+    whole = stored(to)
+    assert len(whole) == 50
+    freed(to, spark, keep=5, at=1)
+    after_three = stored(to)
+    assert {path[1] for path in whole - after_three} == names(28, 30, 31, 32) | own_of(1, 2, 3)
+    assert len(whole - after_three) == 8 + 9
+    freed(to, spark, keep=3, at=2)
+    after_five = stored(to)
+    assert {path[1] for path in after_three - after_five} == names(21, 27, 33, 34, 35) | own_of(4, 5)
+    assert len(after_three - after_five) == 10 + 6
+    # And what is left is what the last three need, where their manifests say that it is.
+    for path in manifests[5:]:
+        for name, file in json.loads(path.read_text())[TABLE][TABLET].items():
+            assert (file["location"].split("/")[-4], name) in after_five
+    assert len(seen(to, "SELECT path FROM files WHERE format = 'file'")) == len(after_five) == 17
+
+
+def own_of(*snapshots: int) -> set[str]:
+    return {name for snapshot in snapshots for name in of_each(snapshot)}
+
+
+def stored(to: Path) -> set[tuple[str, str]]:
+    """The objects that are there: the backup that wrote one, and the file's name."""
+    folder = to / "yb" / "snapshots"
+    return {(path.relative_to(folder).parts[0], path.name) for path in folder.rglob("*") if path.is_file()}
+
+
+def freed(to: Path, spark: SparkSession, *, keep: int, at: int) -> None:
+    CatalogWriter.open(None, str(to)).tell(Policy(source="yb", at=at, actor="me", redundancy=keep))
+    prune.run(prune.PruneRequest(destination=str(to), delete=True), spark=spark, reporter=quiet())
