@@ -11,6 +11,7 @@ import botocore.httpsession
 import pyarrow as pa
 import pytest
 from tests.support.catalogs import backup_id, manifest, publish
+from tests.support.s3 import put_catalog
 
 from lakebackup.engine.delta import append, commit, open_table, write_rows
 from lakebackup.engine.duck import rows_of
@@ -35,12 +36,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.s3]
 @pytest.fixture
 def place(s3: S3Proxy, empty_catalog: Path) -> str:
     """A destination with a catalog without rows."""
-    uri = f"s3://{s3.bucket()}/a place/ü"
-    storage = open_storage(uri)
-    for file in empty_catalog.rglob("*"):
-        if file.is_file() and not file.name.startswith("."):
-            storage.put(f"catalog/{file.relative_to(empty_catalog)}", file.read_bytes())
-    return uri
+    return put_catalog(f"s3://{s3.bucket()}/a place/ü", empty_catalog)
 
 
 @pytest.fixture
@@ -194,11 +190,11 @@ def test_a_file_with_another_byte_is_noticed(place: str) -> None:
         open_table(f"{catalog.uri}/audit")
 
 
-def test_a_lost_catalog_comes_back(spark: SparkSession, place: str) -> None:
+def test_a_lost_catalog_comes_back(spark: SparkSession, place: str, empty_catalog: Path) -> None:
     storage, writer = open_storage(place), CatalogWriter.open(spark, place)
     for number in (1, 2):
         publish(storage, writer, manifest(number))
-    other = f"{place}/again"
+    other = f"{put_catalog(f'{place}/again', empty_catalog)}/catalog"
     assert rebuild(spark, place, other).states == {"complete": 2}
     before, after = (CatalogReader.require(place, catalog) for catalog in (None, other))
     for view in ("backups", "files", "positions", "coverage"):

@@ -15,6 +15,7 @@ from uuid import uuid4
 import boto3
 import pytest
 
+from lakebackup.storage import open_storage
 from lakebackup_jobs.child import Child, tail
 from lakebackup_jobs.jars import cache_folder, class_path
 from lakebackup_jobs.java import java_home
@@ -32,6 +33,8 @@ class Server:
         self.folder = folder
         self.port = _kept_port()
         self.log = folder / "server.log"
+        self.trusted: str | None = None  # the file of its certificate, where it has one
+        self._plain: Any = None
         self._child: Child | None = None
 
     @property
@@ -52,16 +55,18 @@ class Server:
             "AWS_EC2_METADATA_DISABLED": "true",
         }
 
-    def client(self, **more: Any) -> Any:
+    def client(self) -> Any:
         """A plain client, to look at what is there without the code under test."""
-        return boto3.client(
-            "s3",
-            endpoint_url=self.endpoint,
-            region_name=REGION,
-            aws_access_key_id=ACCESS_KEY,
-            aws_secret_access_key=SECRET_KEY,
-            **more,
-        )
+        if self._plain is None:
+            self._plain = boto3.client(
+                "s3",
+                endpoint_url=self.endpoint,
+                region_name=REGION,
+                aws_access_key_id=ACCESS_KEY,
+                aws_secret_access_key=SECRET_KEY,
+                verify=self.trusted,
+            )
+        return self._plain
 
     def bucket(self, **options: Any) -> str:
         """A new bucket; its name."""
@@ -153,15 +158,12 @@ class SecureS3Proxy(S3Proxy):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.certificate = folder / "ca.pem"
+        self.trusted = str(self.certificate)
 
     @property
     def endpoint(self) -> str:
         """Its address, as a URL."""
         return f"https://127.0.0.1:{self.port}"
-
-    def client(self, **more: Any) -> Any:
-        """As of every server, with the certificate."""
-        return super().client(verify=str(self.certificate), **more)
 
     def _listener(self) -> str:
         store, password = self.folder / "server.p12", "changeit"
@@ -216,3 +218,12 @@ class Versity(Server):
             check=True, capture_output=True, timeout=900,
         )  # fmt: skip
         (work / program.name).replace(program)
+
+
+def put_catalog(uri: str, empty_catalog: Path) -> str:
+    """Have a catalog without rows at a destination, which is returned; Spark would take long to make one."""
+    storage = open_storage(uri)
+    for file in empty_catalog.rglob("*"):
+        if file.is_file() and not file.name.startswith("."):
+            storage.put(f"catalog/{file.relative_to(empty_catalog)}", file.read_bytes())
+    return uri

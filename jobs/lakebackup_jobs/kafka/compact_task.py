@@ -182,7 +182,7 @@ class KeepNewest:
                         if file.bytes >= self.target_bytes:
                             break
                     stats = file.finish()
-                    path, seq = publish(sink, self.source, place, seq)
+                    path, seq = publish(sink, self.source, place, seq, stats.columns())
                 yield DataFile(
                     destination=self.destination,
                     path=path,

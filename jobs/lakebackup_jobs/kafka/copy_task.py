@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lakebackup import layout
 from lakebackup.errors import NotFound
@@ -46,15 +46,24 @@ class Place(Protocol):
     def region(self) -> str: ...
 
 
-def publish(writer: ObjectWriter, source: str, place: Place, seq: int) -> tuple[str, int]:
-    """Commit a data file under the first free number from `seq` on: its path, and the number after it."""
+def publish(
+    writer: ObjectWriter, source: str, place: Place, seq: int, holds: Mapping[str, Any]
+) -> tuple[str, int]:
+    """Commit a data file under the first free number from `seq` on: its path, and the number after it.
+
+    `holds`: columns of its row. Last offset and newest time (ms) go with the object, where its place can.
+    """
+    metadata = {
+        "lakebackup-last-position": str(holds["end_position"] - 1),
+        "lakebackup-max-ts": str(holds["max_ts"]),
+    }
     # A number is taken by the object itself: whoever finds it taken (another task, a run that
     # crashed before its commit) goes on to the next.
     while True:
         path = layout.data_path(source, place.epoch, place.scope, int(place.region), seq)
         seq += 1
         try:
-            writer.commit(path)
+            writer.commit(path, metadata=metadata)
         except AlreadyExists:
             continue
         return path, seq
@@ -132,7 +141,7 @@ class CopyJob:
                 metadata={BACKUP_ID: self.backup_id},
                 topic_id=split.epoch,
             ):
-                path, seq = publish(writers[-1], self.source, split, seq)
+                path, seq = publish(writers[-1], self.source, split, seq, stats.columns())
                 yield self._row(split, path, stats, keys)
         finally:
             for writer in writers:

@@ -160,7 +160,8 @@ class Merge:
                 counted.check()
                 done(file.entries, file.bytes)
             seq = self.sequences.get((first.scope, first.region), 0) + target.rank
-            path, _ = publish(sink, self.source, first, seq)
+            combined = _combined(files)
+            path, _ = publish(sink, self.source, first, seq, combined)
         sha256 = frame.sha256
         return DataFile(
             destination=self.destination,
@@ -175,7 +176,7 @@ class Merge:
             codec=first.codec,
             bytes=frame.bytes,
             sha256=sha256,
-            **_combined(files),
+            **combined,
             **keys.add(made.sealed(sha256)),
             level=self.level,
             parent=self.parent,

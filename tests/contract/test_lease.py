@@ -1,0 +1,75 @@
+"""What a lease promises, on every kind of storage; tests/unit/test_lease.py has its rules in full."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakebackup.errors import Busy
+from lakebackup.lease import Lease, break_lease, held, is_held
+from lakebackup.storage import Storage, open_storage
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.s3 import S3Proxy
+
+
+@pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.s3)])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    if request.param == "s3":
+        server: S3Proxy = request.getfixturevalue("s3")
+        return open_storage(f"s3://{server.bucket()}/root")
+    return open_storage(str(tmp_path))
+
+
+def test_of_many_contenders_one_holds_it_at_a_time(storage: Storage) -> None:
+    inside, most, turns = 0, 0, 0
+    guard = threading.Lock()
+
+    def contend(name: str) -> None:
+        nonlocal inside, most, turns
+        for _ in range(4):
+            with Lease.acquire(storage, "it", name, wait_s=120):
+                with guard:
+                    inside += 1
+                    most = max(most, inside)
+                    turns += 1
+                storage.put("while", name.encode())
+                with guard:
+                    inside -= 1
+
+    threads = [threading.Thread(target=contend, args=(f"contender {n}",)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (most, turns, inside) == (1, 24, 0)
+    assert len(list(storage.list("leases/it/"))) < 20  # what it leaves behind does not grow
+
+
+def test_one_that_is_held_keeps_others_out_until_it_is_released(storage: Storage) -> None:
+    with Lease.acquire(storage, "it", "first") as lease:
+        assert is_held(storage, "it")
+        assert [name for name, _ in held(storage)] == ["it"]
+        with pytest.raises(Busy, match="first"):
+            Lease.acquire(storage, "it", "second")
+        lease.renew()
+    assert held(storage) == []
+    Lease.acquire(storage, "it", "second").release()
+
+
+def test_one_that_ran_out_is_taken_over_and_its_holder_notices(storage: Storage) -> None:
+    now = [1_700_000_000.0]
+    old = Lease.acquire(storage, "it", "old", clock=lambda: now[0])
+    with Lease.acquire(storage, "it", "new", clock=lambda: now[0] + 61):
+        with pytest.raises(Busy, match="taken over by new"):
+            old.renew()
+        old.release()
+        assert is_held(storage, "it") is False  # its time is in the past of this machine's clock
+    broken = Lease.acquire(storage, "it", "third")
+    assert break_lease(storage, "it", "it is dead").holder == "third"
+    with pytest.raises(Busy, match="it is dead"):
+        broken.renew()

@@ -1,0 +1,145 @@
+"""Topics backed up to S3 and restored from there: nothing of it is different from a folder."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+import fastavro
+import pytest
+from tests.support import kafka_truth as truth
+from tests.support.kafka_truth import Record
+from tests.support.runs import Lab, now_ms
+from tests.support.s3 import put_catalog
+
+from lakebackup.storage import open_storage
+from lakebackup_jobs import rebuild
+from lakebackup_jobs.cli import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+    from tests.support.s3 import S3Proxy
+
+    from lakebackup_jobs.broker import Broker
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.s3]
+
+Make = Callable[..., str]
+
+
+@pytest.fixture
+def place(s3: S3Proxy, empty_catalog: Path) -> str:
+    """A destination with a catalog without rows."""
+    return put_catalog(f"s3://{s3.bucket()}/backups", empty_catalog)
+
+
+class S3Lab(Lab):
+    """A destination in S3, which has its catalog."""
+
+    def __init__(self, spark: SparkSession, bootstrap: str, uri: str) -> None:
+        super().__init__(spark, bootstrap, cast("Path", uri), cast("Path", None))
+
+    def make_catalog(self) -> None:
+        """It is there."""
+
+
+@pytest.fixture
+def lab(spark: SparkSession, broker: Broker, place: str) -> S3Lab:
+    return S3Lab(spark, broker.bootstrap, place)
+
+
+def records(partition: int, first: int, count: int) -> list[Record]:
+    return [
+        Record(partition, b"key-%d" % (i % 50), b"value %d" % i, (), now_ms() - 3_600_000 + i)
+        for i in range(first, first + count)
+    ]
+
+
+def asked(capsys: pytest.CaptureFixture[str], *words: str) -> list[Any]:
+    capsys.readouterr()
+    assert main([*words, "--json"]) == 0
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def in_folder(folder: Path) -> dict[int, list[Record]]:
+    """What a restore into a folder wrote, by fastavro alone."""
+    found: dict[int, list[Record]] = {}
+    for file in sorted(folder.glob("topics/*/partition=*/*.data")):
+        for r in fastavro.reader(io.BytesIO(file.read_bytes())):
+            assert isinstance(r, dict)
+            row = Record(r["partition"], r["key"], r["value"], (), r["timestamp"])
+            found.setdefault(row.partition, []).append(row)
+    return found
+
+
+def test_topics_go_there_and_come_back(
+    lab: S3Lab,
+    s3: S3Proxy,
+    place: str,
+    topic: Make,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    empty_catalog: Path,
+) -> None:
+    name = topic("there", partitions=2)
+    copies = iter([topic(f"copy{i}", partitions=2) for i in range(2)])
+
+    def comes_back() -> None:
+        copy = next(copies)
+        lab.restore(name, maps={name: copy})
+        assert truth.contents(lab.bootstrap, copy) == truth.contents(lab.bootstrap, name)
+
+    truth.produce(lab.bootstrap, name, records(0, 0, 300) + records(1, 0, 200))
+    first = lab.backup(name)
+    truth.produce(lab.bootstrap, name, records(1, 200, 100))
+    second = lab.backup(name)
+    assert (first["entries"], second["kind"], second["entries"]) == (500, "differential", 100)
+
+    listed = asked(capsys, "list", "--from", place)
+    assert [row["backup_id"] for row in listed] == [second["backup_id"], first["backup_id"]]
+    assert all(row["intact"] for row in listed)
+    assert asked(capsys, "sql", "SELECT sum(entries) AS n FROM files", "--from", place) == [{"n": 600}]
+    told, *changes = asked(capsys, "diff", first["backup_id"], second["backup_id"], "--from", place)
+    assert [(row["change"], row["entries"]) for row in (*told["totals"], *changes)] == [("added", 100)] * 2
+    for row in asked(capsys, "files", second["backup_id"], "--from", place):
+        bucket, _, key = place.removeprefix("s3://").partition("/")
+        sent = s3.client().head_object(Bucket=bucket, Key=f"{key}/{row['path']}")["Metadata"]
+        assert sent["lakebackup-last-position"] == str(row["end_position"] - 1)
+        assert sent["lakebackup-max-ts"] == str(row["max_ts"])
+    comes_back()
+    lab.restore(name, target=f"dir:{tmp_path}/out")
+    assert in_folder(tmp_path / "out") == truth.contents(lab.bootstrap, name)
+
+    merged = lab.merge(1)
+    assert (merged["kind"], merged["files"], merged["made_files"]) == ("full", 3, 2)
+    pruned = lab.prune(days=0)
+    assert (pruned["files"], pruned["of_backups"]) == (3, 2)
+    storage = open_storage(place)
+    assert [found.path for found in storage.list("lab/") if found.path.endswith(".data")] == [
+        row["path"] for row in asked(capsys, "files", merged["backup_id"], "--from", place)
+    ]
+    checked = lab.verify()
+    assert (checked["ok"], checked["missing"], checked["damaged"], checked["orphan"]) == (3, 0, 0, 0)
+
+    for found in storage.list("catalog/"):
+        storage.delete(found.path)
+    put_catalog(place, empty_catalog)  # else Spark would make the tables, which takes long
+    made = rebuild.run(rebuild.RebuildRequest(place), spark=lab.spark, reporter=lab.reporter)
+    assert made["backups"] == {"deleted": 2, "complete": 1}
+    comes_back()
+
+
+def test_a_compacted_topic(lab: S3Lab, topic: Make, tmp_path: Path) -> None:
+    name = topic("compacted", **{"cleanup.policy": "compact"})
+    truth.produce(lab.bootstrap, name, records(0, 0, 120))
+    lab.backup(name)
+    truth.produce(lab.bootstrap, name, records(0, 120, 30))
+    lab.backup(name)
+    done = lab.compact(name)
+    assert (done["entries"], done["kept_entries"]) == (150, 50)
+    lab.restore(name, target=f"dir:{tmp_path}/out")
+    assert [r.value for r in in_folder(tmp_path / "out")[0]] == [b"value %d" % i for i in range(100, 150)]
