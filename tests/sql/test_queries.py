@@ -3,7 +3,8 @@ cases/views/<view>.yml.
 
 A case gives only the columns that matter, of the rows in and of the rows out; `DEFAULTS` fill the rest.
 Backups are called b1, b2, ... by their number, stand on b1 and end at 1000 times their number. A view's rows
-are put in the order that its case names, or are those of the SELECT that it gives.
+are put in the order that its case names, or are those of the SELECT that it gives; rows of a query that gives
+them in no order, in that of the columns that its case lists.
 """
 
 from __future__ import annotations
@@ -149,6 +150,27 @@ TO_WRITE = {
     **dict.fromkeys(("added_in", "bytes", "mtime_ms", "mode", "links", "position"), WHOLE),
     "stored": TRUTH,
 }
+LISTED = {
+    **dict.fromkeys(("scope", "region", "name", "role", "folder"), TEXT),
+    **dict.fromkeys(("bytes", "mtime_ns", "mtime_ms"), WHOLE),
+    "mode": pa.int32(),
+    "links": pa.int32(),
+    "device": WHOLE,
+    "inode": WHOLE,
+    "always": TRUTH,
+}
+COMPARED = {
+    **LISTED,
+    "added_in": WHOLE,
+    "same_position": WHOLE,
+    **dict.fromkeys(("change", "same_destination", "same_path", "same_sha256"), TEXT),
+    **dict.fromkeys(("first_scope", "first_region", "first_name"), TEXT),
+}
+A_FILE = {
+    "scope": "t1", "region": "a", "role": "data", "folder": "/s", "bytes": 100, "mtime_ns": 0, "mtime_ms": 0,
+    "mode": 420, "links": 1, "device": 1, "inode": 1, "always": False, "first_scope": "t1",
+    "first_region": "a",
+}  # fmt: skip
 # Relations that a job gives, with what a case need not say of their rows.
 GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
     "selected": (ARROW_SCHEMAS["files"], {}),
@@ -178,6 +200,12 @@ GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
         {"source": "laptop", "source_kind": "restic", "destination": "d", "end_ts": 0, "level": 0},
     ),
     "listed": (given_schema("manifests"), {"bytes": 1}),
+    "snapshot_listed": (pa.schema(list(LISTED.items())), A_FILE),
+    "snapshot_hashed": (
+        pa.schema([(name, TEXT) for name in ("scope", "region", "name", "sha256")]),
+        {"scope": "t1", "region": "a"},
+    ),
+    "snapshot_compared": (pa.schema(list(COMPARED.items())), A_FILE),
     "chosen": (FILE, {"destination": "d"}),
     "snapshot_chosen": (chosen_schema(), DEFAULTS["snapshot_files"]),
     "snapshot_selected": (
@@ -254,6 +282,8 @@ def tables_of(case: dict[str, Any]) -> dict[str, pa.Table]:
 
 def check(case: dict[str, Any], found: list[dict[str, Any]]) -> None:
     expected = case["rows"]
+    if isinstance(case.get("order"), list):  # a query whose rows come in no order
+        found = sorted(found, key=lambda row: [row[column] for column in case["order"]])
     seen = [
         {column: row[column] for column in wanted} if wanted else row
         for row, wanted in zip(found, expected, strict=False)

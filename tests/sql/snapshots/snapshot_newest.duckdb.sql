@@ -1,0 +1,10 @@
+SELECT
+  b.backup_id,
+  b.number,
+  b.end_ts
+FROM backups AS b
+WHERE
+  b.source = $source
+ORDER BY
+  b.number DESC
+LIMIT 1
