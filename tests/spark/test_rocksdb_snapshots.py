@@ -1,4 +1,4 @@
-"""Checkpoints of a RocksDB that goes on being written: each is backed up and restored, and opens as it was."""
+"""Checkpoints of a RocksDB that goes on being written: each is backed up, restored, and opens as it was."""
 
 from __future__ import annotations
 
