@@ -14,7 +14,7 @@ from lakebackup.errors import EnvironmentProblem, LakebackupError, NotFound, Usa
 from lakebackup.layout import LEASES_FOLDER
 from lakebackup.storage import AlreadyExists, ObjectStat
 from lakebackup.storage.options import S3Options
-from lakebackup.storage.s3_client import client, explained
+from lakebackup.storage.s3_client import client, explained, status_of
 from lakebackup.storage.s3_read import Body
 from lakebackup.storage.s3_send import MOST_PARTS, Sending
 
@@ -47,9 +47,8 @@ class S3Storage:
         self, path: str, data: bytes, *, if_absent: bool = False, metadata: Mapping[str, str] | None = None
     ) -> None:
         """Store `data` as `path` in one request; AlreadyExists when `if_absent` and the path is taken."""
-        sending = self._sending(path, if_absent, metadata)
         with self._explained("write", path):
-            sending.whole(data)
+            self._sending(path, if_absent, metadata).whole(data)
 
     def writer(self) -> S3Writer:
         """Begin an object, kept in memory or in a temporary file until its name is given."""
@@ -68,11 +67,11 @@ class S3Storage:
 
         Less than a part goes in one request. Otherwise up to four parts are in memory at a time.
         """
-        sending = self._sending(path, if_absent, metadata)
         # A tenth more than is needed, since a file may grow while it is read.
         size = max(self.options.part_size, (size_hint or 0) * 11 // (MOST_PARTS * 10))
         parts = _Parts(stream, size)
         with self._explained("write", path):
+            sending = self._sending(path, if_absent, metadata)
             first = next(parts, b"")
             if len(first) < size:
                 sending.whole(first)
@@ -104,8 +103,9 @@ class S3Storage:
         try:
             with self._explained("read", path):
                 found = client(self.options).head_object(**target)
-        except LakebackupError:
-            self._ask_why()
+        except LakebackupError as error:
+            if error.__cause__ and 400 <= status_of(error.__cause__) < 500:
+                self._ask_why()
             raise
         return ObjectStat(path, found["ContentLength"], _ms(found["LastModified"]))
 
