@@ -23,7 +23,10 @@ BackupsAt = Annotated[
 KeepAt = Annotated[
     str | None,
     typer.Option(
-        "--to", metavar="URI", help="Where to keep it: a folder or file:// URI.", rich_help_panel=_PLACE
+        "--to",
+        metavar="URI",
+        help="Where to keep it: a folder or s3://bucket/prefix.",
+        rich_help_panel=_PLACE,
     ),
 ]
 Catalog = Annotated[
