@@ -20,13 +20,14 @@ from tests.benchmarks.memory import driver_memory
 from tests.benchmarks.merging import MERGED, merging
 from tests.benchmarks.ours import Session
 from tests.benchmarks.pruning import pruning
+from tests.benchmarks.snapshots import snapshots
 from tests.benchmarks.topics import Bench
 
 from lakebackup_jobs.broker import Broker
 
 SETS = {"small": (2_000_000, 200), "large": (100_000, 10_240)}
 BROKER = (*SETS, "compact", "merge", "memory")
-CASES = (*BROKER, "prune", "chains", "catalog")
+CASES = (*BROKER, "prune", "chains", "catalog", "snapshots")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -75,6 +76,11 @@ def main(argv: list[str] | None = None) -> int:
                 options.keep or folder / "catalog", options.millions, options.leaving, options.runs
             )
             print(f"\n### Questions to a catalog of 2,000 backups\n\n{found}", flush=True)
+        if "snapshots" in cases:
+            print("files of snapshots", file=sys.stderr)
+            with Session(folder / "snapshots.log") as session:
+                found = snapshots(session, folder / "snapshots", options.runs, options.scale)
+            print(f"\n### Snapshots\n\n{found}", flush=True)
     return 0
 
 

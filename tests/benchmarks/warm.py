@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import psutil
 
 from lakebackup.plan.restore_request import RestoreRequest
-from lakebackup_jobs import backup_topics, compact, merge, restore_topics
+from lakebackup.plan.restore_snapshot import SnapshotRestoreRequest
+from lakebackup.store import CatalogWriter
+from lakebackup_jobs import backup_snapshot, backup_topics, compact, merge, restore_snapshot, restore_topics
 from lakebackup_jobs.session import spark_session
 
 if TYPE_CHECKING:
@@ -101,6 +103,22 @@ class Jobs:
         request = merge.MergeRequest(destination=destination, level=1)
         return merge.run(request, spark=self.spark, reporter=timeline) | timeline.phases()
 
+    def init(self, destination: str) -> dict[str, Any]:
+        """An empty catalog."""
+        return {"version": CatalogWriter.open(self.spark, destination).migrate()}
+
+    def backup_snapshot(self, source: str, destination: str) -> dict[str, Any]:
+        """The files below a folder."""
+        timeline = Timeline()
+        request = backup_snapshot.SnapshotRequest(destination=destination, paths=(source,), source="files")
+        return backup_snapshot.run(request, spark=self.spark, reporter=timeline) | timeline.phases()
+
+    def restore_snapshot(self, destination: str, target: str) -> dict[str, Any]:
+        """The newest snapshot, into a folder."""
+        timeline = Timeline()
+        request = SnapshotRestoreRequest(destination=destination, folder=target)
+        return restore_snapshot.run(request, spark=self.spark, reporter=timeline) | timeline.phases()
+
     def forget_peak(self) -> dict[str, Any]:
         """Start counting the driver's memory from now."""
         self._jvm().System.gc()
@@ -138,7 +156,17 @@ def main() -> int:
     jobs = Jobs()
     verbs: dict[str, Callable[..., dict[str, Any]]] = {
         verb: getattr(jobs, verb)
-        for verb in ("backup", "restore", "compact", "merge", "forget_peak", "memory")
+        for verb in (
+            "backup",
+            "restore",
+            "compact",
+            "merge",
+            "backup_snapshot",
+            "restore_snapshot",
+            "init",
+            "forget_peak",
+            "memory",
+        )
     }
     print(json.dumps({}), file=answers, flush=True)
     for line in sys.stdin:
