@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from lakebackup.storage import Source
 
 _BUFFER = 1 << 17
+_IN_MEMORY = 1 << 20  # of an object being written, before it goes to a temporary file: many may be open
 _UNLOCKED = f"{LEASES_FOLDER}/"  # an object there counts for seconds, and there are many
 
 
@@ -52,7 +53,7 @@ class S3Storage:
 
     def writer(self) -> S3Writer:
         """Begin an object, kept in memory or in a temporary file until its name is given."""
-        return S3Writer(self, self.options.part_size)
+        return S3Writer(self)
 
     def upload(
         self,
@@ -189,10 +190,9 @@ class S3Storage:
 class S3Writer:
     """An object on its way, see `lakebackup.storage.ObjectWriter`."""
 
-    def __init__(self, storage: S3Storage, in_memory: int) -> None:
+    def __init__(self, storage: S3Storage) -> None:
         self._storage = storage
-        # A part that fits into memory never touches the disk.
-        self._file = tempfile.SpooledTemporaryFile(max_size=in_memory)  # noqa: SIM115 - closed by __exit__
+        self._file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 - closed by __exit__
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Add `data` at the end; EnvironmentProblem when the disk of temporary files is full."""
