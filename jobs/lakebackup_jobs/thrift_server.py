@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pyspark
 
 from lakebackup.engine import RAW, steps_for
-from lakebackup.errors import EnvironmentProblem
+from lakebackup.errors import EnvironmentProblem, Refused
 from lakebackup_jobs.account import PATH, Account, require_reader
 from lakebackup_jobs.child import tail
 from lakebackup_jobs.jars import cache_folder
@@ -46,9 +46,15 @@ def thrift_server(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """The server while the block runs, ready for clients; all URIs are of folders of this machine.
 
-    Raises Refused (the account can write to the catalog or a destination), EnvironmentProblem (it cannot
-    read them, the port is taken, the server does not come up).
+    Raises Refused (not folders; the account can write to one of them), EnvironmentProblem (it cannot read
+    them, the port is taken, the server does not come up).
     """
+    for uri in (catalog_uri, *destinations):
+        if not uri.startswith("file://"):  # what the account may do there cannot be tried out
+            raise Refused(
+                f"{uri} is no folder of this machine: nobody could tell what the account may change there.",
+                hint="Use `lakebackup serve connect` or `lakebackup sql`; or copy the catalog into a folder.",
+            )
     catalog, *roots = (Path(uri.removeprefix("file://")) for uri in (catalog_uri, *destinations))
     require_reader(account, catalog, roots)
     _require_free(host, port)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import fastavro
 import pytest
 from tests.support import kafka_truth as truth
+from tests.support.following import following, until_stored
 from tests.support.kafka_truth import Record
 from tests.support.runs import Lab, now_ms
 from tests.support.s3 import put_catalog
@@ -143,3 +144,18 @@ def test_a_compacted_topic(lab: S3Lab, topic: Make, tmp_path: Path) -> None:
     assert (done["entries"], done["kept_entries"]) == (150, 50)
     lab.restore(name, target=f"dir:{tmp_path}/out")
     assert [r.value for r in in_folder(tmp_path / "out")[0]] == [b"value %d" % i for i in range(100, 150)]
+
+
+def test_following_goes_on_where_it_stopped(
+    lab: S3Lab, place: str, topic: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = topic("followed")
+    for first in (0, 40):
+        with following(lab, name) as run:
+            for start in (first, first + 20):
+                truth.produce(lab.bootstrap, name, records(0, start, 20))
+                until_stored(run, lab, name)
+        assert isinstance(run.join(), dict), run.join()
+    kinds = asked(capsys, "sql", "SELECT kind, sum(entries) AS n FROM backups GROUP BY kind", "--from", place)
+    assert {row["kind"] for row in kinds} == {"full", "log"}
+    assert sum(row["n"] for row in kinds) == 80

@@ -25,7 +25,7 @@ from deltalake import DeltaTable
 from tests.support.kafka_truth import Record
 
 from lakebackup.lease import Lease
-from lakebackup.storage import local
+from lakebackup.storage import local, open_storage
 from lakebackup.store import CatalogReader
 from lakebackup_jobs import prune
 from lakebackup_jobs.kafka import cluster, compact_task, copy_task, merge_task, produce, replay_task
@@ -285,8 +285,9 @@ def shown(lab: Lab) -> dict[str, list[dict[str, Any]]]:
 def stored(lab: Lab) -> dict[int, list[Record]]:
     """The records of all files that the catalog shows, read by fastavro in the order of their offsets."""
     found: dict[int, list[Record]] = {}
+    storage = open_storage(str(lab.folder))
     for row in sorted(shown(lab)["files"], key=lambda f: (f["region"], f["start_position"])):
-        data = io.BytesIO((lab.folder / row["path"]).read_bytes())
+        data = io.BytesIO(storage.get(row["path"]))
         for r in fastavro.reader(data):
             assert isinstance(r, dict)
             headers = tuple((h["key"], h["value"]) for h in r["headers"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import botocore.httpsession
@@ -188,6 +189,27 @@ def test_a_file_with_another_byte_is_noticed(place: str) -> None:
     catalog.put(f"audit/{FOLDER}/{open_table(f'{catalog.uri}/audit').version() + 1:020d}.json", b"")
     with pytest.raises(Damaged, match="is empty"):
         open_table(f"{catalog.uri}/audit")
+
+
+def test_it_is_kept_small_and_looked_back_at(spark: SparkSession, place: str) -> None:
+    storage, writer = open_storage(place), CatalogWriter.open(spark, place)
+    publish(storage, writer, manifest(1))
+    then = time.time_ns() // 1000
+    for number in (2, 3):
+        publish(storage, writer, manifest(number))
+    for table in ("backups", "positions"):
+        assert len(open_table(f"{writer.catalog_uri}/{table}").file_uris()) == 3
+        writer.optimize(table, retain_hours=168)
+        assert len(open_table(f"{writer.catalog_uri}/{table}").file_uris()) == 1
+    publish(storage, writer, manifest(4))
+    for at, count in ((then, 1), (None, 4)):
+        reader = CatalogReader.require(place, as_of=at)
+        assert [row["number"] for row in reader.rows("list_backups", source=None)] == list(
+            range(count, 0, -1)
+        )
+        engine = SparkEngine(spark, writer.catalog_uri, as_of=at)
+        assert engine.query("list_files", backup_id=backup_id(1)).count() == 2
+    assert CatalogReader.require(place).one("show_backup", backup_id=backup_id(4)) is not None
 
 
 def test_a_lost_catalog_comes_back(spark: SparkSession, place: str, empty_catalog: Path) -> None:
