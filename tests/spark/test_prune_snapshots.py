@@ -15,9 +15,10 @@ from lakebackup.engine.delta import open_table
 from lakebackup.errors import Incomplete, Refused, UsageProblem
 from lakebackup.model import Hold, Policy
 from lakebackup.rebuild import rebuild
+from lakebackup.snapshot.manifest_json import manifest_json
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
-from lakebackup_jobs import catalog_export, catalog_import, prune, verify
+from lakebackup_jobs import catalog_export, catalog_import, import_manifest, prune, verify
 from lakebackup_jobs.progress import QuietReporter
 
 if TYPE_CHECKING:
@@ -215,3 +216,21 @@ def test_the_rows_travel_to_another_catalog(
     assert (done["backups"], done["snapshot_files"], done["snapshot_departures"]) == (4, 12, 7)
     for table in ("backups", "files", "snapshot_files", "snapshot_departures"):
         assert rows_of(other, table) == rows_of(root, table)
+
+
+def test_what_another_source_has_stays_for_it(root: Path, spark: SparkSession, tmp_path: Path) -> None:
+    """The manifest of the second snapshot comes in as another source's, and is known after a rebuild."""
+    manifest = tmp_path / "manifest.json"
+    reader = CatalogReader.require(str(root))
+    manifest.write_text("".join(manifest_json(reader, backup_id(2))), encoding="utf-8")
+    asked = import_manifest.ManifestRequest(destination=str(root), file=manifest, source="copy")
+    import_manifest.run(asked, reporter=QuietReporter(io.StringIO(), io.StringIO()))
+    keep(root, 1)
+    run(root, spark, delete=True, source="tablets")
+    assert stored(root) == {
+        "1/a", "1/b", "1/pack", "2/c", "2/CURRENT", "3/b", "3/pack", "4/CURRENT",
+    }  # fmt: skip
+    kept = {table: rows_of(root, table) for table in TABLES}
+    shutil.rmtree(root / "catalog")
+    assert rebuild(spark, str(root)).problems == []
+    assert {table: rows_of(root, table) for table in TABLES} == kept

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,9 @@ import pytest
 
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.model import ARROW_SCHEMAS
+from lakebackup.snapshot import manifest_read
 from lakebackup.snapshot.manifest_json import export_manifest, manifest_json
+from lakebackup.snapshot.manifest_read import Entry, read_manifest_json, resolve
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader
 
@@ -105,3 +108,138 @@ def test_what_is_no_snapshot_or_is_gone_has_none() -> None:
         next(manifest_json(reader, ID.format(2)))
     with pytest.raises(NotFound, match="does not exist"):
         next(manifest_json(reader, ID.format(3)))
+
+
+HERE = {"d": "file:///backups", "s": "s3://bucket/prod", "t": "s3://bucket/prod/tests"}
+
+
+def entries(text: str) -> list[Entry | str]:
+    return list(read_manifest_json(io.StringIO(text)))
+
+
+def one(**said: Any) -> Entry | str:
+    (found,) = entries(json.dumps({"t": {"a": {"f": {"location": "x", "timestamp": 1} | said}}}))
+    return found
+
+
+def test_what_is_written_is_read_again() -> None:
+    rows = [
+        file(1, f"t{table}", tablet, f"{name:06d}.sst")
+        for table in range(3)
+        for tablet in ("a", 'b "ü"')
+        for name in range(400)
+    ]
+    reader = Given({"backups": [backup(1)], "snapshot_files": rows})
+    text = "".join(manifest_json(reader, ID.format(1)))
+    found = [entry for entry in entries(text) if isinstance(entry, Entry)]
+    assert {(e.scope, e.region, e.name, e.mtime_ms, e.links, e.bytes, e.sha256, e.mode) for e in found} == {
+        tuple(
+            row[name] for name in ("scope", "region", "name", "mtime_ms", "links", "bytes", "sha256", "mode")
+        )
+        for row in rows
+    }
+
+
+def test_pieces_may_end_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (
+        '{ "t" : {"a":{},"b": {"f\\u00fc" : {"location": "x", "timestamp": 12, "more": [{}]} } } ,"u":{} }\n'
+    )
+    whole = entries(text)
+    assert [entry.name for entry in whole if isinstance(entry, Entry)] == ["fü"]
+    for size in range(1, 40):
+        monkeypatch.setattr(manifest_read, "_PIECE", size)
+        assert entries(text) == whole
+
+
+def test_a_manifest_of_the_design_needs_a_place_and_a_time() -> None:
+    assert one(version=3) == Entry("t", "a", "f", location="x", mtime_ms=1, links=3)
+    assert entries("{}") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "'{' is expected in the manifest"),
+        ("[]", "'{' is expected in the manifest"),
+        ('{"t": 1}', "'{' is expected in table 't'"),
+        ('{"t": {"a": {"f": "x"}}}', "an object that says where a file is"),
+        ('{"t": {"a": {"f": {"location": "x"', "delimiter"),
+        ('{"t": {"a": {"f": {}', "'}', or ','|',' is expected"),
+        ('{"t": {}, "t": {}}', "the manifest has 't' twice"),
+        ('{"t": {"a": {}, "a": {}}}', "table 't' has 'a' twice"),
+        ('{"t": {"a": {"f": {}, "f": {}}}}', "tablet 'a' has 'f' twice"),
+        ('{"t": {"a": {"f": {"location": "x", "location": "y"}}}}', "it says the same twice"),
+        ('{"t": {"a": {"f": {"timestamp": NaN}}}}', "NaN is no number"),
+        ("{} {}", "the manifest has ended, and more comes"),
+        ('{"t": {"a": {"f": {"x": ' + "[" * 60_000 + "]" * 60_000 + "}}}}", "recursion|over 65536|nested"),
+        ('{"t": {"a": {"f": {"x": ' + "1" * 5_000 + "}}}}", "digits"),
+        ('{"' + "t" * 2_000_000, "over 65536 characters"),
+        ('{"t": {"a": {"f": {"x": "' + "y" * 2_000_000, "over 65536 characters"),
+    ],
+)
+def test_what_is_no_manifest_is_told_with_its_place(text: str, why: str) -> None:
+    with pytest.raises(UsageProblem, match=why) as raised:
+        entries(text)
+    assert "(character " in raised.value.message
+    assert len(raised.value.message) < 500
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"location": 5}, "its location is 5"),
+        ({"location": ""}, "its location is ''"),
+        ({"timestamp": "now"}, "its timestamp is 'now'"),
+        ({"timestamp": True}, "its timestamp is True"),
+        ({"timestamp": -1}, "its timestamp is -1"),
+        ({"timestamp": 2**60}, "a whole number"),
+        ({"timestamp": 1.5}, "its timestamp is 1.5"),
+        ({"version": 0}, "its version is 0"),
+        ({"size": -1}, "its size is -1"),
+        ({"size": "7"}, "its size is '7'"),
+        ({"offset": None}, "its offset is None"),
+        ({"mode": 0o20000}, "its mode is"),
+        ({"sha256": "AB" * 32}, "64 lower hex digits"),
+        ({"role": "boss"}, "its role is 'boss'"),
+        ({"role": ["data"]}, "its role is"),
+    ],
+)
+def test_what_a_file_cannot_be_is_told(said: dict[str, Any], why: str) -> None:
+    found = one(**said)
+    assert isinstance(found, str)
+    assert found.startswith("t/a/f: ")
+    assert why in found
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../x", "a/../b", "a//b", "", ".", "a\0b", "\ud800"])
+def test_names_that_lead_elsewhere_are_told(name: str) -> None:
+    for table, tablet, path in ((name, "a", "f"), ("t", name, "f"), ("t", "a", name)):
+        (found,) = entries(json.dumps({table: {tablet: {path: {"location": "x", "timestamp": 1}}}}))
+        assert isinstance(found, str)
+        assert "cannot be the name of" in found
+    (found,) = entries('{"a/b": {"a": {"f": {"location": "x", "timestamp": 1}}}}')
+    assert found == "'a/b' cannot be the name of a table: it has '/'"
+
+
+@pytest.mark.parametrize(
+    ("location", "place"),
+    [
+        ("file:///backups/a/b", ("d", "a/b")),
+        ("/backups/a", ("d", "a")),
+        ("a/b", ("d", "a/b")),
+        ("s3://bucket/prod/a", ("s", "a")),
+        ("s3a://bucket/prod/a", ("s", "a")),
+        ("s3://bucket/prod/tests/a", ("t", "a")),
+    ],
+)
+def test_a_place_lies_in_a_destination(location: str, place: tuple[str, str]) -> None:
+    assert resolve(location, HERE, "d") == place
+
+
+@pytest.mark.parametrize(
+    "location",
+    ["file:///elsewhere/a", "s3://bucket/other/a", "s3://bucket/prodigy", "/backups/../etc/passwd", "../a",
+     "a/../../b", "file:///backups/", "s3://bucket/prod//a", "a..b", "https://host/a", "a\0", "//etc/passwd"],
+)  # fmt: skip
+def test_a_place_outside_is_told(location: str) -> None:
+    assert isinstance(resolve(location, HERE, "d"), str)

@@ -7,10 +7,12 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli import manifests, options
 from lakebackup_jobs.cli.invocation import destination, session_of, settings, span
 
 app = typer.Typer(help="Look after the catalog's tables.", no_args_is_help=True)
+app.command("manifest", epilog=manifests.EXPORT_EXAMPLES)(manifests.manifest)
+app.command("import-manifest", epilog=manifests.IMPORT_EXAMPLES)(manifests.import_manifest)
 
 
 @app.command("rebuild", epilog=options.examples("lakebackup catalog rebuild --from ./backups"))
