@@ -199,7 +199,7 @@ def test_it_is_kept_small_and_looked_back_at(spark: SparkSession, place: str) ->
         publish(storage, writer, manifest(number))
     for table in ("backups", "positions"):
         assert len(open_table(f"{writer.catalog_uri}/{table}").file_uris()) == 3
-        writer.optimize(table, retain_hours=168)
+        writer.optimize(table, retain_hours=168.0)
         assert len(open_table(f"{writer.catalog_uri}/{table}").file_uris()) == 1
     publish(storage, writer, manifest(4))
     for at, count in ((then, 1), (None, 4)):
