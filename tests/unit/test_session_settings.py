@@ -1,0 +1,47 @@
+"""S3 among a session's settings."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakebackup_jobs import session
+from lakebackup_jobs.session import spark_settings
+
+
+@pytest.fixture(autouse=True)
+def without_jars(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "class_path", lambda _: "")
+
+
+def test_s3_is_set_as_storage_has_it_for_the_jvm_and_for_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_REGION", "eu-north-1")
+    monkeypatch.setenv("LAKEBACKUP_S3__SSE", "aws:kms")
+    monkeypatch.setenv("LAKEBACKUP_S3__KMS_KEY_ID", "a-key")
+    monkeypatch.setenv("LAKEBACKUP_S3__CONNECT_TIMEOUT", "2.5")
+    found = spark_settings()
+    hadoop = {
+        name.removeprefix("spark.hadoop.fs.s3a."): value
+        for name, value in found.items()
+        if name.startswith("spark.hadoop.fs.s3a.")
+    }
+    assert hadoop["endpoint"] == "http://127.0.0.1:9"
+    assert (hadoop["endpoint.region"], hadoop["path.style.access"]) == ("eu-north-1", "true")
+    assert (hadoop["encryption.algorithm"], hadoop["encryption.key"]) == ("SSE-KMS", "a-key")
+    assert hadoop["connection.establish.timeout"] == "2500ms"
+    assert found["spark.executorEnv.LAKEBACKUP_S3__ENDPOINT"] == "http://127.0.0.1:9"
+    assert found["spark.executorEnv.LAKEBACKUP_S3__KMS_KEY_ID"] == "a-key"
+
+
+def test_no_secret_is_among_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    secrets = {name: f"secret {name}" for name in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")}
+    for name, value in secrets.items():
+        monkeypatch.setenv(name, value)
+    assert not [name for name, value in spark_settings().items() if value in secrets.values()]
+
+
+def test_a_profile_that_is_not_there_stops_nobody_who_keeps_backups_in_a_folder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "is-not-there")
+    assert "spark.hadoop.fs.s3a.endpoint.region" not in spark_settings()
