@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -216,8 +216,9 @@ class _Run:
                     pack_below=request.pack_below if amount.small > _PACK_FROM else 0,
                     asked=request.asked,
                 )
+                begin.begin(self.storage, self.source, begun)
                 found.deal(ShareWriter(self.storage.uri, folder), begun.tasks)
-            begin.begin(self.storage, self.source, begun)
+            begin.begin(self.storage, self.source, replace(begun, dealt=True))
         except BaseException:
             begin.take_away(self.storage, self.source, backup_id)
             raise

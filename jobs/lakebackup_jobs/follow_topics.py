@@ -23,6 +23,7 @@ from lakebackup_jobs import backup_topics, forks
 from lakebackup_jobs.identity import holder
 from lakebackup_jobs.kafka.cluster import Cluster
 from lakebackup_jobs.outcome import raise_first
+from lakebackup_jobs.tally import Totals
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -162,7 +163,7 @@ class _Follower:
         if backup_topics.latest_number(reader, self.source) + 1 != prepared.number:
             self.overtaken(reader, prepared)
             return
-        totals = backup_topics.Totals()
+        totals = Totals()
         try:
             totals.add([row for row in found if row.prepared is None])
         except LakebackupError as error:

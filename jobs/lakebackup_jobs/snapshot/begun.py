@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """What a backup is going to be. `asked`: what makes two requests the same; `lasting`: the snapshot has a
-    name and stays what it is, so that the backup can be gone on with later."""
+    """What a backup is going to be. `asked`: what makes two requests the same. `lasting`: the snapshot has a
+    name and stays what it is, so that the backup can be gone on with later. `dealt`: its shares are written.
+    """
 
     backup_id: str
     number: int
@@ -35,6 +36,7 @@ class Begun:
     tasks: int
     pack_below: int
     asked: dict[str, Any]
+    dealt: bool = False
 
     @property
     def level(self) -> int:
@@ -44,6 +46,8 @@ class Begun:
         self, asked: dict[str, Any], next_one: Snapshot | None, newest: Newest | None
     ) -> str | None:
         """Why it is not gone on with; None when it is."""
+        if not self.dealt:
+            return "it was not planned to its end"
         if not self.lasting:
             return "its layout names no snapshot, so the files may be others by now"
         if next_one is None or next_one.id != self.snapshot:
@@ -56,7 +60,7 @@ class Begun:
 
 
 def begin(storage: Storage, source: str, begun: Begun) -> None:
-    """Put it down, when its shares are written and before anything is copied."""
+    """Put it down, before its shares are written, and once more when they are."""
     content = _BEGUN.dump_python(begun, mode="json")
     sidecar.put_sealed(storage, layout.begun_path(source), {"format": sidecar.FORMAT, **content})
 
@@ -78,9 +82,9 @@ def found(storage: Storage, source: str) -> Begun | None:
 
 def end(storage: Storage, source: str, backup_id: str) -> None:
     """It is over: the backup exists. What it was planned with goes."""
-    storage.delete(layout.begun_path(source))
     for at in list(storage.list(f"{layout.backup_folder(source, backup_id)}work/")):
         storage.delete(at.path)
+    storage.delete(layout.begun_path(source))
 
 
 def take_away(storage: Storage, source: str, backup_id: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +32,8 @@ def reading(path: str) -> Iterator[None]:
             hint="A snapshot must stay as it is until its backup is done. Nothing of this one is visible.",
         ) from error
     except OSError as error:
+        if error.errno == errno.ELOOP:  # only links that are not followed give this
+            raise no_link(path) from error
         raise EnvironmentProblem(f"Cannot read {error.filename or path}: {error.strerror}.") from error
 
 
