@@ -12,7 +12,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from lakebackup.engine.delta import write_rows
-from lakebackup.errors import Damaged
+from lakebackup.errors import Damaged, NotFound
 from lakebackup.model import ARROW_SCHEMAS, as_row
 from lakebackup.sidecar import read_part
 from lakebackup.storage import open_storage
@@ -113,16 +113,43 @@ class ListedRows:
                         yield from _listed(storage, row, ARROW_SCHEMAS[self.table])
 
 
-def _listed(storage: Storage, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of one such object. Raises NotFound, and Damaged when it is not as it was written."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+@dataclass(frozen=True, slots=True)
+class TornListings:
+    """Numbers in; out, of each part `paths[number]` that names rows which are not whole, what is wrong."""
 
+    destination_uri: str
+    paths: tuple[str, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        storage = open_storage(self.destination_uri)
+        for number in chain.from_iterable(batch.column(0).to_pylist() for batch in batches):
+            try:
+                for row in read_part(storage, self.paths[number]):
+                    if row.format in LISTED.values():
+                        _whole(storage, row)
+            except (NotFound, Damaged) as error:
+                yield pa.RecordBatch.from_pydict({"path": [self.paths[number]], "problem": [error.message]})
+        settle()
+
+
+def _whole(storage: Storage, file: DataFile) -> bytes:
+    """Such an object. Raises NotFound, and Damaged when it is not as it was written."""
     data = storage.get(file.path)
     if hashlib.sha256(data).hexdigest() != file.sha256:
         raise Damaged(
             f"{file.path} is not as it was written (sha256).",
             hint="Take it from another copy of the destination; what it lists may still be whole.",
         )
+    return data
+
+
+def _listed(storage: Storage, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of such an object. Raises as `_whole` does."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    data = _whole(storage, file)
     for batch in pq.ParquetFile(pa.BufferReader(data)).iter_batches():
         yield from pa.Table.from_batches([batch]).select(schema.names).cast(schema).to_batches()

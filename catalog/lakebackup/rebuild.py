@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, cast
 from lakebackup import imports, layout, sidecar, translations
 from lakebackup.engine.delta import open_table
 from lakebackup.errors import Damaged, LakebackupError, NotFound, Refused, UsageProblem
-from lakebackup.frames import LISTED
-from lakebackup.model import LANE_DIGITS, LANES, Backup, Digest, Row, State, spark_columns
+from lakebackup.frames import LISTED, TornListings
+from lakebackup.model import LANE_DIGITS, LANES, SNAPSHOT, Backup, Digest, Row, State, spark_columns
 from lakebackup.pruned import rebuild_prunes
 from lakebackup.store import FORMAT, TOLD, CatalogWriter, destination_id
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 # Manifests read, checked and put in together.
 _BATCH = 200
+_READERS = 64
 _FILLED = (
     "files", "positions", "scopes", "gaps", "groups", "group_commits", "schemas", "audit", "removals",
     "floors", "translations", "departures", *LISTED, *TOLD.values(),
@@ -57,7 +58,8 @@ def rebuild(
 
     A backup without the marker `complete` becomes `unconfirmed`, one with `deleted` is deleted; a change of
     state in the audit log holds for complete ones. A backup whose manifest is torn or disagrees with its
-    parts is left out and named in `problems`; all others go in. Nothing is visible before all is in.
+    parts is left out and named in `problems`; all others go in. Snapshots behind one that is left out become
+    `unconfirmed`, since files of theirs may be missing. Nothing is visible before all is in.
     Raises Refused when the catalog holds backups, Busy when another process writes to it.
     """
     writer = CatalogWriter.open(spark, destination, catalog)
@@ -106,7 +108,7 @@ class _Rebuild:
             backups += [self._as_marked(m.backup) for m in good]
         if backups:
             self._name_destination(backups[-1].destination)
-        backups += self._imports(backups)
+        backups = self._resolved([*backups, *self._imports(backups)])
         for backup in backups:
             self.result.states[backup.state] = self.result.states.get(backup.state, 0) + 1
         translations.rebuild(self.writer)
@@ -163,9 +165,13 @@ class _Rebuild:
     def _agreeing(self, batch: Sequence[sidecar.Manifest]) -> list[sidecar.Manifest]:
         """Those whose parts add up to what the manifest says; deleted ones may have lost their parts."""
         found = self._added_up(batch)
+        torn = self._torn(batch)
         good = []
         for manifest in batch:
             backup = manifest.backup
+            if backup.backup_id in torn:
+                self.result.problems.append(torn[backup.backup_id])
+                continue
             said = (manifest.parts, backup.files, backup.bytes, backup.entries, backup.digest)
             holds = (self._parts(manifest), *found.get(backup.backup_id, (0, 0, 0, Digest().hex())))
             if said == holds or self._marked(backup, "deleted"):
@@ -202,6 +208,46 @@ class _Rebuild:
             digest.add_lanes(int(row[f"lane{lane}"]) for lane in range(LANES))
             found[row["backup_id"]] = (row["files"], row["bytes"], row["entries"], digest.hex())
         return found
+
+    def _torn(self, batch: Sequence[sidecar.Manifest]) -> dict[str, str]:
+        """Of backups of snapshots whose rows are not whole: what is wrong."""
+        parts = {
+            layout.parts_path(m.backup.source, m.backup.backup_id, task): m.backup.backup_id
+            for m in batch
+            if m.backup.source_kind == SNAPSHOT and self._parts(m) == m.parts
+            for task in range(m.parts)
+        }
+        if not parts:
+            return {}
+        numbers = self.spark.range(0, len(parts), 1, min(len(parts), _READERS))
+        job = TornListings(self.storage.uri, tuple(parts))
+        return {
+            parts[row.path]: row.problem
+            for row in numbers.mapInArrow(job, "path STRING, problem STRING").collect()
+        }
+
+    def _resolved(self, backups: list[Backup]) -> list[Backup]:
+        """As they are, but those of snapshots behind one that is not there: what it said of files that they
+        have, or have no more, is not known."""
+        found: dict[str, int] = {}
+        for backup in sorted(backups, key=lambda backup: backup.number):
+            if backup.source_kind == SNAPSHOT and backup.number == found.get(backup.source, 0) + 1:
+                found[backup.source] = backup.number
+        for source in {b.source for b in backups if b.source_kind == SNAPSHOT}:
+            whole = found.setdefault(source, 0)
+            if any(b.source == source and b.number > whole for b in backups):
+                self.result.problems.append(
+                    f"Backup number {whole + 1} of {source} is not there: which of its files later ones have "
+                    "is not known, so that they count as unconfirmed."
+                )
+        return [
+            replace(backup, state="unconfirmed")
+            if backup.source_kind == SNAPSHOT
+            and backup.state == "complete"
+            and backup.number > found[backup.source]
+            else backup
+            for backup in backups
+        ]
 
     def _files(self, good: Sequence[sidecar.Manifest], transaction: str) -> None:
         whole = [manifest for manifest in good if self._parts(manifest) == manifest.parts]

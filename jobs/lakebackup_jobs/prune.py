@@ -464,7 +464,9 @@ def _of_tables(made: PrunePlan) -> dict[str, Any]:
         return {}
     gone = [one for one in made.expired if one.files]
     return {
-        "tables": [{"table": one.scope, "files": one.files, "bytes": one.bytes} for one in gone[:_SHOWN]],
+        "tables": [
+            {"table": one.scope or "(packs)", "files": one.files, "bytes": one.bytes} for one in gone[:_SHOWN]
+        ],
         "of_tables": len(gone),
         "held_back_files": sum(one.idle for one in made.expired),
         "held_back_bytes": sum(one.idle_bytes or 0 for one in made.expired),

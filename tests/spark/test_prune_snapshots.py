@@ -234,3 +234,18 @@ def test_what_another_source_has_stays_for_it(root: Path, spark: SparkSession, t
     shutil.rmtree(root / "catalog")
     assert rebuild(spark, str(root)).problems == []
     assert {table: rows_of(root, table) for table in TABLES} == kept
+
+
+def test_a_snapshot_behind_one_that_is_lost_is_not_taken_for_whole(root: Path, spark: SparkSession) -> None:
+    (listing,) = (root / "tablets" / "backups" / backup_id(2) / "listing").glob("*.files.parquet")
+    listing.write_bytes(listing.read_bytes()[:-1])
+    shutil.rmtree(root / "catalog")
+    found = rebuild(spark, str(root))
+    assert [text for text in found.problems if "is not as it was written" in text]
+    assert [text for text in found.problems if "Backup number 2 of tablets is not there" in text]
+    assert seen(root, "SELECT number, state FROM backups ORDER BY number") == [
+        {"number": 1, "state": "complete"},
+        {"number": 3, "state": "unconfirmed"},
+        {"number": 4, "state": "unconfirmed"},
+    ]
+    assert resolved(root, 1) == SNAPSHOTS[0]

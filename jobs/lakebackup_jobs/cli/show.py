@@ -13,6 +13,7 @@ EXAMPLES = options.examples(
     "lakebackup show 20261121T1405 --from ./backups", "lakebackup show --tree orders --from ./backups"
 )
 
+TABLE = ("scope", "regions", "files", "bytes", "new_files", "new_bytes")
 TOPIC = ("scope", "regions", "files", "entries", "bytes", "min_ts", "max_ts")
 
 
@@ -43,6 +44,7 @@ def show(
     """
     import sys
 
+    from lakebackup.model import SNAPSHOT
     from lakebackup_jobs.cli.reading import open_catalog
     from lakebackup_jobs.cli.rows import json_line
     from lakebackup_jobs.cli.tree import write as write_tree
@@ -56,10 +58,16 @@ def show(
         return
     found = reader.resolve_backup(name or "")
     (backup,) = reader.rows("show_backup", backup_id=found)
-    topics = reader.rows("show_scopes", backup_id=found)
+    held: str = "topics"
+    columns: tuple[str, ...] = TOPIC
+    if backup["source_kind"] == SNAPSHOT:
+        held, columns = "tables", TABLE
+        rows = reader.rows("show_tables", source=backup["source"], number=backup["number"])
+    else:
+        rows = reader.rows("show_scopes", backup_id=found)
     if json:
-        sys.stdout.write(json_line({**backup, "topics": topics}))
+        sys.stdout.write(json_line({**backup, held: rows}))
         return
     # The same instants stand there as numbers, which print_result writes as times.
     plain = {name: value for name, value in backup.items() if not name.endswith("_time")}
-    print_result({**plain, "topics": [{name: topic[name] for name in TOPIC} for topic in topics]}, sys.stdout)
+    print_result({**plain, held: [{name: row[name] for name in columns} for row in rows]}, sys.stdout)
