@@ -12,6 +12,7 @@ import os
 import shutil
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import chain, groupby, islice, pairwise
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from lakebackup.engine.failures import task_errors
 from lakebackup.errors import Busy, Damaged, EnvironmentProblem, Refused, UsageProblem
 from lakebackup.model import Audit
-from lakebackup.plan.restore_snapshot import plan_restore, require_names
+from lakebackup.plan.restore_snapshot import EACH, digest_of, in_order, plan_restore, require_names
 from lakebackup.snapshot.names import OWN, Limits
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
@@ -35,7 +36,7 @@ from lakebackup_jobs.taskboard import TaskBoard
 from lakebackup_sql import load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import SparkSession
@@ -45,12 +46,10 @@ if TYPE_CHECKING:
     from lakebackup_jobs.progress import Reporter
 
 _SHARE = 128 << 20
-# What it costs to make a file, in bytes that could be written meanwhile.
-_EACH = 64 << 10
 _MOST_SHARES = 400
 _SHOWN = 50
-# So little is written before Spark would have started.
-_LITTLE = 512 << 20
+# So little is written by threads of this process, before Spark's tasks would have.
+_LITTLE = 4 << 30
 
 
 def run(
@@ -68,7 +67,8 @@ def run(
     reader = CatalogReader.require(request.destination, request.catalog)
     made = plan_restore(request, reader)
     target = Target(request.folder)
-    digest = require_names(reader, target.limits())
+    require_names(reader, target.limits())
+    digest = digest_of(reader, made)
     for note in made.notes:
         reporter.warning(note)
     summary = _summary(made, target)
@@ -232,7 +232,7 @@ def _folds(folder: Path) -> bool:
 
 
 def _is_little(made: SnapshotRestorePlan) -> bool:
-    return made.bytes + made.files * _EACH <= _LITTLE
+    return made.weight <= _LITTLE
 
 
 def _write(
@@ -251,7 +251,7 @@ def _write(
     job = WriteJob(str(target.folder), target.storage.uri, shares, dict(reader.destinations()))
     with TaskBoard(target.storage, "").watched(reporter.update):
         if spark is None or _is_little(made):
-            rows = [job.share(number) for number in range(len(shares))]
+            rows = _here(job)
         else:
             with task_errors():
                 tasks = spark.range(0, len(shares), 1, len(shares)).mapInArrow(job, WRITTEN)
@@ -259,6 +259,16 @@ def _write(
             raise_first(row["error"] for row in rows)
     reporter.update(made.files, made.bytes)
     return rows
+
+
+def _here(job: WriteJob) -> list[Mapping[str, Any]]:
+    """Carry all shares out in this process; hashing and writing leave the interpreter to the next thread."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        try:
+            return list(pool.map(job.share, range(len(job.shares))))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
 def deal(storage: Storage, reader: CatalogReader, made: SnapshotRestorePlan) -> tuple[str, ...]:
@@ -269,9 +279,7 @@ def deal(storage: Storage, reader: CatalogReader, made: SnapshotRestorePlan) -> 
     import pyarrow as pa
 
     paths = []
-    size = max(_SHARE, (made.bytes + made.files * _EACH) // _MOST_SHARES)
-    rows = reader.query("restore_snapshot_shares", share=size, each=_EACH)
-    pieces = chain.from_iterable(map(_pieces, rows))
+    pieces = _pieces(in_order(reader, made), max(_SHARE, made.weight // _MOST_SHARES))
     for number, (_, share) in enumerate(groupby(pieces, key=itemgetter(0))):
         sink = pa.BufferOutputStream()
         batches = [piece for _, piece in share]
@@ -283,15 +291,25 @@ def deal(storage: Storage, reader: CatalogReader, made: SnapshotRestorePlan) -> 
     return tuple(paths)
 
 
-def _pieces(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each share in a batch, whose shares come in order."""
+def _pieces(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of batches with the number of their share: about `size` bytes; an object is in one."""
     import numpy as np
+    import pyarrow.compute as pc
 
-    shares = batch.column("share").to_numpy()
-    bare = batch.drop_columns(["share"])
-    cuts = [*(np.flatnonzero(np.diff(shares, prepend=-1))), len(shares)]
-    for start, stop in pairwise(cuts):
-        yield int(shares[start]), bare.slice(start, stop - start)
+    weight = share = 0
+    before = None
+    for batch in filter(len, batches):
+        objects = pc.binary_join_element_wise(batch.column("destination"), batch.column("path"), "\0")
+        begins = np.ones(len(batch), bool)
+        begins[0] = objects[0].as_py() != before
+        begins[1:] = pc.not_equal(objects[1:], objects[:-1])
+        own = batch.column("bytes").fill_null(0).to_numpy() + EACH
+        weights = weight + np.cumsum(own)
+        first = np.maximum.accumulate(np.where(begins, np.arange(len(batch)), -1))
+        shares = np.where(first < 0, share, ((weights - own) // size)[first])
+        weight, share, before = int(weights[-1]), int(shares[-1]), objects[-1].as_py()
+        for start, stop in pairwise([*np.flatnonzero(np.diff(shares, prepend=-1)), len(batch)]):
+            yield int(shares[start]), batch.slice(start, stop - start)
 
 
 def _summary(made: SnapshotRestorePlan, target: Target) -> dict[str, Any]:

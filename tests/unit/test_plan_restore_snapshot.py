@@ -10,7 +10,13 @@ from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.model import Check
-from lakebackup.plan.restore_snapshot import SnapshotRestoreRequest, plan_restore, require_names
+from lakebackup.plan.restore_snapshot import (
+    SnapshotRestoreRequest,
+    digest_of,
+    in_order,
+    plan_restore,
+    require_names,
+)
 from lakebackup.snapshot.names import Limits
 
 if TYPE_CHECKING:
@@ -42,8 +48,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> GivenSnapshots:
 def plan(made: GivenSnapshots, **asked: Any) -> tuple[SnapshotRestorePlan, list[tuple[str, int]]]:
     reader = made.reader()
     found = plan_restore(SnapshotRestoreRequest(str(made.folder), "out", **asked), reader)
-    rows = reader.rows("restore_snapshot_names", fold=False)
-    return found, [(row["target"], row["added_in"]) for row in rows]
+    rows = [row for batch in in_order(reader, found) for row in batch.to_pylist()]
+    return found, sorted((row["target"], int(row["path"].split("/")[2][-8:], 16)) for row in rows)
 
 
 def test_the_newest_snapshot_at_or_before_a_time(made: GivenSnapshots) -> None:
@@ -102,8 +108,8 @@ def test_two_backups_files_of_one_name_are_refused(made: GivenSnapshots) -> None
 def test_the_same_files_are_the_same_restore_however_they_were_asked_for(made: GivenSnapshots) -> None:
     def digest(**asked: Any) -> str:
         reader = made.reader()
-        plan_restore(SnapshotRestoreRequest(str(made.folder), "out", **asked), reader)
-        return require_names(reader, Limits())
+        found = plan_restore(SnapshotRestoreRequest(str(made.folder), "out", **asked), reader)
+        return digest_of(reader, found)
 
     newest = digest()
     assert newest == digest(to_ts=5000) == digest(tables=("t1",))

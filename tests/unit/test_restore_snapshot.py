@@ -6,9 +6,12 @@ import fcntl
 import io
 import json
 import os
+import random
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from tests.support.given_snapshots import Given, GivenSnapshots
 
@@ -97,7 +100,7 @@ def test_each_backup_comes_back_as_it_was(made: GivenSnapshots, tmp_path: Path) 
     assert restores.to_pylist() == [{"state": "complete", "entries": count} for count in (7, 3)]
 
 
-def test_many_shares_cut_where_the_place_changes(
+def test_many_shares_cut_where_the_object_changes(
     made: GivenSnapshots, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(restore_snapshot, "_SHARE", 1)
@@ -112,7 +115,7 @@ def test_many_shares_cut_where_the_place_changes(
     monkeypatch.setattr(WriteJob, "share", counted)
     restore(made, tmp_path / "out", to_ts=1000)
     assert there(tmp_path / "out") == expected(SNAPSHOTS[0])
-    assert taken == list(range(5))  # one for each place: the hard links have one
+    assert sorted(taken) == [0, 1, 2]  # one for each object: a pack, a file, and one of two hard links
     assert (tmp_path / "out/t1/a2/000001.sst").samefile(tmp_path / "out/t1/a2/000003.sst")
 
 
@@ -283,3 +286,25 @@ def test_explain_shows_the_sql_and_changes_nothing(
     assert "FROM snapshot_files AS f" in capsys.readouterr().out
     assert open_storage(str(tmp_path / "out")).uri
     assert not (tmp_path / "out").exists()
+
+
+def test_shares_are_of_about_one_size_and_never_part_an_object() -> None:
+    dice = random.Random(3)
+    rows = [
+        {"destination": "d", "path": f"p{number:04d}", "bytes": dice.choice([0, 10, 3000, None]), "at": at}
+        for number in range(300)
+        for at in range(dice.choice([1, 1, 1, 40]))
+    ]
+    table = pa.Table.from_pylist(rows)
+    cuts = sorted(dice.sample(range(len(rows)), 40))
+    batches = [b for a, z in pairwise([0, *cuts, len(rows)]) for b in table[a:z].to_batches()]
+    pieces = list(restore_snapshot._pieces(batches, 10 * restore_snapshot.EACH))
+    assert [row for _, piece in pieces for row in piece.to_pylist()] == rows
+    assert [share for share, _ in pieces] == sorted(share for share, _ in pieces)
+    shares: dict[int, list[str]] = {}
+    for share, piece in pieces:
+        shares.setdefault(share, []).extend(piece.column("path").to_pylist())
+    held = [set(paths) for paths in shares.values()]
+    assert sum(map(len, held)) == 300
+    assert all(len(paths) <= 10 + 40 for paths in shares.values())
+    assert len(shares) > len(rows) / 50

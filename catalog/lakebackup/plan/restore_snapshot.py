@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
@@ -27,7 +28,11 @@ if TYPE_CHECKING:
 Form = Literal["tree", "yugabyte", "flat"]
 #: What tells a file of `snapshot_files` from all others: a SELECT that chooses files must return it.
 KEY = ("source", "scope", "region", "name", "added_in")
+#: What it costs to make a file, in bytes that could be written meanwhile.
+EACH = 64 << 10
 _SHOWN = 20
+# So many files are sorted in less than 100 MB.
+_SORTED = 250_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +90,11 @@ class SnapshotRestorePlan:
     def bytes(self) -> int:
         return sum(table.bytes for table in self.tables)
 
+    @property
+    def weight(self) -> int:
+        """How much work it is, in bytes that could be written meanwhile."""
+        return self.bytes + self.files * EACH
+
 
 def plan_restore(request: SnapshotRestoreRequest, reader: CatalogReader) -> SnapshotRestorePlan:
     """What the restore would bring. Writes nothing.
@@ -121,20 +131,32 @@ def plan_restore(request: SnapshotRestoreRequest, reader: CatalogReader) -> Snap
     return made
 
 
-def require_names(reader: CatalogReader, limits: Limits) -> str:
-    """Refused when the files of the relation `snapshot_selected` cannot all be written under their names.
+def require_names(reader: CatalogReader, limits: Limits) -> None:
+    """Refused when the files of the relation `snapshot_selected` cannot all be written under their names."""
+    rows = reader.query("restore_snapshot_names", fold=limits.fold)
+    require_safe(chain.from_iterable(batch.column("target").to_pylist() for batch in rows), limits)
 
-    Returns what tells this restore from others, however it was asked for: a digest of files and names.
+
+def in_order(reader: CatalogReader, made: SnapshotRestorePlan) -> Iterator[pa.RecordBatch]:
+    """The files of the relation `snapshot_selected` as their bytes lie, each object's one after another.
+
+    Rows of the query restore_snapshot_order; of many files some objects at a time are sorted.
     """
+    passes = min(1 + made.files // _SORTED, 256)
+    cuts = [f"{256 * number // passes:02x}" for number in range(passes)]
+    for first, beyond in pairwise([*cuts, "g"]):
+        yield from reader.query("restore_snapshot_order", first=first, beyond=beyond)
+
+
+def digest_of(reader: CatalogReader, made: SnapshotRestorePlan) -> str:
+    """What tells this restore from others, however it was asked for: a digest of files and names."""
+    import pyarrow.compute as pc
+
     digest = hashlib.sha256()
-
-    def targets(fold: bool) -> Iterator[str]:
-        for batch in reader.query("restore_snapshot_names", fold=fold):
-            columns = batch.to_pydict()
-            digest.update(repr(columns).encode(errors="surrogatepass"))
-            yield from columns["target"]
-
-    require_safe(targets(limits.fold), limits)
+    for batch in in_order(reader, made):
+        texts = [column.cast("string").fill_null("") for column in batch.columns]
+        lines = pc.binary_join_element_wise(*texts, "\0").to_pylist()
+        digest.update("".join(f"{line}\n" for line in lines).encode())
     return digest.hexdigest()[:32]
 
 

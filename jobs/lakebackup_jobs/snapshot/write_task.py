@@ -52,7 +52,7 @@ _NO_LINKS = {errno.EMLINK, errno.EPERM, errno.ENOTSUP, errno.EXDEV}
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file to write: a row of the query restore_snapshot_shares."""
+    """A file to write: a row of the query restore_snapshot_order."""
 
     target: str
     bytes: int | None

@@ -1,13 +1,5 @@
 SELECT
-  s.target,
-  s.added_in,
-  s.destination,
-  s.path,
-  s.position,
-  s.bytes,
-  s.mtime_ms,
-  s.mode,
-  s.sha256
+  s.target
 FROM snapshot_selected AS s
 ORDER BY
   CASE
@@ -15,5 +7,4 @@ ORDER BY
     THEN LOWER(REPLACE(s.target, '/', CHR(0)))
     ELSE REPLACE(s.target, '/', CHR(0))
   END NULLS FIRST,
-  s.target NULLS FIRST,
-  s.added_in NULLS FIRST
+  s.target NULLS FIRST
