@@ -163,6 +163,14 @@ class Settings(BaseSettings):
         "topic's own retention when absent",
         ge=0,
     )
+    always: tuple[str, ...] = Field(
+        ("CURRENT", "MANIFEST-*"),
+        description="files of a snapshot that every backup copies, whatever they look like, by their names",
+    )
+    pack_below: ByteSize = Field(
+        ByteSize(1024 * 1024),
+        description="many files of a snapshot smaller than this are stored as few objects; 0: never",
+    )
     isolation: Literal["read_committed", "read_uncommitted"] = Field(
         "read_committed", description="whether records of open and aborted transactions are left out"
     )

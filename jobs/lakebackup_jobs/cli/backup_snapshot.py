@@ -95,13 +95,14 @@ def snapshot(
         ),
     ] = False,
     pack_below: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="SIZE",
             help="Many files smaller than this are stored as few objects; 0: never.",
+            show_default="1MiB",
             rich_help_panel=_COPY,
         ),
-    ] = "1MiB",
+    ] = None,
     bandwidth: Annotated[
         str | None,
         typer.Option(
@@ -141,11 +142,13 @@ def snapshot(
         destination=to,
         catalog=catalog,
         source=source,
+        always=always or None,
+        pack_below=pack_below,
         lease_ttl=lease_ttl,
         remote=remote,
         master=master,
     )
-    from lakebackup_jobs.backup_snapshot import ALWAYS, SnapshotRequest, run
+    from lakebackup_jobs.backup_snapshot import SnapshotRequest, run
     from lakebackup_jobs.progress import reporter
     from lakebackup_jobs.snapshot.find import roles
 
@@ -157,8 +160,8 @@ def snapshot(
         layout=layout,
         snapshots=tuple(snapshot or ()),
         everything=everything,
-        always=ALWAYS if always is None else tuple(always),
-        pack_below=size("--pack-below", pack_below) or 0,
+        always=found.always,
+        pack_below=int(found.pack_below),
         mode=mode,
         verify_unchanged=verify_unchanged,
         find_same=find_same,
