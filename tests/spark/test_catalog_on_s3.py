@@ -163,6 +163,23 @@ def test_few_requests(place: str, requests: list[str]) -> None:
     assert len(requests) == 25  # the listing, and each file once
 
 
+def test_another_table_in_its_place_is_not_taken_for_it(place: str, empty_catalog: Path) -> None:
+    catalog = open_storage(f"{place}/catalog")
+    for number in range(3):
+        append(catalog, "audit", [entry("old", number)], f"old {number}")
+    for found in catalog.list("audit/"):
+        catalog.delete(found.path)
+    put_catalog(place, empty_catalog)
+    code = (
+        "import sys; from lakebackup.engine.delta import append; from lakebackup.model import Audit;"
+        "from lakebackup.storage import open_storage\n"
+        "for n in range(4): append(open_storage(sys.argv[1]), 'audit',"
+        " [Audit(at=n, actor='a longer name', action='a', subject='s', detail='{}')], str(n))"
+    )
+    subprocess.run([sys.executable, "-c", code, catalog.uri], check=True)
+    assert set(rows_of(f"{catalog.uri}/audit")["actor"].to_pylist()) == {"a longer name"}
+
+
 def test_a_reader_of_its_own_needs_no_entry_before_the_checkpoint(place: str) -> None:
     catalog = open_storage(f"{place}/catalog")
     for number in range(24):

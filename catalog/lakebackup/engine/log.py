@@ -24,7 +24,7 @@ from lakebackup.storage import AlreadyExists, open_storage
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from lakebackup.storage import Storage
+    from lakebackup.storage import ObjectStat, Storage
 
 FOLDER = "_delta_log"
 _HINT = f"{FOLDER}/_last_checkpoint"
@@ -93,6 +93,8 @@ class RemoteLog:
     def __init__(self, storage: Storage, table: str) -> None:
         self._storage, self._table = storage, table
         self._entries: dict[str, bytes] = {}
+        self._older: dict[str, bytes] = {}  # what only a look back needs
+        self._stat: ObjectStat | None = None  # of the newest entry, when it was last listed
         self._lock = Lock()
 
     def refresh(self) -> int:
@@ -106,10 +108,12 @@ class RemoteLog:
         with self._lock:
             if not (known and self._entries):
                 self._look()
-            found = dict(self._entries)
-        if history:
-            found |= self._fetched(name for name in self._names("") if name not in found)
-        return found
+            if history:
+                names = [name for name in self._listed("") if name not in self._entries]
+                fetched = self._fetched(name for name in names if name not in self._older)
+                self._older = {name: self._older.get(name) or fetched[name] for name in names}
+                return self._older | self._entries
+            return dict(self._entries)
 
     def publish(self, folder: str, before: int) -> None:
         """Make what delta-rs wrote into a copy behind version `before` that of the table.
@@ -141,15 +145,16 @@ class RemoteLog:
             try:
                 newest = self._newest()
                 start = f"{newest:020d}" if self._entries else self._hinted()
-                found = list(self._names(start))
-                if self._entries and not any(int(name[:20]) == newest for name in found):
-                    self._entries.clear()  # another table is in its place
+                found = self._listed(start)
+                if self._entries and not self._is_same(found.get(f"{newest:020d}.json")):
+                    self._forget()  # another table is in its place
                     continue
                 if start and not self._entries and not _checkpoint(found):
-                    found = list(self._names(""))
+                    found = self._listed("")
                 self._entries |= self._fetched(name for name in found if name not in self._entries)
+                self._stat = found.get(f"{self._newest():020d}.json")
             except NotFound:  # cleaned up meanwhile
-                self._entries.clear()
+                self._forget()
                 continue
             if not self._entries:
                 raise NotFound(f"There is no table at {self._storage.uri}/{self._table}.")
@@ -167,12 +172,20 @@ class RemoteLog:
         except (NotFound, ValueError, KeyError, TypeError):  # it is only a hint
             return ""
 
-    def _names(self, after: str) -> Iterator[str]:
+    def _is_same(self, newest: ObjectStat | None) -> bool:
+        """Whether the newest entry that is known is still what it was."""
+        if newest is None:
+            return False
+        held = self._entries.get(newest.path.rpartition("/")[2], b"")
+        if newest.bytes != len(held):
+            return False
+        return self._stat is None or self._stat.path != newest.path or self._stat == newest
+
+    def _listed(self, after: str) -> dict[str, ObjectStat]:
         folder = f"{self._table}/{FOLDER}/"
-        for found in self._storage.list(folder, after=folder + after if after else ""):
-            name = found.path.removeprefix(folder)
-            if _ENTRY.fullmatch(name):
-                yield name
+        found = self._storage.list(folder, after=folder + after if after else "")
+        named = {one.path.removeprefix(folder): one for one in found}
+        return {name: one for name, one in named.items() if _ENTRY.fullmatch(name)}
 
     def _fetched(self, names: Iterable[str]) -> dict[str, bytes]:
         wanted = list(names)
@@ -184,6 +197,9 @@ class RemoteLog:
 
     def _newest(self) -> int:
         return max((int(name[:20]) for name in self._entries), default=-1)
+
+    def _forget(self) -> None:
+        self._entries, self._older, self._stat = {}, {}, None
 
     def _forget_old(self) -> None:
         since = _checkpoint(self._entries)
