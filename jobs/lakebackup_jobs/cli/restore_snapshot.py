@@ -15,7 +15,7 @@ EXAMPLES = options.examples(
     "lakebackup restore snapshot --from ./backups --to ./restored",
     "lakebackup restore snapshot --from ./backups --to ./restored --time -2h --table orders --dry-run",
     "lakebackup restore snapshot --to ./db --layout flat --table t1 --tablet a1 --backup 20261121T140500Z",
-    "lakebackup restore snapshot --to ./old --select \"SELECT * FROM snapshot_files WHERE name = 'CURRENT'\"",
+    'lakebackup restore snapshot --to ./new --select "SELECT * FROM snapshot_files WHERE added_in = 3"',
 )
 
 
