@@ -2,8 +2,9 @@ WITH chain_of AS (
   SELECT
     b.backup_id,
     b.source,
+    b.source_kind,
     b.number,
-    b.base,
+    CASE WHEN b.source_kind = 'snapshot' THEN '-' ELSE b.base END AS base,
     TRY_CAST(TIMESTAMP_MICROS(b.finished_at) AS DATE) AS day,
     b.files,
     b.bytes,
@@ -18,8 +19,28 @@ WITH chain_of AS (
   WHERE
     b.state IN ('complete', 'out_of_sync')
     OR (
-      b.state = 'deleted' AND NOT g.backup_id IS NULL
+      b.state = 'deleted'
+      AND (
+        b.source_kind = 'snapshot' OR NOT g.backup_id IS NULL
+      )
     )
+), passed AS (
+  SELECT
+    c.source,
+    c.base,
+    c.day,
+    n.day AS gone_day,
+    TRY_CAST(SUM(s.bytes) AS BIGINT) AS bytes
+  FROM snapshot_files AS s
+  JOIN chain_of AS c
+    ON s.backup_id = c.backup_id
+  JOIN chain_of AS n
+    ON s.gone_by = n.backup_id
+  GROUP BY
+    c.source,
+    c.base,
+    c.day,
+    n.day
 ), events AS (
   SELECT
     source,
@@ -30,7 +51,8 @@ WITH chain_of AS (
     files AS new_files,
     bytes AS new_bytes,
     0 AS removed_bytes,
-    0 AS gone_bytes
+    0 AS gone_bytes,
+    0 AS passed_bytes
   FROM chain_of
   UNION ALL
   SELECT
@@ -42,7 +64,8 @@ WITH chain_of AS (
     0 AS new_files,
     0 AS new_bytes,
     r.bytes AS removed_bytes,
-    0 AS gone_bytes
+    CASE WHEN c.source_kind = 'snapshot' THEN -r.bytes ELSE 0 END AS gone_bytes,
+    0 AS passed_bytes
   FROM raw_removals AS r
   JOIN chain_of AS c
     ON r.backup_id = c.backup_id
@@ -56,12 +79,26 @@ WITH chain_of AS (
     0 AS new_files,
     0 AS new_bytes,
     0 AS removed_bytes,
-    d.bytes AS gone_bytes
+    d.bytes AS gone_bytes,
+    0 AS passed_bytes
   FROM raw_departures AS d
   JOIN chain_of AS c
     ON d.backup_id = c.backup_id
   JOIN chain_of AS n
     ON d.source = n.source AND d.gone_in = n.number AND c.base = n.base
+  UNION ALL
+  SELECT
+    p.source,
+    p.base,
+    p.gone_day AS day,
+    0 AS backups,
+    TRY_CAST(NULL AS BIGINT) AS number,
+    0 AS new_files,
+    0 AS new_bytes,
+    0 AS removed_bytes,
+    CASE WHEN p.gone_day > p.day THEN p.bytes ELSE 0 END AS gone_bytes,
+    CASE WHEN p.gone_day > p.day THEN 0 ELSE p.bytes END AS passed_bytes
+  FROM passed AS p
 ), days AS (
   SELECT
     source,
@@ -72,7 +109,8 @@ WITH chain_of AS (
     SUM(new_files) AS new_files,
     SUM(new_bytes) AS new_bytes,
     SUM(removed_bytes) AS removed_bytes,
-    SUM(gone_bytes) AS gone_bytes
+    SUM(gone_bytes) AS gone_bytes,
+    SUM(passed_bytes) AS passed_bytes
   FROM events
   GROUP BY
     source,
@@ -111,7 +149,7 @@ SELECT
   TRY_CAST(MAX(d.new_bytes) AS BIGINT) AS new_bytes,
   TRY_CAST(COALESCE(
     SUM(
-      CASE WHEN e.day < d.day THEN e.new_bytes ELSE 0 END - e.removed_bytes - e.gone_bytes
+      CASE WHEN e.day < d.day THEN e.new_bytes - e.passed_bytes ELSE 0 END - e.removed_bytes - e.gone_bytes
     ),
     0
   ) AS BIGINT) AS referenced_bytes,
