@@ -16,7 +16,7 @@ import duckdb
 
 from lakebackup.engine import KEPT, NOW, RAW, Asked, new_record, steps, steps_for, to_duckdb, view_text
 from lakebackup.engine.delta import open_table, open_then, require_then
-from lakebackup.engine.failures import damaged_table
+from lakebackup.engine.failures import damaged_table, told_in
 from lakebackup.engine.log import folder_of, prefetch
 from lakebackup.errors import Damaged, EnvironmentProblem, NotFound, UsageProblem
 from lakebackup.model import ARROW_SCHEMAS
@@ -198,12 +198,10 @@ class DuckEngine:
             raise UsageProblem(f"The query cannot run: {error}") from error
         except (duckdb.Error, OSError, ValueError) as error:  # pyarrow's errors are of the last two kinds
             text = str(error)
+            if told := told_in(error):
+                raise told from error
             if _TORN.search(text):
-                raise Damaged(
-                    f"A table of the catalog at {self._uri} is damaged: {text.splitlines()[0]}",
-                    hint="The backups themselves may be whole: move the catalog away and run "
-                    "`lakebackup catalog rebuild`.",
-                ) from error
+                raise damaged_table(f"the catalog at {self._uri}", text.splitlines()[0]) from error
             raise UsageProblem(f"The query failed: {text}") from error
 
 

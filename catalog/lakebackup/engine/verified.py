@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pyarrow as pa
 from pyarrow import fs
 
+from lakebackup.engine.failures import passed_on
 from lakebackup.engine.log import folder_of, opened, per_process, pool
 from lakebackup.errors import LakebackupError
 
@@ -134,7 +135,7 @@ def _fetch(uri: str, path: str) -> pa.Buffer:
     try:
         data = opened(root).get(f"{table}/{path}")
     except LakebackupError as error:
-        raise OSError(str(error)) from error
+        raise passed_on(error) from error
     named = _NAMED.fullmatch(path)
     if named and hashlib.sha256(data).hexdigest() != named[1]:
         raise OSError(f"checksum of {uri}/{path} is wrong")
