@@ -25,6 +25,8 @@ from lakebackup_jobs import restore_snapshot
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.progress import QuietReporter
 from lakebackup_jobs.restore_snapshot import run
+from lakebackup_jobs.snapshot import target
+from lakebackup_jobs.snapshot.target import Target
 from lakebackup_jobs.snapshot.write_task import Folder, WriteJob
 
 if TYPE_CHECKING:
@@ -223,8 +225,8 @@ def test_a_restore_that_wrote_nothing_leaves_the_folder_to_any_other(
 def test_too_little_room_is_told_before_anything_is_written(
     made: GivenSnapshots, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usage = restore_snapshot.shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(restore_snapshot.shutil, "disk_usage", lambda _: usage._replace(free=10))
+    usage = target.shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(target.shutil, "disk_usage", lambda _: usage._replace(free=10))
     with pytest.raises(EnvironmentProblem, match="room for 10 bytes"):
         restore(made, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -257,9 +259,9 @@ def test_a_damaged_backup_that_a_person_names_is_on_record(made: GivenSnapshots,
 
 
 def test_a_case_insensitive_file_system_is_told_by_itself(tmp_path: Path) -> None:
-    assert not restore_snapshot._folds(tmp_path)
-    assert not restore_snapshot._folds(tmp_path / "nowhere")
-    limits = restore_snapshot.Target(str(tmp_path / "a/b")).limits()
+    assert not target._folds(tmp_path)
+    assert not target._folds(tmp_path / "nowhere")
+    limits = Target(str(tmp_path / "a/b")).limits()
     assert (limits.name, limits.path) == (255, os.pathconf("/", "PC_PATH_MAX") - len(f"{tmp_path}/a/b") - 2)
 
 

@@ -1,0 +1,147 @@
+"""The folder that a snapshot's files are restored into, and what a restore keeps there until it is done."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lakebackup.errors import Busy, EnvironmentProblem, Refused, UsageProblem
+from lakebackup.snapshot.names import OWN, Limits
+from lakebackup.storage import open_storage
+from lakebackup_jobs.snapshot.write_task import UNFINISHED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakebackup.plan.restore_snapshot import SnapshotRestorePlan
+    from lakebackup.storage import Storage
+
+
+class Target:
+    """The folder that files are restored into: empty, or holding what the same restore left of itself.
+
+    Raises UsageProblem when it is no folder of this machine.
+    """
+
+    def __init__(self, folder: str) -> None:
+        uri = open_storage(folder).uri
+        if not uri.startswith("file://"):
+            raise UsageProblem(f"{uri} is no folder of this machine.", hint="Give a folder.")
+        self.folder = Path(uri.removeprefix("file://"))
+        self._own = self.folder / OWN
+        self._state = self._own / "state.json"
+        if self.folder.exists() and not self.folder.is_dir():
+            raise Refused(
+                f"{self.folder} is no folder.", hint="Give one that is empty, or that is not there."
+            )
+
+    @property
+    def storage(self) -> Storage:
+        """The restore's own folder, for what is only needed until it is done."""
+        return open_storage(str(self._own))
+
+    def limits(self) -> Limits:
+        """What the file system takes."""
+        there = next(path for path in (self.folder, *self.folder.parents) if path.is_dir())
+        return Limits(
+            name=os.pathconf(there, "PC_NAME_MAX"),
+            path=os.pathconf(there, "PC_PATH_MAX") - len(os.fsencode(self.folder)) - 2,
+            fold=_folds(there),
+        )
+
+    def taken(self, digest: str) -> str | None:
+        """Why the restore with this digest may not write here; None when it may."""
+        if not self.folder.exists():
+            return None
+        first = next((found.name for found in self.folder.iterdir() if found.name != OWN), None)
+        if first is None:
+            return None
+        state = self._read()
+        if state is None:
+            return f"{self.folder} holds {first!r} already"
+        if state.get("digest") != digest:
+            return (
+                f"{self.folder} holds a restore of other files that did not finish "
+                f"(of {state.get('source')}, {state.get('backup_id') or 'by a SELECT'})"
+            )
+        return None
+
+    def require_free(self, made: SnapshotRestorePlan, digest: str) -> None:
+        """Refused when the folder is taken, EnvironmentProblem when its disk has not enough room."""
+        why = self.taken(digest)
+        if why is not None:
+            raise Refused(
+                f"{why}.",
+                hint="Give an empty folder; or ask for the same files as that restore, and it goes on.",
+            )
+        there = next(path for path in (self.folder, *self.folder.parents) if path.is_dir())
+        room = shutil.disk_usage(there).free
+        if self._read() is None and room < made.bytes:
+            raise EnvironmentProblem(
+                f"{there} has room for {room} bytes, and the files have {made.bytes}.",
+                hint="Make room, or name another folder.",
+            )
+
+    @contextmanager
+    def begun(self, digest: str, made: SnapshotRestorePlan) -> Iterator[bool]:
+        """Have the folder for this process alone while the block runs; whether an earlier run began there.
+
+        Raises Busy, EnvironmentProblem.
+        """
+        try:
+            self._own.mkdir(parents=True, exist_ok=True)
+            lock = (self._own / "lock").open("wb")
+            with lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                resumed = (self._read() or {}).get("digest") == digest
+                for own in ("plan", UNFINISHED, "progress"):
+                    shutil.rmtree(self._own / own, ignore_errors=True)
+                (self._own / UNFINISHED).mkdir()
+                state = {"digest": digest, "source": made.source, "backup_id": made.backup_id}
+                self.storage.put(self._state.name, json.dumps(state).encode())
+                yield resumed
+        except BlockingIOError:
+            raise Busy(
+                f"Another restore into {self.folder} is at work.", hint="Wait until it is done."
+            ) from None
+        except OSError as error:
+            raise EnvironmentProblem(
+                f"Cannot write to {self.folder}: {error}.",
+                hint="Make room or give the right to write there, or name another folder.",
+            ) from error
+
+    def finish(self) -> None:
+        """Take away what is only needed until the restore is done."""
+        # The state goes first: a folder with files and without one is never gone on with.
+        self._state.unlink()
+        shutil.rmtree(self._own)
+        handle = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def _read(self) -> dict[str, Any] | None:
+        try:
+            found = json.loads(self._state.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise Refused(f"{self._state} cannot be read: {error}.", hint="Give another folder.") from error
+        return found if isinstance(found, dict) else {}
+
+
+def _folds(folder: Path) -> bool:
+    """Whether a folder's file system takes names that differ in upper and lower case alone for one."""
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".lakebackup-a") as probe:
+            path = Path(probe.name)
+            return path.with_name(path.name.upper()).exists()
+    except OSError:  # nothing can be written there: that is told when it is tried
+        return False
