@@ -77,10 +77,10 @@ WITH unusable AS (
     MIN(c.path) AS path,
     NULLIF(MIN_BY(COALESCE(c.detail, ''), c.path), '') AS detail,
     MIN_BY(c.at, c.path) AS found_at
-  FROM faults AS c
-  JOIN snapshot_files AS s
-    ON c.destination = s.destination
-    AND c.path = s.path
+  FROM snapshot_files AS s
+  JOIN faults AS c
+    ON s.destination = c.destination
+    AND s.path = c.path
     AND s.stored
   JOIN backups AS b
     ON s.source = b.source

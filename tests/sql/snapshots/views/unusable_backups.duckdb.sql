@@ -119,9 +119,9 @@ WITH unusable AS (
     MIN(c.path) AS path,
     NULLIF(ARG_MIN(COALESCE(c.detail, ''), c.path), '') AS detail,
     ARG_MIN(c."at", c.path) AS found_at
-  FROM faults AS c
-  JOIN snapshot_files AS s
-    ON c.destination = s.destination AND c.path = s.path AND s.stored
+  FROM snapshot_files AS s
+  JOIN faults AS c
+    ON s.destination = c.destination AND s.path = c.path AND s.stored
   JOIN backups AS b
     ON s.source = b.source
     AND s.added_in <= b.number
