@@ -339,10 +339,10 @@ class _Run:
         return snapshot.taken_ms if self._layout.has_snapshot else self._began_ms
 
     def _newest(self, reader: CatalogReader) -> Newest | None:
-        kinds = [row["source_kind"] for row in reader.rows("source_kinds", source=self.source)]
-        plan.require_snapshots(self.source, kinds)
         found = reader.one("snapshot_newest", source=self.source)
-        return plan.Newest(**found) if found else None
+        newest = plan.Newest(**found) if found else None
+        plan.require_snapshots(self.source, newest)
+        return newest
 
     def _reader(self) -> CatalogReader:
         return CatalogReader(self.request.destination, self.request.catalog)

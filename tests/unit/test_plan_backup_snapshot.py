@@ -82,7 +82,7 @@ def test_a_tablet_lies_in_one_place() -> None:
 
 
 def test_a_source_is_of_one_kind() -> None:
-    require_snapshots("db", ["snapshot"])
-    require_snapshots("db", [])
+    require_snapshots("db", Newest("x", 1, 10))
+    require_snapshots("db", None)
     with pytest.raises(Refused, match=r"another kind \(kafka\)"):
-        require_snapshots("db", ["kafka", "snapshot"])
+        require_snapshots("db", Newest("x", 1, 10, "kafka"))

@@ -65,6 +65,7 @@ class Newest:
     backup_id: str
     number: int
     end_ts: int
+    source_kind: str = SNAPSHOT
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +139,11 @@ def require_later(source: str, snapshot: Snapshot, taken_ms: int, newest: Newest
         )
 
 
-def require_snapshots(source: str, kinds: Sequence[str]) -> None:
+def require_snapshots(source: str, newest: Newest | None) -> None:
     """Refused for a source whose backups are not of snapshots."""
-    other = sorted(set(kinds) - {SNAPSHOT})
-    if other:
+    if newest and newest.source_kind != SNAPSHOT:
         raise Refused(
-            f"The backups of {source} are of another kind ({', '.join(other)}).",
+            f"The backups of {source} are of another kind ({newest.source_kind}).",
             hint="Give this one a name of its own with --source.",
         )
 

@@ -8,7 +8,7 @@ import stat
 from dataclasses import dataclass
 from fnmatch import translate
 from functools import cache
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from lakebackup.errors import Refused
@@ -56,17 +56,9 @@ def list_units(units: Sequence[Unit], always: Sequence[str]) -> Iterator[pa.Reco
     Raises Refused for what is neither a file nor a folder, and for names that are no text.
     """
     pattern = re.compile("|".join(map(translate, always)) or r"(?!)")
-    for unit in units:
-        names: list[str] = []
-        stats: list[os.stat_result] = []
-        for name, found in _files(unit):
-            names.append(name)
-            stats.append(found)
-            if len(names) >= _BATCH:
-                yield _batch(unit, names, stats, pattern)
-                names, stats = [], []
-        if names:
-            yield _batch(unit, names, stats, pattern)
+    files = ((unit, *found) for unit in units for found in _files(unit))
+    while some := list(islice(files, _BATCH)):
+        yield _batch(some, pattern)
 
 
 def _files(unit: Unit) -> Iterator[tuple[str, os.stat_result]]:
@@ -91,23 +83,14 @@ def _files(unit: Unit) -> Iterator[tuple[str, os.stat_result]]:
                     waiting.append(f"{prefix}{entry.name}/")
 
 
-def _batch(
-    unit: Unit, names: list[str], stats: list[os.stat_result], always: re.Pattern[str]
-) -> pa.RecordBatch:
+def _batch(files: list[tuple[Unit, str, os.stat_result]], always: re.Pattern[str]) -> pa.RecordBatch:
     import pyarrow as pa
 
-    try:
-        name_column = pa.array(names, pa.string())
-    except UnicodeEncodeError:
-        bad = next(name for name in names if not _is_text(name))
-        raise Refused(
-            f"The name of {os.fsencode(f'{unit.folder}/{bad}')!r} is not UTF-8.",
-            hint="Rename the file, or leave it out of the snapshot.",
-        ) from None
+    units, names, stats = zip(*files, strict=True)
     times = [found.st_mtime_ns for found in stats]
     columns = {
-        **{key: pa.repeat(getattr(unit, key), len(names)) for key in ("scope", "region", "role", "folder")},
-        "name": name_column,
+        **{key: [getattr(unit, key) for unit in units] for key in ("scope", "region", "role", "folder")},
+        "name": names,
         "bytes": [found.st_size for found in stats],
         "mtime_ns": times,
         "mtime_ms": [time // 1_000_000 for time in times],
@@ -117,7 +100,15 @@ def _batch(
         "inode": [signed(found.st_ino) for found in stats],
         "always": [always.fullmatch(name.rpartition("/")[2]) is not None for name in names],
     }
-    return pa.RecordBatch.from_pydict(columns, listed_schema())
+    try:
+        return pa.RecordBatch.from_pydict(columns, listed_schema())
+    except UnicodeEncodeError:
+        paths = (f"{unit.folder}/{name}" for unit, name, _ in files)
+        bad = next(path for path in paths if not _is_text(path))
+        raise Refused(
+            f"The name of {os.fsencode(bad)!r} is not UTF-8.",
+            hint="Rename the file, or leave it out of the snapshot.",
+        ) from None
 
 
 def signed(number: int) -> int:

@@ -1,8 +1,9 @@
 SELECT
   b.backup_id,
   b.number,
-  b.end_ts
-FROM backups AS b
+  b.end_ts,
+  b.source_kind
+FROM raw_backups AS b
 WHERE
   b.source = $source
 ORDER BY
