@@ -75,9 +75,10 @@ def run(request: ManifestRequest, *, spark: SparkSession | None = None, reporter
             session = spark or spark_session(remote=request.remote)
             CatalogWriter.open(session, request.destination, request.catalog).migrate()
         reader = CatalogReader.require(request.destination, request.catalog)
-        require_snapshots(source, [r["source_kind"] for r in reader.rows("source_kinds", source=source)])
         found = reader.one("snapshot_newest", source=source)
-        run = _Run(request, storage, source, reader, Newest(**found) if found else None)
+        newest = Newest(**found) if found else None
+        require_snapshots(source, newest)
+        run = _Run(request, storage, source, reader, newest)
         try:
             manifest = run.put()
             lease.renew()
