@@ -18,7 +18,7 @@ from lakebackup.engine import KEPT, NOW, RAW, Asked, new_record, steps, steps_fo
 from lakebackup.engine.delta import open_table, open_then, require_then
 from lakebackup.engine.failures import damaged_table, told_in
 from lakebackup.engine.log import folder_of, prefetch
-from lakebackup.errors import Damaged, EnvironmentProblem, NotFound, UsageProblem
+from lakebackup.errors import EnvironmentProblem, NotFound, UsageProblem
 from lakebackup.model import ARROW_SCHEMAS
 from lakebackup_sql import load, names
 
