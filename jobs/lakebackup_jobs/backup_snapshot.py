@@ -276,7 +276,9 @@ class _Run:
             if amount.little:
                 totals.add(SimpleNamespace(**job.run(task), error=None) for task in range(begun.tasks))
             else:
-                numbers = self.spark.range(0, begun.tasks, 1, begun.tasks)
+                # With a limit no more than share it may run, however large the cluster is.
+                count = at_once if request.bandwidth else begun.tasks
+                numbers = self.spark.range(0, begun.tasks, 1, count)
                 with task_errors():
                     totals.add(numbers.mapInArrow(job, OUTCOME).collect())  # one row a task
         self.reporter.update(amount.copies, amount.copy_bytes)

@@ -182,6 +182,8 @@ class _OnSpark:
 
 
 def _hashed(request: SnapshotRequest, rows: DataFrame, size: int) -> DataFrame:
+    if request.bandwidth:  # no more tasks than share it
+        rate = request.bandwidth / request.parallelism
+        return rows.repartition(request.parallelism).mapInArrow(HashRows(rate), HASHED)
     tasks = max(2 * request.parallelism, size // _HASH_TASK)
-    rate = request.bandwidth / request.parallelism if request.bandwidth else None
-    return rows.repartition(tasks).mapInArrow(HashRows(rate), HASHED)
+    return rows.repartition(tasks).mapInArrow(HashRows(None), HASHED)
