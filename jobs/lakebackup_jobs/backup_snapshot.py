@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup import layout, sidecar
 from lakebackup.engine.failures import task_errors
-from lakebackup.errors import Refused, UsageProblem
+from lakebackup.errors import LakebackupError, Refused, UsageProblem
 from lakebackup.lease import Lease
 from lakebackup.model import SNAPSHOT, Backup, Scope
 from lakebackup.plan import backup_snapshot as plan
@@ -287,7 +287,13 @@ class _Run:
     def _close(self, begun: Begun) -> None:
         """What is left to do for a backup that exists."""
         sidecar.mark(self.storage, layout.marker_path(self.source, begun.backup_id, "complete"))
-        export_manifest(self._reader(), self.storage, begun.backup_id)
+        try:
+            export_manifest(self._reader(), self.storage, begun.backup_id)
+        except LakebackupError as error:  # the backup is there all the same
+            self.reporter.warning(
+                f"the manifest of backup {begun.backup_id} for other tools is not beside it: {error.message} "
+                "`lakebackup catalog manifest` makes one"
+            )
         begin.end(self.storage, self.source, begun.backup_id)
 
     def _row(self, begun: Begun, totals: Totals) -> Backup:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakebackup.errors import NotFound, Refused, UsageProblem
+from lakebackup.errors import EnvironmentProblem, NotFound, Refused, UsageProblem
 from lakebackup.model import SNAPSHOT
 from lakebackup.plan import backup_snapshot as plan
 from lakebackup.storage import open_storage
@@ -334,8 +334,16 @@ def test_a_dry_run_writes_nothing(place: Place) -> None:
     assert not place.destination.exists()
 
 
-def test_the_manifest_for_other_tools_is_beside_it(place: Place) -> None:
+def test_the_manifest_for_other_tools_is_beside_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.put("a", b"aa")
+
+    def failing(*_: object) -> str:
+        raise EnvironmentProblem("The disk is full.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(backup_snapshot, "export_manifest", failing)
+        assert place.backup()["copied"] == 1
+    assert "for other tools is not beside it: The disk is full." in place.warnings.getvalue()
     made = place.backup()
     (path,) = [path for path in place.objects() if Path(path).name.startswith("manifest-")]
     told = json.loads(open_storage(str(place.destination)).get(path))
