@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pyspark
 import pytest
+from tests.support.s3 import put_catalog
 
 from lakebackup.errors import EnvironmentProblem, NotFound, Refused
 from lakebackup.model import Audit
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
+    from tests.support.s3 import S3Proxy
 
 pytestmark = pytest.mark.spark
 
@@ -151,7 +153,7 @@ def test_an_account_that_is_not_there() -> None:
         find_account("nobody-of-that-name")
 
 
-def test_a_notebook_asks_through_spark_connect(place: Path) -> None:
+def test_a_notebook_asks_through_spark_connect(place: Path, empty_catalog: Path, s3: S3Proxy) -> None:
     program = """
         import sys
         from pyspark.sql import SparkSession
@@ -162,13 +164,18 @@ def test_a_notebook_asks_through_spark_connect(place: Path) -> None:
         engine.register()
         print(spark.sql("SELECT action FROM audit").collect()[0][0])
         print(engine.select("SELECT count(*) AS points FROM restore_points").collect()[0].points)
+        SparkEngine(spark, sys.argv[3]).register(["audit"])
+        print(spark.sql("SELECT action FROM audit").collect()[0][0])
     """
+    uri = put_catalog(f"s3://{s3.bucket()}/backups", empty_catalog)
+    entry = Audit(at=1, actor="me", action="see", subject="it", detail="{}")
+    CatalogWriter.open(None, uri).append_audit(entry)
     with served("connect", "--port", str(free_port())) as (_, url):
         done = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(program), url, f"{place}/catalog"],
+            [sys.executable, "-c", textwrap.dedent(program), url, f"{place}/catalog", f"{uri}/catalog"],
             capture_output=True,
             text=True,
             check=False,
             timeout=900,
         )
-    assert done.stdout.split() == ["look", "0"], done.stderr
+    assert done.stdout.split() == ["look", "0", "see"], done.stderr

@@ -113,16 +113,16 @@ def import_(
         str | None, typer.Argument(metavar="FOLDER", help="The folder of a `catalog export`.")
     ] = None,
     backups: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Another program's backups: .jsonl, .parquet.")
+        str | None, typer.Option(metavar="FILE", help="Another program's backups: .jsonl, .parquet.")
     ] = None,
     files: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The files that each backup added.")
+        str | None, typer.Option(metavar="FILE", help="The files that each backup added.")
     ] = None,
     departures: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Which backup had a file no more; with --files.")
+        str | None, typer.Option(metavar="FILE", help="Which backup had a file no more; with --files.")
     ] = None,
     manifests: Annotated[
-        Path | None,
+        str | None,
         typer.Option(metavar="FILE", help="Instead: every file of every backup, unchanged ones too."),
     ] = None,
     source_kind: Annotated[
@@ -160,7 +160,11 @@ def import_(
     request = ImportRequest(
         destination=where,
         folder=folder,
-        given={name: str(path.absolute()) for name, path in given.items() if path},
+        given={
+            name: path if "://" in path else str(Path(path).absolute())
+            for name, path in given.items()
+            if path
+        },
         source_kind=source_kind,
         catalog=found.catalog,
         dry_run=dry_run,

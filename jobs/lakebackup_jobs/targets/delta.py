@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.engine.failures import task_errors
+from lakebackup.engine.log import FOLDER
 from lakebackup.errors import Refused
+from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.arrow import RECORD, to_arrow
 from lakebackup_jobs.kafka.records import within
 from lakebackup_jobs.kafka.stored import Counted, open_verified
@@ -46,9 +48,7 @@ class DeltaTarget:
             raise Refused(f"{taken}.", hint="Restore into a new path, or add to the table with --append.")
 
     def _taken(self) -> str | None:
-        from deltalake import DeltaTable
-
-        if self._request.append or not DeltaTable.is_deltatable(self._path):
+        if self._request.append or not next(open_storage(self._path).list(f"{FOLDER}/"), None):
             return None
         return f"there is a Delta table at {self._path} already"
 

@@ -1,0 +1,263 @@
+"""Every verb on a destination and a catalog in S3: what asks, what keeps, what travels, what restores.
+
+Topics that go there and come back, follow, compact, merge, prune, verify, rebuild: tests/kafka/test_s3.py;
+`catalog optimize`: test_catalog_on_s3.py; `serve connect`: test_serve.py.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import fastavro
+import pytest
+from tests.support.archives import Doc, read_archive, write_backup
+from tests.support.made_backups import MadeBackups, Record
+from tests.support.s3 import put_catalog
+
+from lakebackup.lease import Lease
+from lakebackup.storage import open_storage
+from lakebackup.store import CatalogWriter
+from lakebackup_jobs.cli import main
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+    from tests.support.s3 import S3Proxy
+
+pytestmark = [pytest.mark.spark, pytest.mark.s3]
+SOURCE, TAKEN = "prod", "2014-02-02T020000Z"
+
+
+def records(first: int, end: int, partition: int = 0) -> list[Record]:
+    return [
+        Record(partition, offset, 1000 * offset, b"k%d" % (offset % 4), b'{"n": %d}' % offset)
+        for offset in range(first, end)
+    ]
+
+
+@dataclass(frozen=True)
+class Made:
+    """A destination with its catalog in S3, the ids of its two backups of one topic, a copy in a folder."""
+
+    place: str
+    ids: tuple[str, str]
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def made(s3: S3Proxy, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    folder = tmp_path_factory.mktemp("made")
+    backups = MadeBackups(folder, SOURCE)
+    ids = (backups.backup([records(0, 10), records(0, 5, 1)]), backups.backup([records(10, 20)]))
+    backups.flush()
+    place = f"s3://{s3.bucket()}/a place/ü"
+    put_all(place, folder)
+    CatalogWriter.open(None, place).register_home()
+    return Made(place, ids, folder)
+
+
+def put_all(uri: str, folder: Path) -> None:
+    storage = open_storage(uri)
+    for file in folder.rglob("*"):
+        if file.is_file():
+            storage.put(str(file.relative_to(folder)), file.read_bytes())
+
+
+class Commands:
+    """Commands as a person gives them, in this process and on the session of the tests."""
+
+    def __init__(self, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+        self._spark, self._capsys = spark, capsys
+
+    def fails(self, code: int, *words: str) -> str:
+        """What a command says on standard error."""
+        self._capsys.readouterr()
+        ended = main(words, self._spark)
+        told = self._capsys.readouterr()
+        assert ended == code, told.err
+        return told.err
+
+    def out(self, *words: str) -> str:
+        """What a command prints."""
+        self._capsys.readouterr()
+        code = main(words, self._spark)
+        told = self._capsys.readouterr()
+        assert code == 0, told.err
+        return told.out
+
+    def rows(self, *words: str) -> list[dict[str, Any]]:
+        """What it prints with --json: an object a line."""
+        return [json.loads(line) for line in self.out(*words, "--json").splitlines()]
+
+    def told(self, *words: str) -> dict[str, Any]:
+        """The result of a job."""
+        return next(row for row in self.rows(*words) if row.get("event") == "result")
+
+
+@pytest.fixture
+def lake(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> Commands:
+    return Commands(spark, capsys)
+
+
+def offsets(files: Sequence[bytes]) -> list[int]:
+    rows = [row for data in files for row in fastavro.reader(io.BytesIO(data))]
+    return sorted(row["offset"] for row in rows if isinstance(row, dict))
+
+
+def test_what_asks(lake: Commands, made: Made, tmp_path: Path) -> None:
+    place, (first, second) = made.place, made.ids
+    there = ("--from", place)
+    assert [row["backup_id"] for row in lake.rows("list", *there)] == [second, first]
+    assert lake.rows("show", second, *there)[0]["parent"] == first
+    assert lake.out("show", "--tree", *there).count(first) == 1
+    paths = [row["path"] for row in lake.rows("files", first, *there)]
+    assert len(paths) == 2
+    assert offsets([open_storage(place).get(path) for path in paths]) == sorted([*range(10), *range(5)])
+    now = time.time_ns() // 1_000_000
+    count = "SELECT count(*) AS n FROM records('orders')"
+    for more in ((), ("--engine", "spark"), ("--as-of", str(now))):
+        assert lake.rows("sql", count, *there, *more) == [{"n": 25}]
+    for where, catalog in ((place, f"{made.folder}/catalog"), (str(made.folder), f"{place}/catalog")):
+        assert lake.rows("sql", count, "--from", where, "--catalog", catalog) == [{"n": 25}]
+    key = "SELECT kafka_offset AS o FROM records('orders') WHERE key = 'k3' AND partition = 0 ORDER BY 1"
+    assert [row["o"] for row in lake.rows("sql", key, *there)] == [3, 7, 11, 15, 19]
+    assert "not made yet" in lake.fails(3, "list", *there, "--as-of", "2020-01-01")
+    totals, *changes = lake.rows("diff", first, second, *there)
+    assert ([row["entries"] for row in totals["totals"]], [row["entries"] for row in changes]) == ([10], [10])
+    assert lake.rows("diff", first, second, "--records", *there)
+    page = tmp_path / "report.html"
+    assert lake.rows("report", *there, "--html", str(page))
+    assert "orders" in page.read_text("utf-8")
+
+
+def test_what_keeps(lake: Commands, made: Made) -> None:
+    place, first = made.place, made.ids[0]
+    there, before = ("--from", place), str(time.time_ns() // 1_000_000)
+    lake.told("policy", "set", SOURCE, "--full", "daily 02:30", "--window", "14d", *there)
+    assert lake.rows("sql", "SELECT full_schedule AS f FROM policies", *there) == [{"f": "daily 02:30"}]
+    assert "daily 02:30" in lake.out("policy", "show", *there)
+    assert lake.rows("sql", "SELECT * FROM policies", *there, "--as-of", before) == []
+    assert [row["source"] for row in lake.told("due", *there)["due"]] == [SOURCE]
+    lake.told("hold", first, "--forever", "--reason", "the first", *there)
+    held = "SELECT backup_id FROM holds"
+    assert lake.rows("sql", held, *there) == [{"backup_id": first}]
+    lake.told("hold", first, "--release", "--reason", "enough", *there)
+    assert lake.rows("sql", held, *there) == []
+    with Lease.acquire(open_storage(place), f"source-{SOURCE}", "somebody who died") as _:
+        assert "somebody who died" in lake.fails(8, "hold", first, "--forever", "--reason", "again", *there)
+        lease = lake.told("catalog", "break-lease", f"source-{SOURCE}", "--reason", "dead", *there)
+        assert lease["holder"] == "somebody who died"
+        lake.told("hold", first, "--forever", "--reason", "again", *there)
+    assert lake.rows("sql", held, *there) == [{"backup_id": first}]
+    assert lake.told("catalog", "optimize", "--dry-run", *there)["files"] > 8
+
+
+def test_what_restores(lake: Commands, spark: SparkSession, made: Made, tmp_path: Path, s3: S3Proxy) -> None:
+    there = ("--from", made.place)
+    restore = ("restore", "topics", *there)
+    chosen = ("--partial", "--select", "SELECT * FROM files WHERE region = '0' AND added_in = 2")
+    bucket = f"s3://{s3.bucket()}"
+    assert lake.told(*restore, *chosen, "--to", f"dir:{bucket}/some")["entries"] == 10
+    storage = open_storage(f"{bucket}/some")
+    assert offsets([storage.get(found.path) for found in storage.list("topics/")]) == list(range(10, 20))
+    assert "already" in lake.fails(5, *restore, "orders", "--to", f"dir:{bucket}/some")
+
+    table = f"delta:{bucket}/tables/orders"
+    plan = str(tmp_path / "plan.json")
+    planned = lake.told(*restore, "orders", "--to", table, "--dry-run", "--save-plan", plan)
+    assert planned["files"] == 3
+    assert lake.told(*restore, "--plan", plan)["entries"] == 25
+    rows = spark.read.format("delta").load(f"{bucket}/tables/orders")
+    assert sorted((row.partition, row.offset) for row in rows.collect()) == [
+        *((0, offset) for offset in range(20)),
+        *((1, offset) for offset in range(5)),
+    ]
+    assert "there is a Delta table" in lake.fails(5, *restore, "orders", "--to", table)
+    assert lake.told(*restore, "orders", "--to", f"dir:{tmp_path}/out", "--to-time", "2000")["entries"] == 6
+    assert "cannot be written" in lake.fails(
+        2, *restore, "orders", "--to", table, "--dry-run", "--append", "--save-plan", f"{bucket}/plan.json"
+    )
+    assert lake.rows("sql", "SELECT count(DISTINCT restore_id) AS n FROM restores", *there) == [{"n": 3}]
+
+
+def test_what_travels(lake: Commands, made: Made, empty_catalog: Path, tmp_path: Path, s3: S3Proxy) -> None:
+    bucket = f"s3://{s3.bucket()}"
+    for rows in (f"{bucket}/rows", str(tmp_path / "rows")):
+        lake.told("catalog", "export", rows, "--from", made.place)
+    there = {found.path: found.bytes for found in open_storage(f"{bucket}/rows").list()}
+    assert there.keys() == {found.name for found in (tmp_path / "rows").glob("*.json*")}
+    other = ("--from", put_catalog(f"{bucket}/other", empty_catalog))
+    lake.told("catalog", "init", *other)
+    assert lake.told("catalog", "import", f"{bucket}/rows", *other)["backups"] == 2
+    assert sorted(row["backup_id"] for row in lake.rows("list", *other)) == sorted(made.ids)
+    # The data is where it was.
+    assert lake.rows("sql", "SELECT count(*) AS n FROM records('orders')", *other) == [{"n": 25}]
+    open_storage(bucket).put("others/backups.txt", b"{}")
+    given = ("catalog", "import", *other, "--backups")
+    assert "by its name" in lake.fails(2, *given, f"{bucket}/others/backups.txt")
+    assert "no object backups.jsonl" in lake.fails(3, *given, f"{bucket}/others/backups.jsonl")
+
+
+def test_archives(lake: Commands, empty_catalog: Path, tmp_path: Path, s3: S3Proxy) -> None:
+    bucket = f"s3://{s3.bucket()}"
+    archive = tmp_path / "archive"
+    write_backup(archive, TAKEN, "full", [Doc(b"a", b"1", 1), Doc(b"b", b"2", 2)])
+    there = put_catalog(f"{bucket}/backups", empty_catalog)
+    put_all(f"{bucket}/archive", archive)
+    taken = lake.told("archive", "import", str(archive), "--source", "shop", "--to", there)
+    assert (taken["imported"], taken["entries"]) == (1, 2)
+    taken = lake.told("archive", "import", f"{bucket}/archive", "--source", "shop", "--to", there)
+    assert (taken["imported"], taken["known"]) == (0, 1)
+    lake.told("archive", "restore", "shop", "--from", there, "--to", str(tmp_path / "documents"))
+    (lines,) = (tmp_path / "documents").rglob("*.jsonl")
+    assert [json.loads(line)["key"] for line in lines.read_text("utf-8").splitlines()] == ["a", "b"]
+    lake.told("archive", "export", "shop", "--from", there, "--to", str(tmp_path / "again"))
+    assert read_archive(tmp_path / "again") == read_archive(archive)
+    for verb in ("restore", "export"):
+        said = lake.fails(2, "archive", verb, "shop", "--from", there, "--to", f"{bucket}/out")
+        assert "no folder of this machine" in said
+
+
+def test_snapshots(lake: Commands, empty_catalog: Path, tmp_path: Path, s3: S3Proxy) -> None:
+    there = put_catalog(f"s3://{s3.bucket()}/backups", empty_catalog)
+    tree = tmp_path / "tree"
+    (tree / "sub").mkdir(parents=True)
+    contents = {"CURRENT": b"MANIFEST-1\n", "000001.sst": bytes(range(256)) * 9, "sub/x": b""}
+    for name, data in contents.items():
+        (tree / name).write_bytes(data)
+    backup = ("backup", "snapshot", str(tree), "--source", "db", "--to", there)
+    first = lake.told(*backup)
+    (tree / "000002.sst").write_bytes(b"more")
+    second = lake.told(*backup)
+    assert [row["backup_id"] for row in lake.rows("list", "--from", there)] == [
+        second["backup_id"],
+        first["backup_id"],
+    ]
+    for backup_id, more in ((first["backup_id"], {}), (second["backup_id"], {"000002.sst": b"more"})):
+        out = tmp_path / backup_id
+        restore = ("restore", "snapshot", "--from", there, "--backup", backup_id, "--layout", "flat")
+        lake.told(*restore, "--to", str(out))
+        wanted = {**contents, **more}
+        assert {name: (out / name).read_bytes() for name in wanted} == wanted
+    manifest = json.loads(lake.out("catalog", "manifest", second["backup_id"], "--from", there))
+    (files,) = (tablet for table in manifest.values() for tablet in table.values())
+    assert set(files) == {*contents, "000002.sst"}
+    file = tmp_path / "manifest.json"
+    file.write_text(json.dumps(manifest))
+    asked = ("catalog", "import-manifest", str(file), "--source", "copy", "--from", there)
+    assert lake.told(*asked)["files"] == 4
+    lake.told("restore", "snapshot", "--from", there, "--source", "copy", "--to", str(tmp_path / "copy"))
+    assert sorted(found.name for found in (tmp_path / "copy").rglob("*.sst")) == ["000001.sst", "000002.sst"]
+    assert "no folder" in lake.fails(
+        2, "restore", "snapshot", "--from", there, "--source", "db", "--to", f"{there}/out"
+    )
+
+
+def test_a_server_for_jdbc_is_for_folders(lake: Commands, made: Made) -> None:
+    assert "no folder of this machine" in lake.fails(5, "serve", "thrift", "--from", made.place)
