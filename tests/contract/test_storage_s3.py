@@ -218,7 +218,7 @@ def test_a_source_that_fails_in_the_middle_of_parts_leaves_nothing(
 
 
 def test_a_silent_server_is_asked_again(proxy: FaultProxy, bucket: str) -> None:
-    storage = S3Storage(f"s3://{bucket}", options(endpoint=proxy.endpoint, read_timeout=0.5))
+    storage = S3Storage(f"s3://{bucket}", options(endpoint=proxy.endpoint, read_timeout=2))
     for method in ("PUT", "GET", "HEAD", "DELETE"):
         proxy.fail("silent", method)
     storage.put("a", b"x", if_absent=True)
@@ -226,6 +226,20 @@ def test_a_silent_server_is_asked_again(proxy: FaultProxy, bucket: str) -> None:
     assert storage.stat("a").bytes == 1
     storage.delete("a")
     assert list(storage.list()) == []
+
+
+def test_who_is_in_a_hurry_soon_asks_again_and_soon_gives_up(proxy: FaultProxy, bucket: str) -> None:
+    storage = S3Storage(f"s3://{bucket}", options(endpoint=proxy.endpoint)).hurried(2)
+    assert storage.uri == f"s3://{bucket}"
+    proxy.fail("silent", "PUT")
+    began = time.monotonic()
+    storage.put("a", b"x", if_absent=True)
+    assert time.monotonic() - began < 20  # a minute of silence is what others bear
+    proxy.fail("503", "GET", times=99)
+    proxy.requests.clear()
+    with pytest.raises(EnvironmentProblem, match="SlowDown"):
+        storage.get("a")
+    assert proxy.methods("/a") == ["GET"] * 2
 
 
 @pytest.mark.parametrize("kind", ["cut", "503", "reset"])

@@ -67,6 +67,11 @@ class Storage(Protocol):
         """The root, as a URI that Spark and `open_storage` understand."""
         ...
 
+    def hurried(self, seconds: float) -> Storage:
+        """The same place for small requests that soon count for nothing: each is sent twice at most, and no
+        silence of a server lasts longer than `seconds`."""
+        ...
+
     def put(
         self, path: str, data: bytes, *, if_absent: bool = False, metadata: Mapping[str, str] | None = None
     ) -> None:
@@ -139,6 +144,6 @@ def open_storage(uri: str) -> Storage:
 
         return S3Storage(uri)
     raise UsageProblem(
-        f"{scheme}:// is not a place backups can be stored at (in {uri!r}).",
+        f"{scheme}:// is not a place backups can be stored at.",  # the rest may hold a secret
         hint="Give a folder, a file:// URI, or s3://bucket/prefix.",
     )

@@ -44,6 +44,16 @@ class S3Storage:
         """`s3://bucket/prefix`, without a slash at the end."""
         return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
 
+    def hurried(self, seconds: float) -> S3Storage:
+        """The same place with timeouts of `seconds` at most and two tries a request."""
+        settings = self.options
+        limits = {
+            "connect_timeout": min(settings.connect_timeout, seconds),
+            "read_timeout": min(settings.read_timeout, seconds),
+            "max_attempts": min(settings.max_attempts, 2),
+        }
+        return S3Storage(self.uri, settings.model_copy(update=limits))
+
     def put(
         self, path: str, data: bytes, *, if_absent: bool = False, metadata: Mapping[str, str] | None = None
     ) -> None:
