@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.s3_faults import FaultProxy
 
 from lakebackup.errors import Busy
 from lakebackup.lease import Lease, break_lease, held, is_held
@@ -73,3 +75,22 @@ def test_one_that_ran_out_is_taken_over_and_its_holder_notices(storage: Storage)
     assert break_lease(storage, "it", "it is dead").holder == "third"
     with pytest.raises(Busy, match="it is dead"):
         broken.renew()
+
+
+@pytest.mark.s3
+def test_a_request_that_is_never_answered_does_not_lose_it(
+    s3: S3Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = f"s3://{s3.bucket()}/root"
+    with FaultProxy(s3.port) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", proxy.endpoint)
+        place = open_storage(uri)
+        with Lease.acquire(place, "it", "me", ttl_s=9) as lease:
+            proxy.fail("silent", "PUT", "leases/it/")
+            deadline = time.monotonic() + 30
+            while len(list(place.list("leases/it/"))) < 3:
+                lease.check()
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        assert proxy.faults[0].times == 0
+        assert not is_held(place, "it")  # released, not left to run out
