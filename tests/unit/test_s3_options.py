@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,32 @@ def test_what_goes_together(monkeypatch: pytest.MonkeyPatch, given: dict[str, st
         S3Options.from_environment()
 
 
+@pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"])
+@pytest.mark.parametrize("url", ["http://user:hunter2@s3.example", "https://s3.example/hunter2", "hunter2:9"])
+def test_an_endpoint_of_aws_that_cannot_be_used_is_refused_and_not_shown(
+    monkeypatch: pytest.MonkeyPatch, variable: str, url: str
+) -> None:
+    monkeypatch.setenv(variable, url)
+    with pytest.raises(UsageProblem, match="endpoint that AWS's variables") as refused:
+        S3Options.from_environment()
+    assert "hunter2" not in str(refused.value)
+
+
+def test_who_knows_nothing_of_s3_does_not_wait_for_the_sdk(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(home))
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "botocore.session", None)
+        found = S3Options.from_environment()
+    assert (found.endpoint, found.region, found.path_style) == (None, "us-east-1", False)
+    (home / ".aws").mkdir()
+    (home / ".aws/config").write_text("[default]\nregion = eu-north-1\n")
+    assert S3Options.from_environment().region == "eu-north-1"
+
+
 def test_a_profile_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_PROFILE", "nobody")
     with pytest.raises(UsageProblem, match="nobody"):
@@ -136,9 +163,10 @@ def test_what_names_no_place(uri: str) -> None:
         open_storage(uri)
 
 
-def test_credentials_in_a_place_are_refused_and_not_shown() -> None:
-    with pytest.raises(UsageProblem, match="Credentials come from") as refused:
-        open_storage("s3://key:hunter2@bucket/a")
+@pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n", "S3", "hdfs"])
+def test_credentials_in_a_place_are_refused_and_not_shown(scheme: str) -> None:
+    with pytest.raises(UsageProblem, match=r"Credentials come from|is not a place") as refused:
+        open_storage(f"{scheme}://key:hunter2@bucket/a")
     assert "hunter2" not in str(refused.value)
 
 

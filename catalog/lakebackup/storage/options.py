@@ -7,6 +7,7 @@ profile, role of the machine) in the process that needs them.
 from __future__ import annotations
 
 from os import environ
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError, model_validator
@@ -96,32 +97,41 @@ class S3Options(BaseModel):
 
     def resolved(self) -> Self:
         """With endpoint, region and path_style worked out, see `from_environment`."""
-        # Here, since who keeps backups in a folder shall not wait for AWS's SDK to load.
-        import botocore.exceptions
-        import botocore.session
-        from botocore.configprovider import ConfiguredEndpointProvider
-
-        session = botocore.session.Session()
-        try:
-            endpoint = (
-                self.endpoint
-                or ConfiguredEndpointProvider(
-                    session.full_config, session.get_scoped_config(), "s3"
-                ).provide()
-            )
+        endpoint, region = _of_aws()
+        endpoint = self.endpoint or endpoint
+        settled = {
+            "endpoint": endpoint.rstrip("/") if endpoint else None,
             # Where the SDK knows none it names this one itself; a server of one's own mostly ignores it.
-            region = self.region or environ.get("AWS_REGION") or session.get_config_variable("region")
-        except botocore.exceptions.BotoCoreError as error:
-            raise UsageProblem(f"The settings of AWS cannot be used: {error}.") from None
-        return self.model_copy(
-            update={
-                "endpoint": endpoint.rstrip("/") if endpoint else None,
-                "region": region or "us-east-1",
-                "path_style": bool(endpoint) if self.path_style is None else self.path_style,
-            }
-        )
+            "region": self.region or region or "us-east-1",
+            "path_style": bool(endpoint) if self.path_style is None else self.path_style,
+        }
+        try:
+            return type(self).model_validate(self.model_dump() | settled)
+        except ValidationError:  # its text would show the URL, which may hold a password
+            raise UsageProblem(
+                "The endpoint that AWS's variables or files name is not of the form http(s)://host[:port].",
+                hint="Credentials have variables of their own, and no path goes with it; docs/s3.md.",
+            ) from None
 
     def variables(self) -> Mapping[str, str]:
         """What is set, as variables that `from_environment` of another process reads. No secrets."""
         values = self.model_dump(mode="json", exclude_defaults=True)
         return {f"{PREFIX}{name.upper()}": str(value) for name, value in values.items()}
+
+
+def _of_aws() -> tuple[str | None, str | None]:
+    """Endpoint and region as AWS's SDK knows them; UsageProblem where its settings contradict themselves."""
+    if not any(name.startswith("AWS_") for name in environ) and not Path("~/.aws").expanduser().exists():
+        return None, None  # who keeps backups in a folder shall not wait for the SDK to load
+    import botocore.exceptions
+    import botocore.session
+    from botocore.configprovider import ConfiguredEndpointProvider
+
+    session = botocore.session.Session()
+    try:
+        endpoint = ConfiguredEndpointProvider(
+            session.full_config, session.get_scoped_config(), "s3"
+        ).provide()
+        return endpoint, environ.get("AWS_REGION") or session.get_config_variable("region")
+    except botocore.exceptions.BotoCoreError as error:
+        raise UsageProblem(f"The settings of AWS cannot be used: {error}.") from None
