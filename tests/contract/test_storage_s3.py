@@ -130,6 +130,32 @@ def test_a_lost_answer_does_not_hide_that_another_was_first(
     assert uploads(s3, bucket) == []
 
 
+def test_an_upload_that_went_with_a_lost_race_tells_who_was_first(
+    storage: S3Storage, proxy: FaultProxy, bucket: str, s3: S3Proxy
+) -> None:
+    def other() -> None:
+        for upload in uploads(s3, bucket):
+            s3.client().abort_multipart_upload(Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"])
+        s3.client().put_object(Bucket=bucket, Key="root/a", Body=b"another's")
+
+    proxy.fail("409", "POST", "uploadId", then=other)
+    with pytest.raises(AlreadyExists, match="root/a is there already"):
+        storage.upload("a", io.BytesIO(LARGE))
+    assert storage.get("a") == b"another's"
+
+
+def test_an_upload_that_is_gone_with_nobody_first_is_no_lost_race(
+    storage: S3Storage, proxy: FaultProxy, bucket: str, s3: S3Proxy
+) -> None:
+    def gone() -> None:
+        for upload in uploads(s3, bucket):
+            s3.client().abort_multipart_upload(Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"])
+
+    proxy.fail("409", "POST", "uploadId", then=gone)
+    with pytest.raises(EnvironmentProblem, match="NoSuchUpload"):
+        storage.upload("a", io.BytesIO(LARGE))
+
+
 def test_whatever_goes_wrong_each_name_has_one_winner_who_knows_or_is_told_of_the_trouble(
     bucket: str, proxy: FaultProxy
 ) -> None:
@@ -327,12 +353,13 @@ def test_one_of_many_processes_wins(bucket: str) -> None:
 FORKED = """
 import os, sys
 from lakebackup.storage import open_storage
-from lakebackup.storage.s3_client import client
+from lakebackup.storage.s3_client import _pace, client
 storage = open_storage(sys.argv[1])
 storage.put("a", b"1" * 1_000_000)
-before = client(storage.options)
+before, pace = client(storage.options), _pace(1 << 30)
 child = os.fork()
 assert (client(storage.options) is before) == bool(child), "a client is of one process alone"
+assert (_pace(1 << 30) is pace) == bool(child), "another process may hold this lock for ever"
 for _ in range(20):
     assert storage.get("a") == b"1" * 1_000_000
 assert not child or os.waitpid(child, 0)[1] == 0

@@ -87,8 +87,9 @@ def paced(data: bytes, options: S3Options) -> Any:
     return BandwidthLimitedStream(io.BytesIO(data), _pace(options.max_bandwidth), nobody)
 
 
-# A connection must not be used from both sides of a fork.
+# A connection must not be used from both sides of a fork, and a lock that was held there is never let go.
 os.register_at_fork(after_in_child=client.cache_clear)
+os.register_at_fork(after_in_child=_pace.cache_clear)
 
 
 def code_of(error: BaseException) -> str:

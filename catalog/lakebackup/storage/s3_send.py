@@ -13,6 +13,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from lakebackup.errors import UsageProblem
+from lakebackup.storage import AlreadyExists
 from lakebackup.storage.s3_client import client, paced, status_of
 
 if TYPE_CHECKING:
@@ -124,19 +125,26 @@ class Sending:
         try:
             tries(request)
         except (BotoCoreError, ClientError) as error:
-            sure = status_of(error) in (400, 401, 403)
-            if sure or not self._is_there():
-                raise
+            status = status_of(error)
+            owner = None if status in (400, 401, 403) else self._owner()
+            if owner == self._token:
+                return
+            # Who lost such a race at the end of an upload may find the upload gone with it.
+            if self._condition and owner is not None and status in (404, 409):
+                raise AlreadyExists(
+                    f"{self._target['Key']} is there already, in s3://{self._target['Bucket']}."
+                ) from error
+            raise
 
-    def _is_there(self) -> bool:
-        """Whether the object is the one that this put made. Raises when that cannot be found out."""
+    def _owner(self) -> str | None:
+        """The token of the object's put, nothing where there is no object. Raises when that stays unknown."""
         try:
             found = self._client.head_object(Bucket=self._target["Bucket"], Key=self._target["Key"])
         except ClientError as error:
             if status_of(error) == 404:
-                return False
+                return None
             raise
-        return found["Metadata"].get(_TOKEN) == self._token
+        return found["Metadata"].get(_TOKEN, "")
 
 
 def _protection(options: S3Options, locked: bool) -> dict[str, Any]:
