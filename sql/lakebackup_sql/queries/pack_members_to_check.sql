@@ -1,4 +1,5 @@
 -- The files that lie in packs, pack by pack, those of the backups whose ids are in :backup_ids (parted by commas; empty: all).
+-- Those without bytes are left out: each has the place of the next; and those whose size or SHA-256 is not known.
 SELECT DISTINCT
   f.backup_id,
   f.destination,
@@ -17,6 +18,7 @@ LEFT JOIN (
   AND s.added_in <= h.number
   AND COALESCE(h.number < s.gone_in, TRUE)
 WHERE f.format = 'pack'
+  AND s.bytes > 0
   AND s.sha256 IS NOT NULL
   AND (:backup_ids = '' OR h.number IS NOT NULL)
 ORDER BY f.destination, f.path, s.position

@@ -21,6 +21,7 @@ LEFT JOIN (
   AND COALESCE(h.number < s.gone_in, TRUE)
 WHERE
   f.format = 'pack'
+  AND s.bytes > 0
   AND NOT s.sha256 IS NULL
   AND (
     $backup_ids = '' OR NOT h.number IS NULL
