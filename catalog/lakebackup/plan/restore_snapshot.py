@@ -198,9 +198,9 @@ def _backup(
     found, *passed = rows
     if found["reason"]:
         raise Refused(
-            f"No backup of {source} then is whole; the newest, {rows[-1]['backup_id']}, is not: "
-            f"{rows[-1]['reason']}, {rows[-1]['detail'] or rows[-1]['path'] or ''}.",
-            hint=f"`--backup {rows[-1]['backup_id']}` restores those of its files that are.",
+            f"No backup of {source} then is whole; the newest, {found['backup_id']}, is not: "
+            f"{found['reason']}, {found['detail'] or found['path'] or ''}.",
+            hint=f"`--backup {found['backup_id']}` restores those of its files that are.",
         )
     return found, [
         f"backup {row['backup_id']} of {format_ts(row['end_ts'])} is passed over, it is not whole "

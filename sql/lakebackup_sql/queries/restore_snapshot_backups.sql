@@ -1,6 +1,6 @@
 -- Backups of snapshots of :source that can be restored to :to_ts (ms; null: to the newest): first the newest one
--- before then that is whole, then what came after it; without a whole one all of them. With :backup_id (else null)
--- that backup alone.
+-- before then that is whole, then what came after it, without a whole one all of them, the newest first; no more
+-- than 100. With :backup_id (else null) that backup alone.
 -- reason, path, detail: why the view unusable_backups has it; null: it is whole
 SELECT
   k.source, k.backup_id, k.number, k.end_ts, k.state, k.reason, k.path, k.detail
@@ -22,5 +22,5 @@ FROM (
     AND (CAST(:to_ts AS BIGINT) IS NULL OR b.end_ts <= :to_ts)
 ) AS k
 WHERE k.number >= COALESCE(k.whole, 0)
-ORDER BY k.number
+ORDER BY CASE WHEN k.number = k.whole THEN 0 ELSE 1 END, k.number DESC
 LIMIT 100

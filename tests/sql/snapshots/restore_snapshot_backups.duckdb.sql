@@ -46,5 +46,6 @@ FROM (
 WHERE
   k.number >= COALESCE(k.whole, 0)
 ORDER BY
-  k.number NULLS FIRST
+  CASE WHEN k.number = k.whole THEN 0 ELSE 1 END NULLS FIRST,
+  k.number DESC
 LIMIT 100
