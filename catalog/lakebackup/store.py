@@ -320,10 +320,12 @@ class CatalogWriter(_Catalog):
         """The storage of the destination that this was opened with."""
         return self._home
 
-    def commit_backup(self, storage: Storage, manifest: Manifest) -> None:
+    def commit_backup(self, storage: Storage, manifest: Manifest, *, held: Lease | None) -> None:
         """Make a backup exist whose manifest and parts are in `storage`. Repeating it adds nothing.
 
-        Raises Busy (another process keeps the catalog's lease), UsageProblem (a row breaks a rule).
+        `held`: the lease on its source, by which nobody takes its objects for those of a dead run; looked at
+        last of all, since this may wait and work for long. Raises Busy (that was lost, or another process
+        keeps the catalog's lease), UsageProblem (a row breaks a rule).
         """
         backup = manifest.backup
         with self._lease() as lease:
@@ -342,6 +344,8 @@ class CatalogWriter(_Catalog):
                 ]
                 for one in kept:
                     one.result()
+            if held:
+                held.renew()
             lease.renew()
             append(self._storage, "backups", [backup], backup.backup_id)
 

@@ -87,7 +87,7 @@ def run(
         for one in new:
             _copy(spark, folder, storage, one)
             lease.renew()
-            _publish(storage, writer, one)
+            _publish(storage, writer, one, lease)
             reporter.note(f"{one.backup.backup_id}: {one.found.folder or 'the archive'}")
         if new:
             writer.append_audit(_audit(request, source, new))
@@ -155,14 +155,14 @@ def _copy(spark: SparkSession, folder: Storage, storage: Storage, planned: Plann
     archive_task.run_tasks(spark, job, len(files), archive_task.CHECKED)
 
 
-def _publish(storage: Storage, writer: CatalogWriter, planned: Planned) -> None:
+def _publish(storage: Storage, writer: CatalogWriter, planned: Planned, lease: Lease) -> None:
     backup = planned.backup
     part = layout.parts_path(backup.source, backup.backup_id, 0)
     storage.delete(part)  # of an import that was cut off: what it put there may have had another number
     sidecar.write_part(storage, part, planned.files)
     manifest = sidecar.Manifest(backup=backup, positions=planned.positions, scopes=(), gaps=(), parts=1)
     sidecar.write_manifest(storage, layout.manifest_path(backup.source, backup.backup_id), manifest)
-    writer.commit_backup(storage, manifest)
+    writer.commit_backup(storage, manifest, held=lease)
     sidecar.mark(storage, layout.marker_path(backup.source, backup.backup_id, "complete"))
 
 

@@ -242,7 +242,8 @@ class _Run:
         lease.renew()
         sidecar.write_manifest(self.storage, layout.manifest_path(self.source, begun.backup_id), manifest)
         # A session is there when so much was done that the commit has a use for it.
-        self._writer(None if begun.amount.little else self.spark).commit_backup(self.storage, manifest)
+        writer = self._writer(None if begun.amount.little else self.spark)
+        writer.commit_backup(self.storage, manifest, held=lease)
         self._close(begun)
         return {
             "backup_id": begun.backup_id,

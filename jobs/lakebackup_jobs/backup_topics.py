@@ -362,7 +362,7 @@ def publish(
     )
     lease.renew()
     sidecar.write_manifest(storage, layout.manifest_path(source, prepared.backup_id), manifest)
-    writer.commit_backup(storage, manifest)
+    writer.commit_backup(storage, manifest, held=lease)
     sidecar.mark(storage, layout.marker_path(source, prepared.backup_id, "complete"))
     return {
         "backup_id": prepared.backup_id,

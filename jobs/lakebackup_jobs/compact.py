@@ -177,7 +177,7 @@ class _Run:
         self.lease.renew()
         sidecar.write_manifest(self.storage, layout.manifest_path(self.source, backup_id), manifest)
         writer = CatalogWriter.open(spark, self.request.destination, self.request.catalog)
-        writer.commit_backup(self.storage, manifest)
+        writer.commit_backup(self.storage, manifest, held=self.lease)
         sidecar.mark(self.storage, layout.marker_path(self.source, backup_id, "complete"))
         pieces.clear(self.storage, folder)
         return backup

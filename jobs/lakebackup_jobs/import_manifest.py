@@ -26,6 +26,7 @@ from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter, destination_id
 from lakebackup.times import format_ts
 from lakebackup_jobs.identity import holder, micros
+from lakebackup_jobs.snapshot.kept import require_kept
 from lakebackup_jobs.snapshot.rows import write_rows
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ def run(request: ManifestRequest, *, spark: SparkSession | None = None, reporter
     """Import a manifest, and return what it became.
 
     Raises NotFound (no such file), UsageProblem (it is none, or says what cannot be: nothing is left behind),
-    Refused (the source's backups are of another kind), Busy.
+    Refused (the source's backups are of another kind, or not all in the catalog, or a prune of it was cut off),
+    Busy.
     """
     source = layout.check_source(request.source)
     if not request.file.is_file():
@@ -78,6 +80,7 @@ def run(request: ManifestRequest, *, spark: SparkSession | None = None, reporter
         found = reader.one("snapshot_newest", source=source)
         newest = Newest(**found) if found else None
         require_snapshots(source, newest)
+        require_kept(storage, source, reader, newest)
         run = _Run(request, storage, source, reader, newest)
         try:
             manifest = run.put()
@@ -85,7 +88,7 @@ def run(request: ManifestRequest, *, spark: SparkSession | None = None, reporter
         except BaseException:
             run.take_back()
             raise
-        writer.commit_backup(storage, manifest)
+        writer.commit_backup(storage, manifest, held=lease)
         sidecar.mark(storage, layout.marker_path(source, run.backup_id, "complete"))
         detail = json.dumps({"source": source, "file": str(request.file.absolute()), "files": run.files})
         writer.append_audit(

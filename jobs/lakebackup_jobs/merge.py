@@ -185,7 +185,7 @@ class _Run:
         manifest = self._manifest(plan, begun, totals)
         self.lease.renew()
         sidecar.write_manifest(self.storage, layout.manifest_path(self.source, begun.backup_id), manifest)
-        writer.commit_backup(self.storage, manifest)
+        writer.commit_backup(self.storage, manifest, held=self.lease)
         self._finish(begun)
         return manifest.backup
 

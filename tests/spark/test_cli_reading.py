@@ -105,7 +105,7 @@ def publish(spark: SparkSession, destination: Path, backup_id: str, number: int,
     sidecar.write_manifest(storage, layout.manifest_path(SOURCE, backup_id), manifest)
     writer = CatalogWriter.open(spark, str(destination), None)
     writer.migrate()
-    writer.commit_backup(storage, manifest)
+    writer.commit_backup(storage, manifest, held=None)
 
 
 @pytest.fixture(scope="module")

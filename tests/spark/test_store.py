@@ -16,7 +16,8 @@ from tests.support.catalogs import backup_id, manifest, publish, put_sidecar
 from lakebackup import layout
 from lakebackup.engine.delta import append, open_table
 from lakebackup.engine.spark import SparkEngine
-from lakebackup.errors import Damaged, NotFound, UsageProblem
+from lakebackup.errors import Busy, Damaged, NotFound, UsageProblem
+from lakebackup.lease import Lease, break_lease
 from lakebackup.model import Audit, Check, Migration, as_row, spark_columns
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter, destination_id
@@ -127,11 +128,24 @@ def test_nothing_is_visible_before_the_row_of_backups(spark: SparkSession, root:
 def test_a_commit_that_is_repeated_adds_nothing(spark: SparkSession, root: Path) -> None:
     storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
     made = publish(storage, writer, manifest(1))
-    writer.commit_backup(storage, made)
-    CatalogWriter.open(spark, str(root)).commit_backup(storage, made)
+    writer.commit_backup(storage, made, held=None)
+    CatalogWriter.open(spark, str(root)).commit_backup(storage, made, held=None)
     for table, count in (("files", 2), ("positions", 2), ("scopes", 1), ("backups", 1), ("destinations", 1)):
         assert SparkEngine(spark, writer.catalog_uri).table(table).count() == count, table
         assert len(open_table(f"file://{root}/catalog/{table}").to_pyarrow_table()) == count, table
+
+
+def test_a_run_that_lost_its_source_meanwhile_does_not_publish(spark: SparkSession, root: Path) -> None:
+    storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
+    with Lease.acquire(storage, "source-prod", "a slow run") as lease:
+        made = put_sidecar(storage, manifest(1))
+        break_lease(storage, "source-prod", "it seemed dead")
+        with pytest.raises(Busy, match="it seemed dead"):
+            writer.commit_backup(storage, made, held=lease)
+    assert reader_of(root).rows("list_backups", source=None) == []
+    with Lease.acquire(storage, "source-prod", "the next run") as lease:
+        writer.commit_backup(storage, made, held=lease)
+    assert len(reader_of(root).rows("list_backups", source=None)) == 1
 
 
 def test_a_moved_backup_still_finds_its_files(spark: SparkSession, root: Path, tmp_path: Path) -> None:
@@ -158,7 +172,7 @@ def test_a_row_that_breaks_a_rule_is_refused_by_both_ways_of_writing(spark: Spar
     made, parts = manifest(1)
     wrong = replace(made, positions=[replace(made.positions[0], start_position=11)])
     with pytest.raises(UsageProblem, match="position_order"):
-        writer.commit_backup(storage, put_sidecar_of(storage, wrong, parts))
+        writer.commit_backup(storage, put_sidecar_of(storage, wrong, parts), held=None)
     bad = [replace(parts[0][0], path="../outside")]
     frame = spark.createDataFrame([tuple(as_row(row).values()) for row in bad], spark_columns("files"))
     with pytest.raises(Exception, match="path_relative"):

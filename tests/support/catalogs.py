@@ -149,7 +149,7 @@ def publish(
 ) -> sidecar.Manifest:
     """Take a backup's rows the whole way that a job takes them: parts, manifest, catalog, marker."""
     found = put_sidecar(storage, made)
-    writer.commit_backup(storage, found)
+    writer.commit_backup(storage, found, held=None)
     backup = found.backup
     sidecar.mark(storage, layout.marker_path(backup.source, backup.backup_id, "complete"))
     return found

@@ -178,7 +178,7 @@ def imported(lab: Lab) -> Lab:
     sidecar.write_manifest(storage, layout.manifest_path(SOURCE, backup_id), manifest)
     writer = CatalogWriter.open(lab.spark, str(lab.folder))
     writer.migrate()
-    writer.commit_backup(storage, manifest)
+    writer.commit_backup(storage, manifest, held=None)
     sidecar.mark(storage, layout.marker_path(SOURCE, backup_id, "complete"))
     return lab
 
