@@ -21,7 +21,7 @@ from lakebackup_jobs.snapshot.ranges import Ranges
 from lakebackup_jobs.snapshot.write_task import UNFINISHED, File, Folder, WriteJob
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from lakebackup.storage import Storage
 
@@ -141,6 +141,10 @@ def test_a_folder_that_the_restore_did_not_begin_with_is_refused(tmp_path: Path)
             (tmp_path / "new").mkdir()
         with pytest.raises(EnvironmentProblem, match="not the folder"):
             Folder(str(tmp_path / "new"))
+    (tmp_path / "elsewhere" / UNFINISHED).mkdir(parents=True)
+    (tmp_path / "new" / OWN).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(EnvironmentProblem, match="not the folder"):
+        Folder(str(tmp_path / "new"))
 
 
 def test_more_folders_than_are_kept_open(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,6 +170,43 @@ def test_files_of_one_place_and_time_are_hard_links_again(out: Path, storage: St
     done = carry_out(out, storage, twins)
     assert (done["entries"], done["kept"]) == (2, 1)
     assert (out / "a").samefile(out / "b/c")
+
+
+def test_empty_files_of_one_place_are_no_links_of_each_other(out: Path, storage: Storage) -> None:
+    storage.put("o", DATA)
+    empty = [file(name, b"", links=2) for name in ("a", "b")]
+    done = carry_out(out, storage, [*empty, file("c"), file("end", b"", position=len(DATA), links=2)])
+    assert (done["entries"], done["damaged"], done["error"]) == (4, 0, None)
+    assert {(out / name).stat().st_nlink for name in ("a", "b", "c", "end")} == {1}
+
+
+def test_a_link_is_no_way_around_the_hash(out: Path, storage: Storage) -> None:
+    storage.put("o", DATA)
+    done = carry_out(out, storage, [file("a", links=2), file("b", links=2, sha256="0" * 64)])
+    assert (done["entries"], done["damaged"]) == (1, 1)
+    assert not (out / "b").exists()
+
+
+def test_links_between_deep_folders_find_their_folders_open(
+    out: Path, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write_task, "_OPEN_FOLDERS", 6)
+    storage.put("o", DATA)
+    deep = ["/".join([letter, *"123456789", "x"]) for letter in "ab"]
+    done = carry_out(out, storage, [file(name, links=2) for name in deep])
+    assert (done["entries"], done["error"]) == (2, None)
+    assert (out / deep[0]).samefile(out / deep[1])
+
+
+def test_a_file_that_comes_while_one_is_written_is_not_replaced(out: Path) -> None:
+    def chunks() -> Iterator[memoryview]:
+        (out / "x").write_bytes(b"mine")
+        yield memoryview(DATA)
+
+    with Folder(str(out)) as folder, pytest.raises(Refused, match="not written by this restore"):
+        folder.write(file("x"), chunks, None)
+    assert (out / "x").read_bytes() == b"mine"
+    assert not list((out / OWN / UNFINISHED).iterdir())
 
 
 def test_where_there_are_no_hard_links_each_is_a_file(

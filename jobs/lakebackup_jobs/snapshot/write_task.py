@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup.errors import Damaged, EnvironmentProblem, NotFound, Refused
 from lakebackup.snapshot.names import OWN
@@ -46,8 +46,6 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_FOLDERS = 64
 _CHUNK = 1 << 20
-# How file systems say that they make no (more) hard links.
-_NO_LINKS = {errno.EMLINK, errno.EPERM, errno.ENOTSUP, errno.EXDEV}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,12 @@ class File:
     @property
     def twin(self) -> tuple[object, ...]:
         """What files that were hard links of each other have in common."""
-        return self.destination, self.path, self.position, self.bytes, self.mtime_ms, self.mode
+        return self.destination, self.path, self.position, self.bytes, self.mtime_ms, self.mode, self.sha256
+
+    def was_one_with(self, other: File) -> bool:
+        """Whether both were hard links of one file. Of files without bytes nobody knows: in a pack each has
+        the place of the next."""
+        return self.bytes != 0 and self.links > 1 and self.twin == other.twin
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,7 @@ class WriteJob:
                 before: File | None = None
                 for file in files:
                     try:
-                        linked = before if before and before.links > 1 and before.twin == file.twin else None
+                        linked = before if before and file.was_one_with(before) else None
                         done["kept"] += not folder.write(file, partial(_chunks, ranges, file), linked)
                         done["entries"] += 1
                         done["bytes"] += file.bytes or 0
@@ -138,15 +141,17 @@ class Folder:
     def __init__(self, path: str) -> None:
         self._path = path
         self._open: OrderedDict[str, int] = OrderedDict()
+        self._in_hand = ""
         try:
             self._open[""] = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             self._temporary = self._walk(_TEMPORARY)
-        except FileNotFoundError:
+        except OSError as error:
             self.__exit__()
             raise EnvironmentProblem(
-                f"{path} is not there, or not the folder that this restore began with.",
+                f"{path} is not there, or not the folder that this restore began with: "
+                f"{os.strerror(error.errno or 0)}.",
                 hint="Give a folder that every machine of the Spark cluster sees under this name.",
-            ) from None
+            ) from error
 
     def __enter__(self) -> Folder:
         return self
@@ -164,11 +169,14 @@ class Folder:
         """
         with self._explained(file.target):
             above, _, name = file.target.rpartition("/")
+            self._in_hand = above
             folder = self._walk(above, make=True)
-            if self._is_there(folder, name, file):
+            found = self._found(folder, name, file)
+            if found == "whole":
                 return False
-            if linked is None or not self._link(linked, folder, name):
-                self._new(folder, name, file, chunks())
+            torn = found == "torn"
+            if linked is None or not self._link(linked, folder, name, file, replaces=torn):
+                self._new(folder, name, file, chunks(), replaces=torn)
         return True
 
     def sync(self) -> None:
@@ -176,38 +184,32 @@ class Folder:
         with self._explained("."):
             _sync_file_system(self._open[""])
 
-    def _is_there(self, folder: int, name: str, file: File) -> bool:
-        """Whether an earlier run wrote the file, whole. What it left in pieces when the power went is its own
-        too, by its time."""
+    def _found(self, folder: int, name: str, file: File) -> Literal["nothing", "torn", "whole"]:
+        """What an earlier run wrote of the file. What it left in pieces when the power went is its own too,
+        by its time."""
         try:
             found = os.stat(name, dir_fd=folder, follow_symlinks=False)
         except FileNotFoundError:
-            return False
+            return "nothing"
         if not stat.S_ISREG(found.st_mode) or found.st_mtime_ns != file.mtime_ms * 1_000_000:
-            raise Refused(
-                f"{self._path}/{file.target} is there, and was not written by this restore.",
-                hint="Move it away, or restore into a folder that is empty.",
-            )
+            raise self._in_the_way(file)
         if file.sha256 is None or found.st_size != file.bytes:
-            return False
+            return "torn"
         handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
         with os.fdopen(handle, "rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest() == file.sha256
+            same = hashlib.file_digest(stream, "sha256").hexdigest() == file.sha256
+        return "whole" if same else "torn"
 
-    def _link(self, linked: File, folder: int, name: str) -> bool:
+    def _link(self, linked: File, folder: int, name: str, file: File, *, replaces: bool) -> bool:
         above, _, other = linked.target.rpartition("/")
         source = self._walk(above)
-        with suppress(FileNotFoundError):  # in pieces from an earlier run
+        if replaces:
             os.unlink(name, dir_fd=folder)
-        try:
-            os.link(other, name, src_dir_fd=source, dst_dir_fd=folder, follow_symlinks=False)
-        except OSError as error:
-            if error.errno not in _NO_LINKS:
-                raise
-            return False
-        return True
+        return self._named(source, other, folder, name, file)
 
-    def _new(self, folder: int, name: str, file: File, chunks: Iterator[memoryview]) -> None:
+    def _new(
+        self, folder: int, name: str, file: File, chunks: Iterator[memoryview], *, replaces: bool
+    ) -> None:
         temporary = secrets.token_hex(8)
         handle = os.open(temporary, _NEW, 0o600, dir_fd=self._temporary)
         try:
@@ -218,11 +220,31 @@ class Folder:
                 os.utime(handle, ns=(at, at))
             finally:
                 os.close(handle)
-            os.rename(temporary, name, src_dir_fd=self._temporary, dst_dir_fd=folder)
+            # A rename replaces what somebody put there meanwhile, a link does not.
+            if not replaces and self._named(self._temporary, temporary, folder, name, file):
+                os.unlink(temporary, dir_fd=self._temporary)
+            else:
+                os.rename(temporary, name, src_dir_fd=self._temporary, dst_dir_fd=folder)
         except BaseException:
             with suppress(OSError):
                 os.unlink(temporary, dir_fd=self._temporary)
             raise
+
+    def _named(self, source: int, other: str, folder: int, name: str, file: File) -> bool:
+        """Give what is called `other` one more name; False where the file system makes no (more) links."""
+        try:
+            os.link(other, name, src_dir_fd=source, dst_dir_fd=folder, follow_symlinks=False)
+        except FileExistsError:
+            raise self._in_the_way(file) from None
+        except OSError:  # each file system says it in its own way, and what else is wrong is met again
+            return False
+        return True
+
+    def _in_the_way(self, file: File) -> Refused:
+        return Refused(
+            f"{self._path}/{file.target} is there, and was not written by this restore.",
+            hint="Move it away, or restore into a folder that is empty.",
+        )
 
     def _walk(self, path: str, *, make: bool = False) -> int:
         """The folder `path`, below this one: open, and kept open for the next files."""
@@ -237,7 +259,8 @@ class Folder:
         handle = os.open(name, _FOLDER, dir_fd=parent)
         self._open[path] = handle
         if len(self._open) > _OPEN_FOLDERS:
-            oldest = next(key for key in self._open if key not in ("", _TEMPORARY, above, path))
+            kept = ("", _TEMPORARY, self._in_hand, above, path)
+            oldest = next(key for key in self._open if key not in kept)
             os.close(self._open.pop(oldest))
         return handle
 
