@@ -151,6 +151,22 @@ def test_a_folder_that_holds_something_is_left_alone(made: GivenSnapshots, tmp_p
         run(SnapshotRestoreRequest(str(made.folder), "s3://bucket/x"), reporter=quiet())
 
 
+@pytest.mark.parametrize("name", ["", "/lock", "/plan", "/state.json"])
+def test_a_link_in_the_place_of_what_a_restore_keeps_is_not_followed(
+    made: GivenSnapshots, tmp_path: Path, name: str
+) -> None:
+    elsewhere, planted = tmp_path / "elsewhere", tmp_path / f"out/{OWN}{name}"
+    elsewhere.mkdir()
+    (elsewhere / "plan").mkdir()
+    (elsewhere / "plan/mine").write_text("x")
+    planted.parent.mkdir(parents=True)
+    planted.symlink_to(elsewhere)
+    assert "symbolic link" in restore(made, tmp_path / "out", dry_run=True)["refused_because"]
+    with pytest.raises(Refused, match="is a symbolic link"):
+        restore(made, tmp_path / "out")
+    assert [path.name for path in elsewhere.rglob("*")] == ["plan", "mine"]
+
+
 def test_damage_is_named_and_the_same_command_goes_on_once_it_is_mended(
     made: GivenSnapshots, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

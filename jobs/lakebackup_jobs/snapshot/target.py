@@ -59,6 +59,10 @@ class Target:
         """Why the restore with this digest may not write here; None when it may."""
         if not self.folder.exists():
             return None
+        own = (self._own, *(self._own.iterdir() if self._own.is_dir() else ()))
+        planted = next((path for path in own if path.is_symlink()), None)
+        if planted is not None:
+            return f"{planted} is a symbolic link, which no restore makes"
         first = next((found.name for found in self.folder.iterdir() if found.name != OWN), None)
         if first is None:
             return None
@@ -96,7 +100,7 @@ class Target:
         """
         try:
             self._own.mkdir(parents=True, exist_ok=True)
-            lock = (self._own / "lock").open("wb")
+            lock = (self._own / "lock").open("ab")
             with lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 resumed = (self._read() or {}).get("digest") == digest
