@@ -37,6 +37,8 @@ RUNTIME = {
 }
 
 _AWS = "software.amazon.awssdk"
+# AWS's own switches for servers that know no checksums; no secrets.
+_CHECKSUMS = ("AWS_REQUEST_CHECKSUM_CALCULATION", "AWS_RESPONSE_CHECKSUM_VALIDATION")
 
 
 def spark_settings(master: str = "local[*]") -> dict[str, str]:
@@ -88,17 +90,17 @@ def _object_storage() -> dict[str, str]:
         "fs.AbstractFileSystem.s3.impl": "org.apache.hadoop.fs.s3a.S3A",
         "fs.s3a.aws.credentials.provider": f"{_AWS}.auth.credentials.DefaultCredentialsProvider",
     }
-    workers: Mapping[str, str] = {}
+    workers: dict[str, str] = {}
     # Settings of AWS that are wrong are told when something is to be kept in S3, and no matter before.
     with suppress(UsageProblem):
         options = S3Options.from_environment()
-        workers = options.variables()
+        workers = {name: os.environ[name] for name in _CHECKSUMS if name in os.environ}
+        workers |= options.variables()
         settings |= {
             "fs.s3a.endpoint.region": options.region or "",
             "fs.s3a.path.style.access": str(bool(options.path_style)).lower(),
-            "fs.s3a.attempts.maximum": str(options.max_attempts),
             "fs.s3a.connection.establish.timeout": f"{options.connect_timeout * 1000:.0f}ms",
-            "fs.s3a.connection.timeout": f"{options.read_timeout * 1000:.0f}ms",
+            **_tries(options),
         }
         if options.endpoint:
             settings["fs.s3a.endpoint"] = options.endpoint
@@ -108,6 +110,24 @@ def _object_storage() -> dict[str, str]:
             settings["fs.s3a.encryption.key"] = options.kms_key_id
     return {f"spark.hadoop.{name}": value for name, value in settings.items()} | {
         f"spark.executorEnv.{name}": value for name, value in workers.items()
+    }
+
+
+def _tries(options: S3Options) -> dict[str, str]:
+    """How long S3A goes on with a request.
+
+    A commit of Spark's that is refused again and again must end while the lease still stands that it was
+    begun under, since S3A puts it without a condition: the waits below sum up to 24 s at most. By itself S3A
+    tries twenty times what the SDK below it tried already.
+    """
+    again = str(min(options.max_attempts, 6) - 1)
+    return {
+        "fs.s3a.attempts.maximum": "0",  # retries of the SDK
+        "fs.s3a.retry.limit": again,
+        "fs.s3a.retry.interval": "100ms",
+        "fs.s3a.retry.throttle.limit": again,
+        "fs.s3a.retry.throttle.interval": "250ms",  # twice that, and doubled each time, give or take a half
+        "fs.s3a.connection.timeout": f"{min(options.read_timeout, 15) * 1000:.0f}ms",  # 15 s are the least
     }
 
 

@@ -33,6 +33,32 @@ def test_s3_is_set_as_storage_has_it_for_the_jvm_and_for_workers(monkeypatch: py
     assert found["spark.executorEnv.LAKEBACKUP_S3__KMS_KEY_ID"] == "a-key"
 
 
+@pytest.mark.parametrize("attempts", ["1", "6", "20"])
+def test_a_refused_commit_of_spark_ends_before_a_lease_does(
+    monkeypatch: pytest.MonkeyPatch, attempts: str
+) -> None:
+    monkeypatch.setenv("LAKEBACKUP_S3__MAX_ATTEMPTS", attempts)
+    monkeypatch.setenv("LAKEBACKUP_S3__READ_TIMEOUT", "60")
+    found = spark_settings()
+    prefix = "spark.hadoop.fs.s3a"
+    for kind in ("retry", "retry.throttle"):
+        times = int(found[f"{prefix}.{kind}.limit"])
+        first = int(found[f"{prefix}.{kind}.interval"].removesuffix("ms")) / 1000
+        longest = sum(first * 2**number * 1.5 for number in range(1, times + 1))  # as Hadoop reckons
+        assert longest < 24  # 30 s is a lease of the catalog, of which its holder trusts 27
+        assert times == min(int(attempts), 6) - 1
+    assert found[f"{prefix}.attempts.maximum"] == "0"
+    assert found[f"{prefix}.connection.timeout"] == "15000ms"
+
+
+def test_workers_get_the_switches_for_servers_without_checksums(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
+    monkeypatch.delenv("AWS_RESPONSE_CHECKSUM_VALIDATION", raising=False)
+    found = spark_settings()
+    assert found["spark.executorEnv.AWS_REQUEST_CHECKSUM_CALCULATION"] == "when_required"
+    assert "spark.executorEnv.AWS_RESPONSE_CHECKSUM_VALIDATION" not in found
+
+
 def test_no_secret_is_among_them(monkeypatch: pytest.MonkeyPatch) -> None:
     secrets = {name: f"secret {name}" for name in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")}
     for name, value in secrets.items():
