@@ -43,6 +43,8 @@ _BATCH = 5_000
 _ROWS_PER_OBJECT = 200_000
 _LOOKS = 16
 _SHOWN = 20
+# So far clocks may be apart.
+_AHEAD_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +158,12 @@ class _Run:
         if not self.files:
             raise UsageProblem(f"{self.request.file} names no file.")
         taken = self.latest if self.request.taken_at is None else self.request.taken_at
+        # No later backup could follow one of the future.
+        if taken > self.started_at // 1000 + _AHEAD_MS:
+            raise UsageProblem(
+                f"The manifest is of {taken} ms since 1970 UTC, which is yet to come.",
+                hint="Say with --taken-at when the snapshot was taken; timestamps are in ms.",
+            )
         if self.newest and taken <= self.newest.end_ts:
             raise UsageProblem(
                 f"The manifest is of {format_ts(taken)}, and the newest backup of {self.source}, "

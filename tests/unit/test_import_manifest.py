@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -122,6 +123,18 @@ def test_backups_follow_each_other_in_time(root: Path) -> None:
         bring(root, manifest)
     assert left(root) == before
     assert bring(root, manifest, taken_at=8000)["end_ts"] == 8000
+
+
+def test_a_time_to_come_is_no_time_of_a_snapshot(root: Path) -> None:
+    """A backup of the future would let none follow it."""
+    now = time.time_ns() // 1_000_000
+    soon = {"t": {"a": {"one.sst": at(root, "one.sst", timestamp=now + 3_600_000)}}}
+    for asked in ({}, {"taken_at": now + 3_600_000}, {"taken_at": 1 << 60}):
+        with pytest.raises(UsageProblem, match="yet to come") as raised:
+            bring(root, soon, **asked)
+        assert "--taken-at" in raised.value.hint
+    assert left(root) == []
+    assert bring(root, soon, taken_at=now)["end_ts"] == now
 
 
 def test_a_source_of_topics_takes_none_and_one_at_work_is_let_be(tmp_path: Path) -> None:

@@ -193,6 +193,7 @@ def test_what_is_no_manifest_is_told_with_its_place(text: str, why: str) -> None
         ({"timestamp": True}, "its timestamp is True"),
         ({"timestamp": -1}, "its timestamp is -1"),
         ({"timestamp": 2**60}, "a whole number"),
+        ({"timestamp": 1_637_717_000_000_000}, "a whole number from 0 to 253402300799999 is expected"),
         ({"timestamp": 1.5}, "its timestamp is 1.5"),
         ({"version": 0}, "its version is 0"),
         ({"size": -1}, "its size is -1"),

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _PIECE = 1 << 20
 # Of a name, or of what is said of one file, in characters.
 _LONGEST = 1 << 16
+# The year 10000, ms since 1970 UTC.
+_BEYOND_MS = 253_402_300_800_000
 _SPACE = re.compile(r"[ \t\r\n]*")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _ROLES = next(column.choices for column in columns("snapshot_files") if column.name == "role")
@@ -101,7 +103,7 @@ def _wrong(values: Mapping[str, Any]) -> str | None:
     if type(values["location"]) is not str or not values["location"]:
         return f"its location is {values['location']!r:.60}, a text is expected"
     for column, key, least, most in (
-        ("mtime_ms", "timestamp", 0, 1 << 53),
+        ("mtime_ms", "timestamp", 0, _BEYOND_MS),
         ("links", "version", 1, 1 << 31),
         ("mode", "mode", 0, 0o10000),
         ("position", "offset", 0, 1 << 53),
@@ -111,7 +113,7 @@ def _wrong(values: Mapping[str, Any]) -> str | None:
         if column == "bytes" and value is None:
             continue
         if type(value) is not int or not least <= value < most:
-            return f"its {key} is {value!r:.60}, a whole number from {least} on is expected"
+            return f"its {key} is {value!r:.60}, a whole number from {least} to {most - 1} is expected"
     sha256 = values["sha256"]
     if sha256 is not None and (type(sha256) is not str or not _SHA256.fullmatch(sha256)):
         return f"its sha256 is {sha256!r:.80}, 64 lower hex digits are expected"
