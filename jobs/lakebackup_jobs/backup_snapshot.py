@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup import layout, sidecar
 from lakebackup.engine.failures import task_errors
-from lakebackup.errors import LakebackupError, Refused, UsageProblem
+from lakebackup.errors import Damaged, LakebackupError, Refused, UsageProblem
 from lakebackup.lease import Lease
 from lakebackup.model import SNAPSHOT, Backup, Scope
 from lakebackup.plan import backup_snapshot as plan
@@ -29,9 +29,10 @@ from lakebackup.store import CatalogReader, CatalogWriter, destination_id
 from lakebackup_jobs.identity import holder, micros
 from lakebackup_jobs.snapshot import begun as begin
 from lakebackup_jobs.snapshot.begun import Begun
-from lakebackup_jobs.snapshot.compare import Comparison, compare
+from lakebackup_jobs.snapshot.compare import Comparison, compare, counted
 from lakebackup_jobs.snapshot.copy_task import CopyJob
 from lakebackup_jobs.snapshot.find import find
+from lakebackup_jobs.snapshot.kept import require_kept
 from lakebackup_jobs.snapshot.list_task import list_units
 from lakebackup_jobs.snapshot.shares import ShareWriter
 from lakebackup_jobs.tally import OUTCOME, Totals
@@ -95,7 +96,8 @@ def run(request: SnapshotRequest, *, spark: SparkSession | None = None, reporter
     """Take a backup of each snapshot asked for; returns what a person wants to know of them.
 
     Raises NotFound (path, snapshot), UsageProblem (layout, a snapshot older than the newest backup), Refused
-    (a symbolic link, a file that changed meanwhile), Busy (another run on the source), EnvironmentProblem.
+    (a symbolic link, a file that changed meanwhile, a prune that was cut off, a catalog without the backups
+    that are there), Busy (another run on the source), EnvironmentProblem, Damaged.
     """
     if not request.paths:
         raise UsageProblem("Nobody said where the snapshot is.", hint="Name a folder.")
@@ -162,29 +164,51 @@ class _Run:
         self._migrate()
         reader = self._reader()
         newest = self._newest(reader)
+        require_kept(self.storage, self.source, reader, newest)
         chosen = self._chosen(newest)
+        made = []
         begun = begin.found(self.storage, self.source)
         if begun and reader.rows("find_backups", prefix=begun.backup_id):
             self._close(begun)
+            self.reporter.note(f"backup {begun.backup_id} is whole; its run was cut off at the very end")
+            if chosen and begun.same(self.request.asked, chosen[0], self._taken(chosen[0])):
+                # Nobody was told that the work of the same command before is done.
+                path = layout.manifest_path(self.source, begun.backup_id)
+                made.append(_told(begun, sidecar.read_manifest(self.storage, path).backup))
+                chosen = chosen[1:]
             begun = None
-        elif begun and (why := begun.hindrance(self.request.asked, next(iter(chosen), None), newest)):
+        elif begun and (why := self._hindrance(begun, chosen, newest, reader)):
+            lease.renew()
             count = begin.take_away(self.storage, self.source, begun.backup_id)
             self.reporter.note(
                 f"backup {begun.backup_id} was cut off and is not gone on with, since {why}; its {count} "
                 "objects are taken away"
             )
             begun = None
-        made = []
         for number, snapshot in enumerate(chosen):
             if number == 0 and begun:
                 self.reporter.note(f"going on with backup {begun.backup_id}, which was cut off")
                 made.append(self._carry_out(begun, lease))
             else:
-                reader = reader if number == 0 else self._reader()
+                reader = self._reader() if made else reader
                 made.append(self._take(snapshot, reader, self._newest(reader), lease))
         if len(made) == 1:
             return made[0]
         return {"source": self.source, "backups": made}
+
+    def _hindrance(
+        self, begun: Begun, chosen: Sequence[Snapshot], newest: Newest | None, reader: CatalogReader
+    ) -> str | None:
+        """Why a backup that was cut off is not gone on with."""
+        next_one = chosen[0] if chosen else None
+        return begun.hindrance(
+            self.request.asked,
+            next_one,
+            self._taken(next_one) if next_one else None,
+            newest,
+            reader.rows("latest_prune", source=self.source)[0],
+            lambda snapshot: counted(self.request, snapshot.units, lambda: self.spark),
+        )
 
     def _take(
         self, snapshot: Snapshot, reader: CatalogReader, newest: Newest | None, lease: Lease
@@ -207,6 +231,7 @@ class _Run:
                     kind="full" if full else "differential",
                     parent=None if full or newest is None else newest.backup_id,
                     compared_with=newest.backup_id if newest else None,
+                    pruned=reader.rows("latest_prune", source=self.source)[0],
                     snapshot=snapshot.id,
                     lasting=self._layout.has_snapshot,
                     end_ts=taken,
@@ -220,6 +245,7 @@ class _Run:
                 found.deal(ShareWriter(self.storage.uri, folder), begun.tasks)
             begin.begin(self.storage, self.source, replace(begun, dealt=True))
         except BaseException:
+            lease.renew()  # what is another run's by now stays
             begin.take_away(self.storage, self.source, backup_id)
             raise
         return self._carry_out(begun, lease)
@@ -228,7 +254,14 @@ class _Run:
         """Copy what has not been copied yet, and publish."""
         try:
             totals = self._copy(begun)
-        except Refused:  # the snapshot is not what was planned with
+            if totals.entries != begun.amount.copies:
+                raise Damaged(
+                    f"Backup {begun.backup_id} was to copy {begun.amount.copies} files, and has "
+                    f"{totals.entries}: what was put down of its work is not whole.",
+                    hint="Nothing of it is visible. Run the same command again: it begins anew.",
+                )
+        except (Refused, Damaged):  # the snapshot, or what was put down of the work, is not what it was
+            lease.renew()  # a run that slept may find that another one made the backup exist
             begin.take_away(self.storage, self.source, begun.backup_id)
             raise
         backup = self._row(begun, totals)
@@ -245,18 +278,7 @@ class _Run:
         writer = self._writer(None if begun.amount.little else self.spark)
         writer.commit_backup(self.storage, manifest, held=lease)
         self._close(begun)
-        return {
-            "backup_id": begun.backup_id,
-            "source": self.source,
-            "snapshot": begun.snapshot,
-            "kind": begun.kind,
-            "parent": begun.parent,
-            "end_ts": begun.end_ts,
-            **_summary(begun.amount),
-            "objects": backup.files,
-            "stored_bytes": backup.bytes,
-            "seconds": round((backup.finished_at - backup.started_at) / 1e6, 3),
-        }
+        return _told(begun, backup)
 
     def _copy(self, begun: Begun) -> Totals:
         request, totals, amount = self.request, Totals(), begun.amount
@@ -374,6 +396,22 @@ def _scope(begun: Begun, source: str, scope: str, regions: int) -> Scope:
         settings="{}",
         replication=1,
     )
+
+
+def _told(begun: Begun, backup: Backup) -> dict[str, Any]:
+    """What a person wants to know of a backup that exists."""
+    return {
+        "backup_id": begun.backup_id,
+        "source": backup.source,
+        "snapshot": begun.snapshot,
+        "kind": begun.kind,
+        "parent": begun.parent,
+        "end_ts": begun.end_ts,
+        **_summary(begun.amount),
+        "objects": backup.files,
+        "stored_bytes": backup.bytes,
+        "seconds": round((backup.finished_at - backup.started_at) / 1e6, 3),
+    }
 
 
 def _summary(amount: plan.Amount) -> dict[str, Any]:

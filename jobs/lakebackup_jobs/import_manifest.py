@@ -64,7 +64,7 @@ def run(request: ManifestRequest, *, spark: SparkSession | None = None, reporter
     """Import a manifest, and return what it became.
 
     Raises NotFound (no such file), UsageProblem (it is none, or says what cannot be: nothing is left behind),
-    Refused (the source's backups are of another kind, or not all in the catalog, or a prune of it was cut off),
+    Refused (the source's backups are of another kind or not in the catalog, or a prune of it was cut off),
     Busy.
     """
     source = layout.check_source(request.source)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
@@ -12,6 +12,8 @@ from lakebackup.errors import Damaged, NotFound, UsageProblem
 from lakebackup.plan.backup_snapshot import Amount  # noqa: TC001 - read by pydantic
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lakebackup.plan.backup_snapshot import Newest, Snapshot
     from lakebackup.storage import Storage
 
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Begun:
     """What a backup is going to be. `asked`: what makes two requests the same. `lasting`: the snapshot has a
-    name and stays what it is, so that the backup can be gone on with later. `dealt`: its shares are written.
+    name and stays what it is, so that the backup can be gone on with later. `pruned`: the row of the query
+    latest_prune that it was planned with. `dealt`: its shares are written, and nothing of it was taken away.
     """
 
     backup_id: str
@@ -28,6 +31,7 @@ class Begun:
     kind: Literal["full", "differential"]
     parent: str | None
     compared_with: str | None
+    pruned: dict[str, int | None]
     snapshot: str
     lasting: bool
     end_ts: int
@@ -42,10 +46,23 @@ class Begun:
     def level(self) -> int:
         return 0 if self.kind == "full" else 1
 
+    def same(self, asked: dict[str, Any], snapshot: Snapshot, end_ts: int) -> bool:
+        """Whether it is the backup that is asked for of that snapshot, as of `end_ts`."""
+        return (asked, snapshot.id, end_ts) == (self.asked, self.snapshot, self.end_ts)
+
     def hindrance(
-        self, asked: dict[str, Any], next_one: Snapshot | None, newest: Newest | None
+        self,
+        asked: dict[str, Any],
+        next_one: Snapshot | None,
+        end_ts: int | None,
+        newest: Newest | None,
+        pruned: dict[str, Any],
+        counted: Callable[[Snapshot], tuple[int, int]],
     ) -> str | None:
-        """Why it is not gone on with; None when it is."""
+        """Why it is not gone on with; None when it is. `next_one` is to be backed up, as of `end_ts`.
+
+        `counted`: how many files and bytes a snapshot has; asked last.
+        """
         if not self.dealt:
             return "it was not planned to its end"
         if not self.lasting:
@@ -56,6 +73,11 @@ class Begun:
             return "it is asked for in another way"
         if (newest.backup_id if newest else None) != self.compared_with:
             return "another backup came in since"
+        if pruned != self.pruned:
+            return "a prune came in since, which may have let go of what it refers to"
+        listed = (self.amount.listed, self.amount.listed_bytes)
+        if next_one.tables != self.tables or end_ts != self.end_ts or counted(next_one) != listed:
+            return "the snapshot is not what it was"
         return None
 
 
@@ -88,7 +110,14 @@ def end(storage: Storage, source: str, backup_id: str) -> None:
 
 
 def take_away(storage: Storage, source: str, backup_id: str) -> int:
-    """Delete what a backup that is in no catalog has stored; how many objects of files. Can be repeated."""
+    """Delete what a backup that is in no catalog has stored; how many objects of files. Can be repeated.
+
+    The caller holds the lease for sure: another run may have gone on with the backup, and made it exist.
+    """
+    begun = found(storage, source)
+    if begun and begun.backup_id == backup_id and begun.dealt:
+        # From here on nobody goes on with it, though this run be cut off between parts and objects.
+        begin(storage, source, replace(begun, dealt=False))
     # The manifest first: without it no catalog that is made anew takes the backup for one.
     storage.delete(layout.manifest_path(source, backup_id))
     count = 0

@@ -60,8 +60,10 @@ def compare(
     the files are many. Raises Refused (what lies there cannot be backed up), EnvironmentProblem."""
     listed = list_few(snapshot.units, request.always)
     if listed is not None:
-        yield _Here(request, source, listed, reader, session)
-        return
+        here = _Here(request, source, listed, reader, session)
+        if here.amount.rows <= HERE:  # more when the newest backup had far more files
+            yield here
+            return
     with ExitStack() as stack, task_errors():
         yield _OnSpark(request, source, snapshot.units, reader, session(), stack)
 
@@ -75,6 +77,26 @@ def list_few(units: Sequence[Unit], always: Sequence[str]) -> pa.Table | None:
         if count > HERE:
             return None
     return pa.Table.from_batches(batches, listed_schema())
+
+
+def counted(
+    request: SnapshotRequest, units: Sequence[Unit], session: Callable[[], SparkSession]
+) -> tuple[int, int]:
+    """How many files some folders have, and bytes. Raises as `compare` does."""
+    listed = list_few(units, ())
+    if listed is not None:
+        return len(listed), sum(listed.column("bytes").to_pylist())
+    with task_errors():
+        (row,) = _listing(request, units, session()).selectExpr("COUNT(*)", "SUM(bytes)").collect()
+    return row[0], row[1]
+
+
+def _listing(request: SnapshotRequest, units: Sequence[Unit], spark: SparkSession) -> DataFrame:
+    """The files in some folders, found by tasks."""
+    count = min(len(units), 16 * request.parallelism)
+    groups = tuple(tuple(units[number::count]) for number in range(count))
+    numbers = spark.range(0, count, 1, count)
+    return numbers.mapInArrow(ListRows(groups, request.always), COLUMNS)
 
 
 def _asked(request: SnapshotRequest, source: str) -> dict[str, Any]:
@@ -150,10 +172,7 @@ class _OnSpark:
 
         self._stack = stack
         self._engine = engine = SparkEngine(spark, reader.catalog_uri)
-        count = min(len(units), 16 * request.parallelism)
-        groups = tuple(tuple(units[number::count]) for number in range(count))
-        numbers = spark.range(0, count, 1, count)
-        self._keep("snapshot_listed", numbers.mapInArrow(ListRows(groups, request.always), COLUMNS))
+        self._keep("snapshot_listed", _listing(request, units, spark))
         asked = _hashing(request, source)
         if asked:
             rows = self._keep("snapshot_chosen", engine.query("snapshot_to_hash", **asked))

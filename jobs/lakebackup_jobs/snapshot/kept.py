@@ -1,0 +1,43 @@
+"""What must hold before a backup refers to what is stored already: the catalog knows what that is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakebackup import layout, tombstones
+from lakebackup.errors import Refused
+from lakebackup.sidecar import marked
+
+if TYPE_CHECKING:
+    from lakebackup.plan.backup_snapshot import Newest
+    from lakebackup.storage import Storage
+    from lakebackup.store import CatalogReader
+
+
+def require_kept(storage: Storage, source: str, reader: CatalogReader, newest: Newest | None) -> None:
+    """Refused when the catalog counts objects of a source as stored that a prune takes away when it goes on,
+    or when it has no backup of a source that has some. The caller holds the source's lease.
+    """
+    for name in tombstones.unfinished(storage):
+        found = tombstones.read_prune(storage, name)
+        # Once its removals are in the catalog, nobody counts what it deletes.
+        if found.source != source or not found.chunks:
+            continue
+        if not reader.rows("prune_on_record", prune_id=name)[0]["removals"]:
+            raise Refused(
+                f"Prune {name} was cut off before the catalog knew what it lets go of.",
+                hint="Run `lakebackup prune --delete` again: it goes on. Then back up.",
+            )
+    if newest is None:
+        _require_new(storage, source)
+
+
+def _require_new(storage: Storage, source: str) -> None:
+    """Refused when a source has backups: two of one number would be taken for one another."""
+    for backup_id in storage.folders(layout.backups_folder(source)):
+        if marked(storage, layout.marker_path(source, backup_id, "complete")):
+            raise Refused(
+                f"The destination has backups of {source}, such as {backup_id}, and the catalog has none.",
+                hint="Name the catalog that has them with --catalog, or make it again with "
+                "`lakebackup catalog rebuild` if it is lost.",
+            )
