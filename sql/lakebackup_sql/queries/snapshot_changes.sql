@@ -2,9 +2,10 @@
 -- has. :anew: all files are copied. :find_same: a new file is one that is stored already when its SHA-256, which
 -- `snapshot_hashed` has, says so.
 -- change: unchanged; new; changed (in size or time); unlike (only its SHA-256 differs from what is stored); again (it is
---   copied whatever it is, or what is stored of it is not whole); gone
+--   copied whatever it is, or what is stored of it is not whole, or its SHA-256 is asked for and not known); gone
 -- added_in: of the row that ends here, and of the one that goes on
--- first_*: of the file's hard links the one whose bytes are copied, itself without others
+-- first_*: of the file's hard links the one whose bytes are copied, itself without others. On a cluster the numbers of
+--   devices are each worker's own: files of one number that differ in size or time are two
 WITH live AS (
   SELECT
     f.scope, f.region, f.name, f.bytes, f.mtime_ms, f.sha256, f.added_in, f.stored AND c.path IS NULL AS whole
@@ -25,7 +26,8 @@ compared AS (
       WHEN v.name IS NULL THEN 'new'
       WHEN v.bytes IS NULL OR v.bytes <> l.bytes OR v.mtime_ms <> l.mtime_ms THEN 'changed'
       WHEN :anew OR l.always OR NOT v.whole THEN 'again'
-      WHEN h.sha256 IS NOT NULL AND COALESCE(v.sha256, '') <> h.sha256 THEN 'unlike'
+      WHEN h.sha256 <> v.sha256 THEN 'unlike'
+      WHEN h.sha256 IS NOT NULL AND v.sha256 IS NULL THEN 'again'
       ELSE 'unchanged'
     END AS change
   FROM snapshot_listed AS l
@@ -71,7 +73,8 @@ SELECT
   f.scope, f.region, f.name, f.role, f.folder, f.bytes, f.mtime_ns, f.mtime_ms, f.mode, f.links, f.device, f.inode,
   f.added_in, f.change, f.same_destination, f.same_path, f.same_position,
   CASE WHEN f.same_path IS NOT NULL THEN f.sha256 END AS same_sha256,
-  FIRST_VALUE(f.scope) OVER (PARTITION BY f.device, f.inode, f.alone ORDER BY f.scope, f.region, f.name) AS first_scope,
-  FIRST_VALUE(f.region) OVER (PARTITION BY f.device, f.inode, f.alone ORDER BY f.scope, f.region, f.name) AS first_region,
-  FIRST_VALUE(f.name) OVER (PARTITION BY f.device, f.inode, f.alone ORDER BY f.scope, f.region, f.name) AS first_name
+  FIRST_VALUE(f.scope) OVER links AS first_scope,
+  FIRST_VALUE(f.region) OVER links AS first_region,
+  FIRST_VALUE(f.name) OVER links AS first_name
 FROM found AS f
+WINDOW links AS (PARTITION BY f.device, f.inode, f.bytes, f.mtime_ns, f.alone ORDER BY f.scope, f.region, f.name)

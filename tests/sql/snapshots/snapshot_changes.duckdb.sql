@@ -38,8 +38,10 @@ WITH live AS (
       THEN 'changed'
       WHEN $anew OR l.always OR NOT v.whole
       THEN 'again'
-      WHEN NOT h.sha256 IS NULL AND COALESCE(v.sha256, '') <> h.sha256
+      WHEN h.sha256 <> v.sha256
       THEN 'unlike'
+      WHEN NOT h.sha256 IS NULL AND v.sha256 IS NULL
+      THEN 'again'
       ELSE 'unchanged'
     END AS change
   FROM snapshot_listed AS l
@@ -115,16 +117,11 @@ SELECT
   f.same_path,
   f.same_position,
   CASE WHEN NOT f.same_path IS NULL THEN f.sha256 END AS same_sha256,
-  FIRST_VALUE(f.scope) OVER (
-    PARTITION BY f.device, f.inode, f.alone
-    ORDER BY f.scope NULLS FIRST, f.region NULLS FIRST, f.name NULLS FIRST
-  ) AS first_scope,
-  FIRST_VALUE(f.region) OVER (
-    PARTITION BY f.device, f.inode, f.alone
-    ORDER BY f.scope NULLS FIRST, f.region NULLS FIRST, f.name NULLS FIRST
-  ) AS first_region,
-  FIRST_VALUE(f.name) OVER (
-    PARTITION BY f.device, f.inode, f.alone
-    ORDER BY f.scope NULLS FIRST, f.region NULLS FIRST, f.name NULLS FIRST
-  ) AS first_name
+  FIRST_VALUE(f.scope) OVER links AS first_scope,
+  FIRST_VALUE(f.region) OVER links AS first_region,
+  FIRST_VALUE(f.name) OVER links AS first_name
 FROM found AS f
+WINDOW links AS (
+  PARTITION BY f.device, f.inode, f.bytes, f.mtime_ns, f.alone
+  ORDER BY f.scope NULLS FIRST, f.region NULLS FIRST, f.name NULLS FIRST
+)
