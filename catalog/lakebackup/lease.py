@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 _KEPT = 8
 # The holder gives up this part of the time to live before others may take over: so far clocks may differ.
 _MARGIN = 0.1
-# So long may object storage be silent, as a part of the time to live. A renewal begins after a third of it.
+# So long a request waits for an answer, as a part of the time to live: a renewal begins after a third of it,
+# and one on a connection that the network dropped without a word is made again in time.
 _SILENCE = 1 / 6
 
 _log = logging.getLogger(__name__)
@@ -84,7 +85,7 @@ class Lease:
         Waits up to `wait_s` seconds for another holder to be done, then raises Busy, which names the holder.
         `clock` gives seconds since 1970 UTC; the clocks of all contenders may differ by a tenth of `ttl_s`.
         """
-        storage = _brisk(storage, ttl_s)
+        storage = storage.hurried(ttl_s * _SILENCE)
         give_up = time.monotonic() + wait_s
         pause = 0.02
         while True:
@@ -210,20 +211,6 @@ def held(storage: Storage) -> list[tuple[str, int]]:
     found = [(name, _current(storage, name)[1]) for name in storage.folders(f"{layout.LEASES_FOLDER}/")]
     now_ms = time.time() * 1000
     return [(name, r.since_ms) for name, r in found if r and r.state == "held" and now_ms < r.expires_ms]
-
-
-def _brisk(storage: Storage, ttl_s: float) -> Storage:
-    """The same place, where no request waits for long: one on a connection that the network dropped without
-    a word is given up and made again while the lease still has most of its time."""
-    if not storage.uri.startswith("s3://"):
-        return storage
-    from lakebackup.storage.s3 import S3Storage  # as open_storage does: AWS's SDK takes a while to load
-
-    if not isinstance(storage, S3Storage):
-        return storage
-    names = ("connect_timeout", "read_timeout")
-    shorter = {name: min(getattr(storage.options, name), ttl_s * _SILENCE) for name in names}
-    return S3Storage(storage.uri, storage.options.model_copy(update=shorter))
 
 
 def _put(storage: Storage, name: str, generation: int, record: Record) -> int | None:

@@ -255,7 +255,7 @@ def test_a_silent_server_is_asked_again(proxy: FaultProxy, bucket: str) -> None:
 
 
 def test_who_is_in_a_hurry_soon_asks_again_and_soon_gives_up(proxy: FaultProxy, bucket: str) -> None:
-    storage = S3Storage(f"s3://{bucket}", options(endpoint=proxy.endpoint)).hurried(2)
+    storage = S3Storage(f"s3://{bucket}", options(endpoint=proxy.endpoint, max_attempts=9)).hurried(2)
     assert storage.uri == f"s3://{bucket}"
     proxy.fail("silent", "PUT")
     began = time.monotonic()
@@ -265,7 +265,7 @@ def test_who_is_in_a_hurry_soon_asks_again_and_soon_gives_up(proxy: FaultProxy, 
     proxy.requests.clear()
     with pytest.raises(EnvironmentProblem, match="SlowDown"):
         storage.get("a")
-    assert proxy.methods("/a") == ["GET"] * 2
+    assert proxy.methods("/a") == ["GET"] * 4
 
 
 @pytest.mark.parametrize("kind", ["cut", "503", "reset"])

@@ -68,8 +68,8 @@ class Storage(Protocol):
         ...
 
     def hurried(self, seconds: float) -> Storage:
-        """The same place for small requests that soon count for nothing: each is sent twice at most, and no
-        silence of a server lasts longer than `seconds`."""
+        """The same place for small requests that soon count for nothing: each is sent four times at most,
+        and no silence of a server lasts longer than `seconds`."""
         ...
 
     def put(

@@ -45,12 +45,12 @@ class S3Storage:
         return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
 
     def hurried(self, seconds: float) -> S3Storage:
-        """The same place with timeouts of `seconds` at most and two tries a request."""
+        """The same place with timeouts of `seconds` at most and four tries a request."""
         settings = self.options
         limits = {
             "connect_timeout": min(settings.connect_timeout, seconds),
             "read_timeout": min(settings.read_timeout, seconds),
-            "max_attempts": min(settings.max_attempts, 2),
+            "max_attempts": min(settings.max_attempts, 4),
         }
         return S3Storage(self.uri, settings.model_copy(update=limits))
 
