@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from lakebackup import layout
 from lakebackup.engine.delta import SORTED_BY, append, commit, open_table
 from lakebackup.engine.failures import task_errors
-from lakebackup.errors import Damaged, NotFound, UsageProblem
+from lakebackup.errors import Busy, Damaged, NotFound, UsageProblem
 from lakebackup.frames import ADDED, LISTED, ROWS_PER_FILE, FrameWriter, ListedRows, PartRows
 from lakebackup.lease import Lease
 from lakebackup.model import (
@@ -304,13 +304,14 @@ class CatalogWriter(_Catalog):
     def migrate(self) -> int:
         """Create the tables or bring them up to date, again and again; returns the schema version."""
         if (self.version() or 0) < len(names("migrations")):
-            with self._lease():
+            with self._lease() as lease:
                 for number, migration in enumerate(names("migrations"), 1):
                     if number <= (self.version() or 0):
                         continue
                     folder = f"migrations/{migration}"
                     with ThreadPoolExecutor(4) as pool:  # a table takes a second, most of it waiting
                         list(pool.map(partial(self._create, folder), names(folder)))
+                    lease.renew()
                     row = Migration(version=number, name=migration, applied_at=_now())
                     append(self._storage, "migrations", [row], f"migration-{number}")
         return len(names("migrations"))
@@ -395,7 +396,7 @@ class CatalogWriter(_Catalog):
 
     def replace_frame(self, table: str, rows: DataFrame) -> None:
         """Put rows in the place of all that a table holds."""
-        with self._lease():
+        with self._spark_commits():
             rows.write.format("delta").mode("overwrite").save(f"{self.catalog_uri}/{table}")
 
     def tidy(self, most: int) -> None:
@@ -409,7 +410,7 @@ class CatalogWriter(_Catalog):
             uri = f"{self.catalog_uri}/{table}"
             sizes = open_table(uri).get_add_actions(flatten=True).column("size_bytes").to_pylist()
             if sum(size < _SMALL_BYTES for size in sizes) > most:
-                with self._lease(), _settings(self._spark, _UPKEEP):
+                with self._spark_commits(), _settings(self._spark, _UPKEEP):
                     tables.forPath(session, uri).optimize().executeCompaction()
 
     def optimize(self, table: str, *, retain_hours: float) -> None:
@@ -420,7 +421,7 @@ class CatalogWriter(_Catalog):
         session = self._spark._jsparkSession  # noqa: SLF001 - the class in the JVM has no other way in
         uri = f"{self.catalog_uri}/{table}"
         columns = ("source", "gone_in") if table == "departures" else SORTED_BY
-        with self._lease(), _settings(self._spark, _UPKEEP):
+        with self._spark_commits(), _settings(self._spark, _UPKEEP):
             found = tables.forPath(session, uri)
             if len(open_table(uri).file_uris()) > 1:
                 if set(columns) <= set(ARROW_SCHEMAS[table].names):
@@ -474,7 +475,7 @@ class CatalogWriter(_Catalog):
         for number, entry in enumerate(entries):
             self._keep_audit(entry, f"{audit_id}{number:04x}")
         self.append(entries, f"audit-{audit_id}")
-        with self._lease():
+        with self._spark_commits():
             engine = SparkEngine(self._spark, self.catalog_uri)
             engine.change("set_state", backup_ids=list(backup_ids), state=state)
 
@@ -528,6 +529,20 @@ class CatalogWriter(_Catalog):
     def _create(self, migration: str, table: str) -> None:
         path = f"{self.catalog_uri}/{table}".replace("`", "``")
         self._spark.sql(load(migration, table), args={"table": f"delta.`{path}`"})
+
+    @contextmanager
+    def _spark_commits(self) -> Iterator[None]:
+        """The lease while Spark commits, which in object storage looks whether an entry of a log is there and
+        then puts it: the lease alone keeps others out, so that one that was lost meanwhile is told."""
+        with self._lease() as lease:
+            yield
+            try:
+                lease.renew()
+            except Busy as lost:
+                raise Busy(
+                    f"{lost.message} What others committed to {self.catalog_uri} meanwhile may be missing.",
+                    hint="Move the catalog away and run `lakebackup catalog rebuild`, then the same command.",
+                ) from lost
 
     def _lease(self) -> Lease:
         holder = f"{socket.gethostname()}:{os.getpid()}"

@@ -92,7 +92,7 @@ from lakebackup.storage import open_storage
 catalog, process, count = sys.argv[1:]
 storage = open_storage(catalog)
 for number in range(int(count)):
-    with Lease.acquire(storage, "catalog", f"process {process}", ttl_s=4, wait_s=120) as lease:
+    with Lease.acquire(storage, "catalog", f"process {process}", ttl_s=30, wait_s=120) as lease:
         entry = Audit(at=number, actor=process, action="a", subject="s", detail="{}")
         assert append(storage, "audit", [entry], f"{process}-{number}")
     print(number, flush=True)

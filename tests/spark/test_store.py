@@ -148,6 +148,23 @@ def test_a_run_that_lost_its_source_meanwhile_does_not_publish(spark: SparkSessi
     assert len(reader_of(root).rows("list_backups", source=None)) == 1
 
 
+def test_a_catalog_that_was_lost_while_spark_committed_is_told(
+    spark: SparkSession, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
+    publish(storage, writer, manifest(1))
+    change = SparkEngine.change
+
+    def slow(engine: SparkEngine, name: str, **parameters: object) -> None:
+        change(engine, name, **parameters)
+        break_lease(open_storage(f"{root}/catalog"), "catalog", "it seemed dead")
+
+    monkeypatch.setattr(SparkEngine, "change", slow)
+    with pytest.raises(Busy, match="it seemed dead") as told:
+        writer.set_states([backup_id(1)], "deleted", actor="test", reason="test")
+    assert "catalog rebuild" in told.value.hint
+
+
 def test_a_moved_backup_still_finds_its_files(spark: SparkSession, root: Path, tmp_path: Path) -> None:
     storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
     publish(storage, writer, manifest(1))
