@@ -68,7 +68,7 @@ def run(
     summary = _summary(made, target)
     if request.dry_run:
         return {"dry_run": True, **summary, "refused_because": target.taken(digest)}
-    target.require_free(made, digest)
+    target.require_free(made, digest, reader)
     with target.begun(digest, made) as resumed:
         if resumed:
             reporter.note(f"going on with the restore that {target.folder} holds and that did not finish")

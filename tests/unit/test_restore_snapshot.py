@@ -245,7 +245,14 @@ def test_too_little_room_is_told_before_anything_is_written(
     monkeypatch.setattr(target.shutil, "disk_usage", lambda _: usage._replace(free=10))
     with pytest.raises(EnvironmentProblem, match="room for 10 bytes"):
         restore(made, tmp_path / "out")
+    linked = len(SNAPSHOTS[0][4].data)
+    needed = sum(len(file.data) for file in SNAPSHOTS[0]) - linked
+    monkeypatch.setattr(target.shutil, "disk_usage", lambda _: usage._replace(free=needed - 1))
+    with pytest.raises(EnvironmentProblem, match=f"the files have {needed}"):
+        restore(made, tmp_path / "out", to_ts=1000)
     assert not (tmp_path / "out").exists()
+    monkeypatch.setattr(target.shutil, "disk_usage", lambda _: usage._replace(free=needed))
+    assert restore(made, tmp_path / "out", to_ts=1000)["bytes"] == needed + linked
 
 
 def test_names_that_lead_out_of_the_folder_write_nothing(made: GivenSnapshots, tmp_path: Path) -> None:

@@ -137,6 +137,12 @@ def require_names(reader: CatalogReader, limits: Limits) -> None:
     require_safe(chain.from_iterable(batch.column("target").to_pylist() for batch in rows), limits)
 
 
+def linked_bytes(reader: CatalogReader) -> int:
+    """How many bytes of the files of the relation `snapshot_selected` hard links save."""
+    (linked,) = reader.rows("restore_snapshot_linked")
+    return int(linked["bytes"])
+
+
 def in_order(reader: CatalogReader, made: SnapshotRestorePlan) -> Iterator[pa.RecordBatch]:
     """The files of the relation `snapshot_selected` as their bytes lie, each object's one after another.
 

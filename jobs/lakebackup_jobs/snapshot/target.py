@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Busy, EnvironmentProblem, Refused, UsageProblem
+from lakebackup.plan.restore_snapshot import linked_bytes
 from lakebackup.snapshot.names import OWN, Limits
 from lakebackup.storage import open_storage
 from lakebackup_jobs.snapshot.write_task import UNFINISHED
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from lakebackup.plan.restore_snapshot import SnapshotRestorePlan
     from lakebackup.storage import Storage
+    from lakebackup.store import CatalogReader
 
 
 class Target:
@@ -76,8 +78,11 @@ class Target:
             )
         return None
 
-    def require_free(self, made: SnapshotRestorePlan, digest: str) -> None:
-        """Refused when the folder is taken, EnvironmentProblem when its disk has not enough room."""
+    def require_free(self, made: SnapshotRestorePlan, digest: str, reader: CatalogReader) -> None:
+        """Refused when the folder is taken, EnvironmentProblem when its disk has not enough room.
+
+        `reader` has the relation `snapshot_selected`.
+        """
         why = self.taken(digest)
         if why is not None:
             raise Refused(
@@ -86,9 +91,13 @@ class Target:
             )
         there = next(path for path in (self.folder, *self.folder.parents) if path.is_dir())
         room = shutil.disk_usage(there).free
-        if self._read() is None and room < made.bytes:
+        if (
+            self._read() is None
+            and room < made.bytes
+            and room < (needed := made.bytes - linked_bytes(reader))
+        ):
             raise EnvironmentProblem(
-                f"{there} has room for {room} bytes, and the files have {made.bytes}.",
+                f"{there} has room for {room} bytes, and the files have {needed}.",
                 hint="Make room, or name another folder.",
             )
 

@@ -1,0 +1,20 @@
+SELECT
+  TRY_CAST(COALESCE(SUM(t.bytes * (
+    t.names - 1
+  )), 0) AS BIGINT) AS bytes
+FROM (
+  SELECT
+    s.bytes,
+    COUNT(*) AS names
+  FROM snapshot_selected AS s
+  WHERE
+    s.links > 1
+  GROUP BY
+    s.destination,
+    s.path,
+    s.position,
+    s.bytes,
+    s.mtime_ms,
+    s.mode,
+    s.sha256
+) AS t
