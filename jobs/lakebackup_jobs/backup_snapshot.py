@@ -12,7 +12,6 @@ import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -31,7 +30,7 @@ from lakebackup_jobs.snapshot import begun as begin
 from lakebackup_jobs.snapshot.begun import Begun
 from lakebackup_jobs.snapshot.compare import Comparison, compare, counted
 from lakebackup_jobs.snapshot.copy_task import CopyJob
-from lakebackup_jobs.snapshot.find import find
+from lakebackup_jobs.snapshot.find import find, root_of
 from lakebackup_jobs.snapshot.kept import require_kept
 from lakebackup_jobs.snapshot.list_task import list_units
 from lakebackup_jobs.snapshot.shares import ShareWriter
@@ -86,7 +85,7 @@ class SnapshotRequest:
         kept = ("layout", "mode", "pack_below", "verify_unchanged", "find_same", "taken_at", "note")
         return {
             **{name: getattr(self, name) for name in kept},
-            "paths": [str(Path(path).absolute()) for path in self.paths],
+            "paths": [str(root_of(path)) for path in self.paths],
             "always": list(self.always),
             "sidecars": [list(pair) for pair in self.sidecars],
         }
@@ -101,7 +100,7 @@ def run(request: SnapshotRequest, *, spark: SparkSession | None = None, reporter
     """
     if not request.paths:
         raise UsageProblem("Nobody said where the snapshot is.", hint="Name a folder.")
-    source = layout.check_source(request.source or Path(request.paths[0]).absolute().name)
+    source = layout.check_source(request.source or root_of(request.paths[0]).name)
     storage = open_storage(request.destination)
     run = _Run(request, storage, source, spark, reporter)
     if request.dry_run:

@@ -11,6 +11,7 @@ from lakebackup.plan.backup_snapshot import (
     choose,
     require_distinct,
     require_later,
+    require_restorable,
     require_snapshots,
 )
 
@@ -86,3 +87,25 @@ def test_a_source_is_of_one_kind() -> None:
     require_snapshots("db", None)
     with pytest.raises(Refused, match=r"another kind \(kafka\)"):
         require_snapshots("db", Newest("x", 1, 10, "kafka"))
+
+
+@pytest.mark.parametrize(
+    ("units", "why"),
+    [
+        ([Unit("", "-", "/")], "it is empty"),
+        ([Unit("..", "-", "/x")], "'..'"),
+        ([Unit("t", "..", "/x")], "'..'"),
+        ([Unit(".lakebackup-restore", "-", "/x")], "keeps for itself"),
+        ([Unit("t", "a", "/x"), Unit("-", "-", "/y", role="meta", file="t")], "/y/t has the name of a table"),
+        ([Unit("-", "-", "/y", role="meta", file=".lakebackup-restore")], "keeps for itself"),
+    ],
+)
+def test_what_could_not_be_restored_is_not_backed_up(units: list[Unit], why: str) -> None:
+    with pytest.raises(Refused, match=why):
+        require_restorable(units)
+
+
+def test_names_that_a_restore_can_give() -> None:
+    require_restorable(
+        [Unit("t", "-", "/x"), Unit("u", "a", "/x"), Unit("-", "-", "/y", file="SnapshotInfo")]
+    )

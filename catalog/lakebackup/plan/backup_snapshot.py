@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.model import SNAPSHOT
+from lakebackup.snapshot.names import Limits, unsafe
 from lakebackup.times import format_ts
 
 if TYPE_CHECKING:
@@ -158,4 +159,21 @@ def require_distinct(units: Sequence[Unit]) -> None:
             raise UsageProblem(
                 f"{first.folder} and {unit.folder} both hold {what}.",
                 hint="Back them up as sources of their own, or with a --layout that tells them apart.",
+            )
+
+
+def require_restorable(units: Sequence[Unit]) -> None:
+    """Refused when tables, tablets or files beside them have names that no restore can give them."""
+    tables = {unit.scope for unit in units if not unit.file}
+    for unit in units:
+        for name in (unit.file,) if unit.file else (unit.scope, unit.region):
+            if why := unsafe(name, Limits()):
+                raise Refused(
+                    f"{unit.folder} cannot be backed up under the name {name!r}: {why}.",
+                    hint="Name a folder with a name of its own, or say with --layout what names the tables.",
+                )
+        if unit.file in tables:
+            raise Refused(
+                f"{unit.folder}/{unit.file} has the name of a table, beside which a restore puts it.",
+                hint="Give --sidecar the file under another name.",
             )

@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakebackup.errors import EnvironmentProblem, NotFound, Refused, UsageProblem
-from lakebackup.plan.backup_snapshot import Snapshot, Unit, require_distinct
+from lakebackup.plan.backup_snapshot import Snapshot, Unit, require_distinct, require_restorable
 from lakebackup.snapshot.tree import WHOLE, Layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from lakebackup.plan.backup_snapshot import Role
+
+# YugabyteDB makes a snapshot in such a folder, and renames it when it is whole.
+_IN_MAKING = ".tmp"
 
 
 @contextmanager
@@ -40,12 +43,12 @@ def reading(path: str) -> Iterator[None]:
 def find(trees: Sequence[str], layout: Layout, sidecars: Sequence[tuple[Role, str]]) -> list[Snapshot]:
     """The snapshots in some trees; files beside them belong to each. In no order.
 
-    Raises NotFound (a tree that is not there, or nothing in it that fits), Refused (symbolic links),
-    UsageProblem (two folders for one tablet).
+    Raises NotFound (a tree that is not there, or nothing in it that fits), Refused (symbolic links, names
+    that could not be restored), UsageProblem (two folders for one tablet).
     """
     found: dict[str, tuple[int, list[Unit]]] = {}
     for tree in trees:
-        root = Path(tree).absolute()
+        root = root_of(tree)
         if not root.is_dir():
             raise NotFound(
                 f"There is no folder {tree}.", hint="Check the path; it must be there on each worker."
@@ -66,7 +69,14 @@ def find(trees: Sequence[str], layout: Layout, sidecars: Sequence[tuple[Role, st
     made = [Snapshot(name, taken, (*units, *beside)) for name, (taken, units) in found.items()]
     for snapshot in made:
         require_distinct(snapshot.units)
+        require_restorable(snapshot.units)
     return made
+
+
+def root_of(tree: str) -> Path:
+    """The folder that a person named, as it is called: `..` has a name only once it is looked up."""
+    path = Path(tree).absolute()
+    return path.resolve() if ".." in path.parts else path
 
 
 def _matching(
@@ -80,7 +90,7 @@ def _matching(
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     for entry in entries:
         fits = layout.parts[depth].fullmatch(entry.name)
-        if not fits:
+        if not fits or fits.groupdict().get("snapshot", "").endswith(_IN_MAKING):
             continue
         if entry.is_symlink():
             raise no_link(entry.path)

@@ -1,0 +1,44 @@
+"""The folders of a snapshot, as they are named on the command line and by their layout."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakebackup.errors import NotFound, Refused
+from lakebackup.snapshot.tree import layout_of
+from lakebackup_jobs.snapshot.find import find, root_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PLAIN = layout_of("plain")
+
+
+def test_a_folder_is_named_as_it_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "db" / "deep").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("db/deep")
+    monkeypatch.chdir(tmp_path / "db" / "deep")
+    for text, name in (("..", "db"), (".", "deep"), ("../deep", "deep"), (str(tmp_path / "link"), "link")):
+        assert root_of(text).name == name
+        assert {unit.scope for snapshot in find([text], PLAIN, ()) for unit in snapshot.units} == {name}
+    assert root_of(str(tmp_path / "link" / "..")) == (tmp_path / "db").resolve()
+    with pytest.raises(NotFound, match="nowhere"):
+        find(["nowhere"], PLAIN, ())
+
+
+def test_a_sidecar_with_the_name_of_a_table_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "db").mkdir()
+    (tmp_path / "files" / "db").parent.mkdir()
+    (tmp_path / "files" / "db").touch()
+    with pytest.raises(Refused, match="the name of a table"):
+        find([str(tmp_path / "db")], PLAIN, [("meta", str(tmp_path / "files" / "db"))])
+
+
+def test_a_snapshot_that_is_being_made_is_left_alone(tmp_path: Path) -> None:
+    tablet = tmp_path / "table-t" / "tablet-a.snapshots"
+    for name in ("s1", "s2.tmp", "s3.deleted.tmp"):
+        (tablet / name).mkdir(parents=True)
+    (found,) = find([str(tmp_path)], layout_of("yugabyte"), ())
+    assert found.id == "s1"
