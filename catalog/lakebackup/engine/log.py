@@ -8,6 +8,7 @@ listing of what came after its last checkpoint; what was read stays in the proce
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import tempfile
@@ -18,7 +19,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast
 
-from lakebackup.errors import Busy, Damaged, NotFound
+from lakebackup.errors import Busy, Damaged, EnvironmentProblem, NotFound
 from lakebackup.storage import AlreadyExists, open_storage
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ _AT_ONCE = 16
 _TRIES = 5
 P = ParamSpec("P")
 T = TypeVar("T")
+_warn = logging.getLogger(__name__).warning
 
 
 def folder_of(uri: str) -> Path | None:
@@ -118,7 +120,8 @@ class RemoteLog:
     def publish(self, folder: str, before: int) -> None:
         """Make what delta-rs wrote into a copy behind version `before` that of the table.
 
-        Raises AlreadyExists when another writer was faster: nothing is changed then.
+        Raises AlreadyExists when another writer was faster: nothing is changed then. A checkpoint only makes
+        reading faster: one that cannot be put does not fail the commit, which stands.
         """
         log = Path(folder, FOLDER)
         names = sorted(found.name for found in log.iterdir() if _ENTRY.fullmatch(found.name))
@@ -128,17 +131,23 @@ class RemoteLog:
                 data = (log / name).read_bytes()
                 self._put(name, data, if_absent=True)  # this alone is the commit
                 self._entries[name] = data
-            checkpoints = [name for name in names if name.endswith(".parquet") and name not in self._entries]
-            for name in checkpoints:
-                data = (log / name).read_bytes()
-                with suppress(AlreadyExists):
-                    self._put(name, data, if_absent=True)
-                self._entries[name] = data
-            if checkpoints:
-                hint = Path(folder, _HINT)
-                if hint.is_file():
-                    self._storage.put(f"{self._table}/{_HINT}", hint.read_bytes())
-                self._forget_old()
+            try:
+                self._publish_checkpoints(folder, [name for name in names if name.endswith(".parquet")])
+            except EnvironmentProblem as error:
+                _warn("%s/%s has no new checkpoint: %s", self._storage.uri, self._table, error)
+
+    def _publish_checkpoints(self, folder: str, names: Iterable[str]) -> None:
+        new = [name for name in names if name not in self._entries]
+        for name in new:
+            data = Path(folder, FOLDER, name).read_bytes()
+            with suppress(AlreadyExists):
+                self._put(name, data, if_absent=True)
+            self._entries[name] = data
+        if new:
+            self._forget_old()
+            hint = Path(folder, _HINT)
+            if hint.is_file():
+                self._storage.put(f"{self._table}/{_HINT}", hint.read_bytes())
 
     def _look(self) -> None:
         for _ in range(_TRIES):
