@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import botocore.httpsession
 import pyarrow as pa
@@ -16,9 +16,9 @@ from tests.support.s3 import put_catalog
 
 from lakebackup.engine.delta import append, commit, open_table, write_rows
 from lakebackup.engine.duck import rows_of
-from lakebackup.engine.log import FOLDER
+from lakebackup.engine.log import FOLDER, remote_log
 from lakebackup.engine.spark import SparkEngine
-from lakebackup.errors import Damaged
+from lakebackup.errors import Damaged, EnvironmentProblem
 from lakebackup.lease import Lease
 from lakebackup.model import ARROW_SCHEMAS, Audit, as_row, spark_columns
 from lakebackup.rebuild import rebuild
@@ -26,6 +26,7 @@ from lakebackup.storage import Storage, open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -206,6 +207,68 @@ def test_a_file_with_another_byte_is_noticed(place: str) -> None:
     catalog.put(f"audit/{FOLDER}/{open_table(f'{catalog.uri}/audit').version() + 1:020d}.json", b"")
     with pytest.raises(Damaged, match="is empty"):
         open_table(f"{catalog.uri}/audit")
+
+
+def test_a_file_that_is_gone_is_not_taken_for_no_catalog(place: str) -> None:
+    catalog = open_storage(f"{place}/catalog")
+    append(catalog, "audit", [entry("a", 1)], "1")
+    for table in ("audit", "migrations"):
+        (file,) = (found.path for found in catalog.list(f"{table}/") if found.path.endswith(".parquet"))
+        catalog.delete(file)
+    with pytest.raises(Damaged, match="is gone") as told:
+        CatalogReader.open(place)
+    assert "catalog rebuild" in told.value.hint
+    with pytest.raises(Damaged, match="is gone"):
+        CatalogReader(place).select("SELECT * FROM audit").read_all()
+
+
+def test_a_checkpoint_that_cannot_be_put_does_not_fail_a_commit(
+    place: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    catalog = open_storage(f"{place}/catalog")
+    put = type(catalog).put
+
+    def refused(storage: Storage, path: str, data: bytes, **how: Any) -> None:
+        if "checkpoint" in path:
+            raise EnvironmentProblem("SlowDown")
+        put(storage, path, data, **how)
+
+    monkeypatch.setattr(type(catalog), "put", refused)
+    for number in range(12):
+        assert append(catalog, "audit", [entry("a", number)], f"{number}")
+    assert "no new checkpoint: SlowDown" in caplog.text
+    assert len(rows_of(f"{catalog.uri}/audit")) == 12
+    monkeypatch.undo()
+    for number in range(12, 24):
+        assert append(catalog, "audit", [entry("a", number)], f"{number}")
+    assert [name for name in log_of(catalog, "audit") if "checkpoint" in name]
+    assert len(rows_of(f"{catalog.uri}/audit")) == 24
+
+
+@pytest.mark.parametrize("engine", ["duck", "spark"])
+def test_a_backup_that_comes_while_the_catalog_is_looked_at_is_seen_whole_or_not_at_all(
+    spark: SparkSession, place: str, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    storage, writer = open_storage(place), CatalogWriter.open(spark, place)
+    publish(storage, writer, manifest(1))
+    asked = CatalogReader.require(place) if engine == "duck" else SparkEngine(spark, writer.catalog_uri)
+    commits = [manifest(2)]
+
+    def slow(uris: Iterable[str]) -> None:
+        """The least welcome of the orders in which answers to requests side by side come."""
+        for uri in sorted(uris, reverse=True):
+            remote_log(uri).refresh()
+            if uri.endswith("/files"):
+                publish(storage, writer, commits.pop())
+
+    monkeypatch.setattr(f"lakebackup.engine.{engine}.prefetch", slow)
+    seen = asked.select(
+        "SELECT b.backup_id, count(f.path) AS files FROM backups b LEFT JOIN files f "
+        "ON f.backup_id = b.backup_id GROUP BY b.backup_id"
+    )
+    rows = seen.read_all() if isinstance(seen, pa.RecordBatchReader) else seen.toArrow()
+    assert not commits
+    assert rows.to_pylist() == [{"backup_id": backup_id(1), "files": 2}]
 
 
 def test_it_is_kept_small_and_looked_back_at(spark: SparkSession, place: str) -> None:

@@ -24,6 +24,8 @@ RAW = "raw_"
 NOW = "now_"
 #: Views that most others stand on and that are small: worked out once, not wherever they are named.
 KEPT = frozenset({"backups"})
+#: Looked at before the other tables: a backup's rows of those are there before its own.
+FIRST = f"{RAW}backups"
 
 
 class Asked(NamedTuple):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from lakebackup.engine import KEPT, NOW, RAW, Asked, new_record, steps, steps_for, to_duckdb, view_text
+from lakebackup.engine import FIRST, KEPT, NOW, RAW, Asked, new_record, steps, steps_for, to_duckdb, view_text
 from lakebackup.engine.delta import open_table, open_then, require_then
 from lakebackup.engine.failures import damaged_table, told_in
 from lakebackup.engine.log import folder_of, prefetch
@@ -145,9 +145,12 @@ class DuckEngine:
     def _prepare(self, needs: Sequence[str]) -> None:
         """Register what a statement reads."""
         if self._as_of is None and folder_of(self._uri) is None:
-            missing = {step.removeprefix(RAW) for step in needs if step.startswith(RAW)} - self._known
-            prefetch(f"{self._uri}/{table}" for table in missing)
-            self._known |= missing
+            missing = {step for step in needs if step.startswith(RAW)} - self._registered - set(self._opened)
+            if FIRST in missing:
+                self._open(FIRST)
+            tables = {step.removeprefix(RAW) for step in missing - {FIRST}} - self._known
+            prefetch(f"{self._uri}/{table}" for table in tables)
+            self._known |= tables
         for step in needs:
             self._register(step)
 
@@ -226,6 +229,7 @@ def dataset(uri: str, table: DeltaTable) -> ds.Dataset:
     fragments = [verifying.make_fragment(path, verified, holds) for path, holds in parts]
     found = _unlocked(ds.FileSystemDataset)(fragments, schema, verifying, verified)
     found.read_from = verified.handler
+    found.largest = max(table.get_add_actions(flatten=True).column("size_bytes").to_pylist(), default=0)
     return found
 
 
@@ -269,7 +273,8 @@ def _unlocked(kind: type[ds.FileSystemDataset]) -> type[ds.FileSystemDataset]:
         def scanner(self, **asked: Any) -> Any:
             scanner = super().scanner(**asked)
             if self.read_from.remote:
-                self.read_from.expect(part.path for part in self.get_fragments(asked.get("filter")))
+                coming = [part.path for part in self.get_fragments(asked.get("filter"))]
+                self.read_from.expect(coming, self.largest)
             return SimpleNamespace(
                 projected_schema=scanner.projected_schema,
                 to_reader=lambda: pa.RecordBatchReader.from_batches(

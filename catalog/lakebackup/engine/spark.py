@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.engine import KEPT, NOW, RAW, Asked, new_record, steps, steps_for, view_text
+from lakebackup.engine import FIRST, KEPT, NOW, RAW, Asked, new_record, steps, steps_for, view_text
 from lakebackup.engine.delta import newest_version, open_table, open_then, require_then
 from lakebackup.engine.failures import damaged_table, task_errors
 from lakebackup.engine.log import folder_of, prefetch
@@ -40,6 +40,7 @@ class SparkEngine:
             require_then(self._uri, as_of)
         self._registered: set[str] = set()
         self._inlined: dict[str, int | None] = {}
+        self._rows: dict[str, pa.Table] = {}  # of those
         self.asked = new_record()
 
     def query(self, name: str, **parameters: Any) -> DataFrame:
@@ -105,14 +106,18 @@ class SparkEngine:
     def _forget(self) -> None:
         self._registered.clear()
         self._inlined.clear()
+        self._rows.clear()
 
     def _prepare(self, needs: Sequence[str]) -> None:
         """Register what a statement reads, with its small tables in the plan as they are now."""
         if self._any_changed():
             self._forget()
         if self._remote:
-            missing = [step for step in needs if step.startswith(RAW) and step not in self._registered]
-            prefetch(f"{self._uri}/{_table_of(step)}" for step in missing)
+            missing = {step for step in needs if step.startswith(RAW)} - self._registered
+            for together in (missing & {FIRST}, missing - {FIRST}):
+                prefetch(f"{self._uri}/{_table_of(step)}" for step in together)
+                if FIRST in together:
+                    self._register(FIRST, inline=True)
         for step in needs:
             self._register(step, inline=True)
 
@@ -157,6 +162,7 @@ class SparkEngine:
         except (OSError, ValueError) as error:  # pyarrow's errors are of these kinds
             raise damaged_table(uri, error) from error
         self._inlined[step] = opened.version() if as_of is None else None
+        self._rows[step] = rows
         return self._given(rows)
 
     def _kept(self, step: str) -> DataFrame:
@@ -165,7 +171,10 @@ class SparkEngine:
 
         from lakebackup.engine.duck import DuckEngine
 
-        found = DuckEngine(self._uri, as_of=self._as_of).relation(step)
+        engine = DuckEngine(self._uri)
+        for raw in set(steps_for([step])) & set(self._rows):  # of the same versions as all else here
+            engine.give(raw, self._rows[raw])
+        found = engine.relation(step)
         instant = pa.timestamp("us", "UTC")  # else another type than Spark's own
         types = [one.with_type(instant) if pa.types.is_timestamp(one.type) else one for one in found.schema]
         return self._given(found.cast(pa.schema(types)))

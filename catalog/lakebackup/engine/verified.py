@@ -23,7 +23,7 @@ from pyarrow import fs
 
 from lakebackup.engine.failures import passed_on
 from lakebackup.engine.log import folder_of, opened, per_process, pool
-from lakebackup.errors import LakebackupError
+from lakebackup.errors import LakebackupError, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _NAMED = re.compile(r"part-[0-9a-f]{32}-([0-9a-f]{64})\.parquet")
 _CRC_HEADER = struct.Struct(">4si")
 _CRC_EVERY = 512
-_KEPT = 32  # files of at most a few MB each
+_KEPT_BYTES = 128 << 20
 _AHEAD = 12
 
 
@@ -64,11 +64,11 @@ class VerifiedFiles(fs.FileSystemHandler):  # type: ignore[misc]
         # A file of Arrow's own: Python bytes freed by one of its threads would stop a process that is ending.
         return self._local.open_input_file(str(file))
 
-    def expect(self, paths: Iterable[str]) -> None:
+    def expect(self, paths: Iterable[str], largest: int) -> None:
         """Files of a place in object storage that will be read, in their order: some are on their way at a
-        time."""
+        time, as many as what is kept has room for twice when each has `largest` bytes."""
         self._coming = iter(list(paths))  # several threads go on with it
-        for path in islice(self._coming, _AHEAD):
+        for path in islice(self._coming, min(_AHEAD, _KEPT_BYTES // 2 // max(1, largest))):
             _fetched().ask(self._uri, path)
 
     def _next(self, path: str) -> pa.Buffer:
@@ -124,9 +124,17 @@ class _Fetched:
             if found is None or (found.done() and found.exception()):
                 found = pool().submit(_fetch, uri, path)
             self._files[uri, path] = found
-            if len(self._files) > _KEPT:
-                self._files.popitem(last=False)
+            here = {key: _bytes(future) for key, future in self._files.items() if future.done()}
+            held = sum(here.values())
+            for key, size in here.items():
+                if held > _KEPT_BYTES:
+                    held -= size
+                    del self._files[key]
             return found
+
+
+def _bytes(done: Future[pa.Buffer]) -> int:
+    return 0 if done.exception() else int(done.result().size)
 
 
 def _fetch(uri: str, path: str) -> pa.Buffer:
@@ -134,6 +142,8 @@ def _fetch(uri: str, path: str) -> pa.Buffer:
     root, _, table = uri.rpartition("/")
     try:
         data = opened(root).get(f"{table}/{path}")
+    except NotFound:  # the table is there, since its log names this; a cause would be found in the text
+        raise OSError(f"{uri}/{path} is gone") from None
     except LakebackupError as error:
         raise passed_on(error) from error
     named = _NAMED.fullmatch(path)
