@@ -7,6 +7,7 @@ a time and one row a backup.
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -59,7 +60,8 @@ def rebuild(
     A backup without the marker `complete` becomes `unconfirmed`, one with `deleted` is deleted; a change of
     state in the audit log holds for complete ones. A backup whose manifest is torn or disagrees with its
     parts is left out and named in `problems`; all others go in. Snapshots behind one that is left out become
-    `unconfirmed`, since files of theirs may be missing. Nothing is visible before all is in.
+    `unconfirmed`, since files of theirs may be missing, and so do those from a number on that two have.
+    Nothing is visible before all is in.
     Raises Refused when the catalog holds backups, Busy when another process writes to it.
     """
     writer = CatalogWriter.open(spark, destination, catalog)
@@ -148,7 +150,37 @@ class _Rebuild:
             self.writer.append_frame(table, rows.coalesce(1))
 
     def _manifests(self) -> Iterator[sidecar.Manifest]:
-        """Every manifest that can be read, by source and time."""
+        """Every manifest that can be read, by source and time.
+
+        A snapshot's backup that never came to exist, its number being another's by now, is left out: their
+        files would be taken for one another's.
+        """
+        before: sidecar.Manifest | None = None
+        for found in self._readable():
+            if before and _of_one_number(before.backup, found.backup):
+                if not self._existed(before.backup):
+                    self._leave_out(before.backup, found.backup)
+                    before = found
+                    continue
+                if not self._existed(found.backup):
+                    self._leave_out(found.backup, before.backup)
+                    continue
+            if before:
+                yield before
+            before = found
+        if before:
+            yield before
+
+    def _existed(self, backup: Backup) -> bool:
+        return any(self._marked(backup, marker) for marker in ("complete", "deleted"))
+
+    def _leave_out(self, backup: Backup, other: Backup) -> None:
+        self.result.problems.append(
+            f"{layout.manifest_path(backup.source, backup.backup_id)}: its run was cut off before the backup "
+            f"existed, and {other.backup_id} has its number, {other.number}."
+        )
+
+    def _readable(self) -> Iterator[sidecar.Manifest]:
         for source, backup_id in _places(self.storage):
             path = layout.manifest_path(source, backup_id)
             try:
@@ -228,17 +260,19 @@ class _Rebuild:
 
     def _resolved(self, backups: list[Backup]) -> list[Backup]:
         """As they are, but those of snapshots behind one that is not there: what it said of files that they
-        have, or have no more, is not known."""
+        have, or have no more, is not known. Nor is it whose they are where two have one number."""
         found: dict[str, int] = {}
-        for backup in sorted(backups, key=lambda backup: backup.number):
-            if backup.source_kind == SNAPSHOT and backup.number == found.get(backup.source, 0) + 1:
-                found[backup.source] = backup.number
+        there = Counter((b.source, b.number) for b in backups if b.source_kind == SNAPSHOT)
+        for source, number in sorted(there):
+            if number == found.get(source, 0) + 1 and there[source, number] == 1:
+                found[source] = number
         for source in {b.source for b in backups if b.source_kind == SNAPSHOT}:
             whole = found.setdefault(source, 0)
             if any(b.source == source and b.number > whole for b in backups):
                 self.result.problems.append(
-                    f"Backup number {whole + 1} of {source} is not there: which of its files later ones have "
-                    "is not known, so that they count as unconfirmed."
+                    f"Backup number {whole + 1} of {source} is "
+                    f"{'there twice' if there[source, whole + 1] else 'not there'}: which of its files later "
+                    "ones have is not known, so that they count as unconfirmed."
                 )
         return [
             replace(backup, state="unconfirmed")
@@ -289,6 +323,10 @@ class _Rebuild:
         except NotFound:
             content = f'{{"format": {FORMAT}, "destination": "{name}"}}'
             self.storage.put(layout.ROOT_FILE, content.encode(), if_absent=True)
+
+
+def _of_one_number(one: Backup, other: Backup) -> bool:
+    return (one.source, one.number) == (other.source, other.number) and one.source_kind == SNAPSHOT
 
 
 def _places(storage: Storage) -> Iterator[tuple[str, str]]:

@@ -6,17 +6,22 @@ import io
 import json
 import os
 import shutil
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pytest
 
+from lakebackup import layout, tombstones
 from lakebackup.errors import EnvironmentProblem, NotFound, Refused, UsageProblem
 from lakebackup.model import SNAPSHOT
 from lakebackup.plan import backup_snapshot as plan
+from lakebackup.rebuild import rebuild as make_anew
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader
-from lakebackup_jobs import backup_snapshot, rebuild
+from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup_jobs import backup_snapshot, import_manifest, rebuild
 from lakebackup_jobs.backup_snapshot import SnapshotRequest
 from lakebackup_jobs.progress import QuietReporter
 from lakebackup_jobs.snapshot import compare, copy_task
@@ -173,6 +178,74 @@ def test_a_catalog_made_anew_has_the_same_files(place: Place) -> None:
     rebuild.run(rebuild.RebuildRequest(str(place.destination)), spark=place.spark, reporter=reporter)
     assert place.rows(select) == before
     assert len(before) == 6
+
+
+def test_of_two_backups_of_one_number_that_which_never_came_to_exist_is_left_out_of_a_catalog_made_anew(
+    place: Place, tmp_path: Path
+) -> None:
+    place.put("a", b"a")
+    place.backup()
+    (manifest,) = (path for path in place.destination.glob("db/backups/*/manifest-*.json"))
+    asked = import_manifest.ManifestRequest(
+        destination=str(place.destination), file=manifest, source="db", taken_at=1_700_000_000_000 + HOUR + 1
+    )
+    reporter = QuietReporter(io.StringIO(), place.warnings)
+    with (
+        mock.patch.object(CatalogWriter, "commit_backup", side_effect=KeyboardInterrupt),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        import_manifest.run(asked, reporter=reporter)
+    place.put("b", b"b")
+    second = place.backup()
+    select = "SELECT * FROM snapshot_files ORDER BY name, added_in"
+    before = place.rows(select)
+    (left,) = (p for p in (place.destination / "db" / "backups").iterdir() if not (p / "complete").exists())
+    shutil.rmtree(place.destination / "catalog")
+    again = tmp_path / "again"
+    shutil.copytree(place.destination, again)
+    found = make_anew(place.spark, str(place.destination))
+    (problem,) = found.problems
+    assert left.name in problem
+    assert second["backup_id"] in problem
+    assert found.states == {"complete": 2}
+    assert place.rows(select) == before
+
+    (again / "db" / "backups" / left.name / "complete").touch()
+    found = make_anew(place.spark, str(again))
+    assert ["there twice" in problem for problem in found.problems] == [True]
+    assert found.states == {"complete": 1, "unconfirmed": 2}
+
+
+def test_a_source_with_backups_is_not_begun_again_in_another_catalog(
+    place: Place, empty_catalog: Path
+) -> None:
+    place.put("a", b"a")
+    first = place.backup()
+    shutil.rmtree(place.destination / "catalog")
+    shutil.copytree(empty_catalog, place.destination / "catalog")
+    before = place.objects()
+    with pytest.raises(Refused, match=first["backup_id"]) as caught:
+        place.backup()
+    assert "catalog rebuild" in caught.value.hint
+    assert place.objects() == before
+
+
+def test_a_prune_that_was_cut_off_before_the_catalog_knew_of_it_is_ended_first(place: Place) -> None:
+    place.put("a", b"a")
+    place.backup()
+    storage = open_storage(str(place.destination))
+    prune_id = layout.new_backup_id(datetime.now(UTC))
+    chunk = tombstones.Chunk(layout.removals_path(prune_id, 0, "00000000"), 1, 1, "00")
+    prune = tombstones.Prune(prune_id, 0, "me", "db", "{}", (), (chunk,))
+    tombstones.write_prune(storage, replace(prune, source="other"))
+    place.backup()
+    storage.delete(layout.prune_path(prune_id))
+    tombstones.write_prune(storage, prune)
+    with pytest.raises(Refused, match=prune_id) as caught:
+        place.backup()
+    assert "prune --delete" in caught.value.hint
+    tombstones.finish(storage, prune_id)
+    place.backup()
 
 
 def test_the_tree_of_a_database(place: Place) -> None:
