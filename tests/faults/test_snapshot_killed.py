@@ -43,9 +43,9 @@ def make(tree: Path, snapshot: str, files: dict[str, bytes], *, at: int) -> None
     os.utime(folder, (at, at))
 
 
-def back_up(tree: Path, to: Path, snapshot: str) -> dict[str, Any]:
+def back_up(tree: Path, to: Path, snapshot: str, **changes: Any) -> dict[str, Any]:
     request = SnapshotRequest(
-        destination=str(to), paths=(str(tree),), source="db", layout=LAYOUT, snapshots=(snapshot,)
+        destination=str(to), paths=(str(tree),), source="db", layout=LAYOUT, snapshots=(snapshot,), **changes
     )
     return backup_snapshot.run(request, reporter=QuietReporter(io.StringIO(), io.StringIO()))
 
@@ -137,11 +137,13 @@ def test_killed_before_each_step(first: int, begun: tuple[Path, Path], tmp_path:
         seen = contents(to)
         assert seen in ({"CURRENT": b"1", "a": b"a" * 10, "b": b"b" * 10}, AFTER), taken[number]
         expire_leases(to)
-        if seen == AFTER:  # only what follows the commit was left to do; any run does it
+        if seen == AFTER and not (to / "db" / "begun.json").exists():  # nothing was left to do
             make(tree, f"s3-{number}", AFTER, at=1_600_000_200 + number)
             back_up(tree, to, f"s3-{number}")
         else:
-            assert back_up(tree, to, "s2")["unchanged"] == 1
+            told = back_up(tree, to, "s2")
+            assert (told["unchanged"], told["copied"], told["objects"]) == (1, 3, 5), taken[number]
+            assert CatalogReader(str(to)).resolve_backup(told["backup_id"])
         assert contents(to) == AFTER, taken[number]
         assert objects(to) == set(), taken[number]
         assert {path.name for path in (to / "db").iterdir()} == at_end, taken[number]
@@ -168,6 +170,33 @@ def test_one_that_was_cut_off_is_gone_on_with(begun: tuple[Path, Path], tmp_path
         assert sum("/snapshots/" in path for path in later) == again
         assert contents(to) == AFTER
         assert objects(to) == set()
+
+
+def test_one_whose_taking_away_was_cut_off_is_not_gone_on_with(
+    begun: tuple[Path, Path], tmp_path: Path
+) -> None:
+    tree, before = begun
+    cut = tmp_path / "cut"
+    shutil.copytree(before, cut)
+    with dying(None) as taken:
+        back_up(tree, shutil.copytree(before, tmp_path / "all"), "s2")
+    at = next(number for number, path in enumerate(taken) if path.endswith("manifest.json"))
+    with dying(at), pytest.raises(Killed):
+        back_up(tree, cut, "s2")
+    expire_leases(cut)
+    with dying(None) as taken:
+        back_up(tree, shutil.copytree(cut, tmp_path / "other"), "s2", note="other")
+    first = next(number for number, path in enumerate(taken) if path.endswith("begun.json"))
+    last = next(number for number, path in enumerate(taken) if path.endswith("begun.json") and number > first)
+    assert sum("/snapshots/" in path for path in taken[first:last]) == 3
+    for number in (first, first + 1, (first + last) // 2, last):
+        to = shutil.copytree(cut, tmp_path / str(number))
+        with dying(number), pytest.raises(Killed):
+            back_up(tree, to, "s2", note="other")
+        expire_leases(to)
+        back_up(tree, to, "s2")
+        assert contents(to) == AFTER, taken[number]
+        assert objects(to) == set(), taken[number]
 
 
 def test_one_at_a_time(begun: tuple[Path, Path], tmp_path: Path) -> None:
