@@ -169,10 +169,10 @@ def _watched(steps: Steps) -> Iterator[None]:
     """The same in any process."""
     commit, leave = local.LocalWriter.commit, local.LocalWriter.__exit__
 
-    def put(writer: local.LocalWriter, path: str, *, if_absent: bool = True) -> None:
+    def put(writer: local.LocalWriter, path: str, **named: Any) -> None:
         if "/progress/" not in path:
             steps.step(f"put {_kind(path)}")
-        commit(writer, path, if_absent=if_absent)
+        commit(writer, path, **named)
 
     def discard(writer: local.LocalWriter, *error: Any) -> None:
         if steps.dead:
