@@ -286,7 +286,7 @@ def test_no_prune_comes_between_what_is_read_and_its_end(
     finish = Staged.finish
 
     def meanwhile(staged: Staged, changed: Any) -> None:
-        with pytest.raises(Busy, match="what an archive is written from"):
+        with pytest.raises(Busy, match="writes an archive"):
             prune.run(PruneRequest(at), reporter=QUIET)
         finish(staged, changed)
 
