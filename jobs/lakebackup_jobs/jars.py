@@ -136,24 +136,24 @@ def _run_ivy(jars: list[Jar], work: Path) -> str:
         '<ivysettings><settings defaultResolver="main"/>'
         '<timeout-constraints><timeout-constraint name="t" connectionTimeout="15000" readTimeout="60000"/>'
         f'</timeout-constraints><resolvers><ibiblio name="main" {root}m2compatible="true" usepoms="false" '
-        'useMavenMetadata="false" checksums="" timeoutConstraint="t"/></resolvers></ivysettings>',
+        'pattern="[organisation]/[module]/[revision]/[artifact].[ext]" useMavenMetadata="false" checksums="" '
+        'timeoutConstraint="t"/></resolvers></ivysettings>',
         "utf-8",
     )
     wanted = "".join(
         f'<dependency org="{jar.group}" name="{jar.name}" rev="{jar.version}" transitive="false">'
-        f'<artifact name="{jar.name}" type="jar" ext="jar" {_classified(jar)}/></dependency>'
+        f'<artifact name="{jar.file.removesuffix(".jar")}" type="jar" ext="jar"/></dependency>'
         for jar in jars
     )
     (work / "ivy.xml").write_text(
-        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
-        '<info organisation="lakebackup" module="jars"/>'
+        '<ivy-module version="2.0"><info organisation="lakebackup" module="jars"/>'
         f"<dependencies>{wanted}</dependencies></ivy-module>",
         "utf-8",
     )
     command = [
         str(java_home() / "bin" / "java"), *_proxy(os.environ), "-jar", str(_ivy()),
         "-settings", str(work / "settings.xml"), "-ivy", str(work / "ivy.xml"), "-cache", str(work / "ivy"),
-        "-retrieve", f"{work}/[artifact]-[revision](-[classifier]).[ext]",
+        "-retrieve", f"{work}/[artifact].[ext]",
     ]  # fmt: skip
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)
@@ -162,10 +162,6 @@ def _run_ivy(jars: list[Jar], work: Path) -> str:
             "Fetching the JVM libraries took over 30 minutes.", hint="Try again."
         ) from cause
     return done.stdout + done.stderr
-
-
-def _classified(jar: Jar) -> str:
-    return f'm:classifier="{jar.classifier}"' if jar.classifier else ""
 
 
 def _ivy() -> Path:

@@ -127,7 +127,7 @@ def test_what_is_new_and_changed_is_copied_and_the_rest_is_referred_to(place: Pl
     assert (row["source_kind"], row["base"], row["place"], row["parent_place"]) == (
         SNAPSHOT, second["backup_id"], 2, None,
     )  # fmt: skip
-    assert not [path for path in place.objects() if "/work/" in path or "/progress/" in path]
+    assert not [path for path in place.objects() if {"work", "progress"} & set(path.split("/"))]
 
     third = place.backup(mode="full")
     assert (third["kind"], third["parent"], third["copied"]) == ("full", None, 5)
