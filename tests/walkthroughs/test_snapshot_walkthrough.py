@@ -108,7 +108,7 @@ def test_the_walkthrough(spark: SparkSession, empty_catalog: Path, tmp_path: Pat
     assert (sum(COPIED), sum(backup["files"] for backup in done)) == (50, 90)
     assert [backup["snapshot"] for backup in done] == IDS
     assert [backup["end_ts"] for backup in done] == [int(instant(33 + 2 * n)) * 1000 for n in range(1, 9)]
-    manifests = sorted((to / "yb" / "backups").rglob("manifest-*.json"))
+    manifests = sorted((to / "yb" / "backups").rglob("manifest-*.json"), key=lambda path: path.name)
     assert [path.name[:25] for path in manifests] == [
         f"manifest-20200924T01{33 + 2 * n}00Z" for n in range(1, 9)
     ]
