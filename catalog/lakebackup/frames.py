@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from lakebackup.engine.delta import write_rows
 from lakebackup.errors import Damaged, NotFound
-from lakebackup.model import ARROW_SCHEMAS, as_row
+from lakebackup.model import ARROW_SCHEMAS, CHANGES, SNAPSHOT, as_row
 from lakebackup.sidecar import read_part
 from lakebackup.storage import open_storage
 from lakebackup.worker import settle
@@ -92,8 +92,18 @@ class PartRows:
                 yield pa.RecordBatch.from_pylist(rows, ARROW_SCHEMAS["files"])
 
 
-#: `files.format` of the objects that hold rows of a table, as Parquet, beside a snapshot's backup.
-LISTED: Mapping[str, str] = {"snapshot_files": "snapshot-files", "snapshot_departures": "snapshot-departures"}
+#: `files.format` of the objects that hold rows of a table, as Parquet, beside a backup.
+LISTED: Mapping[str, str] = {
+    "snapshot_files": "snapshot-files",
+    "snapshot_departures": "snapshot-departures",
+    "log_regions": "log-regions",
+    "log_tables": "log-tables",
+}
+#: The tables that backups of a kind of source list rows of.
+LISTED_BY: Mapping[str, tuple[str, ...]] = {
+    SNAPSHOT: ("snapshot_files", "snapshot_departures"),
+    CHANGES: ("log_regions", "log_tables"),
+}
 
 
 @dataclass(frozen=True, slots=True)

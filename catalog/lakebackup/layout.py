@@ -6,6 +6,10 @@ lakebackup.json                                                          format 
 <source>/snapshots/<backup_id>/<table>/<tablet>/<name> | packs/<task>-<n>-<hex>.pack    files of a snapshot
 <source>/backups/<backup_id>/listing/<task>-<hex>.files.parquet | .gone.parquet    rows of its catalog
 <source>/backups/<backup_id>/manifest-<UTC>-<backup id>.json    the snapshot's manifest, for other tools
+<source>/log/<backup_id>/<table id %02x>/<region %016x><min ts %016x>-<cf>-<op>/<store>.log.<codec>[.<cipher>]
+<source>/log/<backup_id>/meta/...    the same, of meta keys
+<source>/stream-metas/<ts %016x>-<backup_id>[-<n>].meta    what a flush wrote, for other tools
+<source>/fulls/<backup_id>/    a Delta table: the latest committed values at an instant
 <source>/follow/    Spark's checkpoint of a continuous backup
 <source>/begun.json    a backup of topics that is at work, or was cut off
 <source>/merge.json    a merge that is at work, or was cut off
@@ -219,6 +223,41 @@ def json_manifest_path(source: str, backup_id: str, end_ts: int) -> str:
     """A snapshot's manifest for other tools; `end_ts`, in ms, is in its name."""
     at = datetime.fromtimestamp(end_ts / 1000, UTC)
     return f"{backup_folder(source, backup_id)}manifest-{at:%Y%m%dT%H%M%SZ}-{backup_id}.json"
+
+
+def log_folder(source: str, backup_id: str) -> str:
+    """The folder of the log files that one backup wrote, ending in `/`."""
+    return f"{check_source(source)}/log/{check_backup_id(backup_id)}/"
+
+
+def log_path(
+    source: str,
+    backup_id: str,
+    *,
+    table_id: int,
+    region: int,
+    min_ts: int,
+    cf: str,
+    op: str,
+    store: str,
+    suffix: str,
+    is_meta: bool = False,
+) -> str:
+    """A log file. `suffix`: codec and cipher, as `.zst.aes256gcm`; store: as a name can have it."""
+    table = "meta" if is_meta else f"{table_id:02x}"
+    place = f"{table}/{region:016x}{min_ts:016x}-{cf}-{op}"
+    return f"{log_folder(source, backup_id)}{place}/{_segment(store)}.log{suffix}"
+
+
+def stream_meta_path(source: str, backup_id: str, ts: int, number: int | None = None) -> str:
+    """What a backup of a change feed wrote, for other tools; `number`: of a piece, when it is in several."""
+    piece = "" if number is None else f"-{number}"
+    return f"{check_source(source)}/stream-metas/{ts:016x}-{check_backup_id(backup_id)}{piece}.meta"
+
+
+def full_folder(source: str, backup_id: str) -> str:
+    """The Delta table of a full of a change feed, ending in `/`."""
+    return f"{check_source(source)}/fulls/{check_backup_id(backup_id)}/"
 
 
 def _segment(name: str) -> str:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 UNKNOWN = -1
 #: `backups.source_kind` of backups of a snapshot's files.
 SNAPSHOT = "snapshot"
+#: `backups.source_kind` of captured change feeds, and of the fulls made of them.
+CHANGES = "changes"
 
 Int32 = Annotated[int, "int32"]
 State = Literal["complete", "out_of_sync", "deleted", "unconfirmed"]
@@ -407,6 +409,59 @@ class SnapshotDeparture:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogTask:
+    """What a log task is to do, append-only: the last row of a source by `at` counts.
+
+    `settings` is JSON text without secrets: feed, filters, limits of a flush, `endts`. `detail` says why a
+    task paused itself.
+    """
+
+    source: str
+    at: int
+    actor: str
+    state: Literal["running", "paused", "stopped", "complete"]
+    settings: str
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogRegion:
+    """How far a region of a change feed was, once a backup had read it: every change up to `resolved_ts`.
+
+    Append-only: of one (source, region) the row with the greatest `number` counts. `closed`: it sends no
+    more; what it held is in `successors` from then on, region ids as a JSON list.
+    """
+
+    backup_id: str
+    number: int
+    source: str
+    region: str
+    store: str
+    resolved_ts: int
+    closed: bool = False
+    successors: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogTable:
+    """A table of a change feed and the name it has from `from_ts` (a commit ts) on; `drop`: none any more.
+
+    `replaces`: the table's id before it was truncated. `covered_from`: every change of it after this ts is
+    in the log; a table that was renamed into the filter is captured only from then on.
+    """
+
+    backup_id: str
+    source: str
+    table_id: int
+    db: str
+    name: str
+    from_ts: int
+    action: Literal["create", "rename", "truncate", "drop"]
+    replaces: int | None = None
+    covered_from: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Restore:
     """Progress of a restore, append-only: of one (restore, scope, region) the last row by `at` counts."""
 
@@ -499,6 +554,9 @@ Row = (
     | Hold
     | SnapshotFile
     | SnapshotDeparture
+    | LogTask
+    | LogRegion
+    | LogTable
     | Audit
     | Check
     | StorageObject
@@ -526,6 +584,9 @@ TABLES: Mapping[str, type[Row]] = {
     "holds": Hold,
     "snapshot_files": SnapshotFile,
     "snapshot_departures": SnapshotDeparture,
+    "log_tasks": LogTask,
+    "log_regions": LogRegion,
+    "log_tables": LogTable,
     "audit": Audit,
     "checks": Check,
     "storage_objects": StorageObject,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, cast
 from lakebackup import imports, layout, sidecar, translations
 from lakebackup.engine.delta import open_table
 from lakebackup.errors import Damaged, LakebackupError, NotFound, Refused, UsageProblem
-from lakebackup.frames import LISTED, TornListings
+from lakebackup.frames import LISTED, LISTED_BY, TornListings
 from lakebackup.model import LANE_DIGITS, LANES, SNAPSHOT, Backup, Digest, Row, State, spark_columns
 from lakebackup.pruned import rebuild_prunes
 from lakebackup.store import FORMAT, TOLD, CatalogWriter, destination_id
@@ -242,11 +242,11 @@ class _Rebuild:
         return found
 
     def _torn(self, batch: Sequence[sidecar.Manifest]) -> dict[str, str]:
-        """Of backups of snapshots whose rows are not whole: what is wrong."""
+        """Of backups whose listed rows are not whole: what is wrong."""
         parts = {
             layout.parts_path(m.backup.source, m.backup.backup_id, task): m.backup.backup_id
             for m in batch
-            if m.backup.source_kind == SNAPSHOT and self._parts(m) == m.parts
+            if m.backup.source_kind in LISTED_BY and self._parts(m) == m.parts
             for task in range(m.parts)
         }
         if not parts:

@@ -23,15 +23,15 @@ from lakebackup import layout
 from lakebackup.engine.delta import SORTED_BY, append, commit, open_table
 from lakebackup.engine.failures import task_errors
 from lakebackup.errors import Busy, Damaged, NotFound, UsageProblem
-from lakebackup.frames import ADDED, LISTED, ROWS_PER_FILE, FrameWriter, ListedRows, PartRows
+from lakebackup.frames import ADDED, LISTED_BY, ROWS_PER_FILE, FrameWriter, ListedRows, PartRows
 from lakebackup.lease import Lease
 from lakebackup.model import (
     ARROW_SCHEMAS,
-    SNAPSHOT,
     TABLES,
     Audit,
     Destination,
     Hold,
+    LogTask,
     Migration,
     Policy,
     Row,
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 #: What the audit log holds whole rows of: action -> table.
-TOLD = {"set_policy": "policies", "hold": "holds"}
+TOLD = {"set_policy": "policies", "hold": "holds", "log_task": "log_tasks"}
 _LEASE = "catalog"
 # Readers verify a file whole before they use a row of it: large, so that few are opened, but not too large.
 _FILE_BYTES = 4 << 20
@@ -445,8 +445,9 @@ class CatalogWriter(_Catalog):
         self._keep_audit(entry, audit_id)
         self.append([entry], f"audit-{entry.at}-{audit_id}")
 
-    def tell(self, row: Policy | Hold) -> None:
-        """Put down a policy or a hold: in the audit log, where a rebuild finds it again, and as a row."""
+    def tell(self, row: Policy | Hold | LogTask) -> None:
+        """Put down a policy, a hold or what a log task is to do: in the audit log, where a rebuild finds it
+        again, and as a row."""
         table = table_of(type(row))
         action = next(action for action, told in TOLD.items() if told == table)
         subject = row.backup_id if isinstance(row, Hold) else row.source
@@ -494,8 +495,8 @@ class CatalogWriter(_Catalog):
             1 + sum(m.backup.files for m in manifests) // ROWS_PER_FILE,
             transaction,
         )
-        listed = [m.backup for m in manifests if m.backup.source_kind == SNAPSHOT]
-        for table in LISTED:
+        for kind, table in [(kind, table) for kind, tables in LISTED_BY.items() for table in tables]:
+            listed = [m.backup for m in manifests if m.backup.source_kind == kind]
             self._append_made(
                 table,
                 list(chain.from_iterable(parts[backup.backup_id] for backup in listed)),

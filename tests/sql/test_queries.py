@@ -75,6 +75,17 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "removals": {**PLACES, "prune_id": "p1", "at": 0, "backup_id": "b1", "bytes": 100, "reason": "time"},
     "floors": {**PLACES, "prune_id": "p1", "at": 0, "low_position": 0, "generation": 0, "reason": "time"},
+    "log_tasks": {
+        "source": "prod", "at": 0, "actor": "", "state": "running", "settings": "{}",
+    },
+    "log_regions": {
+        "backup_id": "b1", "number": 1, "source": "prod", "region": "1", "store": "1", "resolved_ts": 0,
+        "closed": False,
+    },
+    "log_tables": {
+        "backup_id": "b1", "source": "prod", "table_id": 1, "db": "shop", "name": "orders", "from_ts": 0,
+        "action": "create", "covered_from": 0,
+    },
     "policies": {
         "source": "prod", "at": 0, "actor": "", "incremental_kind": "differential", "level": 1,
         "min_redundancy": 1, "removed": False,
