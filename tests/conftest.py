@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+    from tests.support.postgres import Postgres
     from tests.support.runs import Lab
     from tests.support.s3 import S3Proxy, Versity
 
@@ -96,6 +97,15 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     from lakebackup_jobs.broker import Broker
 
     with Broker(tmp_path_factory.mktemp("broker")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A running PostgreSQL with logical decoding; `postgres.database()` makes a database."""
+    from tests.support.postgres import Postgres
+
+    with Postgres() as running:
         yield running
 
 

@@ -16,10 +16,17 @@ class Child:
     """A running server whose output goes to a file.
 
     A shell waits for the end of a pipe that only this process holds open, so that the server is killed even
-    when this process dies by SIGKILL.
+    when this process dies by SIGKILL. `user` is the number of the account that it runs as, if not this one.
     """
 
-    def __init__(self, command: Sequence[str], log: Path, *, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        log: Path,
+        *,
+        env: Mapping[str, str] | None = None,
+        user: int | None = None,
+    ) -> None:
         with log.open("ab") as output:
             self.process = subprocess.Popen(
                 command,
@@ -27,6 +34,7 @@ class Child:
                 stdout=output,
                 stderr=output,
                 env=env,
+                user=user,
                 start_new_session=True,
             )
         self._watch = subprocess.Popen(

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 from urllib.parse import urlsplit
 from xml.sax.saxutils import quoteattr
 
@@ -29,7 +29,7 @@ from lakebackup_jobs.java import java_home
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-JarSet = Literal["spark", "kafka", "s3proxy"]
+JarSet = Literal["spark", "kafka", "s3proxy", "debezium", "postgres-x86_64", "postgres-aarch64"]
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ def _first_cause(log: str) -> str:
 def main(argv: list[str] | None = None) -> int:
     """`python -m lakebackup_jobs.jars spark kafka`: fetches the sets and prints their class paths."""
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("which", nargs="+", choices=["spark", "kafka", "s3proxy"])
+    parser.add_argument("which", nargs="+", choices=get_args(JarSet))
     for which in parser.parse_args(argv).which:
         print(class_path(which))
     return 0
