@@ -1,0 +1,385 @@
+"""A log task's backups made by hand: real log files and rows as flushes leave them, without a feed.
+
+`MadeChanges` takes changes as a decoder would give them and keeps what was committed, so that a test can say
+what a restore to any instant has to give (`latest`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import write_deltalake
+from tests.support.catalogs import EPOCH, backup_id, publish
+
+from lakebackup import layout, sidecar
+from lakebackup.changelog.events import (
+    DEFAULT,
+    DELETE,
+    DELETES,
+    META_TABLE,
+    PUT,
+    PUTS,
+    TRUNCATES,
+    WRITE,
+    stored,
+)
+from lakebackup.frames import LISTED
+from lakebackup.model import (
+    ARROW_SCHEMAS,
+    CHANGES,
+    Backup,
+    DataFile,
+    LogRegion,
+    LogTable,
+    Position,
+    Scope,
+    as_row,
+)
+from lakebackup.storage import open_storage
+from lakebackup.store import destination_id
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from lakebackup.store import CatalogWriter
+
+FEED = "changes"
+FORMAT = "log-arrow-1"
+#: A restored row, as restores and fulls have it.
+RESULT = pa.schema(
+    [
+        pa.field("table_id", pa.int64()),
+        pa.field("db", pa.string()),
+        pa.field("name", pa.string()),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("start_ts", pa.int64()),
+        pa.field("commit_ts", pa.int64()),
+        pa.field("seq", pa.int64()),
+        pa.field("sub", pa.int32()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One event of the feed, as `events.captured()` has it without its offset."""
+
+    table_id: int
+    key: bytes
+    start_ts: int
+    commit_ts: int | None = None
+    value: bytes | None = None
+    type: str | None = None
+    cf: str = WRITE
+    op: str = PUT
+    region: int = 1
+    store: str = "1"
+    seq: int = 0
+    sub: int = 0
+
+
+def put(table: int, key: bytes, commit_ts: int, value: bytes, start_ts: int | None = None) -> Change:
+    """A committed value that its write record carries itself."""
+    return Change(table, key, commit_ts if start_ts is None else start_ts, commit_ts, value, PUTS)
+
+
+def prewrite(table: int, key: bytes, start_ts: int, value: bytes) -> Change:
+    """A value of a transaction that may commit or not."""
+    return Change(table, key, start_ts, None, value, cf=DEFAULT)
+
+
+def commit(table: int, key: bytes, start_ts: int, commit_ts: int) -> Change:
+    """What was prewritten at `start_ts` counts from `commit_ts` on."""
+    return Change(table, key, start_ts, commit_ts, None, PUTS)
+
+
+def delete(table: int, key: bytes, commit_ts: int) -> Change:
+    """The key has no value from `commit_ts` on."""
+    return Change(table, key, commit_ts, commit_ts, None, DELETES)
+
+
+def rollback(table: int, key: bytes, start_ts: int) -> Change:
+    """What was prewritten at `start_ts` never counts."""
+    return Change(table, key, start_ts, cf=DEFAULT, op=DELETE)
+
+
+def truncated(table: int, commit_ts: int) -> Change:
+    """Nothing is left of the table at `commit_ts`."""
+    return Change(table, b"", commit_ts, commit_ts, None, TRUNCATES)
+
+
+def named(table: int, name: str, from_ts: int, action: str = "create", **more: Any) -> LogTable:
+    """A name in the database `shop`; the flush that it is given to fills the rest."""
+    row = LogTable(
+        backup_id="",
+        source="",
+        table_id=table,
+        db="shop",
+        name=name,
+        from_ts=from_ts,
+        action=action,  # type: ignore[arg-type]
+        covered_from=max(0, from_ts - 1),
+    )
+    return replace(row, **more)
+
+
+@dataclass
+class MadeChanges:
+    """A source whose changes are flushed one after another. `root` holds a catalog already."""
+
+    root: Path
+    writer: CatalogWriter
+    source: str = "shop"
+    domain: str = "tso"
+    codec: str = "zstd"
+    start_ts: int = 0
+    number: int = 0
+    offset: int = 0
+    tables: dict[int, str] = field(default_factory=dict)
+    history: list[Change] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.storage = open_storage(str(self.root))
+        self.destination = destination_id(self.storage)
+        self.end_ts = self.start_ts
+        self.base = self.parent = ""
+        self.parent_place: int | None = None
+
+    def flush(
+        self,
+        changes: Sequence[Change],
+        end_ts: int,
+        *,
+        names: Sequence[LogTable] = (),
+        regions: Mapping[int, int] | None = None,
+        finished_at: int | None = None,
+    ) -> str:
+        """One more log backup. `end_ts`: the checkpoint after it; regions: their resolved ts (else 1: it)."""
+        name = self._next()
+        self.history += changes
+        self.tables |= {row.table_id: row.name for row in names if row.action != "drop"}
+        rows = [self._log_file(name, list(some)) for _, some in groupby(sorted(changes, key=_of), key=_of)]
+        told = [
+            LogRegion(
+                backup_id=name,
+                number=self.number,
+                source=self.source,
+                region=str(region),
+                store="1",
+                resolved_ts=ts,
+            )
+            for region, ts in (regions or {1: end_ts}).items()
+        ]
+        tables = [replace(row, backup_id=name, source=self.source) for row in names]
+        objects = [self._listing(name, "log_regions", told), self._listing(name, "log_tables", tables)]
+        start, self.offset = self.offset, self.offset + len(changes)
+        backup = self._backup(
+            name,
+            [*rows, *objects],
+            kind="log",
+            level=1,
+            parent=self.parent or None,
+            base=self.base or name,
+            parent_place=self.parent_place,
+            start_ts=self.end_ts,
+            end_ts=end_ts,
+            finished_at=finished_at,
+        )
+        found = sidecar.Manifest(
+            backup=backup,
+            positions=[
+                Position(
+                    backup_id=name,
+                    source=self.source,
+                    scope=FEED,
+                    epoch=EPOCH,
+                    region="0",
+                    start_position=start,
+                    end_position=self.offset,
+                    low_position=0,
+                    high_position=self.offset,
+                    ts=end_ts,
+                )
+            ],
+            scopes=[
+                Scope(
+                    backup_id=name,
+                    source=self.source,
+                    scope=FEED,
+                    epoch=EPOCH,
+                    regions=1,
+                    settings="{}",
+                    replication=1,
+                )
+            ],
+            gaps=[],
+            parts=2,
+        )
+        publish(self.storage, self.writer, (found, [rows, objects]))
+        meta = layout.stream_meta_path(self.source, name, end_ts)
+        self.storage.put(meta, b"{}")
+        self.base, self.parent, self.parent_place = self.base or name, name, self.number
+        self.end_ts = end_ts
+        return name
+
+    def full(self, ts: int, *, finished_at: int | None = None) -> str:
+        """A full of what was committed at `ts`: a Delta table, and a row for each of its objects."""
+        name = self._next()
+        folder = layout.full_folder(self.source, name)
+        rows = [
+            {"db": "shop", "name": self.tables.get(row["table_id"], ""), **row} for row in self.latest(ts)
+        ]
+        write_deltalake(f"{self.root}/{folder}", pa.Table.from_pylist(rows, RESULT))
+        objects = [
+            self._object(name, found.path, "delta", entries=0)
+            for found in self.storage.list(folder)
+            if not found.path.rpartition("/")[2].startswith(".")
+        ]
+        backup = self._backup(
+            name,
+            objects,
+            kind="full",
+            level=0,
+            parent=None,
+            base=name,
+            parent_place=None,
+            start_ts=None,
+            end_ts=ts,
+            finished_at=finished_at,
+        )
+        found = sidecar.Manifest(backup=backup, positions=[], scopes=[], gaps=[], parts=1)
+        publish(self.storage, self.writer, (found, [objects]))
+        return name
+
+    def latest(self, ts: int) -> list[dict[str, Any]]:
+        """What was committed at `ts`: a row of table_id, key, value, start_ts, commit_ts a key, in order."""
+        values = {
+            (c.table_id, c.key, c.start_ts): c.value for c in self.history if (c.cf, c.op) == (DEFAULT, PUT)
+        }
+        writes = [c for c in self.history if c.type and c.op == PUT and (c.commit_ts or 0) <= ts]
+        found: dict[tuple[int, bytes], Change] = {}
+        for one in sorted(writes, key=lambda c: (c.commit_ts, c.seq, c.sub)):
+            if one.type == TRUNCATES:
+                found = {place: c for place, c in found.items() if place[0] != one.table_id}
+            elif one.type == DELETES:
+                found.pop((one.table_id, one.key), None)
+            elif one.type == PUTS and one.table_id != META_TABLE:
+                value = one.value if one.value is not None else values[one.table_id, one.key, one.start_ts]
+                found[one.table_id, one.key] = replace(one, value=value)
+        names = ("table_id", "key", "value", "start_ts", "commit_ts", "seq", "sub")
+        return [{name: getattr(found[place], name) for name in names} for place in sorted(found)]
+
+    def _next(self) -> str:
+        self.number += 1
+        return backup_id(self.number)
+
+    def _backup(self, name: str, rows: Sequence[DataFile], *, finished_at: int | None, **more: Any) -> Backup:
+        return Backup(
+            backup_id=name,
+            number=self.number,
+            source=self.source,
+            source_kind=CHANGES,
+            destination=self.destination,
+            chain_position=0 if more["parent"] is None else self.number - 1,
+            place=self.number,
+            ts_domain=self.domain,
+            started_at=1_000_000 * self.number,
+            finished_at=1_000_000 * self.number if finished_at is None else finished_at,
+            files=len(rows),
+            bytes=sum(row.bytes for row in rows),
+            entries=sum(row.entries for row in rows),
+            digest="",
+            isolation="read_committed",
+            codec=self.codec,
+            created_by="test",
+            tool="test",
+            **more,
+        )
+
+    def _log_file(self, name: str, changes: Sequence[Change]) -> DataFile:
+        first, meta = changes[0], changes[0].table_id == META_TABLE
+        times = [c.start_ts if first.cf == DEFAULT else c.commit_ts or 0 for c in changes]
+        begun = [c.start_ts for c in changes if c.type in (PUTS, DELETES) and c.value is None]
+        names = stored().names
+        batch = pa.RecordBatch.from_pylist(
+            [{n: getattr(c, n) for n in names} for c in changes], schema=stored()
+        )
+        plain = pa.BufferOutputStream()
+        with pa.ipc.new_stream(plain, stored()) as stream:
+            stream.write_batch(batch)
+        raw = plain.getvalue()
+        sink = pa.BufferOutputStream()
+        with pa.CompressedOutputStream(sink, "zstd") as stream:
+            stream.write(raw)
+        path = layout.log_path(
+            self.source,
+            name,
+            table_id=first.table_id,
+            region=first.region,
+            min_ts=min(times),
+            cf=first.cf,
+            op=first.op,
+            store=first.store,
+            suffix=".zst",
+            is_meta=meta,
+        )
+        self.storage.put(path, sink.getvalue().to_pybytes())
+        return replace(
+            self._object(name, path, FORMAT, entries=len(changes)),
+            scope="meta" if meta else str(first.table_id),
+            region=str(first.region),
+            role="schema" if meta else "data",
+            codec=self.codec,
+            raw_bytes=raw.size,
+            min_ts=min(times),
+            max_ts=max(times),
+            min_begin_ts=min(begun, default=None) if first.cf == WRITE else None,
+            start_position=self.offset,
+            end_position=self.offset + len(changes),
+            start_key=min(c.key for c in changes).hex()[:64],
+            end_key=max(c.key for c in changes).hex()[:64],
+            cf=first.cf,
+            op=first.op,
+        )
+
+    def _listing(self, name: str, table: str, rows: Sequence[LogRegion | LogTable]) -> DataFile:
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.Table.from_pylist([as_row(row) for row in rows], ARROW_SCHEMAS[table]), sink)
+        path = f"{layout.backup_folder(self.source, name)}listing/{table}.parquet"
+        self.storage.put(path, sink.getvalue().to_pybytes())
+        return replace(self._object(name, path, LISTED[table], entries=0), role="meta")
+
+    def _object(self, name: str, path: str, form: str, *, entries: int) -> DataFile:
+        data = self.storage.get(path)
+        return DataFile(
+            destination=self.destination,
+            path=path,
+            backup_id=name,
+            added_in=self.number,
+            source=self.source,
+            scope="-",
+            epoch="-",
+            region="-",
+            format=form,
+            codec="none",
+            bytes=len(data),
+            raw_bytes=len(data),
+            sha256=hashlib.sha256(data).hexdigest(),
+            entries=entries,
+            ts_domain=self.domain,
+            min_ts=0,
+            max_ts=0,
+            start_position=0,
+            end_position=1,
+        )
+
+
+def _of(change: Change) -> tuple[str, int, int, str, str]:
+    return change.store, change.region, change.table_id, change.cf, change.op
