@@ -1,0 +1,33 @@
+-- The tables of the change feed :source by the names that they have at :end_ts; those that were dropped or truncated by
+-- then are gone.
+-- whole_from: from this ts on a restore has every change of it; before born_ts it had none
+-- changed: at times in (:start_ts, :end_ts] it came to be gone or got another name
+SELECT
+  t.table_id, t.db, t.name,
+  t.action = 'drop' OR r.table_id IS NOT NULL AS gone,
+  t.covered_from AS whole_from,
+  h.born_ts,
+  COALESCE(r.from_ts > :start_ts, t.from_ts > :start_ts AND t.action IN ('drop', 'rename')) AS changed
+FROM log_tables AS t
+JOIN (
+  SELECT
+    n.table_id,
+    MIN(CASE WHEN n.action IN ('create', 'truncate') THEN n.from_ts END) AS born_ts
+  FROM log_tables AS n
+  WHERE n.source = :source
+  GROUP BY n.table_id
+) AS h
+  ON t.table_id = h.table_id
+LEFT JOIN (
+  SELECT n.replaces AS table_id, MIN(n.from_ts) AS from_ts
+  FROM log_tables AS n
+  WHERE n.source = :source
+    AND n.from_ts <= :end_ts
+    AND n.replaces IS NOT NULL
+  GROUP BY n.replaces
+) AS r
+  ON t.table_id = r.table_id
+WHERE t.source = :source
+  AND t.from_ts <= :end_ts
+  AND (t.to_ts IS NULL OR t.to_ts > :end_ts)
+ORDER BY t.table_id

@@ -1,0 +1,18 @@
+SELECT
+  f.destination,
+  f.path,
+  f.scope,
+  f.codec,
+  f.key_id,
+  f.bytes,
+  f.raw_bytes,
+  f.sha256,
+  f.entries,
+  f.start_key,
+  f.cf
+FROM selected AS f
+WHERE
+  f.cf = $cf
+ORDER BY
+  f.scope NULLS FIRST,
+  f.path NULLS FIRST
