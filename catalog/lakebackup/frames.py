@@ -98,11 +98,12 @@ LISTED: Mapping[str, str] = {
     "snapshot_departures": "snapshot-departures",
     "log_regions": "log-regions",
     "log_tables": "log-tables",
+    "departures": "log-departures",
 }
 #: The tables that backups of a kind of source list rows of.
 LISTED_BY: Mapping[str, tuple[str, ...]] = {
     SNAPSHOT: ("snapshot_files", "snapshot_departures"),
-    CHANGES: ("log_regions", "log_tables"),
+    CHANGES: ("log_regions", "log_tables", "departures"),
 }
 
 

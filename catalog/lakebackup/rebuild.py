@@ -34,7 +34,7 @@ _BATCH = 200
 _READERS = 64
 _FILLED = (
     "files", "positions", "scopes", "gaps", "groups", "group_commits", "schemas", "audit", "removals",
-    "floors", "translations", "departures", *LISTED, *TOLD.values(),
+    "floors", "translations", *LISTED, *TOLD.values(),
 )  # fmt: skip
 #: Writes the rows that only the data files of some backups hold: (writer, their manifests, transaction).
 Derive = Callable[[CatalogWriter, "Sequence[sidecar.Manifest]", str], None]

@@ -28,6 +28,8 @@ from lakebackup.changelog.events import (
     WRITE,
     stored,
 )
+from lakebackup.changelog.logfile import LogFileWriter, LogPlace, Scratch
+from lakebackup.changelog.metafile import write_stream_meta
 from lakebackup.frames import LISTED
 from lakebackup.model import (
     ARROW_SCHEMAS,
@@ -47,10 +49,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from lakebackup.changelog.cipher import Cipher
     from lakebackup.store import CatalogWriter
 
 FEED = "changes"
-FORMAT = "log-arrow-1"
 #: A restored row, as restores and fulls have it.
 RESULT = pa.schema(
     [
@@ -139,6 +141,7 @@ class MadeChanges:
     source: str = "shop"
     domain: str = "tso"
     codec: str = "zstd"
+    cipher: Cipher | None = None
     start_ts: int = 0
     number: int = 0
     offset: int = 0
@@ -165,7 +168,9 @@ class MadeChanges:
         name = self._next()
         self.history += changes
         self.tables |= {row.table_id: row.name for row in names if row.action != "drop"}
-        rows = [self._log_file(name, list(some)) for _, some in groupby(sorted(changes, key=_of), key=_of)]
+        rows = [
+            self._log_file(name, list(some), end_ts) for _, some in groupby(sorted(changes, key=_of), key=_of)
+        ]
         told = [
             LogRegion(
                 backup_id=name,
@@ -223,8 +228,7 @@ class MadeChanges:
             parts=2,
         )
         publish(self.storage, self.writer, (found, [rows, objects]))
-        meta = layout.stream_meta_path(self.source, name, end_ts)
-        self.storage.put(meta, b"{}")
+        write_stream_meta(self.storage, self.source, name, end_ts, rows)
         self.base, self.parent, self.parent_place = self.base or name, name, self.number
         self.end_ts = end_ts
         return name
@@ -303,51 +307,24 @@ class MadeChanges:
             **more,
         )
 
-    def _log_file(self, name: str, changes: Sequence[Change]) -> DataFile:
-        first, meta = changes[0], changes[0].table_id == META_TABLE
-        times = [c.start_ts if first.cf == DEFAULT else c.commit_ts or 0 for c in changes]
-        begun = [c.start_ts for c in changes if c.type in (PUTS, DELETES) and c.value is None]
-        names = stored().names
-        batch = pa.RecordBatch.from_pylist(
-            [{n: getattr(c, n) for n in names} for c in changes], schema=stored()
-        )
-        plain = pa.BufferOutputStream()
-        with pa.ipc.new_stream(plain, stored()) as stream:
-            stream.write_batch(batch)
-        raw = plain.getvalue()
-        sink = pa.BufferOutputStream()
-        with pa.CompressedOutputStream(sink, "zstd") as stream:
-            stream.write(raw)
-        path = layout.log_path(
-            self.source,
-            name,
+    def _log_file(self, name: str, changes: Sequence[Change], resolved_ts: int) -> DataFile:
+        first, names = changes[0], [*stored().names, "offset"]
+        place = LogPlace(
+            source=self.source,
+            backup_id=name,
             table_id=first.table_id,
             region=first.region,
-            min_ts=min(times),
             cf=first.cf,
             op=first.op,
             store=first.store,
-            suffix=".zst",
-            is_meta=meta,
         )
-        self.storage.put(path, sink.getvalue().to_pybytes())
-        return replace(
-            self._object(name, path, FORMAT, entries=len(changes)),
-            scope="meta" if meta else str(first.table_id),
-            region=str(first.region),
-            role="schema" if meta else "data",
-            codec=self.codec,
-            raw_bytes=raw.size,
-            min_ts=min(times),
-            max_ts=max(times),
-            min_begin_ts=min(begun, default=None) if first.cf == WRITE else None,
-            start_position=self.offset,
-            end_position=self.offset + len(changes),
-            start_key=min(c.key for c in changes).hex()[:64],
-            end_key=max(c.key for c in changes).hex()[:64],
-            cf=first.cf,
-            op=first.op,
-        )
+        rows = [{"offset": self.offset, **{n: getattr(c, n) for n in stored().names}} for c in changes]
+        schema = pa.schema([*stored(), pa.field("offset", pa.int64(), nullable=False)])
+        with Scratch() as scratch:
+            file = LogFileWriter(place, scratch, self.codec)
+            file.add(pa.RecordBatch.from_pylist(rows, schema=schema).select(names))
+            found = file.publish(self.storage, self.cipher, resolved_ts=resolved_ts)
+        return DataFile(destination=self.destination, added_in=self.number, ts_domain=self.domain, **found)
 
     def _listing(self, name: str, table: str, rows: Sequence[LogRegion | LogTable]) -> DataFile:
         sink = pa.BufferOutputStream()

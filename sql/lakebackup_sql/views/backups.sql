@@ -2,8 +2,8 @@
 -- link: its place in the chain of its base, in the order of what they hold; a merge stands behind what it merges
 -- unlinked: the first later link that needs it no more: backups with a link from this one's to before unlinked do
 -- intact: true: it and all backups that it needs are complete, so it can be restored
--- start_time: start_ts, in UTC; null: none, or another unit than ms
--- end_time: end_ts, in UTC; null: another unit than ms
+-- start_time: start_ts, in UTC; null: none, or a unit that is no time
+-- end_time: end_ts, in UTC; null: a unit that is no time
 -- started_time: started_at, in UTC
 -- finished_time: finished_at, in UTC
 WITH ordered AS (
@@ -59,8 +59,14 @@ SELECT
   branch, state, ts_domain, start_ts, end_ts, started_at, finished_at, files, bytes, entries, digest, isolation,
   codec, created_by, tool, note, link, unlinked,
   state = 'complete' AND reach = place AS intact,
-  CASE WHEN ts_domain = 'ms' THEN timestamp_millis(start_ts) END AS start_time,
-  CASE WHEN ts_domain = 'ms' THEN timestamp_millis(end_ts) END AS end_time,
+  CASE ts_domain
+    WHEN 'ms' THEN timestamp_millis(start_ts)
+    WHEN 'tso' THEN timestamp_millis(start_ts DIV 262144)
+  END AS start_time,
+  CASE ts_domain
+    WHEN 'ms' THEN timestamp_millis(end_ts)
+    WHEN 'tso' THEN timestamp_millis(end_ts DIV 262144)
+  END AS end_time,
   timestamp_micros(started_at) AS started_time,
   timestamp_micros(finished_at) AS finished_time
 FROM reached

@@ -1,6 +1,8 @@
 -- Which times each partition can be restored to, and which not: intervals (from_ts, to_ts], one behind the other,
 -- from the oldest backup's records to the end of the newest restore point. Nothing is known of the time after
 -- the last interval: see rpo. A topic as a whole can be restored to the times that all its partitions have.
+-- Of a change feed (scope '-'), the changes between any two instants of a restorable interval can be restored, up to its
+-- end, the checkpoint; a state as of an instant needs a full, or the feed's first change, in the interval too.
 -- status: restorable; gap: a restore to these times is refused; fork: what was backed up then is not part of the
 --   source's history any more, and a restore to these times brings the history that went on
 -- reason: of a gap: purged (the source let go of records before they were backed up), recreated (the topic was
@@ -9,7 +11,7 @@
 --   fork: out_of_sync
 -- from_ts: the interval begins after this instant; null: with the oldest record that is held
 -- to_ts: the last instant of the interval
--- from_time: from_ts, in UTC
+-- from_time: from_ts, in UTC; null: not known
 -- to_time: to_ts, in UTC
 -- from_position: next position to read at from_ts; null: not known
 -- to_position: next position to read at to_ts; null: not known
@@ -20,6 +22,9 @@ WITH points AS (
     COALESCE(LAG(t.epoch) OVER (PARTITION BY t.source, t.scope ORDER BY t.place, t.number) <> t.epoch, TRUE) AS first_of_epoch,
     MAX(t.covers_to) OVER (PARTITION BY t.source, t.scope, t.epoch, t.base, t.generation) AS chain_to
   FROM restore_points AS t
+  JOIN raw_backups AS b
+    ON t.backup_id = b.backup_id
+  WHERE b.source_kind <> 'changes'
 ),
 told AS (
   SELECT
@@ -37,7 +42,7 @@ told AS (
   FROM raw_scopes AS s
   JOIN backups AS b
     ON s.backup_id = b.backup_id
-  WHERE b.state = 'out_of_sync' OR (b.state = 'complete' AND NOT b.intact)
+  WHERE b.source_kind <> 'changes' AND (b.state = 'out_of_sync' OR (b.state = 'complete' AND NOT b.intact))
 ),
 held AS (
   SELECT
@@ -77,7 +82,7 @@ causes AS (
     ON g.backup_id = s.backup_id
     AND g.scope = s.scope
     AND g.epoch = s.epoch
-  WHERE g.bridged AND b.state = 'complete'
+  WHERE g.bridged AND b.state = 'complete' AND b.source_kind <> 'changes'
 ),
 -- What is left of pruned partitions in each backup, and what it had.
 pruned AS (
@@ -115,7 +120,62 @@ pruned AS (
     ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
   )
 ),
+-- Of a change feed: what its backups answer for, and what stands in the way there. Values that are damaged are missed by
+-- the writes that commit them, however much later.
+logged AS (
+  SELECT
+    b.source, 'held' AS reason,
+    CASE WHEN b.kind = 'full' THEN b.end_ts - 1 ELSE GREATEST(b.start_ts, COALESCE(l.low_position, 0)) END AS from_ts,
+    b.end_ts AS to_ts
+  FROM backups AS b
+  LEFT JOIN floors AS l
+    ON b.source = l.source
+    AND l.scope = '-'
+  LEFT ANTI JOIN (
+    SELECT f.backup_id
+    FROM faults AS c
+    JOIN files AS f
+      ON c.destination = f.destination
+      AND c.path = f.path
+    WHERE f.format = 'delta'
+  ) AS d
+    ON b.backup_id = d.backup_id
+  WHERE b.source_kind = 'changes' AND b.state = 'complete' AND b.intact
+  UNION ALL
+  SELECT b.source, 'chain' AS reason, b.start_ts AS from_ts, b.end_ts AS to_ts
+  FROM backups AS b
+  WHERE b.source_kind = 'changes' AND b.kind = 'log' AND b.state = 'complete' AND NOT b.intact
+  UNION ALL
+  SELECT g.source, g.reason, g.from_ts, g.to_ts
+  FROM raw_gaps AS g
+  JOIN raw_backups AS b
+    ON g.backup_id = b.backup_id
+  WHERE b.source_kind = 'changes' AND b.state = 'complete'
+  UNION ALL
+  SELECT
+    f.source, c.outcome AS reason, f.min_ts - 1 AS from_ts,
+    GREATEST(f.max_ts, MAX(COALESCE(w.max_ts, f.max_ts))) AS to_ts
+  FROM faults AS c
+  JOIN files AS f
+    ON c.destination = f.destination
+    AND c.path = f.path
+  LEFT ANTI JOIN departures AS d
+    ON f.destination = d.destination
+    AND f.path = d.path
+  LEFT JOIN files AS w
+    ON f.cf = 'default'
+    AND f.source = w.source
+    AND w.cf = 'write'
+    AND w.min_begin_ts <= f.max_ts
+    AND w.max_ts >= f.min_ts
+  WHERE f.format = 'log-arrow-1' AND f.role = 'data' AND f.op = 'put'
+  GROUP BY f.source, c.outcome, f.destination, f.path, f.min_ts, f.max_ts
+),
 marks AS (
+  SELECT l.source, '-' AS scope, '-' AS epoch, '-' AS region, l.reason, l.from_ts, l.to_ts,
+    CAST(NULL AS BIGINT) AS from_position, CAST(NULL AS BIGINT) AS to_position
+  FROM logged AS l
+  UNION ALL
   SELECT h.source, h.scope, h.epoch, h.region, h.reason, h.from_ts, h.to_ts, h.from_position, h.to_position
   FROM held AS h
   UNION ALL
@@ -124,7 +184,7 @@ marks AS (
   FROM raw_gaps AS g
   JOIN raw_backups AS b
     ON g.backup_id = b.backup_id
-  WHERE b.state IN ('complete', 'deleted')
+  WHERE b.state IN ('complete', 'deleted') AND b.source_kind <> 'changes'
   UNION ALL
   -- Gaps of another history of the topic count for its times; they are shown with that history.
   SELECT
@@ -265,8 +325,15 @@ SELECT
   CASE WHEN i.reason <> 'held' THEN i.reason END AS reason,
   CASE WHEN i.from_ts >= 0 THEN i.from_ts END AS from_ts,
   i.to_ts,
-  CASE WHEN d.ts_domain = 'ms' AND i.from_ts >= 0 THEN timestamp_millis(i.from_ts) END AS from_time,
-  CASE WHEN d.ts_domain = 'ms' THEN timestamp_millis(i.to_ts) END AS to_time,
+  CASE
+    WHEN i.from_ts < 0 THEN NULL
+    WHEN d.ts_domain = 'ms' THEN timestamp_millis(i.from_ts)
+    WHEN d.ts_domain = 'tso' THEN timestamp_millis(i.from_ts DIV 262144)
+  END AS from_time,
+  CASE d.ts_domain
+    WHEN 'ms' THEN timestamp_millis(i.to_ts)
+    WHEN 'tso' THEN timestamp_millis(i.to_ts DIV 262144)
+  END AS to_time,
   i.from_position, i.to_position,
   ROW_NUMBER() OVER (PARTITION BY i.source, i.scope, i.region ORDER BY i.to_ts DESC, i.epoch) = 1 AS newest
 FROM intervals AS i

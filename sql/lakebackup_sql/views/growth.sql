@@ -4,13 +4,13 @@
 -- new_files: data files they wrote
 -- new_bytes: size of these files
 -- referenced_bytes: what the chain of the newest backup held before that day and was not copied anew; of snapshots,
---   what the newest has of earlier days
+--   what the newest has of earlier days; of a change feed, its log and its fulls of earlier days
 -- removed_bytes: size of the files that prunes took away
 -- held_bytes: size of all data files in the storage at the end of the day, of all chains
 WITH chain_of AS (
   SELECT
     b.backup_id, b.source, b.source_kind, b.number,
-    CASE WHEN b.source_kind = 'snapshot' THEN '-' ELSE b.base END AS base,
+    CASE WHEN b.source_kind IN ('snapshot', 'changes') THEN '-' ELSE b.base END AS base,
     CAST(timestamp_micros(b.finished_at) AS DATE) AS day, b.files, b.bytes,
     b.state <> 'deleted' AS there
   FROM raw_backups AS b
@@ -35,10 +35,15 @@ events AS (
   UNION ALL
   SELECT c.source, c.base, CAST(timestamp_micros(r.at) AS DATE) AS day, 0 AS backups, CAST(NULL AS BIGINT) AS number,
     0 AS new_files, 0 AS new_bytes, r.bytes AS removed_bytes,
-    CASE WHEN c.source_kind = 'snapshot' THEN -r.bytes ELSE 0 END AS gone_bytes, 0 AS passed_bytes
+    -- What had left the file set before does not leave it again.
+    CASE WHEN c.source_kind = 'snapshot' OR g.path IS NOT NULL THEN -r.bytes ELSE 0 END AS gone_bytes,
+    0 AS passed_bytes
   FROM raw_removals AS r
   JOIN chain_of AS c
     ON r.backup_id = c.backup_id
+  LEFT JOIN raw_departures AS g
+    ON r.destination = g.destination
+    AND r.path = g.path
   UNION ALL
   SELECT c.source, c.base, n.day, 0 AS backups, CAST(NULL AS BIGINT) AS number,
     0 AS new_files, 0 AS new_bytes, 0 AS removed_bytes, d.bytes AS gone_bytes, 0 AS passed_bytes

@@ -1,8 +1,11 @@
 -- How far each region of a change feed has been read: by the newest committed backup that told of it.
--- resolved_time: resolved_ts, in UTC; null: another unit than ms
+-- resolved_time: resolved_ts, in UTC; null: a unit that is no time
 SELECT
   r.source, r.region, r.store, r.resolved_ts, r.closed, r.successors, r.backup_id, r.number,
-  CASE WHEN r.ts_domain = 'ms' THEN timestamp_millis(r.resolved_ts) END AS resolved_time
+  CASE r.ts_domain
+    WHEN 'ms' THEN timestamp_millis(r.resolved_ts)
+    WHEN 'tso' THEN timestamp_millis(r.resolved_ts DIV 262144)
+  END AS resolved_time
 FROM (
   SELECT
     l.*, b.ts_domain,

@@ -1,11 +1,17 @@
 -- Which name each table of a change feed had when: from its commit ts from_ts on, up to before to_ts.
 -- to_ts: commit ts from which it has another name, or none; null: it has it still
--- from_time: from_ts, in UTC; null: another unit than ms
--- to_time: to_ts, in UTC; null: it has it still, or another unit than ms
+-- from_time: from_ts, in UTC; null: a unit that is no time
+-- to_time: to_ts, in UTC; null: it has it still, or a unit that is no time
 SELECT
   n.source, n.table_id, n.db, n.name, n.action, n.replaces, n.from_ts, n.to_ts, n.covered_from, n.backup_id,
-  CASE WHEN n.ts_domain = 'ms' THEN timestamp_millis(n.from_ts) END AS from_time,
-  CASE WHEN n.ts_domain = 'ms' THEN timestamp_millis(n.to_ts) END AS to_time
+  CASE n.ts_domain
+    WHEN 'ms' THEN timestamp_millis(n.from_ts)
+    WHEN 'tso' THEN timestamp_millis(n.from_ts DIV 262144)
+  END AS from_time,
+  CASE n.ts_domain
+    WHEN 'ms' THEN timestamp_millis(n.to_ts)
+    WHEN 'tso' THEN timestamp_millis(n.to_ts DIV 262144)
+  END AS to_time
 FROM (
   SELECT
     t.source, t.table_id, t.db, t.name, t.action, t.replaces, t.from_ts, t.backup_id, b.ts_domain,

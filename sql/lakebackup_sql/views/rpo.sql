@@ -1,5 +1,6 @@
 -- Until when each topic can be restored, with all its partitions: the newest restorable instant, and how long ago
--- it is. Of a table of snapshots that is the instant of the newest one that is whole.
+-- it is. Of a table of snapshots that is the instant of the newest one that is whole; of a change feed (scope '-') the
+-- newest checkpoint.
 -- present: true: the source's newest restorable backup holds the topic; false: the source has it no more, or it
 --   is not backed up any more
 -- restorable_ts: the newest instant that all partitions can be restored to; null: there is none
@@ -29,14 +30,21 @@ levels AS (
 SELECT
   t.source, t.scope, t.epoch, t.backup_id, t.present,
   l.to_ts AS restorable_ts,
-  CASE WHEN t.ts_domain = 'ms' THEN timestamp_millis(l.to_ts) END AS restorable_time,
-  CASE WHEN t.ts_domain = 'ms' THEN unix_millis(current_timestamp()) - l.to_ts END AS lag_ms,
+  CASE t.ts_domain
+    WHEN 'ms' THEN timestamp_millis(l.to_ts)
+    WHEN 'tso' THEN timestamp_millis(l.to_ts DIV 262144)
+  END AS restorable_time,
+  CASE t.ts_domain
+    WHEN 'ms' THEN unix_millis(current_timestamp()) - l.to_ts
+    WHEN 'tso' THEN unix_millis(current_timestamp()) - l.to_ts DIV 262144
+  END AS lag_ms,
   t.covers_to AS covered_ts,
   t.covers_to_time AS covered_time
 FROM (
   -- A compaction holds some topics only: it ends where an earlier backup does, at a place of its own.
   SELECT
-    p.*, p.place >= MAX(CASE WHEN k.place IS NULL THEN p.place END) OVER (PARTITION BY p.source) AS present
+    p.*,
+    (p.scope = '-' AND p.epoch = '-') OR p.place >= MAX(CASE WHEN k.place IS NULL THEN p.place END) OVER (PARTITION BY p.source) AS present
   FROM restore_points AS p
   LEFT JOIN (
     SELECT DISTINCT l.source, l.place

@@ -54,7 +54,7 @@ WITH unusable AS (
         AND c.path = d.path
       JOIN backups AS n
         ON d.backup_id = n.backup_id
-      WHERE n.source_kind <> 'snapshot'
+      WHERE n.source_kind NOT IN ('snapshot', 'changes')
       GROUP BY n.source, n.base, n.link, n.unlinked, n.backup_id, d.scope, d.epoch, d.generation, c.outcome
     ) AS f
     JOIN scopes AS s
@@ -87,6 +87,26 @@ WITH unusable AS (
     AND s.added_in <= b.number
     AND COALESCE(b.number < s.gone_in, TRUE)
   GROUP BY b.backup_id, c.outcome
+  UNION ALL
+  -- Of a change feed, what was captured in one flush is missed there; which times that spoils, coverage says.
+  SELECT
+    f.backup_id, c.outcome AS reason, f.backup_id AS fault_backup_id, COUNT(*) AS faults,
+    MIN_BY(c.destination, c.path) AS destination,
+    MIN(c.path) AS path,
+    NULLIF(MIN_BY(COALESCE(c.detail, ''), c.path), '') AS detail,
+    MIN_BY(c.at, c.path) AS found_at
+  FROM faults AS c
+  JOIN files AS f
+    ON c.destination = f.destination
+    AND c.path = f.path
+  LEFT ANTI JOIN departures AS d
+    ON f.destination = d.destination
+    AND f.path = d.path
+  JOIN raw_backups AS b
+    ON f.backup_id = b.backup_id
+  WHERE b.source_kind = 'changes'
+    AND f.format IN ('log-arrow-1', 'delta')
+  GROUP BY f.backup_id, c.outcome
   UNION ALL
   SELECT
     c.backup_id, 'trial' AS reason, c.backup_id AS fault_backup_id, CAST(0 AS BIGINT) AS faults,

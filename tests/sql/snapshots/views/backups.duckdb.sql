@@ -86,8 +86,18 @@ SELECT
   link,
   unlinked,
   state = 'complete' AND reach = place AS intact,
-  CASE WHEN ts_domain = 'ms' THEN TIMESTAMP_MILLIS(start_ts) END AS start_time,
-  CASE WHEN ts_domain = 'ms' THEN TIMESTAMP_MILLIS(end_ts) END AS end_time,
+  CASE ts_domain
+    WHEN 'ms'
+    THEN TIMESTAMP_MILLIS(start_ts)
+    WHEN 'tso'
+    THEN TIMESTAMP_MILLIS(start_ts // 262144)
+  END AS start_time,
+  CASE ts_domain
+    WHEN 'ms'
+    THEN TIMESTAMP_MILLIS(end_ts)
+    WHEN 'tso'
+    THEN TIMESTAMP_MILLIS(end_ts // 262144)
+  END AS end_time,
   TIMESTAMP_MICROS(started_at) AS started_time,
   TIMESTAMP_MICROS(finished_at) AS finished_time
 FROM reached

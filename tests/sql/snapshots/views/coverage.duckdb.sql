@@ -7,6 +7,10 @@ WITH points AS (
     ) AS first_of_epoch,
     MAX(t.covers_to) OVER (PARTITION BY t.source, t.scope, t.epoch, t.base, t.generation) AS chain_to
   FROM restore_points AS t
+  JOIN raw_backups AS b
+    ON t.backup_id = b.backup_id
+  WHERE
+    b.source_kind <> 'changes'
 ), told AS (
   SELECT
     t.scope,
@@ -32,8 +36,11 @@ WITH points AS (
   JOIN backups AS b
     ON s.backup_id = b.backup_id
   WHERE
-    b.state = 'out_of_sync' OR (
-      b.state = 'complete' AND NOT b.intact
+    b.source_kind <> 'changes'
+    AND (
+      b.state = 'out_of_sync' OR (
+        b.state = 'complete' AND NOT b.intact
+      )
     )
 ), held AS (
   SELECT
@@ -105,7 +112,7 @@ WITH points AS (
   JOIN raw_scopes AS s
     ON g.backup_id = s.backup_id AND g.scope = s.scope AND g.epoch = s.epoch
   WHERE
-    g.bridged AND b.state = 'complete'
+    g.bridged AND b.state = 'complete' AND b.source_kind <> 'changes'
 ), pruned AS (
   SELECT
     a.source,
@@ -158,7 +165,93 @@ WITH points AS (
     ORDER BY t.link NULLS FIRST
     ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
   )
+), logged AS (
+  SELECT
+    b.source,
+    'held' AS reason,
+    CASE
+      WHEN b.kind = 'full'
+      THEN b.end_ts - 1
+      ELSE GREATEST(b.start_ts, COALESCE(l.low_position, 0))
+    END AS from_ts,
+    b.end_ts AS to_ts
+  FROM backups AS b
+  LEFT JOIN floors AS l
+    ON b.source = l.source AND l.scope = '-'
+  ANTI JOIN (
+    SELECT
+      f.backup_id
+    FROM faults AS c
+    JOIN files AS f
+      ON c.destination = f.destination AND c.path = f.path
+    WHERE
+      f.format = 'delta'
+  ) AS d
+    ON b.backup_id = d.backup_id
+  WHERE
+    b.source_kind = 'changes' AND b.state = 'complete' AND b.intact
+  UNION ALL
+  SELECT
+    b.source,
+    'chain' AS reason,
+    b.start_ts AS from_ts,
+    b.end_ts AS to_ts
+  FROM backups AS b
+  WHERE
+    b.source_kind = 'changes'
+    AND b.kind = 'log'
+    AND b.state = 'complete'
+    AND NOT b.intact
+  UNION ALL
+  SELECT
+    g.source,
+    g.reason,
+    g.from_ts,
+    g.to_ts
+  FROM raw_gaps AS g
+  JOIN raw_backups AS b
+    ON g.backup_id = b.backup_id
+  WHERE
+    b.source_kind = 'changes' AND b.state = 'complete'
+  UNION ALL
+  SELECT
+    f.source,
+    c.outcome AS reason,
+    f.min_ts - 1 AS from_ts,
+    GREATEST(f.max_ts, MAX(COALESCE(w.max_ts, f.max_ts))) AS to_ts
+  FROM faults AS c
+  JOIN files AS f
+    ON c.destination = f.destination AND c.path = f.path
+  ANTI JOIN departures AS d
+    ON f.destination = d.destination AND f.path = d.path
+  LEFT JOIN files AS w
+    ON f.cf = 'default'
+    AND f.source = w.source
+    AND w.cf = 'write'
+    AND w.min_begin_ts <= f.max_ts
+    AND w.max_ts >= f.min_ts
+  WHERE
+    f.format = 'log-arrow-1' AND f.role = 'data' AND f.op = 'put'
+  GROUP BY
+    f.source,
+    c.outcome,
+    f.destination,
+    f.path,
+    f.min_ts,
+    f.max_ts
 ), marks AS (
+  SELECT
+    l.source,
+    '-' AS scope,
+    '-' AS epoch,
+    '-' AS region,
+    l.reason,
+    l.from_ts,
+    l.to_ts,
+    TRY_CAST(NULL AS BIGINT) AS from_position,
+    TRY_CAST(NULL AS BIGINT) AS to_position
+  FROM logged AS l
+  UNION ALL
   SELECT
     h.source,
     h.scope,
@@ -185,7 +278,7 @@ WITH points AS (
   JOIN raw_backups AS b
     ON g.backup_id = b.backup_id
   WHERE
-    b.state IN ('complete', 'deleted')
+    b.state IN ('complete', 'deleted') AND b.source_kind <> 'changes'
   UNION ALL
   SELECT
     h.source,
@@ -417,10 +510,19 @@ SELECT
   CASE WHEN i.from_ts >= 0 THEN i.from_ts END AS from_ts,
   i.to_ts,
   CASE
-    WHEN d.ts_domain = 'ms' AND i.from_ts >= 0
+    WHEN i.from_ts < 0
+    THEN NULL
+    WHEN d.ts_domain = 'ms'
     THEN TIMESTAMP_MILLIS(i.from_ts)
+    WHEN d.ts_domain = 'tso'
+    THEN TIMESTAMP_MILLIS(i.from_ts // 262144)
   END AS from_time,
-  CASE WHEN d.ts_domain = 'ms' THEN TIMESTAMP_MILLIS(i.to_ts) END AS to_time,
+  CASE d.ts_domain
+    WHEN 'ms'
+    THEN TIMESTAMP_MILLIS(i.to_ts)
+    WHEN 'tso'
+    THEN TIMESTAMP_MILLIS(i.to_ts // 262144)
+  END AS to_time,
   i.from_position,
   i.to_position,
   ROW_NUMBER() OVER (

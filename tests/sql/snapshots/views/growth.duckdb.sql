@@ -4,7 +4,7 @@ WITH chain_of AS (
     b.source,
     b.source_kind,
     b.number,
-    CASE WHEN b.source_kind = 'snapshot' THEN '-' ELSE b.base END AS base,
+    CASE WHEN b.source_kind IN ('snapshot', 'changes') THEN '-' ELSE b.base END AS base,
     TRY_CAST(TIMESTAMP_MICROS(b.finished_at) AS DATE) AS day,
     b.files,
     b.bytes,
@@ -64,11 +64,13 @@ WITH chain_of AS (
     0 AS new_files,
     0 AS new_bytes,
     r.bytes AS removed_bytes,
-    CASE WHEN c.source_kind = 'snapshot' THEN -r.bytes ELSE 0 END AS gone_bytes,
+    CASE WHEN c.source_kind = 'snapshot' OR NOT g.path IS NULL THEN -r.bytes ELSE 0 END AS gone_bytes,
     0 AS passed_bytes
   FROM raw_removals AS r
   JOIN chain_of AS c
     ON r.backup_id = c.backup_id
+  LEFT JOIN raw_departures AS g
+    ON r.destination = g.destination AND r.path = g.path
   UNION ALL
   SELECT
     c.source,

@@ -7,7 +7,12 @@ SELECT
   r.successors,
   r.backup_id,
   r.number,
-  CASE WHEN r.ts_domain = 'ms' THEN TIMESTAMP_MILLIS(r.resolved_ts) END AS resolved_time
+  CASE r.ts_domain
+    WHEN 'ms'
+    THEN TIMESTAMP_MILLIS(r.resolved_ts)
+    WHEN 'tso'
+    THEN TIMESTAMP_MILLIS(r.resolved_ts // 262144)
+  END AS resolved_time
 FROM (
   SELECT
     l.*,

@@ -9,8 +9,18 @@ SELECT
   n.to_ts,
   n.covered_from,
   n.backup_id,
-  CASE WHEN n.ts_domain = 'ms' THEN TIMESTAMP_MILLIS(n.from_ts) END AS from_time,
-  CASE WHEN n.ts_domain = 'ms' THEN TIMESTAMP_MILLIS(n.to_ts) END AS to_time
+  CASE n.ts_domain
+    WHEN 'ms'
+    THEN TIMESTAMP_MILLIS(n.from_ts)
+    WHEN 'tso'
+    THEN TIMESTAMP_MILLIS(n.from_ts // 262144)
+  END AS from_time,
+  CASE n.ts_domain
+    WHEN 'ms'
+    THEN TIMESTAMP_MILLIS(n.to_ts)
+    WHEN 'tso'
+    THEN TIMESTAMP_MILLIS(n.to_ts // 262144)
+  END AS to_time
 FROM (
   SELECT
     t.source,

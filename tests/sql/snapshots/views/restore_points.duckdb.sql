@@ -18,13 +18,37 @@ SELECT
   p.newest,
   p.ts_domain,
   CASE
-    WHEN p.ts_domain = 'ms' AND p.covers_from >= 0
+    WHEN p.covers_from < 0
+    THEN NULL
+    WHEN p.ts_domain = 'ms'
     THEN TIMESTAMP_MILLIS(p.covers_from)
+    WHEN p.ts_domain = 'tso'
+    THEN TIMESTAMP_MILLIS(p.covers_from // 262144)
   END AS covers_from_time,
-  CASE WHEN p.ts_domain = 'ms' THEN TIMESTAMP_MILLIS(p.covers_to) END AS covers_to_time
+  CASE p.ts_domain
+    WHEN 'ms'
+    THEN TIMESTAMP_MILLIS(p.covers_to)
+    WHEN 'tso'
+    THEN TIMESTAMP_MILLIS(p.covers_to // 262144)
+  END AS covers_to_time
 FROM (
   SELECT
-    e.*,
+    e.source,
+    e.scope,
+    e.epoch,
+    e.destination,
+    e.backup_id,
+    e.base,
+    e.number,
+    e.place,
+    e.link,
+    e.kind,
+    e.regions,
+    e.replication,
+    e.settings,
+    e.generation,
+    e.ts_domain,
+    e.covers_to,
     CASE
       WHEN e.source_kind = 'snapshot'
       THEN e.covers_to - 1
@@ -76,6 +100,41 @@ FROM (
     ) AS l
       ON s.source = l.source AND s.scope = l.scope AND s.epoch = l.epoch
     WHERE
-      b.state = 'complete' AND b.intact AND s.generation >= COALESCE(l.generation, 0)
+      b.state = 'complete'
+      AND b.intact
+      AND b.source_kind <> 'changes'
+      AND s.generation >= COALESCE(l.generation, 0)
   ) AS e
+  UNION ALL
+  SELECT
+    c.source,
+    '-' AS scope,
+    '-' AS epoch,
+    c.destination,
+    c.backup_id,
+    c.base,
+    c.number,
+    c.place,
+    c.link,
+    c.kind,
+    1 AS regions,
+    0 AS replication,
+    '{}' AS settings,
+    0 AS generation,
+    c.ts_domain,
+    c.end_ts AS covers_to,
+    CASE WHEN c.kind = 'full' THEN c.end_ts - 1 ELSE GREATEST(c.start_ts, c.low) END AS covers_from,
+    ROW_NUMBER() OVER (PARTITION BY c.source ORDER BY c.end_ts DESC, c.kind DESC, c.place DESC) = 1 AS newest
+  FROM (
+    SELECT
+      b.*,
+      COALESCE(f.low_position, 0) AS low
+    FROM backups AS b
+    LEFT JOIN floors AS f
+      ON b.source = f.source AND f.scope = '-'
+    WHERE
+      b.source_kind = 'changes' AND b.state = 'complete' AND b.intact
+  ) AS c
+  WHERE
+    c.kind = 'full' OR c.end_ts > GREATEST(c.start_ts, c.low)
 ) AS p

@@ -40,14 +40,27 @@ SELECT
   t.backup_id,
   t.present,
   l.to_ts AS restorable_ts,
-  CASE WHEN t.ts_domain = 'ms' THEN TIMESTAMP_MILLIS(l.to_ts) END AS restorable_time,
-  CASE WHEN t.ts_domain = 'ms' THEN EPOCH_MS(CURRENT_TIMESTAMP) - l.to_ts END AS lag_ms,
+  CASE t.ts_domain
+    WHEN 'ms'
+    THEN TIMESTAMP_MILLIS(l.to_ts)
+    WHEN 'tso'
+    THEN TIMESTAMP_MILLIS(l.to_ts // 262144)
+  END AS restorable_time,
+  CASE t.ts_domain
+    WHEN 'ms'
+    THEN EPOCH_MS(CURRENT_TIMESTAMP) - l.to_ts
+    WHEN 'tso'
+    THEN EPOCH_MS(CURRENT_TIMESTAMP) - l.to_ts // 262144
+  END AS lag_ms,
   t.covers_to AS covered_ts,
   t.covers_to_time AS covered_time
 FROM (
   SELECT
     p.*,
-    p.place >= MAX(CASE WHEN k.place IS NULL THEN p.place END) OVER (PARTITION BY p.source) AS present
+    (
+      p.scope = '-' AND p.epoch = '-'
+    )
+    OR p.place >= MAX(CASE WHEN k.place IS NULL THEN p.place END) OVER (PARTITION BY p.source) AS present
   FROM restore_points AS p
   LEFT JOIN (
     SELECT DISTINCT

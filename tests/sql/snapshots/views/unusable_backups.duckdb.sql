@@ -84,7 +84,7 @@ WITH unusable AS (
       JOIN backups AS n
         ON d.backup_id = n.backup_id
       WHERE
-        n.source_kind <> 'snapshot'
+        NOT n.source_kind IN ('snapshot', 'changes')
       GROUP BY
         n.source,
         n.base,
@@ -128,6 +128,28 @@ WITH unusable AS (
     AND COALESCE(b.number < s.gone_in, TRUE)
   GROUP BY
     b.backup_id,
+    c.outcome
+  UNION ALL
+  SELECT
+    f.backup_id,
+    c.outcome AS reason,
+    f.backup_id AS fault_backup_id,
+    COUNT(*) AS faults,
+    ARG_MIN(c.destination, c.path) AS destination,
+    MIN(c.path) AS path,
+    NULLIF(ARG_MIN(COALESCE(c.detail, ''), c.path), '') AS detail,
+    ARG_MIN(c."at", c.path) AS found_at
+  FROM faults AS c
+  JOIN files AS f
+    ON c.destination = f.destination AND c.path = f.path
+  ANTI JOIN departures AS d
+    ON f.destination = d.destination AND f.path = d.path
+  JOIN raw_backups AS b
+    ON f.backup_id = b.backup_id
+  WHERE
+    b.source_kind = 'changes' AND f.format IN ('log-arrow-1', 'delta')
+  GROUP BY
+    f.backup_id,
     c.outcome
   UNION ALL
   SELECT
