@@ -1,0 +1,207 @@
+"""Which transactions of a Debezium feed are known, and how much of each was captured.
+
+A connector that provides transaction metadata tells the end of each transaction in one topic of one
+partition, in commit order, with the number of its events. Those stand in the topics of their tables, and may
+be readable later than the end is; a connector that was killed sends some of both again.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakebackup.errors import Damaged, NotFound
+from lakebackup.storage import AlreadyExists
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from lakebackup.storage import Storage
+
+#: How long after its commit (ms, by the newest transaction) one that was captured may come again.
+AGAIN_MS = 300_000
+#: More are left for the next flush.
+MOST = 500_000
+_CARRIED = "transactions.parquet"
+
+#: id: as in the topic. key: how its events name it. seq: greater means later. ts: when it was committed,
+#: never less than that of the one before. count: events. done: all were captured by an earlier flush. seen:
+#: of those that are not done, ranges [first, last] of the numbers of the captured events.
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("seq", pa.int64(), nullable=False),
+        pa.field("ts", pa.int64(), nullable=False),
+        pa.field("count", pa.int64(), nullable=False),
+        pa.field("done", pa.bool_(), nullable=False),
+        pa.field("seen", pa.list_(pa.int64())),
+    ]
+)
+#: Runs of event numbers that a partition held of a transaction.
+SEEN = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in ("seq", "first", "last")])
+
+
+@dataclass(frozen=True, slots=True)
+class Transactions:
+    """In commit order. `next`: the first offset of the topic (id `epoch`) that was not read.
+
+    `begin`: where rows of the first snapshot belong, just before the first transaction; None before there was
+    one. `places`: by `topic/partition`, (ts, seq, sub) of the last change that was captured.
+    """
+
+    rows: pa.Table
+    epoch: str
+    next: int = 0
+    begin: int | None = None
+    places: Mapping[str, Sequence[int]] = field(default_factory=dict)
+
+    @classmethod
+    def none(cls, epoch: str) -> Transactions:
+        return cls(SCHEMA.empty_table(), epoch)
+
+    def with_ends(self, ends: pa.Table, next_offset: int) -> Transactions:
+        """With those that ended since: columns id, key, offset, ts (ms), count, in order of offset."""
+        ids, known = ends["id"], set(self.rows["id"].to_pylist())
+        fresh = []
+        for name in ids.to_pylist():
+            fresh.append(name not in known)
+            known.add(name)
+        ends = ends.filter(pa.array(fresh, pa.bool_()))
+        high = self.rows["ts"][-1].as_py() if len(self.rows) else 0
+        ts = np.maximum.accumulate(np.maximum(ends["ts"].to_numpy(), high))
+        made = pa.table(
+            {
+                "id": ends["id"],
+                "key": ends["key"],
+                "seq": pa.array(ends["offset"].to_numpy() + 1),  # 0 is before every transaction
+                "ts": pa.array(ts, pa.int64()),
+                "count": ends["count"],
+                "done": pa.array(np.zeros(len(ends), bool)),
+                "seen": pa.nulls(len(ends), SCHEMA.field("seen").type),
+            },
+            schema=SCHEMA,
+        )
+        begin = int(ts[0]) - 1 if self.begin is None and len(made) else self.begin
+        return Transactions(pa.concat_tables([self.rows, made]), self.epoch, next_offset, begin, self.places)
+
+    def counted(self, finished: Iterable[Mapping[str, Any]], storage: Storage) -> Transactions:
+        """With what the partitions of a flush held: `done` and `seen` are as after it."""
+        told = list(finished)
+        places = {**self.places, **{one["place"]: one["last"] for one in told}}
+        seqs, counts = self.rows["seq"].to_numpy(), self.rows["count"].to_numpy()
+        runs = pa.concat_tables([SEEN.empty_table(), *(_seen(one, storage) for one in told), *self._seen_before()])
+        index = np.searchsorted(seqs, runs["seq"].to_numpy())
+        # One number line for all transactions: that of each begins where those before cannot reach.
+        first, last = (runs[name].to_numpy() + (index << 32) for name in ("first", "last"))
+        order = np.argsort(first, kind="stable")
+        index, first, last = index[order], first[order], last[order]
+        reach = np.maximum.accumulate(last)
+        before = np.concatenate([np.array([-1]), reach[:-1]]) if len(reach) else reach
+        news = np.maximum(reach - np.maximum(before, first - 1), 0)
+        captured = np.zeros(len(seqs), np.int64)
+        np.add.at(captured, index, news)
+        done = self.rows["done"].to_numpy() | (captured >= counts)
+        seen = _joined(index, first, before, reach, done)
+        columns = {
+            "done": pa.array(done, pa.bool_()),
+            "seen": pa.array([seen.get(i) for i in range(len(seqs))], SCHEMA.field("seen").type),
+        }
+        rows = self.rows
+        for name, column in columns.items():
+            rows = rows.set_column(rows.schema.get_field_index(name), SCHEMA.field(name), column)
+        return Transactions(rows, self.epoch, self.next, self.begin, places)
+
+    def _seen_before(self) -> Iterator[pa.Table]:
+        for row in self.rows.filter(self.rows["seen"].is_valid()).select(["seq", "seen"]).to_pylist():
+            yield _runs([[row["seq"], *row["seen"][i : i + 2]] for i in range(0, len(row["seen"]), 2)])
+
+    def checkpoint(self) -> int | None:
+        """Up to which ts all is captured: another transaction may still end at that of the newest one."""
+        if not len(self.rows):
+            return None
+        done = self.rows["done"].to_numpy()
+        open_ones = np.flatnonzero(~done)
+        at = int(open_ones[0]) if len(open_ones) else len(done) - 1
+        return int(self.rows["ts"][at].as_py()) - 1
+
+    def kept(self) -> Transactions:
+        """Those that the next flush must know."""
+        if not len(self.rows):
+            return self
+        ts, done = self.rows["ts"].to_numpy(), self.rows["done"].to_numpy()
+        wanted = pa.array((ts > ts[-1] - AGAIN_MS) | ~done)
+        return Transactions(self.rows.filter(wanted), self.epoch, self.next, self.begin, self.places)
+
+    def write(self, storage: Storage, path: str) -> None:
+        """Put it; another attempt may have put the same."""
+        state = {"epoch": self.epoch, "next": self.next, "begin": self.begin, "places": dict(self.places)}
+        _put(storage, path, self.rows.replace_schema_metadata({"feed": json.dumps(state)}))
+
+    @classmethod
+    def read(cls, storage: Storage, path: str) -> Transactions:
+        """Raises Damaged when it is not there or is none."""
+        rows = _get(storage, path)
+        return cls(rows.replace_schema_metadata(), **json.loads(rows.schema.metadata[b"feed"]))
+
+
+def carried(folder: str) -> str:
+    """Where a flush keeps what the next one must know."""
+    return f"{folder}{_CARRIED}"
+
+
+def put_seen(storage: Storage, folder: str, runs: pa.Table) -> str:
+    """Put runs as an object of their own; its path."""
+    path = f"{folder}seen-{uuid4().hex[:12]}.parquet"
+    _put(storage, path, runs)
+    return path
+
+
+def _seen(told: Mapping[str, Any], storage: Storage) -> pa.Table:
+    return _get(storage, told["path"]) if told.get("path") else _runs(told["runs"])
+
+
+def _runs(rows: Sequence[Sequence[int]]) -> pa.Table:
+    columns = np.array(rows, np.int64).reshape(-1, 3)
+    return pa.table([pa.array(columns[:, i]) for i in range(3)], schema=SEEN)
+
+
+def _joined(index: Any, first: Any, before: Any, reach: Any, done: Any) -> dict[int, list[int]]:
+    """Of each transaction that is not done, what was seen as ranges without overlaps."""
+    found: dict[int, list[int]] = {}
+    for i in np.flatnonzero(~done[index]):
+        at, begin, end = int(index[i]), int(first[i]), int(reach[i])
+        ranges, base = found.setdefault(at, []), at << 32
+        if ranges and begin <= int(before[i]) + 1:
+            ranges[-1] = end - base
+        else:
+            ranges += [begin - base, end - base]
+    return found
+
+
+def _put(storage: Storage, path: str, rows: pa.Table) -> None:
+    sink = io.BytesIO()
+    pq.write_table(rows, sink, compression="zstd", write_page_checksum=True)
+    try:
+        storage.put(path, sink.getvalue(), if_absent=True)
+    except AlreadyExists:
+        return
+
+
+def _get(storage: Storage, path: str) -> pa.Table:
+    try:
+        return pq.read_table(io.BytesIO(storage.get(path)), page_checksum_verification=True)
+    except NotFound as cause:
+        raise Damaged(
+            f"{storage.uri}/{path} is gone: without it nobody knows which transactions are whole.",
+            hint="Begin a new task; what this one captured stays restorable.",
+        ) from cause
+    except (pa.ArrowException, OSError) as cause:
+        raise Damaged(f"{storage.uri}/{path} cannot be read: {cause}") from cause
