@@ -19,6 +19,6 @@ TBLPROPERTIES (
   'delta.checkpointInterval' = '50',
   'delta.setTransactionRetentionDuration' = 'interval 30 days',
   'delta.dataSkippingStringPrefixLength' = '128',
-  'delta.dataSkippingStatsColumns' = 'source,region,number,resolved_ts,backup_id,store,closed',
+  'delta.dataSkippingStatsColumns' = 'source,region,number,resolved_ts,backup_id,store',
   'delta.constraints.numbered' = 'number >= 1'
 )
