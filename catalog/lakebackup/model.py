@@ -447,7 +447,8 @@ class LogTable:
     """A table of a change feed and the name it has from `from_ts` (a commit ts) on; `drop`: none any more.
 
     `replaces`: the table's id before it was truncated. `covered_from`: every change of it after this ts is
-    in the log; a table that was renamed into the filter is captured only from then on.
+    in the log; a table that was renamed into the filter is captured only from then on. A database itself
+    has the negative of its id as `table_id`, and an empty `name`: the view log_tables does not show it.
     """
 
     backup_id: str

@@ -231,7 +231,8 @@ class ChangeFeed:
         self.open: list[Transaction] = []
         #: In the order of commits: start ts, commit ts, key, what becomes of it.
         self.history: list[tuple[int, int, bytes, Change]] = []
-        self._tables = 0
+        # Ids of databases and tables are given out once.
+        self._made = self._tables = 0
         self.sent: list[list[bytes]] = [[] for _ in range(partitions)]
         self._taken = [0] * partitions
         self._next_id = 0
@@ -326,8 +327,8 @@ class ChangeFeed:
     # --- tables
 
     def create_database(self, name: str) -> int:
-        number = len(self._databases) + 1
-        self._databases[name] = number
+        self._made += 1
+        number = self._databases[name] = self._made
         with self.begin() as txn:
             txn.describe(b"mDB%d" % number, {"id": number, "name": name})
         return number

@@ -20,4 +20,6 @@ FROM (
   FROM raw_log_tables AS t
   JOIN raw_backups AS b
     ON t.backup_id = b.backup_id
+  -- Databases stand beside their tables, under negative ids.
+  WHERE t.table_id >= 0
 ) AS n

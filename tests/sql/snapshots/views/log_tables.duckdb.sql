@@ -37,4 +37,6 @@ FROM (
   FROM raw_log_tables AS t
   JOIN raw_backups AS b
     ON t.backup_id = b.backup_id
+  WHERE
+    t.table_id >= 0
 ) AS n
