@@ -20,6 +20,7 @@ FROM (
       AND b.source_kind = 'changes'
       AND b.kind = 'log'
       AND b.state = 'complete'
+      AND b.start_ts IS NOT NULL
   ) AS l
 ) AS s
 GROUP BY s.ts_domain, s.span

@@ -22,6 +22,7 @@ FROM (
       AND b.source_kind = 'changes'
       AND b.kind = 'log'
       AND b.state = 'complete'
+      AND NOT b.start_ts IS NULL
   ) AS l
 ) AS s
 GROUP BY

@@ -12,7 +12,9 @@ SELECT
   f.cf
 FROM selected AS f
 WHERE
-  f.cf = $cf
+  f.cf = $cf AND (
+    NOT $ends OR f.start_key = ''
+  )
 ORDER BY
   f.scope NULLS FIRST,
   f.path NULLS FIRST

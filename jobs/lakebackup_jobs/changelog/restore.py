@@ -1,0 +1,158 @@
+"""Carry out the restore of a change feed: Spark tasks read and check the planned log files, Spark finds the
+latest committed value of each key, and the target takes it in one go."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from lakebackup import layout
+from lakebackup.changelog.cipher import LogKeys
+from lakebackup.lease import Lease
+from lakebackup.model import Audit
+from lakebackup.plan.restore_log import plan_restore, require_restorable, times
+from lakebackup.storage import open_storage
+from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup_jobs.changelog import apply
+from lakebackup_jobs.changelog.log_shares import deal
+from lakebackup_jobs.changelog.targets import Held, is_done, open_target
+from lakebackup_jobs.identity import holder, micros
+from lakebackup_jobs.restoring import noted
+from lakebackup_sql import load
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakebackup.plan.restore_log import LogRestorePlan, LogRestoreRequest
+    from lakebackup_jobs.changelog.log_shares import LogShares
+    from lakebackup_jobs.progress import Reporter
+
+_TABLES_SHOWN = 50
+
+
+def run(
+    request: LogRestoreRequest, *, spark: SparkSession | None = None, reporter: Reporter
+) -> dict[str, Any]:
+    """Restore what was committed in a span, or all there was at its end; returns what a person wants to know.
+
+    Raises NotFound, Refused (outside what is covered, gaps, damaged files, a target that holds something
+    else), Damaged (a file, or a value that is not in the log), UsageProblem (keys), Busy, EnvironmentProblem.
+    """
+    from lakebackup_jobs.session import spark_session
+
+    started = time.monotonic()
+    reader = CatalogReader.require(request.destination, request.catalog)
+    target = open_target(request)
+    made = plan_restore(request, reader)
+    before = target.held()
+    after = Held.after(before, made, request)
+    summary = {**summary_of(made), "target": target.place}
+    for note in made.notes:
+        reporter.note(note)
+    if is_done(before, after):
+        return {"done_before": True, **summary}
+    if request.dry_run:
+        return {"dry_run": True, **summary, "parameters": dict(made.parameters)}
+    require_restorable(made, allow_gaps=request.allow_gaps)
+    spark = spark or spark_session(remote=request.remote)
+    name = f"target-{hashlib.sha256(target.place.encode()).hexdigest()[:32]}"
+    with Lease.acquire(open_storage(request.destination), name, holder(), ttl_s=request.lease_ttl_s):
+        # Another restore may have come between.
+        before = target.held()
+        if is_done(before, after := Held.after(before, made, request)):
+            return {"done_before": True, **summary}
+        with reading(request, reader, made, target.place, spark, reporter) as (shares, full, counts):
+            told = target.write(spark, shares, made, full, before, after)
+            counts.update(entries=told["entries"], bytes=made.bytes)
+    return {**summary, **told, "seconds": round(time.monotonic() - started, 3)}
+
+
+@contextmanager
+def reading(
+    request: LogRestoreRequest,
+    reader: CatalogReader,
+    made: LogRestorePlan,
+    place: str,
+    spark: SparkSession,
+    reporter: Reporter,
+) -> Iterator[tuple[LogShares, DataFrame | None, dict[str, Any]]]:
+    """While the block reads the planned files they are not taken away: their shares, the full they stand on,
+    and the counts that go into the last row of `restores`."""
+    storage = open_storage(request.destination)
+    folder = layout.restore_folder(layout.new_backup_id(datetime.now(UTC)))
+    keys = LogKeys.load(request.keys_file) if request.keys_file else None
+    with noted(
+        spark,
+        reader,
+        destination=request.destination,
+        catalog=request.catalog,
+        source=made.source,
+        target=place,
+        selection=load("queries", "log_restore_files"),
+        from_ts=made.start_ts,
+        to_ts=made.end_ts,
+    ) as counts:
+        if made.gaps:
+            _audit(request, made, place)
+        shares = deal(storage, reader, made, folder, keys=keys, checksum=request.checksum)
+        reporter.start(made.entries, made.bytes, "restore")
+        try:
+            with shares.board().watched(reporter.update), apply.sized(spark, made.raw_bytes):
+                yield shares, _full(spark, reader, made), counts
+        finally:
+            shares.clear()
+        reporter.update(made.entries, made.bytes)
+
+
+def _full(spark: SparkSession, reader: CatalogReader, made: LogRestorePlan) -> DataFrame | None:
+    if made.full is None:
+        return None
+    root = reader.destinations()[made.full.destination]
+    return spark.read.format("delta").load(f"{root}/{layout.full_folder(made.source, made.full.backup_id)}")
+
+
+def summary_of(made: LogRestorePlan) -> dict[str, Any]:
+    """What a plan comes to, for people."""
+    return {
+        "source": made.source,
+        **times(made),
+        "full": made.full.backup_id if made.full else None,
+        "tables": [f"{table.db}.{table.name}" for table in made.tables[:_TABLES_SHOWN]],
+        "of_tables": len(made.tables),
+        "files": made.writes.files + made.values.files,
+        "bytes": made.bytes,
+        "raw_bytes": made.raw_bytes,
+        "entries_in_files": made.entries,
+        "writes": asdict(made.writes),
+        "values": asdict(made.values),
+        "obstacles": [*made.obstacles, *made.gaps],
+    }
+
+
+def _audit(request: LogRestoreRequest, made: LogRestorePlan, place: str) -> None:
+    entry = Audit(
+        at=micros(datetime.now(UTC)),
+        actor=holder(),
+        action="restore with gaps",
+        subject=made.source,
+        detail=json.dumps({"target": place, "gaps": list(made.gaps)}),
+    )
+    CatalogWriter.open(None, request.destination, request.catalog).append_audit(entry)
+
+
+def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -> int:
+    """As a program for spark-submit: the arguments of `lakebackup log restore`."""
+    from lakebackup_jobs.cli import run_verb
+
+    return run_verb(["log", "restore"], argv, spark=spark)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
