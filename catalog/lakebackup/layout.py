@@ -8,6 +8,7 @@ lakebackup.json                                                          format 
 <source>/backups/<backup_id>/manifest-<UTC>-<backup id>.json    the snapshot's manifest, for other tools
 <source>/log/<backup_id>/<table id %02x>/<region %016x><min ts %016x>-<cf>-<op>/<store>.log.<codec>[.<cipher>]
 <source>/log/<backup_id>/meta/...    the same, of meta keys
+<source>/backups/<backup_id>/marks/<task>.parquet    what a flush saw of regions, until it is committed
 <source>/stream-metas/<ts %016x>-<backup_id>[-<n>].meta    what a flush wrote, for other tools
 <source>/fulls/<backup_id>/    a Delta table: the latest committed values at an instant
 <source>/follow/    Spark's checkpoint of a continuous backup
@@ -249,10 +250,25 @@ def log_path(
     return f"{log_folder(source, backup_id)}{place}/{_segment(store)}.log{suffix}"
 
 
+def stream_metas_folder(source: str) -> str:
+    """The folder of what a change feed's backups wrote, for other tools, ending in `/`."""
+    return f"{check_source(source)}/stream-metas/"
+
+
 def stream_meta_path(source: str, backup_id: str, ts: int, number: int | None = None) -> str:
     """What a backup of a change feed wrote, for other tools; `number`: of a piece, when it is in several."""
     piece = "" if number is None else f"-{number}"
-    return f"{check_source(source)}/stream-metas/{ts:016x}-{check_backup_id(backup_id)}{piece}.meta"
+    return f"{stream_metas_folder(source)}{ts:016x}-{check_backup_id(backup_id)}{piece}.meta"
+
+
+def marks_folder(source: str, backup_id: str) -> str:
+    """The folder of what the tasks of a flush saw of regions, until it is committed; ends in `/`."""
+    return f"{backup_folder(source, backup_id)}marks/"
+
+
+def marks_path(source: str, backup_id: str, task: int) -> str:
+    """What one task of a flush saw of regions, as Parquet."""
+    return f"{marks_folder(source, backup_id)}{task:06d}.parquet"
 
 
 def full_folder(source: str, backup_id: str) -> str:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import secrets
 import tempfile
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
@@ -43,11 +45,12 @@ _HINT = "Take it from another copy of the destination; `lakebackup verify` says 
 class Scratch:
     """A file on this machine's disk without a name, for pieces of log files that are not whole yet.
 
-    `folder`: where; None: where this machine keeps temporary files. It is gone with the process.
+    Several threads may use it. `folder`: where; None: where this machine keeps temporary files. It is gone
+    with the process.
     """
 
     def __init__(self, folder: str | None = None) -> None:
-        self._end = 0
+        self._end, self._lock = 0, threading.Lock()
         try:
             self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 (closed by __exit__)
         except OSError as error:
@@ -56,21 +59,23 @@ class Scratch:
     def append(self, data: bytes | memoryview) -> tuple[int, int]:
         """Where `data` is from now on: position and length. Raises EnvironmentProblem (disk full)."""
         view = memoryview(data)
-        begin, size = self._end, len(view)
+        size = len(view)
+        with self._lock:
+            begin = self._end
+            self._end += size
+        at = begin
         try:
-            self._file.seek(begin)
             while len(view):
-                view = view[self._file.write(view) :]
+                written = os.pwrite(self._file.fileno(), view, at)
+                view, at = view[written:], at + written
         except OSError as error:
             raise _disk(error) from error
-        self._end += size
         return begin, size
 
     def read(self, position: int, size: int) -> bytes:
         """What is there. Raises EnvironmentProblem."""
         try:
-            self._file.seek(position)
-            data = self._file.read(size)
+            data = os.pread(self._file.fileno(), size, position)
         except OSError as error:
             raise _disk(error) from error
         if len(data) != size:

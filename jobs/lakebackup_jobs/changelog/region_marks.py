@@ -1,0 +1,132 @@
+"""How far regions are: the newest mark of each, in Arrow, since there may be millions.
+
+A capture task keeps what it saw in one object of the backup's folder, which the fold reads; it is no file of
+the backup. Putting it again replaces it by the same.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakebackup import layout
+from lakebackup.errors import Damaged, NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from lakebackup.storage import Storage
+
+#: marked: it said how far it is; otherwise only events of it were seen.
+SCHEMA = pa.schema(
+    [
+        pa.field("region", pa.int64(), nullable=False),
+        pa.field("store", pa.string(), nullable=False),
+        pa.field("resolved_ts", pa.int64(), nullable=False),
+        pa.field("closed", pa.bool_(), nullable=False),
+        pa.field("successors", pa.list_(pa.int64())),
+        pa.field("marked", pa.bool_(), nullable=False),
+    ]
+)
+_MANY = 200_000
+
+
+def newest(rows: pa.Table) -> pa.Table:
+    """Of each region's rows (SCHEMA) the last, with the greatest resolved_ts of them; ordered by region."""
+    regions = rows["region"].to_numpy()
+    if not len(regions):
+        return rows
+    order = np.argsort(regions, kind="stable")
+    begins = np.flatnonzero(np.diff(regions[order], prepend=regions[order[0]] - 1))
+    lasts = np.append(begins[1:], len(order)) - 1
+    resolved = np.maximum.reduceat(rows["resolved_ts"].to_numpy()[order], begins)
+    at = SCHEMA.get_field_index("resolved_ts")
+    return rows.take(pa.array(order[lasts])).set_column(at, SCHEMA.field(at), pa.array(resolved))
+
+
+class Marks:
+    """Marks as they come, the newest of each region kept."""
+
+    def __init__(self) -> None:
+        self._held: list[pa.Table] = []
+        self._count, self._limit = 0, _MANY
+        self._stores: dict[int, str] = {}
+
+    def add(self, marks: pa.RecordBatch) -> None:
+        """More of them (`events.marks()`), in the order of their partition."""
+        if not len(marks):
+            return
+        marked = pa.array(np.ones(len(marks), bool))
+        columns = [*(marks[name] for name in SCHEMA.names[:-1]), marked]
+        self._held.append(pa.table(columns, schema=SCHEMA))
+        self._count += len(marks)
+        if self._count > self._limit:
+            self._held = [newest(pa.concat_tables(self._held))]
+            self._count = len(self._held[0])
+            self._limit = _MANY + 2 * self._count
+
+    def see(self, region: int, store: str) -> None:
+        """There is an event of this region."""
+        self._stores[region] = store
+
+    def table(self) -> pa.Table:
+        """A row a region (SCHEMA); resolved_ts is 0 where there was no mark."""
+        count = len(self._stores)
+        seen = pa.table(
+            [
+                pa.array(list(self._stores), pa.int64()),
+                pa.array(list(self._stores.values()), pa.string()),
+                pa.array(np.zeros(count, np.int64)),
+                pa.array(np.zeros(count, bool)),
+                pa.nulls(count, SCHEMA.field("successors").type),
+                pa.array(np.zeros(count, bool)),
+            ],
+            schema=SCHEMA,
+        )
+        return newest(pa.concat_tables([seen, *self._held]))
+
+
+def resolved(rows: pa.Table) -> dict[int, int]:
+    """The resolved ts of each region that has a mark."""
+    rows = rows.filter(rows["marked"])
+    return dict(zip(rows["region"].to_pylist(), rows["resolved_ts"].to_pylist(), strict=True))
+
+
+def put(
+    storage: Storage, source: str, backup_id: str, task: int, rows: pa.Table, told: Mapping[str, Any]
+) -> None:
+    """Keep what a capture task saw, and what it told (JSON)."""
+    sink = pa.BufferOutputStream()
+    rows = rows.replace_schema_metadata({"told": json.dumps(told)})
+    pq.write_table(rows, sink, compression="zstd", write_page_checksum=True)
+    storage.put(layout.marks_path(source, backup_id, task), sink.getvalue().to_pybytes())
+
+
+def get(storage: Storage, source: str, backup_id: str, task: int) -> tuple[pa.Table, dict[str, Any]]:
+    """What `put` kept. Raises Damaged when it is gone or torn."""
+    path = layout.marks_path(source, backup_id, task)
+    try:
+        rows = pq.read_table(pa.BufferReader(storage.get(path)), page_checksum_verification=True)
+        told: dict[str, Any] = json.loads(rows.schema.metadata[b"told"])
+    except (NotFound, pa.ArrowException, OSError, ValueError, KeyError) as error:
+        raise Damaged(
+            f"{path}, in which a task of a flush that was cut off says what it read, is gone or torn.",
+            hint=f"Delete the folder {layout.parts_folder(source, backup_id)}: the flush reads again.",
+        ) from error
+    return rows.replace_schema_metadata(), told
+
+
+def clear(storage: Storage, source: str, backup_id: str) -> None:
+    """Take those objects away; they are of no use once the backup is committed."""
+    for found in list(storage.list(layout.marks_folder(source, backup_id))):
+        storage.delete(found.path)
+
+
+def mappings(rows: pa.Table | Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+    """Rows one by one, a batch of them in memory as objects."""
+    for batch in rows.to_batches(max_chunksize=10_000) if isinstance(rows, pa.Table) else rows:
+        yield from batch.to_pylist()
