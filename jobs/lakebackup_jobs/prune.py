@@ -12,16 +12,13 @@ import json
 import time
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from itertools import groupby
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from lakebackup import layout, tombstones
 from lakebackup.archive import KIND
-from lakebackup.engine.failures import task_errors
-from lakebackup.errors import Busy, EnvironmentProblem, Incomplete, Refused, UsageProblem
+from lakebackup.errors import Busy, EnvironmentProblem, Refused, UsageProblem
 from lakebackup.lease import Lease, is_held
-from lakebackup.model import SNAPSHOT, Audit, spark_columns
+from lakebackup.model import CHANGES, SNAPSHOT
 from lakebackup.plan.prune import (
     Cut,
     Held,
@@ -38,12 +35,10 @@ from lakebackup.plan.restore_request import only_source
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
 from lakebackup.times import format_ts
-from lakebackup.tombstones import Chunk, Prune, RemovalReader, RemovalWriter
+from lakebackup.tombstones import Chunk, Prune
 from lakebackup_jobs.identity import holder, micros
-from lakebackup_jobs.outcome import raise_first
-from lakebackup_jobs.prune_task import DELETED, KEYS_DELETED, DeleteKeys, DeleteObjects
-from lakebackup_jobs.shares import MOST_TASKS, regions_of
-from lakebackup_jobs.taskboard import TaskBoard
+from lakebackup_jobs.removing import Removing
+from lakebackup_jobs.shares import regions_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -58,8 +53,6 @@ if TYPE_CHECKING:
 HOLD_MS = 7 * 86_400_000
 # By so much may the clocks of machines differ; with more, nobody can say what is old.
 SKEW_MS = 60_000
-# Backups whose state one commit changes.
-_STATES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +130,11 @@ def _source(request: PruneRequest, reader: CatalogReader) -> str:
     known = {row["source"] for row in reader.rows("sources_known")}
     asked = request.source or (known.pop() if len(known) == 1 else None)
     kinds = {row["source_kind"] for row in reader.rows("source_kinds", source=asked)} if asked else set()
+    if CHANGES in kinds:
+        raise UsageProblem(
+            f"{asked} is a change feed: its log goes from its beginning on.",
+            hint=f"Say up to when: lakebackup log truncate {asked} --until …",
+        )
     if not kinds <= {KIND, SNAPSHOT} or not kinds:
         return only_source(reader, asked)
     if request.topics or request.patterns or (SNAPSHOT in kinds and (request.keep_ms or request.keep_bytes)):
@@ -173,20 +171,24 @@ class _Run:
         self.spark = spark or spark_session(remote=request.remote)
         self.writer = CatalogWriter.open(self.spark, request.destination, request.catalog)
         self.started = time.monotonic()
+        self.removing = Removing(
+            request.destination,
+            request.catalog,
+            storage,
+            source,
+            "prune",
+            lease,
+            self.spark,
+            self.writer,
+            reporter,
+            lambda: frozenset((h.scope, h.epoch, h.region) for h in self._held()),
+        )
 
     def prune(self) -> dict[str, Any]:
-        resumed = 0
-        left = Left()
-        tombstones.sweep(self.storage, self.source)
-        for name in tombstones.unfinished(self.storage):
-            found = tombstones.read_prune(self.storage, name)
-            if found.source == self.source:
-                self.reporter.note(f"going on with prune {name}, which did not finish")
-                left += self._carry_out(found)
-                resumed += 1
+        resumed, left = self.removing.resume()
         made, written = self._plan()
         if written:
-            left += self._carry_out(written)
+            left += self.removing.carry_out(written)
         result = {
             "deleted": True,
             "prune_id": written.prune_id if written else None,
@@ -194,20 +196,7 @@ class _Run:
             **_summary(made),
             "seconds": round(time.monotonic() - self.started, 3),
         }
-        if left.failed:
-            self.reporter.result(result)
-            raise Incomplete(
-                f"{left.failed} files could not be deleted; they do not count any more, but are still there. "
-                f"The first: {left.first}",
-                hint="See to that, then run the prune again: it goes on.",
-            )
-        if left.spared:
-            self.reporter.result(result)
-            raise Incomplete(
-                f"{left.spared} files are read by a restore that has not finished; they do not count any "
-                "more, but are still there.",
-                hint="Run the prune again when the restore is done.",
-            )
+        left.require_none(self.reporter, result)
         return result
 
     def _plan(self) -> tuple[PrunePlan, Prune | None]:
@@ -224,7 +213,7 @@ class _Run:
         prune_id, at = layout.new_backup_id(datetime.now(UTC)), micros(datetime.now(UTC))
         try:
             chunks = self._put_down(engine, made, prune_id, at)
-            frame = self._removals(chunks)
+            frame = self.removing.removals(chunks)
             frame.select("destination", "path").createOrReplaceTempView("doomed")
             if made.expired is not None:
                 require_proof(unresolved=engine.rows("prune_resolved", source=self.source))
@@ -246,95 +235,14 @@ class _Run:
             )
             tombstones.write_prune(self.storage, prune)
         except Exception:
-            for left in list(self.storage.list(layout.prune_folder(prune_id))):
-                self.storage.delete(left.path)
+            self.removing.forget(prune_id)
             raise
         return made, prune
 
     def _put_down(self, engine: SparkEngine, made: PrunePlan, prune_id: str, at: int) -> tuple[Chunk, ...]:
-        count = min(MOST_TASKS, 1 + made.gone_files // tombstones.CHUNK_ROWS)
         find = _removed if made.expired is None else _expired
         rows = find(engine, self.source, prune_id=prune_id, at=at)
-        if count > 1:
-            rows = rows.repartitionByRange(count, rows.backup_id.desc(), rows.path.desc())
-        else:
-            rows = rows.coalesce(1)
-        with task_errors():
-            written = rows.mapInArrow(
-                RemovalWriter(self.storage.uri, prune_id), tombstones.WRITTEN
-            ).collect()  # a row for each 20,000 files
-        return tuple(Chunk(row.path, row.files, row.bytes, row.sha256) for row in written)
-
-    def _removals(self, chunks: tuple[Chunk, ...]) -> DataFrame:
-        numbers = self.spark.range(0, len(chunks), 1, max(1, len(chunks)))
-        return numbers.mapInArrow(RemovalReader(self.storage.uri, chunks), spark_columns("removals"))
-
-    def _carry_out(self, prune: Prune) -> Left:
-        """All steps after `prune.json`, each of which may have been taken before; which objects stay."""
-        name = f"prune-{prune.prune_id}"
-        # A catalog that was rebuilt has them in commits of other names.
-        reader = CatalogReader(self.request.destination, self.request.catalog)
-        (there,) = reader.rows("prune_on_record", prune_id=prune.prune_id)
-        if not there["floors"]:
-            self.writer.append(prune.floors, f"{name}-floors")
-        self._let_go(prune, reader)
-        if prune.chunks and not there["removals"]:
-            self.writer.append_frame("removals", self._removals(prune.chunks), name)
-        detail = {"files": prune.files, "bytes": prune.bytes, "partitions": len(prune.floors)}
-        detail |= {"backups": len(prune.backups)}
-        self.writer.append_audit(
-            Audit(
-                at=prune.at,
-                actor=prune.actor,
-                action="prune",
-                subject=prune.prune_id,
-                detail=json.dumps({"source": prune.source, **detail, **json.loads(prune.asked)}),
-            ),
-            prune.prune_id.rpartition("-")[2],
-        )
-        self.lease.renew()
-        # Only now: a restore that comes on record later does not plan with these files any more.
-        left = self._delete(prune, frozenset((h.scope, h.epoch, h.region) for h in self._held()))
-        if not left.spared and not left.failed:
-            tombstones.finish(self.storage, prune.prune_id)
-        return left
-
-    def _let_go(self, prune: Prune, reader: CatalogReader) -> None:
-        """Say of the backups that go whole that they are deleted, each with its entry in the audit log."""
-        gone = {row["backup_id"] for row in reader.rows("deleted_backups", source=prune.source)}
-        still = [(name, reason) for name, reason in prune.backups if name not in gone]
-        for reason, some in groupby(still, key=itemgetter(1)):
-            names = [name for name, _ in some]
-            for first in range(0, len(names), _STATES):
-                self.lease.renew()
-                self.writer.set_states(
-                    names[first : first + _STATES],
-                    "deleted",
-                    actor=prune.actor,
-                    reason=f"prune {prune.prune_id}: {reason}",
-                )
-
-    def _delete(self, prune: Prune, spared: frozenset[tuple[str, str, str]]) -> Left:
-        from lakebackup.engine.spark import SparkEngine
-
-        reader = CatalogReader(self.request.destination, self.request.catalog)
-        roots = {name: self.writer.root_of(uri) for name, uri in reader.destinations().items()}
-        folder = layout.prune_folder(prune.prune_id)
-        job = DeleteObjects(self.storage.uri, folder, roots, prune.chunks, spared)
-        self.reporter.start(prune.files, prune.bytes, "prune")
-        count = len(prune.chunks)
-        with TaskBoard(self.storage, folder).watched(self.reporter.update), task_errors():
-            tasks = self.spark.range(0, count, 1, max(1, min(count, MOST_TASKS)))
-            rows = tasks.mapInArrow(job, DELETED).collect()
-            engine = SparkEngine(self.spark, self.writer.catalog_uri)
-            filters = engine.query("unused_key_filters", prune_id=prune.prune_id)
-            gone = filters.mapInArrow(DeleteKeys(roots), KEYS_DELETED).collect()  # a row a batch
-        raise_first([*(row.error for row in rows if not row.failed), *(row.error for row in gone)])
-        self.reporter.update(prune.files, prune.bytes)
-        made = Left()
-        for row in rows:
-            made += Left(row.spared, row.failed, json.loads(row.error)["message"] if row.error else "")
-        return made
+        return self.removing.put_down(rows, prune_id, made.gone_files)
 
     def _held(self) -> list[Held]:
         reader = CatalogReader(self.request.destination, self.request.catalog)
@@ -357,18 +265,6 @@ def _removed(engine: SparkEngine, _source: str, **asked: Any) -> DataFrame:
 
 def _expired(engine: SparkEngine, source: str, **asked: Any) -> DataFrame:
     return engine.query("prune_expired", source=source, **asked)
-
-
-@dataclass(frozen=True, slots=True)
-class Left:
-    """Objects that a prune has left for a later run: restores read them, or they could not be deleted."""
-
-    spared: int = 0
-    failed: int = 0
-    first: str = ""
-
-    def __add__(self, other: Left) -> Left:
-        return Left(self.spared + other.spared, self.failed + other.failed, self.first or other.first)
 
 
 def _require_clocks(reader: CatalogReader, storage: Storage, source: str) -> None:

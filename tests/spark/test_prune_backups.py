@@ -20,7 +20,7 @@ from lakebackup.plan.prune import Leaving
 from lakebackup.rebuild import rebuild
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogWriter
-from lakebackup_jobs import prune, verify
+from lakebackup_jobs import prune, removing, verify
 from lakebackup_jobs.progress import QuietReporter
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def test_one_that_died_goes_on_also_from_a_rebuilt_catalog(
 ) -> None:
     """It exists, and neither a state nor a file has gone yet: a rebuild counts it, the next ends it."""
     with monkeypatch.context() as patched:
-        patched.setattr(prune._Run, "_carry_out", _die)
+        patched.setattr(removing.Removing, "carry_out", _die)
         with pytest.raises(KeyboardInterrupt):
             run(root, spark, delete=True)
     assert data(root) == orders(1, 2, 3, 4, 5, 6, regions=1)
