@@ -143,8 +143,16 @@ class Tally:
 @compiled
 def take_long(block: Bytes, at: int, end: int) -> tuple[int, int]:
     """A zigzag varint at `at` and the position after it, which is -1 if it is cut off or too long."""
-    result = 0
-    for shift in range(0, 70, 7):
+    # Written so that it is compiled into its callers, with the short numbers first.
+    if at >= end:
+        return 0, -1
+    byte = int(block[at])
+    at += 1
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), at
+    result = byte & 0x7F
+    shift = 7
+    while byte >= 0x80:
         if at >= end:
             return 0, -1
         byte = int(block[at])
@@ -152,9 +160,8 @@ def take_long(block: Bytes, at: int, end: int) -> tuple[int, int]:
         if shift == 63 and byte > 1:
             return 0, -1
         result |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return ((result >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(result & 1), at
-    return 0, -1
+        shift += 7
+    return ((result >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(result & 1), at
 
 
 @compiled
