@@ -15,7 +15,7 @@ from os import PathLike, environ
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import BeforeValidator, ByteSize, Field, PlainSerializer, ValidationError
+from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, PlainSerializer, ValidationError
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -108,6 +108,15 @@ PropertyTable = Annotated[
 ]
 
 
+class LogOptions(BaseModel):
+    """How change feeds are kept."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    keys_file: str | None = Field(default=None, description="file of the keys that encrypt log files")
+    token_file: str | None = Field(default=None, description="file of the token that `serve http` asks for")
+
+
 class Settings(BaseSettings):
     """Everything that can be set once instead of typed each time. Build it with `load`."""
 
@@ -181,6 +190,9 @@ class Settings(BaseSettings):
     )
     s3: S3Options = Field(
         S3Options(), description="how S3 is reached and what objects are written with: endpoint, sse, …"
+    )
+    log: LogOptions = Field(
+        LogOptions(), description="change feeds: keys_file, of the keys that encrypt log files; token_file"
     )
     lease_ttl: Annotated[float, BeforeValidator(_seconds)] = Field(
         60.0, description="a run that is silent this long has lost its source: 60s, 2m", gt=0

@@ -18,6 +18,7 @@ from lakebackup_jobs.cli import (
     due,
     files,
     listing,
+    log,
     manage,
     merge,
     policy,
@@ -40,6 +41,7 @@ class _InOrder(TyperGroup):
         order = (
             "backup",
             "restore",
+            "log",
             "verify",
             "list",
             "show",
@@ -83,6 +85,8 @@ backup.app.command("snapshot", epilog=backup_snapshot.EXAMPLES)(backup_snapshot.
 app.add_typer(backup.app, name="backup", rich_help_panel=_WORK)
 app.add_typer(restore.app, name="restore", rich_help_panel=_WORK)
 restore.app.command("snapshot", epilog=restore_snapshot.EXAMPLES)(restore_snapshot.snapshot)
+restore.app.command("point", epilog=log.restore.POINT)(log.restore.point)
+app.add_typer(log.app, name="log", rich_help_panel=_WORK)
 app.command("verify", rich_help_panel=_WORK, epilog=verify.EXAMPLES)(verify.verify)
 app.command("list", rich_help_panel=_LOOK, epilog=listing.EXAMPLES)(listing.list_backups)
 app.command("show", rich_help_panel=_LOOK, epilog=show.EXAMPLES)(show.show)

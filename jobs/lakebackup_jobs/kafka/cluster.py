@@ -33,7 +33,7 @@ from lakebackup_jobs.kafka.offsets_log import isolation_of
 from lakebackup_jobs.kafka.problems import fatal_event, problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from concurrent.futures import Future
 
 T = TypeVar("T")
@@ -197,6 +197,17 @@ class Cluster:
             )
             for topic, tp in partitions
         ]
+
+    def offsets_at(self, regions: Sequence[RegionState], ts: int) -> list[int]:
+        """Of each partition the first offset whose record is of the time `ts` (ms) or later; -1: none is."""
+        wanted = {TopicPartition(r.scope, int(r.region)): OffsetSpec.for_timestamp(ts) for r in regions}
+        if not wanted:
+            return []
+        found = self._all(
+            self._admin.list_offsets(wanted, request_timeout=ADMIN_TIMEOUT_S),
+            "look up offsets by time",
+        )
+        return [int(found[partition].offset) for partition in wanted]
 
     def create_topic(self, name: str, partitions: int, replication: int, settings: Mapping[str, str]) -> None:
         """Create a topic; returns when brokers serve it. Refused when they reject the settings."""

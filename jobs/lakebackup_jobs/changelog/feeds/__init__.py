@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from lakebackup.changelog.events import Domain
     from lakebackup.storage import Storage
+    from lakebackup_jobs.changelog.task import TaskSettings
 
 #: Records of a partition, in order: what a decoder reads. (offset, timestamp in ms, key, value)
 RECORD_COLUMNS = ("offset", "timestamp", "key", "value")
@@ -61,7 +62,10 @@ class Decoder(Protocol):
 class Feed(Protocol):
     """A kind of change feed. Pickled into Spark's tasks."""
 
-    domain: Domain
+    @property
+    def domain(self) -> Domain:
+        """The unit of its timestamps."""
+        ...
 
     def topics(self, known: Sequence[str]) -> list[str]:
         """Which of the cluster's topics hold events; `prepare` reads others itself, if there are any."""
@@ -96,3 +100,14 @@ class Feed(Protocol):
         they are now: also those that other flushes read.
         """
         ...
+
+
+def feed_of(settings: TaskSettings, client: Mapping[str, str]) -> Feed:
+    """The feed of a task. `client`: librdkafka's settings."""
+    if settings.feed == "debezium":
+        from lakebackup_jobs.changelog.feeds.debezium import DebeziumFeed
+
+        return DebeziumFeed(client, settings.topics)
+    from lakebackup_jobs.changelog.feeds.br import BrFeed
+
+    return BrFeed(settings.topics)

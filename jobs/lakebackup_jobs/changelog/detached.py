@@ -1,0 +1,48 @@
+"""The job of a log task as a process of its own on this machine, which outlives who starts it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakebackup_jobs.child import tail
+from lakebackup_jobs.jars import cache_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A job that was started; what it prints goes to `log`."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def ended(self) -> bool:
+        """Whether it is gone by now."""
+        return self.process.poll() is not None
+
+    def told(self) -> str:
+        """The last lines that it printed."""
+        return tail(self.log)
+
+
+def launch(destination: str, catalog: str | None, name: str, options: Sequence[str]) -> Launched:
+    """`lakebackup log run NAME` in a session of its own. Secrets come by its environment and files alone."""
+    log = cache_folder() / "logs" / f"log-{name}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "lakebackup_jobs.cli", "log", "run", name, "--from", destination]
+    command += ["--catalog", catalog] if catalog else []
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [*command, *options],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    return Launched(process, log)

@@ -1,0 +1,260 @@
+"""When a log task flushes, and what: the cluster and the catalog are asked, `plan.log_flush` decides."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakebackup import layout
+from lakebackup.changelog.cipher import LogKeys
+from lakebackup.changelog.table_filter import TableFilter
+from lakebackup.errors import UsageProblem
+from lakebackup.plan import log_flush
+from lakebackup.plan.log_flush import FIRST_BYTES, Flush, Newest
+from lakebackup.storage import open_storage
+from lakebackup.store import CatalogReader, destination_id
+from lakebackup_jobs.backup_topics import latest_number
+from lakebackup_jobs.changelog.capture_task import CaptureJob
+from lakebackup_jobs.changelog.feeds import Range, feed_of
+from lakebackup_jobs.changelog.fold_task import FoldJob
+from lakebackup_jobs.changelog.task import settings_text
+from lakebackup_jobs.identity import micros
+from lakebackup_jobs.kafka.cluster import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lakebackup.plan.backup_topics import RegionState, TopicState
+    from lakebackup_jobs.changelog.task import TaskSettings
+
+#: A producer's transactions that are open or aborted are none of the feed.
+ISOLATION = "read_committed"
+# So long what the cluster said of its topics is taken for true while nothing is due.
+_TOPICS_S = 10.0
+# However small the last flush found events to be: the next ones may be larger.
+_LEAST_BYTES = 128
+
+
+@dataclass(frozen=True, slots=True)
+class LogRequest:
+    """A task as its job runs it. `kafka`: librdkafka properties with bootstrap.servers; may hold secrets.
+
+    `tries`: so often what may pass by itself is tried, each time after twice as long, before the task pauses.
+    """
+
+    destination: str
+    name: str
+    settings: TaskSettings
+    kafka: Mapping[str, str]
+    catalog: str | None = None
+    keys_file: str | None = None
+    lease_ttl_s: float = 60.0
+    parallelism: int = os.cpu_count() or 2
+    tries: int = 6
+
+
+class Planner:
+    """Plans one flush after another, each when it is due; keeps what it knows between two."""
+
+    def __init__(self, request: LogRequest) -> None:
+        self._request = request
+        self._feed = feed_of(request.settings, request.kafka)
+        self._cluster = Cluster(request.kafka)
+        self._topics: list[TopicState] = []
+        self._asked = -_TOPICS_S
+        self._stale = True
+        self._tried = 0.0
+        self._newest: Newest | None = None
+        self._known: dict[tuple[str, str, str], int] = {}
+        self._mean: float = FIRST_BYTES
+        self._before: str | None = None
+
+    def plan(self, *, now: bool = False) -> Flush | None:
+        """The next flush when it is due, or `now` whatever the time; None when not, or nothing is new.
+
+        Raises Refused (events are gone), NotFound (no topic), EnvironmentProblem.
+        """
+        if self._stale:
+            self._look()
+        settings = self._request.settings
+        if not now and time.monotonic() - self._asked < _TOPICS_S and self._topics:
+            topics = self._topics
+        else:
+            topics = self._ask()
+        instant, regions = self._cluster.positions(topics, ISOLATION)
+        waits = log_flush.waiting(regions, self._known)
+        if not waits:
+            return None
+        due = max(log_flush.due_at(self._newest, settings.flush_every_s), self._tried)
+        if not (now or time.time() >= due or waits * self._mean >= settings.flush_bytes):
+            return None
+        return self._flush(topics, regions, instant)
+
+    def waits(self) -> int:
+        """How many events of the feed nobody has flushed."""
+        self._look()
+        _, regions = self._cluster.positions(self._ask(), ISOLATION)
+        return log_flush.waiting(regions, self._known)
+
+    def waits_by_topic(self) -> dict[str, int]:
+        """As `waits`, by topic; those with nothing are left out."""
+        self._look()
+        _, regions = self._cluster.positions(self._ask(), ISOLATION)
+        found: dict[str, int] = {}
+        for region in regions:
+            found[region.scope] = found.get(region.scope, 0) + log_flush.waiting([region], self._known)
+        return {topic: count for topic, count in sorted(found.items()) if count}
+
+    def _flush(self, topics: Sequence[TopicState], regions: Sequence[RegionState], instant: int) -> Flush:
+        request, settings, source = self._request, self._request.settings, self._request.name
+        now = datetime.now(UTC)
+        backup_id = layout.new_backup_id(now)
+        # It may come to nothing: then the next one is due as if it had been made.
+        self._stale, self._tried = True, time.time() + settings.flush_every_s / 2
+        gaps = log_flush.gaps(
+            backup_id, source, regions, self._known, self._newest, instant, allowed=settings.allow_gaps
+        )
+        floor = self._floor(regions) if self._newest is None else None
+        context = self._feed.prepare(
+            open_storage(request.destination),
+            layout.backup_folder(source, backup_id),
+            layout.backup_folder(source, self._before) if self._before else None,
+            self._newest.checkpoint if self._newest else floor,
+        )
+        most = max(1, int(settings.flush_bytes / self._mean))
+        positions = log_flush.positions(backup_id, source, regions, self._known, instant, most)
+        reader = self._reader()
+        return Flush(
+            backup_id=backup_id,
+            number=latest_number(reader, source) + 1,
+            started_at=micros(now),
+            instant=instant,
+            newest=self._newest,
+            floor=floor,
+            since=settings.lastbackupts,
+            positions=positions,
+            scopes=log_flush.scopes(backup_id, source, topics, settings_text(settings)),
+            gaps=gaps,
+            tasks=log_flush.tasks(positions, request.parallelism),
+            left_out=left_out(request, reader, backup_id),
+            context=context,
+        )
+
+    def _floor(self, regions: Sequence[RegionState]) -> int | None:
+        settings, lost = self._request.settings, []
+        if settings.lastbackupts is not None:
+            cut = [region for region in regions if region.low]
+            since = log_flush.physical_ms(settings.lastbackupts, self._feed.domain)
+            # Events carry when they were sent, which is after they were committed.
+            for region, first in zip(cut, self._cluster.offsets_at(cut, since), strict=True):
+                if first == region.low:
+                    lost.append(f"topic {region.scope}, partition {region.region}")
+        return log_flush.first_floor(regions, settings.lastbackupts, lost, allowed=settings.allow_gaps)
+
+    def _ask(self) -> list[TopicState]:
+        names = self._feed.topics(self._cluster.topic_names())
+        self._topics, self._asked = self._cluster.describe(names), time.monotonic()
+        return self._topics
+
+    def _look(self) -> None:
+        """Read of the catalog how far the log is."""
+        reader, source = self._reader(), self._request.name
+        row = reader.one("log_newest", source=source)
+        self._newest = Newest(**row) if row else None
+        self._known = {
+            (row["scope"], row["epoch"], row["region"]): row["end_position"]
+            for row in reader.rows("log_positions", source=source)
+        }
+        read = reader.one("log_read", source=source)
+        self._before = read["backup_id"] if read else None
+        if read and read["offsets"]:
+            self._mean = max((read["raw_bytes"] or 0) / read["offsets"], _LEAST_BYTES)
+        self._stale = False
+
+    def _reader(self) -> CatalogReader:
+        """The catalog as it is now."""
+        return CatalogReader(self._request.destination, self._request.catalog)
+
+
+def is_next(request: LogRequest, flush: Flush) -> bool:
+    """Whether the catalog is as it was when a flush was planned: nothing else took its number."""
+    reader = CatalogReader(request.destination, request.catalog)
+    return latest_number(reader, request.name) + 1 == flush.number
+
+
+def left_out(request: LogRequest, reader: CatalogReader, backup_id: str) -> str | None:
+    """Put down the ids of the tables that never had a name in the filter, for tasks: the object's path."""
+    if not request.settings.filters:
+        return None
+    meant = TableFilter(request.settings.filters)
+    names = [row for batch in reader.query("log_names", source=request.name) for row in batch.to_pylist()]
+    kept = {row["table_id"] for row in names if meant.takes(row["db"], row["name"])}
+    ids = sorted({row["table_id"] for row in names} - kept)
+    if not ids:
+        return None
+    path = f"{layout.backup_folder(request.name, backup_id)}left-out.parquet"
+    buffer = pa.BufferOutputStream()
+    pq.write_table(pa.table({"table_id": pa.array(ids, pa.int64())}), buffer)
+    open_storage(request.destination).put(path, buffer.getvalue().to_pybytes())
+    return path
+
+
+def capture_job(request: LogRequest, flush: Flush) -> CaptureJob:
+    """What the tasks of a flush do. Raises NotFound and UsageProblem of the file of keys."""
+    settings, storage = request.settings, open_storage(request.destination)
+    ranges = [
+        Range(p.scope, int(p.region), p.epoch, p.start_position, p.end_position) for p in flush.positions
+    ]
+    return CaptureJob(
+        destination_uri=storage.uri,
+        destination=destination_id(storage),
+        source=request.name,
+        backup_id=flush.backup_id,
+        number=flush.number,
+        parent=flush.newest.backup_id if flush.newest else None,
+        client=dict(request.kafka),
+        feed=feed_of(settings, request.kafka),
+        context=flush.context,
+        tasks=tuple(tuple(ranges[number] for number in task) for task in flush.tasks),
+        isolation=ISOLATION,
+        codec=settings.codec,
+        cipher=_keys(request).cipher if settings.encrypt else None,
+        left_out=flush.left_out,
+        after_ts=flush.since,
+        until_ts=settings.endts,
+    )
+
+
+def fold_job(request: LogRequest, flush: Flush) -> FoldJob:
+    """What the task behind them does."""
+    storage = open_storage(request.destination)
+    return FoldJob(
+        destination_uri=storage.uri,
+        destination=destination_id(storage),
+        catalog=request.catalog,
+        source=request.name,
+        backup_id=flush.backup_id,
+        number=flush.number,
+        parent=flush.newest.backup_id if flush.newest else None,
+        feed=feed_of(request.settings, request.kafka),
+        context=flush.context,
+        tasks=len(flush.tasks),
+        resolved_ts=flush.resolved_ts,
+        filters=request.settings.filters,
+        keys=_keys(request) if request.settings.encrypt else None,
+    )
+
+
+def _keys(request: LogRequest) -> LogKeys:
+    if request.keys_file is None:
+        raise UsageProblem(
+            f"The log task {request.name} encrypts, and no file of keys is named.",
+            hint="Name it by LAKEBACKUP_LOG__KEYS_FILE, or keys_file under [log] in lakebackup.toml.",
+        )
+    return LogKeys.load(request.keys_file)

@@ -1,0 +1,134 @@
+"""Make a flush exist whose log files and parts are there; again and again, it exists once."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from lakebackup import layout, sidecar
+from lakebackup.changelog.metafile import write_stream_meta
+from lakebackup.model import CHANGES, Backup
+from lakebackup.storage import open_storage
+from lakebackup.store import destination_id
+from lakebackup_jobs.changelog.flush import ISOLATION
+from lakebackup_jobs.identity import holder, micros
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from lakebackup.changelog.events import Domain
+    from lakebackup.lease import Lease
+    from lakebackup.model import DataFile, Position
+    from lakebackup.plan.log_flush import Flush
+    from lakebackup.storage import Storage
+    from lakebackup.store import CatalogWriter
+    from lakebackup_jobs.changelog.flush import LogRequest
+    from lakebackup_jobs.tally import Totals
+
+Ends = dict[tuple[str, str], int]
+
+
+def ends_of(texts: Sequence[str]) -> Ends:
+    """Up to which offset each partition was captured, as the tasks told: (topic, partition) -> end."""
+    return {(topic, str(partition)): end for text in texts for topic, partition, _, end in json.loads(text)}
+
+
+def captured(flush: Flush, ends: Ends) -> tuple[Position, ...]:
+    """What a flush covers: what was planned, as far as it was captured."""
+    return tuple(
+        replace(row, end_position=ends.get((row.scope, row.region), row.start_position))
+        for row in flush.positions
+    )
+
+
+def row_of(
+    request: LogRequest, flush: Flush, totals: Totals, checkpoint: int | None, domain: Domain, to: str
+) -> Backup:
+    """The flush as a backup: its log reaches from where the one before ended to the checkpoint.
+
+    While no checkpoint is known, `start_ts` is None and nothing is covered; the first one that is becomes
+    both ends.
+    """
+    newest, endts = flush.newest, request.settings.endts
+    if checkpoint is not None and endts is not None:
+        checkpoint = min(checkpoint, endts)
+    before = flush.resolved_ts
+    return Backup(
+        backup_id=flush.backup_id,
+        number=flush.number,
+        source=request.name,
+        source_kind=CHANGES,
+        destination=to,
+        kind="log",
+        level=1,
+        parent=newest.backup_id if newest else None,
+        base=newest.base if newest else flush.backup_id,
+        chain_position=newest.chain_position + 1 if newest else 0,
+        place=flush.number,
+        parent_place=newest.place if newest else None,
+        ts_domain=domain,
+        start_ts=checkpoint if before is None else before,
+        end_ts=checkpoint or before or 0,
+        started_at=flush.started_at,
+        finished_at=micros(datetime.now(UTC)),
+        files=totals.files,
+        bytes=totals.bytes,
+        entries=totals.entries,
+        digest=totals.digest.hex(),
+        isolation=ISOLATION,
+        codec=request.settings.codec,
+        created_by=holder(),
+        tool=f"lakebackup {version('lakebackup')}",
+    )
+
+
+def publish(
+    request: LogRequest,
+    flush: Flush,
+    backup: Backup,
+    ends: Ends,
+    writer: CatalogWriter,
+    lease: Lease,
+) -> Mapping[str, Any]:
+    """Stream meta, manifest, rows of the catalog, marker. Raises Busy, EnvironmentProblem."""
+    storage, source = open_storage(request.destination), request.name
+    parts = len(flush.tasks) + 1
+    write_stream_meta(storage, source, flush.backup_id, backup.end_ts, _rows(storage, flush, source, parts))
+    manifest = sidecar.Manifest(
+        backup=backup,
+        positions=captured(flush, ends),
+        scopes=flush.scopes,
+        gaps=tuple(replace(gap, to_ts=backup.end_ts) for gap in flush.gaps),
+        parts=parts,
+    )
+    lease.renew()
+    sidecar.write_manifest(storage, layout.manifest_path(source, flush.backup_id), manifest)
+    writer.commit_backup(storage, manifest, held=lease)
+    mark(request, flush)
+    return {
+        "backup_id": flush.backup_id,
+        "files": backup.files,
+        "bytes": backup.bytes,
+        "entries": backup.entries,
+        "end_ts": backup.end_ts,
+        "seconds": round((backup.finished_at - backup.started_at) / 1e6, 3),
+    }
+
+
+def mark(request: LogRequest, flush: Flush) -> None:
+    """Say beside the data that the flush is in the catalog."""
+    storage = open_storage(request.destination)
+    sidecar.mark(storage, layout.marker_path(request.name, flush.backup_id, "complete"))
+
+
+def home_of(request: LogRequest) -> str:
+    """The id of the destination."""
+    return destination_id(open_storage(request.destination))
+
+
+def _rows(storage: Storage, flush: Flush, source: str, parts: int) -> Iterator[DataFile]:
+    for task in range(parts):
+        yield from sidecar.read_part(storage, layout.parts_path(source, flush.backup_id, task))

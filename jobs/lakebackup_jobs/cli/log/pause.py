@@ -1,0 +1,34 @@
+"""`lakebackup log pause`: a log task flushes and sleeps."""
+
+from __future__ import annotations
+
+from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.invocation import destination, settings
+from lakebackup_jobs.cli.log import told
+
+EXAMPLES = options.examples("lakebackup log pause prod --from ./backups")
+
+
+def pause(
+    name: told.Name,
+    from_: options.BackupsAt = None,
+    catalog: options.Catalog = None,
+    config: options.Config = None,
+    json: options.Json = False,
+    _debug: options.Debug = False,
+) -> None:
+    """Flush what there is at once, put down how far each region is, then read nothing until it is resumed.
+
+    The feed must keep its events that long.
+    """
+    found = settings(config, destination=from_, catalog=catalog)
+    where = destination(found, "--from")
+    from lakebackup_jobs.changelog import control
+
+    place = control.Place(where, found.catalog, dict(found.kafka))
+    told.told(
+        f"Pausing task {name}...",
+        json,
+        lambda: control.pause(place, name),
+        lambda now: f"Paused at {now['checkpoint_ts']}.",
+    )

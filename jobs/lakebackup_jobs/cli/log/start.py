@@ -1,0 +1,158 @@
+"""`lakebackup log start`: begin a log task."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import typer
+
+from lakebackup.errors import UsageProblem
+from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.invocation import destination, session_of, settings, size, span
+from lakebackup_jobs.cli.log import told
+
+EXAMPLES = options.examples(
+    "lakebackup log start prod --source kafka://localhost:9092 --topic tikv-changes --to ./backups",
+    "lakebackup log start shop --source kafka://localhost:9092 --feed debezium --topic shop --to s3://b/log "
+    "-f 'public.*' -f '!public.tmp_.*' --flush-every 1min --encrypt",
+)
+_SCHEME = "kafka://"
+
+
+def start(
+    context: typer.Context,
+    name: told.Name,
+    source: Annotated[
+        str | None, typer.Option("--source", metavar="kafka://HOST:PORT,…", help="The feed's brokers.")
+    ] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic", metavar="REGEX", help="Topics of the feed whose whole name matches; repeatable."
+        ),
+    ] = None,
+    feed: Annotated[
+        Literal["br", "debezium"], typer.Option(help="What the events are: docs/change-logs.md.")
+    ] = "br",
+    to: options.KeepAt = None,
+    filter_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-f",
+            "--filter",
+            metavar="REGEX",
+            help="Tables by their whole db.name; !… leaves out; repeatable.",
+        ),
+    ] = None,
+    lastbackupts: Annotated[
+        int | None,
+        typer.Option(
+            "--lastbackupts", min=0, metavar="TS", help="What was committed up to then is not captured."
+        ),
+    ] = None,
+    endts: Annotated[
+        int | None, typer.Option("--endts", min=0, metavar="TS", help="The task is complete then.")
+    ] = None,
+    flush_every: Annotated[
+        str, typer.Option("--flush-every", metavar="SPAN", help="How old what is not stored may become.")
+    ] = "5min",
+    flush_bytes: Annotated[
+        str, typer.Option("--flush-bytes", metavar="SIZE", help="Flush when about so much waits.")
+    ] = "128MiB",
+    codec: Annotated[Literal["zstd", "lz4", "none"], typer.Option(help="Of log files.")] = "zstd",
+    encrypt: Annotated[
+        bool, typer.Option("--encrypt", help="Encrypt log files with the current key of [log] keys_file.")
+    ] = False,
+    allow_gaps: Annotated[
+        bool, typer.Option("--allow-gaps", help="Go on where the feed lost events before they were read.")
+    ] = False,
+    no_run: told.NoRun = False,
+    metrics_port: Annotated[
+        int | None, typer.Option("--metrics-port", metavar="PORT", help="The job serves Prometheus there.")
+    ] = None,
+    kafka_config: options.KafkaConfig = None,
+    kafka_property: options.KafkaProperty = None,
+    catalog: options.Catalog = None,
+    lease_ttl: options.LeaseTtl = None,
+    config: options.Config = None,
+    master: options.Master = None,
+    spark_conf: options.SparkConf = None,
+    json: options.Json = False,
+    _debug: options.Debug = False,
+) -> None:
+    """Begin to capture a change feed, or go on with a task that was stopped; its job is started here.
+
+    It goes on when this command has ended, and prints into a file that is named. One that ended by itself is
+    started again by the same command.
+    """
+    found = settings(
+        config,
+        kafka_config=kafka_config,
+        kafka_properties=kafka_property or (),
+        spark_conf=spark_conf or (),
+        destination=to,
+        catalog=catalog,
+        lease_ttl=lease_ttl,
+        master=master,
+    )
+    where = destination(found, "--to")
+    bootstrap = (source or "").removeprefix(_SCHEME) or found.kafka.get("bootstrap.servers", "")
+    if not bootstrap or (source and not source.startswith(_SCHEME)):
+        raise UsageProblem("Nobody said where the feed is.", hint="Give --source kafka://HOST:PORT.")
+    if not topic:
+        raise UsageProblem("Nobody said in which topics the feed is.", hint="Give --topic NAME.")
+    from lakebackup.changelog.cipher import LogKeys
+    from lakebackup.changelog.table_filter import TableFilter
+    from lakebackup.patterns import compile_pattern
+    from lakebackup.store import CatalogReader, CatalogWriter
+    from lakebackup_jobs.changelog import control
+    from lakebackup_jobs.changelog.task import TaskSettings
+
+    for text in topic:
+        compile_pattern(text)
+    TableFilter(filter_ or ())
+    if encrypt:
+        if not found.log.keys_file:
+            raise UsageProblem(
+                "--encrypt needs a file of keys.",
+                hint="Name it by LAKEBACKUP_LOG__KEYS_FILE, or keys_file under [log] in lakebackup.toml.",
+            )
+        LogKeys.load(found.log.keys_file)
+    wanted = TaskSettings(
+        feed=feed,
+        bootstrap=bootstrap,
+        topics=tuple(topic),
+        filters=tuple(filter_ or ()),
+        lastbackupts=lastbackupts,
+        endts=endts,
+        flush_every_s=(span(flush_every) or 1) / 1000,
+        flush_bytes=size("--flush-bytes", flush_bytes) or 1,
+        codec=codec,
+        encrypt=encrypt,
+        allow_gaps=allow_gaps,
+    )
+    if CatalogReader.open(where, found.catalog) is None:
+        from lakebackup_jobs.session import spark_session
+
+        given = session_of(context, found)
+        session = given or spark_session()
+        CatalogWriter.open(session, where, found.catalog).migrate()
+        if given is None:
+            session.stop()  # the job has one of its own
+    more = [part for text in kafka_property or () for part in ("-X", text)]
+    more += [part for text in spark_conf or () for part in ("--spark-conf", text)]
+    flags = {"master": master, "metrics-port": metrics_port, "lease-ttl": lease_ttl}
+    more += [part for flag, value in flags.items() if value is not None for part in (f"--{flag}", str(value))]
+    place = told.place_of(found, where, config=config, kafka_config=kafka_config, run=not no_run, more=more)
+    newest = place.reader().one("log_newest", source=name)
+    first = newest["end_ts"] if newest else lastbackupts
+    begins = "what the feed has" if first is None else f"ts={first}"
+
+    def ended(found: Any) -> str:
+        if found["detail"]:
+            return f"Started, and paused itself: {found['detail']}"
+        return "Started!" + (f" Its log: {found['log']}" if found["log"] else "")
+
+    told.told(
+        f"Starting task {name} from {begins}...", json, lambda: control.start(place, name, wanted), ended
+    )

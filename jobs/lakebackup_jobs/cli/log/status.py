@@ -1,0 +1,71 @@
+"""`lakebackup log status`: how log tasks are."""
+
+from __future__ import annotations
+
+import json as json_text
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.invocation import destination, settings
+from lakebackup_jobs.cli.log import told
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+EXAMPLES = options.examples(
+    "lakebackup log status --from ./backups", "lakebackup log status prod --from ./backups --json"
+)
+
+
+def status(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="One task alone.")] = None,
+    from_: options.BackupsAt = None,
+    kafka_config: options.KafkaConfig = None,
+    catalog: options.Catalog = None,
+    config: options.Config = None,
+    json: options.Json = False,
+    _debug: options.Debug = False,
+) -> None:
+    """Show what tasks are to do, whether a job is at work, how far each store is, what went wrong."""
+    found = settings(config, kafka_config=kafka_config, destination=from_, catalog=catalog)
+    where = destination(found, "--from")
+    from lakebackup.errors import NotFound
+    from lakebackup.storage import open_storage
+    from lakebackup.store import CatalogReader
+    from lakebackup_jobs.changelog.status import lines, statuses, waiting
+    from lakebackup_jobs.changelog.task import require
+
+    reader = CatalogReader.require(where, found.catalog)
+    if name and not json:
+        told.say(f"Checking status of {name}...\n")
+    tasks = statuses(reader, open_storage(where), name)
+    if not tasks and not json:
+        raise NotFound("There is no log task.", hint="`lakebackup log start` makes one.")
+    for one in tasks:
+        one["waiting"] = waiting(where, found.catalog, require(reader, one["task"]), dict(found.kafka))
+        if json:
+            told.say(json_text.dumps({"event": "result", **one}, default=str))
+            continue
+        if not name:
+            told.say(f"{one['task']}:")
+        told.stores("\n".join(lines(one)))
+        told.say(_summary(one))
+
+
+def _summary(one: Mapping[str, Any]) -> str:
+    from lakebackup_jobs.progress import human_bytes
+
+    job = "a job is at work" if one["at_work"] else "no job is at work"
+    said = [f"{one['state']}, {job}" if one["state"] in ("running", "paused") else one["state"]]
+    if one["detail"]:
+        said.append(str(one["detail"]))
+    if one["checkpoint_ts"] is not None:
+        ago = f"{one['checkpoint_lag_s']:.1f} s ago"
+        said.append(f"checkpoint {one['checkpoint_ts']} ({one['checkpoint_time']}), {ago}")
+    size = human_bytes(one["bytes"])
+    said.append(f"{one['flushes']} flushes, {one['files']} files, {size}, {one['entries']} records")
+    if one["waiting"] is not None:
+        said.append(f"{sum(one['waiting'].values())} events wait")
+    return "\n".join(said)

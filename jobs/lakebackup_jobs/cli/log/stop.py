@@ -1,0 +1,47 @@
+"""`lakebackup log stop`: end a log task."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.invocation import destination, settings
+from lakebackup_jobs.cli.log import told
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+EXAMPLES = options.examples("lakebackup log stop prod --from ./backups")
+
+
+def stop(
+    name: told.Name,
+    from_: options.BackupsAt = None,
+    kafka_config: options.KafkaConfig = None,
+    catalog: options.Catalog = None,
+    config: options.Config = None,
+    json: options.Json = False,
+    _debug: options.Debug = False,
+) -> None:
+    """End a task. What is not flushed by then is not in the log; how much that is, is said.
+
+    `log start` goes on where it ended, as long as the feed still has what came in since.
+    """
+    found = settings(config, kafka_config=kafka_config, destination=from_, catalog=catalog)
+    where = destination(found, "--from")
+    from lakebackup_jobs.changelog import control
+
+    place = control.Place(where, found.catalog, dict(found.kafka))
+    told.told(f"Stopping task {name}...", json, lambda: control.stop(place, name), _ended)
+
+
+def _ended(now: Mapping[str, Any]) -> str:
+    lost = now["lost"]
+    if lost is None:
+        rest = "How many events are not flushed, Kafka does not say here."
+    elif lost:
+        each = ", ".join(f"{count} of {topic}" for topic, count in lost.items())
+        rest = f"Not flushed, and lost unless it is started again while the feed has them: {each}."
+    else:
+        rest = "Every event was flushed."
+    return f"{rest}\nStopped at --lastbackupts={now['checkpoint_ts']}."

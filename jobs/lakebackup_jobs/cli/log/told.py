@@ -1,0 +1,71 @@
+"""What the verbs of log tasks print, and their common flags."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from lakebackup.config import Settings
+    from lakebackup_jobs.changelog.control import Place
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The task.")]
+NoRun = Annotated[
+    bool,
+    typer.Option("--no-run", help="Start no job here: it runs by `lakebackup log run` elsewhere."),
+]
+
+
+def place_of(
+    found: Settings, where: str, *, config: Path | None, kafka_config: Path | None, run: bool, more: list[str]
+) -> Place:
+    """Where tasks are kept. `run`: a job may be started here, with the flags `more` beside this command's."""
+    from lakebackup_jobs.changelog.control import Place
+
+    options = more
+    options += ["--config", str(config.absolute())] if config else []
+    options += ["--kafka-config", str(kafka_config.absolute())] if kafka_config else []
+    return Place(where, found.catalog, dict(found.kafka), options if run else None)
+
+
+def say(text: str) -> None:
+    """A line on standard output."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def told(
+    doing: str, as_json: bool, work: Callable[[], dict[str, Any]], ended: Callable[[Mapping[str, Any]], str]
+) -> None:
+    """Say what is done, a line a store, and how it ended; or all of it as one JSON object.
+
+    Failed goes up once its stores are told.
+    """
+    from lakebackup_jobs.changelog.control import Failed
+    from lakebackup_jobs.changelog.status import lines
+
+    if not as_json:
+        say(f"{doing}\n")
+    try:
+        found = work()
+    except Failed as error:
+        if not as_json:
+            stores("\n".join(lines(error.found)))
+        raise
+    if as_json:
+        say(json.dumps({"event": "result", **found}, default=str))
+        return
+    stores("\n".join(lines(found)))
+    say(ended(found))
+
+
+def stores(text: str) -> None:
+    """The lines of the stores, and an empty one."""
+    if text:
+        say(f"{text}\n")

@@ -1,0 +1,5 @@
+-- Every name that a table of a task ever had.
+SELECT DISTINCT table_id, db, name
+FROM log_tables
+WHERE source = :source AND table_id >= 0
+ORDER BY table_id, db, name

@@ -1,0 +1,94 @@
+"""Log tasks run by tests: on a thread of the test, over a feed of tests/support/change_feed.py."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tests.support import kafka_truth as truth
+
+from lakebackup_jobs.changelog.control import Place
+from lakebackup_jobs.changelog.flush import LogRequest
+from lakebackup_jobs.changelog.run import run
+from lakebackup_jobs.changelog.task import TaskSettings, tell
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.support.runs import Lab
+
+
+class LogTask:
+    """A task `name` over a topic; `run()` is its job on a thread, inside the block."""
+
+    def __init__(self, lab: Lab, topic: str, name: str = "lab", **changes: Any) -> None:
+        lab.make_catalog()
+        self.lab, self.name = lab, name
+        self.request_changes = {k: changes.pop(k) for k in ("keys_file", "tries") if k in changes}
+        self.settings = TaskSettings(
+            **{
+                "feed": "br",
+                "bootstrap": lab.bootstrap,
+                "topics": (topic,),
+                "flush_every_s": 0.2,
+                **changes,
+            }
+        )
+        self.place = Place(str(lab.folder), None, {})
+        self.ended: list[dict[str, Any] | BaseException] = []
+
+    def begin(self) -> None:
+        """Put the task down."""
+        tell(str(self.lab.folder), None, self.name, "running", self.settings)
+
+    @contextmanager
+    def run(self) -> Iterator[LogTask]:
+        """Its job, until the block ends; then `ended` has its result or its error."""
+        stop = threading.Event()
+        request = LogRequest(
+            destination=str(self.lab.folder),
+            name=self.name,
+            settings=self.settings,
+            kafka={"bootstrap.servers": self.lab.bootstrap},
+            **{"tries": 1, **self.request_changes},
+        )
+
+        def work() -> None:
+            try:
+                done = run(request, stop=stop, spark=self.lab.spark, reporter=self.lab.reporter)
+                self.ended.append(done)
+            except BaseException as error:  # noqa: BLE001 - judged by the test
+                self.ended.append(error)
+
+        self.ended = []
+        thread = threading.Thread(target=work, name="log")
+        thread.start()
+        try:
+            yield self
+        finally:
+            stop.set()
+            thread.join(90)
+        assert self.ended, "the job does not end"
+
+    def status(self) -> dict[str, Any]:
+        return self.place.status(self.name)
+
+    def until(self, done: Callable[[dict[str, Any]], bool], what: str, seconds: float = 60) -> dict[str, Any]:
+        """Wait for a status; fails when the job has ended by itself with an error."""
+        found: list[dict[str, Any]] = []
+
+        def there() -> bool:
+            assert not [e for e in self.ended if isinstance(e, BaseException)], str(self.ended)
+            found[:] = [self.status()]
+            return done(found[0])
+
+        try:
+            truth.until(there, what, seconds)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {found}") from None
+        return found[0]
+
+    def until_captured(self, ts: int) -> dict[str, Any]:
+        """Until the checkpoint is at `ts` or later."""
+        return self.until(lambda now: (now["checkpoint_ts"] or 0) >= ts, f"checkpoint {ts}")
