@@ -163,7 +163,8 @@ class Transaction:
 
     def prewrite(self) -> None:
         """Lock all keys and write what does not stand in the writes themselves."""
-        self.feed.open.append(self)
+        if self._changes:
+            self.feed.open.append(self)
         for key, change in self._changes.items():
             self.open[key] = change
             common = {"table_id": change.table_id, "key": change.key, "start_ts": self.start_ts}
@@ -175,6 +176,8 @@ class Transaction:
         """Commit all keys, or so many of those that are still open; returns the commit ts."""
         if not self._changes:
             return self.start_ts
+        if self.commit_ts is not None and not self.open:
+            return self.commit_ts
         if self.commit_ts is None:
             if not self.open:
                 self.prewrite()
@@ -235,6 +238,7 @@ class ChangeFeed:
         self._made = self._tables = 0
         self.sent: list[list[bytes]] = [[] for _ in range(partitions)]
         self._taken = [0] * partitions
+        self._emitted: list[tuple[bytes, str, dict[str, Any]]] = []
         self._next_id = 0
         self._databases: dict[str, int] = {}
         # Tables get their ids from 1 on: so that the first ones are in different regions.
@@ -306,8 +310,15 @@ class ChangeFeed:
 
     def emit(self, place: bytes, kind: str, **event: Any) -> None:
         """Put an event at the end of the region that holds the key `place`."""
+        self._emitted.append((place, kind, event))
         region = self.region_of(place)
         region.queue.append(encode(kind, region.id, region.store, **event))
+
+    def repeat(self, number: int) -> None:
+        """Send an event again that was sent before, perhaps long ago."""
+        if self._emitted:
+            place, kind, event = self._emitted[number % len(self._emitted)]
+            self.emit(place, kind, **event)
 
     # --- transactions
 

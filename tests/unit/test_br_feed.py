@@ -295,6 +295,7 @@ def checkpoint(*regions: tuple[int, int, list[int] | None], before: int | None =
         # A region that nobody listed counts as well.
         ([(0, 0, [1]), (1, 10, None), (7, 4, None)], 4),
         ([(0, 0, [1]), (1, 10, [])], None),
+        ([(0, 0, [1, 2]), (1, 10, None), (2, 0, None)], None),
     ],
 )
 def test_the_checkpoint(regions: list[tuple[int, int, list[int] | None]], expected: int | None) -> None:

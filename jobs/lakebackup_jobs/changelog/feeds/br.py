@@ -238,7 +238,8 @@ class BrFeed:
             return resolved_ts
         over = {region for region, after in closed.items() if resolved.keys() >= set(after)}
         least = min((ts for region, ts in resolved.items() if region not in over), default=None)
-        return resolved_ts if least is None else max(least, resolved_ts or 0)
+        # 0: of a region only changes were read.
+        return max(least, resolved_ts or 0) if least else resolved_ts
 
 
 def _ids(successors: str | Sequence[int] | None) -> list[int]:

@@ -1,0 +1,173 @@
+"""What may happen to a database with a change feed, step by step, for Hypothesis."""
+
+# ruff: noqa: ARG002 (every step has three numbers; not every one needs them all)
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypothesis import strategies as st
+from tests.support.change_feed import ChangeFeed, row_key
+
+if TYPE_CHECKING:
+    from tests.support.change_feed import Transaction
+
+Step = tuple[str, int, int, int]
+
+#: Those that come more often come more often.
+KINDS = (
+    *("begin", "begin", "begin", "write", "write", "write", "prewrite", "commit", "commit", "commit_some"),
+    *("rollback", "resolve", "resolve", "deliver", "deliver", "deliver_some", "flush", "flush"),
+    *("create", "rename", "truncate", "drop", "drop_database", "empty"),
+    *("split", "merge", "move", "roll_call", "repeat", "collect"),
+)
+STEPS = st.lists(
+    st.tuples(st.sampled_from(KINDS), st.integers(0, 7), st.integers(0, 7), st.integers(0, 2)),
+    min_size=10,
+    max_size=80,
+)
+
+
+class Story:
+    """A feed and the transactions at work; `play` takes any step, those that make no sense do nothing.
+
+    No lock is ever in another's way: a key that an open transaction has is left alone by the others.
+    """
+
+    def __init__(self) -> None:
+        self.feed = ChangeFeed(partitions=2, regions=3)
+        self.feed.create_table("shop", "orders")
+        self.feed.create_table("shop", "items")
+        self.working: list[Transaction] = []
+        self._held: dict[int, set[tuple[int, bytes]]] = {}
+
+    def play(self, step: Step) -> None:
+        kind, a, b, c = step
+        getattr(self, f"_{kind}")(a, b, c)
+
+    def finish(self) -> None:
+        """Nothing is open any more, and all of it is in the topic."""
+        for txn in list(self.working):
+            self._end(txn, "commit")
+        self.feed.resolve()
+        self.feed.deliver()
+
+    def _table(self, which: int) -> int | None:
+        live = sorted(self.feed.names(self.feed.now))
+        return live[which % len(live)] if live else None
+
+    def _txn(self, which: int) -> Transaction | None:
+        return self.working[which % len(self.working)] if self.working else None
+
+    def _begin(self, a: int, b: int, c: int) -> None:
+        txn = self.feed.begin()
+        self.working.append(txn)
+        self._held[txn.start_ts] = set()
+        self._write(len(self.working) - 1, a, b)
+
+    def _write(self, a: int, b: int, c: int) -> None:
+        """A put (short or long), a delete or a lock of one of four keys of a table."""
+        txn, table = self._txn(a), self._table(b)
+        if txn is None or table is None or txn.open or txn.commit_ts is not None:
+            return
+        key = b"k%d" % (b % 4)
+        others = (held for ts, held in self._held.items() if ts != txn.start_ts)
+        if any((table, key) in held for held in others):
+            return
+        self._held[txn.start_ts].add((table, key))
+        if c == 0:
+            txn.put(table, key, b"a long value written at %d" % txn.start_ts)
+        elif c == 1:
+            txn.put(table, key, b"" if a % 4 == 0 else b"s%d" % txn.start_ts)
+        else:
+            (txn.lock if a % 4 == 0 else txn.delete)(table, key)
+
+    def _prewrite(self, a: int, b: int, c: int) -> None:
+        txn = self._txn(a)
+        if txn is not None and not txn.open and txn.commit_ts is None:
+            txn.prewrite()
+            if not txn.open:
+                self._end(txn, "rollback")
+
+    def _commit(self, a: int, b: int, c: int) -> None:
+        if (txn := self._txn(a)) is not None:
+            self._end(txn, "commit")
+
+    def _commit_some(self, a: int, b: int, c: int) -> None:
+        txn = self._txn(a)
+        if txn is not None:
+            txn.commit(1)
+            if not txn.open:
+                self._end(txn, "commit")
+
+    def _rollback(self, a: int, b: int, c: int) -> None:
+        txn = self._txn(a)
+        if txn is not None and txn.commit_ts is None:
+            self._end(txn, "rollback")
+
+    def _end(self, txn: Transaction, how: str) -> None:
+        self.working.remove(txn)
+        getattr(txn, how)()
+        del self._held[txn.start_ts]
+
+    # Tables change only when nobody is at work on them, as their database would see to.
+
+    def _idle(self, which: int) -> int | None:
+        table = self._table(which)
+        return None if any(table == one for held in self._held.values() for one, _ in held) else table
+
+    def _create(self, a: int, b: int, c: int) -> None:
+        self.feed.create_table(f"db{c}", f"t{self.feed.now}")
+
+    def _rename(self, a: int, b: int, c: int) -> None:
+        if (table := self._table(a)) is not None:
+            self.feed.rename_table(table, f"db{c}", f"t{self.feed.now}")
+
+    def _truncate(self, a: int, b: int, c: int) -> None:
+        if (table := self._idle(a)) is not None:
+            self.feed.truncate_table(table)
+
+    def _drop(self, a: int, b: int, c: int) -> None:
+        if (table := self._idle(a)) is not None:
+            self.feed.drop_table(table)
+
+    def _drop_database(self, a: int, b: int, c: int) -> None:
+        dbs = sorted({name.partition(".")[0] for name in self.feed.names(self.feed.now).values()})
+        if dbs and not any(self._held.values()) and c == 0:
+            self.feed.drop_database(dbs[a % len(dbs)])
+
+    def _empty(self, a: int, b: int, c: int) -> None:
+        if (table := self._idle(a)) is not None:
+            with self.feed.begin() as txn:
+                txn.empty(table)
+
+    def _resolve(self, a: int, b: int, c: int) -> None:
+        self.feed.resolve(None if c == 0 else self.feed.regions[a % len(self.feed.regions)])
+
+    def _deliver(self, a: int, b: int, c: int) -> None:
+        self.feed.deliver(None if c == 0 else self.feed.regions[a % len(self.feed.regions)])
+
+    def _deliver_some(self, a: int, b: int, c: int) -> None:
+        self.feed.deliver(self.feed.regions[a % len(self.feed.regions)], b)
+
+    def _flush(self, a: int, b: int, c: int) -> None:
+        """What captures sees to it."""
+
+    def _split(self, a: int, b: int, c: int) -> None:
+        if (table := self._table(a)) is not None:
+            self.feed.split(b"mDB2" if b == 7 else row_key(table, b"k%d" % (b % 4)))
+
+    def _merge(self, a: int, b: int, c: int) -> None:
+        self.feed.merge(a % len(self.feed.regions))
+
+    def _move(self, a: int, b: int, c: int) -> None:
+        self.feed.move(self.feed.regions[a % len(self.feed.regions)])
+
+    def _roll_call(self, a: int, b: int, c: int) -> None:
+        self.feed.roll_call()
+
+    def _repeat(self, a: int, b: int, c: int) -> None:
+        self.feed.repeat(a * 8 + b)
+
+    def _collect(self, a: int, b: int, c: int) -> None:
+        self.feed.collect_garbage(self.feed.now - a)
