@@ -6,23 +6,21 @@ documents them; Kafka Connect's JsonConverter wraps both in `payload` when messa
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-import numpy as np
 import pyarrow as pa
 
 from lakebackup.errors import Refused, UsageProblem
 from lakebackup.patterns import compile_pattern
+from lakebackup_jobs.changelog.capture_task import records_of
 from lakebackup_jobs.changelog.feeds.debezium_decoder import DebeziumDecoder
 from lakebackup_jobs.changelog.feeds.debezium_json import ENDS, ask
 from lakebackup_jobs.changelog.feeds.transactions import MOST, Transactions, carried
-from lakebackup_jobs.kafka.arrow import binary
 from lakebackup_jobs.kafka.cluster import Cluster
 from lakebackup_jobs.kafka.consume import reader
-from lakebackup_jobs.kafka.records import KEY, KEY_LENGTH, OFFSET, VALUE, VALUE_LENGTH, decode_block
-from lakebackup_jobs.kafka.schemas import FORMAT_V2
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -95,23 +93,15 @@ class DebeziumFeed:
         return {"folder": folder, "transactions": path}
 
     def _read_ends(self, known: Transactions, topic: str, end: int) -> Transactions:
-        where = f"{topic}[0]"
+        where, found, next_offset = f"{topic}[0]", [], end
         client = reader(self.client, "read_committed", (topic, known.epoch))
-        blocks = client.blocks(topic, 0, known.next, end)
-        found, next_offset = [], end
-        for block in blocks:
-            rows = decode_block(block.data, block.stats.entries, FORMAT_V2, where)
-            at = rows.rows
-            records = {
-                "offset": pa.array(np.ascontiguousarray(at[:, OFFSET])),
-                "key": binary(rows.data, at[:, KEY], at[:, KEY_LENGTH]),
-                "value": binary(rows.data, at[:, VALUE], at[:, VALUE_LENGTH]),
-            }
-            found.append(ask(ENDS, pa.RecordBatch.from_pydict(records), where))
-            if sum(map(len, found)) > MOST:
-                next_offset = int(at[-1, OFFSET]) + 1
-                break
-        blocks.close()
+        with closing(client.blocks(topic, 0, known.next, end)) as blocks:
+            for block in blocks:
+                records = records_of(block, where)
+                found.append(ask(ENDS, records, where))
+                if sum(map(len, found)) > MOST:
+                    next_offset = records["offset"][-1].as_py() + 1
+                    break
         if not found:
             return Transactions(known.rows, known.epoch, next_offset, known.begin, known.places)
         return known.with_ends(pa.concat_tables(found), next_offset)

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakebackup.errors import Damaged, EnvironmentProblem
 
+# What JsonConverter begins with where messages bring their schemas; what counts is in `payload` then.
+_WRAPPED = '{"schema":'
+_INSIDE = re.compile(r"(?<=[\[\s])'/")
 # The ids of PostgreSQL's transactions have a place in its log behind them, another one in every message.
 
 #: id, key (as events name it), offset, ts (ms), count: the ends of transactions.
 ENDS = r"""
-    SELECT "offset", id, regexp_replace(id, '^(\d+):\d+$', '\1') AS key, CAST(ts AS BIGINT) AS ts,
-        CAST(n AS BIGINT) AS count
+    SELECT "offset", x[1] AS id, regexp_replace(x[1], '^(\d+):\d+$', '\1') AS key, CAST(x[2] AS BIGINT) AS ts,
+        CAST(x[3] AS BIGINT) AS count
     FROM (
-        SELECT "offset", j->>'$.id' AS id, j->>'$.ts_ms' AS ts, j->>'$.event_count' AS n, j->>'$.status' AS st
-        FROM (SELECT "offset", coalesce(value->'$.payload', value) AS j FROM records)
+        SELECT "offset", json_extract_string(value, ['/id', '/ts_ms', '/event_count', '/status']) AS x
+        FROM records
     )
-    WHERE st = 'END'
-    ORDER BY "offset"
+    WHERE x[4] = 'END'
 """
 #: offset, key, op, store, db, name, snapshot, transaction, sub, after: change events; null what is not there.
 EVENTS = r"""
@@ -28,31 +32,38 @@ EVENTS = r"""
         x[5] AS name, x[6] AS snapshot, regexp_replace(x[7], '^(\d+):\d+$', '\1') AS transaction,
         CAST(x[8] AS INTEGER) AS sub, x[9] AS after
     FROM (
-        SELECT "offset", CASE WHEN wrapped IS NULL THEN key->'$' ELSE key->'$.payload' END AS key,
-            json_extract_string(coalesce(wrapped, value), [
-                '$.op', '$.source.name', '$.source.schema', '$.source.db', '$.source.table',
-                '$.source.snapshot', '$.transaction.id', '$.transaction.total_order', '$.after'
+        SELECT "offset",
+            CASE WHEN starts_with(key, '{"schema":') THEN key->'$.payload' ELSE key->'$' END AS key,
+            json_extract_string(value, [
+                '/op', '/source/name', '/source/schema', '/source/db', '/source/table', '/source/snapshot',
+                '/transaction/id', '/transaction/total_order', '/after'
             ]) AS x
-        FROM (SELECT *, value->'$.payload' AS wrapped FROM records)
+        FROM records
     )
-    ORDER BY "offset"
 """
 _BAD = 'SELECT min("offset") FROM records WHERE NOT json_valid(value) OR NOT coalesce(json_valid(key), true)'
 
 
 def ask(query: str, records: pa.RecordBatch, where: str) -> pa.Table:
-    """The answer over records (offset, key, value) of JSON text; raises Damaged naming one that is not."""
-    texts = {"offset": records["offset"]}
-    for name in ("key", "value"):
-        try:
-            texts[name] = records[name].cast(pa.string())
-        except pa.ArrowInvalid:
-            bad = next(
-                i for i, v in enumerate(records[name].to_pylist()) if v is not None and not _is_text(v)
-            )
-            raise Damaged(f"{where} offset {records['offset'][bad]}: its {name} is no UTF-8 text.") from None
-    with duckdb.connect(config={"threads": 1, "python_enable_replacements": False}) as base:
-        base.register("records", pa.table(texts))
+    """The answer over records (offset, key, value) of JSON text, in their order.
+
+    Raises Damaged, naming the offset of one that is none.
+    """
+    texts = pa.table({"offset": records["offset"], **{n: _text(records, n, where) for n in ("key", "value")}})
+    wrapped = pc.starts_with(texts["value"], _WRAPPED)
+    if not pc.any(wrapped).as_py():
+        return _answer(query, texts, where)
+    inside = _answer(_INSIDE.sub("'/payload/", query), texts.filter(wrapped), where)
+    if pc.all(wrapped).as_py():
+        return inside
+    return pa.concat_tables([inside, _answer(query, texts.filter(pc.invert(wrapped)), where)]).sort_by(
+        "offset"
+    )
+
+
+def _answer(query: str, texts: pa.Table, where: str) -> pa.Table:
+    with _base().cursor() as base:
+        base.register("records", texts)
         try:
             return base.sql(query).to_arrow_table()
         except duckdb.Error as problem:
@@ -61,6 +72,20 @@ def ask(query: str, records: pa.RecordBatch, where: str) -> pa.Table:
                 raise Damaged(f"{where} offset {bad} is no JSON.") from None
             text = re.sub(r"\s+", " ", str(problem))[:300]
             raise EnvironmentProblem(f"{where}: DuckDB cannot read the events: {text}") from problem
+
+
+@cache
+def _base() -> duckdb.DuckDBPyConnection:
+    return duckdb.connect(config={"threads": 1, "python_enable_replacements": False})
+
+
+def _text(records: pa.RecordBatch, name: str, where: str) -> pa.Array:
+    try:
+        return records[name].cast(pa.string())
+    except pa.ArrowInvalid:
+        found = zip(records["offset"].to_pylist(), records[name].to_pylist(), strict=True)
+        bad = next(offset for offset, value in found if value is not None and not _is_text(value))
+        raise Damaged(f"{where} offset {bad}: its {name} is no UTF-8 text.") from None
 
 
 def _is_text(value: bytes) -> bool:
