@@ -102,7 +102,8 @@ class Spool:
 
     def _spill(self) -> None:
         left = self._bytes = sum(held.bytes for held in self._groups.values())
-        for group, held in sorted(self._groups.items(), key=lambda item: -item[1].bytes):
+        waiting = [(group, held) for group, held in self._groups.items() if held.pieces]
+        for group, held in sorted(waiting, key=lambda item: -item[1].bytes):
             if left > self._limit // 2:
                 left -= held.bytes
                 held.writer = self._written(group, held)
