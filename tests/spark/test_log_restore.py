@@ -20,8 +20,8 @@ from tests.support.made_changes import (
 )
 
 from lakebackup.plan.restore_log import LogRestoreRequest
-from lakebackup.store import CatalogWriter
-from lakebackup_jobs.changelog import restore
+from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup_jobs.changelog import restore, snapshot
 from lakebackup_jobs.progress import QuietReporter
 
 if TYPE_CHECKING:
@@ -53,6 +53,10 @@ class Feed:
             }
         )
         return restore.run(request, spark=self.spark, reporter=QuietReporter(io.StringIO(), self.notes))
+
+    def full(self, **asked: Any) -> dict[str, Any]:
+        request = LogRestoreRequest(destination=str(self.folder / "backups"), name="shop", **asked)
+        return snapshot.run(request, spark=self.spark, reporter=QuietReporter(io.StringIO(), self.notes))
 
     def rows(self, to: str = "out") -> list[dict[str, Any]]:
         """What a restored table holds, in order, without names."""
@@ -103,11 +107,10 @@ def load(feed: Feed, seed: int) -> None:
         feed.made.flush(changes, ts, names=names)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_any_instant_alone_and_in_pieces(feed: Feed, seed: int) -> None:
-    load(feed, seed)
+def test_any_instant_alone_and_in_pieces(feed: Feed) -> None:
+    load(feed, 1)
     end = feed.made.end_ts
-    cuts = sorted(random.Random(seed).sample(range(12, end), 2)) + [end]
+    cuts = [*sorted(random.Random(3).sample(range(12, end), 2)), end]
     before = None
     for cut in cuts:
         feed.restore(f"whole-{cut}", end_ts=cut)
@@ -118,3 +121,24 @@ def test_any_instant_alone_and_in_pieces(feed: Feed, seed: int) -> None:
     done = feed.restore("pieces", start_ts=cuts[-2], end_ts=end)
     assert done["done_before"]
     assert feed.names("pieces") <= {(1, "shop", "orders"), (2, "shop", "items")}
+
+
+def test_upon_a_full_and_upon_a_snapshot(feed: Feed) -> None:
+    load(feed, 2)
+    end = feed.made.end_ts
+    middle, later = end // 2, end - 20
+    first = feed.full(end_ts=middle)
+    reader = CatalogReader.require(str(feed.folder / "backups"))
+    (row,) = reader.rows("log_restore_fulls", source="shop", to_ts=None)
+    assert (row["backup_id"], row["end_ts"], row["number"]) == (first["backup_id"], middle, 4)
+    assert first["entries"] == len(feed.made.latest(middle))
+    whole = feed.restore("point", end_ts=later, on_full=True)
+    assert (whole["full"], feed.rows("point")) == (first["backup_id"], feed.made.latest(later))
+    second = feed.full()
+    assert second["full"] == first["backup_id"]
+    exact = feed.restore("exact", end_ts=end, on_full=True)
+    assert (exact["full"], feed.rows("exact")) == (second["backup_id"], feed.made.latest(end))
+    feed.restore("merged", upon=str(feed.folder / "point"))
+    assert feed.rows("merged") == feed.made.latest(end)
+    feed.restore("point", start_ts=later)
+    assert feed.rows("point") == feed.made.latest(end)

@@ -25,8 +25,9 @@ _SHOWN = 10
 class LogRestoreRequest:
     """What a person asked for. `start_ts`, `end_ts` in the feed's own unit, `to_ms` in ms since 1970 UTC.
 
-    `first_key`, `beyond_key`: lower hex, keys in between alone. `on_full`: upon the newest full. `kafka` may
-    hold secrets; `keys_file` names the file of keys that log files are encrypted with.
+    `first_key`, `beyond_key`: lower hex, keys in between alone. `on_full`: upon the newest full; `upon`: upon
+    the table at this path, which an earlier restore made. `kafka` may hold secrets; `keys_file` names the
+    file of keys that log files are encrypted with.
     """
 
     destination: str
@@ -40,6 +41,7 @@ class LogRestoreRequest:
     first_key: str | None = None
     beyond_key: str | None = None
     on_full: bool = False
+    upon: str | None = None
     checksum: bool = True
     allow_gaps: bool = False
     dry_run: bool = False
@@ -124,13 +126,19 @@ def last_ts(ms: int, domain: str) -> int:
 
 
 def plan_restore(
-    request: LogRestoreRequest, reader: CatalogReader, *, leave_uncovered: bool = False
+    request: LogRestoreRequest,
+    reader: CatalogReader,
+    *,
+    whole_from: int | None = None,
+    held: Sequence[str] = (),
+    leave_uncovered: bool = False,
 ) -> LogRestorePlan:
     """What the restore would read. Writes nothing.
 
-    `leave_uncovered`: leave out tables that the log does not hold from their beginning, and say so. Raises
-    NotFound (no such log, no table by the filters), Refused (outside what is covered, a table that was
-    renamed into the task's filter later), UsageProblem.
+    `whole_from`: from which ts on there is to be all of each table, None: from the start of the span; `held`:
+    filters by which what it goes on from was chosen. `leave_uncovered`: leave out tables that the log does
+    not hold from there on, and say so. Raises NotFound (no such log, no table by the filters), Refused
+    (outside what is covered, a table that was renamed into a filter later), UsageProblem.
     """
     source = request.name
     covered = _covered(reader, source)
@@ -138,10 +146,12 @@ def plan_restore(
     end_ts = _end(request, covered, domain)
     full = _full(request, reader, covered, domain, end_ts) if request.on_full else None
     start_ts = _start(request, covered, domain, end_ts, full)
-    whole_from = 0 if request.on_full else start_ts
+    if whole_from is None:
+        whole_from = 0 if request.on_full else start_ts
     tables, only, without, changed, notes = _tables(
         request, reader, (start_ts, end_ts), whole_from, leave_uncovered=leave_uncovered
     )
+    _refuse_renamed(request, reader, tables, start_ts, held)
     parameters = {
         "source": source,
         "start_ts": start_ts,
@@ -331,6 +341,35 @@ def _tables(
         tuple(changed),
         tuple(f"left out, as the log does not hold it from its beginning: {text}" for text in texts),
     )
+
+
+def _refuse_renamed(
+    request: LogRestoreRequest,
+    reader: CatalogReader,
+    tables: Sequence[NamedTable],
+    start_ts: int,
+    held: Sequence[str],
+) -> None:
+    """Refused when a table is meant now that was there at the start under a name that was not."""
+    if not held:
+        return
+    meant = TableFilter(held)
+    rows = reader.rows("log_restore_tables", source=request.name, start_ts=start_ts, end_ts=start_ts)
+    other = {
+        row["table_id"]: f"{row['db']}.{row['name']}"
+        for row in rows
+        if not row["gone"] and not meant.takes(row["db"], row["name"])
+    }
+    texts = [
+        f"{other[table.table_id]} is {table.db}.{table.name} by then"
+        for table in tables
+        if table.table_id in other
+    ]
+    if texts:
+        raise Refused(
+            f"What this goes on from does not hold tables that were renamed since: {_some(texts)}.",
+            hint="Restore into another place, from the beginning.",
+        )
 
 
 def _gaps(reader: CatalogReader, source: str, start_ts: int, end_ts: int) -> list[dict[str, Any]]:

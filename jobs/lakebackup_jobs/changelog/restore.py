@@ -7,12 +7,13 @@ import hashlib
 import json
 import time
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from lakebackup import layout
 from lakebackup.changelog.cipher import LogKeys
+from lakebackup.errors import NotFound, Refused
 from lakebackup.lease import Lease
 from lakebackup.model import Audit
 from lakebackup.plan.restore_log import plan_restore, require_restorable, times
@@ -21,6 +22,7 @@ from lakebackup.store import CatalogReader, CatalogWriter
 from lakebackup_jobs.changelog import apply
 from lakebackup_jobs.changelog.log_shares import deal
 from lakebackup_jobs.changelog.targets import Held, is_done, open_target
+from lakebackup_jobs.changelog.targets.delta import DeltaTarget
 from lakebackup_jobs.identity import holder, micros
 from lakebackup_jobs.restoring import noted
 from lakebackup_sql import load
@@ -50,9 +52,16 @@ def run(
     started = time.monotonic()
     reader = CatalogReader.require(request.destination, request.catalog)
     target = open_target(request)
-    made = plan_restore(request, reader)
     before = target.held()
-    after = Held.after(before, made, request)
+    upon = _upon(request)
+    base = upon or before
+    made = plan_restore(
+        request if upon is None else replace(request, start_ts=upon.to_ts),
+        reader,
+        whole_from=base.from_ts if base else None,
+        held=base.filters if base else (),
+    )
+    after = Held.after(base, made, request)
     summary = {**summary_of(made), "target": target.place}
     for note in made.notes:
         reporter.note(note)
@@ -66,7 +75,7 @@ def run(
     with Lease.acquire(open_storage(request.destination), name, holder(), ttl_s=request.lease_ttl_s):
         # Another restore may have come between.
         before = target.held()
-        if is_done(before, after := Held.after(before, made, request)):
+        if is_done(before, after):
             return {"done_before": True, **summary}
         with reading(request, reader, made, target.place, spark, reporter) as (shares, full, counts):
             told = target.write(spark, shares, made, full, before, after)
@@ -105,13 +114,32 @@ def reading(
         reporter.start(made.entries, made.bytes, "restore")
         try:
             with shares.board().watched(reporter.update), apply.sized(spark, made.raw_bytes):
-                yield shares, _full(spark, reader, made), counts
+                yield shares, _full(spark, reader, made, request), counts
         finally:
             shares.clear()
         reporter.update(made.entries, made.bytes)
 
 
-def _full(spark: SparkSession, reader: CatalogReader, made: LogRestorePlan) -> DataFrame | None:
+def _upon(request: LogRestoreRequest) -> Held | None:
+    """What the table holds that the restore is to stand on; None without one. Refused, NotFound."""
+    if request.upon is None:
+        return None
+    held = DeltaTarget(request.upon).held()
+    if held is None:
+        raise NotFound(f"There is no table at {request.upon}.", hint="Check --read-snapshot-storage.")
+    if held.source != request.name or request.start_ts not in (None, held.to_ts):
+        raise Refused(
+            f"{request.upon} holds what {held.source} had in ({held.from_ts}, {held.to_ts}].",
+            hint=f"Give --startts {held.to_ts}, or leave it out.",
+        )
+    return held
+
+
+def _full(
+    spark: SparkSession, reader: CatalogReader, made: LogRestorePlan, request: LogRestoreRequest
+) -> DataFrame | None:
+    if request.upon is not None:
+        return spark.read.format("delta").load(request.upon)
     if made.full is None:
         return None
     root = reader.destinations()[made.full.destination]

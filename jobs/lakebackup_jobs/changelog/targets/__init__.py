@@ -36,13 +36,13 @@ class Held:
 
     @classmethod
     def after(cls, before: Held | None, plan: LogRestorePlan, request: LogRestoreRequest) -> Held:
-        """What a target holds after a restore, when it held `before`."""
-        from_ts = 0 if request.on_full else plan.start_ts
+        """What a target holds after a restore, when that stands on `before`."""
+        start_ts = 0 if request.on_full else plan.start_ts
         return cls(
             source=plan.source,
-            from_ts=before.from_ts if before else from_ts,
+            from_ts=before.from_ts if before else start_ts,
             to_ts=plan.end_ts,
-            start_ts=from_ts,
+            start_ts=start_ts,
             filters=list(request.filters),
             first_key=request.first_key,
             beyond_key=request.beyond_key,
@@ -122,6 +122,14 @@ def open_target(request: LogRestoreRequest) -> LogTarget:
         from lakebackup_jobs.changelog.targets.delta import DeltaTarget
 
         return DeltaTarget(rest)
+    if separator and rest and scheme == "dir":
+        from lakebackup_jobs.changelog.targets.folder import FolderTarget
+
+        return FolderTarget(rest)
+    if separator and rest and scheme == "kafka":
+        from lakebackup_jobs.changelog.targets.kafka import KafkaTarget
+
+        return KafkaTarget(request, rest)
     raise UsageProblem(
         f"{request.target!r} is no place that a log can be restored to.",
         hint="Use --to delta:PATH, --to dir:PATH or --to kafka://HOST:PORT[?prefix=TEXT].",

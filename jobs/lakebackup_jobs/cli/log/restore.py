@@ -104,7 +104,7 @@ def restore(
         remote=remote,
         master=master,
     )
-    where, to_ms = destination(found, "--from"), _end(endts, to_time)
+    where, to_ms = destination(found, "--from"), end_of(endts, to_time)
     request = LogRestoreRequest(
         destination=where,
         name=name,
@@ -162,7 +162,7 @@ def point(
         remote=remote,
         master=master,
     )
-    where, to_ms = destination(found, "--from"), _end(endts, to_time)
+    where, to_ms = destination(found, "--from"), end_of(endts, to_time)
     request = LogRestoreRequest(
         destination=where,
         name=name,
@@ -191,7 +191,8 @@ def _run(context: typer.Context, found: Settings, request: LogRestoreRequest, *,
         report.result(result)
 
 
-def _end(endts: int | None, to_time: str | None) -> int | None:
+def end_of(endts: int | None, to_time: str | None) -> int | None:
+    """The time flag in ms since 1970 UTC, None without it. UsageProblem when both are given."""
     if endts is not None and to_time is not None:
         raise UsageProblem("--endts and --to-time exclude each other.", hint="Each says up to where.")
     return instant(to_time)
