@@ -17,7 +17,17 @@ Step = tuple[str, int, int, int]
 #: Those that come more often come more often.
 KINDS = (
     *("begin", "begin", "begin", "write", "write", "write", "prewrite", "commit", "commit", "commit_some"),
-    *("rollback", "resolve", "resolve", "deliver", "deliver", "deliver_some", "flush", "flush"),
+    *(
+        "rollback",
+        "resolve",
+        "resolve",
+        "deliver",
+        "deliver",
+        "deliver_some",
+        "flush",
+        "straggle",
+        "straggle",
+    ),
     *("create", "rename", "truncate", "drop", "drop_database", "empty"),
     *("split", "merge", "move", "roll_call", "repeat", "collect"),
 )
@@ -41,9 +51,11 @@ class Story:
         self.working: list[Transaction] = []
         self._held: dict[int, set[tuple[int, bytes]]] = {}
 
-    def play(self, step: Step) -> None:
+    def play(self, step: Step) -> bool:
+        """Whether a flush comes now."""
         kind, a, b, c = step
         getattr(self, f"_{kind}")(a, b, c)
+        return kind in ("flush", "straggle")
 
     def finish(self) -> None:
         """Nothing is open any more, and all of it is in the topic."""
@@ -151,7 +163,14 @@ class Story:
         self.feed.deliver(self.feed.regions[a % len(self.feed.regions)], b)
 
     def _flush(self, a: int, b: int, c: int) -> None:
-        """What captures sees to it."""
+        """Nothing else happens."""
+
+    def _straggle(self, a: int, b: int, c: int) -> None:
+        """All regions but one get through."""
+        self.feed.resolve()
+        for number, region in enumerate(self.feed.regions):
+            if number != a % len(self.feed.regions):
+                self.feed.deliver(region)
 
     def _split(self, a: int, b: int, c: int) -> None:
         if (table := self._table(a)) is not None:

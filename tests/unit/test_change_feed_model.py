@@ -106,8 +106,7 @@ def test_every_flush_knows_all_up_to_its_checkpoint(steps: list[Step]) -> None:
     for step in [*steps, ("flush", 0, 0, 0), ("end", 0, 0, 0)]:
         if step[0] == "end":
             story.finish()
-        elif step[0] != "flush":
-            story.play(step)
+        elif not story.play(step):
             continue
         reached = log.flush(story)
         for ts in range(told + 1, (reached or 0) + 1):

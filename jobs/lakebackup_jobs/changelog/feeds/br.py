@@ -223,8 +223,8 @@ class BrFeed:
     ) -> int | None:
         """The least ts that a region is resolved up to, never less than `resolved_ts`.
 
-        A region counts until it is closed and all its successors have been heard of. As long as the root, or
-        one of the regions that it lists, has not been, nothing is known to be whole beyond `resolved_ts`.
+        A region counts until it is closed and all its successors have been heard of; so does the root, which
+        is resolved up to 0.
         """
         resolved: dict[int, int] = {}
         closed: dict[int, list[int]] = {}
@@ -233,12 +233,10 @@ class BrFeed:
             resolved[region] = row["resolved_ts"]
             if row["closed"]:
                 closed[region] = _ids(row["successors"])
-        first = closed.get(ROOT_REGION)
-        if not first or not resolved.keys() >= set(first):
+        if ROOT_REGION not in closed:
             return resolved_ts
         over = {region for region, after in closed.items() if resolved.keys() >= set(after)}
-        least = min((ts for region, ts in resolved.items() if region not in over), default=None)
-        # 0: of a region only changes were read.
+        least = min((ts for region, ts in resolved.items() if region not in over), default=0)
         return max(least, resolved_ts or 0) if least else resolved_ts
 
 
