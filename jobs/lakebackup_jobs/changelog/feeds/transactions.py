@@ -97,7 +97,9 @@ class Transactions:
         told = list(finished)
         places = {**self.places, **{one["place"]: one["last"] for one in told}}
         seqs, counts = self.rows["seq"].to_numpy(), self.rows["count"].to_numpy()
-        runs = pa.concat_tables([SEEN.empty_table(), *(_seen(one, storage) for one in told), *self._seen_before()])
+        runs = pa.concat_tables(
+            [SEEN.empty_table(), *(_seen(one, storage) for one in told), *self._seen_before()]
+        )
         index = np.searchsorted(seqs, runs["seq"].to_numpy())
         # One number line for all transactions: that of each begins where those before cannot reach.
         first, last = (runs[name].to_numpy() + (index << 32) for name in ("first", "last"))
