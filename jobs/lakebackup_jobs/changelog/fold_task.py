@@ -118,7 +118,7 @@ class _Fold:
         namings = list(self._catalog.query("log_namings", source=job.source))
         before = [row for batch in namings for row in batch.to_pylist()]
         names = [*self._named(before, checkpoint), *self._met(before, finished)]
-        regions = self._region_rows(known, marks, checkpoint)
+        regions = self._region_rows(known, marks)
         listed = [self._listing("log_regions", regions, checkpoint)]
         if names:
             rows = pa.RecordBatch.from_pylist([as_row(row) for row in names], ARROW_SCHEMAS["log_tables"])
@@ -141,7 +141,7 @@ class _Fold:
         self._seen_ts = max(self._seen_ts, ts or 0)
 
     def _regions(self, marks: pa.Table) -> pa.Table:
-        """How far every region is that ever sent a mark, this flush included (region_marks.SCHEMA)."""
+        """How far every region is that was heard of, this flush included (region_marks.SCHEMA)."""
         before = []
         for batch in self._catalog.query("log_known_regions", source=self._job.source):
             after = [json.loads(text) if text else None for text in batch["successors"].to_pylist()]
@@ -152,19 +152,13 @@ class _Fold:
                 pa.array([True] * len(batch)),
             ]
             before.append(pa.table(columns, schema=region_marks.SCHEMA))
-        return region_marks.newest(pa.concat_tables([*before, marks.filter(marks["marked"])]))
+        seen, marked = (marks.filter(chosen) for chosen in (pc.invert(marks["marked"]), marks["marked"]))
+        return region_marks.newest(pa.concat_tables([seen, *before, marked]))
 
-    def _region_rows(
-        self, known: pa.Table, marks: pa.Table, checkpoint: int | None
-    ) -> Iterator[pa.RecordBatch]:
-        """Rows of log_regions: of the regions that sent a mark, or without any of those with events."""
-        job, marked = self._job, marks.filter(marks["marked"])
-        if len(marked):
-            rows = known.filter(pc.is_in(known["region"], marked["region"].combine_chunks()))
-        else:
-            at = marks.schema.get_field_index("resolved_ts")
-            least = pa.array([checkpoint or 0] * len(marks), pa.int64())
-            rows = marks.set_column(at, marks.schema.field(at), least)
+    def _region_rows(self, known: pa.Table, marks: pa.Table) -> Iterator[pa.RecordBatch]:
+        """Rows of log_regions: of those that this flush heard of."""
+        job = self._job
+        rows = known.filter(pc.is_in(known["region"], marks["region"].combine_chunks()))
         schema = ARROW_SCHEMAS["log_regions"]
         for batch in rows.to_batches(max_chunksize=50_000):
             after = batch["successors"].to_pylist()
