@@ -13,6 +13,7 @@ from lakebackup.changelog.metafile import write_stream_meta
 from lakebackup.model import CHANGES, Backup
 from lakebackup.storage import open_storage
 from lakebackup.store import destination_id
+from lakebackup_jobs.changelog import region_marks
 from lakebackup_jobs.changelog.flush import ISOLATION
 from lakebackup_jobs.identity import holder, micros
 
@@ -119,9 +120,10 @@ def publish(
 
 
 def mark(request: LogRequest, flush: Flush) -> None:
-    """Say beside the data that the flush is in the catalog."""
+    """Say beside the data that the flush is in the catalog; what it needed on the way goes."""
     storage = open_storage(request.destination)
     sidecar.mark(storage, layout.marker_path(request.name, flush.backup_id, "complete"))
+    region_marks.clear(storage, request.name, flush.backup_id)
 
 
 def home_of(request: LogRequest) -> str:
