@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from lakebackup.store import CatalogReader
 
 _SHOWN = 10
+#: `whole_from` of a table that was never in its task's filter.
+NEVER = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,6 +316,9 @@ def _tables(
             continue
         if not meant.takes(row["db"], row["name"]):
             continue
+        if row["whole_from"] > span[1] and not request.filters:  # it was in no filter of the task's then
+            without.append(int(row["table_id"]))
+            continue
         born = whole_from if row["born_ts"] is None else max(whole_from, row["born_ts"] - 1)
         if row["whole_from"] > born:
             uncovered.append(row)
@@ -321,18 +326,18 @@ def _tables(
                 without.append(int(row["table_id"]))
                 continue
         named.append(NamedTable(int(row["table_id"]), row["db"], row["name"]))
-    texts = [f"{row['db']}.{row['name']} (captured after {row['whole_from']})" for row in uncovered]
+    texts = [f"{row['db']}.{row['name']} ({_captured(row['whole_from'])})" for row in uncovered]
     if texts and not leave_uncovered:
         raise Refused(
             f"The log of {request.name} does not hold these tables from the start of the span on, since they "
-            f"were renamed into its filter later: {_some(texts)}.",
-            hint=f"Restore them from {max(row['whole_from'] for row in uncovered)} on, or leave them out: "
+            f"came into its filter later: {_some(texts)}.",
+            hint="Restore them with a later --startts, or leave them out: "
             + " ".join(f"-f '!{row['db']}.{row['name']}'" for row in uncovered[:3]),
         )
     if request.filters and not named:
         raise NotFound(
             f"No table of {request.name} has a name then that {', '.join(request.filters)} means.",
-            hint="An expression must match the whole db.name: 'shop\\..*'. The view log_tables has all.",
+            hint="A rule is like shop.* or *.orders. The view log_tables has all names.",
         )
     return (
         tuple(named),
@@ -341,6 +346,10 @@ def _tables(
         tuple(changed),
         tuple(f"left out, as the log does not hold it from its beginning: {text}" for text in texts),
     )
+
+
+def _captured(whole_from: int) -> str:
+    return "never captured" if whole_from == NEVER else f"captured after {whole_from}"
 
 
 def _refuse_renamed(

@@ -1,5 +1,5 @@
-"""What a Spark task of a restore into topics does: staged changes become records, in transactions that carry how
-far it is."""
+"""What a Spark task of a restore into topics does: staged changes become records, in transactions that
+carry how far it is."""
 
 from __future__ import annotations
 

@@ -55,9 +55,8 @@ class KafkaTarget:
         self._cluster = Cluster(self._client)
         self._storage = open_storage(request.destination)
         known = f"{self._cluster.cluster_id()}\n{self._prefix}"
-        self._known = (
-            f"{layout.RESTORES_FOLDER}/topics-{hashlib.sha256(known.encode()).hexdigest()[:32]}.json"
-        )
+        name = f"topics-{hashlib.sha256(known.encode()).hexdigest()[:32]}"
+        self._known = f"{layout.restore_folder(name)}held.json"
         self.place = f"kafka://{servers}" + (f"?prefix={self._prefix}" if self._prefix else "")
 
     def held(self) -> Held | None:

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 EXAMPLES = options.examples(
     "lakebackup log restore shop --from ./backups --to delta:./restored --to-time 14:05",
     "lakebackup log restore shop --startts 449000000000000000 --endts 449000000009999999 --to dir:./changes",
-    "lakebackup log restore shop -f 'sales\\..*' -f '!sales\\.tmp_.*' --to kafka://localhost:9092?prefix=old.",
+    "lakebackup log restore shop -f 'sales.*' -f '!sales.tmp_*' --to kafka://localhost:9092?prefix=old.",
 )
 POINT = options.examples(
     "lakebackup restore point shop --from ./backups --to delta:./restored --to-time -2h",
-    "lakebackup restore point shop -f 'sales\\.orders' --to delta:./orders --to-time 14:05 --dry-run",
+    "lakebackup restore point shop -f 'sales.orders' --to delta:./orders --to-time 14:05 --dry-run",
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The log task.")]
@@ -31,8 +31,8 @@ Filters = Annotated[
     typer.Option(
         "-f",
         "--filter",
-        metavar="REGEX",
-        help="Tables whose whole db.name, as it is at the end, matches; '!…' leaves out; repeatable.",
+        metavar="RULE",
+        help="Tables by their names at the end, 'db.*' or '*.orders'; '!…' leaves out; repeatable.",
     ),
 ]
 StartTs = Annotated[

@@ -1,0 +1,270 @@
+"""What a restore of a change feed's log would read, and what stands against it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.catalogs import backup_id
+from tests.support.made_backups import MadeBackups
+
+from lakebackup.errors import NotFound, Refused, UsageProblem
+from lakebackup.model import Backup, Check, DataFile, Floor, Gap, LogTable
+from lakebackup.plan.restore_log import (
+    NEVER,
+    LogRestorePlan,
+    LogRestoreRequest,
+    last_ts,
+    plan_restore,
+    require_restorable,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ASKED = LogRestoreRequest(destination="", name="shop")
+
+
+class Log:
+    """Rows of a log task's catalog: a flush each 100."""
+
+    def __init__(self, folder: Path) -> None:
+        self.made = MadeBackups(folder)
+        self.number = 0
+
+    def backup(self, start_ts: int | None, end_ts: int, kind: Any = "log") -> str:
+        self.number += 1
+        name = backup_id(self.number)
+        full = kind == "full"
+        row = Backup(
+            backup_id=name, number=self.number, source="shop", source_kind="changes",
+            destination=self.made.destination, kind=kind, level=0 if full else 1,
+            parent=None, base=name if full else backup_id(1), chain_position=0, place=self.number,
+            parent_place=None if full or self.number == 1 else self.number - 1, ts_domain="ms",
+            start_ts=start_ts, end_ts=end_ts, started_at=0, finished_at=0, files=0, bytes=0, entries=0,
+            digest="", isolation="", codec="zstd", created_by="", tool="",
+        )  # fmt: skip
+        self.made.add(row)
+        return name
+
+    def file(self, backup: str, table: int, cf: str, low: int, high: int, begin: int | None = None) -> str:
+        path = f"shop/log/{backup}/{table}-{cf}-{low}"
+        self.made.add(
+            DataFile(
+                destination=self.made.destination,
+                path=path,
+                backup_id=backup,
+                added_in=1,
+                source="shop",
+                scope=str(table),
+                epoch="-",
+                region="1",
+                format="log-arrow-1",
+                codec="zstd",
+                bytes=10,
+                raw_bytes=20,
+                sha256="00",
+                entries=3,
+                min_ts=low,
+                max_ts=high,
+                min_begin_ts=begin,
+                start_position=0,
+                end_position=1,
+                start_key="61",
+                end_key="62",
+                cf=cf,
+                op="put",
+            )
+        )
+        return path
+
+    def table(self, table: int, name: str, from_ts: int, action: Any = "create", **more: Any) -> None:
+        row = LogTable(
+            backup_id=backup_id(1), source="shop", table_id=table, db="shop", name=name, from_ts=from_ts,
+            action=action, covered_from=from_ts - 1,
+        )  # fmt: skip
+        self.made.add(replace(row, **more))
+
+    def plan(self, **asked: Any) -> LogRestorePlan:
+        more = {name: asked.pop(name) for name in ("whole_from", "held", "leave_uncovered") if name in asked}
+        self.made.number += 1  # what is added between two plans is a commit of its own
+        return plan_restore(replace(ASKED, **asked), self.made.reader(), **more)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    """Covered: (0, 300]; tables 1 (orders) and 2 (items)."""
+    made = Log(tmp_path)
+    for number in range(3):
+        backup = made.backup(100 * number, 100 * number + 100)
+        made.file(backup, 1, "write", 100 * number + 10, 100 * number + 90, 100 * number + 5)
+        made.file(backup, 2, "write", 100 * number + 10, 100 * number + 90)
+        made.file(backup, 1, "default", 100 * number + 5, 100 * number + 80)
+    made.table(1, "orders", 5)
+    made.table(2, "items", 5)
+    return made
+
+
+def test_all_there_is(log: Log) -> None:
+    plan = log.plan()
+    assert (plan.start_ts, plan.end_ts, plan.full, plan.writes.files, plan.values.files) == (
+        0,
+        300,
+        None,
+        6,
+        3,
+    )
+    assert [(table.table_id, table.name) for table in plan.tables] == [(1, "orders"), (2, "items")]
+    assert (plan.begin_ts, plan.raw_bytes, plan.only) == (5, 180, None)
+
+
+def test_a_span_reads_the_files_that_it_needs(log: Log) -> None:
+    plan = log.plan(start_ts=150, end_ts=190, filters=("shop.orders",))
+    assert (plan.writes.files, plan.values.files, plan.only) == (1, 1, (1,))
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 301), (300, 400), (None, 301)])
+def test_what_is_not_covered_is_refused(log: Log, start: int | None, end: int) -> None:
+    with pytest.raises(Refused, match=r"after 0 .* up to 300"):
+        log.plan(start_ts=start, end_ts=end)
+
+
+def test_a_hole_in_the_log_parts_it(log: Log) -> None:
+    log.backup(400, 500)
+    with pytest.raises(Refused, match=r"up to 300 .*; after 400"):
+        log.plan(start_ts=200, end_ts=450)
+    assert log.plan(end_ts=450).start_ts == 400
+
+
+def test_what_was_truncated_is_not_covered(log: Log) -> None:
+    log.made.add(
+        Floor(
+            prune_id="p", at=0, source="shop", scope="-", epoch="-", region="-", low_position=150, reason=""
+        )
+    )
+    assert log.plan().start_ts == 150
+    with pytest.raises(Refused, match="after 150"):
+        log.plan(start_ts=100)
+
+
+def test_nothing_between_is_a_mistake(log: Log) -> None:
+    with pytest.raises(UsageProblem, match="Nothing lies between"):
+        log.plan(start_ts=200, end_ts=200)
+
+
+def test_no_log_and_no_table(log: Log) -> None:
+    with pytest.raises(NotFound, match="no log of other"):
+        log.plan(name="other")
+    with pytest.raises(NotFound, match="No table"):
+        log.plan(filters=("shop.none",))
+
+
+def test_names_are_those_at_the_end(log: Log) -> None:
+    log.table(1, "old", 120, "rename", covered_from=4)
+    log.table(3, "orders", 250, "truncate", replaces=2)
+    assert log.plan(end_ts=119, filters=("*.orders",)).only == (1,)
+    assert log.plan(end_ts=120, filters=("!*.orders",)).only == (1, 2)
+    last = log.plan(end_ts=250)
+    assert (last.without, last.changed) == ((2,), (1, 2))
+    assert [(table.table_id, table.name) for table in last.tables] == [(1, "old"), (3, "orders")]
+
+
+def test_a_table_that_came_into_the_filter_later(log: Log) -> None:
+    log.table(4, "elsewhere", 50, covered_from=NEVER)
+    log.table(4, "late", 110, "rename", covered_from=130)
+    log.table(5, "never", 50, covered_from=NEVER)
+    with pytest.raises(Refused, match=r"shop\.late \(captured after 130\)"):
+        log.plan()
+    with pytest.raises(Refused, match="never captured"):
+        log.plan(filters=("shop.never",))
+    assert log.plan(end_ts=120).without == (4, 5)
+    assert 4 in [table.table_id for table in log.plan(start_ts=130).tables]
+    left = log.plan(leave_uncovered=True)
+    assert (left.without, len(left.notes)) == ((4, 5), 1)
+
+
+def test_a_table_that_was_renamed_since_is_not_in_what_it_goes_on_from(log: Log) -> None:
+    log.table(2, "orders2", 250, "rename", covered_from=4)
+    wanted = {"start_ts": 200, "filters": ("shop.orders*",), "held": ("shop.orders*",)}
+    with pytest.raises(Refused, match=r"shop\.items is shop\.orders2"):
+        log.plan(whole_from=0, **wanted)
+    assert log.plan(whole_from=0, end_ts=240, **wanted).only == (1,)
+
+
+def test_the_newest_full_that_is_whole(log: Log) -> None:
+    first, second = log.backup(None, 120, "full"), log.backup(None, 220, "full")
+    torn = log.file(second, 0, "write", 0, 0)
+    log.made.add(
+        Check(
+            check_id="c",
+            at=1,
+            backup_id=second,
+            destination=log.made.destination,
+            path=torn,
+            mode="hash",
+            outcome="damaged",
+        )
+    )
+    assert (log.plan(on_full=True, end_ts=219).full or ASKED).backup_id == first  # type: ignore[union-attr]
+    plan = log.plan(on_full=True, end_ts=230)
+    assert plan.full is not None
+    assert (plan.full.backup_id, plan.start_ts) == (second, 220)  # the file is none of its table
+    exact = log.plan(on_full=True, end_ts=120)
+    assert (exact.full and exact.full.end_ts, exact.start_ts, exact.end_ts) == (120, 120, 120)
+    early = log.plan(on_full=True, end_ts=110)
+    assert (early.full, early.start_ts) == (None, 0)
+
+
+def test_a_point_before_every_full_that_the_log_does_not_reach(log: Log) -> None:
+    log.made.add(
+        Floor(
+            prune_id="p", at=0, source="shop", scope="-", epoch="-", region="-", low_position=150, reason=""
+        )
+    )
+    log.backup(None, 200, "full")
+    with pytest.raises(Refused, match="no full before it"):
+        log.plan(on_full=True, end_ts=180)
+
+
+def test_gaps_and_damage_stand_in_the_way(log: Log) -> None:
+    log.made.add(
+        Gap(
+            backup_id=backup_id(2),
+            source="shop",
+            scope="feed",
+            epoch="e",
+            region="0",
+            from_position=3,
+            to_position=9,
+            reason="purged",
+            from_ts=100,
+            to_ts=200,
+            bridged=False,
+        )
+    )
+    plan = log.plan()
+    with pytest.raises(Refused, match="offsets from 3 to 9"):
+        require_restorable(plan, allow_gaps=False)
+    require_restorable(plan, allow_gaps=True)
+    assert not log.plan(start_ts=200).gaps
+    path = log.file(backup_id(1), 1, "write", 20, 30)
+    log.made.add(
+        Check(
+            check_id="c",
+            at=1,
+            backup_id=backup_id(1),
+            destination=log.made.destination,
+            path=path,
+            mode="hash",
+            outcome="missing",
+        )
+    )
+    with pytest.raises(Refused, match="was missing"):
+        require_restorable(log.plan(), allow_gaps=True)
+    require_restorable(log.plan(start_ts=200), allow_gaps=False)
+
+
+def test_an_instant_of_a_tso_is_all_of_it() -> None:
+    assert last_ts(5, "ms") == 5
+    assert last_ts(5, "tso") == (6 << 18) - 1
