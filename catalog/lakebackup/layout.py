@@ -14,6 +14,8 @@ lakebackup.json                                                          format 
 <source>/follow/    Spark's checkpoint of a continuous backup
 <source>/begun.json    a backup of topics that is at work, or was cut off
 <source>/merge.json    a merge that is at work, or was cut off
+<source>/compact.json    a compaction of a change feed's log that is at work, or was cut off
+<source>/backups/<backup_id>/made/<task>.jsonl    its files, until it has a number
 prunes/<prune_id>/removals-<task>-<hex>.jsonl | prune.json | done
 restores/<restore_id>/plan/ | translation/<epoch>/<region>-<from>.parquet | aside/
 imports/<import_id>/<table>-<task>-<hex>.parquet | import.json
@@ -293,6 +295,16 @@ def follow_folder(source: str) -> str:
 def merge_path(source: str) -> str:
     """What a source's merge that is at work goes by, so that one that was cut off can go on."""
     return f"{check_source(source)}/merge.json"
+
+
+def compact_path(source: str) -> str:
+    """What a compaction of a change feed's log goes by that is at work, so that what died is swept up."""
+    return f"{check_source(source)}/compact.json"
+
+
+def made_path(source: str, backup_id: str, task: int) -> str:
+    """The file rows of one task of a compaction, until it has a number."""
+    return f"{backup_folder(source, backup_id)}made/{task:06d}.jsonl"
 
 
 def begun_path(source: str) -> str:

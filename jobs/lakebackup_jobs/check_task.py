@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, groupby, islice
 from operator import itemgetter
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup import layout
-from lakebackup.errors import Damaged, NotFound
+from lakebackup.changelog.events import DEFAULT
+from lakebackup.changelog.logfile import FORMAT as LOG
+from lakebackup.changelog.logfile import read_log_file
+from lakebackup.errors import Damaged, NotFound, UsageProblem
 from lakebackup.model import ARROW_SCHEMAS, Check, Digest, StorageObject, as_row
 from lakebackup.sidecar import marked, read_manifest
 from lakebackup.storage import Storage, open_storage
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lakebackup.changelog.cipher import LogKeys
     from lakebackup_jobs.kafka.stats import BlockStats
 
 Outcome = tuple[Literal["ok", "missing", "changed", "damaged", "unconfirmed"], str | None]
@@ -40,6 +45,7 @@ class CheckFiles:
     mode: Literal["stat", "hash", "decode"]
     roots: Mapping[str, str]
     board_uri: str
+    keys: LogKeys | None = field(default=None, repr=False)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         board = TaskBoard(open_storage(self.board_uri), f"checks/{self.check_id}/")
@@ -73,8 +79,12 @@ class CheckFiles:
             if self.mode == "stat":
                 return "ok", None
             # Files of an archive were decoded when they were imported, those of a snapshot are what they are.
-            if self.mode == "hash" or not file["format"].startswith("kafka-avro"):
+            own = file["format"].startswith("kafka-avro") or file["format"] == LOG
+            if self.mode == "hash" or not own:
                 return self._same_bytes(_sha256(storage, file["path"]), file)
+            if file["format"] == LOG:
+                found = self._same_bytes(_sha256(storage, file["path"]), file)
+                return found if found[0] != "ok" else _decode_log(storage, file, self.keys)
             data = storage.get(file["path"])
         except NotFound:
             return "missing", None
@@ -112,6 +122,28 @@ def _decode(data: bytes, file: Mapping[str, Any]) -> Outcome:
     said = tuple(file[name] for name in ("entries", "min_ts", "max_ts", "start_position", "end_position"))
     if found != said:
         return "damaged", f"(entries, min ts, max ts, start, end) are {found}, the manifest says {said}"
+    return "ok", None
+
+
+def _decode_log(storage: Storage, file: Mapping[str, Any], keys: LogKeys | None) -> Outcome:
+    """Read every record of a log file and compare what the catalog says of them all."""
+    import pyarrow.compute as pc
+
+    ts = "start_ts" if file["cf"] == DEFAULT else "commit_ts"
+    entries, bounds = 0, set[int]()
+    try:
+        for batch in read_log_file(storage, SimpleNamespace(**file), keys):
+            entries += len(batch)
+            found = pc.min_max(batch[ts]).as_py()
+            bounds = {min([found["min"], *bounds]), max([found["max"], *bounds])}
+    except Damaged as error:
+        return "damaged", error.message
+    except UsageProblem as error:  # its bytes are as they were written: only a key is missing here
+        return "ok", f"not decoded: {error.message}"
+    seen = (entries, *sorted(bounds))
+    said = (file["entries"], *sorted({file["min_ts"], file["max_ts"]}))
+    if seen != said:
+        return "damaged", f"(entries, min ts, max ts) are {seen}, the manifest says {said}"
     return "ok", None
 
 

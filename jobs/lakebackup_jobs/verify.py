@@ -14,13 +14,16 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup import layout, tombstones
+from lakebackup.changelog.cipher import LogKeys
 from lakebackup.errors import Damaged, LakebackupError
-from lakebackup.model import SNAPSHOT, Check, spark_columns
+from lakebackup.model import CHANGES, SNAPSHOT, Check, spark_columns
+from lakebackup.plan.restore_log import LogRestoreRequest
 from lakebackup.plan.restore_request import RestoreRequest
 from lakebackup.plan.restore_snapshot import SnapshotRestoreRequest
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
 from lakebackup_jobs import restore_snapshot, restore_topics
+from lakebackup_jobs.changelog import restore as log_restore
 from lakebackup_jobs.check_task import CheckFiles, CheckKeys, CheckMembers, CheckSidecars, ListObjects
 from lakebackup_jobs.identity import micros
 from lakebackup_jobs.shares import MOST_TASKS
@@ -39,7 +42,10 @@ GRACE_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class VerifyRequest:
-    """What a person asked for; no `backup_ids` means all backups."""
+    """What a person asked for; no `backup_ids` means all backups.
+
+    `keys_file`: the file of keys that log files are encrypted with.
+    """
 
     destination: str
     catalog: str | None = None
@@ -47,6 +53,7 @@ class VerifyRequest:
     mode: Literal["stat", "hash", "decode", "restore"] = "hash"
     remote: str | None = None
     grace_ms: int = GRACE_MS
+    keys_file: str | None = None
 
 
 def run(request: VerifyRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
@@ -73,7 +80,13 @@ def run(request: VerifyRequest, *, spark: SparkSession | None = None, reporter: 
     reporter.start(totals["entries"], totals["bytes"], "verify")
     board = TaskBoard(open_storage(request.destination), f"checks/{check_id}/")
     files = engine.query("files_to_check", backup_ids=ids).repartition(_tasks(totals["files"]))
-    job = CheckFiles(check_id, at, mode, roots, request.destination)
+    log_keys = LogKeys.load(request.keys_file) if request.keys_file and mode == "decode" else None
+    if mode == "decode" and totals["encrypted"] and log_keys is None:
+        reporter.warning(
+            f"{totals['encrypted']} files are encrypted and stay closed: name the file of their keys by "
+            "LAKEBACKUP_LOG__KEYS_FILE, or keys_file under [log] in lakebackup.toml"
+        )
+    job = CheckFiles(check_id, at, mode, roots, request.destination, log_keys)
     with board.watched(reporter.update):
         writer.append_frame("checks", files.mapInArrow(job, spark_columns("checks")), f"{check_id}-files")
     backups = engine.query("backups_to_check", backup_ids=ids)
@@ -176,13 +189,17 @@ def _find_orphans(
 
 
 def _data_folders(storage: Storage) -> Iterator[str]:
-    """One folder a topic and epoch, and one or two a backup of a snapshot: not as many as there are files."""
+    """One folder a topic and epoch, one or two a backup of a snapshot or of a change feed: not as many as
+    there are files."""
     for source in storage.folders():
         if source in layout.RESERVED:
             continue
         for backup_id in storage.folders(f"{source}/snapshots/"):
             yield f"{source}/snapshots/{backup_id}/"
             yield f"{source}/backups/{backup_id}/listing/"
+        for folder in ("log", "fulls"):
+            for backup_id in storage.folders(f"{source}/{folder}/"):
+                yield f"{source}/{folder}/{backup_id}/"
         for epoch in storage.folders(f"{source}/"):
             for topic in storage.folders(f"{source}/{epoch}/topics/"):
                 yield f"{source}/{epoch}/topics/{topic}/"
@@ -226,6 +243,17 @@ def _restored(
             destination=request.destination, catalog=request.catalog, folder=folder, backup=row["backup_id"]
         )
         return f"{restore_snapshot.run(whole, spark=spark, reporter=reporter)['files']} files restored"
+    if row["source_kind"] == CHANGES:
+        log = LogRestoreRequest(
+            destination=request.destination,
+            catalog=request.catalog,
+            name=row["source"],
+            end_ts=row["to_ts"],
+            on_full=row["kind"] == "full",
+            target=f"delta:{folder}/restored",
+            keys_file=request.keys_file,
+        )
+        return f"{log_restore.run(log, spark=spark, reporter=reporter)['entries']} rows restored"
     topics = RestoreRequest(
         destination=request.destination,
         catalog=request.catalog,

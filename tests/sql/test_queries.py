@@ -196,6 +196,8 @@ GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
     "newest_b": (NEWEST, {"partition": 0}),
     "record_changed": (NEWEST, {"partition": 0, "scope": "orders"}),
     "doomed": (FILE, {"destination": "d"}),
+    "to_compact": (ARROW_SCHEMAS["files"], {**DEFAULTS["files"], "scope": "21"}),
+    "doomed_log": (ARROW_SCHEMAS["removals"], {**DEFAULTS["removals"], "scope": "21", "reason": "until"}),
     "to_merge": (pa.schema([("backup_id", TEXT)]), {}),
     "held": (columns_of(Held), {**PLACES, "restore_id": "r1"}),
     "cuts": (columns_of(Cut), {**PLACES, "time_floor": 0, "generation": 0}),

@@ -61,6 +61,7 @@ def verify(
         backup_ids=tuple(backup_ids or ()),
         mode=mode,
         remote=found.remote,
+        keys_file=found.log.keys_file,
     )
     with reporter(as_json=json) as report:
         result: dict[str, Any] = run(request, spark=session_of(context, found), reporter=report)

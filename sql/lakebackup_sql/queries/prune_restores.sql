@@ -1,6 +1,7 @@
 -- Restores of a source that began and did not finish.
 SELECT
   r.restore_id,
+  r.state,
   r.at,
   r.detail
 FROM (

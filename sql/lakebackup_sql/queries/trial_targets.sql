@@ -1,10 +1,12 @@
 -- What a trial restore brings back: the newest restore point of each topic, or the backups whose ids are
--- in :backup_ids (parted by commas), with the topics each one answers for.
+-- in :backup_ids (parted by commas), with the topics each one answers for. Of a change feed, its log up to the newest
+-- checkpoint, or a full.
 SELECT
   t.source,
   b.source_kind,
   t.destination,
   t.backup_id,
+  MAX(t.kind) AS kind,
   MAX(t.covers_to) AS to_ts,
   ARRAY_JOIN(SORT_ARRAY(COLLECT_LIST(t.scope)), ',') AS scopes
 FROM restore_points AS t

@@ -1,7 +1,8 @@
 SELECT
   COUNT(*) AS files,
   COALESCE(TRY_CAST(SUM(f.bytes) AS BIGINT), 0) AS bytes,
-  COALESCE(TRY_CAST(SUM(f.entries) AS BIGINT), 0) AS entries
+  COALESCE(TRY_CAST(SUM(f.entries) AS BIGINT), 0) AS entries,
+  COUNT(f.key_id) AS encrypted
 FROM files AS f
 JOIN backups AS b
   ON f.backup_id = b.backup_id
@@ -19,7 +20,7 @@ LEFT JOIN (
 ) AS w
   ON f.destination = w.destination AND f.path = w.path
 WHERE
-  b.source_kind IN ('kafka', 'couchbase', 'snapshot')
+  b.source_kind IN ('kafka', 'couchbase', 'snapshot', 'changes')
   AND (
     $backup_ids = ''
     OR NOT w.path IS NULL

@@ -9,6 +9,8 @@ SELECT
   f.path,
   f.format,
   f.codec,
+  f.key_id,
+  f.cf,
   f.bytes,
   f.sha256,
   f.entries,
@@ -31,7 +33,7 @@ LEFT JOIN (
 ) AS w
   ON f.destination = w.destination AND f.path = w.path
 WHERE
-  b.source_kind IN ('kafka', 'couchbase', 'snapshot')
+  b.source_kind IN ('kafka', 'couchbase', 'snapshot', 'changes')
   AND (
     $backup_ids = ''
     OR NOT w.path IS NULL

@@ -1,5 +1,6 @@
 SELECT
   r.restore_id,
+  r.state,
   r."at",
   r.detail
 FROM (

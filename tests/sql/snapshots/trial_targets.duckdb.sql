@@ -3,6 +3,7 @@ SELECT
   b.source_kind,
   t.destination,
   t.backup_id,
+  MAX(t.kind) AS kind,
   MAX(t.covers_to) AS to_ts,
   ARRAY_TO_STRING(
     LIST_SORT(ARRAY_AGG(t.scope) FILTER(WHERE t.scope IS NOT NULL), 'ASC', 'NULLS FIRST'),

@@ -1,0 +1,95 @@
+"""Where the log of a change feed may be cut, so that what can be restored of it begins there. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakebackup.errors import NotFound, Refused
+from lakebackup.plan.log_flush import shown_ts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from lakebackup.changelog.events import Domain
+
+#: Why a full goes: it is older than the one that restores begin with.
+OLDER = "until"
+
+
+@dataclass(frozen=True, slots=True)
+class Full:
+    """A full that is there. `damaged`: a file of it that is not whole, None: none is known of."""
+
+    backup_id: str
+    end_ts: int
+    held: bool
+    damaged: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LogCut:
+    """Log files that end before `cut` go, and the backups `leaving`, all fulls; ts in the feed's `domain`.
+
+    Afterwards the log is there from `cut` on: for states as of an instant by the full `full`, or (None) for
+    ranges alone. `floor`: from where on it was before.
+    """
+
+    source: str
+    domain: Domain
+    cut: int
+    floor: int
+    full: str | None
+    leaving: tuple[str, ...]
+
+
+def cut_of(
+    source: str,
+    state: Mapping[str, Any] | None,
+    fulls: Iterable[Full],
+    *,
+    until: int,
+    ranges_only: bool = False,
+) -> LogCut:
+    """From a row of log_truncate_state and the fulls: at `until`, or at the newest whole full before it.
+
+    A full answers for every instant up to the next one only with the log behind it, so the log is cut where
+    one is; older fulls have lost theirs then, and go unless they are held. With `ranges_only` no full counts
+    and none goes. Raises NotFound (no log), Refused (no full to cut at; an end that is still open: values may
+    have been captured there whose transactions have yet to commit).
+    """
+    if state is None:
+        raise NotFound(
+            f"The catalog holds no log of {source}.", hint="`lakebackup log status` shows the tasks."
+        )
+    domain: Domain = state["ts_domain"]
+    floor = max(state["start_ts"], state["floor_ts"] or 0)
+    if until > state["end_ts"]:
+        raise Refused(
+            f"The log of {source} is whole up to {shown_ts(state['end_ts'], domain)}, which is before "
+            f"{shown_ts(until, domain)}.",
+            hint="Give a time up to that, its checkpoint.",
+        )
+    if ranges_only:
+        return LogCut(source, domain, max(until, floor), floor, None, ())
+    ordered = sorted(fulls, key=lambda full: full.end_ts, reverse=True)
+    found = next((full for full in ordered if full.end_ts <= until and not full.damaged), None)
+    if found is None:
+        raise Refused(
+            f"{source} has no whole full at or before {shown_ts(until, domain)}: without one, states from "
+            "before the log then begins could not be had again.",
+            hint=f"Make one with `lakebackup log snapshot {source} --ts {until}`, or keep only what was "
+            "committed from then on, with --ranges-only.",
+        )
+    going = tuple(full.backup_id for full in ordered if full.end_ts < found.end_ts and not full.held)
+    return LogCut(source, domain, max(found.end_ts, floor), floor, found.backup_id, going)
+
+
+def require_proof(broken: Iterable[Mapping[str, Any]]) -> None:
+    """Refused when something that stays restorable would lose a file: rows of log_truncate_proof."""
+    lines = [f"  {row['path']} ({row['cf'] or 'full'}, up to {row['max_ts']})" for row in broken]
+    if lines:
+        raise Refused(
+            "What stays restorable would miss these files:\n" + "\n".join(lines),
+            hint="Nothing was deleted. Please report it: a defect, or a catalog that contradicts itself.",
+        )

@@ -1,0 +1,229 @@
+"""Small log files become few large ones, and no restore gives anything else than before."""
+
+from __future__ import annotations
+
+import io
+import random
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.made_changes import MadeChanges, commit, delete, named, prewrite, put, rollback, truncated
+from tests.support.pruning import seen
+
+from lakebackup import layout
+from lakebackup.changelog.cipher import Cipher
+from lakebackup.changelog.logfile import read_log_file
+from lakebackup.plan.restore_log import LogRestoreRequest
+from lakebackup.rebuild import rebuild
+from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup_jobs import verify
+from lakebackup_jobs.changelog import compact, restore
+from lakebackup_jobs.changelog.compact import CompactLogRequest
+from lakebackup_jobs.changelog.truncate import TruncateRequest
+from lakebackup_jobs.changelog.truncate import run as run_truncate
+from lakebackup_jobs.progress import QuietReporter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+LIVE = "SELECT * FROM lifetimes WHERE format = 'log-arrow-1' AND gone_in IS NULL"
+
+
+@dataclass
+class Log:
+    """A made log of twelve flushes on three tables, and what is done with it."""
+
+    spark: SparkSession
+    root: Path
+    made: MadeChanges
+
+    def compact(self, **asked: Any) -> dict[str, Any]:
+        request = CompactLogRequest(destination=str(self.root), name="shop", **asked)
+        return compact.run(request, spark=self.spark, reporter=quiet())
+
+    def live(self) -> list[dict[str, Any]]:
+        """Files of the log as restores choose from."""
+        return seen(self.root, LIVE)
+
+    def records(self) -> list[tuple[Any, ...]]:
+        """Every record of the log, with what its file's row says of it."""
+        found = []
+        for row in self.live():
+            file = dict(row)
+            for batch in read_log_file(self.made.storage, _Stored(file), None):
+                place = file["scope"], file["cf"], file["op"]
+                found += [(*place, *record.values()) for record in batch.to_pylist()]
+        return sorted(found, key=repr)
+
+    def restored(self, to: str, start_ts: int, end_ts: int) -> list[dict[str, Any]]:
+        target = self.root.parent / to
+        request = LogRestoreRequest(
+            str(self.root), "shop", f"delta:{target}", start_ts=start_ts, end_ts=end_ts
+        )
+        restore.run(request, spark=self.spark, reporter=quiet())
+        rows = self.spark.read.format("delta").load(str(target)).toArrow().to_pylist()
+        return sorted(rows, key=lambda row: (row["table_id"], row["key"]))
+
+
+class _Stored:
+    def __init__(self, row: dict[str, Any]) -> None:
+        self.__dict__.update(row)
+
+
+def quiet() -> QuietReporter:
+    return QuietReporter(io.StringIO(), io.StringIO())
+
+
+def load(made: MadeChanges, seed: int = 7) -> None:
+    """Transactions of all kinds, some of which commit flushes later."""
+    rng, ts, waiting = random.Random(seed), 10, []
+    for flush in range(12):
+        changes = [put(0, b"mDB1", ts + 1, b"{}")]
+        for _ in range(20):
+            ts += rng.randint(2, 6)
+            table, key = rng.choice([1, 2, 3]), rng.choice([b"a", b"b", b"c" * 70, b"d"])
+            match rng.choice(["put", "put", "delete", "begin", "begin", "commit", "rollback", "empty"]):
+                case "put":
+                    changes.append(put(table, key, ts, b"%d" % ts))
+                case "delete":
+                    changes.append(delete(table, key, ts))
+                case "begin":
+                    changes.append(prewrite(table, key, ts, b"long %d" % ts))
+                    waiting.append((table, key, ts))
+                case "commit" if waiting:
+                    changes.append(commit(*waiting.pop(rng.randrange(len(waiting))), ts))
+                case "rollback" if waiting:
+                    changes.append(rollback(*waiting.pop(0)))
+                case "empty" if rng.random() < 0.3:
+                    changes.append(truncated(table, ts))
+        names = [named(table, f"t{table}", 1) for table in (1, 2, 3)] if not flush else []
+        made.flush(changes, ts, names=names)
+
+
+@pytest.fixture
+def log(spark: SparkSession, empty_catalog: Path, tmp_path: Path) -> Log:
+    root = tmp_path / "backups ü"
+    shutil.copytree(empty_catalog, root / "catalog")
+    made = MadeChanges(root, CatalogWriter.open(spark, str(root)))
+    load(made)
+    return Log(spark, root, made)
+
+
+def test_records_stay_and_files_become_few(log: Log) -> None:
+    before, files = log.records(), log.live()
+    ranges = [(0, log.made.end_ts), (217, 480)]
+    expected = [log.restored(f"before{i}", *span) for i, span in enumerate(ranges)]
+    assert log.compact(dry_run=True)["files"] > 60
+    done = log.compact()
+    after = log.live()
+    assert log.records() == before
+    # One each of writes, values and rollbacks for three tables; meta keys stay as they were.
+    data = [row for row in after if row["role"] == "data"]
+    assert len({(row["scope"], row["cf"], row["op"]) for row in data}) == len(data) == 9
+    assert [row for row in after if row["role"] == "schema"] == [
+        row for row in files if row["role"] == "schema"
+    ]
+    assert done["files"] == len([row for row in files if row["role"] == "data"])
+    for row in data:
+        alike = [r for r in files if (r["scope"], r["cf"], r["op"]) == (row["scope"], row["cf"], row["op"])]
+        for name, pick in (("min_ts", min), ("max_ts", max)):
+            assert row[name] == pick(r[name] for r in alike)
+        begins = [r["min_begin_ts"] for r in alike if r["min_begin_ts"] is not None]
+        assert row["min_begin_ts"] == min(begins, default=None)
+        assert row["entries"] == sum(r["entries"] for r in alike)
+        (first, *rest) = read_log_file(log.made.storage, _Stored(row), None)
+        keys = [key for batch in (first, *rest) for key in batch["key"].to_pylist()]
+        assert keys == sorted(keys)
+    assert [log.restored(f"after{i}", *span) for i, span in enumerate(ranges)] == expected
+    wanted = log.made.latest(log.made.end_ts)
+    assert [{name: row[name] for name in wanted[0]} for row in expected[0]] == wanted
+    (span,) = seen(log.root, "SELECT status, from_ts, to_ts FROM coverage")
+    assert span == {"status": "restorable", "from_ts": 0, "to_ts": log.made.end_ts}
+    # Once more there is nothing to do; a rebuild knows what left the log; nothing is a stranger's.
+    assert log.compact()["backup_id"] is None
+    shutil.rmtree(log.root / "catalog")
+    assert rebuild(log.spark, str(log.root)).problems == []
+    assert sorted(row["path"] for row in log.live()) == sorted(row["path"] for row in after)
+    request = verify.VerifyRequest(destination=str(log.root), mode="decode", grace_ms=-3_600_000)
+    assert verify.run(request, spark=log.spark, reporter=quiet())["findings"] == []
+    # The old files go with the next truncate, and the log goes on behind all this.
+    request_ = TruncateRequest(str(log.root), "shop", until=1, ranges_only=True, delete=True)
+    gone = run_truncate(request_, spark=log.spark, reporter=quiet())
+    assert (gone["files"], gone["compacted_files"]) == (done["files"], done["files"])
+    assert {row["path"] for row in log.live()} == {row["path"] for row in seen(log.root, LIVE)}
+    kept = {str(path.relative_to(log.root)) for path in (log.root / "shop" / "log").rglob("*.log*")}
+    assert kept == {row["path"] for row in log.live()}
+    log.made.number += 1  # that of the compaction
+    log.made.parent, log.made.parent_place = done["backup_id"], log.made.number
+    log.made.flush([put(1, b"z", log.made.end_ts + 5, b"z")], log.made.end_ts + 9)
+    assert all(row["intact"] for row in seen(log.root, "SELECT intact FROM backups"))
+    assert log.restored("late", 1, log.made.end_ts)[-1]["key"] is not None
+
+
+def test_flushes_before_a_ts_alone_and_in_several_files(log: Log) -> None:
+    before = log.records()
+    done = log.compact(until=200, most_raw=20_000, codec="lz4")
+    assert log.records() == before
+    after = log.live()
+    late = [row for row in after if row["backup_id"] != done["backup_id"]]
+    ends = {
+        row["backup_id"]: row["end_ts"] for row in seen(log.root, "SELECT backup_id, end_ts FROM backups")
+    }
+    early = [row for row in late if ends[row["backup_id"]] <= 200 and row["role"] == "data"]
+    assert len(early) == len({(row["scope"], row["cf"], row["op"]) for row in early})  # alone, each
+    assert {row["codec"] for row in after if row["backup_id"] == done["backup_id"]} == {"lz4"}
+    log.compact(most_raw=20_000)
+    assert log.records() == before
+
+
+def test_one_that_was_cut_off_leaves_nothing(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = log.live()
+    with monkeypatch.context() as patched:
+        patched.setattr(CatalogWriter, "commit_backup", _die)
+        with pytest.raises(KeyboardInterrupt):
+            log.compact()
+    assert (log.root / layout.compact_path("shop")).exists()
+    assert log.live() == before
+    with monkeypatch.context() as patched:
+        patched.setattr("lakebackup.sidecar.mark", _die)
+        with pytest.raises(KeyboardInterrupt):
+            log.compact()
+    # It was committed; the marker and what it kept aside are seen to by the next.
+    assert log.compact()["backup_id"] is None
+    assert not (log.root / layout.compact_path("shop")).exists()
+    shutil.rmtree(log.root / "catalog")
+    made = rebuild(log.spark, str(log.root))
+    assert (made.problems, made.states) == ([], {"complete": 13})
+    request = verify.VerifyRequest(destination=str(log.root), mode="hash", grace_ms=-3_600_000)
+    assert verify.run(request, spark=log.spark, reporter=quiet())["findings"] == []
+
+
+def test_what_is_encrypted_stays_encrypted(spark: SparkSession, empty_catalog: Path, tmp_path: Path) -> None:
+    import base64
+    import json
+
+    root, key = tmp_path / "backups", bytes(range(32))
+    shutil.copytree(empty_catalog, root / "catalog")
+    made = MadeChanges(root, CatalogWriter.open(spark, str(root)), cipher=Cipher("k1", key))
+    for ts in (10, 20, 30):
+        made.flush([put(1, b"a", ts, b"secret")], ts)
+    keys = tmp_path / "keys.json"
+    keys.write_text(json.dumps({"keys": {"k1": base64.b64encode(key).decode()}}))
+    log = Log(spark, root, made)
+    done = log.compact(keys_file=str(keys))
+    (row,) = log.live()
+    assert (row["backup_id"], row["key_id"], row["entries"]) == (done["backup_id"], "k1", 3)
+    assert row["path"].endswith(".log.zst.aes256gcm")
+    assert b"secret" not in (root / row["path"]).read_bytes()
+    request = verify.VerifyRequest(destination=str(root), mode="decode", keys_file=str(keys))
+    assert verify.run(request, spark=spark, reporter=quiet())["findings"] == []
+    assert CatalogReader(str(root)).rows("check_size", backup_ids="")[0]["encrypted"] == 4
+
+
+def _die(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt

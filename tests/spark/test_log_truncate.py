@@ -1,0 +1,216 @@
+"""The beginning of a log goes, and nothing that is restorable from there on."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.catalogs import backup_id
+from tests.support.made_changes import MadeChanges, commit, named, prewrite, put
+from tests.support.pruning import seen
+
+from lakebackup import layout, tombstones
+from lakebackup.errors import Busy, Refused, UsageProblem
+from lakebackup.model import Hold, Restore
+from lakebackup.rebuild import rebuild
+from lakebackup.storage import open_storage
+from lakebackup.store import CatalogWriter
+from lakebackup_jobs import prune, removing, verify
+from lakebackup_jobs.changelog.truncate import TruncateRequest, run
+from lakebackup_jobs.cli import main
+from lakebackup_jobs.progress import QuietReporter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def made(spark: SparkSession, empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six flushes with a full behind the second and the fourth; one value waits long for its commit."""
+    root = tmp_path_factory.mktemp("log ü")
+    shutil.copytree(empty_catalog, root / "catalog")
+    made = MadeChanges(root, CatalogWriter.open(spark, str(root)))
+    made.flush([put(21, b"a", 5, b"1"), put(0, b"mDB1", 4, b"{}")], 10, names=[named(21, "t", 1)])
+    made.flush([put(21, b"b", 15, b"2"), prewrite(21, b"late", 18, b"long")], 17)
+    made.full(17)  # number 3
+    made.flush([put(21, b"a", 25, b"3")], 30)
+    made.flush([put(21, b"c", 38, b"4")], 40)
+    made.full(40)  # number 6
+    made.flush([commit(21, b"late", 18, 45), put(21, b"c", 46, b"5")], 50)
+    made.flush([], 60)
+    return root
+
+
+@pytest.fixture
+def root(made: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(made, tmp_path / made.name)
+
+
+def quiet() -> QuietReporter:
+    return QuietReporter(io.StringIO(), io.StringIO())
+
+
+def truncate(root: Path, until: int, spark: SparkSession | None = None, **changes: Any) -> dict[str, Any]:
+    request = TruncateRequest(destination=str(root), name="shop", until=until, **changes)
+    return run(request, spark=spark, reporter=quiet())
+
+
+def stored(root: Path, kind: str = "log") -> set[int]:
+    """Numbers of the backups that still have objects of a kind."""
+    paths = [path for path in (root / "shop" / kind).rglob("*") if path.is_file()]
+    found = [re.search(r"Z-([0-9a-f]{8})[/.]", str(path)) for path in paths]
+    return {int(one[1], 16) for one in found if one}
+
+
+def files(root: Path) -> set[str]:
+    return {str(path.relative_to(root)) for path in (root / "shop").rglob("*") if path.is_file()}
+
+
+def test_the_cut_is_at_the_newest_full_before(root: Path, spark: SparkSession) -> None:
+    before = files(root)
+    look = truncate(root, 55)
+    assert (look["cut"], look["fulls"], look["deleted"]) == (40, [backup_id(3)], False)
+    assert files(root) == before
+    done = truncate(root, 55, spark, delete=True)
+    assert {key: done[key] for key in ("cut", "files", "bytes", "fulls")} == {
+        key: look[key] for key in ("cut", "files", "bytes", "fulls")
+    }
+    # The value written at 18 is committed at 45, so its file stays; all else up to 40 goes, with its .meta.
+    log = {row["path"] for row in seen(root, "SELECT path FROM files WHERE format = 'log-arrow-1'")}
+    assert {path for path in files(root) if "/log/" in path} == log
+    assert [path for path in log if backup_id(2) in path] == [path for path in log if "-default-put/" in path]
+    assert stored(root, "stream-metas") == {2, 7, 8}
+    assert stored(root, "fulls") == {6}
+    # The full answers for its own instant, the log for those behind it.
+    ranges = seen(root, "SELECT status, reason, from_ts, to_ts FROM coverage")
+    assert ranges == [{"status": "restorable", "reason": None, "from_ts": 39, "to_ts": 60}]
+    # What was let go of is no fault, and nothing that is there is a stranger's.
+    request = verify.VerifyRequest(destination=str(root), mode="decode", grace_ms=-3_600_000)
+    checked = verify.run(request, spark=spark, reporter=quiet())
+    assert checked["findings"] == []
+    # Again: nothing more goes.
+    again = truncate(root, 55, spark, delete=True)
+    assert (again["prune_id"], again["files"], again["resumed"]) == (None, 0, 0)
+
+
+def test_a_lost_catalog_honours_it(root: Path, spark: SparkSession) -> None:
+    truncate(root, 45, spark, delete=True)
+    told = "SELECT path FROM files ORDER BY path", "SELECT * FROM coverage", "SELECT * FROM floors"
+    before = [seen(root, sql) for sql in told]
+    shutil.rmtree(root / "catalog")
+    assert rebuild(spark, str(root)).problems == []
+    assert [seen(root, sql) for sql in told] == before
+
+
+def test_it_is_refused_without_a_full_or_beyond_the_checkpoint(root: Path, spark: SparkSession) -> None:
+    with pytest.raises(Refused, match="no whole full at or before 16"):
+        truncate(root, 16)
+    with pytest.raises(Refused, match="whole up to 60"):
+        truncate(root, 61, ranges_only=True)
+    look = truncate(root, 16, ranges_only=True)
+    assert (look["cut"], look["fulls"], look["files"]) == (16, [], 3)
+    # A full that is not whole is none.
+    lost = seen(root, "SELECT path FROM files WHERE format = 'delta' AND path LIKE '%-00000006/%'")
+    (root / lost[0]["path"]).unlink()
+    request = verify.VerifyRequest(destination=str(root), mode="stat")
+    verify.run(request, spark=spark, reporter=quiet())
+    assert truncate(root, 55)["cut"] == 17
+    with pytest.raises(UsageProblem, match="log truncate shop --until"):
+        prune.run(prune.PruneRequest(str(root), source="shop"), reporter=quiet())
+
+
+def test_held_backups_stay(root: Path, spark: SparkSession) -> None:
+    writer = CatalogWriter.open(None, str(root))
+    for number in (1, 3):
+        writer.tell(Hold(backup_id=backup_id(number), source="shop", at=number, actor="me", reason="law"))
+    done = truncate(root, 40, spark, delete=True)
+    assert done["fulls"] == []
+    assert {1, 2, 7} <= stored(root)
+    assert stored(root, "fulls") == {3, 6}
+    spans = seen(root, "SELECT from_ts, to_ts FROM coverage ORDER BY to_ts")
+    assert [tuple(span.values()) for span in spans] == [(16, 17), (39, 60)]
+
+
+def test_a_restore_at_work_stops_it(root: Path, spark: SparkSession) -> None:
+    writer, now = CatalogWriter.open(None, str(root)), 2_000_000_000_000_000
+    row = Restore(restore_id="r1", at=now, source="shop", state="running", target="dir:x", selection="")
+    writer.append([row])
+    before = files(root)
+    with pytest.raises(Busy, match="Restore r1 reads the log of shop"):
+        truncate(root, 40, spark, delete=True)
+    assert files(root) == before
+    writer.append([replace(row, at=now + 1, state="complete")])
+    assert truncate(root, 40, spark, delete=True)["files"] > 0
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_one_that_died_goes_on(
+    root: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, *, lost: bool
+) -> None:
+    before = files(root)
+    with monkeypatch.context() as patched:
+        patched.setattr(removing.Removing, "_delete" if lost else "carry_out", _die)
+        with pytest.raises(KeyboardInterrupt):
+            truncate(root, 40, spark, delete=True)
+    storage = open_storage(str(root))
+    assert before <= files(root)
+    assert len(tombstones.unfinished(storage)) == 1
+    if lost:
+        shutil.rmtree(root / "catalog")
+        assert rebuild(spark, str(root)).problems == []
+    done = truncate(root, 40, spark, delete=True)
+    assert (done["resumed"], done["files"], done["prune_id"]) == (1, 0, None)
+    assert stored(root, "fulls") == {6}
+    assert tombstones.unfinished(storage) == []
+    known = {row["path"] for row in seen(root, "SELECT path FROM files")}
+    assert known <= files(root)
+    assert {path for path in files(root) if "/log/" in path or "/fulls/" in path} <= known
+
+
+def test_the_proof_stops_one_that_would_take_too_much(
+    root: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lakebackup_jobs.changelog import truncate as module
+
+    text = module.load("queries", "log_truncate_files").replace("o.max_ts < s.ts", "o.max_ts < 40")
+    monkeypatch.setattr(module, "load", lambda *_: text)
+    before = files(root)
+    with pytest.raises(Refused, match=r"would miss these files:\n  shop/log/.*default"):
+        truncate(root, 40, spark, delete=True)
+    assert files(root) == before
+    assert not list(open_storage(str(root)).list("prunes/"))
+
+
+def test_answering_no_changes_nothing(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = files(root)
+    command = ["log", "truncate", "shop", "--until", "40", "--from", str(root)]
+    assert main(command) == 2
+    assert "Say --yes, or look first with --dry-run" in capsys.readouterr().err
+    monkeypatch.setattr("sys.stdin", _Terminal("n\n"))
+    assert main([*command, "--json"]) == 0
+    said = capsys.readouterr()
+    assert "7 of 11 files" in said.err
+    assert json.loads(said.out.splitlines()[-1])["deleted"] is False
+    assert main([*command, "--dry-run", "--json"]) == 0
+    assert files(root) == before
+    assert not list(open_storage(str(root)).list(f"{layout.PRUNES_FOLDER}/"))
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def _die(*_: object) -> None:
+    raise KeyboardInterrupt

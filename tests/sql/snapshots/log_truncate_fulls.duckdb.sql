@@ -1,0 +1,25 @@
+SELECT
+  b.backup_id,
+  b.end_ts,
+  NOT h.backup_id IS NULL AS held,
+  MIN(c.path) AS damaged
+FROM backups AS b
+LEFT JOIN holds AS h
+  ON b.backup_id = h.backup_id
+LEFT JOIN files AS f
+  ON b.backup_id = f.backup_id AND f.format = 'delta'
+LEFT JOIN faults AS c
+  ON f.destination = c.destination AND f.path = c.path
+WHERE
+  b.source = $source
+  AND b.source_kind = 'changes'
+  AND b.kind = 'full'
+  AND b.state = 'complete'
+GROUP BY
+  b.backup_id,
+  b.number,
+  b.end_ts,
+  h.backup_id
+ORDER BY
+  b.end_ts DESC,
+  b.number DESC
