@@ -6,9 +6,17 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from tests.support import kafka_truth as truth
 
+from lakebackup.changelog.events import stored
+from lakebackup.changelog.logfile import FORMAT, read_log_file
+from lakebackup.model import DataFile
+from lakebackup.storage import open_storage
+from lakebackup.store import CatalogReader
 from lakebackup_jobs.changelog.control import Place
+from lakebackup_jobs.changelog.feeds import Range
+from lakebackup_jobs.changelog.feeds.br import BrFeed
 from lakebackup_jobs.changelog.flush import LogRequest
 from lakebackup_jobs.changelog.run import run
 from lakebackup_jobs.changelog.task import TaskSettings, tell
@@ -16,7 +24,13 @@ from lakebackup_jobs.changelog.task import TaskSettings, tell
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tests.support.change_feed import ChangeFeed
     from tests.support.runs import Lab
+
+    from lakebackup.changelog.cipher import LogKeys
+
+#: (column family, operation, table id, and what a log file holds of a record)
+Captured = tuple[object, ...]
 
 
 class LogTask:
@@ -92,3 +106,45 @@ class LogTask:
     def until_captured(self, ts: int) -> dict[str, Any]:
         """Until the checkpoint is at `ts` or later."""
         return self.until(lambda now: (now["checkpoint_ts"] or 0) >= ts, f"checkpoint {ts}")
+
+
+def captured(folder: str, name: str = "lab", keys: LogKeys | None = None) -> list[Captured]:
+    """Every record of the log files that the catalog shows, each as often as it is there, sorted."""
+    storage, reader = open_storage(folder), CatalogReader.require(folder)
+    columns = ", ".join(DataFile.__dataclass_fields__)
+    found: list[Captured] = []
+    query = f"SELECT {columns} FROM files WHERE source = '{name}' AND format = '{FORMAT}'"
+    for row in reader.select(query).read_all().to_pylist():
+        file = DataFile(**row)
+        table = "0" if file.scope == "meta" else file.scope
+        for batch in read_log_file(storage, file, keys):
+            found.extend((file.cf, file.op, table, *row.values()) for row in batch.to_pylist())
+    return sorted(found, key=repr)
+
+
+def sent(feed: ChangeFeed) -> list[Captured]:
+    """What a log of all that a feed has sent holds, sorted as `captured`."""
+    found: list[Captured] = []
+    for partition in range(feed.partitions):
+        batch = feed.records(partition)
+        where = Range("feed", partition, "-", 0, len(batch))
+        decoder = BrFeed(("feed",)).decoder(open_storage("."), where, {})
+        rows = pa.Table.from_batches([decoder.decode(batch).records])
+        for record in rows.to_pylist():
+            kept = [record[name] for name in stored().names]
+            found.append((record["cf"], record["op"], str(record["table_id"]), *kept))
+    return sorted(found, key=repr)
+
+
+def busy(feed: ChangeFeed, table: int, count: int, *, begin: int = 0) -> None:
+    """So many transactions of two keys each, with short and long values, one in seven taken back."""
+    for number in range(begin, begin + count):
+        txn = feed.begin()
+        txn.put(table, b"%d" % (number % 50), b"v%d" % number)
+        txn.put(table, b"long %d" % (number % 30), b"a longer value %d" % number)
+        if number % 7 == 3:
+            txn.prewrite()
+            txn.rollback()
+        else:
+            txn.commit()
+    feed.resolve()

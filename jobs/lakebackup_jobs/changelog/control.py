@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
+from lakebackup.changelog.table_filter import TableFilter
 from lakebackup.errors import EnvironmentProblem, NotFound, Refused
 from lakebackup.model import CHANGES
 from lakebackup.storage import open_storage
@@ -80,8 +81,9 @@ def start(place: Place, name: str, settings: TaskSettings) -> dict[str, Any]:
     """Begin a task, or go on with one that was stopped where it ended; `log`: what its job prints goes there.
 
     Raises Failed (it runs, or is paused), Refused (its source is another one; it cannot begin there),
-    NotFound (no such topic), EnvironmentProblem (the job ended).
+    NotFound (no such topic), UsageProblem (an expression), EnvironmentProblem (the job ended).
     """
+    TableFilter(settings.filters)  # a rule that is none is told here
     reader = place.reader()
     before = task.find(reader, name)
     kinds = {row["source_kind"] for row in reader.rows("source_kinds", source=name)} - {CHANGES}

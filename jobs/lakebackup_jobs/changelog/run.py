@@ -23,6 +23,7 @@ from lakebackup.store import CatalogReader, CatalogWriter, destination_id
 from lakebackup_jobs.changelog import flush as flushes
 from lakebackup_jobs.changelog import publish, task
 from lakebackup_jobs.changelog.fold_task import FOLDED
+from lakebackup_jobs.changelog.trouble import Trouble
 from lakebackup_jobs.identity import holder
 from lakebackup_jobs.outcome import raise_first
 from lakebackup_jobs.tally import Totals
@@ -42,26 +43,38 @@ LEASE_WAIT_S = 900.0
 # So many flushes lie between two times that small files of the catalog's tables are brought together.
 SMALL_FILES = 100
 _LOOK_S = 1.0
+# So long until the catalog is told again, when it could not be written to.
+_AGAIN_S = 5.0
 _TOLD = re.compile(r"^RuntimeError: (\{.*\})$", re.MULTILINE)
 
 
+class Taken(Busy):
+    """Another job of the task is there."""
+
+
 def run(
-    request: LogRequest, *, stop: threading.Event, spark: SparkSession | None = None, reporter: Reporter
+    request: LogRequest,
+    *,
+    stop: threading.Event,
+    spark: SparkSession | None = None,
+    reporter: Reporter,
+    trouble: Trouble | None = None,
 ) -> dict[str, Any]:
     """Do what the task is to do until it is stopped or complete, or `stop` is set; returns the totals.
 
-    A flush at work is finished first. What goes wrong pauses the task, and the catalog says why. Raises
-    NotFound (no such task), Busy (another job of it is there), and what keeps even that from being told.
+    A flush at work is finished first. What goes wrong pauses the task, and the catalog says why as soon as it
+    can be told; `trouble` says it at once. Raises NotFound (no such task), Busy (another job of it is there).
     """
     from lakebackup_jobs.session import spark_session
 
     storage = open_storage(request.destination)
     task.require(CatalogReader.open(request.destination, request.catalog), request.name)
-    with Lease.acquire(storage, task.lease_name(request.name), holder(), ttl_s=request.lease_ttl_s) as lease:
-        spark = spark or spark_session()
-        writer = CatalogWriter.open(spark, request.destination, request.catalog)
+    job = _Job(request, reporter, stop, trouble or Trouble())
+    try:
         destination_id(storage)
-        return _Job(request, writer, reporter, stop, lease).run(spark)
+        return job.run(spark or spark_session())
+    finally:
+        job.lease.release()
 
 
 class _Job:
@@ -70,13 +83,13 @@ class _Job:
     def __init__(
         self,
         request: LogRequest,
-        writer: CatalogWriter,
         reporter: Reporter,
         stop: threading.Event,
-        lease: Lease,
+        trouble: Trouble,
     ) -> None:
-        self.request, self.writer, self.reporter = request, writer, reporter
-        self.stop, self.lease = stop, lease
+        self.request, self.reporter, self.stop, self.trouble = request, reporter, stop, trouble
+        self.storage = open_storage(request.destination)
+        self.lease = self.taken()
         self.totals = {"flushes": 0, "files": 0, "bytes": 0, "entries": 0}
         self.last: str | None = None
         self.at_work = threading.Lock()
@@ -88,27 +101,46 @@ class _Job:
     def run(self, spark: SparkSession) -> dict[str, Any]:
         """Capture, sleep, capture, until the task is over."""
         self.reporter.start(None, None, "log")
-        while not self.stop.is_set():
-            found = self.task()
-            if found.over:
-                break
-            if found.state == "paused":
-                self.sleep()
-                continue
+        over = False
+        while not over and not self.stop.is_set():
             try:
-                self.capture(spark, found)
-            except (Busy, KeyboardInterrupt):
+                over = self.step(spark)
+            except Taken:
                 raise
             except LakebackupError as error:
                 self.failures += 1
                 if not error.retryable or self.failures >= self.request.tries:
                     self.pause(error)
-                    continue
-                self.reporter.warning(f"{error.message} Trying again.")
-                self.stop.wait(2.0 ** (self.failures - 1))
-            else:
-                self.settle(spark)
+                else:
+                    self.reporter.warning(f"{error.message} Trying again.")
+                    self.stop.wait(2.0 ** (self.failures - 1))
         return {"task": self.request.name, **self.totals, "last_backup": self.last}
+
+    def step(self, spark: SparkSession) -> bool:
+        """Do what the task is to do until it is to do something else; whether it is over."""
+        self.hold()
+        found = self.task()
+        if found.state == "running":
+            self.capture(spark, found)
+            self.settle(spark)
+        elif found.state == "paused":
+            self.sleep()
+        return found.over
+
+    def taken(self) -> Lease:
+        """The lease of the task. Raises Taken, EnvironmentProblem."""
+        name, ttl_s = task.lease_name(self.request.name), self.request.lease_ttl_s
+        try:
+            return Lease.acquire(self.storage, name, holder(), ttl_s=ttl_s)
+        except Busy as error:
+            raise Taken(error.message, hint=error.hint) from None
+
+    def hold(self) -> None:
+        """Have the lease again, if it ended while the destination could not be written to."""
+        try:
+            self.lease.check()
+        except Busy:
+            self.lease = self.taken()
 
     def task(self) -> Task:
         """What the task is to do, as the catalog says now; the settings of the request follow it."""
@@ -133,7 +165,7 @@ class _Job:
             self.at_work = threading.Lock()
         self.explain(query, asked)
         if self.over:
-            self.tell("complete", f"everything up to --endts={begun.settings.endts} is captured")
+            self.tell("complete")
 
     def settle(self, spark: SparkSession) -> None:
         """What came in until the task was paused is flushed at once; then the catalog says that it sleeps."""
@@ -155,13 +187,13 @@ class _Job:
 
     def start(self, spark: SparkSession, *, now: bool) -> Any:
         """The streaming query."""
-        from lakebackup_jobs.changelog.source import NAME, source_of
+        from lakebackup_jobs.changelog.source import name_of, source_of
 
         self.error = None
         spark.dataSource.register(source_of(self.request, now=now))
-        folder = f"{open_storage(self.request.destination).uri}/{layout.follow_folder(self.request.name)}"
+        folder = f"{self.storage.uri}/{layout.follow_folder(self.request.name)}"
         return (
-            spark.readStream.format(NAME)
+            spark.readStream.format(name_of(self.request))
             .load()
             .writeStream.foreachBatch(self.batch)
             .option("checkpointLocation", folder)
@@ -174,12 +206,26 @@ class _Job:
         while not self.stop.wait(_LOOK_S):
             self.lease.check()
             if self.task().state != "paused":
+                self.trouble.text = None
                 return
+            self.failures = 0
 
     def pause(self, error: LakebackupError) -> None:
-        """The task pauses itself, and says why."""
+        """The task pauses itself, and says why, as soon as the catalog can be written to."""
         self.reporter.warning(f"{error.message} The task pauses.")
-        self.tell("paused", str(error))
+        self.trouble.text = str(error)
+        while True:
+            try:
+                self.hold()
+                self.tell("paused", str(error))
+            except Taken:
+                raise
+            except LakebackupError as untold:
+                self.reporter.warning(f"The catalog cannot be told: {untold.message}")
+                if self.stop.wait(_AGAIN_S):
+                    return
+            else:
+                return
 
     def tell(self, state: State, detail: str | None = None) -> None:
         """Put down what has become of the task, unless somebody wants something else of it by now."""
@@ -199,7 +245,7 @@ class _Job:
             raise InterruptedError("it stops here; the flush runs when capturing begins again")
         try:
             with Lease.acquire(
-                open_storage(self.request.destination),
+                self.storage,
                 f"source-{self.request.name}",
                 holder(),
                 ttl_s=self.request.lease_ttl_s,
@@ -251,15 +297,16 @@ class _Job:
         backup = publish.row_of(
             self.request, flush, totals, last[0].checkpoint, domain, publish.home_of(self.request)
         )
-        done = publish.publish(self.request, flush, backup, ends, self.writer, lease)
+        writer = CatalogWriter.open(rows.sparkSession, self.request.destination, self.request.catalog)
+        done = publish.publish(self.request, flush, backup, ends, writer, lease)
         self.count(done)
         endts = self.request.settings.endts
         self.over = endts is not None and last[0].checkpoint is not None and last[0].checkpoint >= endts
         if flush.number % SMALL_FILES == 0:
-            self.writer.tidy(SMALL_FILES)
+            writer.tidy(SMALL_FILES)
 
     def count(self, done: Mapping[str, Any]) -> None:
-        self.failures = 0
+        self.failures, self.trouble.text = 0, None
         self.last = done["backup_id"]
         self.totals["flushes"] += 1
         for name in ("files", "bytes", "entries"):

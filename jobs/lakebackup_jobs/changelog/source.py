@@ -28,11 +28,15 @@ if TYPE_CHECKING:
     from lakebackup_jobs.changelog.capture_task import CaptureJob
     from lakebackup_jobs.changelog.flush import LogRequest
 
-NAME = "lakebackup_log"
 #: A row a task, behind one row that holds the flush itself.
 ROWS = f"{CAPTURED}, flush STRING"
 
 _FLUSH = TypeAdapter(Flush)
+
+
+def name_of(request: LogRequest) -> str:
+    """The source's name in a session, where tasks may run side by side."""
+    return f"lakebackup_log_{request.name}"
 
 
 def read_flush(text: str) -> Flush:
@@ -106,7 +110,7 @@ def source_of(request: LogRequest, *, now: bool = False) -> type[DataSource]:
     class Log(DataSource):
         @classmethod
         def name(cls) -> str:
-            return NAME
+            return name_of(request)
 
         def schema(self) -> str:
             return ROWS

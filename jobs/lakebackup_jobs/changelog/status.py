@@ -28,6 +28,7 @@ def status_of(reader: CatalogReader, storage: Storage, row: Mapping[str, Any]) -
     found: dict[str, Any] = {
         "task": row["source"],
         "state": row["state"],
+        "running": row["state"] == "running",
         "at_work": task.at_work(storage, row["source"]),
         "since_at": row["at"],
         "detail": row["detail"],

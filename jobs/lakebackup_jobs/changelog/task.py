@@ -28,8 +28,8 @@ Codec = Literal["zstd", "lz4", "none"]
 class TaskSettings:
     """What a person asked for; kept in the catalog, so without secrets.
 
-    `topics`: names, or regular expressions that match whole names. `filters`: tables, as `db.name`, by
-    regular expressions; one that begins with `!` leaves out. `lastbackupts`, `endts`: in the feed's domain.
+    `topics`: names, or regular expressions that match whole names. `filters`: rules of a TableFilter, as
+    `shop.*` and `!mysql.*`. `lastbackupts`, `endts`: in the feed's domain.
     """
 
     feed: FeedName

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import signal
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lakebackup.errors import EnvironmentProblem, NotFound, UsageProblem
 from lakebackup_jobs.cli import options
 from lakebackup_jobs.cli.invocation import destination, settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-app = typer.Typer(help="Serve the catalog to other programs.", no_args_is_help=True)
+app = typer.Typer(help="Serve the catalog, and log tasks, to other programs.", no_args_is_help=True)
 
 Host = Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen; there is no password.")]
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -87,6 +89,66 @@ def connect(
         _until_stopped(lambda: True)
 
 
+@app.command(
+    "http",
+    epilog=options.examples(
+        "lakebackup serve http --from ./backups",
+        "curl http://127.0.0.1:8088/log/tasks",
+        "lakebackup serve http --from ./backups --host 0.0.0.0 --token-file /run/secrets/lakebackup-token",
+    ),
+)
+def http(
+    port: Annotated[int, typer.Option(help="Port to listen on.")] = 8088,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file", metavar="FILE", help="Requests must carry what it holds as a bearer token."
+        ),
+    ] = None,
+    from_: options.BackupsAt = None,
+    kafka_config: options.KafkaConfig = None,
+    catalog: options.Catalog = None,
+    config: options.Config = None,
+    json: options.Json = False,
+    _debug: options.Debug = False,
+) -> None:
+    """Serve the verbs of `lakebackup log` and Prometheus metrics over HTTP, until Ctrl-C.
+
+    Without a token only on the loopback interface. There is no TLS: put a proxy in front for other machines.
+    """
+    found = settings(config, kafka_config=kafka_config, destination=from_, catalog=catalog)
+    where = destination(found, "--from")
+    from lakebackup.store import CatalogReader
+    from lakebackup_jobs.changelog.http_api import app_of, serving
+    from lakebackup_jobs.cli.log.told import place_of
+
+    token = _token(token_file or found.log.token_file, host)
+    CatalogReader.require(where, found.catalog)
+    place = place_of(found, where, config=config, kafka_config=kafka_config, run=True, more=[])
+    with serving(app_of(place, token), host, port) as (url, runs):
+        _ready(json, url)
+        _until_stopped(runs)
+
+
+def _token(file: Path | str | None, host: str) -> str | None:
+    """The token that a file holds. Raises UsageProblem without one where others can connect."""
+    if file is None:
+        if host not in _LOOPBACK:
+            raise UsageProblem(
+                f"Everybody who reaches {host} could stop tasks.",
+                hint="Give --token-file FILE, or keep it on the loopback interface.",
+            )
+        return None
+    try:
+        token = Path(file).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise NotFound(f"The file {file} cannot be read: {error.strerror}.") from None
+    if not token:
+        raise UsageProblem(f"{file} is empty.", hint="Put a long random word into it.")
+    return token
+
+
 def _ready(as_json: bool, url: str, **more: str) -> None:
     import json
     import sys
@@ -106,8 +168,6 @@ def _tell_if_open(host: str, as_json: bool) -> None:
 
 def _until_stopped(runs: Callable[[], bool]) -> None:
     """Wait for SIGINT or SIGTERM. Raises EnvironmentProblem when the server ends by itself."""
-    from lakebackup.errors import EnvironmentProblem
-
     stop = threading.Event()
     before = {
         number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)

@@ -59,6 +59,7 @@ def run(
     from lakebackup_jobs.changelog.flush import LogRequest
     from lakebackup_jobs.changelog.run import run as run_task
     from lakebackup_jobs.changelog.task import require
+    from lakebackup_jobs.changelog.trouble import Trouble
     from lakebackup_jobs.progress import reporter
 
     known = require(CatalogReader.open(where, found.catalog), name)
@@ -71,7 +72,7 @@ def run(
         keys_file=found.log.keys_file,
         lease_ttl_s=found.lease_ttl,
     )
-    stop = threading.Event()
+    stop, trouble = threading.Event(), Trouble()
     before: dict[int, Any] = {}
 
     def asked(*_: object) -> None:
@@ -83,10 +84,12 @@ def run(
     try:
         with reporter(as_json=json) as report, ExitStack() as beside:
             if metrics_port is not None:
-                from lakebackup_jobs.changelog.metrics import serve
+                from lakebackup_jobs.changelog.metrics import LogCollector, serve
 
-                beside.enter_context(serve(where, found.catalog, name, metrics_host, metrics_port))
-            report.result(run_task(request, stop=stop, spark=session_of(context, found), reporter=report))
+                collector = LogCollector(where, found.catalog, name, trouble)
+                beside.enter_context(serve(collector, metrics_host, metrics_port))
+            spark = session_of(context, found)
+            report.result(run_task(request, stop=stop, spark=spark, reporter=report, trouble=trouble))
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -14,7 +14,7 @@ from lakebackup_jobs.cli.log import told
 EXAMPLES = options.examples(
     "lakebackup log start prod --source kafka://localhost:9092 --topic tikv-changes --to ./backups",
     "lakebackup log start shop --source kafka://localhost:9092 --feed debezium --topic shop --to s3://b/log "
-    "-f 'public.*' -f '!public.tmp_.*' --flush-every 1min --encrypt",
+    "-f 'public.*' -f '!public.tmp_*' --flush-every 1min --encrypt",
 )
 _SCHEME = "kafka://"
 
@@ -40,8 +40,8 @@ def start(
         typer.Option(
             "-f",
             "--filter",
-            metavar="REGEX",
-            help="Tables by their whole db.name; !… leaves out; repeatable.",
+            metavar="RULE",
+            help="Tables as db.name, with * and ?; !… leaves out; the last that fits decides; repeatable.",
         ),
     ] = None,
     lastbackupts: Annotated[
@@ -102,15 +102,10 @@ def start(
     if not topic:
         raise UsageProblem("Nobody said in which topics the feed is.", hint="Give --topic NAME.")
     from lakebackup.changelog.cipher import LogKeys
-    from lakebackup.changelog.table_filter import TableFilter
-    from lakebackup.patterns import compile_pattern
     from lakebackup.store import CatalogReader, CatalogWriter
     from lakebackup_jobs.changelog import control
     from lakebackup_jobs.changelog.task import TaskSettings
 
-    for text in topic:
-        compile_pattern(text)
-    TableFilter(filter_ or ())
     if encrypt:
         if not found.log.keys_file:
             raise UsageProblem(

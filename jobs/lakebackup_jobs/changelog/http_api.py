@@ -1,0 +1,168 @@
+"""Log tasks over HTTP: the verbs of `lakebackup log` as JSON, and Prometheus metrics."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import uvicorn
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import BaseModel, Field
+
+from lakebackup.errors import (
+    Busy,
+    Damaged,
+    EnvironmentProblem,
+    LakebackupError,
+    NotFound,
+    Refused,
+    UsageProblem,
+)
+from lakebackup.storage import open_storage
+from lakebackup_jobs.changelog import control
+from lakebackup_jobs.changelog.metrics import LogCollector, registry
+from lakebackup_jobs.changelog.status import statuses
+from lakebackup_jobs.changelog.task import TaskSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from lakebackup_jobs.changelog.control import Place
+
+# A refusal is a conflict with how the task is.
+_STATUS: Mapping[type[LakebackupError], int] = {
+    UsageProblem: 422,
+    NotFound: 404,
+    Refused: 409,
+    Busy: 409,
+    EnvironmentProblem: 503,
+    Damaged: 500,
+}
+
+
+class Start(BaseModel):
+    """A task to begin: its name and its settings, as `lakebackup log start` takes them."""
+
+    name: str = Field(description="name of the task")
+    settings: TaskSettings
+
+
+_BEARER = HTTPBearer(auto_error=False)
+
+
+class _Denied(Exception):
+    """Whoever asks may not."""
+
+
+def app_of(place: Place, token: str | None) -> FastAPI:
+    """The API for the tasks of a place; `token`: what requests carry as a bearer, None: nothing is asked.
+
+    Errors come as {"error", "message", "hint"}, with what a task is like in `task` where it stands against
+    what was asked.
+    """
+
+    def allowed(
+        request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]
+    ) -> None:
+        found = given.credentials if given else ""
+        if token is None:
+            # A page of somebody else's in a browser on this machine.
+            if "origin" in request.headers:
+                raise _Denied
+        elif not secrets.compare_digest(found.encode(), token.encode()):
+            raise _Denied
+
+    app = FastAPI(title="lakebackup", docs_url=None, redoc_url=None)
+    app.include_router(_tasks(place), dependencies=[Depends(allowed)])
+    app.add_exception_handler(_Denied, _refuse)
+    app.add_exception_handler(LakebackupError, _tell)
+    return app
+
+
+def _tasks(place: Place) -> APIRouter:
+    routes = APIRouter()
+
+    @routes.get("/log/tasks")
+    def tasks() -> list[dict[str, Any]]:
+        """Every task, as `lakebackup log status --json` tells it."""
+        return statuses(place.reader(), open_storage(place.destination))
+
+    @routes.post("/log/tasks", status_code=201)
+    def start(wanted: Start) -> dict[str, Any]:
+        """Begin a task, or go on with one that was stopped; its job is started on this machine."""
+        return control.start(place, wanted.name, wanted.settings)
+
+    @routes.get("/log/tasks/{name}")
+    def task(name: str) -> dict[str, Any]:
+        """One task."""
+        return place.status(name)
+
+    @routes.post("/log/tasks/{name}/pause")
+    def pause(name: str) -> dict[str, Any]:
+        """Flush what there is, then sleep."""
+        return control.pause(place, name)
+
+    @routes.post("/log/tasks/{name}/resume")
+    def resume(name: str) -> dict[str, Any]:
+        """Go on where it ended."""
+        return control.resume(place, name)
+
+    @routes.post("/log/tasks/{name}/stop")
+    def stop(name: str) -> dict[str, Any]:
+        """End the task; `lost`: events of each topic that are not flushed."""
+        return control.stop(place, name)
+
+    metrics_of = registry(LogCollector(place.destination, place.catalog))
+
+    @routes.get("/metrics")
+    def metrics() -> Response:
+        """Every task, for Prometheus."""
+        return Response(generate_latest(metrics_of), media_type=CONTENT_TYPE_LATEST)
+
+    return routes
+
+
+def _refuse(_request: Request, _error: Exception) -> Response:
+    told = {"error": "Unauthorized", "message": "The token is missing or wrong.", "hint": ""}
+    return JSONResponse(told, 401, {"WWW-Authenticate": "Bearer"})
+
+
+def _tell(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, LakebackupError)  # noqa: S101 - what it is registered for
+    code = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
+    told: dict[str, Any] = {"error": type(error).__name__, "message": error.message, "hint": error.hint}
+    if isinstance(error, control.Failed):
+        told["task"] = dict(error.found)
+    return JSONResponse(told, code)
+
+
+@contextmanager
+def serving(app: FastAPI, host: str, port: int) -> Iterator[tuple[str, Callable[[], bool]]]:
+    """Serve an app while the block runs: its URL, and whether the server still runs.
+
+    Raises EnvironmentProblem when nobody can listen there.
+    """
+    try:
+        listening = socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
+        )
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"Nobody can listen at {host}:{port}: {error.strerror or error}.", hint="Give another --port."
+        ) from None
+    with listening:
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
+        thread = threading.Thread(target=server.run, args=([listening],), name="http", daemon=True)
+        thread.start()
+        try:
+            at = f"[{host}]" if ":" in host else host
+            yield f"http://{at}:{listening.getsockname()[1]}", thread.is_alive
+        finally:
+            server.should_exit = True
+            thread.join()

@@ -1,0 +1,12 @@
+"""What is wrong with the job of a log task right now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Trouble:
+    """What keeps a job from its work, also while the catalog cannot be told; None: nothing."""
+
+    text: str | None = None

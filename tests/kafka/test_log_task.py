@@ -1,0 +1,242 @@
+"""A log task over a real broker: what it captures, and what its verbs do and say."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support import kafka_truth as truth
+from tests.support.change_feed import ChangeFeed, produce
+from tests.support.log_tasks import LogTask, busy, captured, sent
+
+from lakebackup.errors import Busy, NotFound, Refused
+from lakebackup.store import CatalogReader
+from lakebackup_jobs.changelog import control
+from lakebackup_jobs.cli import main
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.support.runs import Lab
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+
+@pytest.fixture
+def feed(topic: Callable[..., str]) -> ChangeFeed:
+    made = ChangeFeed(partitions=2)
+    made.topic = topic("feed", partitions=2)
+    made.orders = made.create_table("shop", "orders")
+    return made
+
+
+def send(lab: Lab, feed: ChangeFeed, count: int = 20) -> None:
+    busy(feed, feed.orders, count, begin=feed.now)
+    feed.send(lab.bootstrap, feed.topic)
+
+
+def logs(lab: Lab, name: str = "lab") -> list[dict[str, object]]:
+    rows = CatalogReader.require(str(lab.folder)).select(
+        f"SELECT * FROM backups WHERE source = '{name}' ORDER BY number"
+    )
+    found: list[dict[str, object]] = rows.read_all().to_pylist()
+    return found
+
+
+def test_captures_sleeps_and_goes_on(lab: Lab, feed: ChangeFeed, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every event once, in a chain of logs that lie end to end; paused, nothing is read."""
+    send(lab, feed)
+    task = LogTask(lab, feed.topic)
+    task.begin()
+    with task.run():
+        task.until_captured(feed.now)
+        send(lab, feed)
+        task.until_captured(feed.now)
+        assert captured(str(lab.folder)) == sent(feed)
+        # What came in before the pause is flushed by it, whenever the next flush would be due.
+        send(lab, feed)
+        paused = control.pause(task.place, "lab")
+        assert (paused["state"], paused["checkpoint_ts"]) == ("paused", feed.now)
+        before = feed.now
+        send(lab, feed)
+        with pytest.raises(control.Failed, match="it is paused"):
+            control.pause(task.place, "lab")
+        with pytest.raises(control.Failed, match="Failed to start the task: it is paused"):
+            control.start(task.place, "lab", task.settings)
+        assert task.status()["checkpoint_ts"] == before
+        flushes = len(logs(lab))
+        control.resume(task.place, "lab")
+        task.until_captured(feed.now)
+        assert len(logs(lab)) == flushes + 1  # all in one batch
+        with pytest.raises(control.Failed, match="runs already"):
+            control.start(task.place, "lab", task.settings)
+        stopped = control.stop(task.place, "lab")
+    assert captured(str(lab.folder)) == sent(feed)
+    assert (stopped["lost"], stopped["checkpoint_ts"]) == ({}, feed.now)
+    chain = logs(lab)
+    assert [b["start_ts"] for b in chain] == [0, *(b["end_ts"] for b in chain[:-1])]
+    assert {(b["kind"], b["base"], b["intact"]) for b in chain} == {("log", chain[0]["backup_id"], True)}
+    store = f"Store 1: ok (next_backup_ts ={feed.now})."
+    assert store in "\n".join(_lines(stopped))
+
+    # Verbs on a task that is over.
+    capsys.readouterr()
+    assert main(["log", "stop", "lab", "--from", str(lab.folder)]) == Refused.exit_code
+    out, err = capsys.readouterr()
+    assert "Stopping task lab...\n\nStore 1: error, task completed or not found.\n" in out
+    assert "Failed to stop the task, maybe it is already stopped." in err
+    assert main(["log", "status", "lab", "--from", str(lab.folder)]) == 0
+    assert "Store 2: error, task completed or not found." in capsys.readouterr().out
+    assert main(["log", "status", "nobody", "--from", str(lab.folder)]) == NotFound.exit_code
+
+
+def _lines(found: dict[str, object]) -> list[str]:
+    from lakebackup_jobs.changelog.status import lines
+
+    return lines(found)
+
+
+def test_what_stopping_loses_is_said_and_captured_when_it_is_started_again(
+    lab: Lab, feed: ChangeFeed
+) -> None:
+    send(lab, feed)
+    task = LogTask(lab, feed.topic, flush_every_s=3600)
+    task.begin()
+    with task.run():
+        first = task.until_captured(feed.now)["checkpoint_ts"]
+        busy(feed, feed.orders, 10)
+        lost = feed.send(lab.bootstrap, feed.topic)
+        done = control.stop(task.place, "lab")
+    assert (done["lost"], done["checkpoint_ts"]) == ({feed.topic: lost}, first)
+    assert isinstance(task.ended[0], dict)  # its job ended by itself
+    with pytest.raises(Refused, match=f"reaches up to {first}; it cannot go on from 5"):
+        control.start(task.place, "lab", LogTask(lab, feed.topic, lastbackupts=5).settings)
+    control.start(task.place, "lab", LogTask(lab, feed.topic, lastbackupts=first).settings)
+    with task.run():
+        task.until_captured(feed.now)
+    assert captured(str(lab.folder)) == sent(feed)
+
+
+def test_a_backlog_is_flushed_in_steps_and_the_end_is_kept(lab: Lab, feed: ChangeFeed) -> None:
+    send(lab, feed, 200)
+    middle = feed.now
+    send(lab, feed, 200)
+    task = LogTask(lab, feed.topic, flush_bytes=120 * 1024, endts=middle)
+    task.begin()
+    with task.run():
+        task.until(lambda now: now["state"] == "complete", "the end is reached")
+    done = logs(lab)
+    assert len(done) > 2
+    assert done[-1]["end_ts"] == middle
+    assert [r for r in captured(str(lab.folder)) if (r[6] or 0) > middle] == []
+
+
+def test_errors_pause_the_task_and_are_told(lab: Lab, feed: ChangeFeed) -> None:
+    """Events that are gone; later one that is none. Prometheus and `log status` tell it."""
+    send(lab, feed)
+    task = LogTask(lab, feed.topic)
+    task.begin()
+    with task.run():
+        task.until_captured(feed.now)
+        control.pause(task.place, "lab")
+        send(lab, feed)
+        ends = {partition: len(events) for partition, events in enumerate(feed.sent)}
+        truth.delete_records(lab.bootstrap, feed.topic, ends)
+        send(lab, feed)
+        control.resume(task.place, "lab")
+        found = task.until(lambda now: bool(now["detail"]), "the gap is told")
+        assert (found["state"], found["errors"]) == ("paused", 1)
+        assert "were deleted before they were read" in found["detail"]
+        assert "error, task paused itself: Events of topic" in "\n".join(_lines(found))
+    control.stop(task.place, "lab")
+    task.settings = LogTask(lab, feed.topic, allow_gaps=True).settings
+    control.start(task.place, "lab", task.settings)
+    with task.run():
+        task.until_captured(feed.now)
+        gaps = CatalogReader.require(str(lab.folder)).select("SELECT * FROM gaps").read_all().to_pylist()
+        assert {gap["reason"] for gap in gaps} == {"purged"}
+        produce(lab.bootstrap, feed.topic, [(1, b"no event")])
+        found = task.until(lambda now: bool(now["detail"]), "the damage is told")
+        offset = len(feed.sent[1])
+        assert f"{feed.topic}" in found["detail"]
+        assert f"{offset}" in found["detail"]
+
+
+def test_tasks_side_by_side_with_filters_and_keys(lab: Lab, feed: ChangeFeed, tmp_path: Path) -> None:
+    from lakebackup.changelog.cipher import LogKeys
+
+    other = feed.create_table("private", "notes")
+    busy(feed, other, 5)
+    send(lab, feed)
+    file = tmp_path / "keys.json"
+    file.write_text(json.dumps({"keys": {"k1": "A" * 43 + "="}}))
+    keys = LogKeys.load(str(file))
+    plain = LogTask(lab, feed.topic, name="plain", codec="lz4", filters=("*.*", "!private.*"))
+    sealed = LogTask(lab, feed.topic, name="sealed", encrypt=True, keys_file=str(file))
+    for task in (plain, sealed):
+        task.begin()
+    with plain.run(), sealed.run():
+        plain.until_captured(feed.now)
+        sealed.until_captured(feed.now)
+        with pytest.raises(Busy):
+            _run_again(lab, plain)
+        # From the first flush on the catalog knows which tables are not meant.
+        begun = {r for r in captured(str(lab.folder), "plain") if r[2] == str(other)}
+        busy(feed, other, 5)
+        send(lab, feed)
+        plain.until_captured(feed.now)
+        sealed.until_captured(feed.now)
+    assert captured(str(lab.folder), "sealed", keys) == sent(feed)
+    found = captured(str(lab.folder), "plain")
+    assert {r for r in found if r[2] == str(other)} == begun
+    assert [r for r in found if r[2] != str(other)] == [r for r in sent(feed) if r[2] != str(other)]
+    control.stop(sealed.place, "sealed")
+    control.start(sealed.place, "sealed", sealed.settings)
+    sealed.request_changes = {}
+    with sealed.run():
+        send(lab, feed)
+        told = sealed.until(lambda now: bool(now["detail"]), "the missing keys are told")
+        assert "no file of keys is named" in told["detail"]
+
+
+def _run_again(lab: Lab, task: LogTask) -> None:
+    import threading
+
+    from lakebackup_jobs.changelog.flush import LogRequest
+    from lakebackup_jobs.changelog.run import run
+
+    request = LogRequest(str(lab.folder), task.name, task.settings, {"bootstrap.servers": lab.bootstrap})
+    run(request, stop=threading.Event(), spark=lab.spark, reporter=lab.reporter)
+
+
+def test_a_beginning_that_the_feed_has_lost_is_refused(lab: Lab, feed: ChangeFeed) -> None:
+    send(lab, feed)
+    ends = {partition: len(events) for partition, events in enumerate(feed.sent)}
+    truth.delete_records(lab.bootstrap, feed.topic, ends)
+    send(lab, feed)
+    task = LogTask(lab, feed.topic, lastbackupts=5)
+    task.begin()
+    with task.run():
+        told = task.until(lambda now: bool(now["detail"]), "the lost beginning is told")
+        assert "has deleted events that may have come after 5" in told["detail"]
+    # Without it the log begins with the first checkpoint that is known: nothing before is covered.
+    control.stop(task.place, "lab")
+    task.settings = LogTask(lab, feed.topic).settings
+    control.start(task.place, "lab", task.settings)
+    with task.run():
+        feed.roll_call()
+        send(lab, feed)
+        found = task.until(lambda now: now["checkpoint_ts"] is not None, "the first checkpoint")
+    assert found["from_ts"] == found["checkpoint_ts"]
+
+
+def test_topics_that_are_not_there_and_names_that_are_taken(lab: Lab, feed: ChangeFeed) -> None:
+    task = LogTask(lab, "no-such-topic")
+    with pytest.raises(NotFound, match=r"No topic of .* is meant by no-such-topic"):
+        control.start(task.place, "lab", task.settings)
+    truth.produce(lab.bootstrap, feed.topic, [truth.Record(0, b"k", b"v", (), 1_600_000_000_000)])
+    lab.backup(feed.topic)
+    with pytest.raises(Refused, match="lab is a source already, of kafka backups"):
+        control.start(task.place, "lab", LogTask(lab, feed.topic).settings)

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import pytest
+
+from lakebackup.errors import Refused
+from lakebackup.plan import log_flush
+from lakebackup.plan.backup_topics import RegionState
+from lakebackup.plan.log_flush import Newest
+
+
+def region(number: int, low: int, end: int, epoch: str = "e1") -> RegionState:
+    return RegionState("feed", epoch, str(number), low, end, end, None)
+
+
+def newest(started_s: float, took_s: float, start_ts: int | None = 0) -> Newest:
+    at = int(started_s * 1e6)
+    return Newest("b1", 1, "b1", 0, 1, start_ts, 7, at, at + int(took_s * 1e6))
+
+
+KNOWN = {("feed", "e1", "0"): 10, ("feed", "e1", "1"): 20}
+
+
+def gaps(regions: list[RegionState], *, allowed: bool = True) -> list[tuple[str, str, int, int | None]]:
+    found = log_flush.gaps("b2", "prod", regions, KNOWN, newest(0, 0), 99, allowed=allowed)
+    return [(g.reason, g.epoch, g.from_position, g.to_position) for g in found]
+
+
+@pytest.mark.parametrize(
+    ("last", "due"),
+    [
+        (None, 0.0),
+        (newest(1000, 10), 1290.0),
+        (newest(1000, 400), 1150.0),  # it takes longer than it may: half the time is left to others
+        (newest(1000, -5), 1300.0),  # the clock went back meanwhile
+    ],
+)
+def test_a_flush_is_due_so_that_it_is_done_in_time(last: Newest | None, due: float) -> None:
+    assert log_flush.due_at(last, 300) == due
+
+
+def test_a_backlog_is_read_in_steps_of_the_same_part_of_each_partition() -> None:
+    regions = [region(0, 0, 110), region(1, 0, 20), region(2, 0, 300)]
+    rows = log_flush.positions("b2", "prod", regions, KNOWN, 5, most=100)
+    assert [(r.region, r.start_position, r.end_position) for r in rows] == [("0", 10, 35), ("2", 0, 75)]
+    rest = log_flush.positions("b2", "prod", regions, KNOWN, 5, most=10_000)
+    assert [(r.region, r.start_position, r.end_position) for r in rest] == [("0", 10, 110), ("2", 0, 300)]
+
+
+def test_a_step_is_never_empty_while_something_waits() -> None:
+    rows = log_flush.positions("b2", "prod", [region(0, 0, 11), region(1, 0, 5000)], KNOWN, 5, most=1)
+    assert all(r.end_position > r.start_position for r in rows)
+
+
+def test_a_partition_that_nobody_has_read_is_put_down_though_it_is_empty() -> None:
+    rows = log_flush.positions("b2", "prod", [region(0, 0, 10), region(5, 3, 3)], KNOWN, 5, most=10)
+    assert [(r.region, r.start_position, r.end_position) for r in rows] == [("5", 3, 3)]
+
+
+def test_what_was_deleted_unread_is_a_gap_and_refused_unless_it_is_allowed() -> None:
+    purged = [region(0, 15, 30), region(1, 20, 30), region(2, 7, 9)]
+    assert gaps(purged) == [("purged", "e1", 10, 15)]
+    again = [region(0, 0, 3, "e2"), region(1, 0, 40)]
+    assert gaps(again) == [("recreated", "e1", 10, None)]
+    with pytest.raises(Refused, match="partition 0, from offset 10 on were deleted before they were read"):
+        gaps(purged, allowed=False)
+    with pytest.raises(Refused, match="made again"):
+        gaps(again, allowed=False)
+
+
+def test_after_a_gap_reading_goes_on_where_the_partition_begins() -> None:
+    rows = log_flush.positions("b2", "prod", [region(0, 15, 30)], KNOWN, 5, most=100)
+    assert [(r.start_position, r.end_position) for r in rows] == [(15, 30)]
+
+
+def test_tasks_take_whole_partitions_and_about_the_same() -> None:
+    sizes = [90_000, 40_000, 30_000, 0, 20_000]
+    rows = log_flush.positions("b", "s", [region(n, 0, size) for n, size in enumerate(sizes)], {}, 0, 10**9)
+    shares = log_flush.tasks(rows, 2)
+    assert sorted(n for share in shares for n in share) == [0, 1, 2, 4]
+    assert [sum(sizes[n] for n in share) for share in shares] == [90_000, 90_000]
+    assert log_flush.tasks(rows[3:4], 2) == ()
+    assert len(log_flush.tasks(rows[4:], 8)) == 1
+
+
+def test_where_a_new_log_begins() -> None:
+    whole, cut = [region(0, 0, 9)], [region(0, 0, 9), region(1, 4, 9)]
+    assert log_flush.first_floor(whole, None, [], allowed=False) == 0
+    assert log_flush.first_floor(cut, None, [], allowed=False) is None
+    assert log_flush.first_floor(cut, 50, [], allowed=False) == 50
+    assert log_flush.first_floor(cut, 50, ["topic feed, partition 1"], allowed=True) == 50
+    with pytest.raises(Refused, match="may have come after 50: topic feed, partition 1 begins later"):
+        log_flush.first_floor(cut, 50, ["topic feed, partition 1"], allowed=False)
+
+
+def test_the_instant_of_a_timestamp() -> None:
+    ms = 1_795_000_000_000
+    assert log_flush.physical_ms(ms << 18 | 5, "tso") == ms
+    assert log_flush.physical_ms(ms, "ms") == ms
