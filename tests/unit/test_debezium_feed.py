@@ -191,6 +191,19 @@ def test_what_was_captured_whole_comes_again_and_counts_once(storage: Storage) -
     assert again.checkpoint(1005) == 1006
 
 
+def test_an_end_that_was_sent_late_has_the_time_at_which_it_began(storage: Storage) -> None:
+    """A connector that was killed before it sent an end sends it with the time of the next transaction."""
+    late = end(5, 2000, 1, place=77)
+    told = known(begin(5, 1005))
+    told = known(late, begin(6, 2000), end(6, 2000, 1), end(5, 2000, 1, place=99), before=told)
+    flush = Flush(storage, told)
+    [found] = flush.decode(A, batch(*(event("u", {"id": 1}, {}, tx) for tx in (5, 6))))
+    assert [row[3:5] for row in rows(found)] == [(1005, 2), (2000, 4)]
+    assert flush.checkpoint() == 1999
+    gtid = ({}, {"status": "END", "id": "uuid:5", "event_count": 0, "ts_ms": 7, "data_collections": []})
+    assert known(gtid).rows["key"].to_pylist() == ["uuid:5"]
+
+
 def test_times_never_go_back(storage: Storage) -> None:
     flush = Flush(storage, known(end(5, 1005, 1), end(6, 990, 1), end(7, 1006, 1)))
     [found] = flush.decode(A, batch(*(event("u", {"id": 1}, {}, tx) for tx in (5, 6, 7))))

@@ -7,7 +7,7 @@ documents them; Kafka Connect's JsonConverter wraps both in `payload` when messa
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -103,7 +103,7 @@ class DebeziumFeed:
                     next_offset = records["offset"][-1].as_py() + 1
                     break
         if not found:
-            return Transactions(known.rows, known.epoch, next_offset, known.begin, known.places)
+            return replace(known, next=next_offset)
         return known.with_ends(pa.concat_tables(found), next_offset)
 
     def decoder(self, storage: Storage, of: Range, context: Mapping[str, Any]) -> DebeziumDecoder:

@@ -16,15 +16,14 @@ _WRAPPED = '{"schema":'
 _INSIDE = re.compile(r"(?<=[\[\s])'/")
 # The ids of PostgreSQL's transactions have a place in its log behind them, another one in every message.
 
-#: id, key (as events name it), offset, ts (ms), count: the ends of transactions.
+#: offset, status, key (as events name it), own (ids like PostgreSQL's), ts (ms), count: begins and ends.
 ENDS = r"""
-    SELECT "offset", x[1] AS id, regexp_replace(x[1], '^(\d+):\d+$', '\1') AS key, CAST(x[2] AS BIGINT) AS ts,
-        CAST(x[3] AS BIGINT) AS count
+    SELECT "offset", x[1] AS status, regexp_replace(x[2], '^(\d+):\d+$', '\1') AS key,
+        regexp_matches(x[2], '^\d+:\d+$') AS own, CAST(x[3] AS BIGINT) AS ts, CAST(x[4] AS BIGINT) AS count
     FROM (
-        SELECT "offset", json_extract_string(value, ['/id', '/ts_ms', '/event_count', '/status']) AS x
+        SELECT "offset", json_extract_string(value, ['/status', '/id', '/ts_ms', '/event_count']) AS x
         FROM records
     )
-    WHERE x[4] = 'END'
 """
 #: offset, key, op, store, db, name, snapshot, transaction, sub, after: change events; null what is not there.
 EVENTS = r"""

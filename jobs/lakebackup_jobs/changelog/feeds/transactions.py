@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakebackup.errors import Damaged, NotFound
@@ -29,14 +30,15 @@ if TYPE_CHECKING:
 AGAIN_MS = 300_000
 #: More are left for the next flush.
 MOST = 500_000
+#: So many that began and did not end are remembered: there is one, but for what connectors left when killed.
+_BEGUN = 1000
 _CARRIED = "transactions.parquet"
 
-#: id: as in the topic. key: how its events name it. seq: greater means later. ts: when it was committed,
-#: never less than that of the one before. count: events. done: all were captured by an earlier flush. seen:
-#: of those that are not done, ranges [first, last] of the numbers of the captured events.
+#: key: how its events name it. seq: greater means later. ts: when it was committed, never less than that of
+#: the one before. count: events. done: all were captured by an earlier flush. seen: of those that are not
+#: done, ranges [first, last] of the numbers of the captured events.
 SCHEMA = pa.schema(
     [
-        pa.field("id", pa.string(), nullable=False),
         pa.field("key", pa.string(), nullable=False),
         pa.field("seq", pa.int64(), nullable=False),
         pa.field("ts", pa.int64(), nullable=False),
@@ -54,32 +56,43 @@ class Transactions:
     """In commit order. `next`: the first offset of the topic (id `epoch`) that was not read.
 
     `begin`: where rows of the first snapshot belong, just before the first transaction; None before there was
-    one. `places`: by `topic/partition`, (ts, seq, sub) of the last change that was captured.
+    one. `begun`: by key, ts of those that began and have not ended. `places`: by `topic/partition`, (ts, seq,
+    sub) of the last change that was captured.
     """
 
     rows: pa.Table
     epoch: str
     next: int = 0
     begin: int | None = None
+    begun: Mapping[str, int] = field(default_factory=dict)
     places: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     @classmethod
     def none(cls, epoch: str) -> Transactions:
         return cls(SCHEMA.empty_table(), epoch)
 
-    def with_ends(self, ends: pa.Table, next_offset: int) -> Transactions:
-        """With those that ended since: columns id, key, offset, ts (ms), count, in order of offset."""
-        ids, known = ends["id"], set(self.rows["id"].to_pylist())
-        fresh = []
-        for name in ids.to_pylist():
-            fresh.append(name not in known)
-            known.add(name)
-        ends = ends.filter(pa.array(fresh, pa.bool_()))
+    def with_ends(self, told: pa.Table, next_offset: int) -> Transactions:
+        """With those that ended since. `told`: the answer to debezium_json.ENDS.
+
+        One that ends twice counts once, where it ended first. PostgreSQL's says when it was committed as it
+        begins, too: a connector that was killed before it sent the end sends it with the time of the next.
+        """
+        begins = told.filter(pc.equal(told["status"], "BEGIN"))
+        begun = {**self.begun, **dict(zip(begins["key"].to_pylist(), begins["ts"].to_pylist(), strict=True))}
+        ended = set(self.rows["key"].to_pylist())
+        ends = told.filter(pc.equal(told["status"], "END"))
+        fresh, times = [], []
+        columns = (ends[name].to_pylist() for name in ("key", "own", "ts"))
+        for key, own, ts in zip(*columns, strict=True):
+            fresh.append(key not in ended)
+            ended.add(key)
+            times.append(begun.get(key, ts) if own else ts)
+        keep = pa.array(fresh, pa.bool_())
+        ends = ends.filter(keep)
         high = self.rows["ts"][-1].as_py() if len(self.rows) else 0
-        ts = np.maximum.accumulate(np.maximum(ends["ts"].to_numpy(), high))
+        ts = np.maximum.accumulate(np.maximum(pa.array(times, pa.int64()).filter(keep).to_numpy(), high))
         made = pa.table(
             {
-                "id": ends["id"],
                 "key": ends["key"],
                 "seq": pa.array(ends["offset"].to_numpy() + 1),  # 0 is before every transaction
                 "ts": pa.array(ts, pa.int64()),
@@ -89,8 +102,14 @@ class Transactions:
             },
             schema=SCHEMA,
         )
-        begin = int(ts[0]) - 1 if self.begin is None and len(made) else self.begin
-        return Transactions(pa.concat_tables([self.rows, made]), self.epoch, next_offset, begin, self.places)
+        left = [(key, ts) for key, ts in begun.items() if key not in ended]
+        return replace(
+            self,
+            rows=pa.concat_tables([self.rows, made]),
+            next=next_offset,
+            begin=int(ts[0]) - 1 if self.begin is None and len(made) else self.begin,
+            begun=dict(left[-_BEGUN:]),
+        )
 
     def counted(self, finished: Iterable[Mapping[str, Any]], storage: Storage) -> Transactions:
         """With what the partitions of a flush held: `done` and `seen` are as after it."""
@@ -119,7 +138,7 @@ class Transactions:
         rows = self.rows
         for name, column in columns.items():
             rows = rows.set_column(rows.schema.get_field_index(name), SCHEMA.field(name), column)
-        return Transactions(rows, self.epoch, self.next, self.begin, places)
+        return replace(self, rows=rows, places=places)
 
     def _seen_before(self) -> Iterator[pa.Table]:
         for row in self.rows.filter(self.rows["seen"].is_valid()).select(["seq", "seen"]).to_pylist():
@@ -140,11 +159,12 @@ class Transactions:
             return self
         ts, done = self.rows["ts"].to_numpy(), self.rows["done"].to_numpy()
         wanted = pa.array((ts > ts[-1] - AGAIN_MS) | ~done)
-        return Transactions(self.rows.filter(wanted), self.epoch, self.next, self.begin, self.places)
+        return replace(self, rows=self.rows.filter(wanted))
 
     def write(self, storage: Storage, path: str) -> None:
         """Put it; another attempt may have put the same."""
-        state = {"epoch": self.epoch, "next": self.next, "begin": self.begin, "places": dict(self.places)}
+        names = ("epoch", "next", "begin", "begun", "places")
+        state = {name: getattr(self, name) for name in names}
         _put(storage, path, self.rows.replace_schema_metadata({"feed": json.dumps(state)}))
 
     @classmethod
