@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from lakebackup_jobs.changelog.log_shares import LogShares
 
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+# Of a span without changes, too, a commit says that it was brought.
+_SKIPS = "spark.databricks.delta.skipRecordingEmptyCommits"
 
 
 class DeltaTarget:
@@ -103,7 +105,9 @@ class DeltaTarget:
 def _metadata(spark: SparkSession, text: str) -> Iterator[None]:
     """What commits say of themselves while the block runs: a MERGE has no option for it."""
     spark.conf.set(_METADATA, text)
+    spark.conf.set(_SKIPS, "false")
     try:
         yield
     finally:
         spark.conf.unset(_METADATA)
+        spark.conf.unset(_SKIPS)
