@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from lakebackup import schedule, tombstones
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.lease import Lease
-from lakebackup.model import SNAPSHOT, Hold, Policy
+from lakebackup.model import CHANGES, SNAPSHOT, Hold, Policy
 from lakebackup.patterns import is_internal
 from lakebackup.plan.import_backups import OWN
 from lakebackup.storage import open_storage
@@ -44,12 +44,18 @@ def set_policy(destination: str, catalog: str | None, name: str, change: Change)
     """Change the policy of a source, or of the one that has a topic of that name; returns it as it is then.
 
     Raises NotFound (no such source or topic), UsageProblem (several have it, no schedule, or one for a
-    source that no backup here can read).
+    source that no backup here can read; a change feed).
     """
     reader = CatalogReader.require(destination, catalog)
     source = _source(reader, name)
     made = _changed(_policy(reader, source), change, source)
     others = {row["source_kind"] for row in reader.rows("source_kinds", source=source)} - {OWN}
+    if CHANGES in others:
+        raise UsageProblem(
+            f"{source} is a change feed: its task flushes by itself, and its log goes from its beginning on.",
+            hint="The task says how often (`log start --flush-every`); run `log snapshot` and `log truncate` "
+            "from time to time.",
+        )
     if others and (made.full_schedule or made.incremental_schedule):
         why = (
             "are of snapshots, whose folders only who takes them knows"

@@ -234,6 +234,10 @@ def print_result(values: Mapping[str, Any], out: TextIO) -> None:
             console.print(part)
 
 
+# In ms beyond any calendar: a ts of a timestamp oracle, which has its ms in the upper bits.
+_ORACLE = 1 << 48
+
+
 def display(name: str, value: Any) -> str:
     """One value as text; the name's ending tells the unit (`bytes`, `_ts` in ms, `_at` in µs, `_s`)."""
     from lakebackup.times import format_ts
@@ -246,7 +250,7 @@ def display(name: str, value: Any) -> str:
         if name == "bytes" or name.endswith("_bytes"):
             return human_bytes(value)
         if name == "ts" or name.endswith("_ts"):
-            return format_ts(value)
+            return format_ts(value if value < _ORACLE else value >> 18)
         if name == "at" or name.endswith("_at"):
             return format_ts(value // 1000)
         return str(value)

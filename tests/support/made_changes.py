@@ -210,7 +210,7 @@ class MadeChanges:
                     end_position=self.offset,
                     low_position=0,
                     high_position=self.offset,
-                    ts=end_ts,
+                    ts=0,
                 )
             ],
             scopes=[

@@ -14,7 +14,7 @@ from lakebackup import patterns
 from lakebackup.archive import KIND
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.guard import check_select
-from lakebackup.model import SNAPSHOT
+from lakebackup.model import CHANGES, SNAPSHOT
 from lakebackup.plan.chains import BackupSet, Cost, Step, on_the_way, other_sets
 from lakebackup.plan.restore_topics import (
     BackupPart,
@@ -242,6 +242,12 @@ def require_own(source: str, kinds: Sequence[str]) -> None:
         raise Refused(
             f"The backups of {source} are of snapshots, which have no topics.",
             hint="Use `lakebackup restore snapshot`, `backup snapshot`, `diff`.",
+        )
+    if other == [CHANGES]:
+        raise Refused(
+            f"{source} is a change feed: its log has tables and no topics.",
+            hint="Use `lakebackup log restore`, `log snapshot`, `log compact`, `log truncate`; "
+            f"`lakebackup log status {source}` shows how far it is.",
         )
     if other:
         raise Refused(

@@ -1,9 +1,9 @@
--- For a picture: the times that the chains in `drawn` noticed to be lost, one row for what one backup noticed.
+-- For a picture: the times that the chains in `drawn` noticed to be lost, one row for what one backup noticed. Times in ms.
 SELECT
   d.source,
   d.line,
-  MIN(g.from_ts) AS from_ts,
-  MAX(g.to_ts) AS to_ts,
+  MIN(UNIX_MILLIS(g.from_time)) AS from_ts,
+  MAX(UNIX_MILLIS(g.to_time)) AS to_ts,
   COUNT(DISTINCT g.scope) AS scopes
 FROM drawn AS d
 JOIN backups AS b

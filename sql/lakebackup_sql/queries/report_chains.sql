@@ -1,4 +1,4 @@
--- For a picture: the :chains newest chains of each source, oldest first, each with the name of its line.
+-- For a picture: the :chains newest chains of each source, oldest first, each with the name of its line. Times in ms.
 SELECT
   c.source,
   c.base,
@@ -13,9 +13,9 @@ FROM (
     b.source,
     b.base,
     b.branch,
-    MIN(b.end_ts) AS from_ts,
-    MAX(b.end_ts) AS to_ts,
-    MAX(CASE WHEN u.backup_id IS NULL THEN b.end_ts END) AS restorable_ts,
+    MIN(COALESCE(UNIX_MILLIS(b.end_time), b.end_ts)) AS from_ts,
+    MAX(COALESCE(UNIX_MILLIS(b.end_time), b.end_ts)) AS to_ts,
+    MAX(CASE WHEN u.backup_id IS NULL THEN COALESCE(UNIX_MILLIS(b.end_time), b.end_ts) END) AS restorable_ts,
     COUNT(*) AS backups,
     ROW_NUMBER() OVER (PARTITION BY b.source ORDER BY MAX(b.number) DESC) AS age
   FROM backups AS b

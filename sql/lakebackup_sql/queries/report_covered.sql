@@ -1,4 +1,4 @@
--- Coverage as the report tells it: what a prune let go was let go on purpose and is no gap.
+-- Coverage as the report tells it: what a prune let go was let go on purpose and is no gap. Times in ms.
 SELECT
   c.source,
   c.scope,
@@ -6,8 +6,8 @@ SELECT
   c.region,
   CASE WHEN c.reason = 'pruned' THEN 'pruned' ELSE c.status END AS status,
   c.reason,
-  c.from_ts,
-  c.to_ts,
+  COALESCE(UNIX_MILLIS(c.from_time), c.from_ts) AS from_ts,
+  COALESCE(UNIX_MILLIS(c.to_time), c.to_ts) AS to_ts,
   c.from_position,
   c.to_position
 FROM coverage AS c

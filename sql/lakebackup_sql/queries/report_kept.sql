@@ -1,11 +1,11 @@
 -- The :chains newest chains of each source, the newest first: what their backups wrote, and what of that the policy
--- lets go of.
+-- lets go of. Times in ms.
 SELECT c.source, c.base, c.from_ts, c.to_ts, c.backups, c.files, c.items, c.bytes, c.held, c.obsolete, c.obsolete_bytes
 FROM (
   SELECT
     o.source, o.base,
-    MIN(o.end_ts) AS from_ts,
-    MAX(o.end_ts) AS to_ts,
+    MIN(COALESCE(UNIX_MILLIS(o.end_time), o.end_ts)) AS from_ts,
+    MAX(COALESCE(UNIX_MILLIS(o.end_time), o.end_ts)) AS to_ts,
     COUNT(*) AS backups,
     CAST(SUM(o.files) AS BIGINT) AS files,
     CAST(SUM(b.entries) AS BIGINT) AS items,

@@ -1,5 +1,5 @@
 -- For a picture: the backups of the chains in `drawn`; of those of a chain that are alike and fall into the same
--- of :steps parts of their source's time, the newest.
+-- of :steps parts of their source's time, the newest. Times in ms.
 SELECT
   m.source,
   m.line,
@@ -11,7 +11,7 @@ FROM (
   SELECT
     d.source,
     d.line,
-    b.end_ts,
+    COALESCE(UNIX_MILLIS(b.end_time), b.end_ts) AS end_ts,
     CASE WHEN b.kind = 'full' THEN 'full' ELSE 'incremental' END AS kind,
     CASE
       WHEN b.state = 'out_of_sync' THEN 'fork'
@@ -19,7 +19,7 @@ FROM (
       ELSE 'restorable'
     END AS status,
     FLOOR(
-      (b.end_ts - MIN(d.from_ts) OVER (PARTITION BY d.source)) * :steps
+      (COALESCE(UNIX_MILLIS(b.end_time), b.end_ts) - MIN(d.from_ts) OVER (PARTITION BY d.source)) * :steps
       / GREATEST(MAX(d.to_ts) OVER (PARTITION BY d.source) - MIN(d.from_ts) OVER (PARTITION BY d.source), 1)
     ) AS step
   FROM drawn AS d

@@ -1,2 +1,7 @@
--- Until when each topic is protected.
-SELECT * FROM rpo
+-- Until when each topic is protected. Times in ms.
+SELECT
+  r.source, r.scope, r.epoch, r.backup_id, r.present,
+  COALESCE(UNIX_MILLIS(r.restorable_time), r.restorable_ts) AS restorable_ts,
+  r.lag_ms,
+  COALESCE(UNIX_MILLIS(r.covered_time), r.covered_ts) AS covered_ts
+FROM rpo AS r

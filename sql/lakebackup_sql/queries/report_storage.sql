@@ -1,4 +1,4 @@
--- What each source holds in each place.
+-- What each source holds in each place. Times in ms.
 SELECT
   source,
   destination,
@@ -7,8 +7,8 @@ SELECT
   entries,
   bytes,
   raw_bytes,
-  oldest_ts,
-  newest_ts,
+  COALESCE(UNIX_MILLIS(oldest_time), oldest_ts) AS oldest_ts,
+  COALESCE(UNIX_MILLIS(newest_time), newest_ts) AS newest_ts,
   pruned_files,
   pruned_bytes
 FROM storage_by_source

@@ -1,2 +1,6 @@
--- Backups that cannot be used, and why.
-SELECT * FROM unusable_backups
+-- Backups that cannot be used, and why. Times in ms.
+SELECT
+  u.source, u.backup_id, u.number, u.kind, u.state, u.base,
+  COALESCE(UNIX_MILLIS(u.end_time), u.end_ts) AS end_ts,
+  u.reason, u.fault_backup_id, u.fault_state, u.faults, u.destination, u.path, u.detail, u.found_at
+FROM unusable_backups AS u

@@ -1,15 +1,31 @@
 -- Data files of committed backups that were not pruned. A timestamp below 0 means that some record carries none.
 -- Objects of a snapshot's backup are there until they are pruned, since later backups may have their files.
--- min_time: min_ts, in UTC; null: some record has no timestamp, or another unit than ms
--- max_time: max_ts, in UTC; null: no record has a timestamp, or another unit than ms
--- min_begin_time: min_begin_ts, in UTC; null: none, or another unit than ms
--- resolved_time: resolved_ts, in UTC; null: none, or another unit than ms
+-- min_time: min_ts, in UTC; null: some record has no timestamp, or a unit that is no time
+-- max_time: max_ts, in UTC; null: no record has a timestamp, or a unit that is no time
+-- min_begin_time: min_begin_ts, in UTC; null: none, or a unit that is no time
+-- resolved_time: resolved_ts, in UTC; null: none, or a unit that is no time
 SELECT
   f.*,
-  CASE WHEN f.ts_domain = 'ms' AND f.min_ts >= 0 THEN timestamp_millis(f.min_ts) END AS min_time,
-  CASE WHEN f.ts_domain = 'ms' AND f.max_ts >= 0 THEN timestamp_millis(f.max_ts) END AS max_time,
-  CASE WHEN f.ts_domain = 'ms' AND f.min_begin_ts >= 0 THEN timestamp_millis(f.min_begin_ts) END AS min_begin_time,
-  CASE WHEN f.ts_domain = 'ms' AND f.resolved_ts >= 0 THEN timestamp_millis(f.resolved_ts) END AS resolved_time
+  CASE
+    WHEN f.min_ts < 0 THEN NULL
+    WHEN f.ts_domain = 'ms' THEN timestamp_millis(f.min_ts)
+    WHEN f.ts_domain = 'tso' THEN timestamp_millis(f.min_ts DIV 262144)
+  END AS min_time,
+  CASE
+    WHEN f.max_ts < 0 THEN NULL
+    WHEN f.ts_domain = 'ms' THEN timestamp_millis(f.max_ts)
+    WHEN f.ts_domain = 'tso' THEN timestamp_millis(f.max_ts DIV 262144)
+  END AS max_time,
+  CASE
+    WHEN f.min_begin_ts < 0 THEN NULL
+    WHEN f.ts_domain = 'ms' THEN timestamp_millis(f.min_begin_ts)
+    WHEN f.ts_domain = 'tso' THEN timestamp_millis(f.min_begin_ts DIV 262144)
+  END AS min_begin_time,
+  CASE
+    WHEN f.resolved_ts < 0 THEN NULL
+    WHEN f.ts_domain = 'ms' THEN timestamp_millis(f.resolved_ts)
+    WHEN f.ts_domain = 'tso' THEN timestamp_millis(f.resolved_ts DIV 262144)
+  END AS resolved_time
 FROM raw_files AS f
 JOIN raw_backups AS b ON b.backup_id = f.backup_id
 LEFT ANTI JOIN raw_removals AS r ON r.destination = f.destination AND r.path = f.path

@@ -1,7 +1,10 @@
 -- Records that no backup holds, as committed backups noticed them, also ones that were deleted since.
 -- from_time: from_ts, in UTC
 -- to_time: to_ts, in UTC
-SELECT g.*, timestamp_millis(g.from_ts) AS from_time, timestamp_millis(g.to_ts) AS to_time
+SELECT
+  g.*,
+  timestamp_millis(CASE WHEN b.ts_domain = 'tso' THEN g.from_ts DIV 262144 ELSE g.from_ts END) AS from_time,
+  timestamp_millis(CASE WHEN b.ts_domain = 'tso' THEN g.to_ts DIV 262144 ELSE g.to_ts END) AS to_time
 FROM raw_gaps AS g
 JOIN raw_backups AS b ON b.backup_id = g.backup_id
 WHERE b.state IN ('complete', 'out_of_sync', 'deleted')

@@ -20,8 +20,14 @@ SELECT
   COALESCE(h.backups, 0) AS backups,
   h.oldest_ts,
   h.newest_ts,
-  CASE WHEN h.ts_domain = 'ms' THEN timestamp_millis(h.oldest_ts) END AS oldest_time,
-  CASE WHEN h.ts_domain = 'ms' THEN timestamp_millis(h.newest_ts) END AS newest_time,
+  CASE h.ts_domain
+    WHEN 'ms' THEN timestamp_millis(h.oldest_ts)
+    WHEN 'tso' THEN timestamp_millis(h.oldest_ts DIV 262144)
+  END AS oldest_time,
+  CASE h.ts_domain
+    WHEN 'ms' THEN timestamp_millis(h.newest_ts)
+    WHEN 'tso' THEN timestamp_millis(h.newest_ts DIV 262144)
+  END AS newest_time,
   COALESCE(r.pruned_files, 0) AS pruned_files,
   COALESCE(r.pruned_bytes, 0) AS pruned_bytes
 FROM (
@@ -42,8 +48,8 @@ FROM (
       SUM(bytes) AS bytes,
       SUM(raw_bytes) AS raw_bytes,
       SUM(entries) AS entries,
-      MIN(CASE WHEN min_ts >= 0 AND role = 'data' THEN min_ts END) AS oldest_ts,
-      MAX(CASE WHEN max_ts >= 0 AND role = 'data' THEN max_ts END) AS newest_ts,
+      MIN(CASE WHEN min_ts >= 0 AND role = 'data' AND format <> 'delta' THEN min_ts END) AS oldest_ts,
+      MAX(CASE WHEN max_ts >= 0 AND role = 'data' AND format <> 'delta' THEN max_ts END) AS newest_ts,
       MIN(ts_domain) AS ts_domain
     FROM files
     GROUP BY source, destination, backup_id

@@ -1,8 +1,8 @@
 SELECT
   d.source,
   d.line,
-  MIN(g.from_ts) AS from_ts,
-  MAX(g.to_ts) AS to_ts,
+  MIN(EPOCH_MS(g.from_time)) AS from_ts,
+  MAX(EPOCH_MS(g.to_time)) AS to_ts,
   COUNT(DISTINCT g.scope) AS scopes
 FROM drawn AS d
 JOIN backups AS b

@@ -16,9 +16,9 @@ FROM (
     b.source,
     b.base,
     b.branch,
-    MIN(b.end_ts) AS from_ts,
-    MAX(b.end_ts) AS to_ts,
-    MAX(CASE WHEN u.backup_id IS NULL THEN b.end_ts END) AS restorable_ts,
+    MIN(COALESCE(EPOCH_MS(b.end_time), b.end_ts)) AS from_ts,
+    MAX(COALESCE(EPOCH_MS(b.end_time), b.end_ts)) AS to_ts,
+    MAX(CASE WHEN u.backup_id IS NULL THEN COALESCE(EPOCH_MS(b.end_time), b.end_ts) END) AS restorable_ts,
     COUNT(*) AS backups,
     ROW_NUMBER() OVER (PARTITION BY b.source ORDER BY MAX(b.number) DESC) AS age
   FROM backups AS b

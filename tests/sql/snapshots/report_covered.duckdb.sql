@@ -5,8 +5,8 @@ SELECT
   c.region,
   CASE WHEN c.reason = 'pruned' THEN 'pruned' ELSE c.status END AS status,
   c.reason,
-  c.from_ts,
-  c.to_ts,
+  COALESCE(EPOCH_MS(c.from_time), c.from_ts) AS from_ts,
+  COALESCE(EPOCH_MS(c.to_time), c.to_ts) AS to_ts,
   c.from_position,
   c.to_position
 FROM coverage AS c

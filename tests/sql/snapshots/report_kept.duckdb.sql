@@ -14,8 +14,8 @@ FROM (
   SELECT
     o.source,
     o.base,
-    MIN(o.end_ts) AS from_ts,
-    MAX(o.end_ts) AS to_ts,
+    MIN(COALESCE(EPOCH_MS(o.end_time), o.end_ts)) AS from_ts,
+    MAX(COALESCE(EPOCH_MS(o.end_time), o.end_ts)) AS to_ts,
     COUNT(*) AS backups,
     TRY_CAST(SUM(o.files) AS BIGINT) AS files,
     TRY_CAST(SUM(b.entries) AS BIGINT) AS items,

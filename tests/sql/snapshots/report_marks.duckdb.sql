@@ -9,7 +9,7 @@ FROM (
   SELECT
     d.source,
     d.line,
-    b.end_ts,
+    COALESCE(EPOCH_MS(b.end_time), b.end_ts) AS end_ts,
     CASE WHEN b.kind = 'full' THEN 'full' ELSE 'incremental' END AS kind,
     CASE
       WHEN b.state = 'out_of_sync'
@@ -20,7 +20,7 @@ FROM (
     END AS status,
     FLOOR(
       (
-        b.end_ts - MIN(d.from_ts) OVER (PARTITION BY d.source)
+        COALESCE(EPOCH_MS(b.end_time), b.end_ts) - MIN(d.from_ts) OVER (PARTITION BY d.source)
       ) * $steps / NULLIF(
         GREATEST(
           MAX(d.to_ts) OVER (PARTITION BY d.source) - MIN(d.from_ts) OVER (PARTITION BY d.source),

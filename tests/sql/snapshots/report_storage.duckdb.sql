@@ -6,8 +6,8 @@ SELECT
   entries,
   bytes,
   raw_bytes,
-  oldest_ts,
-  newest_ts,
+  COALESCE(EPOCH_MS(oldest_time), oldest_ts) AS oldest_ts,
+  COALESCE(EPOCH_MS(newest_time), newest_ts) AS newest_ts,
   pruned_files,
   pruned_bytes
 FROM storage_by_source

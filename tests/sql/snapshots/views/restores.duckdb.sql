@@ -14,8 +14,18 @@ SELECT
   bytes,
   detail,
   TIMESTAMP_MICROS("at") AS time,
-  CASE WHEN from_ts >= 0 THEN TIMESTAMP_MILLIS(from_ts) END AS from_time,
-  CASE WHEN to_ts >= 0 THEN TIMESTAMP_MILLIS(to_ts) END AS to_time
+  CASE
+    WHEN from_ts >= 281474976710656
+    THEN TIMESTAMP_MILLIS(from_ts // 262144)
+    WHEN from_ts >= 0
+    THEN TIMESTAMP_MILLIS(from_ts)
+  END AS from_time,
+  CASE
+    WHEN to_ts >= 281474976710656
+    THEN TIMESTAMP_MILLIS(to_ts // 262144)
+    WHEN to_ts >= 0
+    THEN TIMESTAMP_MILLIS(to_ts)
+  END AS to_time
 FROM (
   SELECT
     r.*,

@@ -8,8 +8,18 @@ SELECT
   COALESCE(h.backups, 0) AS backups,
   h.oldest_ts,
   h.newest_ts,
-  CASE WHEN h.ts_domain = 'ms' THEN TIMESTAMP_MILLIS(h.oldest_ts) END AS oldest_time,
-  CASE WHEN h.ts_domain = 'ms' THEN TIMESTAMP_MILLIS(h.newest_ts) END AS newest_time,
+  CASE h.ts_domain
+    WHEN 'ms'
+    THEN TIMESTAMP_MILLIS(h.oldest_ts)
+    WHEN 'tso'
+    THEN TIMESTAMP_MILLIS(h.oldest_ts // 262144)
+  END AS oldest_time,
+  CASE h.ts_domain
+    WHEN 'ms'
+    THEN TIMESTAMP_MILLIS(h.newest_ts)
+    WHEN 'tso'
+    THEN TIMESTAMP_MILLIS(h.newest_ts // 262144)
+  END AS newest_time,
   COALESCE(r.pruned_files, 0) AS pruned_files,
   COALESCE(r.pruned_bytes, 0) AS pruned_bytes
 FROM (
@@ -33,8 +43,8 @@ FROM (
       SUM(bytes) AS bytes,
       SUM(raw_bytes) AS raw_bytes,
       SUM(entries) AS entries,
-      MIN(CASE WHEN min_ts >= 0 AND role = 'data' THEN min_ts END) AS oldest_ts,
-      MAX(CASE WHEN max_ts >= 0 AND role = 'data' THEN max_ts END) AS newest_ts,
+      MIN(CASE WHEN min_ts >= 0 AND role = 'data' AND format <> 'delta' THEN min_ts END) AS oldest_ts,
+      MAX(CASE WHEN max_ts >= 0 AND role = 'data' AND format <> 'delta' THEN max_ts END) AS newest_ts,
       MIN(ts_domain) AS ts_domain
     FROM files
     GROUP BY
