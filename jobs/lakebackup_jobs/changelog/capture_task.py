@@ -55,6 +55,14 @@ if TYPE_CHECKING:
 #: from Kafka, "skipped": {reason: count}}, for metrics.
 CAPTURED = f"{OUTCOME}, ends STRING, told STRING"
 
+# Events are small and alike: an answer of the broker is ten times as large once it is decompressed, and what
+# the client keeps of each event is several times its bytes.
+_TUNING = {
+    "fetch.message.max.bytes": str(2 << 20),
+    "fetch.max.bytes": str(8 << 20),
+    "queued.max.messages.kbytes": str(16 << 10),
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureJob:
@@ -149,7 +157,7 @@ class _Attempt:
         decoder = job.feed.decoder(self._storage, of, job.context)
         end = of.end
         if of.start < of.end:
-            source = reader(job.client, job.isolation, (of.topic, of.epoch))
+            source = reader({**_TUNING, **job.client}, job.isolation, (of.topic, of.epoch))
             found = source.blocks(of.topic, of.partition, of.start, of.end, on_progress=self._done)
             with closing(found) as blocks:
                 for block in blocks:

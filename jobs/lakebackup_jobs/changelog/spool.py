@@ -6,8 +6,10 @@ half is left: a hot region and ten thousand quiet ones take the same memory, and
 
 from __future__ import annotations
 
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 HELD_BYTES = 64 << 20
+#: What is compressed at once.
+FRAME_BYTES = 8 << 20
 # An object store takes long to answer, a disk long to sync: small files go several at a time, large ones not.
 _AT_ONCE = 8
 _LARGE = 4 << 20
@@ -49,9 +53,19 @@ class _Held:
 
     def take(self) -> pa.RecordBatch:
         """All of them as one batch of its own memory."""
-        batch = _joined(self.pieces)
+        return next(self.frames(self.bytes + 1))
+
+    def frames(self, most: int) -> Iterator[pa.RecordBatch]:
+        """All of them as batches of about `most` bytes; each is let go of before the next one is made."""
+        pieces = deque(chain.from_iterable(_cut(piece, most) for piece in self.pieces))
         self.pieces, self.bytes = [], 0
-        return batch
+        while pieces:
+            some = [pieces.popleft()]
+            size = some[0].nbytes
+            while pieces and size + pieces[0].nbytes <= most:
+                size += pieces[0].nbytes
+                some.append(pieces.popleft())
+            yield _joined(some)
 
 
 class Spool:
@@ -117,7 +131,7 @@ class Spool:
         writer = held.writer or self._open_file(group)
         if not held.pieces:
             return writer
-        for piece in _cut(held.take(), self._most_raw // 2):
+        for piece in held.frames(min(FRAME_BYTES, self._most_raw // 2)):
             if writer.entries and writer.raw_bytes + piece.nbytes > self._most_raw:
                 self._publish(writer)
                 writer = self._open_file(group)
