@@ -115,6 +115,8 @@ class LogOptions(BaseModel):
 
     keys_file: str | None = Field(default=None, description="file of the keys that encrypt log files")
     token_file: str | None = Field(default=None, description="file of the token that `serve http` asks for")
+    scratch: str | None = Field(default=None, description="folder of temporary files, on each machine")
+    tries: int = Field(default=6, description="how often a job tries what failed before it pauses", ge=1)
 
 
 class Settings(BaseSettings):
@@ -192,7 +194,8 @@ class Settings(BaseSettings):
         S3Options(), description="how S3 is reached and what objects are written with: endpoint, sse, …"
     )
     log: LogOptions = Field(
-        LogOptions(), description="change feeds: keys_file, of the keys that encrypt log files; token_file"
+        LogOptions(),
+        description="change feeds: keys_file, of the keys that encrypt log files; token_file; scratch; tries",
     )
     lease_ttl: Annotated[float, BeforeValidator(_seconds)] = Field(
         60.0, description="a run that is silent this long has lost its source: 60s, 2m", gt=0

@@ -20,6 +20,7 @@ from lakebackup_jobs.changelog.feeds.br import BrFeed
 from lakebackup_jobs.changelog.flush import LogRequest
 from lakebackup_jobs.changelog.run import run
 from lakebackup_jobs.changelog.task import TaskSettings, tell
+from lakebackup_jobs.changelog.trouble import Trouble
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,7 +40,7 @@ class LogTask:
     def __init__(self, lab: Lab, topic: str, name: str = "lab", **changes: Any) -> None:
         lab.make_catalog()
         self.lab, self.name = lab, name
-        self.request_changes = {k: changes.pop(k) for k in ("keys_file", "tries") if k in changes}
+        self.request_changes = {k: changes.pop(k) for k in ("keys_file", "tries", "scratch") if k in changes}
         self.settings = TaskSettings(
             **{
                 "feed": "br",
@@ -49,6 +50,7 @@ class LogTask:
                 **changes,
             }
         )
+        self.trouble = Trouble()
         self.place = Place(str(lab.folder), None, {})
         self.ended: list[dict[str, Any] | BaseException] = []
 
@@ -70,7 +72,13 @@ class LogTask:
 
         def work() -> None:
             try:
-                done = run(request, stop=stop, spark=self.lab.spark, reporter=self.lab.reporter)
+                done = run(
+                    request,
+                    stop=stop,
+                    spark=self.lab.spark,
+                    reporter=self.lab.reporter,
+                    trouble=self.trouble,
+                )
                 self.ended.append(done)
             except BaseException as error:  # noqa: BLE001 - judged by the test
                 self.ended.append(error)
@@ -88,7 +96,9 @@ class LogTask:
     def status(self) -> dict[str, Any]:
         return self.place.status(self.name)
 
-    def until(self, done: Callable[[dict[str, Any]], bool], what: str, seconds: float = 60) -> dict[str, Any]:
+    def until(
+        self, done: Callable[[dict[str, Any]], bool], what: str, seconds: float = 150
+    ) -> dict[str, Any]:
         """Wait for a status; fails when the job has ended by itself with an error."""
         found: list[dict[str, Any]] = []
 

@@ -45,7 +45,7 @@ _LEAST_BYTES = 128
 class LogRequest:
     """A task as its job runs it. `kafka`: librdkafka properties with bootstrap.servers; may hold secrets.
 
-    `tries`: so often what may pass by itself is tried, each time after twice as long, before the task pauses.
+    `scratch`: folder of tasks' temporary files. `tries`: so often what may pass by itself is tried, each time after twice as long, before the task pauses.
     """
 
     destination: str
@@ -54,6 +54,7 @@ class LogRequest:
     kafka: Mapping[str, str]
     catalog: str | None = None
     keys_file: str | None = None
+    scratch: str | None = None
     lease_ttl_s: float = 60.0
     parallelism: int = os.cpu_count() or 2
     tries: int = 6
@@ -228,6 +229,7 @@ def capture_job(request: LogRequest, flush: Flush) -> CaptureJob:
         left_out=flush.left_out,
         after_ts=flush.since,
         until_ts=settings.endts,
+        scratch=request.scratch,
     )
 
 

@@ -45,8 +45,14 @@ def captured(flush: Flush, ends: Ends) -> tuple[Position, ...]:
     )
 
 
+def idle(flush: Flush, ends: Ends) -> bool:
+    """Whether there is nothing to say: nothing was captured, since not one transaction is whole."""
+    moved = any(row.end_position > row.start_position for row in captured(flush, ends))
+    return flush.newest is not None and not flush.gaps and not moved
+
+
 def row_of(
-    request: LogRequest, flush: Flush, totals: Totals, checkpoint: int | None, domain: Domain, to: str
+    request: LogRequest, flush: Flush, totals: Totals, checkpoint: int | None, domain: Domain
 ) -> Backup:
     """The flush as a backup: its log reaches from where the one before ended to the checkpoint.
 
@@ -62,7 +68,7 @@ def row_of(
         number=flush.number,
         source=request.name,
         source_kind=CHANGES,
-        destination=to,
+        destination=destination_id(open_storage(request.destination)),
         kind="log",
         level=1,
         parent=newest.backup_id if newest else None,
@@ -124,11 +130,6 @@ def mark(request: LogRequest, flush: Flush) -> None:
     storage = open_storage(request.destination)
     sidecar.mark(storage, layout.marker_path(request.name, flush.backup_id, "complete"))
     region_marks.clear(storage, request.name, flush.backup_id)
-
-
-def home_of(request: LogRequest) -> str:
-    """The id of the destination."""
-    return destination_id(open_storage(request.destination))
 
 
 def _rows(storage: Storage, flush: Flush, source: str, parts: int) -> Iterator[DataFile]:

@@ -81,14 +81,14 @@ def at_work(storage: Storage, name: str) -> bool:
 
 
 def task_of(row: dict[str, Any]) -> Task:
-    """A row of log_status."""
+    """A row of log_task."""
     settings = _SETTINGS.validate_json(row["settings"])
     return Task(row["source"], row["state"], row["at"], row["actor"], settings, row["detail"])
 
 
 def find(reader: CatalogReader | None, name: str) -> Task | None:
     """The task of that name, None when there is none."""
-    row = reader.one("log_status", source=layout.check_source(name)) if reader else None
+    row = reader.one("log_task", source=layout.check_source(name)) if reader else None
     return task_of(row) if row else None
 
 

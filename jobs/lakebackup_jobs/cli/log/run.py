@@ -70,6 +70,8 @@ def run(
         settings=known.settings,
         kafka={**found.kafka, "bootstrap.servers": known.settings.bootstrap},
         keys_file=found.log.keys_file,
+        scratch=found.log.scratch,
+        tries=found.log.tries,
         lease_ttl_s=found.lease_ttl,
     )
     stop, trouble = threading.Event(), Trouble()
