@@ -14,6 +14,7 @@ from pathlib import Path
 from tests.benchmarks import machine
 from tests.benchmarks.catalog import catalog
 from tests.benchmarks.chains import chains
+from tests.benchmarks.changelog_capture import capturing
 from tests.benchmarks.compaction import BACKUPS, compaction
 from tests.benchmarks.data import DataSet, fill
 from tests.benchmarks.memory import driver_memory
@@ -26,7 +27,7 @@ from tests.benchmarks.topics import Bench
 from lakebackup_jobs.broker import Broker
 
 SETS = {"small": (2_000_000, 200), "large": (100_000, 10_240)}
-BROKER = (*SETS, "compact", "merge", "memory")
+BROKER = (*SETS, "compact", "merge", "memory", "capture")
 CASES = (*BROKER, "prune", "chains", "catalog", "snapshots")
 
 
@@ -108,6 +109,10 @@ def _with_broker(broker: Broker, folder: Path, cases: list[str], options: argpar
             with Session(folder / "merge.log") as session:
                 found = merging(broker, data, session, folder / "merge", options.runs)
             print(f"\n### Merge of {MERGED} backups of {data}\n\n{found}", flush=True)
+    if "capture" in cases:
+        print("change feeds: capture", file=sys.stderr)
+        found = capturing(broker, folder, options.runs, options.scale)
+        print(f"\n### Capture of a change feed, one task\n\n{found}", flush=True)
     if "memory" in cases:
         print(
             f"\n### Memory of the driver\n\n{driver_memory(broker, folder, options.scale)}",
