@@ -1,0 +1,80 @@
+"""The newest mark of each region, as a dict would keep it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lakebackup import layout
+from lakebackup.changelog.events import marks
+from lakebackup.errors import Damaged
+from lakebackup.storage import open_storage
+from lakebackup_jobs.changelog import region_marks
+from lakebackup_jobs.changelog.region_marks import Marks
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BACKUP = "20260131T134511Z-0a1b2c3d"
+MARKS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "store": st.sampled_from(["a", "b"]),
+            "region": st.integers(1, 5),
+            "resolved_ts": st.integers(0, 100),
+            "closed": st.booleans(),
+            "successors": st.none() | st.lists(st.integers(1, 9), max_size=2),
+            "offset": st.just(0),
+        }
+    ),
+    max_size=12,
+)
+
+
+@settings(deadline=None)
+@given(batches=st.lists(MARKS, max_size=5), seen=st.dictionaries(st.integers(1, 9), st.sampled_from("ab")))
+def test_the_last_mark_counts_with_the_greatest_ts(
+    batches: list[list[dict[str, Any]]], seen: dict[int, str]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(region_marks, "_MANY", 5)
+        kept = Marks()
+        for batch in batches:
+            kept.add(pa.RecordBatch.from_pylist(batch, marks()))
+    for region, store in seen.items():
+        kept.see(region, store)
+    nothing = {"resolved_ts": 0, "closed": False, "successors": None, "marked": False}
+    expected = {region: {"region": region, "store": store, **nothing} for region, store in seen.items()}
+    for mark in (mark for batch in batches for mark in batch):
+        row = {name: value for name, value in mark.items() if name != "offset"}
+        before = expected.get(row["region"], nothing)["resolved_ts"]
+        expected[row["region"]] = row | {"resolved_ts": max(before, row["resolved_ts"]), "marked": True}
+    found = kept.table()
+    assert {row["region"]: row for row in region_marks.mappings(found)} == expected
+    assert found["region"].to_pylist() == sorted(expected)
+    assert region_marks.resolved(found) == {
+        region: row["resolved_ts"] for region, row in expected.items() if row["marked"]
+    }
+
+
+def test_what_a_task_saw_is_kept_until_the_flush_is_committed(tmp_path: Path) -> None:
+    storage, kept = open_storage(str(tmp_path)), Marks()
+    kept.see(7, "a")
+    told = {"ends": [["t", 0, 1, 2]], "finished": [{"é": 1}]}
+    region_marks.put(storage, "task", BACKUP, 3, kept.table(), told)
+    rows, found = region_marks.get(storage, "task", BACKUP, 3)
+    assert (rows.equals(kept.table()), found) == (True, told)
+    path = layout.marks_path("task", BACKUP, 3)
+    whole = storage.get(path)
+    for damaged in (whole[:-5], whole[: len(whole) // 2], b""):
+        storage.put(path, damaged)
+        with pytest.raises(Damaged, match=r"marks/000003\.parquet"):
+            region_marks.get(storage, "task", BACKUP, 3)
+    region_marks.clear(storage, "task", BACKUP)
+    assert list(storage.list("task/")) == []
+    with pytest.raises(Damaged, match="is gone or torn"):
+        region_marks.get(storage, "task", BACKUP, 3)
