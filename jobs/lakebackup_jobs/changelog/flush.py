@@ -45,7 +45,8 @@ _LEAST_BYTES = 128
 class LogRequest:
     """A task as its job runs it. `kafka`: librdkafka properties with bootstrap.servers; may hold secrets.
 
-    `scratch`: folder of tasks' temporary files. `tries`: so often what may pass by itself is tried, each time after twice as long, before the task pauses.
+    `scratch`: folder of tasks' temporary files. `tries`: so often what may pass by itself is tried, each time
+    after twice as long, before the task pauses.
     """
 
     destination: str
