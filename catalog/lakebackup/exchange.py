@@ -31,6 +31,7 @@ _BATCH = 10_000
 #: Tables whose rows belong to the backup that they name, and count only if there is that backup.
 OF_BACKUPS = (
     "files", "positions", "scopes", "gaps", "groups", "group_commits", "schemas", "snapshot_files",
+    "log_regions", "log_tables",
 )  # fmt: skip
 #: The others; `migrations` speaks of one catalog alone.
 EXCHANGED = tuple(table for table in TABLES if table != "migrations")

@@ -14,6 +14,7 @@ EXAMPLES = options.examples(
 )
 
 TABLE = ("scope", "regions", "files", "bytes", "new_files", "new_bytes")
+LOGGED = ("scope", "name", "regions", "files", "entries", "bytes", "min_ts", "max_ts")
 TOPIC = ("scope", "regions", "files", "entries", "bytes", "min_ts", "max_ts")
 
 
@@ -44,7 +45,7 @@ def show(
     """
     import sys
 
-    from lakebackup.model import SNAPSHOT
+    from lakebackup.model import CHANGES, SNAPSHOT
     from lakebackup_jobs.cli.reading import open_catalog
     from lakebackup_jobs.cli.rows import json_line
     from lakebackup_jobs.cli.tree import write as write_tree
@@ -63,6 +64,9 @@ def show(
     if backup["source_kind"] == SNAPSHOT:
         held, columns = "tables", TABLE
         rows = reader.rows("show_tables", source=backup["source"], number=backup["number"])
+    elif backup["source_kind"] == CHANGES:
+        held, columns = "tables", LOGGED
+        rows = reader.rows("show_log_tables", backup_id=found)
     else:
         rows = reader.rows("show_scopes", backup_id=found)
     if json:

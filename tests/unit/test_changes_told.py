@@ -1,0 +1,117 @@
+"""What every verb says of a change feed, over real tables, without Java: right, or what to do instead."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.catalogs import backup_id
+from tests.support.made_backups import MadeBackups
+from tests.support.made_changes import MadeChanges, commit, delete, named, prewrite, put
+
+from lakebackup.store import CatalogWriter
+from lakebackup_jobs.cli import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# 2026-01-01T00:00:00Z as a timestamp oracle says it.
+NEW_YEAR = 1767225600000 << 18
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two flushes and a full between them."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LAKEBACKUP_DESTINATION", str(tmp_path / "backups"))
+    MadeBackups(tmp_path / "backups")
+    writer = CatalogWriter.open(None, str(tmp_path / "backups"))
+    made = MadeChanges(tmp_path / "backups", writer, start_ts=NEW_YEAR)
+    first = [put(21, b"a", NEW_YEAR + 5, b"1"), prewrite(21, b"b", NEW_YEAR + 4, b"long")]
+    made.flush(first, NEW_YEAR + 10, names=[named(21, "orders", NEW_YEAR + 1)])
+    made.full(NEW_YEAR + 10)
+    late = NEW_YEAR + (5000 << 18)
+    made.flush([commit(21, b"b", NEW_YEAR + 4, late), delete(21, b"a", late)], late + 9)
+    return tmp_path / "backups"
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> list[dict[str, Any]]:
+    found = main([*arguments, "--json"])
+    out = capsys.readouterr()
+    assert found == code, out.err
+    return [json.loads(line) for line in (out.err if code else out.out).splitlines()]
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str, code: int) -> str:
+    assert main([*arguments]) == code
+    return capsys.readouterr().err
+
+
+def test_looking(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    listed = said(capsys, "list")
+    assert [(row["number"], row["kind"], row["intact"]) for row in listed] == [
+        (3, "log", True),
+        (2, "full", True),
+        (1, "log", True),
+    ]
+    (shown,) = said(capsys, "show", backup_id(1))
+    assert [(row["scope"], row["name"], row["files"]) for row in shown["tables"]] == [
+        ("21", "shop.orders", 2)
+    ]
+    assert len(said(capsys, "files", backup_id(3))) == 3
+    assert main(["list"]) == 0
+    assert "2026-01-01T00:00:05.000Z" in capsys.readouterr().out
+    changes = said(capsys, "diff", backup_id(1), backup_id(3))
+    assert {row.get("change") for row in changes if "path" in row} <= {"added"}
+    assert main(["show", "--tree"]) == 0
+    capsys.readouterr()
+    (span,) = said(capsys, "sql", "SELECT source, scope, status, from_ts, to_ts, to_time FROM coverage")
+    late = NEW_YEAR + (5000 << 18) + 9
+    assert (span["status"], span["from_ts"], span["to_ts"]) == ("restorable", NEW_YEAR, late)
+    assert str(span["to_time"]).startswith("2026-01-01T00:00:05")
+    (lag,) = said(capsys, "sql", "SELECT restorable_ts, lag_ms FROM rpo")
+    assert (lag["restorable_ts"], lag["lag_ms"] > 0) == (late, True)
+
+
+def test_the_report_has_times(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report"]) == 0
+    assert "2026-01-01T00:00:05.000Z" in capsys.readouterr().out
+    assert main(["report", "--html", str(tmp_path / "report.html")]) == 0
+    assert "2026-01-01 00:00:05" in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "hint"),
+    [
+        (["restore", "topics", "x", "--source", "shop", "--to", "dir:x"], 5, "lakebackup log restore"),
+        (["compact", "--source", "shop", "--dry-run"], 5, "log compact"),
+        (["prune"], 2, "lakebackup log truncate shop --until"),
+        (["prune", "14", "--delete"], 2, "lakebackup log truncate shop --until"),
+        (["policy", "set", "shop", "--full", "daily 02:30"], 2, "log truncate"),
+        (["policy", "set", "shop", "--window", "7d"], 2, "log truncate"),
+    ],
+)
+def test_what_is_not_for_a_change_feed(
+    root: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, hint: str
+) -> None:
+    text = refused(capsys, *arguments, code=code)
+    assert "shop is a change feed" in text
+    assert hint in text
+
+
+def test_nothing_is_due_and_a_full_can_be_held(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, "due") == [{"event": "result", "due": []}]
+    said(capsys, "hold", backup_id(2), "--reason", "law", "--forever")
+    rows = said(capsys, "sql", "SELECT number, status, reason FROM obsolete_backups ORDER BY number")
+    assert [(row["status"], row["reason"]) for row in rows] == [
+        ("VALID", "no_limit"),
+        ("KEEP", "held"),
+        ("VALID", "no_limit"),
+    ]
+
+
+def test_an_export_has_its_tables(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (done,) = [row for row in said(capsys, "catalog", "export", str(tmp_path / "rows")) if "tables" in row]
+    rows = {row["table"]: row["rows"] for row in done["tables"]}
+    assert (rows["backups"], rows["log_regions"], rows["log_tables"]) == (3, 2, 1)

@@ -1,0 +1,64 @@
+"""Where a log is cut: at a full, so that what is kept can be restored from there on."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakebackup.changelog.truncate import Full, cut_of
+from lakebackup.errors import NotFound, Refused
+
+STATE = {"ts_domain": "tso", "start_ts": 0, "end_ts": 100, "floor_ts": None}
+
+
+def full(end_ts: int, *, held: bool = False, damaged: str | None = None) -> Full:
+    return Full(f"f{end_ts}", end_ts, held, damaged)
+
+
+def test_the_newest_whole_full_before() -> None:
+    fulls = [full(10), full(30, held=True), full(50), full(60, damaged="x"), full(80)]
+    found = cut_of("s", STATE, fulls, until=70)
+    assert (found.cut, found.full, found.leaving) == (50, "f50", ("f10",))
+    assert cut_of("s", STATE, fulls, until=50).full == "f50"
+    assert cut_of("s", STATE, fulls, until=49).full == "f30"
+
+
+def test_ranges_alone_need_no_full_and_take_none() -> None:
+    found = cut_of("s", STATE, [full(10)], until=70, ranges_only=True)
+    assert (found.cut, found.full, found.leaving) == (70, None, ())
+
+
+def test_what_was_cut_stays_cut() -> None:
+    state = {**STATE, "start_ts": 5, "floor_ts": 40}
+    found = cut_of("s", state, [full(10)], until=20)
+    assert (found.cut, found.floor) == (40, 40)
+
+
+def test_refusals() -> None:
+    with pytest.raises(NotFound, match="no log of s"):
+        cut_of("s", None, [], until=1)
+    with pytest.raises(Refused, match=r"no whole full at or before 9 \(1970"):
+        cut_of("s", STATE, [full(10), full(5, damaged="x")], until=9)
+    with pytest.raises(Refused, match="whole up to 100"):
+        cut_of("s", STATE, [full(10)], until=101)
+
+
+@given(
+    fulls=st.lists(
+        st.builds(full, st.integers(0, 100), held=st.booleans(), damaged=st.sampled_from([None, "x"]))
+    ),
+    until=st.integers(0, 100),
+    floor=st.none() | st.integers(0, 100),
+)
+def test_no_restore_from_the_cut_on_loses_its_full(fulls: list[Full], until: int, floor: int | None) -> None:
+    state = {**STATE, "floor_ts": floor}
+    try:
+        found = cut_of("s", state, fulls, until=until)
+    except Refused:
+        assert not [one for one in fulls if one.end_ts <= until and not one.damaged]
+        return
+    kept = [one for one in fulls if one.backup_id not in found.leaving]
+    assert found.cut >= (floor or 0)
+    assert any(one.backup_id == found.full and not one.damaged for one in kept)
+    assert all(one in kept for one in fulls if one.held or one.end_ts >= found.cut)
