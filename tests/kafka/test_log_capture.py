@@ -444,7 +444,7 @@ def test_names_follow_the_meta_keys(capture: Capture) -> None:
     slow = feed.begin()
     slow.describe(b"mDB%d_Table%d" % (1, orders), {"id": orders, "name": "sales"})
     slow.prewrite()
-    flush()
+    flush(cipher=KEYS.cipher)
     assert len(tables(capture)) == 2
     renamed = slow.commit()
     fresh = feed.truncate_table(orders)

@@ -250,7 +250,8 @@ def fold_job(request: LogRequest, flush: Flush) -> FoldJob:
         tasks=len(flush.tasks),
         resolved_ts=flush.resolved_ts,
         filters=request.settings.filters,
-        keys=_keys(request) if request.settings.encrypt else None,
+        # Meta keys of earlier flushes may be encrypted when this one's are not.
+        keys=_keys(request) if request.settings.encrypt or request.keys_file else None,
     )
 
 
