@@ -15,6 +15,7 @@ from tests.benchmarks import machine
 from tests.benchmarks.catalog import catalog
 from tests.benchmarks.chains import chains
 from tests.benchmarks.changelog_capture import capturing
+from tests.benchmarks.changelog_restore import restoring
 from tests.benchmarks.compaction import BACKUPS, compaction
 from tests.benchmarks.data import DataSet, fill
 from tests.benchmarks.memory import driver_memory
@@ -28,7 +29,7 @@ from lakebackup_jobs.broker import Broker
 
 SETS = {"small": (2_000_000, 200), "large": (100_000, 10_240)}
 BROKER = (*SETS, "compact", "merge", "memory", "capture")
-CASES = (*BROKER, "prune", "chains", "catalog", "snapshots")
+CASES = (*BROKER, "prune", "chains", "catalog", "snapshots", "log-restore")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -82,6 +83,11 @@ def main(argv: list[str] | None = None) -> int:
             with Session(folder / "snapshots.log") as session:
                 found = snapshots(session, folder / "snapshots", options.runs, options.scale)
             print(f"\n### Snapshots\n\n{found}", flush=True)
+        if "log-restore" in cases:
+            print("restores of a change feed", file=sys.stderr)
+            with Session(folder / "log-restore.log") as session:
+                found = restoring(session, folder / "log-restore", options.runs, options.scale)
+            print(f"\n### Restore of a change feed\n\n{found}", flush=True)
     return 0
 
 

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import psutil
 
+from lakebackup.plan.restore_log import LogRestoreRequest
 from lakebackup.plan.restore_request import RestoreRequest
 from lakebackup.plan.restore_snapshot import SnapshotRestoreRequest
 from lakebackup.store import CatalogWriter
 from lakebackup_jobs import backup_snapshot, backup_topics, compact, merge, restore_snapshot, restore_topics
+from lakebackup_jobs.changelog import restore as restore_changes
 from lakebackup_jobs.session import spark_session
 
 if TYPE_CHECKING:
@@ -82,6 +84,12 @@ class Jobs:
         )
         timeline = Timeline()
         return backup_topics.run(request, spark=self.spark, reporter=timeline) | timeline.phases()
+
+    def log_restore(self, destination: str, target: str) -> dict[str, Any]:
+        """All of a change feed's log."""
+        request = LogRestoreRequest(destination=destination, name="bench", target=target)
+        timeline = Timeline()
+        return restore_changes.run(request, spark=self.spark, reporter=timeline) | timeline.phases()
 
     def restore(self, bootstrap: str, topic: str, destination: str, target: str) -> dict[str, Any]:
         """One topic to another name on the same cluster."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _SPAN = re.compile(r"\d+-\d+/")
 #: Says that a folder is whole, and what is in it; written last.
-RANGE = "range.json"
+RANGE = "_range.json"
 
 
 class FolderTarget:

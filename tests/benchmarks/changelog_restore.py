@@ -1,0 +1,125 @@
+"""Restores of a change feed's log into a Delta table: MB of records a second and core.
+
+The figure to hold it against is 200 TB in 6 hours on 66 nodes, 147 MB/s a node.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from statistics import median
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from tests.benchmarks.report import markdown
+from tests.support.catalogs import backup_id
+from tests.support.made_backups import MadeBackups
+
+from lakebackup.changelog.events import DEFAULT, PUT, PUTS, WRITE, stored
+from lakebackup.changelog.logfile import LogFileWriter, LogPlace, Scratch
+from lakebackup.model import CHANGES, Backup, DataFile
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.benchmarks.ours import Session
+
+NODE_MB_S = 147
+_EVENTS, _VALUE, _FILE = 1_000_000, 1_000, 50_000
+
+
+def restoring(session: Session, folder: Path, runs: int, scale: float) -> str:
+    """Markdown: a million events of 1 KB, each key twice; values in the writes, and apart from them."""
+    cores = os.cpu_count() or 1
+    rows = [
+        ["values", "seconds", "CPU s", "peak MB", "MB/s", "MB/s a core", "MB/s a CPU second"],
+        ["---"] * 7,
+    ]
+    for name, apart in (("in the writes", False), ("apart", True)):
+        made = folder / ("apart" if apart else "within")
+        size = _make(made, round(_EVENTS * scale), apart=apart)
+        costs = []
+        for number in range(-1, runs):  # the first is not counted: workers start
+            out = folder / "out"
+            cost, _ = session.measured("log_restore", destination=str(made), target=f"delta:{out}")
+            print(f"  round {number + 1}, values {name}: {cost.seconds:.2f} s", file=sys.stderr)
+            shutil.rmtree(out)
+            if number >= 0:
+                costs.append(cost)
+        seconds, cpu = median(c.seconds for c in costs), median(c.cpu_s for c in costs)
+        peak = median(c.peak_bytes for c in costs) / 1e6
+        rate = size / 1e6 / seconds
+        row = [seconds, cpu, peak, rate, rate / cores, size / 1e6 / cpu]
+        rows.append([name, *(f"{figure:.1f}" for figure in row)])
+        shutil.rmtree(made)
+    return (
+        f"{markdown(rows)}\n\nMB are of records as they were captured. The goal is {NODE_MB_S} MB/s a node."
+    )
+
+
+def _make(folder: Path, events: int, *, apart: bool) -> int:
+    """A log of so many events in one flush; their bytes before they were compressed."""
+    folder.mkdir(parents=True)
+    made = MadeBackups(folder, "bench")
+    name, rng = backup_id(1), np.random.default_rng(1)
+    size = 0
+    for number, begin in enumerate(range(0, events, _FILE)):
+        count = min(_FILE, events - begin)
+        ts = np.arange(begin, begin + count, dtype=np.int64) * 2 + 10
+        keys = [b"key-%012d" % key for key in rng.permutation(count) + (begin // 2)]
+        noise = rng.integers(0, 64, count * _VALUE, np.uint8)  # as dense as text
+        values = pa.FixedSizeBinaryArray.from_buffers(pa.binary(_VALUE), count, [None, pa.py_buffer(noise)])
+        batch = {
+            "key": pa.array(keys, pa.binary()), "value": values.cast(pa.binary()), "start_ts": ts - 1,
+            "commit_ts": ts, "type": pa.array([PUTS] * count), "seq": np.zeros(count, np.int64),
+            "sub": np.zeros(count, np.int32),
+        }  # fmt: skip
+        nothing = {
+            name: pa.nulls(count, stored().field(name).type) for name in ("value", "commit_ts", "type")
+        }
+        kinds = {
+            WRITE: {**batch, "value": nothing["value"]},
+            DEFAULT: {**batch, **nothing, "value": batch["value"]},
+        }
+        for cf, columns in kinds.items() if apart else [(WRITE, batch)]:
+            with Scratch() as scratch:
+                place = LogPlace("bench", name, 1 + number % 4, number, cf, PUT, "1")
+                writer = LogFileWriter(place, scratch)
+                writer.add(pa.RecordBatch.from_pydict(columns, stored()))
+                row = writer.publish(made.storage)
+            size += row["raw_bytes"]
+            made.add(DataFile(destination=made.destination, added_in=1, **row))
+    end = 2 * events + 10
+    made.add(
+        Backup(
+            backup_id=name,
+            number=1,
+            source="bench",
+            source_kind=CHANGES,
+            destination=made.destination,
+            kind="log",
+            level=1,
+            parent=None,
+            base=name,
+            chain_position=0,
+            place=1,
+            parent_place=None,
+            ts_domain="ms",
+            start_ts=0,
+            end_ts=end,
+            started_at=0,
+            finished_at=0,
+            files=0,
+            bytes=0,
+            entries=0,
+            digest="",
+            isolation="",
+            codec="zstd",
+            created_by="",
+            tool="",
+        )
+    )
+    made.flush()
+    return size
