@@ -428,7 +428,7 @@ def test_names_follow_the_meta_keys(capture: Capture) -> None:
     """A value that was prewritten in one flush, committed in the next; a table that gets into the filter."""
     feed, bootstrap = ChangeFeed(partitions=2, regions=2), capture.client["bootstrap.servers"]
     orders, hidden = feed.create_table("shop", "orders"), feed.create_table("mysql", "hidden")
-    filters = {"filters": ("!mysql.*",)}
+    filters: dict[str, tuple[str, ...]] = {"filters": ("!mysql.*",)}
 
     def flush(**changes: Any) -> None:
         feed.resolve()
@@ -464,6 +464,14 @@ def test_names_follow_the_meta_keys(capture: Capture) -> None:
     ahead.commit()
     flush(left_out="task/left")
     assert tables(capture)[5:] == [(hidden, "shop", "seen", "rename", renamed, ahead.commit_ts)]
+    late = feed.create_table("mysql", "late")
+    flush()
+    assert tables(capture)[6:] == [(late, "mysql", "late", "create", feed.now, NEVER)]
+    seen, filters["filters"] = feed.now, ()  # the task goes on with another filter
+    with feed.begin() as txn:
+        txn.put(late, b"k", b"captured")
+    flush()
+    assert {row[5] for row in tables(capture) if row[0] == late} == {seen}
 
 
 def test_the_checkpoint_waits_for_the_last_region(capture: Capture) -> None:

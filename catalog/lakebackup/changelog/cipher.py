@@ -99,7 +99,7 @@ def opened(keys: LogKeys | None, key_id: str, path: str, data: bytes, *, intact:
             f"{path} is encrypted with the key {key_id!r}, which {keys.file} does not hold.",
             hint="Keys that once encrypted stay in the file as long as anything they encrypted is kept.",
         )
-    found = Cipher(key_id, keys.keys[key_id]).open(data, path)
+    found = Cipher(key_id, keys.keys[key_id]).open(memoryview(data), path)
     if found is not None:
         return found
     if intact:

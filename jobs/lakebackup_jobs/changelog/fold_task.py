@@ -100,6 +100,7 @@ class _Fold:
         self._attempt = secrets.token_hex(4)
         seen = self._catalog.one("log_seen", source=job.source)
         self._seen_ts: int = (seen or {}).get("seen_ts") or 0
+        self._seen_before = self._seen_ts
 
     def listings(self) -> list[DataFile]:
         """Put both; their rows."""
@@ -117,7 +118,9 @@ class _Fold:
         )
         namings = list(self._catalog.query("log_namings", source=job.source))
         before = [row for batch in namings for row in batch.to_pylist()]
-        names = [*self._named(before, checkpoint), *self._met(before, finished)]
+        names = [
+            *self._entered(before), *self._named(before, checkpoint), *self._met(before, finished)
+        ]  # fmt: skip
         regions = self._region_rows(known, marks)
         listed = [self._listing("log_regions", regions, checkpoint)]
         if names:
@@ -173,6 +176,18 @@ class _Fold:
                 "successors": pa.array([json.dumps(ids) if ids else None for ids in after], pa.string()),
             }
             yield pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+    def _entered(self, before: list[dict[str, Any]]) -> Iterator[LogTable]:
+        """Tables that came into the filter because it is another one since: captured from this flush on."""
+        job, meant = self._job, TableFilter(self._job.filters)
+        for row in before:
+            if (
+                row["covered_from"] == NEVER
+                and row["action"] != "drop"
+                and meant.takes(row["db"], row["name"])
+            ):
+                row["covered_from"] = max(self._seen_before, row["from_ts"])
+                yield LogTable(backup_id=job.backup_id, source=job.source, **row)
 
     def _named(self, before: list[dict[str, Any]], checkpoint: int | None) -> list[LogTable]:
         """What the meta keys say."""
