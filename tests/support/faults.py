@@ -27,7 +27,7 @@ from tests.support.kafka_truth import Record
 from lakebackup.lease import Lease
 from lakebackup.storage import local, open_storage
 from lakebackup.store import CatalogReader
-from lakebackup_jobs import prune
+from lakebackup_jobs import removing
 from lakebackup_jobs.kafka import cluster, compact_task, copy_task, merge_task, produce, replay_task
 
 if TYPE_CHECKING:
@@ -156,8 +156,8 @@ def watched(
         mock.patch.object(compact_task, "FindNewest", there(compact_task.FindNewest)),
         mock.patch.object(compact_task, "KeepNewest", there(compact_task.KeepNewest)),
         mock.patch.object(merge_task, "Merge", there(merge_task.Merge)),
-        mock.patch.object(prune, "RemovalWriter", there(prune.RemovalWriter)),
-        mock.patch.object(prune, "DeleteObjects", there(prune.DeleteObjects)),
+        mock.patch.object(removing, "RemovalWriter", there(removing.RemovalWriter)),
+        mock.patch.object(removing, "DeleteObjects", there(removing.DeleteObjects)),
         mock.patch.object(Lease, "release", let_go),
         mock.patch.object(cluster, "ADMIN_TIMEOUT_S", wait),
     ):
