@@ -16,6 +16,7 @@ from tests.benchmarks.catalog import catalog
 from tests.benchmarks.chains import chains
 from tests.benchmarks.changelog_capture import capturing
 from tests.benchmarks.changelog_restore import restoring
+from tests.benchmarks.changelog_rpo import rpo
 from tests.benchmarks.compaction import BACKUPS, compaction
 from tests.benchmarks.data import DataSet, fill
 from tests.benchmarks.memory import driver_memory
@@ -28,7 +29,7 @@ from tests.benchmarks.topics import Bench
 from lakebackup_jobs.broker import Broker
 
 SETS = {"small": (2_000_000, 200), "large": (100_000, 10_240)}
-BROKER = (*SETS, "compact", "merge", "memory", "capture")
+BROKER = (*SETS, "compact", "merge", "memory", "capture", "rpo")
 CASES = (*BROKER, "prune", "chains", "catalog", "snapshots", "log-restore")
 
 
@@ -119,6 +120,10 @@ def _with_broker(broker: Broker, folder: Path, cases: list[str], options: argpar
         print("change feeds: capture", file=sys.stderr)
         found = capturing(broker, folder, options.runs, options.scale)
         print(f"\n### Capture of a change feed, one task\n\n{found}", flush=True)
+    if "rpo" in cases:
+        print("change feeds: how far behind a task is", file=sys.stderr)
+        found = rpo(broker, folder / "rpo", options.scale)
+        print(f"\n### A log task under load, flushes of 10 s\n\n{found}", flush=True)
     if "memory" in cases:
         print(
             f"\n### Memory of the driver\n\n{driver_memory(broker, folder, options.scale)}",

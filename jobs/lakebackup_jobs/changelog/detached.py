@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+# Whoever starts a job may go on for long, and is its parent: to be asked for its end, now and then.
+_started: list[subprocess.Popen[bytes]] = []
+
+
 @dataclass(frozen=True)
 class Launched:
     """A job that was started; what it prints goes to `log`."""
@@ -45,4 +49,5 @@ def launch(destination: str, catalog: str | None, name: str, options: Sequence[s
             stderr=output,
             start_new_session=True,
         )
+    _started[:] = [one for one in _started if one.poll() is None] + [process]
     return Launched(process, log)

@@ -1,0 +1,165 @@
+"""How far behind a log task is under load, and what it costs the broker.
+
+`python -m tests.benchmarks.changelog_rpo BOOTSTRAP TOPIC EVENTS RATE` is the process that produces.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from statistics import median
+from typing import TYPE_CHECKING
+
+import psutil
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.benchmarks.report import markdown
+from tests.support.change_load import load
+
+from lakebackup.store import CatalogWriter
+from lakebackup_jobs.changelog import control, task
+from lakebackup_jobs.changelog.control import Place
+from lakebackup_jobs.changelog.task import TaskSettings
+from lakebackup_jobs.session import spark_session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from lakebackup_jobs.broker import Broker
+
+#: Events a second, one after another until the task falls behind.
+RATES = (10_000, 25_000, 50_000, 75_000, 100_000)
+FLUSH_S = 10.0
+BOUND_S = 30.0
+PARTITIONS = 4
+# Of each rate; the first part is not counted, in which the job's first flushes are.
+_SECONDS, _WARM_S = 90.0, 25.0
+
+
+def rpo(broker: Broker, folder: Path, scale: float) -> str:
+    """Markdown: lag of the checkpoint by events a second; CPU of the broker with and without the task."""
+    place = Place(str(folder), None, {})
+    spark = spark_session()
+    CatalogWriter.open(spark, str(folder)).migrate()
+    spark.stop()
+    head = ["events/s asked", "events/s sent", "lag, median s", "lag, most s", "flush, median s", "flushes"]
+    rows = [head, ["---"] * len(head)]
+    costs = [["broker's CPU", "s per million events"], ["---"] * 2]
+    for rate in RATES:
+        found = _measured(broker, place, rate, _SECONDS * scale)
+        rows.append([f"{rate:,}", *found.cells()])
+        print(f"  {rate:,} events/s: lag {found.most_s:.1f} s at most", file=sys.stderr)
+        if found.most_s > BOUND_S:
+            break
+    for name, with_task in (("without the task", False), ("with it", True)):
+        cost = _cost(broker, place, with_task, 25_000, _SECONDS * scale / 2)
+        costs.append([name, f"{cost:.2f}"])
+        print(f"  broker {name}: {cost:.2f} CPU s per million events", file=sys.stderr)
+    return f"{markdown(rows)}\n\n{markdown(costs)}"
+
+
+class _Found:
+    def __init__(self, lags: list[float], sent: float, flushes: list[float]) -> None:
+        self.lags, self.sent, self.flushes = lags or [float("inf")], sent, flushes or [float("nan")]
+
+    @property
+    def most_s(self) -> float:
+        return max(self.lags)
+
+    def cells(self) -> list[str]:
+        lag, flush = median(self.lags), median(self.flushes)
+        return [
+            f"{self.sent:,.0f}", f"{lag:.1f}", f"{self.most_s:.1f}", f"{flush:.1f}", str(len(self.flushes)),
+        ]  # fmt: skip
+
+
+def _measured(broker: Broker, place: Place, rate: int, seconds: float) -> _Found:
+    name, topic = f"rate-{rate}", _topic(broker, f"rate-{rate}")
+    begun = time.monotonic()
+    with _producing(broker, topic, rate, seconds) as producer, _capturing(broker, place, name, topic):
+        lags = []
+        while producer.poll() is None:
+            time.sleep(0.5)
+            lag = place.status(name)["checkpoint_lag_s"]
+            if time.monotonic() - begun > _WARM_S and lag is not None:
+                lags.append(lag)
+        took = time.monotonic() - begun
+    rows = place.reader().select(
+        f"SELECT finished_at - started_at AS us FROM backups WHERE source = '{name}'"
+    )
+    flushes = [us / 1e6 for us in rows.read_all()["us"].to_pylist()]
+    return _Found(lags, rate * seconds / took, flushes)
+
+
+def _cost(broker: Broker, place: Place, with_task: bool, rate: int, seconds: float) -> float:
+    """CPU seconds of the broker for a million events."""
+    name = "cost-with" if with_task else "cost-without"
+    topic = _topic(broker, name)
+    if not with_task:
+        before = _cpu(broker)
+        with _producing(broker, topic, rate, seconds) as producer:
+            producer.wait()
+        return (_cpu(broker) - before) / (rate * seconds) * 1e6
+    with _producing(broker, topic, 100, 1) as first:
+        first.wait()
+    with _capturing(broker, place, name, topic):
+        while not place.status(name)["flushes"]:
+            time.sleep(0.5)
+        before = _cpu(broker)
+        with _producing(broker, topic, rate, seconds) as producer:
+            producer.wait()
+        while place.status(name)["checkpoint_lag_s"] > FLUSH_S * 1.5:
+            time.sleep(0.5)
+    return (_cpu(broker) - before) / (rate * seconds) * 1e6
+
+
+def _cpu(broker: Broker) -> float:
+    [process] = [p for p in psutil.process_iter(["cmdline"]) if _is(p, broker)]
+    times = process.cpu_times()
+    return times.user + times.system
+
+
+def _is(process: psutil.Process, broker: Broker) -> bool:
+    command = process.info["cmdline"] or []
+    return "kafka.Kafka" in command and any(str(broker.folder) in part for part in command)
+
+
+def _topic(broker: Broker, name: str) -> str:
+    made = AdminClient({"bootstrap.servers": broker.bootstrap}).create_topics([NewTopic(name, PARTITIONS, 1)])
+    made[name].result(30)
+    return name
+
+
+@contextmanager
+def _producing(broker: Broker, topic: str, rate: int, seconds: float) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", __name__, broker.bootstrap, topic, str(int(rate * seconds)), str(rate)]
+    process = subprocess.Popen(command)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def _capturing(broker: Broker, place: Place, name: str, topic: str) -> Iterator[None]:
+    """The job of a task, as a process of its own."""
+    settings = TaskSettings("br", broker.bootstrap, (topic,), flush_every_s=FLUSH_S)
+    task.tell(place.destination, None, name, "running", settings)
+    log = (broker.folder.parent / f"{name}.log").open("wb")
+    command = [sys.executable, "-m", "lakebackup_jobs.cli", "log", "run", name, "--from", place.destination]
+    with log, subprocess.Popen([*command, "--json"], stdout=log, stderr=log) as process:
+        try:
+            while not place.at_work(name):
+                time.sleep(0.2)
+            yield
+            control.stop(place, name)
+        finally:
+            process.terminate()
+
+
+if __name__ == "__main__":
+    bootstrap, topic, events, rate = sys.argv[1:]
+    load(bootstrap, topic, events=int(events), partitions=PARTITIONS, rate=float(rate))

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lakebackup.model import Position
+from lakebackup.plan.log_flush import Flush, Newest
+from lakebackup_jobs.changelog import publish
+from lakebackup_jobs.changelog.flush import LogRequest
+from lakebackup_jobs.changelog.status import lines, problem
+from lakebackup_jobs.changelog.task import TaskSettings, settings_text, task_of
+from lakebackup_jobs.tally import Totals
+
+
+def found(state: str = "running", detail: str | None = None, at_work: bool = True) -> dict[str, Any]:
+    return {"state": state, "detail": detail, "at_work": at_work}
+
+
+def test_settings_come_back_as_they_were_put_down() -> None:
+    settings = TaskSettings("debezium", "h:1", ("shop",), ("a.*", "!a.b"), 5, None, 1.5, 7, "lz4", True, True)
+    row = {
+        "source": "prod", "state": "paused", "at": 3, "actor": "me", "settings": settings_text(settings),
+        "detail": "full",
+    }  # fmt: skip
+    assert (task_of(row).settings, task_of(row).over) == (settings, False)
+    assert "password" not in settings_text(settings)
+
+
+@pytest.mark.parametrize("bad", ['"feed":"csv"', '"flush_every_s":0', '"codec":"gzip"', '"lastbackupts":-1'])
+def test_settings_that_make_no_sense_are_refused(bad: str) -> None:
+    text = f'{{"feed":"br","bootstrap":"h","topics":["t"],{bad}}}'
+    with pytest.raises(ValueError, match=bad.split('"')[1]):
+        task_of({"source": "p", "state": "running", "at": 0, "actor": "", "settings": text, "detail": None})
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        (found(), None),
+        (found("stopped", at_work=False), "task completed or not found"),
+        (found("complete"), "task completed or not found"),
+        (found("paused", "disk full\nFree some space."), "task paused itself: disk full"),
+        (found("paused"), None),
+        (found(at_work=False), "no job of the task is at work"),
+    ],
+)
+def test_what_is_wrong_with_a_task(status: dict[str, Any], told: str | None) -> None:
+    assert problem(status) == told
+
+
+def test_a_line_a_store() -> None:
+    stores = [
+        {"store": "1", "ok": False, "next_backup_ts": 5, "error": "task completed or not found"},
+        {"store": "2", "ok": True, "next_backup_ts": 900, "error": None},
+    ]
+    assert lines({"stores": stores}) == [
+        "Store 1: error, task completed or not found.",
+        "Store 2: ok (next_backup_ts =900).",
+    ]
+
+
+def position(region: int, start: int, end: int) -> Position:
+    return Position(
+        backup_id="b2", source="prod", scope="feed", epoch="e", region=str(region), start_position=start,
+        end_position=end, low_position=0, high_position=end, ts=0,
+    )  # fmt: skip
+
+
+def flush(newest: Newest | None, floor: int | None = None) -> Flush:
+    rows = (position(0, 5, 10), position(1, 0, 7))
+    return Flush("20260101T000000Z-00000001", 2, 0, 0, newest, floor, None, rows, (), (), ((0, 1),))
+
+
+NEWEST = Newest("b1", 1, "b1", 0, 1, 0, 40, 0, 0)
+
+
+def test_what_was_captured_may_be_less_than_was_planned() -> None:
+    ends = publish.ends_of(['[["feed", 0, 5, 8]]', '[["feed", 1, 0, 0]]'])
+    rows = publish.captured(flush(NEWEST), ends)
+    assert [(r.start_position, r.end_position) for r in rows] == [(5, 8), (0, 0)]
+    assert not publish.idle(flush(NEWEST), ends)
+    nothing = publish.ends_of(['[["feed", 0, 5, 5], ["feed", 1, 0, 0]]'])
+    assert publish.idle(flush(NEWEST), nothing)
+    assert not publish.idle(flush(None), nothing)
+
+
+@pytest.mark.parametrize(
+    ("newest", "floor", "checkpoint", "endts", "span"),
+    [
+        (NEWEST, None, 70, None, (40, 70)),
+        (NEWEST, None, 70, 60, (40, 60)),
+        (None, 0, 70, None, (0, 70)),
+        (None, 0, None, None, (0, 0)),
+        (None, 30, None, None, (30, 30)),
+        (None, None, 70, None, (70, 70)),  # nothing before the first checkpoint is covered
+        (None, None, None, None, (None, 0)),
+        (Newest("b1", 1, "b1", 0, 1, None, 0, 0, 0), None, 70, None, (70, 70)),
+    ],
+)
+def test_what_a_log_covers(
+    tmp_path: Any,
+    newest: Newest | None,
+    floor: int | None,
+    checkpoint: int | None,
+    endts: int | None,
+    span: tuple[int | None, int],
+) -> None:
+    settings = TaskSettings("br", "h", ("t",), endts=endts)
+    request = LogRequest(str(tmp_path), "prod", settings, {})
+    row = publish.row_of(request, flush(newest, floor), Totals(), checkpoint, "tso")
+    assert (row.start_ts, row.end_ts) == span
+    assert (row.kind, row.level, row.parent_place) == ("log", 1, 1 if newest else None)
+    assert row.base == ("b1" if newest else row.backup_id)
