@@ -1,6 +1,11 @@
 -- The stores of the log task :source: from which ts the next flush goes on in the region that is furthest behind.
-SELECT store, MIN(resolved_ts) AS next_backup_ts, COUNT(*) AS regions
-FROM log_regions
-WHERE source = :source AND NOT closed
-GROUP BY store
-ORDER BY LENGTH(store), store
+-- The checkpoint holds for every region, also for one that has nothing to say.
+SELECT
+  r.store, MIN(GREATEST(r.resolved_ts, COALESCE(c.ts, r.resolved_ts))) AS next_backup_ts, COUNT(*) AS regions
+FROM log_regions AS r
+CROSS JOIN (
+  SELECT MAX(end_ts) AS ts FROM backups WHERE source = :source AND kind = 'log' AND state = 'complete'
+) AS c
+WHERE r.source = :source AND NOT r.closed
+GROUP BY r.store
+ORDER BY LENGTH(r.store), r.store

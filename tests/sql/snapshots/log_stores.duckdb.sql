@@ -1,12 +1,19 @@
 SELECT
-  store,
-  MIN(resolved_ts) AS next_backup_ts,
+  r.store,
+  MIN(GREATEST(r.resolved_ts, COALESCE(c.ts, r.resolved_ts))) AS next_backup_ts,
   COUNT(*) AS regions
-FROM log_regions
+FROM log_regions AS r
+CROSS JOIN (
+  SELECT
+    MAX(end_ts) AS ts
+  FROM backups
+  WHERE
+    source = $source AND kind = 'log' AND state = 'complete'
+) AS c
 WHERE
-  source = $source AND NOT closed
+  r.source = $source AND NOT r.closed
 GROUP BY
-  store
+  r.store
 ORDER BY
-  LENGTH(store) NULLS FIRST,
-  store NULLS FIRST
+  LENGTH(r.store) NULLS FIRST,
+  r.store NULLS FIRST
