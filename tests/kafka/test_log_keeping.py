@@ -1,0 +1,78 @@
+"""A log that is captured goes on while it is compacted and truncated, and gives the same as before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.change_feed import ChangeFeed
+from tests.support.log_tasks import LogTask, busy
+from tests.support.pruning import seen
+
+from lakebackup.plan.restore_log import LogRestoreRequest
+from lakebackup_jobs.changelog import compact, restore, snapshot, truncate
+from lakebackup_jobs.changelog.compact import CompactLogRequest
+from lakebackup_jobs.changelog.truncate import TruncateRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.support.runs import Lab
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+
+def restored(lab: Lab, to: str, end_ts: int) -> dict[str, dict[bytes, bytes]]:
+    """The state at an instant, as `ChangeFeed.rows` has it."""
+    target = lab.folder.parent / to
+    request = LogRestoreRequest(str(lab.folder), "lab", f"delta:{target}", end_ts=end_ts, on_full=True)
+    restore.run(request, spark=lab.spark, reporter=lab.reporter)
+    found: dict[str, dict[bytes, bytes]] = {}
+    for row in lab.spark.read.format("delta").load(str(target)).toArrow().to_pylist():
+        found.setdefault(f"{row['db']}.{row['name']}", {})[row["key"]] = row["value"]
+    return found
+
+
+def test_beside_a_running_task(lab: Lab, topic: Callable[..., str]) -> None:
+    feed = ChangeFeed(partitions=2)
+    name = topic("feed", partitions=2)
+    table = feed.create_table("shop", "orders")
+    task = LogTask(lab, name)
+    task.begin()
+
+    def more() -> int:
+        busy(feed, table, 12, begin=feed.now)
+        feed.send(lab.bootstrap, name)
+        task.until_captured(feed.now)
+        return feed.now
+
+    def live() -> list[dict[str, Any]]:
+        return seen(
+            lab.folder,
+            "SELECT backup_id, path FROM lifetimes "
+            "WHERE gone_in IS NULL AND role = 'data' AND format = 'log-arrow-1'",
+        )
+
+    with task.run():
+        early, _, late = more(), more(), more()
+        before = len(live())
+        done = compact.run(CompactLogRequest(str(lab.folder), "lab"), spark=lab.spark, reporter=lab.reporter)
+        assert done["files"] == before
+        assert len(live()) < before
+        last = more()
+    rows = seen(lab.folder, "SELECT number, backup_id, kind, intact FROM backups ORDER BY number")
+    assert all(row["intact"] for row in rows)
+    # The task went on behind the compaction, and from where it had been.
+    assert rows[-1]["backup_id"] != done["backup_id"]
+    assert restored(lab, "early", early) == feed.rows(early)
+    assert restored(lab, "last", last) == feed.rows(last)
+    full = LogRestoreRequest(str(lab.folder), "lab", end_ts=late)
+    snapshot.run(full, spark=lab.spark, reporter=lab.reporter)
+    cut = TruncateRequest(str(lab.folder), "lab", until=last, delete=True)
+    gone = truncate.run(cut, spark=lab.spark, reporter=lab.reporter)
+    assert gone["cut"] == late
+    assert gone["compacted_files"] == before
+    assert restored(lab, "again", last) == feed.rows(last)
+    with task.run():
+        final = more()
+    assert restored(lab, "final", final) == feed.rows(final)

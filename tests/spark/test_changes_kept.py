@@ -1,0 +1,115 @@
+"""What keeps a change feed's backups: a rebuild, an export, and what verify finds of its files."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.catalogs import backup_id
+from tests.support.made_changes import MadeChanges, commit, named, prewrite, put
+from tests.support.pruning import seen
+
+from lakebackup.engine.delta import open_table
+from lakebackup.model import TABLES, LogTask
+from lakebackup.rebuild import rebuild
+from lakebackup.store import CatalogWriter
+from lakebackup_jobs import catalog_export, catalog_import, verify
+from lakebackup_jobs.changelog import compact
+from lakebackup_jobs.progress import QuietReporter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def made(spark: SparkSession, empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three flushes, a full and a compaction of a task that is paused."""
+    root = tmp_path_factory.mktemp("kept ü")
+    shutil.copytree(empty_catalog, root / "catalog")
+    writer = CatalogWriter.open(spark, str(root))
+    made = MadeChanges(root, writer)
+    made.flush([put(21, b"a", 5, b"1"), prewrite(21, b"b", 4, b"long")], 10, names=[named(21, "t", 1)])
+    made.flush([put(21, b"c", 15, b"2"), prewrite(22, b"d", 16, b"x")], 20, names=[named(22, "u", 11)])
+    made.full(20)
+    made.flush([commit(21, b"b", 4, 25), commit(22, b"d", 16, 26)], 30, regions={1: 30, 2: 35})
+    writer.tell(LogTask(source="shop", at=9, actor="me", state="paused", settings="{}", detail="full"))
+    request = compact.CompactLogRequest(str(root), "shop", until=20)
+    compact.run(request, spark=spark, reporter=quiet())
+    return root
+
+
+@pytest.fixture
+def root(made: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(made, tmp_path / made.name)
+
+
+def quiet() -> QuietReporter:
+    return QuietReporter(io.StringIO(), io.StringIO())
+
+
+def rows_of(root: Path, table: str, *without: str) -> list[str]:
+    rows = open_table(f"file://{root}/catalog/{table}").to_pyarrow_table().to_pylist()
+    skipped = {"created_at", "applied_at", *without}
+    return sorted(str({k: v for k, v in row.items() if k not in skipped}) for row in rows)
+
+
+def checked(root: Path, spark: SparkSession, **changes: Any) -> dict[str, tuple[str, str]]:
+    """What verify finds: path -> outcome and detail, of what is not well."""
+    request = verify.VerifyRequest(destination=str(root), grace_ms=-3_600_000, **changes)
+    verify.run(request, spark=spark, reporter=quiet())
+    rows = seen(root, "SELECT path, outcome, detail FROM checks WHERE outcome <> 'ok'")
+    return {row["path"]: (row["outcome"], row["detail"] or "") for row in rows}
+
+
+def test_every_row_comes_back(spark: SparkSession, root: Path) -> None:
+    before = {table: rows_of(root, table) for table in TABLES}
+    assert all(before[table] for table in ("log_tasks", "log_regions", "log_tables", "departures"))
+    shutil.rmtree(root / "catalog")
+    assert rebuild(spark, str(root)).problems == []
+    assert {table: rows_of(root, table) for table in TABLES} == before
+
+
+def test_an_export_into_an_empty_catalog_gives_the_same_rows(
+    spark: SparkSession, root: Path, tmp_path: Path
+) -> None:
+    catalog_export.run(catalog_export.ExportRequest(str(root), str(tmp_path / "rows")), reporter=quiet())
+    request = catalog_import.ImportRequest(str(tmp_path / "other"), folder=str(tmp_path / "rows"))
+    catalog_import.run(request, spark=spark, reporter=quiet())
+    for table in ("backups", "files", "departures", "log_tasks", "log_regions", "log_tables"):
+        assert rows_of(tmp_path / "other", table) == rows_of(root, table)
+    assert seen(tmp_path / "other", "SELECT * FROM coverage") == seen(root, "SELECT * FROM coverage")
+
+
+def test_verify_finds_what_is_not_whole(spark: SparkSession, root: Path) -> None:
+    assert checked(root, spark, mode="decode") == {}
+    rows = seen(root, "SELECT path FROM files WHERE format IN ('log-arrow-1', 'delta')")
+    (write,) = [row["path"] for row in rows if f"{backup_id(4)}/15/" in row["path"]]  # of table 21, at 25
+    (full, *_) = [row["path"] for row in rows if row["path"].endswith(".parquet")]
+    flipped = bytearray((root / write).read_bytes())
+    flipped[len(flipped) // 2] ^= 1
+    (root / write).write_bytes(bytes(flipped))
+    (root / full).unlink()
+    (root / "shop/log" / backup_id(4) / "stranger.log").write_bytes(b"x")
+    found = checked(root, spark, mode="decode")
+    assert {path: outcome for path, (outcome, _) in found.items()} == {
+        write: "changed",
+        full: "missing",
+        f"shop/log/{backup_id(4)}/stranger.log": "orphan",
+    }
+    unusable = seen(root, "SELECT backup_id, reason FROM unusable_backups ORDER BY backup_id")
+    assert [tuple(row.values()) for row in unusable] == [(backup_id(3), "missing"), (backup_id(4), "changed")]
+    spans = seen(root, "SELECT status, reason, from_ts, to_ts FROM coverage ORDER BY to_ts")
+    assert next(tuple(row.values()) for row in spans) == ("restorable", None, 0, 24)
+    assert {row["reason"] for row in spans} == {None, "changed"}
+
+
+def test_verify_takes_back_a_log_on_trial(spark: SparkSession, root: Path) -> None:
+    assert checked(root, spark, mode="restore") == {}
+    (trial,) = seen(root, "SELECT detail FROM checks WHERE mode = 'restore'")
+    assert trial["detail"] == "4 rows restored"
