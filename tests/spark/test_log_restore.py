@@ -19,6 +19,7 @@ from tests.support.made_changes import (
     truncated,
 )
 
+from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
 from lakebackup.plan.restore_log import LogRestoreRequest
 from lakebackup.store import CatalogReader, CatalogWriter
 from lakebackup_jobs.changelog import restore, snapshot
@@ -142,3 +143,87 @@ def test_upon_a_full_and_upon_a_snapshot(feed: Feed) -> None:
     assert feed.rows("merged") == feed.made.latest(end)
     feed.restore("point", start_ts=later)
     assert feed.rows("point") == feed.made.latest(end)
+
+
+def test_names_follow_tables(feed: Feed) -> None:
+    made = feed.made
+    first = [put(1, b"a", 10, b"1"), put(2, b"a", 11, b"2"), put(3, b"a", 12, b"3"), put(9, b"a", 13, b"9")]
+    names = [named(1, "orders", 5), named(2, "orders_old", 5), named(3, "items", 5)]
+    made.flush(first, 20, names=names)
+    second = [put(4, b"n", 26, b"4"), put(3, b"b", 27, b"5")]
+    later = [
+        named(1, "orders_new", 22, "rename", covered_from=4),
+        named(2, "orders_old", 23, "drop", covered_from=4),
+        named(4, "items", 25, "truncate", replaces=3),
+    ]
+    made.flush(second, 30, names=later)
+    feed.restore("then", end_ts=20, filters=("shop.orders*",))
+    assert feed.names("then") == {(1, "shop", "orders"), (2, "shop", "orders_old")}
+    feed.restore("then", start_ts=20, end_ts=30, filters=("shop.orders*",))
+    assert feed.names("then") == {(1, "shop", "orders_new")}
+    feed.restore("all", end_ts=30)
+    assert feed.names("all") == {(1, "shop", "orders_new"), (4, "shop", "items"), (9, None, None)}
+    made.flush([], 40)
+    with pytest.raises(Refused, match=r"-f 'shop\.orders\*'"):
+        feed.restore("then", start_ts=30)
+    with pytest.raises(Refused, match=r"in \(0, 30\]"):
+        feed.restore("all", start_ts=21, end_ts=25)
+
+
+def test_keys_and_spans_into_a_folder(feed: Feed) -> None:
+    made = feed.made
+    made.flush([put(1, b"a", 10, b"1"), put(1, b"m", 11, b"2"), put(1, b"z", 12, b"3")], 20)
+    made.flush([truncated(1, 21), delete(1, b"m", 25), put(1, b"a", 26, b"4")], 30)
+    to = f"dir:{feed.folder / 'out'}"
+    asked = {"target": to, "first_key": "61", "beyond_key": "6e"}
+    feed.restore(end_ts=20, **asked)
+    feed.restore(start_ts=20, end_ts=30, **asked)
+    assert feed.restore(start_ts=20, end_ts=30, **asked)["done_before"]
+
+    def held(span: str) -> set[tuple[Any, ...]]:
+        rows = feed.spark.read.parquet(str(feed.folder / "out" / span)).collect()
+        return {(bytes(row.key), row.value and bytes(row.value), row.commit_ts, row.type) for row in rows}
+
+    assert held("0-20") == {(b"a", b"1", 10, "P"), (b"m", b"2", 11, "P")}
+    assert held("20-30") == {(b"", None, 21, "T"), (b"a", b"4", 26, "P"), (b"m", None, 25, "D")}
+    made.flush([], 40)
+    with pytest.raises(Refused, match="keys"):
+        feed.restore(start_ts=30, target=to)
+    (feed.folder / "other").mkdir()
+    (feed.folder / "other" / "mine.txt").touch()
+    with pytest.raises(Refused, match=r"mine\.txt"):
+        feed.restore(target=f"dir:{feed.folder / 'other'}")
+
+
+def test_what_is_damaged_is_told_and_nothing_is_written(feed: Feed) -> None:
+    made = feed.made
+    made.flush([commit(1, b"lost", 5, 10), put(1, b"a", 11, b"1")], 20)
+    with pytest.raises(Damaged, match=r"key 6c6f7374 of table 1.*start ts 5"):
+        feed.restore("lost")
+    made.flush([put(1, b"lost", 25, b"found"), put(1, b"b", 26, b"2")], 30)
+    feed.restore("later")
+    values = {row["key"]: row["value"] for row in feed.rows("later")}
+    assert values == {b"a": b"1", b"b": b"2", b"lost": b"found"}
+    (file,) = (feed.folder / "backups").glob("shop/log/*2/01/*/1.log.zst")
+    data = bytearray(file.read_bytes())
+    data[-9] ^= 1
+    file.write_bytes(bytes(data))
+    with pytest.raises(Damaged, match="sha256"):
+        feed.restore("torn")
+    file.unlink()
+    with pytest.raises(NotFound):
+        feed.restore("gone")
+    assert not list(feed.folder.glob("[ltg]o*/_delta_log/*.json"))
+
+
+def test_a_target_of_somebody_else_is_refused(feed: Feed) -> None:
+    feed.made.flush([put(1, b"a", 10, b"1")], 20)
+    feed.spark.range(3).write.format("delta").save(str(feed.folder / "out"))
+    with pytest.raises(Refused, match="no restore of a log made it"):
+        feed.restore()
+    with pytest.raises(UsageProblem, match="no place"):
+        feed.restore(target="file:out")
+    (feed.folder / "cut").mkdir()
+    (feed.folder / "cut" / "part-00000.parquet").write_bytes(b"what a killed restore left")
+    feed.restore("cut")
+    assert feed.rows("cut") == feed.made.latest(20)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from lakebackup.changelog.events import DEFAULT, DELETES, PUTS, TRUNCATES, WRITE
-from lakebackup_jobs.changelog.log_shares import ENDS
+from lakebackup_jobs.changelog.log_shares import ENDS, WRITES, Latest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,19 +34,11 @@ def sized(spark: SparkSession, raw_bytes: int) -> Iterator[None]:
     """While the block runs, as many tasks behind a shuffle as `raw_bytes` need."""
     count = min(_MOST_PIECES, raw_bytes // _PIECE + 1)
     tasks = spark.conf.get("spark.sql.shuffle.partitions") or "1"
-    wanted = {
-        "spark.sql.shuffle.partitions": str(max(count, int(tasks))),
-        # What is parted by the key is parted by key and start ts too.
-        "spark.sql.requireAllClusterKeysForCoPartition": "false",
-    }
-    before = {name: spark.conf.get(name) for name in wanted}
-    for name, value in wanted.items():
-        spark.conf.set(name, value)
+    spark.conf.set("spark.sql.shuffle.partitions", str(max(count, int(tasks))))
     try:
         yield
     finally:
-        for name, old in before.items():
-            spark.conf.set(name, old or "")
+        spark.conf.set("spark.sql.shuffle.partitions", tasks)
 
 
 def changes(spark: SparkSession, shares: LogShares) -> DataFrame:
@@ -57,17 +49,17 @@ def changes(spark: SparkSession, shares: LogShares) -> DataFrame:
     """
     from pyspark.sql import functions as sf
 
-    latest = (
-        shares.frame(spark, WRITE)
-        .groupBy(*_KEY)
-        .agg(sf.max(sf.struct(*_LATER, "start_ts", "type", "value")).alias("last"))
-        .select(*_KEY, "last.*")
-    )
+    # Tasks find the latest write of each key: Spark would sort all values to do so.
+    pieces = int(spark.conf.get("spark.sql.shuffle.partitions") or "1")
+    latest = shares.frame(spark, WRITE).repartition(pieces, *_KEY).mapInArrow(Latest(), WRITES)
     latest = _behind_ends(latest, ends(spark, shares))
     apart = (sf.col("type") == PUTS) & sf.col("value").isNull()
     if shares.counts.get(DEFAULT):
         values = (
-            shares.frame(spark, DEFAULT).groupBy(*_KEY, "start_ts").agg(sf.max("value").alias("stands_apart"))
+            shares.frame(spark, DEFAULT)
+            .repartition(pieces, *_KEY, "start_ts")  # so that they are sorted once, not before it too
+            .groupBy(*_KEY, "start_ts")
+            .agg(sf.max("value").alias("stands_apart"))
         )
         latest = latest.join(values, [*_KEY, "start_ts"], "left")
         apart &= sf.col("stands_apart").isNull()

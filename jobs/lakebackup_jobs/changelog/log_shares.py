@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from lakebackup.changelog.events import DEFAULT, DELETES, PUTS, TRUNCATES, WRITE
 from lakebackup.changelog.logfile import read_log_file
 from lakebackup.storage import open_storage
@@ -32,6 +34,9 @@ ENDS = "ends"
 # A task reads about so many bytes, before they were compressed; of a huge log more.
 _SHARE = 64 << 20
 _MOST_SHARES = 4_000
+# What a task holds before it lets go of what is not the latest, and rows that it hands on at a time.
+_HELD = 256 << 20
+_ROWS = 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,12 +190,15 @@ class _ReadJob:
         shares = self.shares
         storage = open_storage(shares.roots[file.destination])
         names = [column.split()[0] for column in (VALUES if self.kind == DEFAULT else WRITES).split(", ")]
+        held = []
         for batch in read_log_file(storage, file, shares.keys, checksum=shares.checksum):
             kept = batch.filter(self._wanted(batch))
             if len(kept):
                 table = pa.repeat(pa.scalar(int(file.scope), pa.int64()), len(kept))
                 columns = [table if name == "table_id" else kept[name] for name in names]
-                yield pa.RecordBatch.from_arrays(columns, names)
+                held.append(pa.RecordBatch.from_arrays(columns, names))
+        # Not before the whole file was found to be as it was written.
+        yield from latest_of(held) if self.kind == WRITE else held
 
     def _wanted(self, batch: pa.RecordBatch) -> pa.Array:
         import pyarrow as pa
@@ -211,3 +219,37 @@ class _ReadJob:
         if self.kind != ENDS and shares.beyond_key is not None:
             wanted = pc.and_(wanted, pc.less(batch["key"], bytes.fromhex(shares.beyond_key)))
         return wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """For `mapInArrow` over all writes of some keys (columns WRITES): the latest of each key."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        held: list[pa.RecordBatch] = []
+        size, most = 0, _HELD
+        for batch in batches:
+            held.append(batch)
+            size += batch.nbytes
+            if size > most:
+                held = latest_of(held)
+                size = sum(one.nbytes for one in held)
+                most = max(_HELD, 2 * size)
+        yield from latest_of(held)
+        settle()
+
+
+def latest_of(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Of each key (table_id, key) the row with the greatest (commit_ts, seq, sub)."""
+    import pyarrow as pa
+
+    if not batches:
+        return []
+    rows = pa.Table.from_batches(batches)
+    keys = rows["key"].combine_chunks().dictionary_encode().indices.to_numpy()
+    tables, *later = (rows[name].to_numpy() for name in ("table_id", "commit_ts", "seq", "sub"))
+    order = np.lexsort((*reversed(later), keys, tables))
+    last = np.ones(len(order), bool)
+    last[:-1] = np.diff(tables[order]).astype(bool) | np.diff(keys[order]).astype(bool)
+    found: list[pa.RecordBatch] = rows.take(np.sort(order[last])).to_batches(max_chunksize=_ROWS)
+    return found

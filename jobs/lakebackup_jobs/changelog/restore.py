@@ -21,7 +21,7 @@ from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
 from lakebackup_jobs.changelog import apply
 from lakebackup_jobs.changelog.log_shares import deal
-from lakebackup_jobs.changelog.targets import Held, is_done, open_target
+from lakebackup_jobs.changelog.targets import Held, is_done, open_target, require_same
 from lakebackup_jobs.changelog.targets.delta import DeltaTarget
 from lakebackup_jobs.identity import holder, micros
 from lakebackup_jobs.restoring import noted
@@ -53,10 +53,19 @@ def run(
     reader = CatalogReader.require(request.destination, request.catalog)
     target = open_target(request)
     before = target.held()
-    upon = _upon(request)
+    if upon := _upon(request):
+        request = replace(
+            request,
+            start_ts=upon.to_ts,
+            filters=tuple(upon.filters),
+            first_key=upon.first_key,
+            beyond_key=upon.beyond_key,
+        )
+    if before:
+        require_same(before, request)
     base = upon or before
     made = plan_restore(
-        request if upon is None else replace(request, start_ts=upon.to_ts),
+        request,
         reader,
         whole_from=base.from_ts if base else None,
         held=base.filters if base else (),

@@ -87,16 +87,21 @@ class LogTarget(Protocol):
         ...
 
 
+def require_same(before: Held, request: LogRestoreRequest) -> None:
+    """Refused when a restore is of another source, other tables or keys than what it goes on from."""
+    had = _asked(before.source, before.filters, before.first_key, before.beyond_key)
+    now = _asked(request.name, request.filters, request.first_key, request.beyond_key)
+    if had != now:
+        raise Refused(
+            f"The target holds {had}, and this would bring {now}.",
+            hint="Restore into another place, or go on with the same source, -f and keys.",
+        )
+
+
 def is_done(before: Held | None, after: Held) -> bool:
     """Whether a target holds already what a restore would bring. Refused when it cannot go on there."""
     if before is None:
         return False
-    same = (after.source, list(after.filters), after.first_key, after.beyond_key)
-    if (before.source, list(before.filters), before.first_key, before.beyond_key) != same:
-        raise Refused(
-            f"The target holds {_asked(before)}, and this would bring {_asked(after)}.",
-            hint="Restore into another place, or go on with the same source, -f and keys.",
-        )
     if (before.start_ts, before.to_ts) == (after.start_ts, after.to_ts):
         return True
     if before.to_ts == after.start_ts:
@@ -108,10 +113,10 @@ def is_done(before: Held | None, after: Held) -> bool:
     )
 
 
-def _asked(held: Held) -> str:
-    parts = [held.source, *(f"-f {text!r}" for text in held.filters)]
-    if held.first_key or held.beyond_key:
-        parts.append(f"keys {held.first_key or ''}..{held.beyond_key or ''}")
+def _asked(source: str, filters: Sequence[str], first_key: str | None, beyond_key: str | None) -> str:
+    parts = [source, *(f"-f {text!r}" for text in filters)]
+    if first_key or beyond_key:
+        parts.append(f"keys {first_key or ''}..{beyond_key or ''}")
     return " ".join(parts)
 
 
