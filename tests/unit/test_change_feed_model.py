@@ -59,7 +59,6 @@ class Log:
             backup_id="b",
             after=before,
             until=self.checkpoint,
-            seen_ts=story.feed.now,
             tables=TableFilter(),
         )
         return self.checkpoint

@@ -145,7 +145,7 @@ def told(*rows: dict[str, Any], before: Any = (), filters: tuple[str, ...] = (),
         [row._asdict() | {"covered_from": c} for row, c in before],
         source="s",
         backup_id="b",
-        **{"after": None, "until": 100, "seen_ts": 150, **span},
+        **{"after": None, "until": 100, **span},
         tables=TableFilter(filters),
     )
     return [(row.table_id, row.name, row.from_ts, row.action, row.covered_from) for row in found]
@@ -162,7 +162,6 @@ def test_the_value_of_an_earlier_prewrite_is_found() -> None:
         "source": "s",
         "backup_id": "b",
         "after": None,
-        "seen_ts": 9,
         "tables": TableFilter(),
     }
     assert [row.db for row in names_of(records, [], until=5, **common)] == ["shop"]
@@ -192,7 +191,7 @@ def test_from_where_tables_are_covered() -> None:
     assert told(both[0], before=dbs, filters=keep) == [(20, "x", 5, "create", NEVER)]
     outside = (Naming(20, "shop", "x", 5, "create"), NEVER)
     into = written(60, "mDB1_Table20", "a")
-    assert told(into, before=(*dbs, outside), filters=keep) == [(20, "a", 60, "rename", 150)]
+    assert told(into, before=(*dbs, outside), filters=keep) == [(20, "a", 60, "rename", NEVER)]
     # One that was in it stays covered.
     inside = (Naming(20, "shop", "a", 5, "create"), 4)
     out = written(60, "mDB1_Table20", "x")

@@ -118,9 +118,12 @@ class _Fold:
         )
         namings = list(self._catalog.query("log_namings", source=job.source))
         before = [row for batch in namings for row in batch.to_pylist()]
+        files = self._meta_files()
         names = [
-            *self._entered(before), *self._named(before, checkpoint), *self._met(before, finished)
-        ]  # fmt: skip
+            *self._entered(before, checkpoint),
+            *self._named(before, checkpoint, files),
+            *self._met(before, finished),
+        ]
         regions = self._region_rows(known, marks)
         listed = [self._listing("log_regions", regions, checkpoint)]
         if names:
@@ -177,22 +180,29 @@ class _Fold:
             }
             yield pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
-    def _entered(self, before: list[dict[str, Any]]) -> Iterator[LogTable]:
-        """Tables that came into the filter because it is another one since: captured from this flush on."""
+    def _entered(self, before: list[dict[str, Any]], checkpoint: int | None) -> Iterator[LogTable]:
+        """Tables that came into the filter before this flush, which captures them, and so are covered now.
+
+        Not before the checkpoint is beyond all that was read while they were left out: until then what was
+        prewritten meanwhile may be committed.
+        """
         job, meant = self._job, TableFilter(self._job.filters)
+        if checkpoint is None or checkpoint < self._seen_before:
+            return
         for row in before:
             if (
                 row["covered_from"] == NEVER
                 and row["action"] != "drop"
                 and meant.takes(row["db"], row["name"])
             ):
-                row["covered_from"] = max(self._seen_before, row["from_ts"])
+                row["covered_from"] = max(self._seen_ts, row["from_ts"])
                 yield LogTable(backup_id=job.backup_id, source=job.source, **row)
 
-    def _named(self, before: list[dict[str, Any]], checkpoint: int | None) -> list[LogTable]:
+    def _named(
+        self, before: list[dict[str, Any]], checkpoint: int | None, files: list[Any]
+    ) -> list[LogTable]:
         """What the meta keys say."""
         job, after = self._job, self._job.resolved_ts
-        files = self._meta_files()
         least = -1 if after is None else after
         writes = [file for file in files if file.cf == WRITE and file.max_ts > least]
         writes += self._earlier(WRITE, least + 1)
@@ -208,7 +218,6 @@ class _Fold:
             backup_id=job.backup_id,
             after=after,
             until=checkpoint,
-            seen_ts=self._seen_ts,
             tables=TableFilter(job.filters),
         )
 

@@ -28,7 +28,6 @@ def names_of(
     backup_id: str,
     after: int | None,
     until: int | None,
-    seen_ts: int,
     tables: TableFilter,
 ) -> list[LogTable]:
     """Rows for what was committed in (after, until]: up to the checkpoint every transaction is whole.
@@ -36,9 +35,9 @@ def names_of(
     `records`: column family and batch (columns of events.stored()) of put meta keys, in any order: the
     writes of that span, also those that an earlier flush read ahead of its checkpoint, and the values that
     they name. `before`: rows of the query log_namings. `after`, `until`: the checkpoint before and the new
-    one; `after` None: from the beginning, `until` None: nothing is whole yet. `seen_ts`: no start or commit
-    ts that the task has read so far is greater; a table that gets into the filter is captured from the next
-    flush on, so it is covered from there. Raises Damaged for a value that is missing or that says no name.
+    one; `after` None: from the beginning, `until` None: nothing is whole yet. A table that gets into the filter
+    is captured from the next flush on; that one says since when it is covered. Raises Damaged for a value that
+    is missing or that says no name.
     """
     if until is None:
         return []
@@ -52,8 +51,6 @@ def names_of(
             # Events of ids that are not known yet are captured.
             ever = table_id < 0 or any(_meant(n, tables) for n in namings if n.table_id == table_id)
             covered[table_id] = one.from_ts - 1 if ever else NEVER
-        elif covered[table_id] == NEVER and _meant(one, tables):
-            covered[table_id] = max(seen_ts, one.from_ts)
     return [
         LogTable(
             backup_id=backup_id, source=source, covered_from=covered[naming.table_id], **naming._asdict()
