@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 SEEDS = (1, 2)
-FLUSHES, STEPS_A_FLUSH = 5, 25
+FLUSHES, STEPS_A_FLUSH = 4, 30
 #: So many ts are restored to upon nothing, and so many one upon the other.
-FRESH, CONTINUED = 3, 3
+FRESH, CONTINUED = 3, 2
 
 
 class Run:
