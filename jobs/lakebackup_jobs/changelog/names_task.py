@@ -35,9 +35,9 @@ def names_of(
     `records`: column family and batch (columns of events.stored()) of put meta keys, in any order: the
     writes of that span, also those that an earlier flush read ahead of its checkpoint, and the values that
     they name. `before`: rows of the query log_namings. `after`, `until`: the checkpoint before and the new
-    one; `after` None: from the beginning, `until` None: nothing is whole yet. A table that gets into the filter
-    is captured from the next flush on; that one says since when it is covered. Raises Damaged for a value that
-    is missing or that says no name.
+    one; `after` None: from the beginning, `until` None: nothing is whole yet. A table that gets into the
+    filter is captured from the next flush on; that one says since when it is covered. Raises Damaged for a
+    value that is missing or that says no name.
     """
     if until is None:
         return []
