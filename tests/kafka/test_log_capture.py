@@ -273,6 +273,12 @@ def test_flushes_go_on_where_the_last_one_ended(capture: Capture) -> None:
     assert {tuple(row.values()) for row in regions.to_pylist() if row["region"] != "0"} == expected
 
 
+def test_a_flush_of_nothing_tells_nothing(capture: Capture) -> None:
+    assert [(file.format, file.entries) for file in capture.flush()] == [("log-regions", 0)]
+    assert capture.checkpoint is None
+    assert [file.format for file in capture.flush(tasks=())] == ["log-regions"]
+
+
 def test_a_task_that_runs_again_finds_its_part(capture: Capture) -> None:
     lively().send(capture.client["bootstrap.servers"], capture.topic)
     job = capture.job()
