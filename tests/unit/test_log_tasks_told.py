@@ -72,7 +72,7 @@ def flush(newest: Newest | None, floor: int | None = None) -> Flush:
     return Flush("20260101T000000Z-00000001", 2, 0, 0, newest, floor, None, rows, (), (), ((0, 1),))
 
 
-NEWEST = Newest("b1", 1, "b1", 0, 1, 0, 40, 0, 0)
+NEWEST = Newest("b1", 1, "b1", 0, 1, 0, 40)
 
 
 def test_what_was_captured_may_be_less_than_was_planned() -> None:
@@ -95,7 +95,7 @@ def test_what_was_captured_may_be_less_than_was_planned() -> None:
         (None, 30, None, None, (30, 30)),
         (None, None, 70, None, (70, 70)),  # nothing before the first checkpoint is covered
         (None, None, None, None, (None, 0)),
-        (Newest("b1", 1, "b1", 0, 1, None, 0, 0, 0), None, 70, None, (70, 70)),
+        (Newest("b1", 1, "b1", 0, 1, None, 0), None, 70, None, (70, 70)),
     ],
 )
 def test_what_a_log_covers(

@@ -12,16 +12,14 @@ def region(number: int, low: int, end: int, epoch: str = "e1") -> RegionState:
     return RegionState("feed", epoch, str(number), low, end, end, None)
 
 
-def newest(started_s: float, took_s: float, start_ts: int | None = 0) -> Newest:
-    at = int(started_s * 1e6)
-    return Newest("b1", 1, "b1", 0, 1, start_ts, 7, at, at + int(took_s * 1e6))
+NEWEST = Newest("b1", 1, "b1", 0, 1, 0, 7)
 
 
 KNOWN = {("feed", "e1", "0"): 10, ("feed", "e1", "1"): 20}
 
 
 def gaps(regions: list[RegionState], *, allowed: bool = True) -> list[tuple[str, str, int, int | None]]:
-    found = log_flush.gaps("b2", "prod", regions, KNOWN, newest(0, 0), 99, allowed=allowed)
+    found = log_flush.gaps("b2", "prod", regions, KNOWN, NEWEST, 99, allowed=allowed)
     return [(g.reason, g.epoch, g.from_position, g.to_position) for g in found]
 
 
@@ -29,13 +27,13 @@ def gaps(regions: list[RegionState], *, allowed: bool = True) -> list[tuple[str,
     ("last", "due"),
     [
         (None, 0.0),
-        (newest(1000, 10), 1290.0),
-        (newest(1000, 400), 1150.0),  # it takes longer than it may: half the time is left to others
-        (newest(1000, -5), 1300.0),  # the clock went back meanwhile
+        ((1000, 1010), 1290.0),
+        ((1000, 1400), 1150.0),  # it takes longer than it may: half the time is left to others
+        ((1000, 995), 1300.0),  # the clock went back meanwhile
     ],
 )
-def test_a_flush_is_due_so_that_it_is_done_in_time(last: Newest | None, due: float) -> None:
-    assert log_flush.due_at(last, 300) == due
+def test_a_flush_is_due_so_that_it_is_done_in_time(last: tuple[int, int] | None, due: float) -> None:
+    assert log_flush.due_at(last and (last[0] * 1_000_000, last[1] * 1_000_000), 300) == due
 
 
 def test_a_backlog_is_read_in_steps_of_the_same_part_of_each_partition() -> None:

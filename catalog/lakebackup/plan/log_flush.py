@@ -37,8 +37,6 @@ class Newest:
     place: int
     start_ts: int | None
     end_ts: int
-    started_at: int
-    finished_at: int
 
     @property
     def checkpoint(self) -> int | None:
@@ -74,13 +72,13 @@ class Flush:
         return self.newest.checkpoint if self.newest else self.floor
 
 
-def due_at(newest: Newest | None, every_s: float) -> float:
+def due_at(last: tuple[int, int] | None, every_s: float) -> float:
     """When a flush is due for its time (seconds since 1970 UTC): so that it is done `every_s` after what the
-    one before had read to, if it takes as long as that one."""
-    if newest is None:
+    last one had read to, if it takes as long as that one. `last`: its beginning and end, in microseconds."""
+    if last is None:
         return 0.0
-    took = (newest.finished_at - newest.started_at) / 1e6
-    return newest.started_at / 1e6 + every_s - min(max(took, 0.0), every_s / 2)
+    started, finished = (at / 1e6 for at in last)
+    return started + every_s - min(max(finished - started, 0.0), every_s / 2)
 
 
 def waiting(regions: Sequence[RegionState], known: Mapping[tuple[str, str, str], int]) -> int:

@@ -76,6 +76,7 @@ class Planner:
         self._known: dict[tuple[str, str, str], int] = {}
         self._mean: float = FIRST_BYTES
         self._before: str | None = None
+        self._last: tuple[int, int] | None = None
 
     def plan(self, *, now: bool = False) -> Flush | None:
         """The next flush when it is due, or `now` whatever the time; None when not, or nothing is new.
@@ -93,7 +94,7 @@ class Planner:
         waits = log_flush.waiting(regions, self._known)
         if not waits:
             return None
-        due = max(log_flush.due_at(self._newest, settings.flush_every_s), self._tried)
+        due = max(log_flush.due_at(self._last, settings.flush_every_s), self._tried)
         if not (now or time.time() >= due or waits * self._mean >= settings.flush_bytes):
             return None
         return self._flush(topics, regions, instant)
@@ -175,6 +176,7 @@ class Planner:
         }
         read = reader.one("log_read", source=source)
         self._before = read["backup_id"] if read else None
+        self._last = (read["started_at"], read["finished_at"]) if read else None
         if read and read["offsets"]:
             self._mean = max((read["raw_bytes"] or 0) / read["offsets"], _LEAST_BYTES)
         self._stale = False

@@ -5,9 +5,7 @@ SELECT
   chain_position,
   place,
   start_ts,
-  end_ts,
-  started_at,
-  finished_at
+  end_ts
 FROM backups
 WHERE
   source = $source AND kind = 'log' AND state = 'complete'

@@ -1,5 +1,7 @@
 SELECT
   p.backup_id,
+  p.started_at,
+  p.finished_at,
   TRY_CAST(p.offsets AS BIGINT) AS offsets,
   TRY_CAST((
     SELECT
@@ -12,6 +14,8 @@ FROM (
   SELECT
     b.backup_id,
     b.number,
+    b.started_at,
+    b.finished_at,
     SUM(o.end_position - o.start_position) AS offsets
   FROM backups AS b
   JOIN raw_positions AS o
@@ -23,7 +27,9 @@ FROM (
     AND b.state = 'complete'
   GROUP BY
     b.backup_id,
-    b.number
+    b.number,
+    b.started_at,
+    b.finished_at
 ) AS p
 ORDER BY
   p.number DESC
