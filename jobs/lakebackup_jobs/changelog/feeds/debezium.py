@@ -7,7 +7,7 @@ documents them; Kafka Connect's JsonConverter wraps both in `payload` when messa
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -36,7 +36,7 @@ TOPIC = ".transaction"
 class DebeziumFeed:
     """All tables of one connector. `client`: librdkafka's settings; `chosen`: its topic.prefix, or topics."""
 
-    client: Mapping[str, str]
+    client: Mapping[str, str] = field(repr=False)
     chosen: tuple[str, ...]
     domain: Domain = "ms"
 
