@@ -97,7 +97,7 @@ class LogTask:
         return self.place.status(self.name)
 
     def until(
-        self, done: Callable[[dict[str, Any]], bool], what: str, seconds: float = 150
+        self, done: Callable[[dict[str, Any]], bool], what: str, seconds: float = 240
     ) -> dict[str, Any]:
         """Wait for a status; fails when the job has ended by itself with an error."""
         found: list[dict[str, Any]] = []

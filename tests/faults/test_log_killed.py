@@ -1,0 +1,100 @@
+"""A log task's job ended by SIGKILL, wherever it is: no event is lost or twice."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.change_feed import ChangeFeed
+from tests.support.faults import expire_leases
+from tests.support.log_tasks import LogTask, busy, captured, sent
+from tests.support.processes import Run
+
+from lakebackup.store import CatalogReader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.support.runs import Lab
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+# What stands in the destination when each step was taken.
+MOMENTS = {
+    "the flush is planned": "lab/follow/offsets/0",
+    "the first log file": "lab/log/*/*/*/*.log.zst",
+    "the first part": "lab/backups/*/parts/*.jsonl",
+    "the stream meta": "lab/stream-metas/*.meta",
+    "the manifest": "lab/backups/*/manifest.json",
+    "the row": "catalog/backups/_delta_log/00000000000000000001.json",
+    "the marker": "lab/backups/*/complete",
+}
+
+
+def fill(lab: Lab, feed: ChangeFeed, topic: str, count: int = 150) -> None:
+    busy(feed, 1, count, begin=feed.now)
+    feed.send(lab.bootstrap, topic)
+
+
+def begun(lab: Lab, topic: Callable[..., str]) -> tuple[ChangeFeed, str, LogTask]:
+    name, feed = topic("feed", partitions=2), ChangeFeed(partitions=2)
+    feed.create_table("shop", "orders")
+    fill(lab, feed, name)
+    task = LogTask(lab, name)
+    task.begin()
+    return feed, name, task
+
+
+def job(lab: Lab) -> Run:
+    return Run(lab, "log", "run", "lab", "--from", str(lab.folder), "--lease-ttl", "5", "--json")
+
+
+def goes_on(lab: Lab, feed: ChangeFeed, topic: str, task: LogTask) -> None:
+    """What runs next makes the log hold every event once, in a chain without a hole."""
+    expire_leases(lab.folder)
+    fill(lab, feed, topic, 20)
+    with task.run():
+        task.until_captured(feed.now)
+    assert captured(str(lab.folder)) == sent(feed)
+    rows = CatalogReader.require(str(lab.folder)).select("SELECT * FROM backups ORDER BY number")
+    chain = rows.read_all().to_pylist()
+    assert [b["number"] for b in chain] == list(range(1, len(chain) + 1))
+    assert [b["start_ts"] for b in chain] == [0, *(b["end_ts"] for b in chain[:-1])]
+    assert all((lab.folder / f"lab/backups/{b['backup_id']}/complete").exists() for b in chain)
+    # Files of a task that had not put its part yet belong to nobody.
+    assert {found["outcome"] for found in lab.verify()["findings"]} <= {"orphan"}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_log_killed(lab: Lab, topic: Callable[..., str], moment: str) -> None:
+    feed, name, task = begun(lab, topic)
+    job(lab).kill_when(lambda: any(lab.folder.glob(MOMENTS[moment])), moment)
+    goes_on(lab, feed, name, task)
+
+
+def test_log_ends_in_good_order(lab: Lab, topic: Callable[..., str]) -> None:
+    feed, name, task = begun(lab, topic)
+    run = job(lab)
+    task.until_captured(feed.now)
+    assert run.end(signal.SIGTERM) == 0, run.log.read_text()
+    found = task.status()
+    assert (found["state"], found["at_work"]) == ("running", False)  # and no lease is left
+    goes_on(lab, feed, name, task)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(8))
+def test_log_killed_at_any_time(lab: Lab, topic: Callable[..., str], seed: int) -> None:
+    moments = random.Random(seed)
+    feed, name, task = begun(lab, topic)
+    for _ in range(4):
+        run = job(lab)
+        task.until(lambda now: now["at_work"], "the lease", 120)
+        fill(lab, feed, name)
+        time.sleep(moments.uniform(0, 8))
+        run.kill()
+        expire_leases(lab.folder)
+    goes_on(lab, feed, name, task)
