@@ -167,6 +167,7 @@ def main() -> int:
         for verb in (
             "backup",
             "restore",
+            "log_restore",
             "compact",
             "merge",
             "backup_snapshot",
