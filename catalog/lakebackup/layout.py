@@ -9,6 +9,7 @@ lakebackup.json                                                          format 
 <source>/log/<backup_id>/<table id %02x>/<region %016x><min ts %016x>-<cf>-<op>/<store>.log.<codec>[.<cipher>]
 <source>/log/<backup_id>/meta/...    the same, of meta keys
 <source>/backups/<backup_id>/marks/<task>.parquet    what a flush saw of regions, until it is committed
+<source>/backups/<backup_id>/transactions.parquet | known-<hex>.parquet | seen-<hex>.parquet    of Debezium
 <source>/stream-metas/<ts %016x>-<backup_id>[-<n>].meta    what a flush wrote, for other tools
 <source>/fulls/<backup_id>/    a Delta table: the latest committed values at an instant
 <source>/follow/    Spark's checkpoint of a continuous backup

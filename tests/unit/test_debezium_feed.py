@@ -14,7 +14,7 @@ from lakebackup_jobs.changelog.feeds import Decoded, Range
 from lakebackup_jobs.changelog.feeds.debezium import DebeziumFeed
 from lakebackup_jobs.changelog.feeds.debezium_decoder import DebeziumDecoder, region_of, table_id
 from lakebackup_jobs.changelog.feeds.debezium_json import ENDS, ask
-from lakebackup_jobs.changelog.feeds.transactions import Transactions, carried
+from lakebackup_jobs.changelog.feeds.transactions import Transactions, carried, prepared, tidy
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -296,6 +296,18 @@ def test_long_runs_are_an_object_of_their_own(storage: Storage) -> None:
     flush.decode(A, batch(*(event("c", {"id": tx}, {}, tx) for tx in range(1, 2001))))
     assert "runs" not in flush.told[0]
     assert flush.checkpoint() == 2999
+
+
+def test_what_only_the_tasks_of_a_flush_needed_goes_when_it_is_committed(storage: Storage) -> None:
+    flush = Flush(storage, known(*(end(tx, 1000 + tx, 1) for tx in range(1, 2001))))
+    flush.decode(A, batch(*(event("c", {"id": tx}, {}, tx) for tx in range(1, 2001))))
+    flush.checkpoint()
+    flush.known.write(storage, prepared(FOLDER))
+    storage.put(f"{FOLDER}complete", b"")
+    tidy(storage, FOLDER)
+    left = [found.path.removeprefix(FOLDER) for found in storage.list(FOLDER)]
+    assert left == ["complete", "t", "transactions.parquet"]
+    assert Transactions.read(storage, carried(FOLDER)).rows["done"].to_pylist()[-1]
 
 
 def test_an_empty_flush_keeps_the_checkpoint(storage: Storage) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import pyarrow as pa
 
@@ -18,7 +17,7 @@ from lakebackup.patterns import compile_pattern
 from lakebackup_jobs.changelog.capture_task import records_of
 from lakebackup_jobs.changelog.feeds.debezium_decoder import DebeziumDecoder
 from lakebackup_jobs.changelog.feeds.debezium_json import ENDS, ask
-from lakebackup_jobs.changelog.feeds.transactions import MOST, Transactions, carried
+from lakebackup_jobs.changelog.feeds.transactions import MOST, Transactions, carried, prepared, tidy
 from lakebackup_jobs.kafka.cluster import Cluster
 from lakebackup_jobs.kafka.consume import reader
 
@@ -87,8 +86,10 @@ class DebeziumFeed:
                 f"{topic} does not hold the transactions from offset {known.next} on any more.",
                 hint="Its retention.ms must be -1. Begin a new task, after a new snapshot of the connector.",
             )
+        if before:
+            tidy(storage, before)
         known = self._read_ends(known, topic, place.end)
-        path = f"{folder}transactions-{uuid4().hex[:12]}.parquet"
+        path = prepared(folder)
         known.write(storage, path)
         return {"folder": folder, "transactions": path}
 

@@ -179,6 +179,18 @@ def carried(folder: str) -> str:
     return f"{folder}{_CARRIED}"
 
 
+def prepared(folder: str) -> str:
+    """Where a flush's tasks find what is known."""
+    return f"{folder}known-{uuid4().hex[:12]}.parquet"
+
+
+def tidy(storage: Storage, folder: str) -> None:
+    """Take away what only the tasks of a flush needed, which is committed."""
+    for found in list(storage.list(folder)):
+        if found.path.removeprefix(folder).startswith(("known-", "seen-")):
+            storage.delete(found.path)
+
+
 def put_seen(storage: Storage, folder: str, runs: pa.Table) -> str:
     """Put runs as an object of their own; its path."""
     path = f"{folder}seen-{uuid4().hex[:12]}.parquet"
