@@ -127,6 +127,8 @@ def test_a_backlog_is_flushed_in_steps_and_the_end_is_kept(lab: Lab, feed: Chang
     task.begin()
     with task.run():
         task.until(lambda now: now["state"] == "complete", "the end is reached")
+        with pytest.raises(control.Failed, match=f"it is complete up to {middle}"):
+            control.start(task.place, "lab", task.settings)
     done = logs(lab)
     assert len(done) > 2
     assert done[-1]["end_ts"] == middle

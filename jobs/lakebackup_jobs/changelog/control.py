@@ -78,10 +78,10 @@ class Failed(Refused):
 
 
 def start(place: Place, name: str, settings: TaskSettings) -> dict[str, Any]:
-    """Begin a task, or go on with one that was stopped where it ended; `log`: what its job prints goes there.
+    """Begin a task, or go on with one that was stopped where it ended; `log`: where its job's output goes.
 
-    Raises Failed (it runs, or is paused), Refused (its source is another one; it cannot begin there),
-    NotFound (no such topic), UsageProblem (an expression), EnvironmentProblem (the job ended).
+    Raises Failed (it runs, is paused, or complete), Refused (its source is another one; it cannot begin
+    there), NotFound (no such topic), UsageProblem (an expression), EnvironmentProblem (the job ended).
     """
     TableFilter(settings.filters)  # a rule that is none is told here
     reader = place.reader()
@@ -99,6 +99,12 @@ def start(place: Place, name: str, settings: TaskSettings) -> dict[str, Any]:
             hint=f"See: lakebackup log {'status' if before.state == 'running' else 'resume'} {name}",
         )
     newest = reader.one("log_newest", source=name)
+    if before and before.state == "complete":
+        raise Failed(
+            f"Failed to start the task: it is complete up to {before.settings.endts}.",
+            place.status(name),
+            hint="What came after that is not in its log: begin another task.",
+        )
     if before and newest:
         _check_goes_on(name, before.settings, settings, newest)
     client = {**place.kafka, "bootstrap.servers": settings.bootstrap}
@@ -161,6 +167,9 @@ def stop(place: Place, name: str) -> dict[str, Any]:
 def _check_goes_on(name: str, was: TaskSettings, now: TaskSettings, newest: Mapping[str, Any]) -> None:
     if was.feed != now.feed:
         raise Refused(f"{name} is a task of the feed {was.feed}.", hint="Choose another name.")
+    if was.endts is not None and now.endts != was.endts:
+        # Flushes have left out what they read of later changes.
+        raise Refused(f"{name} is to end at {was.endts}.", hint=f"Give --endts {was.endts}.")
     if now.lastbackupts is not None and now.lastbackupts not in (newest["end_ts"], was.lastbackupts):
         raise Refused(
             f"The log of {name} reaches up to {newest['end_ts']}; it cannot go on from {now.lastbackupts}.",
