@@ -39,7 +39,6 @@ from lakebackup_jobs.identity import holder, micros
 from lakebackup_jobs.tally import OUTCOME, Totals
 from lakebackup_jobs.tally import totals as told
 from lakebackup_jobs.taskboard import TaskBoard
-from lakebackup_sql import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -132,7 +131,9 @@ class _Run:
         self._sweep()
         reader = CatalogReader(self.request.destination, self.request.catalog)
         newest = latest_number(reader, self.source)
-        self.engine.define("to_compact", load("queries", "log_compact_files"), **_asked(self.request, newest))
+        chosen = self.engine.query("log_compact_files", **_asked(self.request, newest))
+        # What is read is what leaves the log, whatever is held or found damaged meanwhile.
+        chosen.localCheckpoint(eager=True).createOrReplaceTempView("to_compact")
         (found,) = self.engine.rows("log_compact_totals")
         result = {"source": self.source, **found}
         if not found["files"]:
@@ -265,9 +266,10 @@ class _Run:
         except NotFound:
             return
         reader = CatalogReader(self.request.destination, self.request.catalog)
-        if reader.rows("find_backups", prefix=backup_id):
+        there = reader.one("show_backup", backup_id=backup_id)
+        if there and there["state"] == "complete":
             sidecar.mark(self.storage, layout.marker_path(self.source, backup_id, "complete"))
-        else:
+        elif there is None:
             self.reporter.note(f"taking away what compaction {backup_id} left, which was cut off")
             for folder in (
                 layout.backup_folder(self.source, backup_id), layout.log_folder(self.source, backup_id)
