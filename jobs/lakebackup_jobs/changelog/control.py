@@ -7,7 +7,7 @@ A verb puts down what the task is to do and waits until its job says that it doe
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
@@ -105,8 +105,11 @@ def start(place: Place, name: str, settings: TaskSettings) -> dict[str, Any]:
             place.status(name),
             hint="What came after that is not in its log: begin another task.",
         )
-    if before and newest:
-        _check_goes_on(name, before.settings, settings, newest)
+    if newest:
+        # A log that was brought here may have no row that says what was asked first.
+        was = before.settings if before else replace(settings, lastbackupts=None)
+        names = [row for batch in reader.query("log_names", source=name) for row in batch.to_pylist()]
+        _check_goes_on(name, was, settings, newest, names)
     client = {**place.kafka, "bootstrap.servers": settings.bootstrap}
     topics = feed_of(settings, client).topics(Cluster(client).topic_names())
     if not topics:
@@ -164,17 +167,52 @@ def stop(place: Place, name: str) -> dict[str, Any]:
     return after | {"stores": stores, "lost": lost}
 
 
-def _check_goes_on(name: str, was: TaskSettings, now: TaskSettings, newest: Mapping[str, Any]) -> None:
+def _check_goes_on(
+    name: str,
+    was: TaskSettings,
+    now: TaskSettings,
+    newest: Mapping[str, Any],
+    names: Sequence[Mapping[str, Any]],
+) -> None:
+    """Refuse what makes the log of a task that goes on miss changes which it says it has.
+
+    `newest`: a row of log_newest; `names`: rows of log_names.
+    """
     if was.feed != now.feed:
         raise Refused(f"{name} is a task of the feed {was.feed}.", hint="Choose another name.")
+    if set(was.topics) != set(now.topics):
+        raise Refused(
+            f"{name} is a task of the topics {', '.join(was.topics)}.",
+            hint="Give these, or choose another name.",
+        )
     if was.endts is not None and now.endts != was.endts:
         # Flushes have left out what they read of later changes.
         raise Refused(f"{name} is to end at {was.endts}.", hint=f"Give --endts {was.endts}.")
+    if now.endts is not None and now.endts < newest["end_ts"]:
+        raise Refused(
+            f"The log of {name} reaches up to {newest['end_ts']} already; it cannot end at {now.endts}.",
+            hint="Give a later --endts, or none.",
+        )
     if now.lastbackupts is not None and now.lastbackupts not in (newest["end_ts"], was.lastbackupts):
         raise Refused(
             f"The log of {name} reaches up to {newest['end_ts']}; it cannot go on from {now.lastbackupts}.",
             hint="Leave --lastbackupts out, or choose another name.",
         )
+    lost = _taken(was.filters, names) - _taken(now.filters, names)
+    if lost:
+        table = min(f"{row['db']}.{row['name']}" for row in names if row["table_id"] in lost)
+        more = f" and {len(lost) - 1} more tables" if len(lost) > 1 else ""
+        raise Refused(
+            f"{name} captures {table}{more}, which these filters leave out: its log would not say "
+            "that it ends there.",
+            hint="Take them in, or choose another name.",
+        )
+
+
+def _taken(filters: Sequence[str], names: Sequence[Mapping[str, Any]]) -> set[int]:
+    """Ids of the tables of which a name is in the filter."""
+    meant = TableFilter(filters)
+    return {row["table_id"] for row in names if meant.takes(row["db"], row["name"])}
 
 
 def _launched(place: Place, name: str) -> dict[str, Any]:
