@@ -127,8 +127,8 @@ def _is(process: psutil.Process, broker: Broker) -> bool:
 
 
 def _topic(broker: Broker, name: str) -> str:
-    made = AdminClient({"bootstrap.servers": broker.bootstrap}).create_topics([NewTopic(name, PARTITIONS, 1)])
-    made[name].result(30)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)
     return name
 
 
