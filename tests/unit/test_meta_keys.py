@@ -168,12 +168,22 @@ def test_the_value_of_an_earlier_prewrite_is_found() -> None:
     assert names_of(records, [], until=4, **common) == []
     assert names_of(records, [], until=None, **common) == []
     with pytest.raises(Damaged, match=r"'mDB1', committed at 5: the value that it got at start ts 4"):
-        names_of(records[:1], [], until=5, **common)
+        names_of(records[:1], [], until=5, **common | {"after": 4})
+    # What begins later than a value that is gone does without that name.
+    assert names_of(records[:1], [], until=5, **common) == []
+    assert names_of(records[:1], [], until=6, **common | {"after": 5}) == []
 
 
 def test_only_what_the_checkpoint_reached_is_told_and_nothing_twice() -> None:
     rows = [written(ts, f"mDB1_Table{ts}", "t") for ts in (5, 6, 7)]
-    assert [row[0] for row in told(*rows, after=5, until=6)] == [6]
+    before = [(Naming(5, "DB1", "t", 5, "create"), 4)]
+    assert [row[0] for row in told(*rows, before=before, after=5, until=6)] == [6]
+
+
+def test_names_that_were_there_before_the_log_began_are_learnt_once_it_has_a_checkpoint() -> None:
+    rows = [written(ts, f"mDB1_Table{ts}", "t") for ts in (5, 60)]
+    assert told(*rows, after=50, until=50) == []  # not all that was committed by then has been read
+    assert told(*rows, after=50, until=60) == [(5, "t", 5, "create", 4), (60, "t", 60, "create", 59)]
 
 
 def test_rollbacks_and_locks_say_nothing() -> None:

@@ -28,7 +28,7 @@ from lakebackup.sidecar import read_part, write_part
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store import CatalogReader
 from lakebackup_jobs.changelog import region_marks
-from lakebackup_jobs.changelog.names_task import NEVER, names_of
+from lakebackup_jobs.changelog.names_task import NEVER, names_of, since
 from lakebackup_jobs.outcome import guarded
 from lakebackup_jobs.snapshot.rows import write_rows
 from lakebackup_jobs.tally import OUTCOME, totals
@@ -202,8 +202,8 @@ class _Fold:
         self, before: list[dict[str, Any]], checkpoint: int | None, files: list[Any]
     ) -> list[LogTable]:
         """What the meta keys say."""
-        job, after = self._job, self._job.resolved_ts
-        least = -1 if after is None else after
+        job = self._job
+        least = since(before, job.resolved_ts)
         writes = [file for file in files if file.cf == WRITE and file.max_ts > least]
         writes += self._earlier(WRITE, least + 1)
         begins = [file.min_begin_ts for file in writes if file.min_begin_ts is not None]
@@ -216,7 +216,7 @@ class _Fold:
             before,
             source=job.source,
             backup_id=job.backup_id,
-            after=after,
+            after=job.resolved_ts,
             until=checkpoint,
             tables=TableFilter(job.filters),
         )

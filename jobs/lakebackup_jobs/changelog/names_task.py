@@ -10,7 +10,7 @@ from lakebackup.errors import Damaged
 from lakebackup.model import LogTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -32,19 +32,23 @@ def names_of(
 ) -> list[LogTable]:
     """Rows for what was committed in (after, until]: up to the checkpoint every transaction is whole.
 
+    While nothing has a name (`before` is empty) it is what was committed up to `until`: a feed describes its
+    tables before anything else, so also before the ts at which a log begins.
+
     `records`: column family and batch (columns of events.stored()) of put meta keys, in any order: the
     writes of that span, also those that an earlier flush read ahead of its checkpoint, and the values that
     they name. `before`: rows of the query log_namings. `after`, `until`: the checkpoint before and the new
     one; `after` None: from the beginning, `until` None: nothing is whole yet. A table that gets into the
     filter is captured from the next flush on; that one says since when it is covered. Raises Damaged for a
-    value that is missing or that says no name.
+    value that says no name, or that is missing, unless the log begins after it.
     """
-    if until is None:
-        return []
     known = list(before)
+    if until is None or until == after:
+        return []
+    begins = until if after is None else after
     names = Names(_naming(row) for row in known)
     covered: dict[int, int] = {row["table_id"]: row["covered_from"] for row in known}
-    namings = list(names.apply(_writes(records, -1 if after is None else after, until)))
+    namings = list(names.apply(_writes(records, since(known, after), until, begins)))
     for one in namings:
         table_id = one.table_id
         if table_id not in covered:
@@ -59,6 +63,11 @@ def names_of(
     ]
 
 
+def since(before: Sequence[Any], after: int | None) -> int:
+    """Writes of meta keys after this ts count; see `names_of`."""
+    return -1 if after is None or not before else after
+
+
 def _meant(naming: Naming, tables: TableFilter) -> bool:
     return naming.action != "drop" and tables.takes(naming.db, naming.name)
 
@@ -67,7 +76,9 @@ def _naming(row: Mapping[str, Any]) -> Naming:
     return Naming(row["table_id"], row["db"], row["name"], row["from_ts"], row["action"])
 
 
-def _writes(records: Iterable[tuple[str, pa.RecordBatch]], after: int, until: int) -> Iterator[MetaWrite]:
+def _writes(
+    records: Iterable[tuple[str, pa.RecordBatch]], after: int, until: int, begins: int
+) -> Iterator[MetaWrite]:
     writes: list[dict[str, Any]] = []
     values: dict[tuple[bytes, int], bytes] = {}
     for family, batch in records:
@@ -80,6 +91,8 @@ def _writes(records: Iterable[tuple[str, pa.RecordBatch]], after: int, until: in
         value = row["value"]
         if row["type"] == PUTS and value is None:
             value = values.get((row["key"], row["start_ts"]))
+            if value is None and row["commit_ts"] <= begins:
+                continue  # it went with what the feed has let go of
             if value is None:
                 key = row["key"].decode(errors="replace")
                 raise Damaged(
