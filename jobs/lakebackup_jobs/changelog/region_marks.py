@@ -36,11 +36,14 @@ _MANY = 200_000
 
 
 def newest(rows: pa.Table) -> pa.Table:
-    """Of each region's rows (SCHEMA) the last, with the greatest resolved_ts of them; ordered by region."""
+    """Of each region's rows (SCHEMA) the last, with the greatest resolved_ts of them; ordered by region.
+
+    A region that was closed stays so: what a feed sends again may come behind it.
+    """
     regions = rows["region"].to_numpy()
     if not len(regions):
         return rows
-    order = np.argsort(regions, kind="stable")
+    order = np.lexsort((rows["closed"].to_numpy(), regions))
     begins = np.flatnonzero(np.diff(regions[order], prepend=regions[order[0]] - 1))
     lasts = np.append(begins[1:], len(order)) - 1
     resolved = np.maximum.reduceat(rows["resolved_ts"].to_numpy()[order], begins)
