@@ -285,7 +285,8 @@ class _Rebuild:
 
     def _files(self, good: Sequence[sidecar.Manifest], transaction: str) -> None:
         whole = [manifest for manifest in good if self._parts(manifest) == manifest.parts]
-        self.writer.append_parts(whole, transaction)
+        doubtful = {m.backup.backup_id for m in whole if not self._existed(m.backup)}
+        self.writer.append_parts(whole, transaction, doubtful=doubtful)
         self.result.files += sum(manifest.backup.files for manifest in whole)
 
     def _parts(self, manifest: sidecar.Manifest) -> int:

@@ -43,7 +43,7 @@ from lakebackup.storage import AlreadyExists, Storage, open_storage
 from lakebackup_sql import load, names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -389,10 +389,16 @@ class CatalogWriter(_Catalog):
         with self._lease():
             commit(self._storage, table, added, transaction)
 
-    def append_parts(self, manifests: Sequence[Manifest], transaction: str) -> None:
-        """Append the rows that the parts of some backups of this destination hold."""
+    def append_parts(
+        self, manifests: Sequence[Manifest], transaction: str, *, doubtful: Collection[str] = ()
+    ) -> None:
+        """Append the rows that the parts of some backups of this destination hold.
+
+        Backups `doubtful` (ids) may never have come to exist, and their numbers be others' by now: what they
+        say left a log goes on to count.
+        """
         with self._lease():
-            self._append_parts(self._home, manifests, transaction)
+            self._append_parts(self._home, manifests, transaction, doubtful)
 
     def replace_frame(self, table: str, rows: DataFrame) -> None:
         """Put rows in the place of all that a table holds."""
@@ -480,7 +486,13 @@ class CatalogWriter(_Catalog):
             engine = SparkEngine(self._spark, self.catalog_uri)
             engine.change("set_state", backup_ids=list(backup_ids), state=state)
 
-    def _append_parts(self, storage: Storage, manifests: Sequence[Manifest], transaction: str) -> None:
+    def _append_parts(
+        self,
+        storage: Storage,
+        manifests: Sequence[Manifest],
+        transaction: str,
+        doubtful: Collection[str] = (),
+    ) -> None:
         parts = {
             manifest.backup.backup_id: [
                 layout.parts_path(manifest.backup.source, manifest.backup.backup_id, task)
@@ -497,6 +509,8 @@ class CatalogWriter(_Catalog):
         )
         for kind, table in [(kind, table) for kind, tables in LISTED_BY.items() for table in tables]:
             listed = [m.backup for m in manifests if m.backup.source_kind == kind]
+            if table == "departures":
+                listed = [backup for backup in listed if backup.backup_id not in doubtful]
             self._append_made(
                 table,
                 list(chain.from_iterable(parts[backup.backup_id] for backup in listed)),

@@ -15,10 +15,12 @@ from tests.support.pruning import seen
 from lakebackup import layout
 from lakebackup.changelog.cipher import Cipher
 from lakebackup.changelog.logfile import read_log_file
+from lakebackup.engine.delta import append
 from lakebackup.plan.restore_log import LogRestoreRequest
 from lakebackup.rebuild import rebuild
 from lakebackup.store import CatalogReader, CatalogWriter
 from lakebackup_jobs import verify
+from lakebackup_jobs.backup_topics import latest_number
 from lakebackup_jobs.changelog import compact, restore
 from lakebackup_jobs.changelog.compact import CompactLogRequest
 from lakebackup_jobs.changelog.truncate import TruncateRequest
@@ -26,9 +28,13 @@ from lakebackup_jobs.changelog.truncate import run as run_truncate
 from lakebackup_jobs.progress import QuietReporter
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+    from lakebackup.model import Row
+    from lakebackup.storage import Storage
 
 pytestmark = pytest.mark.spark
 LIVE = "SELECT * FROM lifetimes WHERE format = 'log-arrow-1' AND gone_in IS NULL"
@@ -203,6 +209,36 @@ def test_one_that_was_cut_off_leaves_nothing(log: Log, monkeypatch: pytest.Monke
     assert verify.run(request, spark=log.spark, reporter=quiet())["findings"] == []
 
 
+@pytest.mark.parametrize("inside", [False, True], ids=["before its commit", "inside its commit"])
+def test_one_that_died_and_a_flush_after_it_lose_nothing(
+    log: Log, monkeypatch: pytest.MonkeyPatch, *, inside: bool
+) -> None:
+    before = log.live()
+    with monkeypatch.context() as patched:
+        if inside:
+            patched.setattr("lakebackup.store.append", _append_all_but_backups)
+        else:
+            patched.setattr(CatalogWriter, "commit_backup", _die)
+        with pytest.raises(KeyboardInterrupt):
+            log.compact()
+    log.made.number = latest_number(CatalogReader(str(log.root)), "shop")
+    ts = log.made.end_ts
+    flushed = log.made.flush([put(1, b"z", ts + 5, b"z")], ts + 9)
+
+    def others() -> list[str]:
+        return sorted(row["path"] for row in log.live() if row["backup_id"] != flushed)
+
+    kept = sorted(row["path"] for row in before)
+    assert others() == kept
+    request = TruncateRequest(str(log.root), "shop", until=1, ranges_only=True)
+    assert run_truncate(request, spark=log.spark, reporter=quiet())["compacted_files"] == 0
+    # A catalog that is made again knows the manifest of what died, perhaps with the number of the flush.
+    shutil.rmtree(log.root / "catalog")
+    made = rebuild(log.spark, str(log.root))
+    assert (made.problems, made.states) == ([], {"complete": 13, "unconfirmed": 1})
+    assert others() == kept
+
+
 def test_what_is_encrypted_stays_encrypted(spark: SparkSession, empty_catalog: Path, tmp_path: Path) -> None:
     import base64
     import json
@@ -227,3 +263,9 @@ def test_what_is_encrypted_stays_encrypted(spark: SparkSession, empty_catalog: P
 
 def _die(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
+
+
+def _append_all_but_backups(storage: Storage, table: str, rows: Sequence[Row], transaction: str) -> None:
+    if table == "backups":
+        raise KeyboardInterrupt
+    append(storage, table, rows, transaction)

@@ -1,2 +1,8 @@
--- The highest number of a source; those of deleted and unconfirmed backups are not used again.
-SELECT max(number) AS number FROM backups WHERE source = :source
+-- The highest number of a source; those of deleted and unconfirmed backups are not used again, nor those by which files
+-- left the source with a backup that never came to exist.
+SELECT MAX(n.number) AS number
+FROM (
+  SELECT number FROM backups WHERE source = :source
+  UNION ALL
+  SELECT gone_in AS number FROM raw_departures WHERE source = :source
+) AS n

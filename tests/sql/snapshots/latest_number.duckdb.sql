@@ -1,5 +1,15 @@
 SELECT
-  MAX(number) AS number
-FROM backups
-WHERE
-  source = $source
+  MAX(n.number) AS number
+FROM (
+  SELECT
+    number
+  FROM backups
+  WHERE
+    source = $source
+  UNION ALL
+  SELECT
+    gone_in AS number
+  FROM raw_departures
+  WHERE
+    source = $source
+) AS n
