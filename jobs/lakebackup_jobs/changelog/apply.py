@@ -27,18 +27,23 @@ _KEY = ("table_id", "key")
 # Bytes that a task of a shuffle has, before they were compressed.
 _PIECE = 64 << 20
 _MOST_PIECES = 10_000
+_TASKS, _BROADCAST = "spark.sql.shuffle.partitions", "spark.sql.autoBroadcastJoinThreshold"
 
 
 @contextmanager
 def sized(spark: SparkSession, raw_bytes: int) -> Iterator[None]:
-    """While the block runs, as many tasks behind a shuffle as `raw_bytes` need."""
+    """While the block runs, as many tasks behind a shuffle as `raw_bytes` need, and no side of a join goes to
+    all of them unasked: Spark takes what tasks read for as little as the numbers of their shares.
+    """
     count = min(_MOST_PIECES, raw_bytes // _PIECE + 1)
-    tasks = spark.conf.get("spark.sql.shuffle.partitions") or "1"
-    spark.conf.set("spark.sql.shuffle.partitions", str(max(count, int(tasks))))
+    tasks, least = spark.conf.get(_TASKS) or "1", spark.conf.get(_BROADCAST) or "-1"
+    spark.conf.set(_TASKS, str(max(count, int(tasks))))
+    spark.conf.set(_BROADCAST, "-1")
     try:
         yield
     finally:
-        spark.conf.set("spark.sql.shuffle.partitions", tasks)
+        spark.conf.set(_TASKS, tasks)
+        spark.conf.set(_BROADCAST, least)
 
 
 def changes(spark: SparkSession, shares: LogShares) -> DataFrame:
@@ -50,7 +55,7 @@ def changes(spark: SparkSession, shares: LogShares) -> DataFrame:
     from pyspark.sql import functions as sf
 
     # Tasks find the latest write of each key: Spark would sort all values to do so.
-    pieces = int(spark.conf.get("spark.sql.shuffle.partitions") or "1")
+    pieces = int(spark.conf.get(_TASKS) or "1")
     latest = shares.frame(spark, WRITE).repartition(pieces, *_KEY).mapInArrow(Latest(), WRITES)
     latest = _behind_ends(latest, ends(spark, shares))
     apart = (sf.col("type") == PUTS) & sf.col("value").isNull()
