@@ -187,9 +187,54 @@ def test_a_table_that_came_into_the_filter_later(log: Log) -> None:
 def test_a_table_that_was_renamed_since_is_not_in_what_it_goes_on_from(log: Log) -> None:
     log.table(2, "orders2", 250, "rename", covered_from=4)
     wanted = {"start_ts": 200, "filters": ("shop.orders*",), "held": ("shop.orders*",)}
-    with pytest.raises(Refused, match=r"shop\.items is shop\.orders2"):
+    with pytest.raises(Refused, match=r"shop\.items is shop\.orders2 by now"):
         log.plan(whole_from=0, **wanted)
     assert log.plan(whole_from=0, end_ts=240, **wanted).only == (1,)
+
+
+def test_a_table_that_came_back_is_there_with_all_its_rows(log: Log) -> None:
+    log.table(1, "orders", 50, "drop", covered_from=4)
+    log.table(3, "orders", 50, "truncate", replaces=1)
+    log.table(1, "orders_back", 150, covered_from=4)
+    assert log.plan(end_ts=140).without == (1,)
+    last = log.plan()
+    assert ([table.table_id for table in last.tables], last.without) == ([1, 2, 3], ())
+
+
+def test_what_was_made_while_a_table_was_dropped_does_not_hold_it(log: Log) -> None:
+    log.table(1, "orders", 50, "drop", covered_from=4)
+    log.table(1, "orders", 150, covered_from=4)
+    while_gone = log.backup(None, 100, "full")
+    for held in ((), ("shop.*",)):
+        with pytest.raises(Refused, match=r"shop\.orders was dropped"):
+            log.plan(start_ts=100, filters=held, held=held, whole_from=0)
+    assert log.plan(start_ts=100).only is None  # what was committed since, upon nothing
+    plan = log.plan(on_full=True)
+    assert (plan.full, plan.start_ts) == (None, 0)
+    others = log.plan(on_full=True, filters=("!shop.orders",)).full
+    assert others is not None
+    assert others.backup_id == while_gone
+    log.made.add(
+        Floor(prune_id="p", at=0, source="shop", scope="-", epoch="-", region="-", low_position=90, reason="")
+    )
+    with pytest.raises(Refused, match=r"made while shop\.orders was dropped"):
+        log.plan(on_full=True)
+
+
+def test_a_table_that_was_written_to_before_it_had_a_name(log: Log) -> None:
+    log.file(backup_id(1), 7, "write", 10, 90)
+    log.table(7, "late", 150)
+    with pytest.raises(Refused, match=r"shop\.late had no name"):
+        log.plan(start_ts=100, filters=("shop.*",), held=("shop.*",), whole_from=0)
+    assert log.plan(start_ts=100, held=(), whole_from=0).changed == (7,)
+    assert 7 in [table.table_id for table in log.plan(filters=("shop.*",)).tables]
+
+
+def test_what_becomes_of_other_tables_is_no_change(log: Log) -> None:
+    log.table(2, "items2", 250, "rename", covered_from=4)
+    assert log.plan(start_ts=200, filters=("shop.orders",)).changed == ()
+    assert log.plan(start_ts=200, filters=("*.items*",)).changed == (2,)
+    assert log.plan(start_ts=200, filters=("*.items", "*.orders")).changed == (2,)
 
 
 def test_the_newest_full_that_is_whole(log: Log) -> None:

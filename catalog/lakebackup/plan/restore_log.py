@@ -132,15 +132,16 @@ def plan_restore(
     reader: CatalogReader,
     *,
     whole_from: int | None = None,
-    held: Sequence[str] = (),
+    held: Sequence[str] | None = None,
     leave_uncovered: bool = False,
 ) -> LogRestorePlan:
     """What the restore would read. Writes nothing.
 
     `whole_from`: from which ts on there is to be all of each table, None: from the start of the span; `held`:
-    filters by which what it goes on from was chosen. `leave_uncovered`: leave out tables that the log does
-    not hold from there on, and say so. Raises NotFound (no such log, no table by the filters), Refused
-    (outside what is covered, a table that was renamed into a filter later), UsageProblem.
+    filters by which what it goes on from was chosen, None: it goes on from nothing. `leave_uncovered`: leave
+    out tables that the log does not hold from there on, and say so. Raises NotFound (no such log, no table by
+    the filters), Refused (outside what is covered, a table of which what it stands on does not hold all),
+    UsageProblem.
     """
     source = request.name
     covered = _covered(reader, source)
@@ -151,9 +152,8 @@ def plan_restore(
     if whole_from is None:
         whole_from = 0 if request.on_full else start_ts
     tables, only, without, changed, notes = _tables(
-        request, reader, (start_ts, end_ts), whole_from, leave_uncovered=leave_uncovered
+        request, reader, (start_ts, end_ts), whole_from, held=held, leave_uncovered=leave_uncovered
     )
-    _refuse_renamed(request, reader, tables, start_ts, held)
     parameters = {
         "source": source,
         "start_ts": start_ts,
@@ -232,18 +232,24 @@ def _full(
     domain: str,
     end_ts: int,
 ) -> Full | None:
-    """The newest full whose files are whole and from which on the log is; None: the log has all from 0 on."""
+    """The newest full that holds all, whose files are whole and from which on the log is; None: the log has
+    all from 0 on."""
     rows = reader.rows("log_restore_fulls", source=request.name, to_ts=end_ts)
+    others: list[str] = []
     for row in rows:
         reached = row["end_ts"] == end_ts or any(_holds(span, row["end_ts"], end_ts) for span in covered)
-        if reached and not row["damaged"]:
+        if not reached or row["damaged"]:
+            continue
+        lacking = _back(request, reader, row["end_ts"], end_ts)
+        if not lacking:
             return Full(row["backup_id"], row["end_ts"], row["destination"])
+        others.append(f"full {row['backup_id']} was made while {_some(lacking)} was dropped")
     if any(_holds(span, 0, end_ts) for span in covered):
         return None
-    damaged = [f"full {row['backup_id']} is damaged ({row['damaged']})" for row in rows if row["damaged"]]
+    others += [f"full {row['backup_id']} is damaged ({row['damaged']})" for row in rows if row["damaged"]]
     raise Refused(
         f"{shown_ts(end_ts, domain)} of {request.name} cannot be restored: no full before it is whole and "
-        f"has the log from there on.{''.join(f' The {text}.' for text in damaged[:_SHOWN])} "
+        f"has the log from there on.{''.join(f' The {text}.' for text in others[:_SHOWN])} "
         + _nearest(covered, domain),
         hint="`lakebackup log snapshot` makes a full; `log restore` brings what was committed in a span.",
     )
@@ -297,6 +303,7 @@ def _tables(
     span: tuple[int, int],
     whole_from: int,
     *,
+    held: Sequence[str] | None,
     leave_uncovered: bool,
 ) -> tuple[
     tuple[NamedTable, ...],
@@ -308,8 +315,12 @@ def _tables(
     """Tables with names at the end, ids that are meant, ids that are not, ids that changed, what to know."""
     meant = TableFilter(request.filters)
     named, without, changed, uncovered = [], [], [], []
-    for row in reader.rows("log_restore_tables", source=request.name, start_ts=span[0], end_ts=span[1]):
-        if row["changed"]:
+    before, rows = _names(reader, request.name, span[0]), _names(reader, request.name, span[1], span[0])
+    if held is not None:
+        _refuse_partly_held(meant, TableFilter(held), before, rows, any_name=not held)
+    for row in rows.values():
+        was = before.get(row["table_id"], row)
+        if row["changed"] and (meant.takes(row["db"], row["name"]) or meant.takes(was["db"], was["name"])):
             changed.append(int(row["table_id"]))
         if row["gone"]:
             without.append(int(row["table_id"]))
@@ -352,31 +363,50 @@ def _captured(whole_from: int) -> str:
     return "never captured" if whole_from == NEVER else f"captured after {whole_from}"
 
 
-def _refuse_renamed(
-    request: LogRestoreRequest,
-    reader: CatalogReader,
-    tables: Sequence[NamedTable],
-    start_ts: int,
-    held: Sequence[str],
-) -> None:
-    """Refused when a table is meant now that was there at the start under a name that was not."""
-    if not held:
-        return
-    meant = TableFilter(held)
-    rows = reader.rows("log_restore_tables", source=request.name, start_ts=start_ts, end_ts=start_ts)
-    other = {
-        row["table_id"]: f"{row['db']}.{row['name']}"
-        for row in rows
-        if not row["gone"] and not meant.takes(row["db"], row["name"])
-    }
-    texts = [
-        f"{other[table.table_id]} is {table.db}.{table.name} by then"
-        for table in tables
-        if table.table_id in other
+def _names(
+    reader: CatalogReader, source: str, end_ts: int, start_ts: int | None = None
+) -> dict[int, dict[str, Any]]:
+    """By its id, each table with its name at `end_ts`, and what became of it since `start_ts`."""
+    start_ts = end_ts if start_ts is None else start_ts
+    rows = reader.rows("log_restore_tables", source=source, start_ts=start_ts, end_ts=end_ts)
+    return {int(row["table_id"]): row for row in rows}
+
+
+def _back(request: LogRestoreRequest, reader: CatalogReader, start_ts: int, end_ts: int) -> list[str]:
+    """Tables that are meant and were gone at one time, and there again, with their rows, at a later one."""
+    meant, rows = TableFilter(request.filters), _names(reader, request.name, end_ts)
+    return [
+        f"{rows[table]['db']}.{rows[table]['name']}"
+        for table, was in _names(reader, request.name, start_ts).items()
+        if was["gone"] and not rows[table]["gone"] and meant.takes(rows[table]["db"], rows[table]["name"])
     ]
+
+
+def _refuse_partly_held(
+    meant: TableFilter,
+    held: TableFilter,
+    before: Mapping[int, Mapping[str, Any]],
+    rows: Mapping[int, Mapping[str, Any]],
+    *,
+    any_name: bool,
+) -> None:
+    """Refused when a table is meant that had rows at the start, which what is gone on from does not hold: it
+    was dropped then, or had another name, or none that a filter (unless `any_name`) could mean."""
+    texts = []
+    for table, row in rows.items():
+        name, was = f"{row['db']}.{row['name']}", before.get(table)
+        if row["gone"] or not meant.takes(row["db"], row["name"]):
+            continue
+        if was is None:
+            if row["unnamed"] and not any_name:
+                texts.append(f"{name} had no name")
+        elif was["gone"]:
+            texts.append(f"{name} was dropped")
+        elif not held.takes(was["db"], was["name"]):
+            texts.append(f"{was['db']}.{was['name']} is {name} by now")
     if texts:
         raise Refused(
-            f"What this goes on from does not hold tables that were renamed since: {_some(texts)}.",
+            f"What this goes on from does not hold tables that have come into it since: {_some(texts)}.",
             hint="Restore into another place, from the beginning.",
         )
 

@@ -68,7 +68,7 @@ def run(
         request,
         reader,
         whole_from=base.from_ts if base else None,
-        held=base.filters if base else (),
+        held=base.filters if base and base.to_ts == request.start_ts else None,
     )
     after = Held.after(base, made, request)
     summary = {**summary_of(made), "target": target.place}

@@ -2,14 +2,22 @@ SELECT
   t.table_id,
   t.db,
   t.name,
-  t.action = 'drop' OR NOT r.table_id IS NULL AS gone,
+  t.action = 'drop' OR COALESCE(r.from_ts >= t.from_ts, FALSE) AS gone,
   t.covered_from AS whole_from,
   h.born_ts,
-  COALESCE(r.from_ts > $start_ts, t.from_ts > $start_ts AND t.action IN ('drop', 'rename')) AS changed
+  COALESCE(w.min_ts < h.named_ts, FALSE) AS unnamed,
+  COALESCE(r.from_ts > $start_ts, FALSE)
+  OR (
+    t.from_ts > $start_ts
+    AND (
+      t.action IN ('drop', 'rename') OR COALESCE(w.min_ts < h.named_ts, FALSE)
+    )
+  ) AS changed
 FROM log_tables AS t
 JOIN (
   SELECT
     n.table_id,
+    MIN(n.from_ts) AS named_ts,
     MIN(CASE WHEN n.action IN ('create', 'truncate') THEN n.from_ts END) AS born_ts
   FROM log_tables AS n
   WHERE
@@ -21,7 +29,7 @@ JOIN (
 LEFT JOIN (
   SELECT
     n.replaces AS table_id,
-    MIN(n.from_ts) AS from_ts
+    MAX(n.from_ts) AS from_ts
   FROM log_tables AS n
   WHERE
     n.source = $source AND n.from_ts <= $end_ts AND NOT n.replaces IS NULL
@@ -29,6 +37,20 @@ LEFT JOIN (
     n.replaces
 ) AS r
   ON t.table_id = r.table_id
+LEFT JOIN (
+  SELECT
+    f.scope,
+    MIN(f.min_ts) AS min_ts
+  FROM files AS f
+  WHERE
+    f.source = $source
+    AND f.format = 'log-arrow-1'
+    AND f.role = 'data'
+    AND f.cf = 'write'
+  GROUP BY
+    f.scope
+) AS w
+  ON w.scope = TRY_CAST(t.table_id AS TEXT)
 WHERE
   t.source = $source
   AND t.from_ts <= $end_ts
