@@ -92,8 +92,11 @@ def test_the_destination_is_full(
     lab = Lab(spark, broker.bootstrap, disk, empty_catalog)
     task = LogTask(lab, name)
     task.begin()
-    filler = leave(disk, 8192)
     with task.run():
+        task.until_captured(made.now)
+        filler = leave(disk, 8192)
+        noise(made, 1)
+        made.send(broker.bootstrap, name)
         truth.until(lambda: bool(task.trouble.text), "the job says what is wrong", 240)
         filler.unlink()
         found = task.until(lambda now: bool(now["detail"]), "the catalog is told")
