@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from lakebackup.storage import Storage
 
 pytestmark = pytest.mark.spark
-LIVE = "SELECT * FROM lifetimes WHERE format = 'log-arrow-1' AND gone_in IS NULL"
+LIVE = "SELECT * FROM lifetimes WHERE format = 'log-arrow-1' AND gone_in IS NULL ORDER BY path"
 
 
 @dataclass
