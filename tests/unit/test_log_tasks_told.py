@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from lakebackup.model import Position
+from lakebackup.model import Gap, Position
 from lakebackup.plan.log_flush import Flush, Newest
 from lakebackup_jobs.changelog import publish
 from lakebackup_jobs.changelog.flush import LogRequest
@@ -83,6 +84,16 @@ def test_what_was_captured_may_be_less_than_was_planned() -> None:
     nothing = publish.ends_of(['[["feed", 0, 5, 5], ["feed", 1, 0, 0]]'])
     assert publish.idle(flush(NEWEST), nothing)
     assert not publish.idle(flush(None), nothing)
+
+
+@pytest.mark.parametrize(("end_ts", "seen_ts", "to_ts"), [(70, 90, 90), (70, 60, 70), (40, 40, 41)])
+def test_a_gap_reaches_as_far_as_the_flush_has_read(end_ts: int, seen_ts: int, to_ts: int) -> None:
+    gap = Gap(
+        backup_id="b2", source="prod", scope="feed", epoch="e", region="0", from_position=5, to_position=8,
+        reason="purged", from_ts=40, to_ts=40, bridged=True,
+    )  # fmt: skip
+    [found] = publish.bridged(replace(flush(NEWEST), gaps=(gap,)), end_ts, seen_ts)
+    assert (found.from_ts, found.to_ts) == (40, to_ts)
 
 
 @pytest.mark.parametrize(

@@ -55,14 +55,22 @@ def test_a_partition_that_nobody_has_read_is_put_down_though_it_is_empty() -> No
 
 
 def test_what_was_deleted_unread_is_a_gap_and_refused_unless_it_is_allowed() -> None:
-    purged = [region(0, 15, 30), region(1, 20, 30), region(2, 7, 9)]
+    purged = [region(0, 15, 30), region(1, 20, 30)]
     assert gaps(purged) == [("purged", "e1", 10, 15)]
+    met = [region(2, 0, 9), region(3, 7, 9), region(4, 7, 7)]
+    assert gaps(met) == [("purged", "e1", 0, 7)] * 2
+    assert (
+        log_flush.gaps("b1", "prod", met, {}, None, 99, allowed=False) == ()
+    )  # a task begins with what is there
+    shorter = [region(0, 0, 8), region(1, 0, 20)]
+    assert gaps(shorter) == [("recreated", "e1", 8, None)]
     again = [region(0, 0, 3, "e2"), region(1, 0, 40)]
     assert gaps(again) == [("recreated", "e1", 10, None)]
     with pytest.raises(Refused, match="partition 0, from offset 10 on were deleted before they were read"):
         gaps(purged, allowed=False)
-    with pytest.raises(Refused, match="made again"):
-        gaps(again, allowed=False)
+    for lost in (again, shorter):
+        with pytest.raises(Refused, match="made again or cut off"):
+            gaps(lost, allowed=False)
 
 
 def test_after_a_gap_reading_goes_on_where_the_partition_begins() -> None:

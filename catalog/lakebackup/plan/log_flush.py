@@ -151,28 +151,34 @@ def gaps(
     *,
     allowed: bool,
 ) -> tuple[Gap, ...]:
-    """Events that are gone unread: Kafka deleted them, or the topic was made again.
+    """Events that are gone unread: Kafka deleted them, the topic was made again, or the partition has become
+    shorter than it was read (its leader was elected uncleanly).
 
-    Refused when there are some and nobody allowed it. `to_ts` is set when the flush is published.
+    Refused when there are some and nobody allowed it. `to_ts` is set when the flush is published. A partition
+    that is met later than the task began must have its beginning: all of it is the task's.
     """
     last = {(scope, region): (epoch, end) for (scope, epoch, region), end in known.items()}
     found = []
     for at in regions:
         own = known.get((at.scope, at.epoch, at.region))
-        before = last.get((at.scope, at.region))
-        # A partition that nobody has read yet is read from its beginning on.
-        if before is None or (own is not None and own >= at.low):
+        before = (at.epoch, own) if own is not None else last.get((at.scope, at.region))
+        if before is None and newest is None:
             continue
+        epoch, end = before or (at.epoch, 0)
+        cut = epoch == at.epoch and end > at.end
+        if epoch == at.epoch and at.low <= end and not cut:
+            continue
+        purged = epoch == at.epoch and not cut
         found.append(
             Gap(
                 backup_id=backup_id,
                 source=source,
                 scope=at.scope,
-                epoch=before[0] if own is None else at.epoch,
+                epoch=epoch,
                 region=at.region,
-                from_position=before[1] if own is None else own,
-                to_position=None if own is None else at.low,
-                reason="recreated" if own is None else "purged",
+                from_position=at.end if cut else end,
+                to_position=at.low if purged else None,
+                reason="purged" if purged else "recreated",
                 from_ts=newest.end_ts if newest else 0,
                 to_ts=newest.end_ts if newest else instant,
                 bridged=True,
@@ -182,7 +188,7 @@ def gaps(
         first = found[0]
         raise Refused(
             f"Events of topic {first.scope}, partition {first.region}, from offset {first.from_position} on "
-            + ("were deleted" if first.reason == "purged" else "went with the topic, which was made again,")
+            + ("were deleted" if first.reason == "purged" else "went with the topic, made again or cut off,")
             + " before they were read"
             + (f"; so it is with {len(found) - 1} more partitions." if len(found) > 1 else "."),
             hint="Take a new full of the database and begin a new task, or go on without those events: stop "

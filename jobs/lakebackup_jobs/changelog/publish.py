@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup import layout, sidecar
 from lakebackup.changelog.metafile import write_stream_meta
+from lakebackup.frames import LISTED
 from lakebackup.model import CHANGES, Backup
 from lakebackup.storage import open_storage
 from lakebackup.store import destination_id
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from lakebackup.changelog.events import Domain
     from lakebackup.lease import Lease
-    from lakebackup.model import DataFile, Position
+    from lakebackup.model import DataFile, Gap, Position
     from lakebackup.plan.log_flush import Flush
     from lakebackup.storage import Storage
     from lakebackup.store import CatalogWriter
@@ -43,6 +44,15 @@ def captured(flush: Flush, ends: Ends) -> tuple[Position, ...]:
         replace(row, end_position=ends.get((row.scope, row.region), row.start_position))
         for row in flush.positions
     )
+
+
+def bridged(flush: Flush, end_ts: int, seen_ts: int) -> tuple[Gap, ...]:
+    """The gaps that a flush went over. `seen_ts`: no ts that the task has read so far is greater.
+
+    What is gone may have been committed behind the checkpoint, which another region held up: it was sent
+    before what was read of its partition now. While nothing of it was read the next flush finds it again.
+    """
+    return tuple(replace(gap, to_ts=max(end_ts, seen_ts, gap.from_ts + 1)) for gap in flush.gaps)
 
 
 def idle(flush: Flush, ends: Ends) -> bool:
@@ -108,7 +118,7 @@ def publish(
         backup=backup,
         positions=captured(flush, ends),
         scopes=flush.scopes,
-        gaps=tuple(replace(gap, to_ts=backup.end_ts) for gap in flush.gaps),
+        gaps=bridged(flush, backup.end_ts, _seen_ts(storage, flush, source, parts)),
         parts=parts,
     )
     lease.renew()
@@ -130,6 +140,11 @@ def mark(request: LogRequest, flush: Flush) -> None:
     storage = open_storage(request.destination)
     sidecar.mark(storage, layout.marker_path(request.name, flush.backup_id, "complete"))
     region_marks.clear(storage, request.name, flush.backup_id)
+
+
+def _seen_ts(storage: Storage, flush: Flush, source: str, parts: int) -> int:
+    rows = sidecar.read_part(storage, layout.parts_path(source, flush.backup_id, parts - 1))
+    return next(row.max_ts or 0 for row in rows if row.format == LISTED["log_regions"])
 
 
 def _rows(storage: Storage, flush: Flush, source: str, parts: int) -> Iterator[DataFile]:
