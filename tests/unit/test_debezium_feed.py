@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -10,11 +11,12 @@ import pytest
 
 from lakebackup.errors import Damaged, Refused, UsageProblem
 from lakebackup.storage import open_storage
-from lakebackup_jobs.changelog.feeds import Decoded, Range
+from lakebackup_jobs.changelog.feeds import Decoded, Range, feed_of
 from lakebackup_jobs.changelog.feeds.debezium import DebeziumFeed
 from lakebackup_jobs.changelog.feeds.debezium_decoder import DebeziumDecoder, region_of, table_id
 from lakebackup_jobs.changelog.feeds.debezium_json import ENDS, ask
 from lakebackup_jobs.changelog.feeds.transactions import Transactions, carried, prepared, tidy
+from lakebackup_jobs.changelog.task import TaskSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -320,6 +322,13 @@ def test_an_empty_flush_keeps_the_checkpoint(storage: Storage) -> None:
 def test_what_the_flush_before_left_is_missed(storage: Storage) -> None:
     with pytest.raises(Damaged, match="gone"):
         Transactions.read(storage, carried(FOLDER))
+
+
+def test_a_task_that_may_have_gaps_is_refused() -> None:
+    settings = TaskSettings("debezium", "h", ("shop",))
+    assert isinstance(feed_of(settings, {}), DebeziumFeed)
+    with pytest.raises(Refused, match="never whole"):
+        feed_of(replace(settings, allow_gaps=True), {})
 
 
 def test_topics_are_those_of_one_connector() -> None:

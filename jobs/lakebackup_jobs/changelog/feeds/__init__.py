@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from lakebackup.errors import Refused
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
@@ -103,8 +105,17 @@ class Feed(Protocol):
 
 
 def feed_of(settings: TaskSettings, client: Mapping[str, str]) -> Feed:
-    """The feed of a task. `client`: librdkafka's settings."""
+    """The feed of a task. `client`: librdkafka's settings.
+
+    Raises Refused for a Debezium feed with gaps: transactions are whole when all of their events are there.
+    """
     if settings.feed == "debezium":
+        if settings.allow_gaps:
+            raise Refused(
+                "--allow-gaps makes no sense of a Debezium feed: a transaction that lost an event is never "
+                "whole, and the log would not go on behind it.",
+                hint="Begin a new task on a connector with a new topic.prefix, which takes a new snapshot.",
+            )
         from lakebackup_jobs.changelog.feeds.debezium import DebeziumFeed
 
         return DebeziumFeed(client, settings.topics)
