@@ -202,8 +202,14 @@ def break_lease(storage: Storage, name: str, reason: str) -> Record:
 
 def is_held(storage: Storage, name: str) -> bool:
     """Whether somebody holds the lease now, as far as a look from outside can tell."""
-    _, current = _current(storage, name)
-    return current is not None and current.state == "held" and time.time() * 1000 < current.expires_ms
+    return held_generation(storage, name) is not None
+
+
+def held_generation(storage: Storage, name: str) -> int | None:
+    """The generation of a lease that somebody holds now, which grows with each renewal; None: nobody does."""
+    generation, current = _current(storage, name)
+    there = current is not None and current.state == "held" and time.time() * 1000 < current.expires_ms
+    return generation if there else None
 
 
 def held(storage: Storage) -> list[tuple[str, int]]:

@@ -67,10 +67,10 @@ class Child:
         self.process.wait()
 
 
-def tail(log: Path, lines: int = 15) -> str:
-    """The last lines of a log, for an error message."""
+def tail(log: Path, lines: int = 15, *, since: int = 0) -> str:
+    """The last lines of a log, for an error message; `since`: none that begin before this byte."""
     with suppress(OSError), log.open("rb") as stream:
-        stream.seek(max(0, log.stat().st_size - 16_384))
+        stream.seek(max(since, log.stat().st_size - 16_384))
         return "\n".join(stream.read().decode("utf-8", "replace").splitlines()[-lines:])
     return ""
 

@@ -1,12 +1,29 @@
 from __future__ import annotations
 
-from typing import Any
+import threading
+import time
+from io import StringIO
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.made_backups import MadeBackups
 
-from lakebackup.errors import Refused
-from lakebackup_jobs.changelog.control import _check_goes_on
-from lakebackup_jobs.changelog.task import TaskSettings
+from lakebackup.errors import EnvironmentProblem, Refused
+from lakebackup.lease import Lease
+from lakebackup.model import LogTask
+from lakebackup.storage import open_storage
+from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup_jobs.changelog import task
+from lakebackup_jobs.changelog.control import Place, _check_goes_on, _launched
+from lakebackup_jobs.changelog.flush import LogRequest
+from lakebackup_jobs.changelog.run import _Job
+from lakebackup_jobs.changelog.task import Task, TaskSettings, settings_text
+from lakebackup_jobs.changelog.trouble import Trouble
+from lakebackup_jobs.progress import QuietReporter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 
 def settings(**changes: Any) -> TaskSettings:
@@ -55,3 +72,74 @@ def test_with_which_settings_a_task_goes_on(
         return
     with pytest.raises(Refused, match=refused):
         _check_goes_on("prod", settings(**was), settings(**now), {"end_ts": 70}, NAMES)
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An empty catalog."""
+    MadeBackups(tmp_path / "backups").flush()
+    monkeypatch.setenv("LAKEBACKUP_CACHE", str(tmp_path / "cache"))
+    return str(tmp_path / "backups")
+
+
+def at(root: str) -> Task:
+    return task.require(CatalogReader.require(root), "prod")
+
+
+@pytest.fixture
+def job(root: str) -> Iterator[_Job]:
+    task.tell(root, None, "prod", "paused", settings())
+    request = LogRequest(root, "prod", settings(), {}, tries=3)
+    made = _Job(request, QuietReporter(StringIO(), StringIO()), threading.Event(), Trouble())
+    yield made
+    made.lease.release()
+
+
+def test_what_is_told_last_counts_also_from_a_machine_whose_clock_is_behind(root: str) -> None:
+    ahead = time.time_ns() // 1000 + 5_000_000
+    row = LogTask(source="prod", at=ahead, actor="job", state="running", settings=settings_text(settings()))
+    CatalogWriter.open(None, root).tell(row)
+    task.tell(root, None, "prod", "stopped", settings())
+    assert at(root).state == "stopped"
+
+
+def test_a_job_that_has_paused_does_not_take_back_that_it_was_resumed_meanwhile(root: str, job: _Job) -> None:
+    asked = job.task()
+    task.tell(root, None, "prod", "running", settings())
+    job.tell("paused", asked=asked)
+    assert at(root).state == "running"
+    job.tell("paused", asked=at(root))
+    assert at(root).state == "paused"
+
+
+def test_a_look_at_the_catalog_that_fails_now_and_then_is_made_again(
+    job: _Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, fails = job.task(), [2]
+
+    def look() -> Task:
+        fails[0] -= 1
+        if fails[0] >= 0:
+            raise EnvironmentProblem("the network is away")
+        return found
+
+    monkeypatch.setattr(job, "task", look)
+    assert job.looked() == found
+    fails[0] = 3
+    with pytest.raises(EnvironmentProblem):
+        job.looked()
+
+
+def test_a_job_that_was_killed_is_not_taken_for_one_that_goes_on(root: str, tmp_path: Path) -> None:
+    """Its lease is there until it ends; then a job is started, which here ends: it has no task."""
+    dead = Lease.acquire(open_storage(root), "log-prod", "killed", ttl_s=2)
+    dead._stop.set()
+    logs = tmp_path / "cache" / "logs"
+    place = Place(root, None, {}, [])
+    with pytest.raises(EnvironmentProblem, match="There is no log task 'prod'") as found:
+        _launched(place, "prod", place.lease("prod"))
+    assert len(list(logs.glob("log-prod-*.log"))) == 1
+    first = str(found.value)
+    with pytest.raises(EnvironmentProblem, match="There is no log task 'prod'") as found:
+        _launched(place, "prod", None)
+    assert str(found.value) == first  # not what the job before it printed

@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
 #: So long a job may take until it does what it was told; a flush comes to its end first.
 PATIENCE_S = 120.0
+_KILLED = "A job that was killed counts as there until its lease ends, --lease-ttl after it."
 _LOOK_S = 0.3
+# Asking Kafka what waits takes longer.
+_ASK_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +58,13 @@ class Place:
         """Raises NotFound."""
         return statuses(self.reader(), open_storage(self.destination), name)[0]
 
+    def lease(self, name: str) -> int | None:
+        """See task.lease_of."""
+        return task.lease_of(open_storage(self.destination), name)
+
     def at_work(self, name: str) -> bool:
         """Whether a job of the task is there."""
-        return task.at_work(open_storage(self.destination), name)
+        return self.lease(name) is not None
 
     def tell(self, name: str, state: State, settings: TaskSettings) -> Task:
         """Put down what a task is to do."""
@@ -96,7 +103,7 @@ def start(place: Place, name: str, settings: TaskSettings) -> dict[str, Any]:
         raise Failed(
             f"Failed to start the task: it {how}.",
             place.status(name),
-            hint=f"See: lakebackup log {'status' if before.state == 'running' else 'resume'} {name}",
+            hint=_KILLED if before.state == "running" else f"See: lakebackup log resume {name}",
         )
     newest = reader.one("log_newest", source=name)
     if before and before.state == "complete":
@@ -117,8 +124,9 @@ def start(place: Place, name: str, settings: TaskSettings) -> dict[str, Any]:
             f"No topic of {settings.bootstrap} is meant by {', '.join(settings.topics)}.",
             hint="--topic takes a name, or a regular expression that matches the whole name.",
         )
+    seen = place.lease(name)
     place.tell(name, "running", settings)
-    return _launched(place, name) | {"topics_now": topics}
+    return _launched(place, name, seen) | {"topics_now": topics}
 
 
 def pause(place: Place, name: str) -> dict[str, Any]:
@@ -138,9 +146,11 @@ def resume(place: Place, name: str) -> dict[str, Any]:
     """Go on where it ended, with all that came in as one batch. Raises as `pause` does."""
     found = place.task(name)
     if found.state != "paused" and not (found.state == "running" and not place.at_work(name)):
-        raise Failed(f"Failed to resume the task: it is {found.state}.", place.status(name))
+        hint = _KILLED if found.state == "running" else ""
+        raise Failed(f"Failed to resume the task: it is {found.state}.", place.status(name), hint=hint)
+    seen = place.lease(name)
     place.tell(name, "running", found.settings)
-    return _launched(place, name)
+    return _launched(place, name, seen)
 
 
 def stop(place: Place, name: str) -> dict[str, Any]:
@@ -215,8 +225,13 @@ def _taken(filters: Sequence[str], names: Sequence[Mapping[str, Any]]) -> set[in
     return {row["table_id"] for row in names if meant.takes(row["db"], row["name"])}
 
 
-def _launched(place: Place, name: str) -> dict[str, Any]:
-    """Have a job at work, started here if none is there and one is to be."""
+def _launched(place: Place, name: str, seen: int | None) -> dict[str, Any]:
+    """Have a job at work, started here if none is there and one is to be.
+
+    `seen`: the lease before it was told: that of a job that was killed stays as it is, until it ends.
+    """
+    if place.options is not None and seen is not None:
+        _until(lambda: place.lease(name) != seen, f"the job of {name} answers, or its lease ends")
     log = None
     if place.options is not None and not place.at_work(name):
         started = launch(place.destination, place.catalog, name, place.options)
@@ -226,7 +241,9 @@ def _launched(place: Place, name: str) -> dict[str, Any]:
             raise EnvironmentProblem(f"The job of {name} ended:\n{started.told()}", hint=f"Its log: {log}")
         flushed = time.monotonic() + PATIENCE_S
         _until(
-            lambda: _heard(place, name) or started.ended() or time.monotonic() > flushed, "the first flush"
+            lambda: _heard(place, name) or started.ended() or time.monotonic() > flushed,
+            "the first flush",
+            look_s=_ASK_S,
         )
     return place.status(name) | {"log": log}
 
@@ -240,10 +257,10 @@ def _heard(place: Place, name: str) -> bool:
     return not any((waiting(place.destination, place.catalog, now, place.kafka) or {}).values())
 
 
-def _until(done: Callable[[], bool], what: str) -> None:
+def _until(done: Callable[[], bool], what: str, look_s: float = _LOOK_S) -> None:
     waits = Retrying(
         retry=retry_if_result(lambda there: not there),
-        wait=wait_fixed(_LOOK_S),
+        wait=wait_fixed(look_s),
         stop=stop_after_delay(PATIENCE_S),
     )
     try:

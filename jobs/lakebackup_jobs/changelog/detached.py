@@ -5,8 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from lakebackup.storage import open_storage
 from lakebackup_jobs.child import tail
 from lakebackup_jobs.jars import cache_folder
 
@@ -21,10 +23,11 @@ _started: list[subprocess.Popen[bytes]] = []
 
 @dataclass(frozen=True)
 class Launched:
-    """A job that was started; what it prints goes to `log`."""
+    """A job that was started; what it prints goes to `log`, behind the first `begun` bytes."""
 
     process: subprocess.Popen[bytes]
     log: Path
+    begun: int
 
     def ended(self) -> bool:
         """Whether it is gone by now."""
@@ -32,16 +35,18 @@ class Launched:
 
     def told(self) -> str:
         """The last lines that it printed."""
-        return tail(self.log)
+        return tail(self.log, since=self.begun)
 
 
 def launch(destination: str, catalog: str | None, name: str, options: Sequence[str]) -> Launched:
     """`lakebackup log run NAME` in a session of its own. Secrets come by its environment and files alone."""
-    log = cache_folder() / "logs" / f"log-{name}.log"
+    at = sha256(open_storage(destination).uri.encode()).hexdigest()[:8]  # names are of one destination
+    log = cache_folder() / "logs" / f"log-{name}-{at}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "lakebackup_jobs.cli", "log", "run", name, "--from", destination]
     command += ["--catalog", catalog] if catalog else []
     with log.open("ab") as output:
+        begun = output.tell()
         process = subprocess.Popen(
             [*command, *options],
             stdin=subprocess.DEVNULL,
@@ -50,4 +55,4 @@ def launch(destination: str, catalog: str | None, name: str, options: Sequence[s
             start_new_session=True,
         )
     _started[:] = [one for one in _started if one.poll() is None] + [process]
-    return Launched(process, log)
+    return Launched(process, log, begun)

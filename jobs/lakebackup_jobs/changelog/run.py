@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tenacity import Retrying, retry_if_exception, sleep_using_event, stop_after_attempt, wait_fixed
+
 from lakebackup.errors import Busy, LakebackupError
 from lakebackup.lease import Lease
 from lakebackup.storage import open_storage
@@ -112,7 +114,7 @@ class _Job:
         try:
             while capture.runs and not self.stop.wait(_LOOK_S):
                 self.lease.check()
-                if self.task().at != begun.at:
+                if self.looked().at != begun.at:
                     break
         except BaseException:
             capture.abandon()
@@ -125,14 +127,15 @@ class _Job:
         """What came in until the task was paused is flushed at once; then the catalog says that it sleeps."""
         from lakebackup_jobs.changelog.capture import Capture
 
-        if self.task().state != "paused":
+        found = self.task()
+        if found.state != "paused":
             return
         try:
             Capture(self.request, spark, self, now=True).drain()
         except LakebackupError as error:
             self.pause(error)
         else:
-            self.tell("paused")
+            self.tell("paused", asked=found)  # it may have been resumed meanwhile
 
     def sleep(self) -> None:
         """Until something else is wanted."""
@@ -140,6 +143,7 @@ class _Job:
             self.lease.check()
             if self.task().state != "paused":
                 self.trouble.text = None
+                self.lease.renew()  # whoever resumes it waits for a sign that this job lives
                 return
             self.failures = 0
 
@@ -197,10 +201,23 @@ class _Job:
         self.request = replace(self.request, settings=found.settings)
         return found
 
-    def tell(self, state: State, detail: str | None = None) -> None:
-        """Put down what has become of the task, unless somebody wants something else of it by now."""
+    def looked(self) -> Task:
+        """As `task`; a look that fails, once or a few times in a row, is none of the flush at work."""
+        looks = Retrying(
+            retry=retry_if_exception(lambda error: isinstance(error, LakebackupError) and error.retryable),
+            wait=wait_fixed(_LOOK_S),
+            stop=stop_after_attempt(self.request.tries),
+            before_sleep=lambda _: self.lease.check(),
+            sleep=sleep_using_event(self.stop),
+            reraise=True,
+        )
+        return looks(self.task)
+
+    def tell(self, state: State, detail: str | None = None, *, asked: Task | None = None) -> None:
+        """Put down what has become of the task, unless somebody wants something else of it by now; `asked`:
+        what it was done for."""
         now = self.task()
-        if not now.over:
+        if not now.over and (asked is None or now.at == asked.at):
             request = self.request
             task.tell(request.destination, request.catalog, now.name, state, now.settings, detail)
 

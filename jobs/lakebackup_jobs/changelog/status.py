@@ -29,7 +29,7 @@ def status_of(reader: CatalogReader, storage: Storage, row: Mapping[str, Any]) -
         "task": row["source"],
         "state": row["state"],
         "running": row["state"] == "running",
-        "at_work": task.at_work(storage, row["source"]),
+        "at_work": task.lease_of(storage, row["source"]) is not None,
         "since_at": row["at"],
         "detail": row["detail"],
         "feed": settings["feed"],

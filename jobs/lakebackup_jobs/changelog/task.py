@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, with_config
 
 from lakebackup import layout
 from lakebackup.errors import NotFound
-from lakebackup.lease import is_held
+from lakebackup.lease import held_generation
 from lakebackup.model import LogTask
 from lakebackup.store import CatalogReader, CatalogWriter
 from lakebackup_jobs.identity import holder
@@ -75,9 +75,10 @@ def lease_name(name: str) -> str:
     return f"log-{name}"
 
 
-def at_work(storage: Storage, name: str) -> bool:
-    """Whether a job of the task is there, capturing or asleep."""
-    return is_held(storage, lease_name(name))
+def lease_of(storage: Storage, name: str) -> int | None:
+    """The generation of the lease that a job of the task holds, None: no job is there. One that was killed
+    counts as there until its lease ends; one that lives goes on to the next generation at once when told."""
+    return held_generation(storage, lease_name(name))
 
 
 def task_of(row: dict[str, Any]) -> Task:
@@ -111,10 +112,15 @@ def tell(
     settings: TaskSettings,
     detail: str | None = None,
 ) -> Task:
-    """Put down what a task is to do from now on; returns it."""
+    """Put down what a task is to do from now on; returns it.
+
+    The last row counts, whichever machine's clock is behind.
+    """
+    reader = CatalogReader.open(destination, catalog)
+    last = reader.one("log_task", source=layout.check_source(name)) if reader else None
     row = LogTask(
-        source=layout.check_source(name),
-        at=time.time_ns() // 1000,
+        source=name,
+        at=max(time.time_ns() // 1000, last["at"] + 1 if last else 0),
         actor=holder(),
         state=state,
         settings=settings_text(settings),
