@@ -20,6 +20,7 @@ from tests.support.change_load import load
 from lakebackup.store import CatalogWriter
 from lakebackup_jobs.changelog import control, task
 from lakebackup_jobs.changelog.control import Place
+from lakebackup_jobs.changelog.status import waiting
 from lakebackup_jobs.changelog.task import TaskSettings
 from lakebackup_jobs.session import spark_session
 
@@ -104,13 +105,15 @@ def _cost(broker: Broker, place: Place, with_task: bool, rate: int, seconds: flo
         return (_cpu(broker) - before) / (rate * seconds) * 1e6
     with _producing(broker, topic, 100, 1) as first:
         first.wait()
-    with _capturing(broker, place, name, topic):
+    with _capturing(broker, place, name, topic) as job:
         while not place.status(name)["flushes"]:
+            _there(job)
             time.sleep(0.5)
         before = _cpu(broker)
         with _producing(broker, topic, rate, seconds) as producer:
             producer.wait()
-        while place.status(name)["checkpoint_lag_s"] > FLUSH_S * 1.5:
+        while sum((waiting(place.destination, None, place.task(name), {}) or {}).values()):
+            _there(job)
             time.sleep(0.5)
     return (_cpu(broker) - before) / (rate * seconds) * 1e6
 
@@ -132,6 +135,13 @@ def _topic(broker: Broker, name: str) -> str:
     return name
 
 
+def _there(job: subprocess.Popen[bytes]) -> None:
+    if job.poll() is not None:
+        raise RuntimeError(
+            f"the task's job ended with {job.returncode}; its log is beside the broker's folder"
+        )
+
+
 @contextmanager
 def _producing(broker: Broker, topic: str, rate: int, seconds: float) -> Iterator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-m", __name__, broker.bootstrap, topic, str(int(rate * seconds)), str(rate)]
@@ -144,7 +154,7 @@ def _producing(broker: Broker, topic: str, rate: int, seconds: float) -> Iterato
 
 
 @contextmanager
-def _capturing(broker: Broker, place: Place, name: str, topic: str) -> Iterator[None]:
+def _capturing(broker: Broker, place: Place, name: str, topic: str) -> Iterator[subprocess.Popen[bytes]]:
     """The job of a task, as a process of its own."""
     settings = TaskSettings("br", broker.bootstrap, (topic,), flush_every_s=FLUSH_S)
     task.tell(place.destination, None, name, "running", settings)
@@ -153,8 +163,9 @@ def _capturing(broker: Broker, place: Place, name: str, topic: str) -> Iterator[
     with log, subprocess.Popen([*command, "--json"], stdout=log, stderr=log) as process:
         try:
             while not place.at_work(name):
+                _there(process)
                 time.sleep(0.2)
-            yield
+            yield process
             control.stop(place, name)
         finally:
             process.terminate()
