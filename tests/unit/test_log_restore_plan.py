@@ -16,6 +16,7 @@ from lakebackup.plan.restore_log import (
     LogRestorePlan,
     LogRestoreRequest,
     last_ts,
+    note_of,
     plan_restore,
     require_restorable,
 )
@@ -33,7 +34,7 @@ class Log:
         self.made = MadeBackups(folder)
         self.number = 0
 
-    def backup(self, start_ts: int | None, end_ts: int, kind: Any = "log") -> str:
+    def backup(self, start_ts: int | None, end_ts: int, kind: Any = "log", note: str | None = None) -> str:
         self.number += 1
         name = backup_id(self.number)
         full = kind == "full"
@@ -44,6 +45,7 @@ class Log:
             parent_place=None if full or self.number == 1 else self.number - 1, ts_domain="ms",
             start_ts=start_ts, end_ts=end_ts, started_at=0, finished_at=0, files=0, bytes=0, entries=0,
             digest="", isolation="", codec="zstd", created_by="", tool="",
+            note=note,
         )  # fmt: skip
         self.made.add(row)
         return name
@@ -293,6 +295,13 @@ def test_gaps_and_damage_stand_in_the_way(log: Log) -> None:
         require_restorable(plan, allow_gaps=False)
     require_restorable(plan, allow_gaps=True)
     assert not log.plan(start_ts=200).gaps
+    # A full that was made all the same passes it on.
+    over = log.backup(None, 210, "full", note=note_of(plan))
+    upon = log.plan(on_full=True)
+    assert (upon.full and upon.full.backup_id, upon.start_ts) == (over, 210)
+    with pytest.raises(Refused, match=f"full {over} was made over a gap: topic feed, .* offsets from 3 to 9"):
+        require_restorable(upon, allow_gaps=False)
+    require_restorable(upon, allow_gaps=True)
     path = log.file(backup_id(1), 1, "write", 20, 30)
     log.made.add(
         Check(

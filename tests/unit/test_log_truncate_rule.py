@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,6 +26,11 @@ def test_the_newest_whole_full_before() -> None:
     assert cut_of("s", STATE, fulls, until=49).full == "f30"
 
 
+def test_a_full_that_was_made_over_a_gap_says_so() -> None:
+    over = replace(full(10), note="made over a gap")
+    assert cut_of("s", STATE, [over], until=10).note == "made over a gap"
+
+
 def test_ranges_alone_need_no_full_and_take_none() -> None:
     found = cut_of("s", STATE, [full(10)], until=70, ranges_only=True)
     assert (found.cut, found.full, found.leaving) == (70, None, ())
@@ -42,11 +49,14 @@ def test_refusals() -> None:
         cut_of("s", STATE, [full(10), full(5, damaged="x")], until=9)
     with pytest.raises(Refused, match="whole up to 100"):
         cut_of("s", STATE, [full(10)], until=101)
+    with pytest.raises(Refused, match="no checkpoint yet"):
+        cut_of("s", {**STATE, "start_ts": None, "end_ts": 0}, [], until=0, ranges_only=True)
 
 
 @given(
     fulls=st.lists(
-        st.builds(full, st.integers(0, 100), held=st.booleans(), damaged=st.sampled_from([None, "x"]))
+        st.builds(full, st.integers(0, 100), held=st.booleans(), damaged=st.sampled_from([None, "x"])),
+        unique_by=lambda one: one.backup_id,
     ),
     until=st.integers(0, 100),
     floor=st.none() | st.integers(0, 100),

@@ -19,12 +19,14 @@ OLDER = "until"
 
 @dataclass(frozen=True, slots=True)
 class Full:
-    """A full that is there. `damaged`: a file of it that is not whole, None: none is known of."""
+    """A full that is there. `damaged`: a file of it that is not whole, None: none is known of; `note`: which
+    gap it was made over, None: over none."""
 
     backup_id: str
     end_ts: int
     held: bool
     damaged: str | None
+    note: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class LogCut:
     """Log files that end before `cut` go, and the backups `leaving`, all fulls; ts in the feed's `domain`.
 
     Afterwards the log is there from `cut` on: for states as of an instant by the full `full`, or (None) for
-    ranges alone. `floor`: from where on it was before.
+    ranges alone. `floor`: from where on it was before; `note`: which gap the full was made over.
     """
 
     source: str
@@ -41,6 +43,7 @@ class LogCut:
     floor: int
     full: str | None
     leaving: tuple[str, ...]
+    note: str | None = None
 
 
 def cut_of(
@@ -55,14 +58,19 @@ def cut_of(
 
     A full answers for every instant up to the next one only with the log behind it, so the log is cut where
     one is; older fulls have lost theirs then, and go unless they are held. With `ranges_only` no full counts
-    and none goes. Raises NotFound (no log), Refused (no full to cut at; an end that is still open: values may
-    have been captured there whose transactions have yet to commit).
+    and none goes. Raises NotFound (no log), Refused (no full to cut at; no checkpoint; an end
+    that is still open: values may have been captured there whose transactions have yet to commit).
     """
     if state is None:
         raise NotFound(
             f"The catalog holds no log of {source}.", hint="`lakebackup log status` shows the tasks."
         )
     domain: Domain = state["ts_domain"]
+    if state["start_ts"] is None:
+        raise Refused(
+            f"The log of {source} has no checkpoint yet, so that nothing of it can be restored.",
+            hint="Wait until `lakebackup log status` shows one.",
+        )
     floor = max(state["start_ts"], state["floor_ts"] or 0)
     if until > state["end_ts"]:
         raise Refused(
@@ -82,7 +90,7 @@ def cut_of(
             "committed from then on, with --ranges-only.",
         )
     going = tuple(full.backup_id for full in ordered if full.end_ts < found.end_ts and not full.held)
-    return LogCut(source, domain, max(found.end_ts, floor), floor, found.backup_id, going)
+    return LogCut(source, domain, max(found.end_ts, floor), floor, found.backup_id, going, found.note)
 
 
 def require_proof(broken: Iterable[Mapping[str, Any]]) -> None:

@@ -55,11 +55,13 @@ class LogRestoreRequest:
 
 @dataclass(frozen=True, slots=True)
 class Full:
-    """A full that a restore stands on. `destination`: id of the place that holds its Delta table."""
+    """A full that a restore stands on. `destination`: id of the place that holds its Delta table; `note`:
+    which gap it was made over, None: over none."""
 
     backup_id: str
     end_ts: int
     destination: str
+    note: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +187,10 @@ def plan_restore(
             f"{row['path']} was {row['outcome']} when it was last checked"
             for row in reader.rows("selected_damage")
         ),
-        gaps=tuple(_gap(row, domain) for row in _gaps(reader, source, start_ts, end_ts)),
+        gaps=(
+            *([f"full {full.backup_id} was {full.note}"] if full and full.note else []),
+            *(_gap(row, domain) for row in _gaps(reader, source, start_ts, end_ts)),
+        ),
         notes=notes,
     )
 
@@ -201,6 +206,14 @@ def require_restorable(plan: LogRestorePlan, *, allow_gaps: bool) -> None:
         if plan.obstacles
         else "Choose a span beside the gap, or accept what is missing with --allow-gaps (it is recorded).",
     )
+
+
+def note_of(plan: LogRestorePlan) -> str | None:
+    """What a full has to say of the gaps that it is made over, so that who stands on it knows of them."""
+    if not plan.gaps:
+        return None
+    more = f", and {len(plan.gaps) - 1} more" if len(plan.gaps) > 1 else ""
+    return f"made over a gap: {plan.gaps[0]}{more}"
 
 
 def _covered(reader: CatalogReader, source: str) -> list[dict[str, Any]]:
@@ -242,7 +255,7 @@ def _full(
             continue
         lacking = _back(request, reader, row["end_ts"], end_ts)
         if not lacking:
-            return Full(row["backup_id"], row["end_ts"], row["destination"])
+            return Full(row["backup_id"], row["end_ts"], row["destination"], row["note"])
         others.append(f"full {row['backup_id']} was made while {_some(lacking)} was dropped")
     if any(_holds(span, 0, end_ts) for span in covered):
         return None
@@ -251,7 +264,8 @@ def _full(
         f"{shown_ts(end_ts, domain)} of {request.name} cannot be restored: no full before it is whole and "
         f"has the log from there on.{''.join(f' The {text}.' for text in others[:_SHOWN])} "
         + _nearest(covered, domain),
-        hint="`lakebackup log snapshot` makes a full; `log restore` brings what was committed in a span.",
+        hint="`lakebackup log restore` brings what was committed in a span; `log merge "
+        "--read-snapshot-storage TABLE --startts TS` puts the log upon a table of what there was at TS.",
     )
 
 

@@ -227,7 +227,8 @@ class _Run:
             place=number,
             parent_place=newest["place"],
             ts_domain=domain,
-            start_ts=newest["end_ts"],
+            # No checkpoint is known yet where the log before it has none.
+            start_ts=None if newest["start_ts"] is None else newest["end_ts"],
             end_ts=newest["end_ts"],
             started_at=micros(started),
             finished_at=micros(datetime.now(UTC)),

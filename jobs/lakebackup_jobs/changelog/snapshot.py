@@ -18,7 +18,7 @@ from lakebackup import layout, sidecar
 from lakebackup.engine.failures import task_errors
 from lakebackup.lease import Lease
 from lakebackup.model import CHANGES, Backup, DataFile
-from lakebackup.plan.restore_log import plan_restore, require_restorable, to_ms
+from lakebackup.plan.restore_log import note_of, plan_restore, require_restorable, to_ms
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter, destination_id
 from lakebackup_jobs.backup_topics import latest_number
@@ -255,6 +255,7 @@ def _publish(
             codec="none",
             created_by=holder(),
             tool=f"lakebackup {version('lakebackup')}",
+            note=note_of(made),
         )
         manifest = sidecar.Manifest(backup=backup, positions=[], scopes=[], gaps=[], parts=count)
         lease.renew()

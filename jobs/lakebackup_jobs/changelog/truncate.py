@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from lakebackup import layout, tombstones
 from lakebackup.changelog.truncate import OLDER, Full, LogCut, cut_of, require_proof
 from lakebackup.errors import Busy
-from lakebackup.lease import Lease
+from lakebackup.lease import Lease, is_held
 from lakebackup.model import Floor, Removal, as_row, spark_columns
 from lakebackup.plan.log_flush import physical_ms, shown_ts
 from lakebackup.plan.prune import leaving
@@ -26,7 +26,6 @@ from lakebackup.store import CatalogReader, CatalogWriter, destination_id
 from lakebackup.times import format_ts, parse_time
 from lakebackup.tombstones import Prune
 from lakebackup_jobs.identity import holder, micros
-from lakebackup_jobs.prune import HOLD_MS
 from lakebackup_jobs.removing import Removing
 from lakebackup_sql import load
 
@@ -225,15 +224,18 @@ class _Run:
                 )
 
     def _unread(self) -> frozenset[tuple[str, str, str]]:
-        """Nothing is spared. Raises Busy when a restore is at work on the log."""
+        """Nothing is spared. Raises Busy when a restore is at work on the log.
+
+        One that was killed has no lease any more, and goes on with nothing that it has not copied.
+        """
         reader = CatalogReader(self.request.destination, self.request.catalog)
-        since = (time.time_ns() // 1_000_000 - HOLD_MS) * 1000
         for row in reader.rows("prune_restores", source=self.request.name):
-            if row["at"] >= since and row["state"] == "running":
+            digest = json.loads(row["detail"] or "{}").get("digest")
+            if digest is not None and is_held(self.storage, f"restore-{digest}"):
                 raise Busy(
                     f"Restore {row['restore_id']} reads the log of {self.request.name}, since "
                     f"{format_ts(row['at'] // 1000)}.",
-                    hint="Wait until it is done. One that was killed counts for 7 days.",
+                    hint="Wait until it is done. One that was killed counts for a minute.",
                 )
         return frozenset()
 
@@ -262,7 +264,8 @@ def _summary(cut: LogCut, totals: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "cut": cut.cut,
         "cut_time": format_ts(physical_ms(cut.cut, cut.domain)),
         "restorable": f"after {shown_ts(cut.cut, cut.domain)}"
-        + (f", upon full {cut.full}" if cut.full else ", ranges alone"),
+        + (f", upon full {cut.full}" if cut.full else ", ranges alone")
+        + (f" ({cut.note})" if cut.note else ""),
         "files": sum(row["files"] for row in totals),
         "bytes": sum(row["bytes"] for row in totals),
         "of_files": first["of_files"],

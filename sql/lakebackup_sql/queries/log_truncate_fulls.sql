@@ -1,8 +1,9 @@
 -- The fulls of the change feed :source that are there, the newest first.
 -- held: a person keeps it
+-- note: which gap it was made over; null: over none
 -- damaged: a file of it that was not whole when it was last checked; null: none
 SELECT
-  b.backup_id, b.end_ts, h.backup_id IS NOT NULL AS held, MIN(c.path) AS damaged
+  b.backup_id, b.end_ts, b.note, h.backup_id IS NOT NULL AS held, MIN(c.path) AS damaged
 FROM backups AS b
 LEFT JOIN holds AS h
   ON b.backup_id = h.backup_id
@@ -16,5 +17,5 @@ WHERE b.source = :source
   AND b.source_kind = 'changes'
   AND b.kind = 'full'
   AND b.state = 'complete'
-GROUP BY b.backup_id, b.number, b.end_ts, h.backup_id
+GROUP BY b.backup_id, b.number, b.end_ts, b.note, h.backup_id
 ORDER BY b.end_ts DESC, b.number DESC

@@ -1,6 +1,7 @@
 SELECT
   b.backup_id,
   b.end_ts,
+  b.note,
   NOT h.backup_id IS NULL AS held,
   MIN(c.path) AS damaged
 FROM backups AS b
@@ -19,6 +20,7 @@ GROUP BY
   b.backup_id,
   b.number,
   b.end_ts,
+  b.note,
   h.backup_id
 ORDER BY
   b.end_ts DESC,
