@@ -15,7 +15,13 @@ from lakebackup_jobs.changelog.feeds import Decoded, Range, feed_of
 from lakebackup_jobs.changelog.feeds.debezium import DebeziumFeed
 from lakebackup_jobs.changelog.feeds.debezium_decoder import DebeziumDecoder, region_of, table_id
 from lakebackup_jobs.changelog.feeds.debezium_json import ENDS, ask
-from lakebackup_jobs.changelog.feeds.transactions import Transactions, carried, prepared, tidy
+from lakebackup_jobs.changelog.feeds.transactions import (
+    AGAIN_MS,
+    Transactions,
+    carried,
+    prepared,
+    tidy,
+)
 from lakebackup_jobs.changelog.task import TaskSettings
 
 if TYPE_CHECKING:
@@ -56,7 +62,7 @@ def wrapped(message: tuple[Any, Any]) -> tuple[Any, Any]:
     return tuple(part and {"schema": {"type": "struct", "fields": []}, "payload": part} for part in message)  # type: ignore[return-value]
 
 
-def batch(*messages: tuple[Any, Any], first: int = 0) -> pa.RecordBatch:
+def batch(*messages: tuple[Any, Any], first: int = 0, sent: int = 0) -> pa.RecordBatch:
     def text(part: Any) -> bytes | None:
         return (
             part
@@ -67,7 +73,7 @@ def batch(*messages: tuple[Any, Any], first: int = 0) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(
         {
             "offset": pa.array(range(first, first + len(messages)), pa.int64()),
-            "timestamp": pa.array([0] * len(messages), pa.int64()),
+            "timestamp": pa.array([sent] * len(messages), pa.int64()),
             "key": pa.array([text(key) for key, _ in messages], pa.binary()),
             "value": pa.array([text(value) for _, value in messages], pa.binary()),
         }
@@ -89,9 +95,9 @@ def begin(tx: int, ts: int) -> tuple[Any, Any]:
     return {"id": told["id"]}, told | {"ts_ms": ts}
 
 
-def known(*ends: tuple[Any, Any], before: Transactions | None = None) -> Transactions:
+def known(*ends: tuple[Any, Any], before: Transactions | None = None, sent: int = 0) -> Transactions:
     before = before or Transactions.none("e")
-    found = batch(*ends, first=before.next)
+    found = batch(*ends, first=before.next, sent=sent)
     return before.with_ends(ask(ENDS, found, "t"), before.next + len(ends))
 
 
@@ -191,6 +197,40 @@ def test_what_was_captured_whole_comes_again_and_counts_once(storage: Storage) -
     assert [row[4] for row in rows(found)] == [5]  # its end is the fifth message of that topic
     assert found.skipped["repeated"] == 2
     assert again.checkpoint(1005) == 1006
+
+
+def test_what_was_sent_a_short_while_ago_is_known_again_however_old_it_is(storage: Storage) -> None:
+    first = Flush(storage, known(end(5, 1_000_000, 1), end(6, 9_000_000, 1), sent=100))
+    first.decode(A, batch(event("c", {"id": 1}, {}, 5), event("u", {"id": 1}, {}, 6)))
+    first.checkpoint()
+    again = first.next(end(5, 1_000_000, 1), end(6, 9_000_000, 1))
+    [found] = again.decode(A, batch(event("c", {"id": 1}, {}, 5), event("u", {"id": 1}, {}, 6)))
+    assert (rows(found), dict(found.skipped)) == ([], {"repeated": 2})
+
+
+def test_what_comes_again_is_remembered_anew() -> None:
+    told = known(end(5, 1000, 0), sent=100)
+    told = known(end(5, 1000, 0), end(6, 2000, 0), before=told, sent=200 + AGAIN_MS)
+    assert told.counted([], open_storage("/")).kept().rows["key"].to_pylist() == ["5", "6"]
+
+
+def test_what_was_forgotten_and_comes_again_is_refused(storage: Storage) -> None:
+    first = Flush(storage, known(end(5, 1000, 1), sent=100))
+    first.decode(A, batch(event("c", {"id": 1}, {}, 5)))
+    first.checkpoint()
+    then = Transactions.read(storage, carried(FOLDER))
+    second = Flush(storage, known(end(6, 2000, 1), before=then, sent=100 + AGAIN_MS), "shop/backups/c/")
+    second.decode(A, batch(event("u", {"id": 1}, {}, 6)))
+    second.checkpoint()
+    assert Transactions.read(storage, carried("shop/backups/c/")).rows["key"].to_pylist() == ["6"]
+    third = second.next(
+        end(7, 1999, 1), folder="shop/backups/d/"
+    )  # a clock that goes back a little is no matter
+    assert third.known.rows["ts"].to_pylist() == [2000, 2000]
+    with pytest.raises(
+        Refused, match=r"Transaction 5, which ended at offset 2 .* committed at 1000: .* 5 minutes"
+    ):
+        second.next(end(5, 1000, 1))
 
 
 def test_an_end_that_was_sent_late_has_the_time_at_which_it_began(storage: Storage) -> None:

@@ -16,12 +16,14 @@ _WRAPPED = '{"schema":'
 _INSIDE = re.compile(r"(?<=[\[\s])'/")
 # The ids of PostgreSQL's transactions have a place in its log behind them, another one in every message.
 
-#: offset, status, key (as events name it), own (ids like PostgreSQL's), ts (ms), count: begins and ends.
+#: Begins and ends: offset, sent (ms), status, key (as events name it), own (ids like PostgreSQL's), ts (ms),
+#: count.
 ENDS = r"""
-    SELECT "offset", x[1] AS status, regexp_replace(x[2], '^(\d+):\d+$', '\1') AS key,
+    SELECT "offset", sent, x[1] AS status, regexp_replace(x[2], '^(\d+):\d+$', '\1') AS key,
         regexp_matches(x[2], '^\d+:\d+$') AS own, CAST(x[3] AS BIGINT) AS ts, CAST(x[4] AS BIGINT) AS count
     FROM (
-        SELECT "offset", json_extract_string(value, ['/status', '/id', '/ts_ms', '/event_count']) AS x
+        SELECT "offset", "timestamp" AS sent,
+            json_extract_string(value, ['/status', '/id', '/ts_ms', '/event_count']) AS x
         FROM records
     )
 """
@@ -44,11 +46,12 @@ _BAD = 'SELECT min("offset") FROM records WHERE NOT json_valid(value) OR NOT coa
 
 
 def ask(query: str, records: pa.RecordBatch, where: str) -> pa.Table:
-    """The answer over records (offset, key, value) of JSON text, in their order.
+    """The answer over records (offset, timestamp, key, value) of JSON text, in their order.
 
     Raises Damaged, naming the offset of one that is none.
     """
-    texts = pa.table({"offset": records["offset"], **{n: _text(records, n, where) for n in ("key", "value")}})
+    numbers = {name: records[name] for name in ("offset", "timestamp")}
+    texts = pa.table({**numbers, **{name: _text(records, name, where) for name in ("key", "value")}})
     wrapped = pc.starts_with(texts["value"], _WRAPPED)
     if not pc.any(wrapped).as_py():
         return _answer(query, texts, where)

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakebackup.errors import Damaged, NotFound
+from lakebackup.errors import Damaged, NotFound, Refused
 from lakebackup.storage import AlreadyExists
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     from lakebackup.storage import Storage
 
-#: How long after its commit (ms, by the newest transaction) one that was captured may come again.
+#: How long after its end was sent (ms, by the newest one) a transaction that was captured may come again:
+#: connectors note each minute, by default, what they have sent.
 AGAIN_MS = 300_000
 #: More are left for the next flush.
 MOST = 500_000
@@ -35,13 +36,14 @@ _BEGUN = 1000
 _CARRIED = "transactions.parquet"
 
 #: key: how its events name it. seq: greater means later. ts: when it was committed, never less than that of
-#: the one before. count: events. done: all were captured by an earlier flush. seen: of those that are not
-#: done, ranges [first, last] of the numbers of the captured events.
+#: the one before. sent: when its end was, the last time. count: events. done: all were captured by an earlier
+#: flush. seen: of those that are not done, ranges [first, last] of the numbers of the captured events.
 SCHEMA = pa.schema(
     [
         pa.field("key", pa.string(), nullable=False),
         pa.field("seq", pa.int64(), nullable=False),
         pa.field("ts", pa.int64(), nullable=False),
+        pa.field("sent", pa.int64(), nullable=False),
         pa.field("count", pa.int64(), nullable=False),
         pa.field("done", pa.bool_(), nullable=False),
         pa.field("seen", pa.list_(pa.int64())),
@@ -57,7 +59,8 @@ class Transactions:
 
     `begin`: where rows of the first snapshot belong, just before the first transaction; None before there was
     one. `begun`: by key, ts of those that began and have not ended. `places`: by `topic/partition`, (ts, seq,
-    sub) of the last change that was captured.
+    sub) of the last change that was captured. `forgot`: the greatest ts of those that are not in `rows` any
+    more.
     """
 
     rows: pa.Table
@@ -66,6 +69,7 @@ class Transactions:
     begin: int | None = None
     begun: Mapping[str, int] = field(default_factory=dict)
     places: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    forgot: int = -1
 
     @classmethod
     def none(cls, epoch: str) -> Transactions:
@@ -76,6 +80,7 @@ class Transactions:
 
         One that ends twice counts once, where it ended first. PostgreSQL's says when it was committed as it
         begins, too: a connector that was killed before it sent the end sends it with the time of the next.
+        Raises Refused for one that may have been forgotten: it would overwrite what came after it.
         """
         begins = told.filter(pc.equal(told["status"], "BEGIN"))
         begun = {**self.begun, **dict(zip(begins["key"].to_pylist(), begins["ts"].to_pylist(), strict=True))}
@@ -88,14 +93,17 @@ class Transactions:
             ended.add(key)
             times.append(begun.get(key, ts) if own else ts)
         keep = pa.array(fresh, pa.bool_())
-        ends = ends.filter(keep)
+        again = ends.filter(pc.invert(keep))
+        ends, own_ts = ends.filter(keep), pa.array(times, pa.int64()).filter(keep).to_numpy()
+        self._check_new(ends, own_ts)
         high = self.rows["ts"][-1].as_py() if len(self.rows) else 0
-        ts = np.maximum.accumulate(np.maximum(pa.array(times, pa.int64()).filter(keep).to_numpy(), high))
+        ts = np.maximum.accumulate(np.maximum(own_ts, high))
         made = pa.table(
             {
                 "key": ends["key"],
                 "seq": pa.array(ends["offset"].to_numpy() + 1),  # 0 is before every transaction
                 "ts": pa.array(ts, pa.int64()),
+                "sent": ends["sent"],
                 "count": ends["count"],
                 "done": pa.array(np.zeros(len(ends), bool)),
                 "seen": pa.nulls(len(ends), SCHEMA.field("seen").type),
@@ -105,11 +113,24 @@ class Transactions:
         left = [(key, ts) for key, ts in begun.items() if key not in ended]
         return replace(
             self,
-            rows=pa.concat_tables([self.rows, made]),
+            rows=_sent_again(pa.concat_tables([self.rows, made]), again),
             next=next_offset,
             begin=int(ts[0]) - 1 if self.begin is None and len(made) else self.begin,
             begun=dict(left[-_BEGUN:]),
         )
+
+    def _check_new(self, ends: pa.Table, ts: Any) -> None:
+        again = np.flatnonzero(ts <= self.forgot)
+        if len(again):
+            key, at = ends["key"][again[0]], ends["offset"][again[0]]
+            raise Refused(
+                f"Transaction {key}, which ended at offset {at} of the connector's transaction topic, was "
+                f"committed at {ts[again[0]]}: the connector sends again what it sent more than "
+                f"{AGAIN_MS // 60_000} minutes before, or the database's clock went back by as much. It may "
+                "be captured already.",
+                hint="Begin a new task on a connector with a new topic.prefix, which takes a new snapshot; "
+                "what this one captured stays restorable.",
+            )
 
     def counted(self, finished: Iterable[Mapping[str, Any]], storage: Storage) -> Transactions:
         """With what the partitions of a flush held: `done` and `seen` are as after it."""
@@ -157,13 +178,15 @@ class Transactions:
         """Those that the next flush must know."""
         if not len(self.rows):
             return self
-        ts, done = self.rows["ts"].to_numpy(), self.rows["done"].to_numpy()
-        wanted = pa.array((ts > ts[-1] - AGAIN_MS) | ~done)
-        return replace(self, rows=self.rows.filter(wanted))
+        ts, sent, done = (self.rows[name].to_numpy() for name in ("ts", "sent", "done"))
+        wanted = (sent > sent.max() - AGAIN_MS) | ~done
+        wanted[-1] = True
+        forgot = max([self.forgot, *ts[~wanted][-1:].tolist()])
+        return replace(self, rows=self.rows.filter(pa.array(wanted)), forgot=forgot)
 
     def write(self, storage: Storage, path: str) -> None:
         """Put it; another attempt may have put the same."""
-        names = ("epoch", "next", "begin", "begun", "places")
+        names = ("epoch", "next", "begin", "begun", "places", "forgot")
         state = {name: getattr(self, name) for name in names}
         _put(storage, path, self.rows.replace_schema_metadata({"feed": json.dumps(state)}))
 
@@ -196,6 +219,18 @@ def put_seen(storage: Storage, folder: str, runs: pa.Table) -> str:
     path = f"{folder}seen-{uuid4().hex[:12]}.parquet"
     _put(storage, path, runs)
     return path
+
+
+def _sent_again(rows: pa.Table, ends: pa.Table) -> pa.Table:
+    """With when their ends were sent last."""
+    if not len(ends):
+        return rows
+    last = dict(zip(ends["key"].to_pylist(), ends["sent"].to_pylist(), strict=True))
+    sent = [
+        last.get(key, ms) for key, ms in zip(*(rows[n].to_pylist() for n in ("key", "sent")), strict=True)
+    ]
+    at = SCHEMA.get_field_index("sent")
+    return rows.set_column(at, SCHEMA.field(at), pa.array(sent, pa.int64()))
 
 
 def _seen(told: Mapping[str, Any], storage: Storage) -> pa.Table:
