@@ -9,13 +9,17 @@ WITH own AS (
   LEFT ANTI JOIN departures AS d
     ON f.destination = d.destination
     AND f.path = d.path
+  LEFT ANTI JOIN (SELECT EXPLODE(CAST(:without AS ARRAY<STRING>)) AS scope) AS x
+    ON f.scope = x.scope
   WHERE f.source = :source
     AND f.format = 'log-arrow-1'
     AND f.role = 'data'
     AND f.op = 'put'
     AND f.min_ts <= :end_ts
-    AND (CAST(:tables AS ARRAY<STRING>) IS NULL OR ARRAY_CONTAINS(CAST(:tables AS ARRAY<STRING>), f.scope))
-    AND NOT ARRAY_CONTAINS(CAST(:without AS ARRAY<STRING>), f.scope)
+    AND (
+      CAST(:tables AS ARRAY<STRING>) IS NULL
+      OR f.scope IN (SELECT EXPLODE(CAST(:tables AS ARRAY<STRING>)))
+    )
     AND (
       f.start_key IS NULL
       OR f.start_key = ''

@@ -4,6 +4,11 @@ WITH own AS (
   FROM files AS f
   ANTI JOIN departures AS d
     ON f.destination = d.destination AND f.path = d.path
+  ANTI JOIN (
+    SELECT
+      UNNEST(TRY_CAST($without AS TEXT[])) AS scope
+  ) AS x
+    ON f.scope = x.scope
   WHERE
     f.source = $source
     AND f.format = 'log-arrow-1'
@@ -12,9 +17,11 @@ WITH own AS (
     AND f.min_ts <= $end_ts
     AND (
       TRY_CAST($tables AS TEXT[]) IS NULL
-      OR ARRAY_CONTAINS(TRY_CAST($tables AS TEXT[]), f.scope)
+      OR f.scope IN (
+        SELECT
+          UNNEST(TRY_CAST($tables AS TEXT[]))
+      )
     )
-    AND NOT ARRAY_CONTAINS(TRY_CAST($without AS TEXT[]), f.scope)
     AND (
       f.start_key IS NULL
       OR f.start_key = ''
