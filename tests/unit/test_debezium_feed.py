@@ -13,7 +13,7 @@ from lakebackup.errors import Damaged, Refused, UsageProblem
 from lakebackup.storage import open_storage
 from lakebackup_jobs.changelog.feeds import Decoded, Range, feed_of
 from lakebackup_jobs.changelog.feeds.debezium import DebeziumFeed
-from lakebackup_jobs.changelog.feeds.debezium_decoder import DebeziumDecoder, region_of, table_id
+from lakebackup_jobs.changelog.feeds.debezium_decoder import region_of, table_id
 from lakebackup_jobs.changelog.feeds.debezium_json import ENDS, ask
 from lakebackup_jobs.changelog.feeds.transactions import (
     AGAIN_MS,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from lakebackup.storage import Storage
 
+FEED = DebeziumFeed({}, ("shop",))
 FOLDER = "shop/backups/b/"
 A = Range("shop.public.a", 0, "0" * 32, 0, 100)
 B = Range("shop.public.b", 0, "1" * 32, 0, 100)
@@ -107,19 +108,18 @@ class Flush:
     def __init__(self, storage: Storage, known: Transactions, folder: str = FOLDER) -> None:
         self.storage, self.known, self.folder = storage, known, folder
         self.told: list[Any] = []
-        self.known.write(storage, f"{folder}t")
+        self.context = {"folder": folder, "transactions": prepared(folder)}
+        self.known.write(storage, self.context["transactions"])
 
     def decode(self, of: Range, *batches: pa.RecordBatch) -> list[Decoded]:
-        decoder = DebeziumDecoder(self.storage, of, self.folder, self.known)
+        decoder = FEED.decoder(self.storage, of, self.context)
         found = [decoder.decode(one) for one in batches]
         self.told.append(decoder.finish())
         return found
 
     def checkpoint(self, resolved_ts: int | None = None) -> int | None:
         told = (one for one in self.told if one)
-        context = {"folder": self.folder, "transactions": f"{self.folder}t"}
-        feed = DebeziumFeed({}, ("shop",))
-        return feed.checkpoint(self.storage, self.folder, context, told, iter(()), resolved_ts)
+        return FEED.checkpoint(self.storage, self.folder, self.context, told, iter(()), resolved_ts)
 
     def next(self, *ends: tuple[Any, Any], folder: str = "shop/backups/c/") -> Flush:
         return Flush(
@@ -340,15 +340,22 @@ def test_long_runs_are_an_object_of_their_own(storage: Storage) -> None:
     assert flush.checkpoint() == 2999
 
 
+def test_partitions_of_a_flush_share_what_is_known(storage: Storage) -> None:
+    flush = Flush(storage, known(end(5, 1005, 2)))
+    flush.decode(A, batch(event("c", {"id": 1}, {}, 5)))
+    storage.delete(flush.context["transactions"])
+    flush.decode(B, batch(event("c", {"id": 2}, {}, 5, 2)))
+    assert [len(told["runs"]) for told in flush.told] == [1, 1]
+
+
 def test_what_only_the_tasks_of_a_flush_needed_goes_when_it_is_committed(storage: Storage) -> None:
     flush = Flush(storage, known(*(end(tx, 1000 + tx, 1) for tx in range(1, 2001))))
     flush.decode(A, batch(*(event("c", {"id": tx}, {}, tx) for tx in range(1, 2001))))
     flush.checkpoint()
-    flush.known.write(storage, prepared(FOLDER))
     storage.put(f"{FOLDER}complete", b"")
     tidy(storage, FOLDER)
     left = [found.path.removeprefix(FOLDER) for found in storage.list(FOLDER)]
-    assert left == ["complete", "t", "transactions.parquet"]
+    assert left == ["complete", "transactions.parquet"]
     assert Transactions.read(storage, carried(FOLDER)).rows["done"].to_pylist()[-1]
 
 

@@ -17,7 +17,7 @@ from lakebackup.patterns import compile_pattern
 from lakebackup_jobs.changelog.capture_task import records_of
 from lakebackup_jobs.changelog.feeds.debezium_decoder import DebeziumDecoder
 from lakebackup_jobs.changelog.feeds.debezium_json import ENDS, ask
-from lakebackup_jobs.changelog.feeds.transactions import MOST, Transactions, carried, prepared, tidy
+from lakebackup_jobs.changelog.feeds.transactions import MOST, Transactions, carried, indexed, prepared, tidy
 from lakebackup_jobs.kafka.cluster import Cluster
 from lakebackup_jobs.kafka.consume import reader
 
@@ -109,8 +109,8 @@ class DebeziumFeed:
 
     def decoder(self, storage: Storage, of: Range, context: Mapping[str, Any]) -> DebeziumDecoder:
         """See Feed."""
-        known = Transactions.read(storage, context["transactions"])
-        return DebeziumDecoder(storage, of, context["folder"], known)
+        known, index = indexed(storage.uri, context["transactions"])
+        return DebeziumDecoder(storage, of, context["folder"], known, index)
 
     def checkpoint(
         self,

@@ -28,14 +28,16 @@ _FEW_RUNS = 500
 
 
 class DebeziumDecoder:
-    """Decodes one partition's change events; see Decoder."""
+    """Decodes one partition's change events; see Decoder. `known`, `index`: of `transactions.indexed`."""
 
-    def __init__(self, storage: Storage, of: Range, folder: str, known: Transactions) -> None:
+    def __init__(
+        self, storage: Storage, of: Range, folder: str, known: Transactions, index: Mapping[str, int]
+    ) -> None:
         self._storage, self._folder, self._begin = storage, folder, known.begin
         self._where, self._place = f"{of.topic}[{of.partition}]", f"{of.topic}/{of.partition}"
         self._region = region_of(of.topic, of.partition)
         self._ends = known.rows
-        self._index = {key: i for i, key in enumerate(known.rows["key"].to_pylist())}
+        self._index = index
         last = known.places.get(self._place)
         self._last: tuple[int, int, int] = tuple(last) if last else (known.begin or 0, 0, BEHIND)  # type: ignore[assignment]
         self._runs: list[pa.Table] = []

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -19,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakebackup.errors import Damaged, NotFound, Refused
-from lakebackup.storage import AlreadyExists
+from lakebackup.storage import AlreadyExists, open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -195,6 +196,14 @@ class Transactions:
         """Raises Damaged when it is not there or is none."""
         rows = _get(storage, path)
         return cls(rows.replace_schema_metadata(), **json.loads(rows.schema.metadata[b"feed"]))
+
+
+@lru_cache(maxsize=1)
+def indexed(uri: str, path: str) -> tuple[Transactions, Mapping[str, int]]:
+    """What `write` put below a destination, and the place of each key in `rows`: once for all partitions that
+    a process reads in a flush. Raises as `read`."""
+    known = Transactions.read(open_storage(uri), path)
+    return known, {key: i for i, key in enumerate(known.rows["key"].to_pylist())}
 
 
 def carried(folder: str) -> str:
