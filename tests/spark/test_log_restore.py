@@ -141,6 +141,12 @@ def test_upon_a_full_and_upon_a_snapshot(feed: Feed) -> None:
     assert (exact["full"], feed.rows("exact")) == (second["backup_id"], feed.made.latest(end))
     feed.restore("merged", upon=str(feed.folder / "point"))
     assert feed.rows("merged") == feed.made.latest(end)
+    theirs = str(feed.folder / "theirs")
+    feed.spark.read.format("delta").load(str(feed.folder / "point")).write.format("delta").save(theirs)
+    with pytest.raises(Refused, match="no restore of a log made it"):
+        feed.restore("upon-theirs", upon=theirs)
+    feed.restore("upon-theirs", upon=theirs, start_ts=later)
+    assert feed.rows("upon-theirs") == feed.made.latest(end)
     feed.restore("point", start_ts=later)
     assert feed.rows("point") == feed.made.latest(end)
 

@@ -74,7 +74,8 @@ def run(
     summary = {**summary_of(made), "target": target.place}
     for note in made.notes:
         reporter.note(note)
-    if is_done(before, after):
+    anew = upon is not None
+    if is_done(before, after, anew=anew):
         return {"done_before": True, **summary}
     if request.dry_run:
         return {"dry_run": True, **summary, "parameters": dict(made.parameters)}
@@ -84,7 +85,7 @@ def run(
     with Lease.acquire(open_storage(request.destination), name, holder(), ttl_s=request.lease_ttl_s):
         # Another restore may have come between.
         before = target.held()
-        if is_done(before, after):
+        if is_done(before, after, anew=anew):
             return {"done_before": True, **summary}
         with reading(request, reader, made, target.place, spark, reporter) as (shares, full, counts):
             told = target.write(spark, shares, made, full, before, after)
@@ -133,7 +134,7 @@ def _upon(request: LogRestoreRequest) -> Held | None:
     """What the table holds that the restore is to stand on; None without one. Refused, NotFound."""
     if request.upon is None:
         return None
-    held = DeltaTarget(request.upon).held()
+    held = DeltaTarget(request.upon).held(others_as_of=(request.name, request.start_ts))
     if held is None:
         raise NotFound(f"There is no table at {request.upon}.", hint="Check --read-snapshot-storage.")
     if held.source != request.name or request.start_ts not in (None, held.to_ts):
@@ -148,7 +149,13 @@ def _full(
     spark: SparkSession, reader: CatalogReader, made: LogRestorePlan, request: LogRestoreRequest
 ) -> DataFrame | None:
     if request.upon is not None:
-        return spark.read.format("delta").load(request.upon)
+        rows = spark.read.format("delta").load(request.upon)
+        if lacks := [column for column in apply.COLUMNS if column not in rows.columns]:
+            raise Refused(
+                f"The table at {request.upon} has no columns {', '.join(lacks)}.",
+                hint=f"The log can be put upon one with {apply.RESULT}.",
+            )
+        return rows.select(*apply.COLUMNS)
     if made.full is None:
         return None
     root = reader.destinations()[made.full.destination]

@@ -98,18 +98,22 @@ def require_same(before: Held, request: LogRestoreRequest) -> None:
         )
 
 
-def is_done(before: Held | None, after: Held) -> bool:
-    """Whether a target holds already what a restore would bring. Refused when it cannot go on there."""
+def is_done(before: Held | None, after: Held, *, anew: bool = False) -> bool:
+    """Whether a target holds already what a restore would bring. Refused when it cannot go on there; `anew`:
+    it stands on something else, and goes on nowhere."""
     if before is None:
         return False
-    if (before.start_ts, before.to_ts) == (after.start_ts, after.to_ts):
+    whole = before.from_ts == after.from_ts or not anew
+    if whole and (before.start_ts, before.to_ts) == (after.start_ts, after.to_ts):
         return True
-    if before.to_ts == after.start_ts:
+    if before.to_ts == after.start_ts and not anew:
         return False
     raise Refused(
         f"The target holds what {before.source} had in ({before.from_ts}, {before.to_ts}], and this would "
         f"bring ({after.start_ts}, {after.to_ts}].",
-        hint=f"Go on with --startts {before.to_ts}, or restore into another place.",
+        hint="Give a place that is new."
+        if anew
+        else f"Go on with --startts {before.to_ts}, or restore into another place.",
     )
 
 

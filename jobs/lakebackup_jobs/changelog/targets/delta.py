@@ -26,6 +26,15 @@ if TYPE_CHECKING:
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 # Of a span without changes, too, a commit says that it was brought.
 _SKIPS = "spark.databricks.delta.skipRecordingEmptyCommits"
+# Commits that leave rows as they are.
+_KEEPS = {
+    "OPTIMIZE",
+    "VACUUM START",
+    "VACUUM END",
+    "SET TBLPROPERTIES",
+    "UNSET TBLPROPERTIES",
+    "UPGRADE PROTOCOL",
+}
 
 
 class DeltaTarget:
@@ -35,19 +44,44 @@ class DeltaTarget:
         self._path = path if "://" in path else str(Path(path).absolute())
         self.place = f"delta:{self._path}"
 
-    def held(self) -> Held | None:
-        """What the newest commit of a restore says. Refused for a table that no restore made."""
-        found = False
+    def held(self, *, others_as_of: tuple[str, int | None] = ("", None)) -> Held | None:
+        """What the newest commit of a restore says. Refused for what no restore made, or was changed since.
+
+        `others_as_of`: of which source and when a table is that no restore made, as a person says.
+        """
+        changed, found = "", False
         for commit in self._commits():
             found = True
             if held := Held.read(commit.get("userMetadata") or ""):
+                if changed:
+                    raise Refused(
+                        f"The table at {self._path} was changed ({changed}) since a restore brought what "
+                        f"{held.source} had up to {held.to_ts}.",
+                        hint="Restore into a new path.",
+                    )
                 return held
+            if commit.get("operation") not in _KEEPS:
+                changed = str(commit.get("operation"))
+        source, ts = others_as_of
+        if found and ts is not None:
+            return Held(source=source, from_ts=ts, to_ts=ts, start_ts=ts)
         if found:
             raise Refused(
-                f"There is a table at {self._path} already, and no restore of a log made it.",
-                hint="Restore into a new path.",
+                f"There is a table at {self._path}, and no restore of a log made it.",
+                hint="Say with --startts as of when it is what the database held."
+                if source
+                else "Restore into a new path.",
             )
+        self._refuse_others()
         return None
+
+    def _refuse_others(self) -> None:
+        """Where there is no table, nothing is but what restores left that were cut off."""
+        for found in open_storage(self._path).list(""):
+            if not found.path.startswith(("part-", ".", f"{FOLDER}/")):
+                raise Refused(
+                    f"{self._path} holds {found.path}, and is no table.", hint="Restore into a new path."
+                )
 
     def _commits(self) -> Iterator[dict[str, Any]]:
         """What the commits of the table say of themselves, the newest first."""

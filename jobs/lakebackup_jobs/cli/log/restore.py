@@ -163,10 +163,16 @@ def point(
         master=master,
     )
     where, to_ms = destination(found, "--from"), end_of(endts, to_time)
+    target = _target(to)
+    if target.startswith("kafka:"):
+        raise UsageProblem(
+            "A point cannot be restored into topics.",
+            hint="Use --to delta:PATH; `lakebackup log restore` brings a span into topics.",
+        )
     request = LogRestoreRequest(
         destination=where,
         name=name,
-        target=_target(to),
+        target=target,
         catalog=found.catalog,
         end_ts=endts,
         to_ms=to_ms,

@@ -89,13 +89,18 @@ def merge(
         str | None,
         typer.Option(
             metavar="PATH",
-            help="The snapshot to stand on, which an earlier merge or restore made.",
+            help="The snapshot to stand on, of an earlier merge or restore; with --startts any like it.",
             show_default="nothing",
         ),
     ] = None,
     startts: Annotated[
         int | None,
-        typer.Option(min=0, metavar="TS", help="The log after this ts.", show_default="end of the snapshot"),
+        typer.Option(
+            min=0,
+            metavar="TS",
+            help="The log after this ts: the snapshot is as of it.",
+            show_default="its end",
+        ),
     ] = None,
     endts: Annotated[
         int | None, typer.Option(min=0, metavar="TS", help="The log up to this ts.", show_default="newest")
