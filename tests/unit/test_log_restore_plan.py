@@ -35,6 +35,11 @@ class Log:
         self.number = 0
 
     def backup(self, start_ts: int | None, end_ts: int, kind: Any = "log", note: str | None = None) -> str:
+        return self.in_unit("ms", start_ts, end_ts, kind, note)
+
+    def in_unit(
+        self, domain: str, start_ts: int | None, end_ts: int, kind: Any = "log", note: str | None = None
+    ) -> str:
         self.number += 1
         name = backup_id(self.number)
         full = kind == "full"
@@ -42,7 +47,7 @@ class Log:
             backup_id=name, number=self.number, source="shop", source_kind="changes",
             destination=self.made.destination, kind=kind, level=0 if full else 1,
             parent=None, base=name if full else backup_id(1), chain_position=0, place=self.number,
-            parent_place=None if full or self.number == 1 else self.number - 1, ts_domain="ms",
+            parent_place=None if full or self.number == 1 else self.number - 1, ts_domain=domain,
             start_ts=start_ts, end_ts=end_ts, started_at=0, finished_at=0, files=0, bytes=0, entries=0,
             digest="", isolation="", codec="zstd", created_by="", tool="",
             note=note,
@@ -322,3 +327,20 @@ def test_gaps_and_damage_stand_in_the_way(log: Log) -> None:
 def test_an_instant_of_a_tso_is_all_of_it() -> None:
     assert last_ts(5, "ms") == 5
     assert last_ts(5, "tso") == (6 << 18) - 1
+
+
+def test_the_millisecond_in_which_a_log_ends_can_be_asked_for(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    end_ts = (9 << 18) + 5
+    log.in_unit("tso", 0, end_ts)
+    plan = log.plan(to_ms=9)
+    assert (plan.end_ts, len(plan.notes)) == (end_ts, 1)
+    assert log.plan(to_ms=8).end_ts == (9 << 18) - 1
+    with pytest.raises(Refused, match="does not cover"):
+        log.plan(to_ms=10)
+
+
+def test_times_before_anything_is_known_are_refused(log: Log) -> None:
+    with pytest.raises(Refused, match="before 5 "):
+        log.plan(end_ts=4)
+    assert len(log.plan(end_ts=5).tables) == 2

@@ -148,13 +148,19 @@ def plan_restore(
     source = request.name
     covered = _covered(reader, source)
     domain = str(covered[-1]["ts_domain"])
-    end_ts = _end(request, covered, domain)
+    end_ts, within = _end(request, covered, domain)
     full = _full(request, reader, covered, domain, end_ts) if request.on_full else None
     start_ts = _start(request, covered, domain, end_ts, full)
     if whole_from is None:
         whole_from = 0 if request.on_full else start_ts
     tables, only, without, changed, notes = _tables(
-        request, reader, (start_ts, end_ts), whole_from, held=held, leave_uncovered=leave_uncovered
+        request,
+        reader,
+        (start_ts, end_ts),
+        whole_from,
+        domain=domain,
+        held=held,
+        leave_uncovered=leave_uncovered,
     )
     parameters = {
         "source": source,
@@ -191,7 +197,7 @@ def plan_restore(
             *([f"full {full.backup_id} was {full.note}"] if full and full.note else []),
             *(_gap(row, domain) for row in _gaps(reader, source, start_ts, end_ts)),
         ),
-        notes=notes,
+        notes=(*within, *notes),
     )
 
 
@@ -232,10 +238,20 @@ def _covered(reader: CatalogReader, source: str) -> list[dict[str, Any]]:
     )
 
 
-def _end(request: LogRestoreRequest, covered: Sequence[Mapping[str, Any]], domain: str) -> int:
+def _end(
+    request: LogRestoreRequest, covered: Sequence[Mapping[str, Any]], domain: str
+) -> tuple[int, tuple[str, ...]]:
+    """The end, and what to know of it: a log may end within the millisecond that is asked for."""
     if request.end_ts is not None:
-        return request.end_ts
-    return int(covered[-1]["to_ts"]) if request.to_ms is None else last_ts(request.to_ms, domain)
+        return request.end_ts, ()
+    if request.to_ms is None:
+        return int(covered[-1]["to_ts"]), ()
+    end_ts = last_ts(request.to_ms, domain)
+    for span in covered:
+        if span["to_ts"] < end_ts and physical_ms(span["to_ts"], domain) == request.to_ms:
+            text = f"the log ends within that millisecond: restored up to {span['to_ts']}"
+            return int(span["to_ts"]), (text,)
+    return end_ts, ()
 
 
 def _full(
@@ -317,6 +333,7 @@ def _tables(
     span: tuple[int, int],
     whole_from: int,
     *,
+    domain: str,
     held: Sequence[str] | None,
     leave_uncovered: bool,
 ) -> tuple[
@@ -332,6 +349,8 @@ def _tables(
     before, rows = _names(reader, request.name, span[0]), _names(reader, request.name, span[1], span[0])
     if held is not None:
         _refuse_partly_held(meant, TableFilter(held), before, rows, any_name=not held)
+    if not rows and domain == "ms":
+        _refuse_unknown(reader, request.name, domain)
     for row in rows.values():
         was = before.get(row["table_id"], row)
         if row["changed"] and (meant.takes(row["db"], row["name"]) or meant.takes(was["db"], was["name"])):
@@ -375,6 +394,17 @@ def _tables(
 
 def _captured(whole_from: int) -> str:
     return "never captured" if whole_from == NEVER else f"captured after {whole_from}"
+
+
+def _refuse_unknown(reader: CatalogReader, source: str, domain: str) -> None:
+    """A feed by its database's clock begins with what was there, not with nothing: what that was before,
+    nobody knows."""
+    later = [row["born_ts"] for row in _names(reader, source, NEVER - 1).values() if row["born_ts"]]
+    if later:
+        raise Refused(
+            f"The log of {source} does not know what there was before {shown_ts(min(later), domain)}.",
+            hint="Choose an end after that.",
+        )
 
 
 def _names(
