@@ -6,6 +6,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lakebackup_jobs.changelog.apply import pieces
 from lakebackup_jobs.changelog.log_shares import Latest, latest_of
 
 SCHEMA = pa.schema(
@@ -47,3 +48,9 @@ def test_the_latest_of_each_key(pieces: list[list[tuple[int, bytes, int, int, in
         assert {
             (row["table_id"], row["key"]): (row["commit_ts"], row["seq"], row["sub"]) for row in rows
         } == wanted
+
+
+def test_a_task_holds_little_of_a_huge_log() -> None:
+    assert pieces(0) == 1
+    for raw_bytes, most in ((1 << 30, 64 << 20), (10 << 40, 64 << 20), (400 * 10**12, 2 << 30)):
+        assert raw_bytes / pieces(raw_bytes) <= most

@@ -24,9 +24,10 @@ RESULT = (
 COLUMNS = tuple(column.split()[0] for column in RESULT.split(", "))
 _LATER = ("commit_ts", "seq", "sub")
 _KEY = ("table_id", "key")
-# Bytes that a task of a shuffle has, before they were compressed.
+# Bytes that a task of a shuffle has, before they were compressed: at worst it holds all of them. Of more than
+# 12 TiB it has more, and stays below what Arrow can have in an array up to 400 TB.
 _PIECE = 64 << 20
-_MOST_PIECES = 10_000
+_MOST_PIECES = 200_000
 _TASKS, _BROADCAST = "spark.sql.shuffle.partitions", "spark.sql.autoBroadcastJoinThreshold"
 
 
@@ -35,7 +36,7 @@ def sized(spark: SparkSession, raw_bytes: int) -> Iterator[None]:
     """While the block runs, as many tasks behind a shuffle as `raw_bytes` need, and no side of a join goes to
     all of them unasked: Spark takes what tasks read for as little as the numbers of their shares.
     """
-    count = min(_MOST_PIECES, raw_bytes // _PIECE + 1)
+    count = pieces(raw_bytes)
     tasks, least = spark.conf.get(_TASKS) or "1", spark.conf.get(_BROADCAST) or "-1"
     spark.conf.set(_TASKS, str(max(count, int(tasks))))
     spark.conf.set(_BROADCAST, "-1")
@@ -44,6 +45,11 @@ def sized(spark: SparkSession, raw_bytes: int) -> Iterator[None]:
     finally:
         spark.conf.set(_TASKS, tasks)
         spark.conf.set(_BROADCAST, least)
+
+
+def pieces(raw_bytes: int) -> int:
+    """In how many pieces the keys of so much of a log are dealt to tasks."""
+    return min(_MOST_PIECES, raw_bytes // _PIECE + 1)
 
 
 def changes(spark: SparkSession, shares: LogShares) -> DataFrame:
@@ -55,14 +61,14 @@ def changes(spark: SparkSession, shares: LogShares) -> DataFrame:
     from pyspark.sql import functions as sf
 
     # Tasks find the latest write of each key: Spark would sort all values to do so.
-    pieces = int(spark.conf.get(_TASKS) or "1")
-    latest = shares.frame(spark, WRITE).repartition(pieces, *_KEY).mapInArrow(Latest(), WRITES)
+    tasks = int(spark.conf.get(_TASKS) or "1")
+    latest = shares.frame(spark, WRITE).repartition(tasks, *_KEY).mapInArrow(Latest(), WRITES)
     latest = _behind_ends(latest, ends(spark, shares))
     apart = (sf.col("type") == PUTS) & sf.col("value").isNull()
     if shares.counts.get(DEFAULT):
         values = (
             shares.frame(spark, DEFAULT)
-            .repartition(pieces, *_KEY, "start_ts")  # so that they are sorted once, not before it too
+            .repartition(tasks, *_KEY, "start_ts")  # so that they are sorted once, not before it too
             .groupBy(*_KEY, "start_ts")
             .agg(sf.max("value").alias("stands_apart"))
         )
