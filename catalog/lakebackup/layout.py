@@ -274,9 +274,14 @@ def marks_path(source: str, backup_id: str, task: int) -> str:
     return f"{marks_folder(source, backup_id)}{task:06d}.parquet"
 
 
+def fulls_folder(source: str) -> str:
+    """The folder of the fulls of a change feed, ending in `/`."""
+    return f"{check_source(source)}/fulls/"
+
+
 def full_folder(source: str, backup_id: str) -> str:
     """The Delta table of a full of a change feed, ending in `/`."""
-    return f"{check_source(source)}/fulls/{check_backup_id(backup_id)}/"
+    return f"{fulls_folder(source)}{check_backup_id(backup_id)}/"
 
 
 def _segment(name: str) -> str:

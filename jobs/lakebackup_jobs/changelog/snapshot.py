@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup import layout, sidecar
 from lakebackup.engine.failures import task_errors
-from lakebackup.lease import Lease
+from lakebackup.lease import Lease, is_held
 from lakebackup.model import CHANGES, Backup, DataFile
 from lakebackup.plan.restore_log import note_of, plan_restore, require_restorable, to_ms
 from lakebackup.storage import open_storage
@@ -69,15 +69,17 @@ def run(
     if request.dry_run:
         return {"dry_run": True, **summary}
     require_restorable(made, allow_gaps=request.allow_gaps)
+    sweep(storage, request, reporter)
     spark = spark or spark_session(remote=request.remote)
     target = DeltaTarget(f"{storage.uri}/{folder}".rstrip("/"))
-    with reading(request, catalog, made, target.place, spark, reporter) as (shares, full, counts):
-        after = Held.after(None, made, request)
-        told = target.write(spark, shares, made, full, None, after)
-        counts.update(entries=told["entries"], bytes=made.bytes)
-        listing = f"{layout.backup_folder(made.source, backup_id)}listing/"
-        count = _look(spark, storage, folder, listing)
-    backup = _publish(request, made, backup_id, started, count, spark)
+    with Lease.acquire(storage, _lease_name(backup_id), holder(), ttl_s=request.lease_ttl_s) as own:
+        with reading(request, catalog, made, target.place, spark, reporter) as (shares, full, counts):
+            after = Held.after(None, made, request)
+            told = target.write(spark, shares, made, full, None, after)
+            counts.update(entries=told["entries"], bytes=made.bytes)
+            listing = f"{layout.backup_folder(made.source, backup_id)}listing/"
+            count = _look(spark, storage, folder, listing)
+        backup = _publish(request, made, backup_id, started, count, spark, own)
     return {
         **summary,
         "number": backup.number,
@@ -85,6 +87,31 @@ def run(
         "bytes_stored": backup.bytes,
         "seconds": round(time.monotonic() - began, 3),
     }
+
+
+def _lease_name(backup_id: str) -> str:
+    return f"full-{backup_id}"
+
+
+def sweep(storage: Storage, request: LogRestoreRequest, reporter: Reporter) -> None:
+    """Take away what runs have left that were killed before their fulls existed."""
+    source = request.name
+    for backup_id in list(storage.folders(layout.fulls_folder(source))):
+        # In this order: who is done has put the marker before the lease is let go of.
+        if (
+            is_held(storage, _lease_name(backup_id))
+            or sidecar.marked(storage, layout.marker_path(source, backup_id, "complete"))
+            or CatalogReader.require(request.destination, request.catalog).rows(
+                "show_backup", backup_id=backup_id
+            )
+        ):
+            continue
+        reporter.note(f"taking away what full {backup_id} left, which was cut off")
+        # The manifest first: without it no catalog that is made anew takes it for a full.
+        storage.delete(layout.manifest_path(source, backup_id))
+        for folder in (layout.full_folder(source, backup_id), layout.backup_folder(source, backup_id)):
+            for found in list(storage.list(folder)):
+                storage.delete(found.path)
 
 
 def _look(spark: SparkSession, storage: Storage, folder: str, listing: str) -> int:
@@ -196,8 +223,9 @@ def _publish(
     started: datetime,
     count: int,
     spark: SparkSession,
+    own: Lease,
 ) -> Backup:
-    """Make the full exist whose objects are there."""
+    """Make the full exist whose objects are there. `own`: by which nobody takes it for a dead run's."""
     storage, source = open_storage(request.destination), made.source
     destination = destination_id(storage)
     listing = f"{layout.backup_folder(source, backup_id)}listing/"
@@ -258,6 +286,7 @@ def _publish(
             note=note_of(made),
         )
         manifest = sidecar.Manifest(backup=backup, positions=[], scopes=[], gaps=[], parts=count)
+        own.check()
         lease.renew()
         sidecar.write_manifest(storage, layout.manifest_path(source, backup_id), manifest)
         CatalogWriter.open(spark, request.destination, request.catalog).commit_backup(
