@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -52,7 +52,7 @@ class LogRequest:
     destination: str
     name: str
     settings: TaskSettings
-    kafka: Mapping[str, str]
+    kafka: Mapping[str, str] = field(repr=False)
     catalog: str | None = None
     keys_file: str | None = None
     scratch: str | None = None
