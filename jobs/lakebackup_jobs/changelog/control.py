@@ -7,7 +7,7 @@ A verb puts down what the task is to do and waits until its job says that it doe
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
@@ -43,7 +43,7 @@ class Place:
 
     destination: str
     catalog: str | None
-    kafka: Mapping[str, str]
+    kafka: Mapping[str, str] = field(repr=False)
     options: Sequence[str] | None = None
 
     def reader(self) -> CatalogReader:
