@@ -8,6 +8,8 @@ import pytest
 from lakebackup.model import Gap, Position
 from lakebackup.plan.log_flush import Flush, Newest
 from lakebackup_jobs.changelog import publish
+from lakebackup_jobs.changelog.control import Place
+from lakebackup_jobs.changelog.feeds import feed_of
 from lakebackup_jobs.changelog.flush import LogRequest
 from lakebackup_jobs.changelog.status import lines, problem
 from lakebackup_jobs.changelog.task import TaskSettings, settings_text, task_of
@@ -26,6 +28,17 @@ def test_settings_come_back_as_they_were_put_down() -> None:
     }  # fmt: skip
     assert (task_of(row).settings, task_of(row).over) == (settings, False)
     assert "password" not in settings_text(settings)
+
+
+def test_what_is_shown_of_a_task_has_no_secrets() -> None:
+    settings = TaskSettings("debezium", "h:1", ("shop",))
+    client = {"sasl.password": "hidden"}
+    shown = (
+        LogRequest("/d", "prod", settings, client),
+        Place("/d", None, client),
+        feed_of(settings, client),
+    )
+    assert "hidden" not in repr(shown)
 
 
 @pytest.mark.parametrize("bad", ['"feed":"csv"', '"flush_every_s":0', '"codec":"gzip"', '"lastbackupts":-1'])
