@@ -88,7 +88,15 @@ def test_a_record_a_key_and_what_goes_on(topics: Topics) -> None:
 
 
 @pytest.mark.parametrize(
-    "at", ["put staged.json", "commit transaction", "after transaction", "put held.json"]
+    "at",
+    [
+        "put staged.json",
+        "put held.json",
+        "commit transaction",
+        "after transaction",
+        "put held.json #2",
+        "put held.json #3",
+    ],
 )
 def test_what_is_cut_off_is_gone_on_with(topics: Topics, tmp_path: Path, at: str) -> None:
     real = kafka.ProduceJob
@@ -98,6 +106,12 @@ def test_what_is_cut_off_is_gone_on_with(topics: Topics, tmp_path: Path, at: str
             topics.restore()
     assert steps.dead
     expire_leases(topics.folder)
+    if "transaction" in at:
+        with pytest.raises(Refused, match=r"in \(0, 20\] into these topics was cut off"):
+            topics.restore(end_ts=18)
     topics.restore()
+    left = {found.name for found in topics.folder.glob("restores/log-*/**/*")}
+    assert not left & {"staged.json"}
+    assert not [name for name in left if name.endswith(".parquet")]
     assert [row[0] for row in topics.held("orders")] == [b"b", b"a", b"c"]
     assert [row[0] for row in topics.held("items")] == [b""]

@@ -1,7 +1,7 @@
 """Restore a log into topics, one a table: a record for the latest change of each key in the span.
 
 The changes are staged first, then tasks produce them in transactions that carry how far they are. What the
-topics hold from then on is kept beside the backups.
+topics hold, and what is on its way into them, is kept beside the backups.
 """
 
 from __future__ import annotations
@@ -77,31 +77,54 @@ class KafkaTarget:
         name = hashlib.sha256(asked.encode()).hexdigest()[:32]
         folder = layout.restore_folder(f"log-{name}")
         topics = self._topics(plan)
-        files = self._staged(folder)
-        if files is None:
-            self._refuse(topics, before, plan, spark, shares)
-            files = self._stage(spark, shares, plan, full, folder)
-        self._make(topics)
+        ours = json.loads(after.text())
+        begun = self._kept().get("doing") or {"held": ours}
+        if begun["held"] != ours:
+            held = begun["held"]
+            raise Refused(
+                f"A restore of {held['source']} in ({held['start_ts']}, {held['to_ts']}] into these topics "
+                "was cut off, and they hold a part of it.",
+                hint=f"Finish it first: --startts {held['start_ts']} --endts {held['to_ts']}, and its -f.",
+            )
+        if "entries" not in begun:
+            files = self._staged(folder)
+            if files is None:
+                self._refuse(topics, before, plan, spark, shares)
+                files = self._stage(spark, shares, plan, full, folder)
+            self._keep(doing=begun)
+            self._make(topics)
+            entries = self._produce(spark, plan, files, topics[0], f"lakebackup-log-{name}")
+            begun = {**begun, "entries": entries, "files": len(files)}
+            self._keep(doing=begun)
+        # While it is not said to be done, what was staged is cleared by whoever goes on.
+        self._clear(folder, f"lakebackup-log-{name}", begun["files"])
+        ids = {state.scope: state.epoch for state in self._cluster.describe(topics)}
+        self._keep(held=ours, topics={**self._kept().get("topics", {}), **ids}, doing=None)
+        return {"entries": begun["entries"], "topics": len(topics)}
+
+    def _produce(
+        self, spark: SparkSession, plan: LogRestorePlan, files: Sequence[str], topic: str, group: str
+    ) -> int:
+        """Produce staged files from where their groups are; how many changes there are in all."""
         entries = 0
         if files:
             job = ProduceJob(
                 uri=self._storage.uri,
                 files=files,
-                group=f"lakebackup-log-{name}",
+                group=group,
                 client=self._client,
                 prefix=self._prefix,
-                mark=(topics[0], 0),
+                mark=(topic, 0),
                 domain=plan.domain,
             )
             with task_errors():
                 rows = spark.range(0, len(files), 1, len(files)).mapInArrow(job, PRODUCED).collect()
             raise_first(row.error for row in rows)
             entries = sum(row.entries for row in rows)
-        ids = {state.scope: state.epoch for state in self._cluster.describe(topics)}
-        kept = {"held": json.loads(after.text()), "topics": {**self._kept().get("topics", {}), **ids}}
-        self._storage.put(self._known, json.dumps(kept).encode(), if_absent=False)
-        self._clear(folder, f"lakebackup-log-{name}", len(files))
-        return {"entries": entries, "topics": len(topics)}
+        return entries
+
+    def _keep(self, **new: object) -> None:
+        self._storage.put(self._known, json.dumps({**self._kept(), **new}).encode(), if_absent=False)
 
     def _kept(self) -> dict[str, Any]:
         try:
