@@ -13,6 +13,8 @@ from lakebackup_jobs.changelog.feeds import feed_of
 from lakebackup_jobs.changelog.flush import LogRequest
 from lakebackup_jobs.changelog.status import lines, problem
 from lakebackup_jobs.changelog.task import TaskSettings, settings_text, task_of
+from lakebackup_jobs.cli.log import pause, stop
+from lakebackup_jobs.cli.log.told import job_flags
 from lakebackup_jobs.tally import Totals
 
 
@@ -136,3 +138,19 @@ def test_what_a_log_covers(
     assert (row.start_ts, row.end_ts) == span
     assert (row.kind, row.level, row.parent_place) == ("log", 1, 1 if newest else None)
     assert row.base == ("b1" if newest else row.backup_id)
+
+
+def test_where_a_task_was_paused_or_stopped() -> None:
+    assert pause._ended({"checkpoint_ts": 7, "at_work": True}) == "Paused at 7."
+    assert pause._ended({"checkpoint_ts": None, "at_work": False}) == (
+        "Paused; no checkpoint is known yet. No job of it was at work: nothing was flushed."
+    )
+    assert stop._ended({"checkpoint_ts": 7, "lost": {}}).endswith("\nStopped at --lastbackupts=7.")
+    assert stop._ended({"checkpoint_ts": None, "lost": {}}).endswith("\nStopped; no checkpoint is known yet.")
+
+
+def test_flags_that_a_job_gets() -> None:
+    assert job_flags(["a=b"], ["c=d", "e=f"], master="local[2]", metrics_port=None, lease_ttl="5s") == [
+        "-X", "a=b", "--spark-conf", "c=d", "--spark-conf", "e=f", "--master", "local[2]", "--lease-ttl", "5s",
+    ]  # fmt: skip
+    assert job_flags(None, None) == []

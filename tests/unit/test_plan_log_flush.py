@@ -27,13 +27,16 @@ def gaps(regions: list[RegionState], *, allowed: bool = True) -> list[tuple[str,
     ("last", "due"),
     [
         (None, 0.0),
-        ((1000, 1010), 1290.0),
-        ((1000, 1400), 1150.0),  # it takes longer than it may: half the time is left to others
-        ((1000, 995), 1300.0),  # the clock went back meanwhile
+        ((1000, 1010), 190.0),
+        ((1000, 1400), 50.0),  # it takes longer than it may: half the time is left to others
+        ((1000, 995), 200.0),  # the clock went back meanwhile
+        ((500, 510), 0.0),
+        ((90_000, 90_010), 300.0),  # the clock went back a day
     ],
 )
 def test_a_flush_is_due_so_that_it_is_done_in_time(last: tuple[int, int] | None, due: float) -> None:
-    assert log_flush.due_at(last and (last[0] * 1_000_000, last[1] * 1_000_000), 300) == due
+    micros = last and (last[0] * 1_000_000, last[1] * 1_000_000)
+    assert log_flush.due_in(micros, 300, 1100) == due
 
 
 def test_a_backlog_is_read_in_steps_of_the_same_part_of_each_partition() -> None:

@@ -72,13 +72,18 @@ class Flush:
         return self.newest.checkpoint if self.newest else self.floor
 
 
-def due_at(last: tuple[int, int] | None, every_s: float) -> float:
-    """When a flush is due for its time (seconds since 1970 UTC): so that it is done `every_s` after what the
-    last one had read to, if it takes as long as that one. `last`: its beginning and end, in microseconds."""
+def due_in(last: tuple[int, int] | None, every_s: float, now: float) -> float:
+    """In how many seconds a flush is due for its time: so that it is done `every_s` after what the last one
+    had read to, if it takes as long as that one.
+
+    `last`: its beginning and end, in microseconds, by a clock that may have been ahead of the one that gives
+    `now` (seconds since 1970 UTC).
+    """
     if last is None:
         return 0.0
     started, finished = (at / 1e6 for at in last)
-    return started + every_s - min(max(finished - started, 0.0), every_s / 2)
+    due = started + every_s - min(max(finished - started, 0.0), every_s / 2)
+    return min(max(due - now, 0.0), every_s)
 
 
 def waiting(regions: Sequence[RegionState], known: Mapping[tuple[str, str, str], int]) -> int:

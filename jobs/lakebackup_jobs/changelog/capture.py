@@ -48,7 +48,7 @@ class Listener(Protocol):
 
 
 class Capture:
-    """A query that is at work as soon as this is made. `now`: it takes one flush of what there is.
+    """A query that is at work as soon as this is made. `now`: it flushes what there is.
 
     `over`: the checkpoint has reached the task's `endts`. `error`: what a flush failed by.
     """
@@ -84,7 +84,7 @@ class Capture:
         self._explain(asked)
 
     def drain(self) -> None:
-        """Wait until the flush of `now` is in the catalog. Raises as `finish`."""
+        """Wait until what `now` flushes is in the catalog. Raises as `finish`."""
         from pyspark.errors import PySparkException
 
         try:

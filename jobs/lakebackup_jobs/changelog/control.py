@@ -20,6 +20,7 @@ from lakebackup.store import CatalogReader
 from lakebackup_jobs.changelog import task
 from lakebackup_jobs.changelog.detached import launch
 from lakebackup_jobs.changelog.feeds import feed_of
+from lakebackup_jobs.changelog.flush import keys_of
 from lakebackup_jobs.changelog.status import statuses, waiting
 from lakebackup_jobs.kafka.cluster import Cluster
 
@@ -38,13 +39,17 @@ _ASK_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where tasks are kept. `kafka`: librdkafka properties, without servers; `options`: flags of `log run`
-    that a job started here gets, no secrets; None: no job is started here."""
+    """Where tasks are kept. `kafka`: librdkafka properties; those with secrets are for its servers alone.
+
+    `options`: flags of `log run` that a job started here gets, no secrets; None: no job is started here.
+    `keys_file`: what such a job encrypts with.
+    """
 
     destination: str
     catalog: str | None
     kafka: Mapping[str, str] = field(repr=False)
     options: Sequence[str] | None = None
+    keys_file: str | None = None
 
     def reader(self) -> CatalogReader:
         """The catalog as it is now. Raises NotFound."""
@@ -91,6 +96,8 @@ def start(place: Place, name: str, settings: TaskSettings) -> dict[str, Any]:
     there), NotFound (no such topic), UsageProblem (an expression), EnvironmentProblem (the job ended).
     """
     TableFilter(settings.filters)  # a rule that is none is told here
+    if settings.encrypt and place.options is not None:
+        keys_of(name, place.keys_file)
     reader = place.reader()
     before = task.find(reader, name)
     kinds = {row["source_kind"] for row in reader.rows("source_kinds", source=name)} - {CHANGES}
@@ -143,7 +150,7 @@ def pause(place: Place, name: str) -> dict[str, Any]:
 
 
 def resume(place: Place, name: str) -> dict[str, Any]:
-    """Go on where it ended, with all that came in as one batch. Raises as `pause` does."""
+    """Go on where it ended, with what came in since. Raises as `pause` does."""
     found = place.task(name)
     if found.state != "paused" and not (found.state == "running" and not place.at_work(name)):
         hint = _KILLED if found.state == "running" else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -71,15 +71,18 @@ class Planner:
         self._topics: list[TopicState] = []
         self._asked = -_TOPICS_S
         self._stale = True
-        self._tried = 0.0
+        self._due = 0.0  # on the monotonic clock, which nobody sets back
+        self._stood: tuple[str | None, int] | None = None
+        self._idle = False
+        self._ends: dict[tuple[str, str, str], int] | None = None
         self._newest: Newest | None = None
         self._known: dict[tuple[str, str, str], int] = {}
         self._mean: float = FIRST_BYTES
         self._before: str | None = None
-        self._last: tuple[int, int] | None = None
 
     def plan(self, *, now: bool = False) -> Flush | None:
-        """The next flush when it is due, or `now` whatever the time; None when not, or nothing is new.
+        """The next flush when it is due; None when not, or nothing is new. With `now`, whatever the time, one
+        after the other until all that was there at the first call is flushed.
 
         Raises Refused (events are gone), NotFound (no topic), EnvironmentProblem.
         """
@@ -91,13 +94,23 @@ class Planner:
         else:
             topics = self._ask()
         instant, regions = self._cluster.positions(topics, ISOLATION)
+        regions = self._as_first_seen(regions) if now else regions
         waits = log_flush.waiting(regions, self._known)
-        if not waits:
-            return None
-        due = max(log_flush.due_at(self._last, settings.flush_every_s), self._tried)
-        if not (now or time.time() >= due or waits * self._mean >= settings.flush_bytes):
-            return None
-        return self._flush(topics, regions, instant)
+        at_once = (now or waits * self._mean >= settings.flush_bytes) and not self._idle
+        if waits and (at_once or (not now and time.monotonic() >= self._due)):
+            return self._flush(topics, regions, instant)
+        return None
+
+    def _as_first_seen(self, regions: Sequence[RegionState]) -> list[RegionState]:
+        """What has come in since the first call is left to later."""
+        keys = [(region.scope, region.epoch, region.region) for region in regions]
+        if self._ends is None:
+            self._ends = {key: region.end for key, region in zip(keys, regions, strict=True)}
+        ends = [self._ends.get(key, 0) for key in keys]
+        return [
+            replace(region, end=min(region.end, max(region.low, end)))
+            for region, end in zip(regions, ends, strict=True)
+        ]
 
     def waits(self) -> int:
         """How many events of the feed nobody has flushed."""
@@ -118,8 +131,7 @@ class Planner:
         request, settings, source = self._request, self._request.settings, self._request.name
         now = datetime.now(UTC)
         backup_id = layout.new_backup_id(now)
-        # It may come to nothing: then the next one is due as if it had been made.
-        self._stale, self._tried = True, time.time() + settings.flush_every_s / 2
+        self._stale = True
         gaps = log_flush.gaps(
             backup_id, source, regions, self._known, self._newest, instant, allowed=settings.allow_gaps
         )
@@ -133,9 +145,11 @@ class Planner:
         most = max(1, int(settings.flush_bytes / self._mean))
         positions = log_flush.positions(backup_id, source, regions, self._known, instant, most)
         reader = self._reader()
+        number = latest_number(reader, source)
+        self._stood = (self._newest.backup_id if self._newest else None, number)
         return Flush(
             backup_id=backup_id,
-            number=latest_number(reader, source) + 1,
+            number=number + 1,
             started_at=micros(now),
             instant=instant,
             newest=self._newest,
@@ -156,7 +170,8 @@ class Planner:
             since = log_flush.physical_ms(settings.lastbackupts, self._feed.domain)
             # Events carry when they were sent, which is after they were committed.
             for region, first in zip(cut, self._cluster.offsets_at(cut, since), strict=True):
-                if first == region.low:
+                # -1: none is as young, or none is left, of which nobody knows how old it was.
+                if first == region.low or (first < 0 and region.low == region.end):
                     lost.append(f"topic {region.scope}, partition {region.region}")
         return log_flush.first_floor(regions, settings.lastbackupts, lost, allowed=settings.allow_gaps)
 
@@ -176,9 +191,15 @@ class Planner:
         }
         read = reader.one("log_read", source=source)
         self._before = read["backup_id"] if read else None
-        self._last = (read["started_at"], read["finished_at"]) if read else None
+        last = (read["started_at"], read["finished_at"]) if read else None
         if read and read["offsets"]:
             self._mean = max((read["raw_bytes"] or 0) / read["offsets"], _LEAST_BYTES)
+        # What was planned came to nothing, and nothing else took its number: not one transaction is whole.
+        stood = (self._newest.backup_id if self._newest else None, latest_number(reader, source))
+        self._idle = stood == self._stood
+        every_s = self._request.settings.flush_every_s
+        wait_s = every_s / 2 if self._idle else log_flush.due_in(last, every_s, time.time())
+        self._due = time.monotonic() + wait_s
         self._stale = False
 
     def _reader(self) -> CatalogReader:
@@ -228,7 +249,7 @@ def capture_job(request: LogRequest, flush: Flush) -> CaptureJob:
         tasks=tuple(tuple(ranges[number] for number in task) for task in flush.tasks),
         isolation=ISOLATION,
         codec=settings.codec,
-        cipher=_keys(request).cipher if settings.encrypt else None,
+        cipher=keys_of(request.name, request.keys_file).cipher if settings.encrypt else None,
         left_out=flush.left_out,
         after_ts=flush.since,
         until_ts=settings.endts,
@@ -253,14 +274,17 @@ def fold_job(request: LogRequest, flush: Flush) -> FoldJob:
         resolved_ts=flush.resolved_ts,
         filters=request.settings.filters,
         # Meta keys of earlier flushes may be encrypted when this one's are not.
-        keys=_keys(request) if request.settings.encrypt or request.keys_file else None,
+        keys=keys_of(request.name, request.keys_file)
+        if request.settings.encrypt or request.keys_file
+        else None,
     )
 
 
-def _keys(request: LogRequest) -> LogKeys:
-    if request.keys_file is None:
+def keys_of(name: str, keys_file: str | None) -> LogKeys:
+    """The keys of a task that encrypts. Raises UsageProblem and NotFound of the file."""
+    if keys_file is None:
         raise UsageProblem(
-            f"The log task {request.name} encrypts, and no file of keys is named.",
+            f"The log task {name} encrypts, and no file of keys is named.",
             hint="Name it by LAKEBACKUP_LOG__KEYS_FILE, or keys_file under [log] in lakebackup.toml.",
         )
-    return LogKeys.load(request.keys_file)
+    return LogKeys.load(keys_file)

@@ -6,6 +6,7 @@ import secrets
 import socket
 import threading
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import uvicorn
@@ -13,7 +14,7 @@ from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field, with_config
 
 from lakebackup.errors import (
     Busy,
@@ -46,13 +47,20 @@ _STATUS: Mapping[type[LakebackupError], int] = {
 }
 
 
-class Start(BaseModel):
+@with_config(ConfigDict(extra="forbid"))
+@dataclass(frozen=True, slots=True)
+class Asked(TaskSettings):
+    """Settings in a request, where one that nobody knows is a mistake."""
+
+
+class Start(BaseModel, extra="forbid"):
     """A task to begin: its name and its settings, as `lakebackup log start` takes them."""
 
     name: str = Field(description="name of the task")
-    settings: TaskSettings
+    settings: Asked
 
 
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _BEARER = HTTPBearer(auto_error=False)
 
 
@@ -72,8 +80,8 @@ def app_of(place: Place, token: str | None) -> FastAPI:
     ) -> None:
         found = given.credentials if given else ""
         if token is None:
-            # A page of somebody else's in a browser on this machine.
-            if "origin" in request.headers:
+            # A page of somebody else's in a browser on this machine, also when its name is said to be here.
+            if "origin" in request.headers or request.url.hostname not in _LOOPBACK:
                 raise _Denied
         elif not secrets.compare_digest(found.encode(), token.encode()):
             raise _Denied
@@ -96,6 +104,7 @@ def _tasks(place: Place) -> APIRouter:
     @routes.post("/log/tasks", status_code=201)
     def start(wanted: Start) -> dict[str, Any]:
         """Begin a task, or go on with one that was stopped; its job is started on this machine."""
+        _check_servers(place, wanted.settings)
         return control.start(place, wanted.name, wanted.settings)
 
     @routes.get("/log/tasks/{name}")
@@ -126,6 +135,16 @@ def _tasks(place: Place) -> APIRouter:
         return Response(generate_latest(metrics_of), media_type=CONTENT_TYPE_LATEST)
 
     return routes
+
+
+def _check_servers(place: Place, settings: TaskSettings) -> None:
+    """Passwords of the server's settings go to the servers of its settings alone."""
+    own = place.kafka.get("bootstrap.servers")
+    if settings.bootstrap != own and len(place.kafka) > ("bootstrap.servers" in place.kafka):
+        raise UsageProblem(
+            f"The Kafka settings of this server are not for {settings.bootstrap}.",
+            hint=f"Over HTTP tasks read from {own}." if own else "Set bootstrap.servers beside them.",
+        )
 
 
 def _refuse(_request: Request, _error: Exception) -> Response:

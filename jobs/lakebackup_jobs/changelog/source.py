@@ -60,21 +60,17 @@ class _Reader(DataSourceStreamReader):
         self._request, self._now = request, now
         self._planner: Planner | None = None
         self._last: dict[str, Any] = {}
-        self._planned = False
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
         return {}
 
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802
-        """The last offset again as long as no flush is due; with `now`, of the one there is."""
-        if self._now and self._planned:
-            return self._last
+        """The last offset again as long as no flush is due; with `now`, until what there was is flushed."""
         try:
             self._planner = self._planner or Planner(self._request)
             flush = self._planner.plan(now=self._now)
         except LakebackupError as error:
             raise RuntimeError(told(error)) from None
-        self._planned = True
         if flush is not None:
             self._last = _FLUSH.dump_python(flush, mode="json")
         return self._last
@@ -104,7 +100,7 @@ class _Reader(DataSourceStreamReader):
 
 
 def source_of(request: LogRequest, *, now: bool = False) -> type[DataSource]:
-    """The class to register; `now`: for one flush of what there is. It holds the request itself: options of
+    """The class to register; `now`: for flushes of what there is. It holds the request itself: options of
     a source are shown in Spark's plans."""
 
     class Log(DataSource):

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from lakebackup_jobs.cli import options
 from lakebackup_jobs.cli.invocation import destination, settings
 from lakebackup_jobs.cli.log import told
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 EXAMPLES = options.examples("lakebackup log pause prod --from ./backups")
 
@@ -30,5 +35,12 @@ def pause(
         f"Pausing task {name}...",
         json,
         lambda: control.pause(place, name),
-        lambda now: f"Paused at {now['checkpoint_ts']}.",
+        _ended,
     )
+
+
+def _ended(now: Mapping[str, Any]) -> str:
+    ts = now["checkpoint_ts"]
+    at = "; no checkpoint is known yet" if ts is None else f" at {ts}"
+    nothing = "" if now["at_work"] else " No job of it was at work: nothing was flushed."
+    return f"Paused{at}.{nothing}"

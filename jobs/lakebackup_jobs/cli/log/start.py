@@ -101,18 +101,10 @@ def start(
         raise UsageProblem("Nobody said where the feed is.", hint="Give --source kafka://HOST:PORT.")
     if not topic:
         raise UsageProblem("Nobody said in which topics the feed is.", hint="Give --topic NAME.")
-    from lakebackup.changelog.cipher import LogKeys
     from lakebackup.store import CatalogReader, CatalogWriter
     from lakebackup_jobs.changelog import control
     from lakebackup_jobs.changelog.task import TaskSettings
 
-    if encrypt:
-        if not found.log.keys_file:
-            raise UsageProblem(
-                "--encrypt needs a file of keys.",
-                hint="Name it by LAKEBACKUP_LOG__KEYS_FILE, or keys_file under [log] in lakebackup.toml.",
-            )
-        LogKeys.load(found.log.keys_file)
     wanted = TaskSettings(
         feed=feed,
         bootstrap=bootstrap,
@@ -134,10 +126,9 @@ def start(
         CatalogWriter.open(session, where, found.catalog).migrate()
         if given is None:
             session.stop()  # the job has one of its own
-    more = [part for text in kafka_property or () for part in ("-X", text)]
-    more += [part for text in spark_conf or () for part in ("--spark-conf", text)]
-    flags = {"master": master, "metrics-port": metrics_port, "lease-ttl": lease_ttl}
-    more += [part for flag, value in flags.items() if value is not None for part in (f"--{flag}", str(value))]
+    more = told.job_flags(
+        kafka_property, spark_conf, master=master, metrics_port=metrics_port, lease_ttl=lease_ttl
+    )
     place = told.place_of(found, where, config=config, kafka_config=kafka_config, run=not no_run, more=more)
     newest = place.reader().one("log_newest", source=name)
     first = newest["end_ts"] if newest else lastbackupts

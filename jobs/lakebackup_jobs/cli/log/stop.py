@@ -44,4 +44,6 @@ def _ended(now: Mapping[str, Any]) -> str:
         rest = f"Not flushed, and lost unless it is started again while the feed has them: {each}."
     else:
         rest = "Every event was flushed."
-    return f"{rest}\nStopped at --lastbackupts={now['checkpoint_ts']}."
+    ts = now["checkpoint_ts"]
+    at = "; no checkpoint is known yet" if ts is None else f" at --lastbackupts={ts}"
+    return f"{rest}\nStopped{at}."

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from lakebackup.config import Settings
@@ -31,7 +31,17 @@ def place_of(
     options = more
     options += ["--config", str(config.absolute())] if config else []
     options += ["--kafka-config", str(kafka_config.absolute())] if kafka_config else []
-    return Place(where, found.catalog, dict(found.kafka), options if run else None)
+    return Place(where, found.catalog, dict(found.kafka), options if run else None, found.log.keys_file)
+
+
+def job_flags(
+    kafka_property: Sequence[str] | None, spark_conf: Sequence[str] | None, **flags: object
+) -> list[str]:
+    """Flags of a job that `start` and `resume` were given; those that are None were not."""
+    more = [part for text in kafka_property or () for part in ("-X", text)]
+    more += [part for text in spark_conf or () for part in ("--spark-conf", text)]
+    given = {flag.replace("_", "-"): value for flag, value in flags.items() if value is not None}
+    return more + [part for flag, value in given.items() for part in (f"--{flag}", str(value))]
 
 
 def say(text: str) -> None:

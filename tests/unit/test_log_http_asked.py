@@ -1,0 +1,71 @@
+"""What the HTTP API of log tasks refuses before any task or broker is asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+from tests.support.made_backups import MadeBackups
+
+from lakebackup.errors import UsageProblem
+from lakebackup_jobs.changelog import control
+from lakebackup_jobs.changelog.control import Place
+from lakebackup_jobs.changelog.http_api import app_of, serving
+from lakebackup_jobs.changelog.task import TaskSettings
+from lakebackup_jobs.child import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+KAFKA = {"bootstrap.servers": "127.0.0.1:1", "sasl.password": "s3cret"}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    MadeBackups(tmp_path).flush()
+    return Place(str(tmp_path), None, KAFKA)
+
+
+@pytest.fixture
+def api(place: Place) -> Iterator[httpx.Client]:
+    with serving(app_of(place, None), "127.0.0.1", 0) as (url, _), httpx.Client(base_url=url) as client:
+        yield client
+
+
+def start(api: httpx.Client, settings: dict[str, Any], **more: Any) -> httpx.Response:
+    given = {"feed": "br", "bootstrap": "127.0.0.1:1", "topics": ["t"], **settings}
+    return api.post("/log/tasks", json={"name": "lab", "settings": given, **more}, timeout=60)
+
+
+def test_settings_that_nobody_knows_are_refused(api: httpx.Client) -> None:
+    for unknown in ({"filter": ["!mysql.*"]}, {"endTs": 5}):
+        found = start(api, unknown)
+        assert found.status_code == 422
+        assert found.json()["detail"][0]["loc"] == ["body", "settings", *unknown]
+    assert start(api, {}, filters=[]).status_code == 422
+    assert api.get("/log/tasks").json() == []
+
+
+def test_passwords_go_to_no_servers_but_their_own(api: httpx.Client) -> None:
+    port = free_port()  # where nobody listens: it would be told as unreachable
+    found = start(api, {"bootstrap": f"127.0.0.1:{port}"})
+    assert (found.status_code, found.json()["error"]) == (422, "UsageProblem")
+    assert f"not for 127.0.0.1:{port}" in found.json()["message"]
+
+
+def test_a_name_that_was_pointed_here_is_no_name_of_this_machine(api: httpx.Client) -> None:
+    assert api.get("/log/tasks", headers={"Host": "evil.example"}).status_code == 401
+    for host in ("localhost:8088", "[::1]:8088", "127.0.0.1"):
+        assert api.get("/log/tasks", headers={"Host": host}).status_code == 200
+
+
+def test_a_job_that_cannot_encrypt_is_not_started(place: Place) -> None:
+    settings = TaskSettings("br", "127.0.0.1:1", ("t",), encrypt=True)
+    with pytest.raises(UsageProblem, match="task lab encrypts, and no file of keys is named"):
+        control.start(Place(place.destination, None, {}, []), "lab", settings)
+
+
+def test_a_place_shows_no_secrets(place: Place) -> None:
+    assert "s3cret" not in repr(place)
