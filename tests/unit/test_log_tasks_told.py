@@ -150,7 +150,7 @@ def test_where_a_task_was_paused_or_stopped() -> None:
 
 
 def test_flags_that_a_job_gets() -> None:
-    assert job_flags(["a=b"], ["c=d", "e=f"], master="local[2]", metrics_port=None, lease_ttl="5s") == [
-        "-X", "a=b", "--spark-conf", "c=d", "--spark-conf", "e=f", "--master", "local[2]", "--lease-ttl", "5s",
+    assert job_flags(["a=b"], ["c=d", "e=f"], master="local", metrics_port=None, lease_ttl="5s") == [
+        "-X", "a=b", "--spark-conf", "c=d", "--spark-conf", "e=f", "--master", "local", "--lease-ttl", "5s",
     ]  # fmt: skip
     assert job_flags(None, None) == []
