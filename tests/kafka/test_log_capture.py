@@ -273,6 +273,24 @@ def test_flushes_go_on_where_the_last_one_ended(capture: Capture) -> None:
     assert {tuple(row.values()) for row in regions.to_pylist() if row["region"] != "0"} == expected
 
 
+def test_a_log_on_top_of_a_full_knows_the_tables_that_were_there_before(capture: Capture) -> None:
+    feed = ChangeFeed(partitions=2, regions=3)
+    orders, items = feed.create_table("shop", "orders"), feed.create_table("shop", "items")
+    since = capture.checkpoint = feed.now
+    feed.truncate_table(items)
+    with feed.begin() as txn:
+        txn.put(orders, b"1", b"x")
+    feed.resolve()
+    feed.send(capture.client["bootstrap.servers"], capture.topic)
+    capture.flush(after_ts=since)
+    rows = capture.catalog().select("SELECT name, action, to_ts FROM log_tables ORDER BY table_id").read_all()
+    found = [(row["name"], row["action"], row["to_ts"] is None) for row in rows.to_pylist()]
+    assert found[0] == ("orders", "create", True)
+    assert [("items", "create", False), ("items", "truncate", True)] == [found[1], found[-1]]
+    capture.flush(after_ts=since)
+    assert capture.catalog().select("SELECT name FROM log_tables").read_all().num_rows == len(rows)
+
+
 def test_a_flush_of_nothing_tells_nothing(capture: Capture) -> None:
     assert [(file.format, file.entries) for file in capture.flush()] == [("log-regions", 0)]
     assert capture.checkpoint is None
