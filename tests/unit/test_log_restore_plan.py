@@ -235,6 +235,8 @@ def test_a_table_that_was_written_to_before_it_had_a_name(log: Log) -> None:
         log.plan(start_ts=100, filters=("shop.*",), held=("shop.*",), whole_from=0)
     assert log.plan(start_ts=100, held=(), whole_from=0).changed == (7,)
     assert 7 in [table.table_id for table in log.plan(filters=("shop.*",)).tables]
+    assert "1 tables without a name" in log.plan(end_ts=100, filters=("shop.*",)).notes[0]
+    assert not log.plan(end_ts=100).notes
 
 
 def test_what_becomes_of_other_tables_is_no_change(log: Log) -> None:

@@ -197,7 +197,7 @@ def plan_restore(
             *([f"full {full.backup_id} was {full.note}"] if full and full.note else []),
             *(_gap(row, domain) for row in _gaps(reader, source, start_ts, end_ts)),
         ),
-        notes=(*within, *notes),
+        notes=(*within, *notes, *_nameless(request, reader, start_ts, end_ts)),
     )
 
 
@@ -414,6 +414,13 @@ def _names(
     start_ts = end_ts if start_ts is None else start_ts
     rows = reader.rows("log_restore_tables", source=source, start_ts=start_ts, end_ts=end_ts)
     return {int(row["table_id"]): row for row in rows}
+
+
+def _nameless(request: LogRestoreRequest, reader: CatalogReader, start_ts: int, end_ts: int) -> list[str]:
+    if not request.filters:
+        return []
+    (row,) = reader.rows("log_restore_nameless", source=request.name, start_ts=start_ts, end_ts=end_ts)
+    return [f"left out: {row['tables']} tables without a name by then"] if row["tables"] else []
 
 
 def _back(request: LogRestoreRequest, reader: CatalogReader, start_ts: int, end_ts: int) -> list[str]:
