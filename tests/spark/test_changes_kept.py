@@ -12,7 +12,7 @@ from tests.support.made_changes import MadeChanges, commit, named, prewrite, put
 from tests.support.pruning import seen
 
 from lakebackup.engine.delta import open_table
-from lakebackup.model import TABLES, LogTask
+from lakebackup.model import TABLES, Gap, LogTask
 from lakebackup.rebuild import rebuild
 from lakebackup.store import CatalogWriter
 from lakebackup_jobs import catalog_export, catalog_import, verify
@@ -113,3 +113,12 @@ def test_verify_takes_back_a_log_on_trial(spark: SparkSession, root: Path) -> No
     assert checked(root, spark, mode="restore") == {}
     (trial,) = seen(root, "SELECT detail FROM checks WHERE mode = 'restore'")
     assert trial["detail"] == "4 rows restored"
+    # What was never captured is no damage of what was.
+    gap = Gap(
+        backup_id=backup_id(4), source="shop", scope="feed", epoch="e", region="0", from_position=3,
+        to_position=9, reason="purged", from_ts=20, to_ts=30, bridged=True,
+    )  # fmt: skip
+    CatalogWriter.open(None, str(root)).append([gap])
+    assert checked(root, spark, mode="restore") == {}
+    trials = seen(root, "SELECT detail FROM checks WHERE mode = 'restore' ORDER BY at")
+    assert trials[-1]["detail"] == "4 rows restored, over gaps: 1"
