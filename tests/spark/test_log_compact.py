@@ -239,6 +239,22 @@ def test_one_that_died_and_a_flush_after_it_lose_nothing(
     assert others() == kept
 
 
+def test_a_log_without_a_checkpoint_has_none_afterwards(
+    spark: SparkSession, empty_catalog: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / "backups"
+    shutil.copytree(empty_catalog, root / "catalog")
+    made = MadeChanges(root, CatalogWriter.open(spark, str(root)))
+    for ts in (10, 20):
+        made.end_ts = None  # type: ignore[assignment] # where the log begins is not known yet
+        made.flush([put(1, b"a", ts, b"1")], 0)
+    backup_id = Log(spark, root, made).compact()["backup_id"]
+    newest = CatalogReader(str(root)).one("log_newest", source="shop")
+    assert newest is not None
+    assert (newest["backup_id"], newest["start_ts"]) == (backup_id, None)
+    assert seen(root, "SELECT * FROM coverage WHERE status = 'restorable'") == []
+
+
 def test_what_is_encrypted_stays_encrypted(spark: SparkSession, empty_catalog: Path, tmp_path: Path) -> None:
     import base64
     import json

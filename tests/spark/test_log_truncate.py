@@ -20,7 +20,7 @@ from lakebackup.model import Hold, Restore
 from lakebackup.rebuild import rebuild
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogWriter
-from lakebackup_jobs import prune, removing, verify
+from lakebackup_jobs import prune, verify
 from lakebackup_jobs.changelog.truncate import TruncateRequest, run
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.progress import QuietReporter
@@ -158,13 +158,21 @@ def test_a_restore_at_work_stops_it(root: Path, spark: SparkSession) -> None:
     assert truncate(root, 40, spark, delete=True)["files"] > 0
 
 
-@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize(
+    ("step", "lost"),
+    [
+        ("lakebackup_jobs.removing.Removing.carry_out", False),
+        ("lakebackup.store.CatalogWriter.set_states", False),
+        ("lakebackup.store.commit", False),  # of the removals
+        ("lakebackup_jobs.removing.Removing._delete", True),
+    ],
+)
 def test_one_that_died_goes_on(
-    root: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, *, lost: bool
+    root: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, step: str, *, lost: bool
 ) -> None:
     before = files(root)
     with monkeypatch.context() as patched:
-        patched.setattr(removing.Removing, "_delete" if lost else "carry_out", _die)
+        patched.setattr(step, _die)
         with pytest.raises(KeyboardInterrupt):
             truncate(root, 40, spark, delete=True)
     storage = open_storage(str(root))
@@ -218,5 +226,5 @@ class _Terminal(io.StringIO):
         return True
 
 
-def _die(*_: object) -> None:
+def _die(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
