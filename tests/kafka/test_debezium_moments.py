@@ -12,6 +12,7 @@ from tests.support import kafka_truth as truth
 from tests.support.debezium import Debezium
 from tests.support.moments import Contents, Moments
 
+from lakebackup.errors import Refused
 from lakebackup.storage import open_storage
 from lakebackup_jobs.changelog.capture_task import records_of
 from lakebackup_jobs.changelog.feeds import Range
@@ -131,3 +132,15 @@ def test_every_moment_is_as_the_database_was(broker: Broker, postgres: Postgres,
                 assert not unlike, f"{table} at {moment}, moment {right}, found and wanted: {unlike}"
             right += 1
     assert right == 37
+
+
+def test_a_feed_that_has_lost_its_beginning_is_refused(broker: Broker, tmp_path: Path) -> None:
+    client, storage = {"bootstrap.servers": broker.bootstrap}, open_storage(str(tmp_path))
+    for name in ("gone.transaction", "gone.public.a"):
+        truth.create_topic(broker.bootstrap, name, retention_ms="-1")
+    truth.produce(broker.bootstrap, "gone.public.a", [truth.Record(0, b"{}", b"{}", (), 1)])
+    feed = DebeziumFeed(client, ("gone",))
+    assert feed.prepare(storage, "b/", None, None)["folder"] == "b/"
+    truth.delete_records(broker.bootstrap, "gone.public.a", {0: 1})
+    with pytest.raises(Refused, match=r"Topic gone\.public\.a, partition 0, begins at offset 1"):
+        feed.prepare(storage, "c/", None, None)

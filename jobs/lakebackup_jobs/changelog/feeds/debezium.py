@@ -72,7 +72,10 @@ class DebeziumFeed:
     ) -> Mapping[str, Any]:
         """See Feed. Reads the transactions that ended since the last flush. Raises Refused, Damaged."""
         cluster = Cluster(self.client)
-        topic = self._prefix(cluster.topic_names()) + TOPIC
+        names = cluster.topic_names()
+        if before is None:
+            self._check_begins(cluster, names)
+        topic = self._prefix(names) + TOPIC
         _, places = cluster.positions(cluster.describe([topic]), "read_committed")
         [place, *more] = places
         if more:
@@ -92,6 +95,16 @@ class DebeziumFeed:
         path = prepared(folder)
         known.write(storage, path)
         return {"folder": folder, "transactions": path}
+
+    def _check_begins(self, cluster: Cluster, names: Sequence[str]) -> None:
+        _, regions = cluster.positions(cluster.describe(self.topics(names)), "read_committed")
+        lost = next((region for region in regions if region.low), None)
+        if lost:
+            raise Refused(
+                f"Topic {lost.scope}, partition {lost.region}, begins at offset {lost.low}: transactions "
+                "that lost an event are never whole, and the log would not go on behind them.",
+                hint="Begin on a connector with a new topic.prefix, whose topics have retention.ms=-1.",
+            )
 
     def _read_ends(self, known: Transactions, topic: str, end: int) -> Transactions:
         where, found, next_offset = f"{topic}[0]", [], end
