@@ -141,6 +141,9 @@ def test_upon_a_full_and_upon_a_snapshot(feed: Feed) -> None:
     assert (exact["full"], feed.rows("exact")) == (second["backup_id"], feed.made.latest(end))
     feed.restore("merged", upon=str(feed.folder / "point"))
     assert feed.rows("merged") == feed.made.latest(end)
+    assert feed.restore("merged", upon=str(feed.folder / "point"))["done_before"]
+    with pytest.raises(Refused, match="is new"):
+        feed.restore("exact", upon=str(feed.folder / "point"))
     theirs = str(feed.folder / "theirs")
     feed.spark.read.format("delta").load(str(feed.folder / "point")).write.format("delta").save(theirs)
     with pytest.raises(Refused, match="no restore of a log made it"):
