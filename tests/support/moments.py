@@ -107,7 +107,7 @@ class Moments:
     @staticmethod
     def _clock(connection: psycopg.Connection[Any]) -> int:
         [now] = connection.execute(
-            "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+            "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"  # Debezium cuts off, too
         ).fetchone() or [0]
         return int(now)
 
