@@ -37,8 +37,8 @@ def load(
     """Produce about `events` events as fast as it goes, or `rate` a second; one region a partition.
 
     Tables load.t0, load.t1, ... are made first. Then transactions of `rows` new keys, prewritten and
-    committed at once; every `mark_every_s`, and at the end, each region says how far it is. Returns how many events
-    there were. One processor makes 300,000 a second.
+    committed at once; every `mark_every_s`, and at the end, each region says how far it is. Returns how many
+    events there were. One processor makes 300,000 a second.
     """
     return produce(bootstrap, topic, made(events, partitions, rate, tables, value_bytes, rows, mark_every_s))
 
