@@ -10,6 +10,7 @@ from tests.support.catalogs import backup_id
 from tests.support.made_backups import MadeBackups
 from tests.support.made_changes import MadeChanges, commit, delete, named, prewrite, put
 
+from lakebackup.changelog.cipher import Cipher
 from lakebackup.store import CatalogWriter
 from lakebackup_jobs.cli import main
 
@@ -46,6 +47,16 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str, code: int) -> str:
     assert main([*arguments]) == code
     return capsys.readouterr().err
+
+
+def test_no_full_shows_what_is_encrypted_unasked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    MadeBackups(tmp_path)
+    writer = CatalogWriter.open(None, str(tmp_path))
+    made = MadeChanges(tmp_path, writer, cipher=Cipher("k1", bytes(32)))
+    made.flush([put(21, b"a", 5, b"secret")], 10, names=[named(21, "orders", 1)])
+    assert "1 log files of shop are encrypted" in refused(
+        capsys, "log", "snapshot", "shop", "--from", str(tmp_path), code=5
+    )
 
 
 def test_looking(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -90,7 +90,7 @@ class LogRestorePlan:
     `tables`: those that have a name; `only`: ids of those that are meant, None: all but those in `without`,
     which are gone by then. `changed`: tables that came to be gone or were renamed within the span.
     `begin_ts`: from where values that stand apart are read, None: there are none. `whole_tables`: how many
-    files may hold the end of a whole table.
+    files may hold the end of a whole table. `encrypted`: how many files are.
     """
 
     source: str
@@ -106,6 +106,7 @@ class LogRestorePlan:
     values: Amount
     begin_ts: int | None
     whole_tables: int
+    encrypted: int
     parameters: Mapping[str, Any]
     obstacles: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
@@ -188,6 +189,7 @@ def plan_restore(
         values=_amount(totals.get("default", {})),
         begin_ts=write.get("begin_ts"),
         whole_tables=write.get("whole_tables", 0),
+        encrypted=sum(row["encrypted"] for row in totals.values()),
         parameters=parameters,
         obstacles=tuple(
             f"{row['path']} was {row['outcome']} when it was last checked"

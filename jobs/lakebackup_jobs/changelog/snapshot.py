@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup import layout, sidecar
 from lakebackup.engine.failures import task_errors
+from lakebackup.errors import Refused
 from lakebackup.lease import Lease, is_held
 from lakebackup.model import CHANGES, Backup, DataFile
 from lakebackup.plan.restore_log import note_of, plan_restore, require_restorable, to_ms
@@ -47,11 +48,15 @@ _EACH = 64
 
 
 def run(
-    request: LogRestoreRequest, *, spark: SparkSession | None = None, reporter: Reporter
+    request: LogRestoreRequest,
+    *,
+    plain: bool = False,
+    spark: SparkSession | None = None,
+    reporter: Reporter,
 ) -> dict[str, Any]:
     """Make the full as of the end that was asked for; returns what a person wants to know of it.
 
-    Raises what a restore does, and Busy.
+    `plain`: also of log files that are encrypted, which a full is not. Raises what a restore does, and Busy.
     """
     from lakebackup_jobs.session import spark_session
 
@@ -68,6 +73,11 @@ def run(
     summary = {"backup_id": backup_id, **summary_of(made), "time_ms": to_ms(made)}
     if request.dry_run:
         return {"dry_run": True, **summary}
+    if made.encrypted and not plain:
+        raise Refused(
+            f"{made.encrypted} log files of {made.source} are encrypted; a full would show their values.",
+            hint="Give --plain if they may lie beside the log as they are.",
+        )
     require_restorable(made, allow_gaps=request.allow_gaps)
     sweep(storage, request, reporter)
     spark = spark or spark_session(remote=request.remote)

@@ -6,7 +6,8 @@ SELECT
   TRY_CAST(SUM(f.raw_bytes) AS BIGINT) AS raw_bytes,
   TRY_CAST(SUM(f.entries) AS BIGINT) AS entries,
   MIN(f.min_begin_ts) AS begin_ts,
-  COUNT(CASE WHEN f.start_key = '' THEN 1 END) AS whole_tables
+  COUNT(CASE WHEN f.start_key = '' THEN 1 END) AS whole_tables,
+  COUNT(f.key_id) AS encrypted
 FROM selected AS f
 GROUP BY
   f.cf

@@ -31,6 +31,9 @@ def snapshot(
     to_time: Annotated[
         str | None, typer.Option("--to-time", metavar="TIME", help="Instead of --ts: as of this time.")
     ] = None,
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Also of an encrypted log: a full is not encrypted.")
+    ] = False,
     checksum: Checksum = True,
     allow_gaps: AllowGaps = False,
     dry_run: options.DryRun = False,
@@ -75,7 +78,7 @@ def snapshot(
         lease_ttl_s=found.lease_ttl,
     )
     with reporter(as_json=json) as report:
-        result: dict[str, Any] = run(request, spark=session_of(context, found), reporter=report)
+        result: dict[str, Any] = run(request, plain=plain, spark=session_of(context, found), reporter=report)
         report.result(result)
 
 
