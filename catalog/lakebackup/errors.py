@@ -76,6 +76,12 @@ class Busy(LakebackupError):
     retryable = True
 
 
+class NeedsFull(LakebackupError):
+    """The source lost what the next backup would have to read, and only a new full, asked for, can go on."""
+
+    exit_code = 9
+
+
 EXIT_CODES: dict[int, str] = {
     0: "done",
     1: "unexpected failure: a defect, please report it",
@@ -89,6 +95,7 @@ EXIT_CODES: dict[int, str] = {
             EnvironmentProblem,
             Damaged,
             Busy,
+            NeedsFull,
         )
     },
     130: "interrupted",

@@ -31,7 +31,7 @@ _BATCH = 10_000
 #: Tables whose rows belong to the backup that they name, and count only if there is that backup.
 OF_BACKUPS = (
     "files", "positions", "scopes", "gaps", "groups", "group_commits", "schemas", "snapshot_files",
-    "log_regions", "log_tables",
+    "log_regions", "log_tables", "queue_points", "queue_positions", "queue_transactions", "queue_schemas",
 )  # fmt: skip
 #: The others; `migrations` speaks of one catalog alone.
 EXCHANGED = tuple(table for table in TABLES if table != "migrations")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from lakebackup.engine.delta import write_rows
 from lakebackup.errors import Damaged, NotFound
-from lakebackup.model import ARROW_SCHEMAS, CHANGES, SNAPSHOT, as_row
+from lakebackup.model import ARROW_SCHEMAS, CHANGES, QUEUES, SNAPSHOT, as_row
 from lakebackup.sidecar import read_part
 from lakebackup.storage import open_storage
 from lakebackup.worker import settle
@@ -99,11 +99,16 @@ LISTED: Mapping[str, str] = {
     "log_regions": "log-regions",
     "log_tables": "log-tables",
     "departures": "log-departures",
+    "queue_points": "queue-points",
+    "queue_positions": "queue-positions",
+    "queue_transactions": "queue-transactions",
+    "queue_schemas": "queue-schemas",
 }
 #: The tables that backups of a kind of source list rows of.
 LISTED_BY: Mapping[str, tuple[str, ...]] = {
     SNAPSHOT: ("snapshot_files", "snapshot_departures"),
     CHANGES: ("log_regions", "log_tables", "departures"),
+    QUEUES: ("queue_points", "queue_positions", "queue_transactions", "queue_schemas"),
 }
 
 

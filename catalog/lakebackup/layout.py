@@ -12,6 +12,8 @@ lakebackup.json                                                          format 
 <source>/backups/<backup_id>/transactions.parquet | known-<hex>.parquet | seen-<hex>.parquet    of Debezium
 <source>/stream-metas/<ts %016x>-<backup_id>[-<n>].meta    what a flush wrote, for other tools
 <source>/fulls/<backup_id>/    a Delta table: the latest committed values at an instant
+<source>/queues/<backup_id>/config.yaml | delta_schema_history.yaml    of an engine, beside its queues
+<source>/backups/<backup_id>/seen/<task>.parquet    transactions that a task saw, until the backup is whole
 <source>/follow/    Spark's checkpoint of a continuous backup
 <source>/begun.json    a backup of topics that is at work, or was cut off
 <source>/merge.json    a merge that is at work, or was cut off
@@ -282,6 +284,26 @@ def fulls_folder(source: str) -> str:
 def full_folder(source: str, backup_id: str) -> str:
     """The Delta table of a full of a change feed, ending in `/`."""
     return f"{fulls_folder(source)}{check_backup_id(backup_id)}/"
+
+
+def queue_file_path(source: str, backup_id: str, name: Literal["config.yaml", "delta_schema_history.yaml"]) -> str:
+    """A file of an engine that travels with every backup of its queues."""
+    return f"{check_source(source)}/queues/{check_backup_id(backup_id)}/{name}"
+
+
+def seen_folder(source: str, backup_id: str) -> str:
+    """The folder of the transactions that the tasks of a queues' backup saw, ending in `/`."""
+    return f"{backup_folder(source, backup_id)}seen/"
+
+
+def seen_path(source: str, backup_id: str, task: int) -> str:
+    """The transactions that one task of a queues' backup saw, as Parquet."""
+    return f"{seen_folder(source, backup_id)}{task:06d}.parquet"
+
+
+def snapshot_source(source: str) -> str:
+    """The source of the backups of an engine's snapshots."""
+    return check_source(f"{check_source(source)}.snapshot")
 
 
 def _segment(name: str) -> str:

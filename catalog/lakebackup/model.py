@@ -23,6 +23,8 @@ UNKNOWN = -1
 SNAPSHOT = "snapshot"
 #: `backups.source_kind` of captured change feeds, and of the fulls made of them.
 CHANGES = "changes"
+#: `backups.source_kind` of an engine's queues, whose fulls stand on a backup of its snapshot.
+QUEUES = "queues"
 
 Int32 = Annotated[int, "int32"]
 State = Literal["complete", "out_of_sync", "deleted", "unconfirmed"]
@@ -73,6 +75,7 @@ class DataFile:
 
     `start_key`/`end_key` are lower hex cut at 64 bytes; a cut `end_key` is rounded up. `keys_*`: where the
     file's key filter stands in the destination, in bytes and in blocks; None: any key may be in the file.
+    `*_tid`: of messages of an engine's queues.
     """
 
     destination: str
@@ -110,6 +113,8 @@ class DataFile:
     keys_path: str | None = None
     keys_start: int | None = None
     keys_blocks: int | None = None
+    min_tid: int | None = None
+    max_tid: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -463,6 +468,96 @@ class LogTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueuePoint:
+    """The state of an engine that a backup of its queues brings back: everything up to `last_tid`.
+
+    `snapshot_id`, of a full alone: the backup of the engine's snapshot that it stands on. `restore_id`: the
+    restore behind which it goes on; the queues' history before that is another one. `carried`: messages in
+    front, of transactions open at the full before; `open_transactions`: how many are open at its own end.
+    """
+
+    backup_id: str
+    source: str
+    first_tid: int | None
+    last_tid: int
+    snapshot_id: str | None
+    restore_id: str | None
+    carried: int
+    open_transactions: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuePosition:
+    """From where on a partition must be read to see every open transaction whole (max_no_transaction_pos).
+
+    It is the end of the backup's range when none is open there. `last_tid`: the greatest seen there so far.
+    """
+
+    backup_id: str
+    source: str
+    scope: str
+    epoch: str
+    region: str
+    no_transaction_position: int
+    last_tid: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueTransaction:
+    """A transaction with messages in a partition that was neither committed nor rolled back at a backup's end."""
+
+    backup_id: str
+    source: str
+    transaction_id: str
+    scope: str
+    epoch: str
+    region: str
+    first_position: int
+    first_tid: int
+    entries: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSchema:
+    """A version of the messages' schema as a backup found it; valid from `from_tid` on.
+
+    `change` says what was changed, `definition` is the version itself; both JSON text, None: not said.
+    """
+
+    backup_id: str
+    source: str
+    version: int
+    from_tid: int
+    change: str | None
+    definition: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRestore:
+    """A partition of a queue into which an engine was restored; of one restore they have one `at`.
+
+    Behind `base_position` stand the messages that follow the full `full_id`; at `end_position` the engine had
+    everything up to `last_tid`. `whole`: that is the end of `backup_id`, which is stood upon then; else the
+    next backup stands on the full.
+    """
+
+    restore_id: str
+    at: int
+    actor: str
+    source: str
+    backup_id: str
+    full_id: str
+    whole: bool
+    last_tid: int
+    cluster: str
+    scope: str
+    epoch: str
+    region: str
+    base_position: int
+    end_position: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Restore:
     """Progress of a restore, append-only: of one (restore, scope, region) the last row by `at` counts."""
 
@@ -558,6 +653,11 @@ Row = (
     | LogTask
     | LogRegion
     | LogTable
+    | QueuePoint
+    | QueuePosition
+    | QueueTransaction
+    | QueueSchema
+    | QueueRestore
     | Audit
     | Check
     | StorageObject
@@ -588,6 +688,11 @@ TABLES: Mapping[str, type[Row]] = {
     "log_tasks": LogTask,
     "log_regions": LogRegion,
     "log_tables": LogTable,
+    "queue_points": QueuePoint,
+    "queue_positions": QueuePosition,
+    "queue_transactions": QueueTransaction,
+    "queue_schemas": QueueSchema,
+    "queue_restores": QueueRestore,
     "audit": Audit,
     "checks": Check,
     "storage_objects": StorageObject,

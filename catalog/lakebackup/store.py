@@ -34,6 +34,7 @@ from lakebackup.model import (
     LogTask,
     Migration,
     Policy,
+    QueueRestore,
     Row,
     State,
     as_row,
@@ -55,7 +56,12 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 #: What the audit log holds whole rows of: action -> table.
-TOLD = {"set_policy": "policies", "hold": "holds", "log_task": "log_tasks"}
+TOLD = {
+    "set_policy": "policies",
+    "hold": "holds",
+    "log_task": "log_tasks",
+    "queue_restore": "queue_restores",
+}
 _LEASE = "catalog"
 # Readers verify a file whole before they use a row of it: large, so that few are opened, but not too large.
 _FILE_BYTES = 4 << 20
@@ -451,9 +457,9 @@ class CatalogWriter(_Catalog):
         self._keep_audit(entry, audit_id)
         self.append([entry], f"audit-{entry.at}-{audit_id}")
 
-    def tell(self, row: Policy | Hold | LogTask) -> None:
-        """Put down a policy, a hold or what a log task is to do: in the audit log, where a rebuild finds it
-        again, and as a row."""
+    def tell(self, row: Policy | Hold | LogTask | QueueRestore) -> None:
+        """Put down a policy, a hold, what a log task is to do or where an engine was restored: in the audit
+        log, where a rebuild finds it again, and as a row."""
         table = table_of(type(row))
         action = next(action for action, told in TOLD.items() if told == table)
         subject = row.backup_id if isinstance(row, Hold) else row.source

@@ -2,6 +2,7 @@
 -- time in (covers_from, covers_to]; epoch is the topic's id then.
 -- A snapshot answers for its own instant alone. A change feed is one scope, '-': a flush of its log answers for the times
 -- from the checkpoint before it (or the floor of a truncated log) to its own, a full for its own instant.
+-- A full of an engine's queues answers for its own instant; its other backups for the times behind what they stand on.
 -- Left out: backups that are not whole, and generations that a prune let go. Of two that end at the same
 -- instant (a backup and its compaction) the later answers for it, the earlier for the times before.
 -- covers_from: the end of the restore point before; -1: none is before
@@ -26,14 +27,15 @@ FROM (
     e.source, e.scope, e.epoch, e.destination, e.backup_id, e.base, e.number, e.place, e.link, e.kind, e.regions,
     e.replication, e.settings, e.generation, e.ts_domain, e.covers_to,
     CASE
-      WHEN e.source_kind = 'snapshot' THEN e.covers_to - 1
+      WHEN e.source_kind = 'snapshot' OR (e.source_kind = 'queues' AND e.kind = 'full') THEN e.covers_to - 1
+      WHEN e.source_kind = 'queues' THEN e.start_ts
       ELSE COALESCE(LAG(e.covers_to) OVER (PARTITION BY e.source, e.scope ORDER BY e.place, e.number), -1)
     END AS covers_from,
     ROW_NUMBER() OVER (PARTITION BY e.source, e.scope ORDER BY e.place DESC, e.number DESC) = 1 AS newest
   FROM (
     SELECT
-      b.source, b.source_kind, s.scope, s.epoch, b.destination, b.backup_id, b.base, b.number, b.place, b.link, b.kind, s.regions, s.replication,
-      s.settings, s.generation, b.ts_domain,
+      b.source, b.source_kind, s.scope, s.epoch, b.destination, b.backup_id, b.base, b.number, b.place, b.link, b.kind, s.regions,
+      s.replication, s.settings, s.generation, b.ts_domain, b.start_ts,
       CASE
         WHEN b.source_kind = 'snapshot' THEN b.end_ts
         WHEN LEAD(b.end_ts) OVER (PARTITION BY b.source, s.scope ORDER BY b.place, b.number) = b.end_ts THEN b.end_ts - 1

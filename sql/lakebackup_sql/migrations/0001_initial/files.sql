@@ -33,7 +33,9 @@ CREATE TABLE IF NOT EXISTS IDENTIFIER(:table) (
   generation INT NOT NULL COMMENT 'how often a compacted topic was written anew from its start',
   keys_path STRING COMMENT 'object with the key filter, relative to the destination\'s root; null: none',
   keys_start BIGINT COMMENT 'where the filter begins in that object, in bytes',
-  keys_blocks BIGINT COMMENT 'size of the filter in blocks of 36 bytes, a power of two'
+  keys_blocks BIGINT COMMENT 'size of the filter in blocks of 36 bytes, a power of two',
+  min_tid BIGINT COMMENT 'of an engine\'s queues: least tid of all messages',
+  max_tid BIGINT COMMENT 'of an engine\'s queues: greatest tid of all messages'
 )
 USING delta
 COMMENT 'One row a data file; rows of backups without a row in backups do not count'

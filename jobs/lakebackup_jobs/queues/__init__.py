@@ -1,0 +1,1 @@
+"""Spark tasks over an engine's queues."""
