@@ -301,6 +301,11 @@ def seen_path(source: str, backup_id: str, task: int) -> str:
     return f"{seen_folder(source, backup_id)}{task:06d}.parquet"
 
 
+def seen_ranges_path(source: str, backup_id: str, task: int) -> str:
+    """What one task of a queues' backup saw of each range, as JSON."""
+    return f"{seen_folder(source, backup_id)}{task:06d}.json"
+
+
 def snapshot_source(source: str) -> str:
     """The source of the backups of an engine's snapshots."""
     return check_source(f"{check_source(source)}.snapshot")

@@ -43,6 +43,8 @@ LATEST = 2**63 - 1
 #: A block ends where its keys' hashes have no more room; records have more bytes than this.
 BYTES_A_HASH = 16
 Progress = Callable[[int, int], None]
+#: Sees each block on its way into a file: what is written in its place, None: nothing of it.
+Look = Callable[[Block], Block | None]
 
 #: What a user's own settings may change. The queue bounds memory; waiting before fetching again halved the
 #: speed.
@@ -358,20 +360,27 @@ def copy_range(
     on_progress: Progress | None = None,
     metadata: Mapping[str, str] | None = None,
     topic_id: str | None = None,
+    look: Look | None = None,
 ) -> Iterator[FileStats]:
     """Copy the records with offsets in [start, end) into Avro files of about `target_bytes`, one by one; with
     `roll_ms`, also closed by time (see Roll).
 
     `new_file` is asked for a sink when a file's first block is ready; when its figures are yielded, every
     byte is in the sink, which the caller then commits before going on. No record, no file.
-    `on_progress(records, raw bytes)` is called per batch. `config`: librdkafka properties. Raises what
-    Reader.blocks does.
+    `on_progress(records, raw bytes)` is called per batch. `config`: librdkafka properties. `look` is called
+    with each block in order, beside reading, see Look. Raises what Reader.blocks does, and what it does.
     """
     if start >= end:
         return
     compress = compressor(codec, compression_level)
     source = reader(config, isolation, (topic, topic_id) if topic_id else None)
+
+    def prepare(block: Block) -> tuple[Block, bytes] | None:
+        seen = block if look is None else look(block)
+        return None if seen is None else (seen, compress(seen.data))
+
     file: FileWriter | None = None
+    opens = False
     # Compression runs beside reading, hashing and writing; at most two blocks are on their way.
     with (
         closing(
@@ -381,22 +390,27 @@ def copy_range(
         ) as blocks,
         ThreadPoolExecutor(1, "compress") as worker,
     ):
-        ahead: deque[tuple[Block, Future[bytes]]] = deque()
+        ahead: deque[tuple[Block, Future[tuple[Block, bytes] | None]]] = deque()
         more = True
         while more or ahead:
             block = next(blocks, None) if more else None
             more = block is not None
             if block is not None:
-                ahead.append((block, worker.submit(compress, block.data)))
+                ahead.append((block, worker.submit(prepare, block)))
             while ahead and (not more or len(ahead) > 2):
-                ready, stored = ahead.popleft()
-                if file is not None and ready.opens:
+                read, made = ahead.popleft()
+                opens |= read.opens
+                ready = made.result()
+                if ready is None:
+                    continue
+                if file is not None and opens:
                     finished, file = file.finish(), None
                     yield finished
                 if file is None:
                     sink = new_file()
                     file = FileWriter(sink, codec=codec, level=compression_level, metadata=metadata)
-                file.write_compressed(ready, stored.result())
+                file.write_compressed(*ready)
+                opens = False
                 if file.bytes >= target_bytes:
                     finished, file = file.finish(), None
                     yield finished

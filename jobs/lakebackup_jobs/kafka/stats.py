@@ -16,7 +16,7 @@ class BlockStats:
 
     Timestamps in ms (-1: none), least and greatest. `first_offset`, `last_offset` in reading order. `low_key`
     and `high_key`: least and greatest non-null key in byte order, each cut at KEY_LIMIT + 1 bytes; None if
-    all are null.
+    all are null. `min_tid`, `max_tid`: of an engine's messages; None where nobody looked at them.
     """
 
     entries: int
@@ -28,11 +28,15 @@ class BlockStats:
     tombstones: int
     low_key: bytes | None
     high_key: bytes | None
+    min_tid: int | None = None
+    max_tid: int | None = None
 
     def __add__(self, later: BlockStats) -> BlockStats:
         """The figures of both runs, `later` being the one read afterwards."""
         low = [key for key in (self.low_key, later.low_key) if key is not None]
         high = [key for key in (self.high_key, later.high_key) if key is not None]
+        bounds = (self.min_tid, self.max_tid, later.min_tid, later.max_tid)
+        tids = [tid for tid in bounds if tid is not None]
         return replace(
             self,
             entries=self.entries + later.entries,
@@ -43,6 +47,8 @@ class BlockStats:
             tombstones=self.tombstones + later.tombstones,
             low_key=min(low, default=None),
             high_key=max(high, default=None),
+            min_tid=min(tids) if len(tids) == 4 else None,
+            max_tid=max(tids) if len(tids) == 4 else None,
         )
 
     @property
@@ -81,6 +87,8 @@ class FileStats:
     end_key: str | None
     null_keys: int
     tombstones: int
+    min_tid: int | None = None
+    max_tid: int | None = None
     keys: Filter | None = field(default=None, repr=False)
 
     def columns(self) -> dict[str, Any]:
@@ -105,5 +113,7 @@ class FileStats:
             end_key=stats.end_key,
             null_keys=stats.null_keys,
             tombstones=stats.tombstones,
+            min_tid=stats.min_tid,
+            max_tid=stats.max_tid,
             keys=keys,
         )
