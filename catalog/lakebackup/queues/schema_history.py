@@ -1,0 +1,92 @@
+"""delta_schema_history.yaml: which version of the messages' schema became valid at which tid.
+
+    schemas:
+    - {version: 1, tid: 0, schema: {person: [name]}}
+    - {version: 2, tid: 150, change: add person.age, schema: {person: [name, age]}}
+
+A version is valid from its `tid` on. Versions and tids rise; `change` and `schema` are the engine's own.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from lakebackup.errors import UsageProblem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+NAME = "delta_schema_history.yaml"
+_FIELDS = frozenset({"version", "tid", "change", "schema"})
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A version of the schema; `change` and `schema` as JSON text, None: not said."""
+
+    version: int
+    tid: int
+    change: str | None
+    schema: str | None
+
+
+def parse(text: str | bytes, where: str = NAME) -> tuple[Version, ...]:
+    """The versions, in order. Raises UsageProblem, which says what is wrong in `where`."""
+    found = []
+    for number, entry in enumerate(_entries(_load(text, where), where), 1):
+        at = f"{where}, entry {number} of schemas"
+        if not isinstance(entry, dict) or not {"version", "tid"} <= entry.keys() <= _FIELDS:
+            raise UsageProblem(f"{at}: version and tid are needed; change and schema may be there.")
+        version, tid = entry["version"], entry["tid"]
+        if any(type(value) is not int or not 0 <= value < 2**63 for value in (version, tid)):
+            raise UsageProblem(f"{at}: version {version!r} and tid {tid!r} must be numbers from 0 on.")
+        if found and (version <= found[-1].version or tid <= found[-1].tid):
+            raise UsageProblem(
+                f"{at}: version {version} at tid {tid} comes behind version {found[-1].version} at tid "
+                f"{found[-1].tid}; both must rise."
+            )
+        found.append(Version(version, tid, _json(entry.get("change")), _json(entry.get("schema"))))
+    return tuple(found)
+
+
+def cut(text: bytes, upto_tid: int, where: str = NAME) -> bytes:
+    """The file without the versions that became valid after a tid; the same bytes when there are none."""
+    versions = parse(text, where)
+    kept = sum(version.tid <= upto_tid for version in versions)
+    if kept == len(versions):
+        return text
+    content = _load(text, where)
+    content["schemas"] = content["schemas"][:kept]
+    made: str = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+    return made.encode()
+
+
+def unlike(versions: Iterable[Version], before: Iterable[tuple[int, int]]) -> tuple[int, int] | None:
+    """The first (version, tid) of an earlier history that a later one does not have; None: it goes on."""
+    there = {(version.version, version.tid) for version in versions}
+    return next((one for one in before if one not in there), None)
+
+
+def _load(text: str | bytes, where: str) -> Any:
+    try:
+        return yaml.load(text, Loader=_LOADER)  # noqa: S506 - a safe loader
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageProblem(f"{where} is not YAML: {' '.join(str(error).split())}.") from None
+
+
+def _entries(content: Any, where: str) -> list[Any]:
+    if not isinstance(content, dict) or not isinstance(content.get("schemas"), list):
+        raise UsageProblem(
+            f"{where} has no list `schemas`.", hint="docs/queues.md shows what it has to look like."
+        )
+    entries: list[Any] = content["schemas"]
+    return entries
+
+
+def _json(value: Any) -> str | None:
+    return None if value is None else json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)

@@ -1,0 +1,4 @@
+-- The transactions of queue_found that are open: when :told, only those that the engine itself names (queue_told).
+SELECT f.transaction_id, f.scope, f.epoch, f.region, f.first_position, f.first_tid, f.entries
+FROM queue_found AS f
+WHERE NOT :told OR f.transaction_id IN (SELECT t.transaction_id FROM queue_told AS t)
