@@ -23,13 +23,15 @@ from tests.benchmarks.memory import driver_memory
 from tests.benchmarks.merging import MERGED, merging
 from tests.benchmarks.ours import Session
 from tests.benchmarks.pruning import pruning
+from tests.benchmarks.queue_writers import writing
+from tests.benchmarks.queues import Ratio
 from tests.benchmarks.snapshots import snapshots
 from tests.benchmarks.topics import Bench
 
 from lakebackup_jobs.broker import Broker
 
 SETS = {"small": (2_000_000, 200), "large": (100_000, 10_240)}
-BROKER = (*SETS, "compact", "merge", "memory", "capture", "rpo")
+BROKER = (*SETS, "compact", "merge", "memory", "capture", "rpo", "queue-ratio", "queue-writers")
 CASES = (*BROKER, "prune", "chains", "catalog", "snapshots", "log-restore")
 
 
@@ -52,6 +54,12 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument(
         "--thousand-backups", type=int, default=2, help="backups of the chains, 100 files each (default: 2)"
+    )
+    parser.add_argument(
+        "--gigabytes",
+        type=float,
+        default=4.0,
+        help="size of an engine's store beside queues (default: 4)",
     )
     parser.add_argument("--keep", type=Path, help="make the catalogs here and leave them, to use them again")
     options = parser.parse_args(argv)
@@ -124,6 +132,17 @@ def _with_broker(broker: Broker, folder: Path, cases: list[str], options: argpar
         print("change feeds: how far behind a task is", file=sys.stderr)
         found = rpo(broker, folder / "rpo", options.scale)
         print(f"\n### A log task under load, flushes of 10 s\n\n{found}", flush=True)
+    store = round(options.gigabytes * options.scale * 1e9)
+    if "queue-ratio" in cases:
+        print("queues: full and differential", file=sys.stderr)
+        with Session(folder / "queues.log") as session:
+            found = Ratio(broker, session, folder / "queues", store).rounds(options.runs)
+        print(f"\n### Queues of an engine: full and differential\n\n{found}", flush=True)
+    if "queue-writers" in cases:
+        print("queues: writers beside backups", file=sys.stderr)
+        with Session(folder / "writers.log") as session:
+            found = writing(broker, session, folder / "writers", store // 4, options.runs)
+        print(f"\n### Writers at full speed beside backups of their queues\n\n{found}", flush=True)
     if "memory" in cases:
         print(
             f"\n### Memory of the driver\n\n{driver_memory(broker, folder, options.scale)}",
