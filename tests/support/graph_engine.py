@@ -42,7 +42,7 @@ class Engine:
     def __init__(self, queues: Queues, folder: Path, files: Files) -> None:
         self.queues, self.files = queues, files
         self.db = Rdict(str(folder), Options())
-        self.tid: int = self.db.get(f"{_META}tid", 0)
+        self.tid: int = self.db.get(f"{_META}tid") or 0
         self.open: dict[str, list[Message]] = {}
         self.first: dict[Place, dict[str, int]] = {place: {} for place in queues.places}
         self.position: dict[Place, int] = {}
@@ -137,7 +137,7 @@ class Engine:
             if key in self.db:
                 del self.db[key]
         elif isinstance(value, int):
-            before = json.loads(self.db.get(key, "0"))
+            before = json.loads(self.db.get(key) or "0")
             self.db[key] = json.dumps(value + (before if isinstance(before, int) else 0))
         else:
             row = dict(zip(self.files.columns_at(message.tid), value, strict=True))
@@ -184,15 +184,19 @@ class Engine:
             while left:
                 message = consumer.poll(60)
                 assert message is not None, f"{left} never ended"
-                place = message.topic(), message.partition()
+                place: Any = message.topic(), message.partition()
+                offset: Any = message.offset()
                 if place not in left:
                     continue  # what came since its end was seen is for the next time
-                if message.error() is not None:
-                    assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-                    self.position[place] = message.offset()
+                error = message.error()
+                if error is not None:
+                    assert error.code() == KafkaError._PARTITION_EOF, error
+                    self.position[place] = offset
                     left.discard(place)
                     continue
-                key, headers = (message.key() or b"").decode(), dict(message.headers() or ())
-                yield place, message.offset(), key, message.value(), headers
+                key: Any = message.key() or b""
+                value: Any = message.value()
+                headers: dict[str, Any] = dict(message.headers() or ())
+                yield place, offset, key.decode(), value, headers
         finally:
             consumer.close()

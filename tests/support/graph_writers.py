@@ -62,11 +62,11 @@ def state_at(ops: Iterable[Op], tid: int | None = None) -> State:
     return found
 
 
-def open_at(ops: Iterable[Op], tid: int) -> set[str]:
+def open_at(ops: Iterable[Op], tid: int | None = None) -> set[str]:
     """Transactions that had begun and not ended."""
     seen: set[str] = set()
     for op in ops:
-        if op.tid <= tid and op.transaction:
+        if op.transaction and (tid is None or op.tid <= tid):
             (seen.discard if op.kind in ("commit", "rollback") else seen.add)(op.transaction)
     return seen
 
@@ -159,18 +159,15 @@ class Writers:
     files: Files
     ops: list[Op] = field(default_factory=list)
     tid: int = 0
-    named: str = "t"
     clock: Callable[[], int] = now_ms
-    touched: dict[str, list[Place]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.producer = Producer({"bootstrap.servers": self.queues.bootstrap, "enable.idempotence": True})
-        self.count = 0
         self.failed: list[KafkaError] = []
 
     def begin(self) -> str:
-        self.count += 1
-        name = f"{self.named}-{self.count}"
+        """Its name comes of its tid: it may come again in another history."""
+        name = f"t-{self.tid + 1}"
         self._send("begin", [self.queues.place(f"v:{name}")], name)
         return name
 
@@ -183,7 +180,8 @@ class Writers:
 
     def end(self, transaction: str, kind: str, *, everywhere: bool = False) -> None:
         """Commit or roll back: told in one partition, or in each that the transaction has written to."""
-        places = list(dict.fromkeys(self.touched[transaction]))
+        own = (op for op in self.ops if op.transaction == transaction)
+        places = list(dict.fromkeys(self.queues.place(op.key or f"v:{transaction}") for op in own))
         self._send(kind, places if everywhere else places[-1:], transaction)
 
     def change_schema(self, columns: Sequence[str]) -> None:
@@ -198,7 +196,7 @@ class Writers:
         self.ops.append(Op(self.tid, "schema", ts=self.clock()))
 
     def open(self) -> set[str]:
-        return open_at(self.ops, self.tid)
+        return open_at(self.ops)
 
     def flush(self) -> None:
         """All that was written is in the queues."""
@@ -222,18 +220,8 @@ class Writers:
                 topic, json.dumps(value), key or None, partition, timestamp=op.ts, headers=headers,
                 on_delivery=lambda error, _: self.failed.append(error) if error else None,
             )  # fmt: skip
-            if transaction:
-                self.touched.setdefault(transaction, []).append((topic, partition))
         self.producer.poll(0)
         self.ops.append(op)
-
-    def restored(
-        self, queues: Queues, files: Files, tid: int, named: str, *, keep_open: bool = False
-    ) -> Writers:
-        """Those that go on with an engine that was put back to a tid."""
-        ops = kept(self.ops, tid, keep_open=keep_open)
-        touched = {name: places for name, places in self.touched.items() if keep_open}
-        return Writers(queues, files, ops, tid, named, self.clock, touched)
 
 
 def headers_of(op: Op) -> list[tuple[str, bytes]]:
