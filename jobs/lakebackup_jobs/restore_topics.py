@@ -7,7 +7,6 @@ says it stands.
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -19,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from lakebackup import layout
 from lakebackup.errors import LakebackupError, NotFound
 from lakebackup.lease import Lease
-from lakebackup.model import Audit, Restore
 from lakebackup.plan import saved
 from lakebackup.plan.continue_topics import plan_rest
 from lakebackup.plan.restore_request import RestoreRequest, other_ways, plan_restore, read_backups
@@ -30,12 +28,12 @@ from lakebackup.times import format_ts
 from lakebackup.translations import publish
 from lakebackup_jobs.identity import holder, micros
 from lakebackup_jobs.restore_groups import GroupsRequest, move, short_of
-from lakebackup_jobs.restoring import refuse_pruned_meanwhile
+from lakebackup_jobs.restoring import RestoreLog, refuse_pruned_meanwhile, unfinished
 from lakebackup_jobs.shares import deal
-from lakebackup_jobs.targets import RegionOutcome, Target, open_target
+from lakebackup_jobs.targets import Target, open_target
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
 
@@ -62,12 +60,12 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
     target = open_target(request, reader)
     digest = request.digest(made.source)
     # What was begun goes on with the files that were planned then, whatever came in since.
-    if kept and not _unfinished(reader, digest):
+    if kept and not unfinished(reader, digest):
         saved.require_holds(kept, made, request, reader)
     planned = made
     if request.continued:
         into = target.into(made)
-        made = plan_rest(made, reader, into["cluster"], into["topics"], _unfinished(reader, digest))
+        made = plan_rest(made, reader, into["cluster"], into["topics"], unfinished(reader, digest))
     if request.dry_run:
         return {
             "dry_run": True,
@@ -98,7 +96,7 @@ def _carry_out(
     from lakebackup_jobs.session import spark_session
 
     started = time.monotonic()
-    resumed = _unfinished(reader, digest)
+    resumed = unfinished(reader, digest)
     restore_id = resumed or layout.new_backup_id(datetime.now(UTC))
     if resumed:
         reporter.note(f"going on with restore {restore_id}, which did not finish")
@@ -106,7 +104,7 @@ def _carry_out(
 
     spark = given or spark_session(remote=request.remote)
     writer = CatalogWriter.open(spark, request.destination, request.catalog)
-    log = _Log(writer, restore_id, made, request.target, {"digest": digest, "into": target.into(made)})
+    log = RestoreLog(writer, restore_id, made, request.target, {"digest": digest, "into": target.into(made)})
     if request.allow_gaps and any(o.reason == "gap" for o in made.obstacles):
         log.audit("restore with gaps", [str(o) for o in made.obstacles])
     log.row("running")
@@ -162,68 +160,6 @@ def _move_groups(
     except NotFound as error:  # no reason to take the records back
         reporter.warning(error.message)
         return None
-
-
-class _Log:
-    """The rows that a restore leaves in the catalog."""
-
-    def __init__(
-        self,
-        writer: CatalogWriter,
-        restore_id: str,
-        made: RestorePlan,
-        target: str,
-        detail: Mapping[str, Any],
-    ) -> None:
-        self._writer, self._id, self._plan, self._target = writer, restore_id, made, target
-        self._detail = detail
-
-    def row(self, state: Any, problem: str | None = None) -> None:
-        self._writer.append([self._row(state, problem=problem)])
-
-    def finish(self, outcomes: Sequence[RegionOutcome]) -> None:
-        regions = [self._row("region_done", outcome=outcome) for outcome in outcomes]
-        self._writer.append([*regions, self._row("complete")])
-
-    def audit(self, action: str, detail: list[str]) -> None:
-        self._writer.append_audit(
-            Audit(
-                at=micros(datetime.now(UTC)),
-                actor=holder(),
-                action=action,
-                subject=self._id,
-                detail=json.dumps(detail),
-            )
-        )
-
-    def _row(
-        self, state: Any, *, outcome: RegionOutcome | None = None, problem: str | None = None
-    ) -> Restore:
-        return Restore(
-            restore_id=self._id,
-            at=micros(datetime.now(UTC)),
-            source=self._plan.source,
-            scope=outcome.scope if outcome else None,
-            region=outcome.region if outcome else None,
-            state=state,
-            target=self._target,
-            from_ts=self._plan.from_ts,
-            to_ts=self._plan.to_ts,
-            selection=self._plan.selection,
-            position=outcome.position if outcome else None,
-            entries=outcome.entries if outcome else None,
-            bytes=outcome.bytes if outcome else None,
-            detail=None
-            if outcome
-            else json.dumps({**self._detail, **({"problem": problem} if problem else {})}),
-        )
-
-
-def _unfinished(reader: CatalogReader, digest: str) -> str | None:
-    for row in reader.rows("open_restores"):
-        if json.loads(row["detail"] or "{}").get("digest") == digest:
-            return str(row["restore_id"])
-    return None
 
 
 def _summary(made: RestorePlan) -> dict[str, Any]:

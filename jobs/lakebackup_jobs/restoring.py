@@ -6,20 +6,22 @@ import json
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lakebackup import layout
 from lakebackup.errors import Busy, LakebackupError
 from lakebackup.lease import Lease
-from lakebackup.model import Restore
+from lakebackup.model import Audit, Restore
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
 from lakebackup_jobs.identity import holder, micros
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
+
+    from lakebackup_jobs.targets import RegionOutcome
 
 
 @contextmanager
@@ -84,3 +86,79 @@ def refuse_pruned_meanwhile(
             f"A prune of {source} came in while this restore was being planned; nothing was restored.",
             hint="Run the same command again.",
         )
+
+
+class Selected(Protocol):
+    """What a plan says of the files it chose: `selection` is the SQL, times in ms."""
+
+    @property
+    def source(self) -> str: ...
+    @property
+    def selection(self) -> str: ...
+    @property
+    def from_ts(self) -> int | None: ...
+    @property
+    def to_ts(self) -> int | None: ...
+
+
+class RestoreLog:
+    """The rows that a restore leaves in the catalog."""
+
+    def __init__(
+        self,
+        writer: CatalogWriter,
+        restore_id: str,
+        made: Selected,
+        target: str,
+        detail: Mapping[str, Any],
+    ) -> None:
+        self._writer, self._id, self._plan, self._target = writer, restore_id, made, target
+        self._detail = detail
+
+    def row(self, state: Any, problem: str | None = None) -> None:
+        self._writer.append([self._row(state, problem=problem)])
+
+    def finish(self, outcomes: Sequence[RegionOutcome]) -> None:
+        regions = [self._row("region_done", outcome=outcome) for outcome in outcomes]
+        self._writer.append([*regions, self._row("complete")])
+
+    def audit(self, action: str, detail: list[str]) -> None:
+        self._writer.append_audit(
+            Audit(
+                at=micros(datetime.now(UTC)),
+                actor=holder(),
+                action=action,
+                subject=self._id,
+                detail=json.dumps(detail),
+            )
+        )
+
+    def _row(
+        self, state: Any, *, outcome: RegionOutcome | None = None, problem: str | None = None
+    ) -> Restore:
+        return Restore(
+            restore_id=self._id,
+            at=micros(datetime.now(UTC)),
+            source=self._plan.source,
+            scope=outcome.scope if outcome else None,
+            region=outcome.region if outcome else None,
+            state=state,
+            target=self._target,
+            from_ts=self._plan.from_ts,
+            to_ts=self._plan.to_ts,
+            selection=self._plan.selection,
+            position=outcome.position if outcome else None,
+            entries=outcome.entries if outcome else None,
+            bytes=outcome.bytes if outcome else None,
+            detail=None
+            if outcome
+            else json.dumps({**self._detail, **({"problem": problem} if problem else {})}),
+        )
+
+
+def unfinished(reader: CatalogReader, digest: str) -> str | None:
+    """The id of the restore with this digest that began and is not complete; None when there is none."""
+    for row in reader.rows("open_restores"):
+        if json.loads(row["detail"] or "{}").get("digest") == digest:
+            return str(row["restore_id"])
+    return None

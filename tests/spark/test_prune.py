@@ -24,7 +24,7 @@ from lakebackup.plan.restore_topics import require_restorable
 from lakebackup.rebuild import rebuild
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
-from lakebackup_jobs import prune, restore_topics, verify
+from lakebackup_jobs import prune, restore_topics, restoring, verify
 from lakebackup_jobs.progress import QuietReporter
 
 if TYPE_CHECKING:
@@ -310,13 +310,13 @@ def test_a_restore_that_comes_on_record_meanwhile_keeps_its_files(
 def test_a_restore_that_planned_before_a_prune_is_not_begun(
     root: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    row = restore_topics._Log.row
+    row = restoring.RestoreLog.row
 
     def meanwhile(log: Any, state: str, **more: Any) -> None:
         run(root, spark, delete=True)
         row(log, state, **more)
 
-    monkeypatch.setattr(restore_topics._Log, "row", meanwhile)
+    monkeypatch.setattr(restoring.RestoreLog, "row", meanwhile)
     request = RestoreRequest(
         destination=str(root), target=f"dir:{root}/out", source="prod", topics=("orders",), to_ts=5100
     )

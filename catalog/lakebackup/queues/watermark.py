@@ -1,7 +1,7 @@
 """The message that a restore writes into each partition of a queue, in front of what it brings back.
 
-It says which full the engine's snapshot is of, and up to which tid messages follow. An engine may take from it
-where to go on; backups know their own and do not store it.
+It says which full the engine's snapshot is of, and up to which tid messages follow. An engine may take from
+it where to go on; backups know their own and do not store it.
 """
 
 from __future__ import annotations

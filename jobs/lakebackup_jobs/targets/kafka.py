@@ -13,10 +13,10 @@ from lakebackup.errors import Refused, UsageProblem
 from lakebackup.model import UNKNOWN, Translation
 from lakebackup.storage import open_storage
 from lakebackup.translations import object_path, put_rows
-from lakebackup_jobs.kafka.visible import Watermarks
 from lakebackup_jobs.outcome import RESTORED, raise_first
 from lakebackup_jobs.targets import RegionOutcome
 from lakebackup_jobs.targets.registries import Registries
+from lakebackup_jobs.targets.topics import SUSPENDED, Topics, group_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -29,24 +29,7 @@ if TYPE_CHECKING:
     from lakebackup.store import CatalogReader
     from lakebackup_jobs.shares import Shares
 
-LONGEST = str(2**63 - 1)
-
-# While records come back: old timestamps are taken and kept, nothing is deleted or compacted, and a record
-# that the source took is not too large.
-SUSPENDED = {
-    "cleanup.policy": "delete",
-    "retention.ms": "-1",
-    "retention.bytes": "-1",
-    "message.timestamp.type": "CreateTime",
-    "message.timestamp.before.max.ms": LONGEST,
-    "message.timestamp.after.max.ms": LONGEST,
-    "max.message.bytes": str(2**30),
-}
-
-# Clients may not write into these, and settings of theirs are not a restore's to change.
-BROKERS_OWN = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-
-RETENTION = ("retention.ms", "retention.bytes", "cleanup.policy")
+__all__ = ["SUSPENDED", "KafkaTarget", "group_of"]
 
 
 class KafkaTarget:
@@ -61,7 +44,7 @@ class KafkaTarget:
             )
         self._request = request
         self._client = {**request.kafka, "bootstrap.servers": servers}
-        self._cluster = Watermarks(self._client)
+        self._cluster = Topics(self._client)
         self._restore_id = ""
         self._own_groups: list[str] = []
         self._registries = Registries(request, self._client, reader)
@@ -91,15 +74,14 @@ class KafkaTarget:
                     hint="Restore into another topic with --map a=b; --append adds to records, --continue "
                     "what earlier restores did not bring; --repartition takes any number of partitions.",
                 )
-        brokers = self._cluster.brokers()
         for t in plan.topics:
-            if t.target not in there:
-                count = self._request.partitions or t.regions
-                self._cluster.create_topic(
-                    t.target, count, min(t.replication, brokers), {**t.settings, **SUSPENDED}
-                )
-            else:
-                self._cluster.alter_settings(t.target, put=SUSPENDED)
+            self._cluster.make_ready(
+                t.target,
+                regions=self._request.partitions or t.regions,
+                replication=t.replication,
+                settings=t.settings,
+                there=t.target in there,
+            )
 
     def into(self, plan: RestorePlan) -> dict[str, Any]:
         there = set(self._cluster.topic_names())
@@ -110,8 +92,8 @@ class KafkaTarget:
         }
 
     def _misfit(self, plan: RestorePlan, topic: TopicPart, there: Collection[str]) -> str | None:
-        if topic.target in BROKERS_OWN:
-            return f"topic {topic.target} is the brokers' own; `lakebackup restore groups` brings groups back"
+        if why := self._cluster.misfit(topic.target):
+            return why
         registry = topic.scope in self._registries.of(plan)
         if topic.target not in there:
             return self._registries.misfit(plan, topic, partitions=1, held=0) if registry else None
@@ -119,8 +101,7 @@ class KafkaTarget:
         wanted = self._request.partitions or (None if self._request.repartition else topic.regions)
         if wanted not in (None, state.regions):
             return f"topic {topic.target} has {state.regions} partitions, the backup {topic.regions}"
-        _, regions = self._cluster.positions([state], "read_uncommitted")
-        held = sum(r.high - r.low for r in regions)
+        held = self._cluster.held(topic.target)
         if registry:
             return self._registries.misfit(plan, topic, partitions=state.regions, held=held)
         if held and not self._request.append and topic.scope not in {scope for scope, _ in plan.until or ()}:
@@ -201,24 +182,7 @@ class KafkaTarget:
 
     def finish(self, plan: RestorePlan) -> Sequence[str]:
         notes = [note for t in plan.topics if (note := self._settle(plan, t))]
-        return [*notes, *self._hidden(plan)]
-
-    def _hidden(self, plan: RestorePlan) -> Sequence[str]:
-        """Wait until readers of committed records see all; topics where somebody's transaction hides it."""
-        states = self._cluster.describe({t.target for t in plan.topics})
-        high = {
-            place: ends.high
-            for place, ends in self._cluster.ends(
-                [(state.scope, partition) for state in states for partition in range(state.regions)]
-            ).items()
-        }
-        seen = self._cluster.seen(high)
-        return [
-            f"topic {topic}, partition {partition}: an open transaction of another producer hides records "
-            f"from offset {seen[topic, partition].stable} on from readers of committed records until it ends"
-            for (topic, partition), end in high.items()
-            if seen[topic, partition].stable < end
-        ]
+        return [*notes, *self._cluster.hidden({t.target for t in plan.topics})]
 
     def forget(self) -> None:
         self._cluster.delete_group(group_of(self._restore_id))
@@ -227,43 +191,8 @@ class KafkaTarget:
 
     def _settle(self, plan: RestorePlan, topic: TopicPart) -> str | None:
         """Put the saved settings back; retention last, and only when it does not eat what was restored."""
-        if self._request.settings == "suspended":
-            return f"topic {topic.target} keeps its retention suspended, as asked"
-        saved = {k: v for k, v in topic.settings.items() if k in SUSPENDED}
+        saved = dict(topic.settings)
         if topic.scope in self._registries.of(plan):
             saved["cleanup.policy"] = "compact"  # whatever it was: a registry needs every key's last record
-        drop = [k for k in SUSPENDED if k not in saved]
         oldest = min((p.min_ts for p in topic.parts), default=None)
-        self._cluster.alter_settings(
-            topic.target,
-            put={k: v for k, v in saved.items() if k not in RETENTION},
-            drop=[k for k in drop if k not in RETENTION],
-        )
-        if self._request.settings == "auto" and oldest is not None:
-            keep = int(
-                saved.get("retention.ms") or self._cluster.default_setting(topic.target, "retention.ms")
-            )
-            policy = saved.get("cleanup.policy") or self._cluster.default_setting(
-                topic.target, "cleanup.policy"
-            )
-            if "delete" in policy and 0 <= keep < time.time_ns() // 1_000_000 - oldest:
-                self._cluster.alter_settings(
-                    topic.target,
-                    put={k: v for k, v in saved.items() if k in RETENTION and k != "retention.ms"},
-                    drop=[k for k in drop if k in RETENTION and k != "retention.ms"],
-                )
-                return (
-                    f"topic {topic.target} keeps retention.ms=-1: its own {keep} ms would delete restored "
-                    "records at once; set it when you no longer need them, or restore with --settings saved"
-                )
-        self._cluster.alter_settings(
-            topic.target,
-            put={k: v for k, v in saved.items() if k in RETENTION},
-            drop=[k for k in drop if k in RETENTION],
-        )
-        return None
-
-
-def group_of(restore_id: str) -> str:
-    """The consumer group whose offsets carry a restore's progress."""
-    return f"lakebackup-restore-{restore_id}"
+        return self._cluster.settle(topic.target, saved, oldest, self._request.settings)
