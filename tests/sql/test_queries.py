@@ -86,6 +86,23 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "backup_id": "b1", "source": "prod", "table_id": 1, "db": "shop", "name": "orders", "from_ts": 0,
         "action": "create", "covered_from": 0,
     },
+    "queue_points": {
+        "backup_id": "b1", "source": "prod", "last_tid": 10, "carried": 0, "open_transactions": 0,
+    },
+    "queue_positions": {
+        "backup_id": "b1", "source": "prod", "scope": "orders", "epoch": "e1", "region": "0",
+        "no_transaction_position": 10,
+    },
+    "queue_transactions": {
+        "backup_id": "b1", "source": "prod", "transaction_id": "t1", "scope": "orders", "epoch": "e1",
+        "region": "0", "first_position": 5, "first_tid": 5, "entries": 1,
+    },
+    "queue_schemas": {"backup_id": "b1", "source": "prod", "version": 1, "from_tid": 0},
+    "queue_restores": {
+        "restore_id": "r1", "at": 0, "actor": "", "source": "prod", "backup_id": "b1", "full_id": "b1",
+        "whole": True, "last_tid": 10, "cluster": "c", "scope": "orders", "epoch": "e1", "region": "0",
+        "base_position": 0, "end_position": 10,
+    },
     "policies": {
         "source": "prod", "at": 0, "actor": "", "incremental_kind": "differential", "level": 1,
         "min_redundancy": 1, "removed": False,

@@ -3,6 +3,8 @@
 -- the last interval: see rpo. A topic as a whole can be restored to the times that all its partitions have.
 -- Of a change feed (scope '-'), the changes between any two instants of a restorable interval can be restored, up to its
 -- end, the checkpoint; a state as of an instant needs a full, or the feed's first change, in the interval too.
+-- Of an engine's queues, each partition is restorable to the times that the engine is: a full's own instant, and those
+-- behind what another backup stands on. No backup answers for the times between the last of a chain and the next full.
 -- status: restorable; gap: a restore to these times is refused; fork: what was backed up then is not part of the
 --   source's history any more, and a restore to these times brings the history that went on
 -- reason: of a gap: purged (the source let go of records before they were backed up), recreated (the topic was
@@ -24,7 +26,7 @@ WITH points AS (
   FROM restore_points AS t
   JOIN raw_backups AS b
     ON t.backup_id = b.backup_id
-  WHERE b.source_kind <> 'changes'
+  WHERE b.source_kind NOT IN ('changes', 'queues')
 ),
 told AS (
   SELECT
@@ -171,7 +173,29 @@ logged AS (
   WHERE f.format = 'log-arrow-1' AND f.role = 'data' AND f.op = 'put'
   GROUP BY f.source, c.outcome, f.destination, f.path, f.min_ts, f.max_ts
 ),
+-- Of an engine's queues: a state answers for all of them, so that what a backup lacks of one it lacks of all. Several
+-- backups may answer for a time; one that is whole is enough.
+queued AS (
+  SELECT
+    t.source, t.scope, t.epoch, p.region, COALESCE(u.reason, 'whole') AS reason,
+    t.covers_from AS from_ts, t.covers_to AS to_ts, p.start_position AS from_position, p.end_position AS to_position
+  FROM restore_points AS t
+  JOIN raw_queue_points AS q
+    ON t.backup_id = q.backup_id
+  JOIN raw_positions AS p
+    ON t.backup_id = p.backup_id
+    AND t.scope = p.scope
+    AND t.epoch = p.epoch
+  LEFT JOIN (
+    SELECT backup_id, reason FROM unusable_backups WHERE reason IN ('chain', 'missing', 'changed', 'damaged')
+  ) AS u
+    ON t.backup_id = u.backup_id
+),
 marks AS (
+  SELECT
+    w.source, w.scope, w.epoch, w.region, w.reason, w.from_ts, w.to_ts, w.from_position, w.to_position
+  FROM queued AS w
+  UNION ALL
   SELECT l.source, '-' AS scope, '-' AS epoch, '-' AS region, l.reason, l.from_ts, l.to_ts,
     CAST(NULL AS BIGINT) AS from_position, CAST(NULL AS BIGINT) AS to_position
   FROM logged AS l
@@ -266,6 +290,7 @@ steps AS (
     m.source, m.scope, m.epoch, m.region,
     CASE WHEN e.step = 1 THEN m.from_ts ELSE m.to_ts END AS ts,
     SUM(CASE WHEN m.reason = 'held' THEN e.step ELSE 0 END) AS held,
+    SUM(CASE WHEN m.reason = 'whole' THEN e.step ELSE 0 END) AS whole,
     SUM(CASE WHEN m.reason = 'elsewhere' THEN e.step ELSE 0 END) AS elsewhere,
     SUM(CASE WHEN m.reason = 'out_of_sync' THEN e.step ELSE 0 END) AS forked,
     SUM(CASE WHEN m.reason = 'chain' THEN e.step ELSE 0 END) AS chain,
@@ -286,6 +311,7 @@ named AS (
   SELECT
     s.source, s.scope, s.epoch, s.region, s.ts, s.position,
     CASE
+      WHEN SUM(s.whole) OVER upto > 0 THEN 'held'
       WHEN SUM(s.missing) OVER upto > 0 THEN 'missing'
       WHEN SUM(s.damaged) OVER upto > 0 THEN 'damaged'
       WHEN SUM(s.changed) OVER upto > 0 THEN 'changed'

@@ -47,7 +47,7 @@ known AS (
   LEFT JOIN (
     SELECT backup_id FROM broken
     UNION
-    SELECT backup_id FROM unusable_backups WHERE reason IN ('missing', 'changed', 'damaged')
+    SELECT backup_id FROM unusable_backups WHERE reason IN ('chain', 'missing', 'changed', 'damaged')
   ) AS f
     ON b.backup_id = f.backup_id
   LEFT JOIN holds AS h

@@ -5,24 +5,59 @@
 -- open_transactions: how many transactions were open at its end
 -- superseded: true: the engine was put back to an earlier state since, and went on from there
 -- end_time: end_ts, in UTC
+WITH jumps AS (
+  -- Backups that go on behind a restore; to_number: the last one before them that their history has.
+  SELECT DISTINCT
+    c.source, n.number, CASE WHEN r.whole THEN a.number ELSE a.number - 1 END AS to_number
+  FROM raw_queue_points AS c
+  JOIN raw_backups AS n
+    ON c.backup_id = n.backup_id
+  JOIN raw_queue_restores AS r
+    ON c.restore_id = r.restore_id
+  JOIN raw_backups AS a
+    ON r.backup_id = a.backup_id
+  WHERE n.state <> 'unconfirmed'
+),
+-- A jump that another one left behind does not count, unless that one was left behind itself.
+unpassed AS (
+  SELECT j.source, j.number, j.to_number
+  FROM jumps AS j
+  LEFT ANTI JOIN jumps AS k
+    ON j.source = k.source
+    AND k.to_number < j.number
+    AND j.number < k.number
+),
+likely AS (
+  SELECT j.source, j.number, j.to_number
+  FROM jumps AS j
+  LEFT ANTI JOIN unpassed AS k
+    ON j.source = k.source
+    AND k.to_number < j.number
+    AND j.number < k.number
+),
+counted AS (
+  SELECT j.source, j.number, j.to_number
+  FROM jumps AS j
+  LEFT ANTI JOIN likely AS k
+    ON j.source = k.source
+    AND k.to_number < j.number
+    AND j.number < k.number
+)
 SELECT
   p.source, p.backup_id, b.number, b.kind, b.parent, b.base, p.first_tid, p.last_tid, p.snapshot_id, p.restore_id, p.carried,
   p.open_transactions,
-  EXISTS (
-    SELECT 1
-    FROM raw_queue_points AS c
-    JOIN raw_backups AS n
-      ON c.backup_id = n.backup_id
-    JOIN (SELECT DISTINCT restore_id, backup_id, whole FROM raw_queue_restores) AS r
-      ON c.restore_id = r.restore_id
-    JOIN raw_backups AS a
-      ON r.backup_id = a.backup_id
-    WHERE c.source = p.source
-      AND n.state <> 'deleted'
-      AND b.number < n.number
-      AND b.number > CASE WHEN r.whole THEN a.number ELSE a.number - 1 END
-  ) AS superseded,
+  s.backup_id IS NOT NULL AS superseded,
   b.start_ts, b.end_ts, b.start_time, b.end_time
 FROM raw_queue_points AS p
 JOIN backups AS b
   ON p.backup_id = b.backup_id
+LEFT JOIN (
+  SELECT DISTINCT o.backup_id
+  FROM raw_backups AS o
+  JOIN counted AS j
+    ON o.source = j.source
+    AND j.to_number < o.number
+    AND o.number < j.number
+) AS s
+  ON p.backup_id = s.backup_id
+WHERE b.state IN ('complete', 'out_of_sync')

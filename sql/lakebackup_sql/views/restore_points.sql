@@ -37,7 +37,7 @@ FROM (
       b.source, b.source_kind, s.scope, s.epoch, b.destination, b.backup_id, b.base, b.number, b.place, b.link, b.kind, s.regions,
       s.replication, s.settings, s.generation, b.ts_domain, b.start_ts,
       CASE
-        WHEN b.source_kind = 'snapshot' THEN b.end_ts
+        WHEN b.source_kind IN ('snapshot', 'queues') THEN b.end_ts
         WHEN LEAD(b.end_ts) OVER (PARTITION BY b.source, s.scope ORDER BY b.place, b.number) = b.end_ts THEN b.end_ts - 1
         ELSE b.end_ts
       END AS covers_to

@@ -1,8 +1,9 @@
 -- Backups that cannot be restored, or not with all their topics, and why: a row for each backup and reason. Those
 -- that were deleted are left out.
 -- reason: out_of_sync (its history was cut back), unconfirmed (its marker is not there), chain (an earlier backup of
---   its chain cannot be used), missing, changed or damaged (a file that it needs), trial (a trial restore failed)
--- fault_backup_id: the backup at fault: itself, or the earliest of its chain; null: it is not there
+--   its chain, or the snapshot that an engine's full stands on, cannot be used), missing, changed or damaged (a file that
+--   it needs), trial (a trial restore failed)
+-- fault_backup_id: the backup at fault: itself, the earliest of its chain, or that of the snapshot; null: it is not there
 -- fault_state: that backup's state
 -- faults: how many files are at fault
 -- destination: the destination of the first file at fault
@@ -54,7 +55,7 @@ WITH unusable AS (
         AND c.path = d.path
       JOIN backups AS n
         ON d.backup_id = n.backup_id
-      WHERE n.source_kind NOT IN ('snapshot', 'changes')
+      WHERE n.source_kind NOT IN ('snapshot', 'changes', 'queues')
       GROUP BY n.source, n.base, n.link, n.unlinked, n.backup_id, d.scope, d.epoch, d.generation, c.outcome
     ) AS f
     JOIN scopes AS s
@@ -107,6 +108,67 @@ WITH unusable AS (
   WHERE b.source_kind = 'changes'
     AND f.format IN ('log-arrow-1', 'delta')
   GROUP BY f.backup_id, c.outcome
+  UNION ALL
+  -- Of an engine, the messages of the whole chain are needed whatever queue they are of, its own configuration, and the
+  -- snapshot that the chain begins with.
+  SELECT
+    b.backup_id, q.outcome AS reason, MIN_BY(q.backup_id, q.link) AS fault_backup_id, COUNT(*) AS faults,
+    MIN_BY(q.destination, q.path) AS destination,
+    MIN(q.path) AS path,
+    NULLIF(MIN_BY(COALESCE(q.detail, ''), q.path), '') AS detail,
+    MIN_BY(q.at, q.path) AS found_at
+  FROM (
+    SELECT
+      n.source, n.base, n.backup_id, n.link, CASE WHEN d.role = 'data' THEN n.unlinked ELSE n.link + 1 END AS unlinked,
+      c.outcome, c.destination, c.path, c.detail, c.at
+    FROM faults AS c
+    JOIN files AS d
+      ON c.destination = d.destination
+      AND c.path = d.path
+    JOIN backups AS n
+      ON d.backup_id = n.backup_id
+    WHERE n.source_kind = 'queues'
+      AND d.role IN ('data', 'config', 'schema')
+    UNION ALL
+    SELECT n.source, n.base, s.backup_id, n.link, n.unlinked, c.outcome, c.destination, c.path, c.detail, c.at
+    FROM (
+      SELECT DISTINCT p.backup_id AS full_id, m.backup_id, k.destination, k.path
+      FROM raw_queue_points AS p
+      JOIN raw_backups AS m
+        ON p.snapshot_id = m.backup_id
+      JOIN snapshot_files AS k
+        ON m.source = k.source
+        AND k.added_in <= m.number
+        AND COALESCE(m.number < k.gone_in, TRUE)
+        AND k.stored
+    ) AS s
+    JOIN faults AS c
+      ON s.destination = c.destination
+      AND s.path = c.path
+    JOIN backups AS n
+      ON s.full_id = n.backup_id
+  ) AS q
+  JOIN backups AS b
+    ON q.source = b.source
+    AND q.base = b.base
+    AND q.link <= b.link
+    AND b.link < q.unlinked
+  GROUP BY b.backup_id, q.outcome
+  UNION ALL
+  SELECT
+    b.backup_id, 'chain' AS reason, p.snapshot_id AS fault_backup_id, CAST(0 AS BIGINT) AS faults,
+    CAST(NULL AS STRING) AS destination, CAST(NULL AS STRING) AS path, CAST(NULL AS STRING) AS detail,
+    CAST(NULL AS BIGINT) AS found_at
+  FROM raw_queue_points AS p
+  LEFT JOIN raw_backups AS s
+    ON p.snapshot_id = s.backup_id
+  JOIN backups AS b
+    ON p.backup_id = b.base
+    AND p.source = b.source
+  WHERE p.snapshot_id IS NOT NULL
+    AND COALESCE(s.state, 'deleted') <> 'complete'
+    AND b.state = 'complete'
+    AND b.intact
   UNION ALL
   SELECT
     c.backup_id, 'trial' AS reason, c.backup_id AS fault_backup_id, CAST(0 AS BIGINT) AS faults,

@@ -10,7 +10,7 @@ WITH points AS (
   JOIN raw_backups AS b
     ON t.backup_id = b.backup_id
   WHERE
-    b.source_kind <> 'changes'
+    NOT b.source_kind IN ('changes', 'queues')
 ), told AS (
   SELECT
     t.scope,
@@ -239,7 +239,44 @@ WITH points AS (
     f.path,
     f.min_ts,
     f.max_ts
+), queued AS (
+  SELECT
+    t.source,
+    t.scope,
+    t.epoch,
+    p.region,
+    COALESCE(u.reason, 'whole') AS reason,
+    t.covers_from AS from_ts,
+    t.covers_to AS to_ts,
+    p.start_position AS from_position,
+    p.end_position AS to_position
+  FROM restore_points AS t
+  JOIN raw_queue_points AS q
+    ON t.backup_id = q.backup_id
+  JOIN raw_positions AS p
+    ON t.backup_id = p.backup_id AND t.scope = p.scope AND t.epoch = p.epoch
+  LEFT JOIN (
+    SELECT
+      backup_id,
+      reason
+    FROM unusable_backups
+    WHERE
+      reason IN ('chain', 'missing', 'changed', 'damaged')
+  ) AS u
+    ON t.backup_id = u.backup_id
 ), marks AS (
+  SELECT
+    w.source,
+    w.scope,
+    w.epoch,
+    w.region,
+    w.reason,
+    w.from_ts,
+    w.to_ts,
+    w.from_position,
+    w.to_position
+  FROM queued AS w
+  UNION ALL
   SELECT
     l.source,
     '-' AS scope,
@@ -408,6 +445,7 @@ WITH points AS (
     m.region,
     CASE WHEN e.step = 1 THEN m.from_ts ELSE m.to_ts END AS ts,
     SUM(CASE WHEN m.reason = 'held' THEN e.step ELSE 0 END) AS held,
+    SUM(CASE WHEN m.reason = 'whole' THEN e.step ELSE 0 END) AS whole,
     SUM(CASE WHEN m.reason = 'elsewhere' THEN e.step ELSE 0 END) AS elsewhere,
     SUM(CASE WHEN m.reason = 'out_of_sync' THEN e.step ELSE 0 END) AS forked,
     SUM(CASE WHEN m.reason = 'chain' THEN e.step ELSE 0 END) AS chain,
@@ -444,6 +482,8 @@ WITH points AS (
     s.ts,
     s.position,
     CASE
+      WHEN SUM(s.whole) OVER upto > 0
+      THEN 'held'
       WHEN SUM(s.missing) OVER upto > 0
       THEN 'missing'
       WHEN SUM(s.damaged) OVER upto > 0

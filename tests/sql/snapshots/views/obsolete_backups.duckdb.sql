@@ -74,7 +74,7 @@ WITH broken AS (
       backup_id
     FROM unusable_backups
     WHERE
-      reason IN ('missing', 'changed', 'damaged')
+      reason IN ('chain', 'missing', 'changed', 'damaged')
   ) AS f
     ON b.backup_id = f.backup_id
   LEFT JOIN holds AS h

@@ -50,8 +50,12 @@ FROM (
     e.ts_domain,
     e.covers_to,
     CASE
-      WHEN e.source_kind = 'snapshot'
+      WHEN e.source_kind = 'snapshot' OR (
+        e.source_kind = 'queues' AND e.kind = 'full'
+      )
       THEN e.covers_to - 1
+      WHEN e.source_kind = 'queues'
+      THEN e.start_ts
       ELSE COALESCE(
         LAG(e.covers_to) OVER (PARTITION BY e.source, e.scope ORDER BY e.place NULLS FIRST, e.number NULLS FIRST),
         -1
@@ -76,8 +80,9 @@ FROM (
       s.settings,
       s.generation,
       b.ts_domain,
+      b.start_ts,
       CASE
-        WHEN b.source_kind = 'snapshot'
+        WHEN b.source_kind IN ('snapshot', 'queues')
         THEN b.end_ts
         WHEN LEAD(b.end_ts) OVER (PARTITION BY b.source, s.scope ORDER BY b.place NULLS FIRST, b.number NULLS FIRST) = b.end_ts
         THEN b.end_ts - 1

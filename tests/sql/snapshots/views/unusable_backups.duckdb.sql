@@ -84,7 +84,7 @@ WITH unusable AS (
       JOIN backups AS n
         ON d.backup_id = n.backup_id
       WHERE
-        NOT n.source_kind IN ('snapshot', 'changes')
+        NOT n.source_kind IN ('snapshot', 'changes', 'queues')
       GROUP BY
         n.source,
         n.base,
@@ -151,6 +151,95 @@ WITH unusable AS (
   GROUP BY
     f.backup_id,
     c.outcome
+  UNION ALL
+  SELECT
+    b.backup_id,
+    q.outcome AS reason,
+    ARG_MIN(q.backup_id, q.link) AS fault_backup_id,
+    COUNT(*) AS faults,
+    ARG_MIN(q.destination, q.path) AS destination,
+    MIN(q.path) AS path,
+    NULLIF(ARG_MIN(COALESCE(q.detail, ''), q.path), '') AS detail,
+    ARG_MIN(q."at", q.path) AS found_at
+  FROM (
+    SELECT
+      n.source,
+      n.base,
+      n.backup_id,
+      n.link,
+      CASE WHEN d.role = 'data' THEN n.unlinked ELSE n.link + 1 END AS unlinked,
+      c.outcome,
+      c.destination,
+      c.path,
+      c.detail,
+      c."at"
+    FROM faults AS c
+    JOIN files AS d
+      ON c.destination = d.destination AND c.path = d.path
+    JOIN backups AS n
+      ON d.backup_id = n.backup_id
+    WHERE
+      n.source_kind = 'queues' AND d.role IN ('data', 'config', 'schema')
+    UNION ALL
+    SELECT
+      n.source,
+      n.base,
+      s.backup_id,
+      n.link,
+      n.unlinked,
+      c.outcome,
+      c.destination,
+      c.path,
+      c.detail,
+      c."at"
+    FROM (
+      SELECT DISTINCT
+        p.backup_id AS full_id,
+        m.backup_id,
+        k.destination,
+        k.path
+      FROM raw_queue_points AS p
+      JOIN raw_backups AS m
+        ON p.snapshot_id = m.backup_id
+      JOIN snapshot_files AS k
+        ON m.source = k.source
+        AND k.added_in <= m.number
+        AND COALESCE(m.number < k.gone_in, TRUE)
+        AND k.stored
+    ) AS s
+    JOIN faults AS c
+      ON s.destination = c.destination AND s.path = c.path
+    JOIN backups AS n
+      ON s.full_id = n.backup_id
+  ) AS q
+  JOIN backups AS b
+    ON q.source = b.source
+    AND q.base = b.base
+    AND q.link <= b.link
+    AND b.link < q.unlinked
+  GROUP BY
+    b.backup_id,
+    q.outcome
+  UNION ALL
+  SELECT
+    b.backup_id,
+    'chain' AS reason,
+    p.snapshot_id AS fault_backup_id,
+    TRY_CAST(0 AS BIGINT) AS faults,
+    TRY_CAST(NULL AS TEXT) AS destination,
+    TRY_CAST(NULL AS TEXT) AS path,
+    TRY_CAST(NULL AS TEXT) AS detail,
+    TRY_CAST(NULL AS BIGINT) AS found_at
+  FROM raw_queue_points AS p
+  LEFT JOIN raw_backups AS s
+    ON p.snapshot_id = s.backup_id
+  JOIN backups AS b
+    ON p.backup_id = b.base AND p.source = b.source
+  WHERE
+    NOT p.snapshot_id IS NULL
+    AND COALESCE(s.state, 'deleted') <> 'complete'
+    AND b.state = 'complete'
+    AND b.intact
   UNION ALL
   SELECT
     c.backup_id,
