@@ -6,10 +6,16 @@ is done, or undone, at the tid of the message that ends it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 from enum import IntEnum
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: In the header of a data file of messages, the names of the headers that they were understood by.
+NAMES = "lakebackup.headers"
 #: The header of a message that a restore writes in front of what it brings back.
 WATERMARK = "lakebackup-watermark"
 
@@ -26,9 +32,23 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class HeaderNames:
-    """The names of the headers. `tid_format`: a tid as decimal digits, or as 8 bytes, most significant first."""
+    """The names of the headers.
+
+    `tid_format`: a tid as decimal digits, or as 8 bytes, most significant first.
+    """
 
     tid: str = "tid"
     transaction: str = "transaction"
     kind: str = "kind"
     tid_format: Literal["text", "int64"] = "text"
+
+    @property
+    def text(self) -> str:
+        """As the header of a data file has them."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def read(cls, metadata: Mapping[str, bytes]) -> HeaderNames | None:
+        """Those that a data file's header says its messages were understood by; None: it does not say."""
+        found = metadata.get(NAMES)
+        return cls(**json.loads(found)) if found else None

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from lakebackup import layout
 from lakebackup.errors import Damaged, NotFound
 from lakebackup.model import DataFile
+from lakebackup.queues.headers import NAMES
 from lakebackup.sidecar import read_part, write_part
 from lakebackup.storage import ObjectWriter, Storage, open_storage
 from lakebackup_jobs.kafka.consume import Progress, copy_range, reader
@@ -139,7 +140,7 @@ class QueueCopyJob:
                 compression_level=self.compression_level,
                 target_bytes=self.target_bytes,
                 on_progress=done,
-                metadata={BACKUP_ID: self.backup_id},
+                metadata={BACKUP_ID: self.backup_id, NAMES: self.names.text},
                 topic_id=span.epoch,
                 look=look,
             ):
