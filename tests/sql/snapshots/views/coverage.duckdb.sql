@@ -239,31 +239,116 @@ WITH points AS (
     f.path,
     f.min_ts,
     f.max_ts
-), queued AS (
+), spoiled AS (
+  SELECT
+    b.backup_id,
+    x.reason,
+    MIN(x.from_ts) AS from_ts
+  FROM (
+    SELECT
+      n.source,
+      n.base,
+      n.link,
+      CASE WHEN f.role = 'data' THEN n.unlinked ELSE n.link + 1 END AS unlinked,
+      c.outcome AS reason,
+      CASE WHEN f.role = 'data' THEN f.min_ts - 1 ELSE -1 END AS from_ts
+    FROM faults AS c
+    JOIN files AS f
+      ON c.destination = f.destination AND c.path = f.path
+    JOIN backups AS n
+      ON f.backup_id = n.backup_id
+    WHERE
+      n.source_kind = 'queues' AND f.role IN ('data', 'config', 'schema')
+    UNION ALL
+    SELECT
+      n.source,
+      n.base,
+      n.link,
+      n.unlinked,
+      u.reason,
+      -1 AS from_ts
+    FROM raw_queue_points AS p
+    JOIN backups AS n
+      ON p.backup_id = n.backup_id
+    JOIN unusable_backups AS u
+      ON p.snapshot_id = u.backup_id
+    WHERE
+      u.reason IN ('missing', 'changed', 'damaged')
+    UNION ALL
+    SELECT
+      n.source,
+      n.base,
+      n.link,
+      n.unlinked,
+      'chain' AS reason,
+      -1 AS from_ts
+    FROM raw_queue_points AS p
+    JOIN backups AS n
+      ON p.backup_id = n.backup_id
+    LEFT JOIN raw_backups AS s
+      ON p.snapshot_id = s.backup_id
+    WHERE
+      NOT p.snapshot_id IS NULL AND COALESCE(s.state, 'deleted') <> 'complete'
+  ) AS x
+  JOIN backups AS b
+    ON x.source = b.source
+    AND x.base = b.base
+    AND x.link <= b.link
+    AND b.link < x.unlinked
+  GROUP BY
+    b.backup_id,
+    x.reason
+), states AS (
   SELECT
     t.source,
     t.scope,
     t.epoch,
     p.region,
-    COALESCE(u.reason, 'whole') AS reason,
-    t.covers_from AS from_ts,
-    t.covers_to AS to_ts,
-    p.start_position AS from_position,
-    p.end_position AS to_position
+    t.backup_id,
+    t.covers_from,
+    t.covers_to,
+    p.start_position,
+    p.end_position
   FROM restore_points AS t
   JOIN raw_queue_points AS q
     ON t.backup_id = q.backup_id
   JOIN raw_positions AS p
     ON t.backup_id = p.backup_id AND t.scope = p.scope AND t.epoch = p.epoch
+), queued AS (
+  SELECT
+    w.source,
+    w.scope,
+    w.epoch,
+    w.region,
+    'whole' AS reason,
+    w.covers_from AS from_ts,
+    LEAST(w.covers_to, COALESCE(l.from_ts, w.covers_to)) AS to_ts,
+    w.start_position AS from_position,
+    CASE WHEN l.from_ts IS NULL THEN w.end_position END AS to_position
+  FROM states AS w
   LEFT JOIN (
     SELECT
       backup_id,
-      reason
-    FROM unusable_backups
-    WHERE
-      reason IN ('chain', 'missing', 'changed', 'damaged')
-  ) AS u
-    ON t.backup_id = u.backup_id
+      MIN(from_ts) AS from_ts
+    FROM spoiled
+    GROUP BY
+      backup_id
+  ) AS l
+    ON w.backup_id = l.backup_id
+  UNION ALL
+  SELECT
+    w.source,
+    w.scope,
+    w.epoch,
+    w.region,
+    s.reason,
+    GREATEST(w.covers_from, s.from_ts) AS from_ts,
+    w.covers_to AS to_ts,
+    TRY_CAST(NULL AS BIGINT) AS from_position,
+    w.end_position AS to_position
+  FROM states AS w
+  JOIN spoiled AS s
+    ON w.backup_id = s.backup_id
 ), marks AS (
   SELECT
     w.source,
