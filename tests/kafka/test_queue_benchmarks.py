@@ -1,0 +1,98 @@
+"""The benchmarks of queues at a small size: what they count is what came in, and figures come out of all tools."""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.benchmarks import queue_writers
+from tests.benchmarks.ours import Session
+from tests.benchmarks.queue_load import TRANSACTION, messages
+from tests.benchmarks.queue_writers import Told, effect, writing
+from tests.benchmarks.queues import CONSUMER, COPY, DIFFERENTIAL, FULL, INCREMENTAL, PART, Ratio
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from lakebackup_jobs.broker import Broker
+
+
+def figures(table: str) -> dict[str, list[float]]:
+    """The numbers of each row, by its name."""
+    rows = [line.split("|")[1:-1] for line in table.splitlines() if line.startswith("| ")]
+    return {
+        name.strip(): [
+            float(found.replace(",", "")) for cell in cells for found in re.findall(r"[\d.,]+", cell)
+        ]
+        for name, *cells in rows
+    }
+
+
+def test_a_load_has_whole_transactions_and_tids_that_rise() -> None:
+    places = [("d", 0), ("d", 1), ("j", 0)]
+    found = list(islice(messages(places, 10), TRANSACTION * 12))
+    tids = [int(dict(headers)["tid"]) for _, _, _, headers in found]
+    assert tids == list(range(11, 11 + len(found)))
+    assert {place for place, *_ in found} == set(places)
+    runs = [found[at : at + TRANSACTION] for at in range(0, len(found), TRANSACTION)]
+    for run in runs[0::2]:
+        assert not any("transaction" in dict(headers) for *_, headers in run)
+    names = set()
+    for run in runs[1::2]:
+        told = [dict(headers) for *_, headers in run]
+        assert len({one["transaction"] for one in told}) == len({place for place, *_ in run}) == 1
+        assert [one["kind"] for one in told] == [b"begin", *[b"write"] * (TRANSACTION - 2), b"commit"]
+        names.add(told[0]["transaction"])
+    assert len(names) == len(runs) // 2
+
+
+def test_the_effect_on_writers_compares_pauses_of_spans_that_are_as_long() -> None:
+    # 20 messages in each twentieth of a second of the first eight, 5 from then on.
+    ticks = {tick: 20 if tick < 160 else 5 for tick in range(240)}
+    pauses = [(0.5, 0.6), (2.9, 3.2), (4.1, 4.3), (7.9, 8.4), (11.0, 11.1)]
+    other = Told(ticks, [(6.5, 6.6)])
+    found = effect([Told(ticks, pauses), other], (0.0, 8.0), (8.0, 10.0))
+    assert (found.seconds, found.alone, found.during) == (2.0, 800, 200)
+    # Of [0, 2), [2, 4), [4, 6), [6, 8): 0.1, 0.3, 0.2 and 0.5 s.
+    assert found.pause_alone == pytest.approx(0.25)
+    assert found.pause_during == pytest.approx(0.5)
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    with Session(tmp_path_factory.mktemp("session") / "log") as living:
+        yield living
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+@pytest.mark.soak
+def test_full_and_differential(broker: Broker, session: Session, tmp_path: Path) -> None:
+    found = figures(Ratio(broker, session, tmp_path / "ratio", 20_000_000).rounds(1, before=0))
+    for name, changed in ((PART, 0.02), (DIFFERENTIAL, 0.2), (INCREMENTAL, 0.2)):
+        assert found[name][0] == pytest.approx(changed, abs=0.03)
+        assert found[f"{CONSUMER}, {'0.1' if name == PART else '1'} %"][0] == pytest.approx(changed, abs=0.03)
+        assert min(found[name][1:]) > 0
+    # What a full leaves is the store, as a copy's; what came in since is stored smaller than it was.
+    assert found[FULL][5] == pytest.approx(found[COPY][5], rel=0.1)
+    assert found[INCREMENTAL][5] < 1
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+@pytest.mark.soak
+def test_writers(broker: Broker, session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_writers, "ALONE_S", 1.0)
+    monkeypatch.setattr(queue_writers, "WARM_S", 0.5)
+    found = figures(writing(broker, session, tmp_path / "writers", 10_000_000, 1, before=0))
+    assert set(found) - {"meanwhile", "---"} == {
+        queue_writers.DIFFERENTIAL, queue_writers.FULL, queue_writers.COPY, queue_writers.CONSUMER
+    }  # fmt: skip
+    for name, (seconds, alone, during, *_) in found.items():
+        if name not in ("meanwhile", "---"):
+            assert seconds > 0
+            assert alone > 100
+            assert during > 0
