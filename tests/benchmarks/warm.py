@@ -18,7 +18,15 @@ from lakebackup.plan.restore_log import LogRestoreRequest
 from lakebackup.plan.restore_request import RestoreRequest
 from lakebackup.plan.restore_snapshot import SnapshotRestoreRequest
 from lakebackup.store import CatalogWriter
-from lakebackup_jobs import backup_snapshot, backup_topics, compact, merge, restore_snapshot, restore_topics
+from lakebackup_jobs import (
+    backup_queue,
+    backup_snapshot,
+    backup_topics,
+    compact,
+    merge,
+    restore_snapshot,
+    restore_topics,
+)
 from lakebackup_jobs.changelog import restore as restore_changes
 from lakebackup_jobs.session import spark_session
 
@@ -127,6 +135,31 @@ class Jobs:
         request = SnapshotRestoreRequest(destination=destination, folder=target)
         return restore_snapshot.run(request, spark=self.spark, reporter=timeline) | timeline.phases()
 
+    def backup_queue(
+        self,
+        graph: str,
+        bootstrap: str,
+        topics: list[str],
+        destination: str,
+        mode: Literal["full", "differential", "incremental"],
+        snapshot: str,
+        config: str,
+        schema: str,
+    ) -> dict[str, Any]:
+        """An engine's snapshot, or what came into its queues."""
+        request = backup_queue.QueueRequest(
+            destination=destination,
+            source=graph,
+            topics=tuple(topics),
+            kafka={"bootstrap.servers": bootstrap},
+            mode=mode,
+            snapshot=snapshot if mode == "full" else None,
+            config=config,
+            schema=schema,
+        )
+        timeline = Timeline()
+        return backup_queue.run(request, spark=self.spark, reporter=timeline) | timeline.phases()
+
     def forget_peak(self) -> dict[str, Any]:
         """Start counting the driver's memory from now."""
         self._jvm().System.gc()
@@ -172,6 +205,7 @@ def main() -> int:
             "merge",
             "backup_snapshot",
             "restore_snapshot",
+            "backup_queue",
             "init",
             "forget_peak",
             "memory",

@@ -1,4 +1,4 @@
-"""The benchmarks of queues at a small size: what they count is what came in, and figures come out of all tools."""
+"""The benchmarks of queues at a small size: they count what came in, and figures come out of all tools."""
 
 from __future__ import annotations
 
