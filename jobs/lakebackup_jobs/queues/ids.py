@@ -141,10 +141,10 @@ class TransactionIds:
     """A set of transaction ids that may be large: about 50 bytes each beside their own."""
 
     def __init__(self, ids: Iterable[bytes | str] = ()) -> None:
+        import pyarrow as pa
+
         pieces = [one.encode() if isinstance(one, str) else one for one in ids]
-        offsets: Longs = np.zeros(len(pieces) + 1, np.int64)
-        np.cumsum([len(one) for one in pieces], out=offsets[1:])
-        self._fill([(np.frombuffer(b"".join(pieces) + b"\0", np.uint8), offsets)])
+        self._fill([pa.array(pieces, pa.large_binary())])
 
     @classmethod
     def of(cls, column: Any) -> TransactionIds:
@@ -152,23 +152,22 @@ class TransactionIds:
         import pyarrow as pa
 
         chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-        pieces = []
-        for chunk in chunks:
-            array = chunk.drop_null().cast(pa.large_binary())
-            _, offsets, data = array.buffers()
-            if len(array):
-                found = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
-                pieces.append((np.frombuffer(data or b"\0", np.uint8), found))
         made = cls()
-        made._fill(pieces)
+        made._fill([chunk.drop_null().cast(pa.large_binary()) for chunk in chunks])
         return made
 
-    def _fill(self, pieces: list[tuple[Bytes, Longs]]) -> None:
-        sizes = [int(offsets[-1] - offsets[0]) for _, offsets in pieces]
-        self._table = table = IdTable(sum(len(offsets) - 1 for _, offsets in pieces), sum(sizes))
-        for data, offsets in pieces:
-            whole = data if data.shape[0] else np.zeros(1, np.uint8)
-            _put_all(whole, offsets, table.slots, table.hashes, table.starts, table.data, table.state)
+    def _fill(self, arrays: list[Any]) -> None:
+        pieces: list[tuple[Bytes, Longs]] = []
+        for array in arrays:
+            if len(array):
+                _, offsets, data = array.buffers()
+                ends = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
+                # Ids that are all empty have no bytes, and need an address.
+                pieces.append((np.frombuffer(data if data and data.size else b"\0", np.uint8), ends))
+        count, room = sum(len(ends) - 1 for _, ends in pieces), sum(int(e[-1] - e[0]) for _, e in pieces)
+        self._table = table = IdTable(count, room)
+        for found, ends in pieces:
+            _put_all(found, ends, table.slots, table.hashes, table.starts, table.data, table.state)
 
     def __len__(self) -> int:
         return self._table.count

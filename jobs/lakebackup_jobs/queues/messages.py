@@ -89,12 +89,21 @@ def _number(block: Bytes, at: int, length: int, binary: bool) -> int:
 
 
 @compiled
-def _kind(base: int, at: int, length: int, words: Bytes, ends: Longs) -> int:
-    """A kind by its word; _UNKNOWN when it is none of `words`, which end at `ends`."""
+def _kind(block: Bytes, at: int, length: int, words: Bytes, ends: Longs) -> int:
+    """A kind by its word, in letters of either case; _UNKNOWN when it is none of `words`, which end at
+    `ends`."""
     begin = 0
     for kind in range(ends.shape[0]):
-        if ends[kind] - begin == length and same_bytes(base + at, words.ctypes.data + begin, length):
-            return kind
+        if ends[kind] - begin == length:
+            same = True
+            for i in range(length):
+                letter = int(block[at + i])
+                if letter >= 65 and letter <= 90:
+                    letter += 32
+                if letter != int(words[begin + i]):
+                    same = False
+            if same:
+                return kind
         begin = ends[kind]
     return _UNKNOWN
 
@@ -147,7 +156,7 @@ def _read(  # noqa: C901 (one pass over each message's headers)
             elif _is(base, name, name_length, kind):
                 if done >= 0 and wrong == _FINE:
                     wrong, header = _TWO_KINDS, j
-                done = _kind(base, value, length, words, ends) if length >= 0 else _UNKNOWN
+                done = _kind(block, value, length, words, ends) if length >= 0 else _UNKNOWN
                 if done == _UNKNOWN and wrong == _FINE:
                     wrong, header = _BAD_KIND, j
             elif _is(base, name, name_length, watermark):
@@ -166,7 +175,7 @@ def _read(  # noqa: C901 (one pass over each message's headers)
 
 
 def _array(text: str) -> Bytes:
-    return np.frombuffer(text.encode(), np.uint8) if text else np.empty(0, np.uint8)
+    return np.frombuffer(text.encode(), np.uint8)
 
 
 _WORDS = [kind.name.lower() for kind in Kind if kind != Kind.WATERMARK]

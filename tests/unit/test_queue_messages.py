@@ -1,0 +1,388 @@
+"""What messages' headers say: a plain reading in Python as judge, and damage that must never crash."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from lakebackup.errors import Damaged, NotFound, Refused
+from lakebackup.layout import seen_path, seen_ranges_path
+from lakebackup.queues.headers import WATERMARK, HeaderNames, Kind
+from lakebackup.queues.watermark import headers_of
+from lakebackup.storage import open_storage
+from lakebackup_jobs.kafka.consume import record_prefix
+from lakebackup_jobs.kafka.plain import encode_record, stats_of
+from lakebackup_jobs.kafka.records import FORMAT_V2, OFFSET, Columns, decode_block
+from lakebackup_jobs.queues import seen as seen_module
+from lakebackup_jobs.queues.messages import Messages, TransactionIds, chosen, keep, read_messages
+from lakebackup_jobs.queues.seen import SEEN_SCHEMA, RangeSeen, Seen, SeenWriter, read_ranges, read_seen
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Headers = list[tuple[str, bytes | None]]
+Said = tuple[int, int, bytes | None]
+BACKUP = "20260131T134511Z-0a1b2c3d"
+relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+WORDS = {"write": 0, "begin": 1, "commit": 2, "rollback": 3}
+NAMES = [
+    HeaderNames(),
+    HeaderNames(tid="x-tid", transaction="é-transaction", kind="k", tid_format="int64"),
+]
+ids = st.sampled_from(
+    [b"a", b"b", b"t-17", b"t-18", "tränsaktion-8".encode(), b"0123456789abcdef", b"x" * 70]
+)
+
+
+# --- the judge
+
+
+def tid_of(value: bytes | None, names: HeaderNames) -> int | None:
+    if value is None:
+        return None
+    if names.tid_format == "int64":
+        number = int.from_bytes(value, signed=True) if len(value) == 8 else -1
+    else:
+        number = int(value) if value and all(48 <= byte <= 57 for byte in value) else -1
+    return number if 0 <= number < 2**63 else None
+
+
+def understood(headers: Headers, names: HeaderNames) -> Said | None:
+    """(tid, kind, transaction) as the documentation has it; None: it must be refused."""
+    if any(name == WATERMARK for name, _ in headers):
+        return -1, Kind.WATERMARK, None
+    tids, transactions, kinds = (
+        [value for key, value in headers if key == name]
+        for name in (names.tid, names.transaction, names.kind)
+    )
+    if len(tids) != 1 or len(transactions) > 1 or len(kinds) > 1:
+        return None
+    tid = tid_of(tids[0], names)
+    kind = 0 if not kinds else WORDS.get((kinds[0] or b"?").decode("latin-1").lower())
+    transaction = (transactions[0] or None) if transactions else None
+    try:
+        (transaction or b"").decode()
+    except UnicodeDecodeError:
+        return None
+    if tid is None or kind is None or (kind and transaction is None):
+        return None
+    return tid, kind, transaction
+
+
+# --- messages
+
+
+def written(tid: int, names: HeaderNames) -> bytes:
+    return tid.to_bytes(8) if names.tid_format == "int64" else str(tid).encode()
+
+
+@st.composite
+def good_headers(draw: st.DrawFn, names: HeaderNames) -> Headers:
+    if draw(st.integers(0, 9)) == 0:
+        return list(headers_of(names))
+    made: Headers = [(names.tid, written(draw(st.integers(0, 30) | st.integers(0, 2**63 - 1)), names))]
+    transaction = draw(st.none() | ids)
+    if transaction is not None:
+        made.append((names.transaction, transaction))
+    else:
+        made += draw(st.sampled_from([[], [(names.transaction, None)], [(names.transaction, b"")]]))
+    words = list(WORDS) if transaction is not None else ["write"]
+    if draw(st.booleans()):
+        word = draw(st.sampled_from(words))
+        made.append((names.kind, draw(st.sampled_from([word, word.upper(), word.title()])).encode()))
+    others = st.sampled_from(["other", "tid2", "ti", "TID", "", "kinds", "ki", "transactio"])
+    made += draw(st.lists(st.tuples(others, st.none() | st.binary(max_size=9)), max_size=2))
+    return draw(st.permutations(made))
+
+
+def any_headers(names: HeaderNames) -> st.SearchStrategy[Headers]:
+    """Good ones, and good ones with something wrong."""
+    bad = st.sampled_from([names.tid, names.transaction, names.kind]).flatmap(
+        lambda name: st.tuples(st.just(name), st.none() | st.binary(max_size=20) | st.just(b"9" * 19))
+    )
+    spoiled = st.tuples(good_headers(names), st.lists(bad, max_size=2), st.integers(0, 4)).map(
+        lambda parts: parts[0][: parts[2]] + parts[1]
+    )
+    return st.integers(0, 5).flatmap(lambda n: good_headers(names) if n else spoiled)
+
+
+def block_of(messages: list[Headers], first: int = 0) -> Columns:
+    prefix = record_prefix("delta.1", 3)
+    data = b"".join(
+        encode_record(prefix, first + 2 * i, 1000 + i, 1, b"k%d" % i, b"value", headers)
+        for i, headers in enumerate(messages)
+    )
+    return decode_block(data, len(messages), FORMAT_V2)
+
+
+def said(columns: Columns, messages: Messages) -> list[Said]:
+    found = []
+    for i in range(len(messages)):
+        at, length = messages.transactions[i].tolist()
+        transaction = None if length < 0 else columns.data[at : at + length].tobytes()
+        found.append((int(messages.tids[i]), int(messages.kinds[i]), transaction))
+    return found
+
+
+def good_blocks(names: HeaderNames) -> st.SearchStrategy[list[Headers]]:
+    return st.lists(good_headers(names), max_size=25)
+
+
+@relaxed
+@given(st.sampled_from(NAMES).flatmap(lambda names: st.tuples(st.just(names), good_blocks(names))))
+def test_what_headers_say(case: tuple[HeaderNames, list[Headers]]) -> None:
+    names, rows = case
+    columns = block_of(rows)
+    messages = read_messages(columns, names, "delta.1[3]")
+    assert said(columns, messages) == [understood(headers, names) for headers in rows]
+    tids = [found[0] for headers in rows if (found := understood(headers, names)) and found[0] >= 0]
+    assert messages.bounds == ((min(tids), max(tids)) if tids else None)
+
+
+@relaxed
+@given(
+    st.sampled_from(NAMES).flatmap(
+        lambda names: st.tuples(st.just(names), st.lists(any_headers(names), max_size=12))
+    )
+)
+@example((HeaderNames(), [[("tid", b"9223372036854775807")]]))
+@example((HeaderNames(), [[("tid", b"9223372036854775808")]]))
+@example((HeaderNames(), [[("tid", b"00000000000000000000000000017")]]))
+@example((HeaderNames(), [[("tid", b"-1")]]))
+@example((HeaderNames(), [[("tid", b"+1")]]))
+@example((HeaderNames(), [[("tid", b" 1")]]))
+@example((HeaderNames(), [[("tid", "\uff11".encode())]]))
+@example((HeaderNames(), [[("tid", b"1"), ("transaction", b"\xff")]]))
+@example((HeaderNames(), [[("tid", b"1"), ("transaction", b"0123456\x80")]]))
+@example((HeaderNames(), [[("tid", b"1"), ("kind", b"watermark")]]))
+@example((HeaderNames(), [[("tid", b"1"), ("kind", None)]]))
+@example((HeaderNames(), [[("tid", b"1"), ("kind", b"commit"), ("transaction", b"")]]))
+@example((NAMES[1], [[("x-tid", b"\x80" + b"\0" * 7)]]))
+def test_what_cannot_be_read_is_refused_by_its_offset(case: tuple[HeaderNames, list[Headers]]) -> None:
+    names, rows = case
+    judged = [understood(headers, names) for headers in rows]
+    columns = block_of(rows, first=100)
+    if None not in judged:
+        assert said(columns, read_messages(columns, names, "delta.1[3]")) == judged
+        return
+    with pytest.raises(Refused) as refused:
+        read_messages(columns, names, "delta.1[3]")
+    wrong = [100 + 2 * i for i, found in enumerate(judged) if found is None]
+    assert any(refused.value.message.startswith(f"delta.1[3] at offset {at}: ") for at in wrong)
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("headers", "text"),
+    [
+        ([], "at offset 7: the message has no header 'tid'"),
+        ([("tid", None)], "the header 'tid' is null, not a tid as decimal digits"),
+        ([("tid", b"x" * 99)], "…, not a tid"),
+        ([("tid", b"1"), ("tid", b"1")], "more than one header 'tid'"),
+        ([("tid", b"1"), ("kind", b"abort")], "the header 'kind' is b'abort', none of write, begin, commit"),
+        ([("tid", b"1"), ("kind", b"begin")], "no header 'transaction' names it"),
+        ([("tid", b"1"), ("transaction", b"\xff")], "which is not UTF-8"),
+    ],
+)
+def test_a_refusal_says_what_is_wrong(headers: Headers, text: str) -> None:
+    with pytest.raises(Refused) as refused:
+        read_messages(block_of([headers], first=7), HeaderNames(), "delta.1[3]")
+    assert text in refused.value.message
+
+
+@relaxed
+@given(good_blocks(HeaderNames()), st.data())
+def test_damaged_bytes_never_crash(rows: list[Headers], data: st.DataObject) -> None:
+    block = bytearray(block_of(rows).data.tobytes())
+    for _ in range(data.draw(st.integers(0, 4)) if block else 0):
+        block[data.draw(st.integers(0, len(block) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        columns = decode_block(bytes(block), len(rows), FORMAT_V2)
+        messages = read_messages(columns, HeaderNames(), "w")
+        seen = Seen("s", "e", "0")
+        seen.add(columns, messages)
+        seen.table().validate(full=True)
+    except (Damaged, Refused):
+        return
+    assert len(messages) == len(rows)
+
+
+# --- what is kept
+
+
+@relaxed
+@given(
+    good_blocks(HeaderNames()),
+    st.none() | st.integers(-1, 31),
+    st.none() | st.sets(ids | st.binary(max_size=3), max_size=9),
+    st.none() | st.sets(ids | st.binary(max_size=3), max_size=9),
+    st.none() | st.integers(0, 60),
+)
+def test_what_is_kept(
+    rows: list[Headers],
+    upto_tid: int | None,
+    leave_out: set[bytes] | None,
+    only: set[bytes] | None,
+    before: int | None,
+) -> None:
+    columns = block_of(rows)
+    messages = read_messages(columns, HeaderNames(), "w")
+    sets = {
+        "leave_out": None if leave_out is None else TransactionIds(leave_out),
+        "only": None if only is None else TransactionIds(only),
+    }
+    expected = []
+    for i, headers in enumerate(rows):
+        tid, kind, transaction = understood(headers, HeaderNames()) or (0, 0, None)
+        expected.append(
+            kind != Kind.WATERMARK
+            and (upto_tid is None or tid <= upto_tid)
+            and transaction not in (leave_out or ())
+            and (before is None or 2 * i >= before or transaction in (only or ()))
+        )
+    found = keep(columns, messages, upto_tid=upto_tid, before=before, **sets)
+    assert found.rows[:, OFFSET].tolist() == [2 * i for i, kept in enumerate(expected) if kept]
+    mask = chosen(columns, messages, upto_tid=upto_tid, before=before, **sets)
+    assert mask.tolist() == expected
+    assert said(found, messages.take(mask)) == [
+        one for one, kept in zip(said(columns, messages), expected, strict=True) if kept
+    ]
+
+
+@relaxed
+@given(st.sets(st.binary(max_size=40), max_size=200), st.lists(st.binary(max_size=40), max_size=50))
+def test_a_set_of_ids_is_a_set(held: set[bytes], asked: list[bytes]) -> None:
+    found = TransactionIds(held)
+    assert len(found) == len(held)
+    assert all(one in found for one in held)
+    assert [one in found for one in asked] == [one in held for one in asked]
+
+
+@relaxed
+@given(st.lists(st.lists(st.none() | st.text(max_size=20), max_size=20), max_size=4), st.integers(0, 5))
+def test_a_set_of_ids_from_a_column(chunks: list[list[str | None]], start: int) -> None:
+    column = pa.chunked_array([pa.array(chunk, pa.string()) for chunk in chunks], pa.string()).slice(start)
+    held = {one.encode() for one in column.to_pylist() if one is not None}
+    found = TransactionIds.of(column)
+    assert len(found) == len(held)
+    assert all(one in found for one in held)
+    assert b"\xff" not in found
+
+
+# --- transactions that were seen
+
+
+def added_up(rows: list[dict[str, Any]]) -> dict[str, tuple[int, int, int, bool]]:
+    """Of each transaction: first position, first tid, entries, ended; the rows' order does not count."""
+    found: dict[str, tuple[int, int, int, bool]] = {}
+    for row in rows:
+        one = (row["first_position"], row["first_tid"], row["entries"], row["ended"])
+        if old := found.get(row["transaction_id"]):
+            first = min(old, one)
+            one = (first[0], first[1], old[2] + one[2], old[3] or one[3])
+        found[row["transaction_id"]] = one
+    return found
+
+
+@relaxed
+@given(
+    st.lists(good_blocks(HeaderNames()), max_size=5),
+    st.integers(0, 150),
+    st.integers(1, 4),
+    st.integers(1, 100),
+)
+def test_transactions_that_were_seen(
+    blocks: list[list[Headers]], own_from: int, held: int, room: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(seen_module, "HELD", held)
+        patch.setattr(seen_module, "_ROOM", room)
+        batches: list[pa.RecordBatch] = []
+        seen = Seen("delta.1", "e" * 32, "3", batches.append)
+        expected: list[dict[str, Any]] = []
+        tids: list[tuple[int, int]] = []
+        first = 0
+        for rows in blocks:
+            columns = block_of(rows, first)
+            messages = read_messages(columns, HeaderNames(), "w")
+            seen.add(columns, messages, own_from=own_from)
+            for i, headers in enumerate(rows):
+                tid, kind, transaction = understood(headers, HeaderNames()) or (0, 0, None)
+                at = first + 2 * i
+                if kind != Kind.WATERMARK:
+                    tids.append((tid, -at))
+                if transaction is not None:
+                    one = {"transaction_id": transaction.decode(), "first_position": at, "first_tid": tid}
+                    expected.append({**one, "entries": int(at >= own_from), "ended": kind >= Kind.COMMIT})
+            first += 2 * len(rows)
+        seen.flush()
+    assert all(0 < len(batch) <= held for batch in batches)
+    table = pa.Table.from_batches(batches, SEEN_SCHEMA)
+    table.validate(full=True)
+    assert added_up(table.to_pylist()) == added_up(expected)
+    assert {(r["scope"], r["epoch"], r["region"]) for r in table.to_pylist()} <= {("delta.1", "e" * 32, "3")}
+    last, at = max(tids, default=(None, None))
+    assert seen.range(0, first) == RangeSeen(
+        "delta.1", "e" * 32, "3", 0, first, len(tids), sum(-at < own_from for _, at in tids),
+        min(tids)[0] if tids else None, last, None if at is None else -at
+    )  # fmt: skip
+
+
+def test_only_chosen_rows_are_seen() -> None:
+    rows: list[Headers] = [[("tid", b"%d" % i), ("transaction", b"t%d" % i)] for i in range(4)]
+    columns = block_of(rows)
+    messages = read_messages(columns, HeaderNames(), "w")
+    seen = Seen("s", "e", "0")
+    seen.add(columns, messages, np.array([False, True, False, True]))
+    assert seen.table()["transaction_id"].to_pylist() == ["t1", "t3"]
+    assert (seen.range(0, 8).first_tid, seen.range(0, 8).entries) == (1, 2)
+
+
+def test_what_was_seen_comes_back(tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path))
+    columns = block_of([[("tid", b"%d" % i), ("transaction", b"t%d" % (i % 3))] for i in range(10)])
+    seen = [Seen("s", "e", region) for region in "01"]
+    for one in seen:
+        one.add(columns, read_messages(columns, HeaderNames(), "w"))
+    tables = [one.table() for one in seen]
+    ranges = tuple(one.range(0, 20) for one in seen)
+    for _ in range(2):  # a task that is done twice puts the same
+        with SeenWriter(storage, "graph", BACKUP, 4) as writer:
+            for table in tables:
+                for batch in table.to_batches():
+                    writer.sink(batch)
+            writer.commit(ranges)
+    with SeenWriter(storage, "graph", BACKUP, 5) as writer:
+        writer.commit([])
+    told = read_ranges(storage, "graph", BACKUP, 4)
+    assert (told.ranges, told.rows, told.path) == (ranges, 6, seen_path("graph", BACKUP, 4))
+    assert read_ranges(storage, "graph", BACKUP, 5).path is None
+    assert pa.Table.from_batches(read_seen(storage, "graph", BACKUP, [4, 5])) == pa.concat_tables(tables)
+    with pytest.raises(NotFound):
+        list(read_seen(storage, "graph", BACKUP, [6]))
+    data = storage.get(seen_path("graph", BACKUP, 4))
+    for torn in (data[:-20], data[:60] + b"??" + data[62:], b""):
+        storage.put(seen_path("graph", BACKUP, 4), torn)
+        with pytest.raises(Damaged):
+            list(read_seen(storage, "graph", BACKUP, [4]))
+    storage.delete(seen_path("graph", BACKUP, 4))
+    with pytest.raises(Damaged):
+        list(read_seen(storage, "graph", BACKUP, [4]))
+    content = json.loads(storage.get(seen_ranges_path("graph", BACKUP, 4)))
+    storage.put(seen_ranges_path("graph", BACKUP, 4), json.dumps(content | {"rows": 0}).encode())
+    with pytest.raises(Damaged):
+        read_ranges(storage, "graph", BACKUP, 4)
+
+
+def test_tids_of_neighbouring_blocks_add_up() -> None:
+    one = stats_of(1, 2, b"k", None)
+    both = replace(one, min_tid=5, max_tid=9) + replace(one, min_tid=3, max_tid=4)
+    assert (both.min_tid, both.max_tid) == (3, 9)
+    assert ((both + one).min_tid, (both + one).max_tid) == (None, None)
