@@ -27,6 +27,7 @@ from lakebackup.frames import ADDED, LISTED_BY, ROWS_PER_FILE, FrameWriter, List
 from lakebackup.lease import Lease
 from lakebackup.model import (
     ARROW_SCHEMAS,
+    QUEUES,
     TABLES,
     Audit,
     Destination,
@@ -460,12 +461,16 @@ class CatalogWriter(_Catalog):
     def tell(self, row: Policy | Hold | LogTask | QueueRestore) -> None:
         """Put down a policy, a hold, what a log task is to do or where an engine was restored: in the audit
         log, where a rebuild finds it again, and as a row."""
-        table = table_of(type(row))
-        action = next(action for action, told in TOLD.items() if told == table)
-        subject = row.backup_id if isinstance(row, Hold) else row.source
-        detail = json.dumps(as_row(row), ensure_ascii=False)
-        self.append_audit(Audit(at=row.at, actor=row.actor, action=action, subject=subject, detail=detail))
+        self.append_audit(_told(row))
         self.append([row])
+
+    def tell_once(self, rows: Sequence[QueueRestore], name: str) -> None:
+        """As `tell`, of rows that belong together; under their `name` once, however often."""
+        entries = [_told(row) for row in rows]
+        for number, entry in enumerate(entries):
+            self._keep_audit(entry, f"{name}-{number:06d}")
+        self.append(entries, f"audit-{name}")
+        self.append(rows, name)
 
     def _keep_audit(self, entry: Audit, audit_id: str) -> None:
         content = json.dumps(as_row(entry), ensure_ascii=False).encode()
@@ -517,11 +522,13 @@ class CatalogWriter(_Catalog):
             listed = [m.backup for m in manifests if m.backup.source_kind == kind]
             if table == "departures":
                 listed = [backup for backup in listed if backup.backup_id not in doubtful]
+            # What queues list does not grow with their messages.
+            rows = 0 if kind == QUEUES else sum(backup.entries for backup in listed)
             self._append_made(
                 table,
                 list(chain.from_iterable(parts[backup.backup_id] for backup in listed)),
                 partial(ListedRows, storage.uri, table),
-                1 + sum(backup.entries for backup in listed) // ROWS_PER_FILE,
+                1 + rows // ROWS_PER_FILE,
                 transaction,
             )
 
@@ -568,6 +575,15 @@ class CatalogWriter(_Catalog):
     def _lease(self) -> Lease:
         holder = f"{socket.gethostname()}:{os.getpid()}"
         return Lease.acquire(self._storage, _LEASE, holder, ttl_s=_LEASE_TTL_S, wait_s=_LEASE_WAIT_S)
+
+
+def _told(row: Policy | Hold | LogTask | QueueRestore) -> Audit:
+    """The entry of the audit log that holds a row whole."""
+    table = table_of(type(row))
+    action = next(action for action, told in TOLD.items() if told == table)
+    subject = row.backup_id if isinstance(row, Hold) else row.source
+    detail = json.dumps(as_row(row), ensure_ascii=False)
+    return Audit(at=row.at, actor=row.actor, action=action, subject=subject, detail=detail)
 
 
 def _now() -> int:

@@ -115,8 +115,14 @@ def regions_of(storage: Storage, folder: str) -> list[tuple[str, str, str]] | No
         tasks: list[list[str]] = json.loads(storage.get(f"{folder}{_INDEX}"))
     except NotFound:
         return None
-    first = (next(_read(storage, path)) for path in chain.from_iterable(tasks))
-    return [(file.scope, file.epoch, file.region) for file in first]
+    firsts = (_first(storage, path) for path in chain.from_iterable(tasks))
+    return [(row["scope"], row["epoch"], row["region"]) for row in firsts]
+
+
+def _first(storage: Storage, path: str) -> dict[str, Any]:
+    with storage.open(path) as stream:
+        found: dict[str, Any] = json.loads(next(stream))
+    return found
 
 
 def _read(storage: Storage, path: str) -> Iterator[StoredFile]:

@@ -63,6 +63,7 @@ class Queue:
     """A topic of the engine's and what is restored of it; `min_ts` in ms, None: no message."""
 
     scope: str
+    epoch: str
     target: str
     regions: int
     replication: int
@@ -237,6 +238,7 @@ def _queues(request: QueueRestoreRequest, reader: CatalogReader, last: Point) ->
     return tuple(
         Queue(
             scope=row["scope"],
+            epoch=row["epoch"],
             target=names[row["scope"]],
             regions=row["regions"],
             replication=row["replication"],

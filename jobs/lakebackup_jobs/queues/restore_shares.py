@@ -1,4 +1,4 @@
-"""The plan of an engine's restore, written down: a share for each partition of its queues, or of files to scan.
+"""The plan of an engine's restore, written down: shares of each partition of its queues, or of files to scan.
 
 A partition's share begins with a line that says where it goes, since one without a message gets its watermark
 too. Then come its files in the order in which their messages were written, whichever topic id they are of.
@@ -7,7 +7,7 @@ too. Then come its files in the order in which their messages were written, whic
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain, groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -39,6 +39,7 @@ class Partition:
     """A partition of a queue: what it is called in the backups, and where it goes."""
 
     scope: str
+    epoch: str
     region: str
     target: str
 
@@ -84,8 +85,7 @@ def deal(
     def put(place: Partition, rows: Iterable[Mapping[str, Any]]) -> None:
         nonlocal number
         path = f"{folder}plan/{number:06d}.jsonl"
-        head = {"scope": place.scope, "region": place.region, "target": place.target}
-        _write(storage, path, chain([head], rows))
+        _write(storage, path, chain([asdict(place)], rows))
         tasks[number % len(tasks)].append(path)
         number += 1
 

@@ -2,7 +2,7 @@
 -- (ms), and a tid below :tid (null: any).
 SELECT
   f.scope, f.epoch, f.region, f.start_position, f.end_position, f.destination, f.path, f.format, f.codec, f.bytes,
-  f.sha256, f.entries, f.link
+  f.sha256, f.entries, f.link, f.min_tid
 FROM selected AS f
 WHERE f.min_ts <= CAST(:to_ts AS BIGINT)
   AND CAST(:to_ts AS BIGINT) < f.max_ts

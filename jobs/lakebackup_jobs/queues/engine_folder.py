@@ -1,0 +1,121 @@
+"""The folder that an engine is restored into: its snapshot, its configuration, its schema history."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lakebackup.errors import EnvironmentProblem, Refused, UsageProblem
+from lakebackup.snapshot.names import OWN
+from lakebackup.storage import open_storage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SNAPSHOT = "snapshot"
+_MARK = ".lakebackup-restore.json"
+
+
+class EngineFolder:
+    """A folder of this machine that is empty, or holds what the same restore has put there.
+
+    Raises UsageProblem when it is none.
+    """
+
+    def __init__(self, folder: str) -> None:
+        uri = open_storage(folder).uri
+        if not uri.startswith("file://"):
+            raise UsageProblem(f"{uri} is no folder of this machine.", hint="Give --into FOLDER.")
+        self.folder = Path(uri.removeprefix("file://"))
+
+    def taken(self, restore_id: str | None = None) -> str | None:
+        """Why a restore may not begin here; None when it may, or had begun."""
+        if not self.folder.exists() or (restore_id and self.is_own(restore_id)):
+            return None
+        if not self.folder.is_dir():
+            return f"{self.folder} is no folder"
+        first = next((path.name for path in self.folder.iterdir()), None)
+        return None if first is None else f"{self.folder} holds {first!r} already"
+
+    def begin(self, restore_id: str) -> None:
+        """Take the folder for a restore. Raises Refused when it is another's, EnvironmentProblem."""
+        with _told(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            try:
+                with (self.folder / _MARK).open("x") as mark:
+                    json.dump({"restore": restore_id}, mark)
+            except FileExistsError:
+                if not self.is_own(restore_id):
+                    raise Refused(
+                        f"{self.folder} belongs to another restore that has not ended.",
+                        hint="Give an empty folder, or run the same command as that restore: it goes on.",
+                    ) from None
+
+    def is_own(self, restore_id: str) -> bool:
+        """Whether a restore has taken the folder and not let go of it."""
+        try:
+            return bool(json.loads((self.folder / _MARK).read_bytes())["restore"] == restore_id)
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+
+    def snapshot_being(self, restore_id: str) -> Path:
+        """Where the snapshot is until it is whole."""
+        return self.folder / f".{SNAPSHOT}-{restore_id}"
+
+    def has_snapshot(self, restore_id: str) -> bool:
+        """Whether the snapshot is whole; one that is gets its name."""
+        being, done = self.snapshot_being(restore_id), self.folder / SNAPSHOT
+        if done.exists():
+            return True
+        # What its own restore keeps until it is done, it begins to take away when all files are there.
+        own = being / OWN
+        if (
+            not being.is_dir()
+            or (own / "state.json").exists()
+            or all(path.name == OWN for path in being.iterdir())
+        ):
+            return False
+        with _told(self.folder):
+            shutil.rmtree(own, ignore_errors=True)
+            being.rename(done)
+            _sync(self.folder)
+        return True
+
+    def put(self, name: str, content: bytes) -> None:
+        """Write a file in place of an older one, whole or not at all."""
+        being = self.folder / f".{name}"
+        with _told(self.folder):
+            with being.open("wb") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
+            being.rename(self.folder / name)
+            _sync(self.folder)
+
+    def finish(self) -> None:
+        """Let go of the folder: the restore is done."""
+        with _told(self.folder):
+            (self.folder / _MARK).unlink(missing_ok=True)
+
+
+@contextmanager
+def _told(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"Cannot write to {folder}: {error}.",
+            hint="Make room or give the right to write there, or name another folder.",
+        ) from error
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
