@@ -182,6 +182,16 @@ class Settings(BaseSettings):
         ByteSize(1024 * 1024),
         description="many files of a snapshot smaller than this are stored as few objects; 0: never",
     )
+    queue_tid_header: str = Field("tid", description="of an engine's messages: the header that holds the tid")
+    queue_tid_format: Literal["text", "int64"] = Field(
+        "text", description="text: a tid is decimal digits; int64: 8 bytes, most significant first"
+    )
+    queue_transaction_header: str = Field(
+        "transaction", description="the header that names a message's transaction"
+    )
+    queue_kind_header: str = Field(
+        "kind", description="the header that says begin, write, commit or rollback; without it a write"
+    )
     isolation: Literal["read_committed", "read_uncommitted"] = Field(
         "read_committed", description="whether records of open and aborted transactions are left out"
     )

@@ -286,9 +286,16 @@ def full_folder(source: str, backup_id: str) -> str:
     return f"{fulls_folder(source)}{check_backup_id(backup_id)}/"
 
 
-def queue_file_path(source: str, backup_id: str, name: Literal["config.yaml", "delta_schema_history.yaml"]) -> str:
+def queue_files_folder(source: str, backup_id: str) -> str:
+    """The folder of the files of an engine that travel with a backup of its queues, ending in `/`."""
+    return f"{check_source(source)}/queues/{check_backup_id(backup_id)}/"
+
+
+def queue_file_path(
+    source: str, backup_id: str, name: Literal["config.yaml", "delta_schema_history.yaml"]
+) -> str:
     """A file of an engine that travels with every backup of its queues."""
-    return f"{check_source(source)}/queues/{check_backup_id(backup_id)}/{name}"
+    return f"{queue_files_folder(source, backup_id)}{name}"
 
 
 def seen_folder(source: str, backup_id: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from lakebackup.errors import NotFound, UsageProblem
@@ -45,6 +46,21 @@ def select(names: Sequence[str], patterns: Sequence[str], existing: Iterable[str
             hint="An expression must match the whole name, and internal topics (__…) only come by name. "
             + _some(there),
         )
+    return sorted(chosen)
+
+
+def select_shell(wanted: Sequence[str], existing: Iterable[str]) -> list[str]:
+    """The topics of `existing` that are named exactly or match a shell pattern (`delta.*`), sorted.
+
+    Internal topics come only when named. Raises NotFound for one that fits nothing.
+    """
+    there = sorted(existing)
+    chosen: set[str] = set()
+    for one in wanted:
+        found = [t for t in there if t == one or (not is_internal(t) and fnmatchcase(t, one))]
+        if not found:
+            raise NotFound(f"No topic is called {one!r}, or matches it.", hint=_nearest([one], there))
+        chosen.update(found)
     return sorted(chosen)
 
 

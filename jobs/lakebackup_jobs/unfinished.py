@@ -19,7 +19,7 @@ from lakebackup_jobs.kafka.container import FileReader
 from lakebackup_jobs.kafka.copy_task import BACKUP_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from lakebackup.plan.backup_topics import RegionState, Split
     from lakebackup.storage import Storage
@@ -131,18 +131,33 @@ def take_away(begun: Begun, source: str, storage: Storage) -> int:
     """
     # The manifest first: without it no catalog that is made anew takes the backup for one.
     storage.delete(layout.manifest_path(source, begun.backup_id))
-    first = {(topic, region): number for topic, region, number in begun.first}
     places = {(s.epoch, s.scope, s.region) for task in begun.prepared.plan.tasks for s in task}
+    count = take_files(storage, source, begun.backup_id, places, begun.first)
+    for at in storage.list(layout.backup_folder(source, begun.backup_id)):
+        storage.delete(at.path)
+    return count
+
+
+def take_files(
+    storage: Storage,
+    source: str,
+    backup_id: str,
+    places: Iterable[tuple[str, str, str]],
+    first: Iterable[tuple[str, str, int]],
+) -> int:
+    """Delete the data files of a backup in partitions (epoch, topic, partition); returns how many.
+
+    `first`: (topic, partition, first number of a file) where the catalog had files already.
+    """
+    known = {(topic, region): number for topic, region, number in first}
     count = 0
     for epoch, topic, region in sorted(places):
         inside = layout.partition_folder(source, epoch, topic, int(region))
         for at in storage.list(inside):
             said = layout.parse_data_path(at.path)
-            if said and said.seq >= first.get((topic, region), 0) and _of(storage, at.path, begun.backup_id):
+            if said and said.seq >= known.get((topic, region), 0) and _of(storage, at.path, backup_id):
                 storage.delete(at.path)
                 count += 1
-    for at in storage.list(layout.backup_folder(source, begun.backup_id)):
-        storage.delete(at.path)
     return count
 
 

@@ -57,7 +57,9 @@ class QueuePlan:
     `start_ts`: the instant its coverage begins at, ms; None: just before `end_ts`. `last_tid`: the engine's
     state at the start. `open_at`: the backup whose open transactions are open then. `tids`: (topic, epoch,
     partition) -> greatest tid known. `snapshot_tid` and `snapshot_open` are what snapshot.json said of the
-    engine's state and its open transactions. `lost`: what hinders it, for a full what came before.
+    engine's state and its open transactions. `look_back`: what is read when a transaction seems to be open
+    after `tasks`: its end may stand in another partition than what was seen of it. `lost`: what hinders it,
+    for a full what came before.
     """
 
     kind: Literal["full", "cumulative", "differential"]
@@ -75,6 +77,7 @@ class QueuePlan:
     tids: tuple[tuple[str, str, str, int], ...] = ()
     snapshot_tid: int | None = None
     snapshot_open: tuple[str, ...] | None = None
+    look_back: tuple[tuple[QueueRange, ...], ...] = ()
     new_regions: int = 0
     notes: tuple[str, ...] = field(default=())
 
@@ -182,6 +185,8 @@ def plan_full(
             look = max(min(start.open_from, own), region.low) if start and standing.open_at else own
             parts.append((region, look, min(own, region.end), region.end))
         notes = (_WITHOUT,)
+    # Of a transaction that is seen in one partition the end may stand in another, before what is read there.
+    back = [(r, r.low, look, look) for r, look, _, _ in parts if look > r.low]
     known = {_place(region) for region in regions} & {(s.scope, s.epoch, s.region) for s in standing.starts}
     return QueuePlan(
         kind="full",
@@ -199,6 +204,7 @@ def plan_full(
         tids=_tids(s for s in standing.starts if (s.scope, s.epoch, s.region) in known),
         snapshot_tid=told.last_tid if told else None,
         snapshot_open=told.open_transactions if told else None,
+        look_back=_tasks(back, parallelism) if told and told.open_transactions is None else (),
         notes=notes,
     )
 

@@ -150,7 +150,9 @@ def stand(
     if history and behind(history, mode):
         return _behind_restore(reader, history, mode)
     history = history or max(histories, key=lambda h: h.number or 0, default=None)
-    backup_id = history and (history.full_id if mode == "differential" else history.backup_id)
+    if history is None:
+        return Standing()
+    backup_id = history.full_id if mode == "differential" else history.backup_id
     if backup_id is None:
         return Standing()
     row = _row(reader, backup_id)

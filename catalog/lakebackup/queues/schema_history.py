@@ -37,7 +37,7 @@ class Version:
 
 def parse(text: str | bytes, where: str = NAME) -> tuple[Version, ...]:
     """The versions, in order. Raises UsageProblem, which says what is wrong in `where`."""
-    found = []
+    found: list[Version] = []
     for number, entry in enumerate(_entries(_load(text, where), where), 1):
         at = f"{where}, entry {number} of schemas"
         if not isinstance(entry, dict) or not {"version", "tid"} <= entry.keys() <= _FIELDS:

@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 from lakebackup_jobs.cli import (
     archive,
     backup,
+    backup_queue,
     backup_snapshot,
     catalog,
     compact,
@@ -81,6 +82,7 @@ app = typer.Typer(
 )
 
 _WORK, _LOOK, _KEEP = "Back up and restore", "Look", "Keep"
+backup.app.command("queue", epilog=backup_queue.EXAMPLES)(backup_queue.queue)
 backup.app.command("snapshot", epilog=backup_snapshot.EXAMPLES)(backup_snapshot.snapshot)
 app.add_typer(backup.app, name="backup", rich_help_panel=_WORK)
 app.add_typer(restore.app, name="restore", rich_help_panel=_WORK)

@@ -1,0 +1,632 @@
+"""Back up an engine's queues: fix the offsets, copy their messages, work out what is open, publish.
+
+A full is a backup of the engine's snapshot, by the job that backs up snapshots, and one of the queues that
+says where it stands in them. Order of publishing: as for topics. Little work is done in this process; Spark
+is asked when there are many messages to read, and for the first backup of a destination.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Literal
+
+from lakebackup import layout, patterns, sidecar
+from lakebackup.engine.failures import task_errors
+from lakebackup.errors import NeedsFull, NotFound, Refused, UsageProblem
+from lakebackup.lease import Lease
+from lakebackup.model import QUEUES, Audit, Backup, Hold
+from lakebackup.plan import backup_queue as planning
+from lakebackup.plan.queue_history import Standing, read_histories, require_all, stand
+from lakebackup.queues import schema_history, snapshot_json
+from lakebackup.queues.headers import HeaderNames
+from lakebackup.storage import open_storage
+from lakebackup.store import CatalogReader, CatalogWriter, destination_id
+from lakebackup_jobs import backup_snapshot
+from lakebackup_jobs.backup_topics import latest_number, next_sequences
+from lakebackup_jobs.identity import holder, micros
+from lakebackup_jobs.kafka.cluster import Cluster
+from lakebackup_jobs.queues import begun as begin
+from lakebackup_jobs.queues import ending
+from lakebackup_jobs.queues.begun import Begun
+from lakebackup_jobs.queues.copy_task import QueueCopyJob
+from lakebackup_jobs.snapshot.find import root_of
+from lakebackup_jobs.tally import OUTCOME, Totals, totals
+from lakebackup_jobs.taskboard import TaskBoard
+from lakebackup_sql import names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from lakebackup.model import DataFile
+    from lakebackup.plan.backup_queue import QueuePlan
+    from lakebackup.plan.queue_history import Mode
+    from lakebackup.queues.schema_history import Version
+    from lakebackup.queues.snapshot_json import SnapshotJson
+    from lakebackup.storage import Storage
+    from lakebackup_jobs.progress import Reporter
+    from lakebackup_jobs.queues.seen import RangeSeen
+
+ISOLATION = "read_committed"
+_CONFIG: Literal["config.yaml"] = "config.yaml"
+_SCHEMA: Literal["delta_schema_history.yaml"] = "delta_schema_history.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRequest:
+    """What a person asked for. `source`: the engine's name; `topics`: names or shell patterns of all of its
+    queues. `snapshot`: folder of its snapshot, for a full; `positions`: its snapshot.json, when not beside
+    that. `config` and `schema`: files that travel with every backup. `kafka` may hold secrets.
+    """
+
+    destination: str
+    source: str
+    topics: tuple[str, ...]
+    kafka: Mapping[str, str]
+    mode: Mode = "auto"
+    snapshot: str | None = None
+    positions: str | None = None
+    config: str | None = None
+    schema: str | None = None
+    names: HeaderNames = field(default_factory=HeaderNames)
+    catalog: str | None = None
+    codec: str = "zstandard"
+    compression_level: int | None = None
+    target_bytes: int = 128 << 20
+    dry_run: bool = False
+    lease_ttl_s: float = 60.0
+    note: str | None = None
+    remote: str | None = None
+    parallelism: int = os.cpu_count() or 2
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What makes two requests the same backup."""
+        kept = ("mode", "snapshot", "positions", "config", "schema", "codec", "compression_level", "note")
+        return {
+            **{name: getattr(self, name) for name in kept},
+            "topics": sorted(self.topics),
+            "names": asdict(self.names),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """The engine's files as they are now; None: it was not said where one is."""
+
+    config: bytes | None
+    schema: bytes | None
+    versions: tuple[Version, ...]
+
+
+def run(request: QueueRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
+    """Take one backup; returns what a person wants to know of it.
+
+    Raises NeedsFull (queues that were purged or reset, of which nothing is stored then), NotFound (topics,
+    files), UsageProblem (files that are not what they have to be), Refused (messages without a tid, a
+    snapshot.json that cannot be right), Busy (another run on the source), EnvironmentProblem.
+    """
+    source = layout.check_source(request.source)
+    layout.snapshot_source(source)
+    if not request.topics:
+        raise UsageProblem("No queue was named.", hint="Name them with --topics, such as 'delta.*'.")
+    run = _Run(request, open_storage(request.destination), source, spark, reporter)
+    if request.dry_run:
+        return run.foresee()
+    with Lease.acquire(run.storage, f"source-{source}", holder(), ttl_s=request.lease_ttl_s) as lease:
+        return run.take(lease)
+
+
+class _Run:
+    """One run on its way."""
+
+    def __init__(
+        self,
+        request: QueueRequest,
+        storage: Storage,
+        source: str,
+        spark: SparkSession | None,
+        reporter: Reporter,
+    ) -> None:
+        self.request, self.storage, self.source, self.reporter = request, storage, source, reporter
+        self._spark = spark
+        self._files = _files(request)
+        self._told, self._told_at = _snapshot_json(request)
+        self._cluster = Cluster(request.kafka)
+        self._existing = self._cluster.topic_names()
+        self._topics = self._cluster.describe(patterns.select_shell(request.topics, self._existing))
+        self._end_ts, self._regions = self._cluster.positions(self._topics, ISOLATION)
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session, made when it is first needed."""
+        if self._spark is None:
+            from lakebackup_jobs.session import spark_session
+
+            self._spark = spark_session(remote=self.request.remote)
+        return self._spark
+
+    def foresee(self) -> dict[str, Any]:
+        """What would be done; nothing is written."""
+        reader = CatalogReader.open(self.request.destination, self.request.catalog)
+        plan = self._plan(layout.new_backup_id(datetime.now(UTC)), reader, self._standing(reader))
+        self._require_there(plan)
+        for note in plan.notes:
+            self.reporter.note(note)
+        told = {"dry_run": True, **_summary(plan, self.source)}
+        if plan.kind == "full":
+            told["snapshot"] = backup_snapshot.run(
+                replace(self._snapshot_request("dry run"), dry_run=True), reporter=self.reporter
+            )
+        return told
+
+    def take(self, lease: Lease) -> dict[str, Any]:
+        """Go on with what was cut off, or take a new backup."""
+        reader = CatalogReader.open(self.request.destination, self.request.catalog) if self._made() else None
+        begun = begin.found(self.storage, self.source) if reader else None
+        standing: Standing | None = None
+        if begun and reader and reader.rows("find_backups", prefix=begun.backup_id):
+            sidecar.mark(self.storage, layout.marker_path(self.source, begun.backup_id, "complete"))
+            begin.end(self.storage, self.source, begun.backup_id)
+            self.reporter.note(f"backup {begun.backup_id} is whole; its run was cut off at the very end")
+            if begun.asked == self.request.asked:
+                path = layout.manifest_path(self.source, begun.backup_id)
+                manifest = sidecar.read_manifest(self.storage, path)
+                return _told(begun, manifest.backup, None)
+        elif begun and reader:
+            standing = self._standing(reader)
+            snapshot_id = self._snapshot_of(begun, reader)
+            done = begin.stored(self.storage, self.source, begun.backup_id)
+            number = latest_number(reader, self.source) + 1
+            why = begun.hindrance(self.request.asked, number, standing, self._regions, snapshot_id, done)
+            if not why:
+                self.reporter.note(f"going on with backup {begun.backup_id}, which was cut off")
+                return self._carry_out(begun, reader, lease)
+            lease.renew()
+            self._let_go(begun, snapshot_id, why)
+        return self._begin(reader, standing, lease)
+
+    def _begin(self, reader: CatalogReader | None, standing: Standing | None, lease: Lease) -> dict[str, Any]:
+        now = datetime.now(UTC)
+        backup_id = layout.new_backup_id(now)
+        plan = self._plan(backup_id, reader, standing or self._standing(reader))
+        self._require_there(plan)
+        if reader is None:
+            self._migrate()
+            reader = CatalogReader(self.request.destination, self.request.catalog)
+        for note in plan.notes:
+            self.reporter.note(note)
+        for gap in plan.lost:
+            self.reporter.warning(f"{planning.describe(gap)} before their backup")
+        sequences = next_sequences(reader, self.source, plan.scopes) if plan.keep else {}
+        begun = Begun(
+            backup_id=backup_id,
+            number=latest_number(reader, self.source) + 1,
+            started_at=micros(now),
+            plan=plan,
+            asked=self.request.asked,
+            first=[(topic, region, number) for (topic, region), number in sequences.items()],
+        )
+        begin.begin(self.storage, self.source, begun)
+        return self._carry_out(begun, reader, lease)
+
+    # --- what is planned
+
+    def _standing(self, reader: CatalogReader | None) -> Standing:
+        if reader is None:
+            return Standing()
+        kinds = {row["source_kind"] for row in reader.rows("source_kinds", source=self.source)}
+        if kinds - {QUEUES}:
+            raise Refused(
+                f"The backups of {self.source} are of another kind ({', '.join(sorted(kinds))}).",
+                hint="Give the engine a name of its own.",
+            )
+        histories = read_histories(reader, self.source, self._cluster.cluster_id())
+        try:
+            standing = stand(reader, histories, self._topics, self.request.mode)
+        except NeedsFull:
+            if self.request.mode != "full":
+                raise
+            return Standing()
+        if self.request.mode != "full":
+            require_all(standing.starts, self._topics, self._existing)
+        return standing
+
+    def _plan(self, backup_id: str, reader: CatalogReader | None, standing: Standing) -> QueuePlan:
+        request, mode = self.request, self.request.mode
+        full = mode == "full" or (mode == "auto" and standing.parent is None)
+        start_ts = standing.start_ts
+        common: dict[str, Any] = {
+            "backup_id": backup_id,
+            "source": self.source,
+            "standing": standing,
+            "topics": self._topics,
+            "regions": self._regions,
+            # Times of a chain follow each other, whatever a clock says.
+            "end_ts": max(self._end_ts, (start_ts or 0) + 1),
+            "parallelism": request.parallelism,
+        }
+        if full:
+            if request.snapshot is None:
+                raise UsageProblem(
+                    f"A full of {self.source} needs a snapshot of the engine.",
+                    hint="Say with --snapshot where it is.",
+                )
+            if self._told:
+                snapshot_json.require_fits(self._told, self._told_at, self.source, self._regions)
+            return planning.plan_full(told=self._told, **common)
+        plan = planning.plan_child(mode="differential" if mode == "differential" else "incremental", **common)
+        if reader:
+            self._compare_files(reader, standing)
+        return plan
+
+    def _require_there(self, plan: QueuePlan) -> None:
+        """Raise NeedsFull when something is missing that a backup would have to read; the audit log tells."""
+        if plan.kind == "full" or not plan.lost:
+            return
+        if not self.request.dry_run and self._made():
+            gaps = [
+                {
+                    name: getattr(gap, name)
+                    for name in ("scope", "epoch", "region", "from_position", "to_position")
+                }
+                for gap in plan.lost[:100]
+            ]
+            self._writer(None).append_audit(
+                Audit(
+                    at=time.time_ns() // 1000,
+                    actor=holder(),
+                    action="queue gap",
+                    subject=self.source,
+                    detail=json.dumps({"missing": gaps, "partitions": len(plan.lost)}),
+                )
+            )
+        raise planning.needs_full(plan.lost)
+
+    def _compare_files(self, reader: CatalogReader, standing: Standing) -> None:
+        """Look whether the engine's files go on from those of the parent."""
+        if standing.parent is None:
+            return
+        known = reader.rows("queue_versions", backup_id=standing.parent.backup_id)
+        before = [(row["version"], row["from_tid"]) for row in known]
+        if before and self._files.schema is None:
+            raise UsageProblem(
+                f"Backup {standing.parent.backup_id} has a history of schemas, and nobody said where it is.",
+                hint="Give --schema FILE: it travels with every backup.",
+            )
+        lacking = schema_history.unlike(self._files.versions, before)
+        if lacking and not standing.restored:
+            self.reporter.warning(
+                f"{self.request.schema} does not go on from that of backup {standing.parent.backup_id}: "
+                f"version {lacking[0]}, valid from tid {lacking[1]}, is not in it"
+            )
+
+    # --- what is done
+
+    def _carry_out(self, begun: Begun, reader: CatalogReader, lease: Lease) -> dict[str, Any]:
+        """Read what has not been read yet, and publish."""
+        plan = begun.plan
+        found, tasks, made = self._read(begun, reader)
+        ranges = ending.ranges_of(self.storage, self.source, begun.backup_id, len(plan.tasks))
+        if plan.snapshot_tid is not None:
+            self._require_true(plan.snapshot_tid, ranges, found)
+        self._warn_of_schema(ranges)
+        snapshot_id = self._take_snapshot(begun, reader) if plan.kind == "full" else None
+        lease.renew()
+        rows = self._list(begun, found, ranges, tasks, snapshot_id)
+        made.add([SimpleNamespace(**totals(tasks, rows), error=None)])
+        backup = self._row(begun, made)
+        manifest = sidecar.Manifest(
+            backup=backup,
+            positions=plan.positions,
+            scopes=plan.scopes,
+            gaps=plan.lost,
+            parts=tasks + 1,
+        )
+        lease.renew()
+        sidecar.write_manifest(self.storage, layout.manifest_path(self.source, begun.backup_id), manifest)
+        self._writer(None if plan.little else self.spark).commit_backup(self.storage, manifest, held=lease)
+        sidecar.mark(self.storage, layout.marker_path(self.source, begun.backup_id, "complete"))
+        begin.end(self.storage, self.source, begun.backup_id)
+        carried = sum(one.carried for one in ranges) if plan.keep else 0
+        return {
+            **_told(begun, backup, snapshot_id),
+            "last_tid": ending.last_tid(plan, ranges),
+            "carried": carried,
+            "open_transactions": found.count,
+        }
+
+    def _read(self, begun: Begun, reader: CatalogReader) -> tuple[ending.Open, int, Totals]:
+        """Do the tasks; what is open afterwards, how many tasks they were and what they wrote."""
+        plan, made = begun.plan, Totals()
+        carried = None
+        if plan.open_at and any(r.start < r.own_from for task in plan.tasks for r in task):
+            carried = f"{layout.seen_folder(self.source, begun.backup_id)}carried.parquet"
+            query = reader.query("queue_carried", backup_id=plan.open_at)
+            ending.write_ids(self.storage, carried, query)
+        self.reporter.start(plan.offsets, None, "backup")
+        self._do(begun, plan.tasks, range(len(plan.tasks)), carried, made)
+        found = self._open(begun, len(plan.tasks), reader)
+        if not plan.look_back or not found.count:
+            return found, len(plan.tasks), made
+        path = f"{layout.seen_folder(self.source, begun.backup_id)}candidates.parquet"
+        found.write(path, "queue_open_ids")
+        tasks = (*plan.tasks, *plan.look_back)
+        self._do(begun, tasks, range(len(plan.tasks), len(tasks)), path, made)
+        return self._open(begun, len(tasks), self._reader()), len(tasks), made
+
+    def _open(self, begun: Begun, tasks: int, reader: CatalogReader) -> ending.Open:
+        spark = None if begun.plan.little else self.spark
+        return ending.Open(self.storage, self.source, begun.backup_id, tasks, begun.plan, reader, spark)
+
+    def _do(
+        self,
+        begun: Begun,
+        tasks: tuple[tuple[planning.QueueRange, ...], ...],
+        numbers: range,
+        carried: str | None,
+        made: Totals,
+    ) -> None:
+        request, plan = self.request, begun.plan
+        if not numbers:
+            return
+        job = QueueCopyJob(
+            destination_uri=self.storage.uri,
+            destination=destination_id(self.storage),
+            source=self.source,
+            backup_id=begun.backup_id,
+            number=begun.number,
+            level=plan.level,
+            parent=plan.parent.backup_id if plan.parent else None,
+            client=dict(request.kafka),
+            isolation=ISOLATION,
+            codec=request.codec,
+            compression_level=request.compression_level,
+            target_bytes=request.target_bytes,
+            tasks=tasks,
+            sequences={(topic, region): number for topic, region, number in begun.first},
+            report=True,
+            names=request.names,
+            carried=carried,
+            keep=plan.keep,
+        )
+        board = TaskBoard(self.storage, layout.backup_folder(self.source, begun.backup_id))
+        with board.watched(self.reporter.update):
+            if plan.little:
+                made.add(SimpleNamespace(**job.run(task), error=None) for task in numbers)
+            else:
+                ordered = self.spark.range(numbers.start, numbers.stop, 1, len(numbers))
+                with task_errors():
+                    made.add(ordered.mapInArrow(job, OUTCOME).collect())  # one row a task
+        self.reporter.update(made.entries, made.bytes)
+
+    def _require_true(self, tid: int, ranges: Sequence[RangeSeen], found: ending.Open) -> None:
+        """Refused when the queues say otherwise than snapshot.json."""
+        for one in ranges:
+            place = f"topic {one.scope}, partition {one.region}"
+            snapshot_json.require_true(tid, self._told_at, one.last_tid, place, one.last_tid_position)
+        unlike = found.unlike()
+        if unlike:
+            raise Refused(
+                f"{self._told_at} says that transaction {unlike[0]} is open, and in the queues it is not: it "
+                "has no message before the snapshot's positions, or it was ended there.",
+                hint="What stands on this snapshot would lose or repeat messages. Take another one.",
+            )
+
+    def _warn_of_schema(self, ranges: Sequence[RangeSeen]) -> None:
+        first = min((one.first_tid for one in ranges if one.first_tid is not None), default=None)
+        versions = self._files.versions
+        if versions and first is not None and first < versions[0].tid:
+            self.reporter.warning(
+                f"there are messages from tid {first} on, and {self.request.schema} says nothing of the time "
+                f"before tid {versions[0].tid}"
+            )
+
+    # --- a full's snapshot
+
+    def _take_snapshot(self, begun: Begun, reader: CatalogReader) -> str:
+        """Have the snapshot backed up, and held: the full stands on it."""
+        found = self._snapshot_of(begun, reader)
+        if found is None:
+            request = self._snapshot_request(begun.note)
+            found = str(backup_snapshot.run(request, spark=self._spark, reporter=self.reporter)["backup_id"])
+        self._hold(found, f"the full {begun.backup_id} of {self.source} stands on it")
+        return found
+
+    def _snapshot_request(self, note: str) -> backup_snapshot.SnapshotRequest:
+        request = self.request
+        return backup_snapshot.SnapshotRequest(
+            destination=request.destination,
+            paths=(str(request.snapshot),),
+            catalog=request.catalog,
+            source=layout.snapshot_source(self.source),
+            lease_ttl_s=request.lease_ttl_s,
+            note=note,
+            remote=request.remote,
+            parallelism=request.parallelism,
+        )
+
+    def _snapshot_of(self, begun: Begun, reader: CatalogReader) -> str | None:
+        """The backup of the snapshot that was made for a full."""
+        source = layout.snapshot_source(self.source)
+        found = reader.one("queue_snapshot", source=source, note=begun.note)
+        return str(found["backup_id"]) if found else None
+
+    def _hold(self, backup_id: str, reason: str, *, released: bool = False) -> None:
+        row = Hold(
+            backup_id=backup_id,
+            source=layout.snapshot_source(self.source),
+            at=time.time_ns() // 1000,
+            actor=holder(),
+            reason=reason,
+            released=released,
+        )
+        self._writer(None).tell(row)
+
+    def _let_go(self, begun: Begun, snapshot_id: str | None, why: str) -> None:
+        """Take away what a run left that is not gone on with."""
+        count = begin.take_away(self.storage, self.source, begun)
+        if snapshot_id:
+            self._hold(
+                snapshot_id, f"the full {begun.backup_id} of {self.source} came to nothing", released=True
+            )
+        self.reporter.note(
+            f"backup {begun.backup_id} was cut off and is not gone on with, since {why}; its {count} files "
+            "of messages are taken away"
+        )
+
+    # --- what is published
+
+    def _list(
+        self,
+        begun: Begun,
+        found: ending.Open,
+        ranges: Sequence[RangeSeen],
+        tasks: int,
+        snapshot_id: str | None,
+    ) -> list[DataFile]:
+        """The rows beside those of the messages, put once: an earlier attempt's, if it came so far."""
+        storage, source, backup_id = self.storage, self.source, begun.backup_id
+        part = layout.parts_path(source, backup_id, tasks)
+        try:
+            return sidecar.read_part(storage, part)
+        except NotFound:
+            pass
+        plan, files = begun.plan, self._files
+        listing = ending.Listing(destination_id(storage), source, backup_id, begun.number, plan)
+        count = found.count
+        point = ending.point_row(plan, source, backup_id, ranges, snapshot_id, count)
+        positions = ending.position_rows(plan, source, backup_id, ranges, found.places() if count else {})
+        listing.add("queue_points", ending.put_rows(storage, source, backup_id, "queue_points", [point]))
+        listing.add(
+            "queue_positions", ending.put_rows(storage, source, backup_id, "queue_positions", positions)
+        )
+        if count:
+            path = ending.listing_path(source, backup_id, "queue_transactions")
+            put = found.write(path, "queue_open_rows", backup_id=backup_id, source=source)
+            listing.add("queue_transactions", put)
+        if files.versions:
+            rows = ending.schema_rows(source, backup_id, files.versions)
+            listing.add("queue_schemas", ending.put_rows(storage, source, backup_id, "queue_schemas", rows))
+        if files.config is not None:
+            path = layout.queue_file_path(source, backup_id, _CONFIG)
+            storage.put(path, files.config)
+            listing.file(path, "config", files.config)
+        if files.schema is not None:
+            path = layout.queue_file_path(source, backup_id, _SCHEMA)
+            storage.put(path, files.schema)
+            listing.file(path, "schema", files.schema)
+        return sidecar.write_part(storage, part, listing.rows)
+
+    def _row(self, begun: Begun, made: Totals) -> Backup:
+        plan, parent = begun.plan, begun.plan.parent
+        return Backup(
+            backup_id=begun.backup_id,
+            number=begun.number,
+            source=self.source,
+            source_kind=QUEUES,
+            destination=destination_id(self.storage),
+            kind=plan.kind,
+            level=plan.level,
+            parent=parent.backup_id if parent else None,
+            base=parent.base if parent else begun.backup_id,
+            chain_position=parent.chain_position + 1 if parent else 0,
+            place=begun.number,
+            parent_place=parent.place if parent else None,
+            start_ts=plan.end_ts - 1 if plan.start_ts is None else plan.start_ts,
+            end_ts=plan.end_ts,
+            started_at=begun.started_at,
+            finished_at=micros(datetime.now(UTC)),
+            files=made.files,
+            bytes=made.bytes,
+            entries=made.entries,
+            digest=made.digest.hex(),
+            isolation=ISOLATION,
+            codec=self.request.codec,
+            created_by=holder(),
+            tool=f"lakebackup {version('lakebackup')}",
+            note=self.request.note,
+        )
+
+    def _reader(self) -> CatalogReader:
+        return CatalogReader(self.request.destination, self.request.catalog)
+
+    def _writer(self, spark: SparkSession | None) -> CatalogWriter:
+        return CatalogWriter.open(spark, self.request.destination, self.request.catalog)
+
+    def _made(self) -> bool:
+        """Whether there is a catalog, of this version."""
+        return (self._writer(None).version() or 0) >= len(names("migrations"))
+
+    def _migrate(self) -> None:
+        self._writer(self.spark).migrate()
+
+
+def _files(request: QueueRequest) -> _Files:
+    """Read the files that travel with the backup. Raises NotFound, UsageProblem."""
+    config = _read(request.config) if request.config else None
+    schema = _read(request.schema) if request.schema else None
+    return _Files(config, schema, () if schema is None else schema_history.parse(schema, str(request.schema)))
+
+
+def _snapshot_json(request: QueueRequest) -> tuple[SnapshotJson | None, str]:
+    """What the engine says of its snapshot, and where; None when it says nothing."""
+    if request.mode not in ("full", "auto") or request.snapshot is None:
+        return None, ""
+    path = Path(request.positions or root_of(request.snapshot).parent / snapshot_json.NAME)
+    if not request.positions and not path.is_file():
+        return None, str(path)
+    return snapshot_json.parse(_read(str(path)), str(path)), str(path)
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise NotFound(f"{path} cannot be read: {error.strerror}.", hint="Check the path.") from None
+
+
+def _summary(plan: QueuePlan, source: str) -> dict[str, Any]:
+    return {
+        "source": source,
+        "kind": plan.kind,
+        "parent": plan.parent.backup_id if plan.parent else None,
+        "restore": plan.restore_id,
+        "topics": len(plan.scopes),
+        "partitions": len(plan.positions),
+        "offsets": plan.offsets,
+        "end_ts": plan.end_ts,
+        "gaps": len(plan.lost),
+    }
+
+
+def _told(begun: Begun, backup: Backup, snapshot_id: str | None) -> dict[str, Any]:
+    """What a person wants to know of a backup that exists."""
+    return {
+        "backup_id": begun.backup_id,
+        **_summary(begun.plan, backup.source),
+        "snapshot": snapshot_id,
+        "files": backup.files,
+        "bytes": backup.bytes,
+        "entries": backup.entries,
+        "seconds": round((backup.finished_at - backup.started_at) / 1e6, 3),
+    }
+
+
+def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -> int:
+    """As a program for spark-submit: the arguments of `lakebackup backup queue`."""
+    from lakebackup_jobs.cli import run_verb
+
+    return run_verb(["backup", "queue"], argv, spark=spark)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
