@@ -26,6 +26,7 @@ from lakebackup_jobs.cli import (
     prune,
     report,
     restore,
+    restore_queue,
     restore_snapshot,
     serve,
     show,
@@ -86,6 +87,7 @@ backup.app.command("queue", epilog=backup_queue.EXAMPLES)(backup_queue.queue)
 backup.app.command("snapshot", epilog=backup_snapshot.EXAMPLES)(backup_snapshot.snapshot)
 app.add_typer(backup.app, name="backup", rich_help_panel=_WORK)
 app.add_typer(restore.app, name="restore", rich_help_panel=_WORK)
+restore.app.command("queue", epilog=restore_queue.EXAMPLES)(restore_queue.queue)
 restore.app.command("snapshot", epilog=restore_snapshot.EXAMPLES)(restore_snapshot.snapshot)
 restore.app.command("point", epilog=log.restore.POINT)(log.restore.point)
 app.add_typer(log.app, name="log", rich_help_panel=_WORK)
