@@ -20,5 +20,5 @@ LEFT JOIN (
 ) AS w
   ON f.destination = w.destination
   AND f.path = w.path
-WHERE b.source_kind IN ('kafka', 'couchbase', 'snapshot', 'changes')
+WHERE b.source_kind IN ('kafka', 'couchbase', 'snapshot', 'changes', 'queues')
   AND (:backup_ids = '' OR w.path IS NOT NULL OR ARRAY_CONTAINS(SPLIT(:backup_ids, ','), f.backup_id))

@@ -1,5 +1,5 @@
 -- The files of the backups whose ids are in :backup_ids (parted by commas), all of them when that is empty; of
--- those that this program keeps the files of (topics, snapshots, change feeds, and archives that were imported). Of a snapshot, those
+-- those that this program keeps the files of (topics, snapshots, change feeds, queues, and archives that were imported). Of a snapshot, those
 -- are all objects that its files lie in, whichever backup wrote them.
 SELECT
   f.backup_id,
@@ -33,5 +33,5 @@ LEFT JOIN (
 ) AS w
   ON f.destination = w.destination
   AND f.path = w.path
-WHERE b.source_kind IN ('kafka', 'couchbase', 'snapshot', 'changes')
+WHERE b.source_kind IN ('kafka', 'couchbase', 'snapshot', 'changes', 'queues')
   AND (:backup_ids = '' OR w.path IS NOT NULL OR ARRAY_CONTAINS(SPLIT(:backup_ids, ','), f.backup_id))

@@ -6,5 +6,5 @@ JOIN backups AS b
   ON o.backup_id = b.backup_id
 WHERE o.source = :source
   AND o.status = 'OBSOLETE'
-  AND b.source_kind IN ('kafka', 'couchbase', 'snapshot')
+  AND b.source_kind IN ('kafka', 'couchbase', 'snapshot', 'queues')
 ORDER BY o.place DESC, o.number DESC

@@ -1,5 +1,5 @@
 -- The files that cutting the partitions of the relation cuts takes away, and all files of the
--- backups of the relation leaving, as rows of removals.
+-- backups of the relation leaving, as rows of removals. The rows that a backup of queues lists stay beside it as proof.
 SELECT
   :prune_id AS prune_id,
   CAST(:at AS BIGINT) AS at,
@@ -42,3 +42,4 @@ SELECT
 FROM files AS w
 JOIN leaving AS v
   ON w.backup_id = v.backup_id
+WHERE w.format NOT IN ('queue-points', 'queue-positions', 'queue-transactions', 'queue-schemas')

@@ -1,5 +1,5 @@
 -- Files that no backup needs which is to be kept (relation retained: number): nothing that is kept was taken
--- between a file's coming and its going. Of topics, that is between the links of the backup that wrote it. No other
+-- between a file's coming and its going. Of topics and queues, that is between the links of the backup that wrote it. No other
 -- rows are looked at than files added in [:from_number, :to_number], behind which nothing is kept, and files
 -- that went up to :gone_by.
 WITH kept AS (
@@ -15,9 +15,9 @@ WITH kept AS (
     FROM (
       SELECT
         number,
-        CASE WHEN source_kind = 'kafka' THEN base END AS line,
-        CASE WHEN source_kind = 'kafka' THEN link ELSE number END AS at,
-        CASE WHEN source_kind = 'kafka' THEN unlinked ELSE 9223372036854775807 END AS until
+        CASE WHEN source_kind IN ('kafka', 'queues') THEN base END AS line,
+        CASE WHEN source_kind IN ('kafka', 'queues') THEN link ELSE number END AS at,
+        CASE WHEN source_kind IN ('kafka', 'queues') THEN unlinked ELSE 9223372036854775807 END AS until
       FROM backups
       WHERE source = :source
     ) AS o

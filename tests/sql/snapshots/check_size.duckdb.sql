@@ -20,7 +20,7 @@ LEFT JOIN (
 ) AS w
   ON f.destination = w.destination AND f.path = w.path
 WHERE
-  b.source_kind IN ('kafka', 'couchbase', 'snapshot', 'changes')
+  b.source_kind IN ('kafka', 'couchbase', 'snapshot', 'changes', 'queues')
   AND (
     $backup_ids = ''
     OR NOT w.path IS NULL

@@ -5,5 +5,7 @@ SELECT
 FROM files AS f
 JOIN leaving AS v
   ON f.backup_id = v.backup_id
+WHERE
+  NOT f.format IN ('queue-points', 'queue-positions', 'queue-transactions', 'queue-schemas')
 GROUP BY
   f.backup_id

@@ -11,7 +11,7 @@ JOIN backups AS b
 WHERE
   o.source = $source
   AND o.status = 'OBSOLETE'
-  AND b.source_kind IN ('kafka', 'couchbase', 'snapshot')
+  AND b.source_kind IN ('kafka', 'couchbase', 'snapshot', 'queues')
 ORDER BY
   o.place DESC,
   o.number DESC

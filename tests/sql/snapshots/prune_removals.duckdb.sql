@@ -45,3 +45,5 @@ SELECT
 FROM files AS w
 JOIN leaving AS v
   ON w.backup_id = v.backup_id
+WHERE
+  NOT w.format IN ('queue-points', 'queue-positions', 'queue-transactions', 'queue-schemas')

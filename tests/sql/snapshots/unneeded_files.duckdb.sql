@@ -14,9 +14,13 @@ WITH kept AS (
     FROM (
       SELECT
         number,
-        CASE WHEN source_kind = 'kafka' THEN base END AS line,
-        CASE WHEN source_kind = 'kafka' THEN link ELSE number END AS "at",
-        CASE WHEN source_kind = 'kafka' THEN unlinked ELSE 9223372036854775807 END AS until
+        CASE WHEN source_kind IN ('kafka', 'queues') THEN base END AS line,
+        CASE WHEN source_kind IN ('kafka', 'queues') THEN link ELSE number END AS "at",
+        CASE
+          WHEN source_kind IN ('kafka', 'queues')
+          THEN unlinked
+          ELSE 9223372036854775807
+        END AS until
       FROM backups
       WHERE
         source = $source
