@@ -14,6 +14,7 @@ import os
 import time
 import uuid
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from lakebackup.times import format_ts
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import duckdb
     import pyarrow as pa
     from deltalake import DeltaTable
 
@@ -267,11 +269,9 @@ def _commit(
 
 def _check(table: str, batch: pa.Table, settings: dict[str, str]) -> None:
     """The table's CHECK constraints, as Spark and delta-rs enforce them when they write."""
-    import duckdb
-
     from lakebackup.engine import to_duckdb
 
-    with duckdb.connect(":memory:") as connection:
+    with _checker(os.getpid()).cursor() as connection:
         connection.register("batch", batch)
         for key, condition in settings.items():
             if not key.startswith(_CONSTRAINT):
@@ -284,6 +284,15 @@ def _check(table: str, batch: pa.Table, settings: dict[str, str]) -> None:
                     f"A row for the table {table} breaks its rule {key.removeprefix(_CONSTRAINT)} "
                     f"({condition}): {broken}"
                 )
+
+
+@cache
+def _checker(process: int) -> duckdb.DuckDBPyConnection:
+    """What rules are checked in: a process has one, since making one costs as much as a commit."""
+    import duckdb
+
+    del process  # one that was forked must not go on with its parent's
+    return duckdb.connect(":memory:")
 
 
 def _statistics(batch: pa.Table, settings: dict[str, str]) -> dict[str, Any]:
