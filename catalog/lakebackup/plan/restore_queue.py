@@ -205,8 +205,8 @@ def _plan(
     parameters["to_tid"] = upto
     _select(reader, parameters)
     reached = way.last if upto is None else reached_by(points, way, upto)
-    # A backup whose every message is wanted is whole, unless later ones have messages of before its end, which
-    # came to a queue that it had read already.
+    # A backup whose every message is wanted is whole, unless later ones have messages of before its end,
+    # which came to a queue that it had read already.
     whole = (upto is None or upto >= reached.last_tid) and reached == way.last
     queues = _queues(request, reader, way.last)
     renamed = any(queue.scope != queue.target for queue in queues)
