@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from lakebackup.errors import Damaged, NotFound, Refused
-from lakebackup.layout import seen_path, seen_ranges_path
+from lakebackup.layout import seen_folder, seen_path, seen_ranges_path
 from lakebackup.queues.headers import WATERMARK, HeaderNames, Kind
 from lakebackup.queues.watermark import headers_of
 from lakebackup.storage import open_storage
@@ -328,10 +328,10 @@ def test_transactions_that_were_seen(
     table.validate(full=True)
     assert added_up(table.to_pylist()) == added_up(expected)
     assert {(r["scope"], r["epoch"], r["region"]) for r in table.to_pylist()} <= {("delta.1", "e" * 32, "3")}
-    last, at = max(tids, default=(None, None))
+    tid, at = max(tids, default=(0, 0))
     assert seen.range(0, first) == RangeSeen(
         "delta.1", "e" * 32, "3", 0, first, len(tids), sum(-at < own_from for _, at in tids),
-        min(tids)[0] if tids else None, last, None if at is None else -at
+        *((min(tids)[0], tid, -at) if tids else (None, None, None))
     )  # fmt: skip
 
 
@@ -361,6 +361,10 @@ def test_what_was_seen_comes_back(tmp_path: Path) -> None:
             writer.commit(ranges)
     with SeenWriter(storage, "graph", BACKUP, 5) as writer:
         writer.commit([])
+    with pytest.raises(KeyError), SeenWriter(storage, "graph", BACKUP, 6) as writer:
+        writer.sink(tables[0].to_batches()[0])
+        raise KeyError
+    assert seen_path("graph", BACKUP, 6) not in {f.path for f in storage.list(seen_folder("graph", BACKUP))}
     told = read_ranges(storage, "graph", BACKUP, 4)
     assert (told.ranges, told.rows, told.path) == (ranges, 6, seen_path("graph", BACKUP, 4))
     assert read_ranges(storage, "graph", BACKUP, 5).path is None

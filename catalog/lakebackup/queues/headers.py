@@ -21,7 +21,7 @@ WATERMARK = "lakebackup-watermark"
 
 
 class Kind(IntEnum):
-    """What a message does, in the order of their words in a header; one without the header is a write."""
+    """What a message does: in a header a word, in either case; one without the header is a write."""
 
     WRITE = 0
     BEGIN = 1

@@ -201,8 +201,9 @@ class SeenWriter:
         """Write some rows."""
         if self._parquet is None:
             self._object = self._storage.writer()
+            self._stream = _Stream(self._object)
             self._parquet = pq.ParquetWriter(
-                _Stream(self._object), SEEN_SCHEMA, compression="zstd", write_page_checksum=True
+                self._stream, SEEN_SCHEMA, compression="zstd", write_page_checksum=True
             )
         self._rows += len(batch)
         self._parquet.write_batch(batch)
@@ -220,6 +221,9 @@ class SeenWriter:
 
     def __exit__(self, *error: Any) -> None:
         if self._object is not None:
+            if self._parquet.is_open:  # it would write its end when it is collected
+                self._stream.dropped = True
+                self._parquet.close()
             self._object.__exit__(*error)
 
 
@@ -230,9 +234,11 @@ class _Stream:
 
     def __init__(self, writer: ObjectWriter) -> None:
         self._writer, self._at = writer, 0
+        self.dropped = False
 
     def write(self, data: bytes) -> int:
-        self._writer.write(data)
+        if not self.dropped:
+            self._writer.write(data)
         self._at += len(data)
         return len(data)
 

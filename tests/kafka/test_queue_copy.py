@@ -1,0 +1,339 @@
+"""A task of a backup of queues against a real broker, its files read by fastavro. No JVM but the broker's."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from confluent_kafka import IsolationLevel, Producer, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+from tests.support.kafka_truth import Record, produce, until
+
+from lakebackup import layout
+from lakebackup.errors import Damaged, Refused
+from lakebackup.plan.backup_queue import QueueRange
+from lakebackup.queues.headers import HeaderNames
+from lakebackup.queues.watermark import headers_of
+from lakebackup.sidecar import read_part
+from lakebackup.storage import open_storage
+from lakebackup_jobs.kafka import library
+from lakebackup_jobs.kafka.container import FileReader
+from lakebackup_jobs.kafka.key_filter import may_hold
+from lakebackup_jobs.queues.copy_task import QueueCopyJob
+from lakebackup_jobs.queues.seen import SEEN_SCHEMA, read_ranges, read_seen
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lakebackup.model import DataFile
+    from lakebackup_jobs.broker import Broker
+
+pytestmark = pytest.mark.kafka
+Topic = Callable[..., str]
+BACKUP = "20260131T134511Z-0a1b2c3d"
+NOW = int(time.time() * 1000)
+
+
+@pytest.fixture(params=["native", "plain"])
+def _path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Both ways through the library."""
+    monkeypatch.setenv(library.PATH_SETTING, request.param)
+    library.why_not.cache_clear()
+    yield
+    monkeypatch.delenv(library.PATH_SETTING)
+    library.why_not.cache_clear()
+
+
+def message(tid: int, transaction: str = "", kind: str = "", partition: int = 0, size: int = 50) -> Record:
+    headers: list[tuple[str, bytes | None]] = [("tid", str(tid).encode())]
+    headers += [("transaction", transaction.encode())] if transaction else []
+    headers += [("kind", kind.encode())] if kind else []
+    return Record(partition, f"key-{tid}".encode(), b"x" * size, tuple(headers), NOW + tid)
+
+
+class Lab:
+    """A destination, and jobs that write into it."""
+
+    def __init__(self, bootstrap: str, folder: Path) -> None:
+        self.bootstrap, self.storage = bootstrap, open_storage(str(folder))
+        self.admin = AdminClient({"bootstrap.servers": bootstrap})
+
+    def span(self, topic: str, start: int = 0, end: int | None = None, **changes: Any) -> QueueRange:
+        """To the last stable offset, where no end is said."""
+        described = self.admin.describe_topics(TopicCollection([topic]))[topic].result(30)
+        span = QueueRange(topic, _hex(described.topic_id), "0", start, end or 0, 0, 0)
+        span = replace(span, **changes)
+        return span if end is not None else replace(span, end=self.stable(topic, int(span.region)))
+
+    def stable(self, topic: str, partition: int = 0) -> int:
+        place = TopicPartition(topic, partition)
+        latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        answer = self.admin.list_offsets({place: latest}, isolation_level=IsolationLevel.READ_COMMITTED)
+        return int(answer[place].result(30).offset)
+
+    def job(self, *spans: QueueRange, **changes: Any) -> QueueCopyJob:
+        settings: dict[str, Any] = {
+            "destination_uri": self.storage.uri,
+            "destination": "d",
+            "source": "graph",
+            "backup_id": BACKUP,
+            "number": 2,
+            "level": 1,
+            "parent": "20260130T134511Z-0a1b2c3d",
+            "client": {"bootstrap.servers": self.bootstrap},
+            "isolation": "read_committed",
+            "codec": "zstandard",
+            "compression_level": 1,
+            "target_bytes": 1 << 27,
+            "tasks": (spans,),
+            "sequences": {},
+            "report": False,
+            "names": HeaderNames(),
+        }
+        return QueueCopyJob(**settings | changes)
+
+    def carried(self, *ids: str) -> str:
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.table({"transaction_id": pa.array(ids, pa.string())}), sink)
+        self.storage.put("carried.parquet", sink.getvalue().to_pybytes())
+        return "carried.parquet"
+
+    def files(self, task: int = 0) -> list[DataFile]:
+        return read_part(self.storage, layout.parts_path("graph", BACKUP, task))
+
+    def stored(self, task: int = 0) -> list[tuple[str, int, int]]:
+        """(partition, offset, tid) of every message of a task's files, each file's figures compared."""
+        found = []
+        for file in self.files(task):
+            data = self.storage.get(file.path)
+            rows = cast("list[dict[str, Any]]", list(fastavro.reader(io.BytesIO(data))))
+            own = [(file.region, row["offset"], tid_of(row)) for row in rows]
+            assert (file.bytes, file.entries) == (len(data), len(rows))
+            assert (file.min_tid, file.max_tid) == (min(o[2] for o in own), max(o[2] for o in own))
+            assert (file.start_position, file.end_position) == (own[0][1], own[-1][1] + 1)
+            stamps = [row["timestamp"] for row in rows]
+            assert (file.min_ts, file.max_ts) == (min(stamps), max(stamps))
+            assert file.start_key == min(row["key"] for row in rows).hex()
+            assert file.raw_bytes == sum(c.data.shape[0] for c in FileReader(io.BytesIO(data), "f"))
+            assert may_hold(self.storage, file, [row["key"] for row in rows])
+            assert not may_hold(self.storage, file, [b"nobody's key"])
+            found += own
+        return found
+
+    def seen(self, task: int = 0) -> dict[tuple[str, str], tuple[int, int, int, bool]]:
+        rows = pa.Table.from_batches(
+            read_seen(self.storage, "graph", BACKUP, [task]), SEEN_SCHEMA
+        ).to_pylist()
+        return {
+            (r["transaction_id"], r["region"]): (
+                r["first_position"],
+                r["first_tid"],
+                r["entries"],
+                r["ended"],
+            )
+            for r in rows
+        }
+
+
+def tid_of(row: dict[str, Any]) -> int:
+    return next(int(h["value"]) for h in row["headers"] if h["key"] == "tid")
+
+
+def _hex(topic_id: Any) -> str:
+    high, low = topic_id.get_most_significant_bits(), topic_id.get_least_significant_bits()
+    return f"{(high % 2**64):016x}{(low % 2**64):016x}"
+
+
+@pytest.fixture
+def queue_lab(broker: Broker, tmp_path: Path) -> Lab:
+    return Lab(broker.bootstrap, tmp_path)
+
+
+@pytest.mark.usefixtures("_path")
+def test_messages_in_front_are_those_of_open_transactions(queue_lab: Lab, topic: Topic) -> None:
+    name = topic("delta")
+    watermark = Record(0, None, b"{}", tuple(headers_of(HeaderNames())), NOW)
+    produce(
+        queue_lab.bootstrap,
+        name,
+        [
+            watermark,
+            message(10, "open", "begin"),
+            message(11, "done", "begin"),
+            message(12),
+            message(13, "open"),
+            message(14, "done", "commit"),
+            message(15, "listed elsewhere"),
+            message(16, "open"),  # from here on all is the backup's own
+            watermark,
+            message(17),
+            message(18, "new", "BEGIN"),
+            message(19, "open", "commit"),
+            message(20, "short", "begin"),
+            message(21, "short", "rollback"),
+        ],
+    )
+    span = queue_lab.span(name, own_from=7)
+    told = queue_lab.job(span, carried=queue_lab.carried("another", "open")).run(0)
+    assert queue_lab.stored() == [
+        ("0", tid - 9 + (tid > 16), tid) for tid in (10, 13, 16, 17, 18, 19, 20, 21)
+    ]
+    assert (told["entries"], told["files"]) == (8, 1)
+    assert queue_lab.seen() == {
+        ("open", "0"): (1, 10, 2, True),
+        ("new", "0"): (10, 18, 1, False),
+        ("short", "0"): (12, 20, 2, True),
+    }
+    (found,) = read_ranges(queue_lab.storage, "graph", BACKUP, 0).ranges
+    assert (found.entries, found.carried, found.first_tid) == (8, 2, 10)
+    assert (found.last_tid, found.last_tid_position) == (21, 13)
+    assert (found.scope, found.epoch, found.region) == (name, span.epoch, "0")
+
+
+def test_without_carried_transactions_nothing_is_in_front(queue_lab: Lab, topic: Topic) -> None:
+    name = topic("delta")
+    produce(queue_lab.bootstrap, name, [message(tid, "t") for tid in range(6)])
+    assert queue_lab.job(queue_lab.span(name, own_from=6)).run(0)["files"] == 0
+    assert queue_lab.files() == []
+    assert queue_lab.seen() == {}
+
+
+def test_a_look_alone_stores_nothing(queue_lab: Lab, topic: Topic) -> None:
+    name = topic("delta", partitions=2)
+    rows = [message(tid, f"t{tid % 7}", "commit" if tid > 90 else "", tid % 2) for tid in range(100)]
+    produce(queue_lab.bootstrap, name, rows)
+    spans = [queue_lab.span(name, region="0", start=10), queue_lab.span(name, region="1", start=0, end=40)]
+    told = queue_lab.job(*spans, keep=False).run(0)
+    assert (told["files"], told["entries"]) == (0, 0)
+    looked = [(tid, "0") for tid in range(20, 100, 2)] + [(tid, "1") for tid in range(1, 80, 2)]
+    wanted: dict[tuple[str, str], tuple[int, int, int, bool]] = {}
+    for tid, region in looked:
+        old = wanted.get((f"t{tid % 7}", region), (tid // 2, tid, 0, False))
+        wanted[f"t{tid % 7}", region] = (old[0], old[1], old[2] + 1, old[3] or tid > 90)
+    assert queue_lab.seen() == wanted
+    ranges = read_ranges(queue_lab.storage, "graph", BACKUP, 0).ranges
+    assert [(r.region, r.start, r.end, r.entries, r.last_tid_position) for r in ranges] == [
+        ("0", 10, 50, 40, 49),
+        ("1", 0, 40, 40, 39),
+    ]
+
+
+@pytest.mark.usefixtures("_path")
+def test_what_kafka_aborted_or_has_not_committed_is_not_there(queue_lab: Lab, topic: Topic) -> None:
+    name = topic("delta")
+    produce(queue_lab.bootstrap, name, [message(1)])
+    for number, kept in enumerate((True, False, True, False)):
+        producer = Producer(
+            {"bootstrap.servers": queue_lab.bootstrap, "transactional.id": f"{name}-{number}"}
+        )
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        for tid in range(10 * number + 10, 10 * number + 13):
+            record = message(tid, f"t{number}")
+            producer.produce(name, record.value, record.key, partition=0, headers=list(record.headers))
+        producer.flush(30)
+        (producer.commit_transaction if kept else producer.abort_transaction)(30)
+    until(lambda: queue_lab.stable(name) == 1 + 4 * 4, "the last transaction is over")
+    unfinished = Producer({"bootstrap.servers": queue_lab.bootstrap, "transactional.id": f"{name}-open"})
+    unfinished.init_transactions(30)
+    unfinished.begin_transaction()
+    unfinished.produce(name, b"v", headers=[("no tid", b"")])
+    assert unfinished.flush(30) == 0
+    produce(queue_lab.bootstrap, name, [message(99)])
+    try:
+        span = queue_lab.span(name)
+        assert span.end == 17
+        queue_lab.job(span).run(0)
+        assert [tid for _, _, tid in queue_lab.stored()] == [1, 10, 11, 12, 30, 31, 32]
+        assert {one for one, _ in queue_lab.seen()} == {"t0", "t2"}
+    finally:
+        unfinished.abort_transaction(30)
+
+
+@pytest.mark.parametrize(
+    ("headers", "text"),
+    [
+        ((), "has no header 'tid'"),
+        ((("tid", b"x1"),), "the header 'tid' is b'x1'"),
+        ((("tid", b"1"), ("kind", b"undo")), "the header 'kind' is b'undo'"),
+    ],
+)
+def test_a_message_that_cannot_be_read_is_refused(
+    queue_lab: Lab, topic: Topic, headers: tuple[tuple[str, bytes]], text: str
+) -> None:
+    name = topic("delta", partitions=2)
+    rows = [message(tid, partition=1) for tid in range(20)]
+    rows[13] = Record(1, b"k", b"v", headers, NOW)
+    produce(queue_lab.bootstrap, name, rows)
+    with pytest.raises(Refused) as refused:
+        queue_lab.job(queue_lab.span(name, region="1")).run(0)
+    assert refused.value.message.startswith(f"{name}[1] at offset 13: ")
+    assert text in refused.value.message
+    assert list(queue_lab.storage.list()) == []
+    batch = next(queue_lab.job(queue_lab.span(name, region="1"))([pa.RecordBatch.from_pydict({"id": [0]})]))
+    (row,) = batch.to_pylist()
+    assert (row["task"], row["files"]) == (0, None)
+    assert f"{name}[1] at offset 13: " in row["error"]
+    # Behind it, all is well.
+    queue_lab.job(queue_lab.span(name, region="1", start=14)).run(0)
+    assert len(queue_lab.stored()) == 6
+
+
+def test_files_of_many_blocks_know_their_tids(queue_lab: Lab, topic: Topic) -> None:
+    """Compression runs ahead: a file must not get the tids of the next one's blocks."""
+    name = topic("delta")
+    tids = [1_000_000 - tid if tid % 3 else tid for tid in range(60_000)]
+    rows = [message(tid, f"t{tid // 10}", size=700) for tid in tids]
+    produce(queue_lab.bootstrap, name, rows)
+    told = queue_lab.job(queue_lab.span(name), target_bytes=1, codec="null", compression_level=None).run(0)
+    assert told["files"] == len(queue_lab.files()) > 8
+    assert queue_lab.stored() == [("0", at, tid) for at, tid in enumerate(tids)]
+    assert len({(file.min_tid, file.max_tid) for file in queue_lab.files()}) > 8
+    counts = Counter(f"t{tid // 10}" for tid in tids)
+    assert {one: figures[2] for (one, _), figures in queue_lab.seen().items()} == counts
+
+
+def test_a_task_that_is_run_again_counts_once(queue_lab: Lab, topic: Topic) -> None:
+    name = topic("delta")
+    produce(queue_lab.bootstrap, name, [message(tid, f"t{tid % 3}") for tid in range(100)])
+    job = queue_lab.job(queue_lab.span(name, start=20))
+    first = job.run(0)
+    part, seen = queue_lab.storage.get(layout.parts_path("graph", BACKUP, 0)), queue_lab.seen()
+    produce(queue_lab.bootstrap, name, [message(200)])
+    assert job.run(0) == first
+    assert queue_lab.storage.get(layout.parts_path("graph", BACKUP, 0)) == part
+    # An attempt that died before its part: its files are nobody's.
+    queue_lab.storage.delete(layout.parts_path("graph", BACKUP, 0))
+    again = job.run(0)
+    assert (again["entries"], again["files"]) == (first["entries"], first["files"]) == (80, 1)
+    assert queue_lab.stored() == [("0", tid, tid) for tid in range(20, 100)]
+    assert queue_lab.seen() == seen
+    folder = layout.partition_folder("graph", job.tasks[0][0].epoch, name, 0)
+    assert len(list(queue_lab.storage.list(folder))) == 2
+
+
+def test_carried_transactions_that_are_gone_or_torn(queue_lab: Lab, topic: Topic) -> None:
+    name = topic("delta")
+    produce(queue_lab.bootstrap, name, [message(tid, "t") for tid in range(10)])
+    path = queue_lab.carried("t")
+    queue_lab.storage.put(path, queue_lab.storage.get(path)[:-9])
+    for wrong in (path, "nothing.parquet"):
+        with pytest.raises(Damaged, match=wrong):
+            queue_lab.job(queue_lab.span(name, own_from=5), carried=wrong).run(0)
+
+
+def test_an_empty_range_holds_nothing(queue_lab: Lab, topic: Topic) -> None:
+    name = topic("delta")
+    for keep in (True, False):
+        queue_lab.job(queue_lab.span(name, 0, 0), keep=keep).run(0)
+        assert queue_lab.files() == []
+        (found,) = read_ranges(queue_lab.storage, "graph", BACKUP, 0).ranges
+        assert (found.entries, found.first_tid, found.last_tid) == (0, None, None)
