@@ -320,6 +320,7 @@ class _Run:
             catalog=self.request.catalog,
             source=layout.snapshot_source(made.source),
             backup=made.snapshot_id,
+            form="flat",
             remote=self.request.remote,
         )
         restore_snapshot.run(request, spark=self._spark, reporter=self.reporter)
