@@ -353,14 +353,15 @@ class _Run:
             query = reader.query("queue_carried", backup_id=plan.open_at)
             ending.write_ids(self.storage, carried, query)
         self.reporter.start(plan.offsets, None, "backup")
-        self._do(begun, plan.tasks, range(len(plan.tasks)), carried, made)
+        self._do(begun, plan.tasks, range(len(plan.tasks)), carried, plan.keep, made)
         found = self._open(begun, len(plan.tasks), reader)
         if not plan.look_back or not found.count:
             return found, len(plan.tasks), made
         path = f"{layout.seen_folder(self.source, begun.backup_id)}candidates.parquet"
-        found.write(path, "queue_open_ids")
+        if not found.write(path, "queue_open_ids").rows:
+            return found, len(plan.tasks), made
         tasks = (*plan.tasks, *plan.look_back)
-        self._do(begun, tasks, range(len(plan.tasks), len(tasks)), path, made)
+        self._do(begun, tasks, range(len(plan.tasks), len(tasks)), path, False, made)
         return self._open(begun, len(tasks), self._reader()), len(tasks), made
 
     def _open(self, begun: Begun, tasks: int, reader: CatalogReader) -> ending.Open:
@@ -373,6 +374,7 @@ class _Run:
         tasks: tuple[tuple[planning.QueueRange, ...], ...],
         numbers: range,
         carried: str | None,
+        keep: bool,
         made: Totals,
     ) -> None:
         request, plan = self.request, begun.plan
@@ -396,7 +398,7 @@ class _Run:
             report=True,
             names=request.names,
             carried=carried,
-            keep=plan.keep,
+            keep=keep,
         )
         board = TaskBoard(self.storage, layout.backup_folder(self.source, begun.backup_id))
         with board.watched(self.reporter.update):

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from lakebackup.plan.queue_history import Standing, Start
     from lakebackup.queues.snapshot_json import SnapshotJson
 
+# The ends of partitions are asked for together: so many messages before one no transaction was ended after the
+# end of another was taken.
+_BACK = 100_000
+_EVERYWHERE = 2**63 - 1
 # Below this many offsets no session of Spark's is worth its start.
 HERE_OFFSETS = 2_000_000
 Place = tuple[str, str, str]
@@ -57,9 +61,9 @@ class QueuePlan:
     `start_ts`: the instant its coverage begins at, ms; None: just before `end_ts`. `last_tid`: the engine's
     state at the start. `open_at`: the backup whose open transactions are open then. `tids`: (topic, epoch,
     partition) -> greatest tid known. `snapshot_tid` and `snapshot_open` are what snapshot.json said of the
-    engine's state and its open transactions. `look_back`: what is read when a transaction seems to be open
-    after `tasks`: its end may stand in another partition than what was seen of it. `lost`: what hinders it,
-    for a full what came before.
+    engine's state and its open transactions. `look_back`: what is read after `tasks` when a transaction seems
+    to be open that was first seen within `late` ((topic, epoch, partition, from, to)): its end may stand in
+    another partition, before what was read there. `lost`: what hinders it, for a full what came before.
     """
 
     kind: Literal["full", "cumulative", "differential"]
@@ -78,6 +82,7 @@ class QueuePlan:
     snapshot_tid: int | None = None
     snapshot_open: tuple[str, ...] | None = None
     look_back: tuple[tuple[QueueRange, ...], ...] = ()
+    late: tuple[tuple[str, str, str, int, int], ...] = ()
     new_regions: int = 0
     notes: tuple[str, ...] = field(default=())
 
@@ -126,6 +131,17 @@ def plan_child(
         _position(backup_id, source, region, end_ts, own, max(own, region.end)) for region, _, own in looks
     ]
     ranges = [(region, look, own) for region, look, own in looks if region.end > look]
+    late = [
+        (*place, start.own_from, start.late_to)
+        for place, start in starts.items()
+        if start.late_to > start.own_from
+    ]
+    # What was written to one partition while the ends of others were taken is seen now, its end was seen then.
+    back = [
+        (r, max(r.low, own - _BACK), own, own)
+        for r, _, own in looks
+        if late and own > max(r.low, own - _BACK)
+    ]
     return QueuePlan(
         kind="cumulative" if mode == "differential" else "differential",
         parent=parent,
@@ -140,6 +156,8 @@ def plan_child(
         last_tid=standing.last_tid,
         open_at=standing.open_at,
         tids=_tids(standing.starts),
+        look_back=_tasks(back, parallelism),
+        late=tuple(late),
         new_regions=sum(_place(r) not in starts for r in regions),
         notes=standing.notes,
     )
@@ -205,6 +223,7 @@ def plan_full(
         snapshot_tid=told.last_tid if told else None,
         snapshot_open=told.open_transactions if told else None,
         look_back=_tasks(back, parallelism) if told and told.open_transactions is None else (),
+        late=tuple((*_place(r), 0, _EVERYWHERE) for r in regions),
         notes=notes,
     )
 

@@ -63,6 +63,7 @@ class Restored:
 class Start:
     """Where a partition stood at what the next backup stands on: it was read up to `own_from`, and from
     `open_from` on every transaction that was open then is seen whole. `last_tid`: the greatest seen by then.
+    What stands from `late_to` on was written after all partitions had been looked at.
     """
 
     scope: str
@@ -71,6 +72,7 @@ class Start:
     open_from: int
     own_from: int
     last_tid: int | None = None
+    late_to: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +165,7 @@ def stand(
         starts=tuple(
             Start(
                 r["scope"], r["epoch"], r["region"], r["no_transaction_position"], r["end_position"],
-                r["last_tid"],
+                r["last_tid"], r["high_position"],
             )
             for r in reader.rows("queue_starts", backup_id=row["backup_id"])
         ),

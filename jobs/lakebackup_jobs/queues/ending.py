@@ -75,6 +75,7 @@ class Open:
             batches = list(read_seen(storage, source, backup_id, range(tasks)))
             reader.give("queue_seen", pa.Table.from_batches(batches, SEEN_SCHEMA))
             reader.give("queue_told", _named(told))
+            reader.give("queue_late", _late(plan))
             reader.define("queue_found", "queue_open", parent=plan.open_at)
             reader.define("queue_unended", "queue_open_told", told=told is not None)
         else:
@@ -85,6 +86,7 @@ class Open:
             seen = spark.range(0, tasks, 1, max(tasks, 1)).mapInArrow(rows, _SEEN)
             seen.createOrReplaceTempView("queue_seen")
             engine.give("queue_told", _named(told))
+            engine.give("queue_late", _late(plan))
             engine.define("queue_found", load("queries", "queue_open"), parent=plan.open_at)
             engine.define("queue_unended", load("queries", "queue_open_told"), told=told is not None)
         self._spark = spark
@@ -123,6 +125,20 @@ def _named(names: Sequence[str] | None) -> pa.Table:
     import pyarrow as pa
 
     return pa.table({"transaction_id": pa.array(names or (), pa.string())})
+
+
+def _late(plan: QueuePlan) -> pa.Table:
+    import pyarrow as pa
+
+    text, whole = pa.string(), pa.int64()
+    schema = pa.schema(
+        [
+            *((name, text) for name in ("scope", "epoch", "region")),
+            ("from_position", whole),
+            ("to_position", whole),
+        ]
+    )
+    return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in plan.late], schema)
 
 
 def _schema(query: str, found: pa.Schema) -> pa.Schema:
