@@ -14,8 +14,9 @@ from lakebackup import layout
 from lakebackup.changelog.events import DEFAULT
 from lakebackup.changelog.logfile import FORMAT as LOG
 from lakebackup.changelog.logfile import read_log_file
-from lakebackup.errors import Damaged, NotFound, UsageProblem
+from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
 from lakebackup.model import ARROW_SCHEMAS, Check, Digest, StorageObject, as_row
+from lakebackup.queues.headers import HeaderNames
 from lakebackup.sidecar import marked, read_manifest
 from lakebackup.storage import Storage, open_storage
 from lakebackup_jobs.kafka.container import FileReader
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakebackup.changelog.cipher import LogKeys
+    from lakebackup_jobs.kafka.records import Columns
     from lakebackup_jobs.kafka.stats import BlockStats
 
 Outcome = tuple[Literal["ok", "missing", "changed", "damaged", "unconfirmed"], str | None]
@@ -110,11 +112,16 @@ def _sha256(storage: Storage, path: str) -> str:
 def _decode(data: bytes, file: Mapping[str, Any]) -> Outcome:
     """Decode every record and compare what the catalog says of them all."""
     stats: BlockStats | None = None
+    tids: list[int] = []
     try:
-        for columns in FileReader(io.BytesIO(data), file["path"]):
+        reader = FileReader(io.BytesIO(data), file["path"])
+        names = HeaderNames.read(reader.metadata)
+        for columns in reader:
             block = columns.stats()
             stats = block if stats is None or block is None else stats + block
-    except Damaged as error:
+            if names:  # messages of an engine's queues
+                tids = _bounds(tids, columns, names, file["path"])
+    except (Damaged, Refused) as error:
         return "damaged", error.message
     if stats is None:
         return "damaged", "it holds no record"
@@ -122,7 +129,18 @@ def _decode(data: bytes, file: Mapping[str, Any]) -> Outcome:
     said = tuple(file[name] for name in ("entries", "min_ts", "max_ts", "start_position", "end_position"))
     if found != said:
         return "damaged", f"(entries, min ts, max ts, start, end) are {found}, the manifest says {said}"
+    said_tids = [file[name] for name in ("min_tid", "max_tid") if file[name] is not None]
+    if tids != said_tids:
+        return "damaged", f"least and greatest tid are {tids}, the manifest says {said_tids}"
     return "ok", None
+
+
+def _bounds(before: list[int], columns: Columns, names: HeaderNames, where: str) -> list[int]:
+    """Least and greatest tid so far; none while there was no message."""
+    from lakebackup_jobs.queues.messages import read_messages
+
+    found = read_messages(columns, names, where).bounds
+    return [min([found[0], *before]), max([found[1], *before])] if found else before
 
 
 def _decode_log(storage: Storage, file: Mapping[str, Any], keys: LogKeys | None) -> Outcome:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from lakebackup import schedule, tombstones
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.lease import Lease
-from lakebackup.model import CHANGES, SNAPSHOT, Hold, Policy
+from lakebackup.model import CHANGES, QUEUES, SNAPSHOT, Hold, Policy
 from lakebackup.patterns import is_internal
 from lakebackup.plan.import_backups import OWN
 from lakebackup.storage import open_storage
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Kind = Literal["differential", "cumulative"]
+_UNSCHEDULED: Mapping[str, str] = {
+    SNAPSHOT: "are of snapshots, whose folders only who takes them knows",
+    QUEUES: "are of an engine's queues, whose snapshots and own files only who takes them knows",
+}
 _MODES: Mapping[str, str] = {"differential": "incr-diff", "cumulative": "incr-accu"}
 
 
@@ -57,11 +61,8 @@ def set_policy(destination: str, catalog: str | None, name: str, change: Change)
             "from time to time.",
         )
     if others and (made.full_schedule or made.incremental_schedule):
-        why = (
-            "are of snapshots, whose folders only who takes them knows"
-            if others == {SNAPSHOT}
-            else f"were made by another program ({', '.join(sorted(others))})"
-        )
+        why = next((why for kind, why in _UNSCHEDULED.items() if others == {kind}), None)
+        why = why or f"were made by another program ({', '.join(sorted(others))})"
         raise UsageProblem(
             f"The backups of {source} {why}: none can be due here.",
             hint="Leave out --full and --incr; a window and a redundancy are for every source.",

@@ -18,13 +18,14 @@ from lakebackup import layout, tombstones
 from lakebackup.archive import KIND
 from lakebackup.errors import Busy, EnvironmentProblem, Refused, UsageProblem
 from lakebackup.lease import Lease, is_held
-from lakebackup.model import CHANGES, SNAPSHOT
+from lakebackup.model import CHANGES, QUEUES, SNAPSHOT
 from lakebackup.plan.prune import (
     Cut,
     Held,
     Leaving,
     PrunePlan,
     leaving,
+    plan_chains,
     plan_expired,
     plan_prune,
     relation,
@@ -53,6 +54,12 @@ if TYPE_CHECKING:
 HOLD_MS = 7 * 86_400_000
 # By so much may the clocks of machines differ; with more, nobody can say what is old.
 SKEW_MS = 60_000
+# Sources whose backups go whole alone, and why nothing smaller of theirs can go.
+_WHOLE = {
+    KIND: "was imported from an archive, which has no topics",
+    QUEUES: "is an engine, whose messages go with the backups that need them, whatever topic they are of",
+    SNAPSHOT: "holds snapshots, which have no topics",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +97,11 @@ class PruneRequest:
         self, engine: Any, source: str, held: Sequence[Held], backups: Sequence[Leaving] = ()
     ) -> PrunePlan:
         """What can go now, by an engine that both `CatalogReader` and `SparkEngine` are."""
-        if _of_snapshots(engine, source):
+        kinds = _kinds(engine, source)
+        if kinds == {SNAPSHOT}:
             return plan_expired(engine, source, backups)
+        if kinds == {QUEUES}:
+            return plan_chains(engine, source, backups)
         return plan_prune(
             engine,
             source,
@@ -129,27 +139,26 @@ def _source(request: PruneRequest, reader: CatalogReader) -> str:
     """The source to prune; one that cannot be restored at all, or has no topics, loses backups whole."""
     known = {row["source"] for row in reader.rows("sources_known")}
     asked = request.source or (known.pop() if len(known) == 1 else None)
-    kinds = {row["source_kind"] for row in reader.rows("source_kinds", source=asked)} if asked else set()
+    kinds = _kinds(reader, asked) if asked else set()
     if CHANGES in kinds:
         raise UsageProblem(
             f"{asked} is a change feed: its log goes from its beginning on.",
             hint=f"Say up to when: lakebackup log truncate {asked} --until …",
         )
-    if not kinds <= {KIND, SNAPSHOT} or not kinds:
+    if not kinds <= _WHOLE.keys() or not kinds:
         return only_source(reader, asked)
-    if request.topics or request.patterns or (SNAPSHOT in kinds and (request.keep_ms or request.keep_bytes)):
-        what = (
-            "holds snapshots, which have" if SNAPSHOT in kinds else "was imported from an archive, which has"
-        )
+    limited = request.keep_ms or request.keep_bytes
+    if request.topics or request.patterns or (limited and KIND not in kinds):
+        what = " and ".join(_WHOLE[kind] for kind in sorted(kinds))
         raise UsageProblem(
-            f"{asked} {what} no topics.",
+            f"{asked} {what}.",
             hint="Its backups go whole, by policy or by a number of days: lakebackup prune 14.",
         )
     return str(asked)
 
 
-def _of_snapshots(engine: Any, source: str) -> bool:
-    return [row["source_kind"] for row in engine.rows("source_kinds", source=source)] == [SNAPSHOT]
+def _kinds(engine: Any, source: str) -> set[str]:
+    return {row["source_kind"] for row in engine.rows("source_kinds", source=source)}
 
 
 class _Run:
@@ -217,6 +226,11 @@ class _Run:
             frame.select("destination", "path").createOrReplaceTempView("doomed")
             if made.expired is not None:
                 require_proof(unresolved=engine.rows("prune_resolved", source=self.source))
+            elif made.released is not None:
+                require_proof(
+                    unchained=engine.rows("prune_chains", source=self.source),
+                    unresolved=engine.rows("prune_queue_proof", source=self.source),
+                )
             else:
                 require_proof(
                     engine.rows("prune_proof", source=self.source),
@@ -349,6 +363,7 @@ def _summary(made: PrunePlan) -> dict[str, Any]:
         "topics": [_topic(made, *topic, rules[topic].cutoff_ts, rules[topic].keep_bytes) for topic in topics],
         "partitions": list(_partitions(made)),
         **_of_tables(made),
+        **({} if made.released is None else {"released": list(made.released)}),
         "held": [asdict(h) for h in made.held],
         "left_alone": [{"topic": scope, "reason": reason} for scope, reason in made.left_alone],
     }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -14,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 from lakebackup import layout, tombstones
 from lakebackup.engine.failures import task_errors
 from lakebackup.errors import Incomplete
-from lakebackup.model import Audit, spark_columns
+from lakebackup.model import Audit, Hold, spark_columns
+from lakebackup.plan.prune import leaving, snapshots_released
 from lakebackup.store import CatalogReader
 from lakebackup.tombstones import Chunk, Prune, RemovalReader, RemovalWriter
+from lakebackup_jobs.identity import micros
 from lakebackup_jobs.outcome import raise_first
 from lakebackup_jobs.prune_task import DELETED, KEYS_DELETED, DeleteKeys, DeleteObjects
 from lakebackup_jobs.shares import MOST_TASKS
@@ -125,6 +128,7 @@ class Removing:
         if not there["floors"]:
             self.writer.append(prune.floors, f"{name}-floors")
         self._let_go(prune, reader)
+        self._release(prune)
         if prune.chunks and not there["removals"]:
             self.writer.append_frame("removals", self.removals(prune.chunks), name)
         detail = {"files": prune.files, "bytes": prune.bytes, "partitions": len(prune.floors)}
@@ -160,6 +164,24 @@ class Removing:
                     actor=prune.actor,
                     reason=f"{self.action} {prune.prune_id}: {reason}",
                 )
+
+    def _release(self, prune: Prune) -> None:
+        """Hold no more the snapshots of an engine on which only fulls stood that go."""
+        reader = CatalogReader(self.destination, self.catalog)
+        reader.give("leaving", leaving(prune.backups))
+        for backup_id in snapshots_released(reader, prune.source):
+            row = Hold(
+                backup_id=backup_id,
+                source=layout.snapshot_source(prune.source),
+                at=micros(datetime.now(UTC)),
+                actor=prune.actor,
+                reason=f"no full of {prune.source} stands on it any more: {self.action} {prune.prune_id}",
+                released=True,
+            )
+            self.writer.tell(row)
+            self.reporter.note(
+                f"backup {backup_id} of {row.source} is held no more: no full of {prune.source} stands on it"
+            )
 
     def _delete(self, prune: Prune, spared: frozenset[tuple[str, str, str]]) -> Left:
         from lakebackup.engine.spark import SparkEngine

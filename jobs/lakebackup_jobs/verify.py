@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from lakebackup import layout, tombstones
 from lakebackup.changelog.cipher import LogKeys
 from lakebackup.errors import Damaged, LakebackupError
-from lakebackup.model import CHANGES, SNAPSHOT, Check, spark_columns
+from lakebackup.model import CHANGES, QUEUES, SNAPSHOT, Check, spark_columns
 from lakebackup.plan.restore_log import LogRestoreRequest
 from lakebackup.plan.restore_request import RestoreRequest
 from lakebackup.plan.restore_snapshot import SnapshotRestoreRequest
@@ -26,6 +26,7 @@ from lakebackup_jobs import restore_snapshot, restore_topics
 from lakebackup_jobs.changelog import restore as log_restore
 from lakebackup_jobs.check_task import CheckFiles, CheckKeys, CheckMembers, CheckSidecars, ListObjects
 from lakebackup_jobs.identity import micros
+from lakebackup_jobs.queues import trial as queue_trial
 from lakebackup_jobs.shares import MOST_TASKS
 from lakebackup_jobs.taskboard import TaskBoard
 
@@ -67,7 +68,7 @@ def run(request: VerifyRequest, *, spark: SparkSession | None = None, reporter: 
 
     started = time.monotonic()
     reader = CatalogReader.require(request.destination, request.catalog)
-    ids = ",".join(reader.resolve_backup(part) for part in request.backup_ids)
+    ids = ",".join(_with_snapshots(reader, [reader.resolve_backup(part) for part in request.backup_ids]))
     spark = spark or spark_session(remote=request.remote)
     writer = CatalogWriter.open(spark, request.destination, request.catalog)
     engine = SparkEngine(spark, writer.catalog_uri)
@@ -138,6 +139,12 @@ def run(request: VerifyRequest, *, spark: SparkSession | None = None, reporter: 
     }
 
 
+def _with_snapshots(reader: CatalogReader, ids: Sequence[str]) -> list[str]:
+    """Backups, and those of an engine's snapshots that fulls among them stand on."""
+    beneath = [row["backup_id"] for row in reader.rows("snapshots_beneath", backup_ids=",".join(ids))]
+    return list(dict.fromkeys([*ids, *beneath]))
+
+
 def require_whole(result: Mapping[str, Any]) -> None:
     """Raises Damaged when a check found something that a restore may need to be missing or changed."""
     wrong = {name: result[name] for name in ("missing", "changed", "damaged") if result[name]}
@@ -189,14 +196,18 @@ def _find_orphans(
 
 
 def _data_folders(storage: Storage) -> Iterator[str]:
-    """One folder a topic and epoch, one or two a backup of a snapshot or of a change feed: not as many as
-    there are files."""
+    """One folder a topic and epoch, some a backup of a snapshot, of a change feed or of an engine's queues: not
+    as many as there are files."""
     for source in storage.folders():
         if source in layout.RESERVED:
             continue
         for backup_id in storage.folders(f"{source}/snapshots/"):
             yield f"{source}/snapshots/{backup_id}/"
             yield f"{source}/backups/{backup_id}/listing/"
+        for backup_id in storage.folders(f"{source}/queues/"):
+            yield layout.queue_files_folder(source, backup_id)
+            yield f"{source}/backups/{backup_id}/listing/"
+            yield layout.seen_folder(source, backup_id)
         for folder in ("log", "fulls"):
             for backup_id in storage.folders(f"{source}/{folder}/"):
                 yield f"{source}/{folder}/{backup_id}/"
@@ -257,6 +268,16 @@ def _restored(
         done = log_restore.run(log, spark=spark, reporter=reporter)
         over = f", over gaps: {len(done['obstacles'])}" if done["obstacles"] else ""
         return f"{done['entries']} rows restored{over}"
+    if row["source_kind"] == QUEUES:
+        return queue_trial.run(
+            request.destination,
+            request.catalog,
+            row["source"],
+            row["backup_id"],
+            folder,
+            spark=spark,
+            reporter=reporter,
+        )
     topics = RestoreRequest(
         destination=request.destination,
         catalog=request.catalog,

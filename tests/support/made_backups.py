@@ -176,7 +176,7 @@ class MadeBackups:
     ) -> DataFile:
         data = io.BytesIO()
         for record in records:
-            fastavro.schemaless_writer(data, _AVRO, _as_avro(topic, record))
+            fastavro.schemaless_writer(data, _AVRO, as_avro(topic, record))
         columns = decode_block(data.getvalue(), len(records), FORMAT_V2)
         stats = columns.stats()
         assert stats is not None
@@ -204,7 +204,13 @@ class MadeBackups:
         )
 
 
-def _as_avro(topic: str, record: Record) -> dict[str, Any]:
+def avro_schema() -> Any:
+    """The schema of data files, as fastavro wants it."""
+    return _AVRO
+
+
+def as_avro(topic: str, record: Record) -> dict[str, Any]:
+    """A record as it is stored."""
     return {
         "topic": topic,
         "partition": record.partition,

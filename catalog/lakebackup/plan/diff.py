@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Refused
-from lakebackup.model import SNAPSHOT
+from lakebackup.model import QUEUES, SNAPSHOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -68,7 +68,7 @@ def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> Difference:
             f"{a['backup_id']} is a backup of {a['source']}, {b['backup_id']} one of {b['source']}.",
             hint="Compare two backups of one source.",
         )
-    topics = a["source_kind"] == TOPICS
+    topics = a["source_kind"] in (TOPICS, QUEUES)
     low, high = sorted((a["number"], b["number"]))
     older, newer = sorted((a, b), key=lambda one: one["link"])
     # Whatever the older one has and has not lost since is in the newer one too, when that one needs it.

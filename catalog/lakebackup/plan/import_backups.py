@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import UsageProblem
 from lakebackup.layout import check_source
-from lakebackup.model import SNAPSHOT, Backup, as_row
+from lakebackup.model import CHANGES, QUEUES, SNAPSHOT, Backup, as_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -120,7 +120,7 @@ def _wrong(
     if whole:
         return None
     kind = row["source_kind"] or source_kind
-    if kind in (OWN, SNAPSHOT):
+    if kind in (OWN, SNAPSHOT, CHANGES, QUEUES):
         return f"source_kind {kind} is for backups of this program; bring those with an export's folder"
     chain = [name for name in _CHAIN if row[name] is not None]
     if listed and chain:

@@ -101,7 +101,8 @@ class Expired:
 class PrunePlan:
     """`files` and `bytes` are what the topics with a rule hold now, and the backups that go (`backups`, each
     before those that it stands on); `left_alone`: topics without a rule, and why. Of snapshots, the backups
-    that go hold nothing of their own: `expired` says what goes with them (topics: None)."""
+    that go hold nothing of their own: `expired` says what goes with them (topics: None). Of an engine,
+    `released` are the backups of its snapshots on which no full stands afterwards (others: None)."""
 
     source: str
     backups: tuple[Leaving, ...]
@@ -113,6 +114,7 @@ class PrunePlan:
     files: int
     bytes: int
     expired: tuple[Expired, ...] | None = None
+    released: tuple[str, ...] | None = None
 
     @property
     def gone_files(self) -> int:
@@ -196,13 +198,7 @@ def plan_prune(
         else:
             rules.append(made)
     questions.give("leaving", leaving((b.backup_id, b.reason) for b in backups))
-    held_by = {row["backup_id"]: row for row in questions.rows("prune_backup_totals")} if backups else {}
-    going = tuple(
-        replace(b, files=held_by[b.backup_id]["files"], bytes=held_by[b.backup_id]["bytes"])
-        if b.backup_id in held_by
-        else b
-        for b in backups
-    )
+    going = _weighed(questions, backups)
     questions.give("rules", relation(Rule, rules))
     questions.give("held", relation(Held, held))
     found = questions.rows("prune_cuts")
@@ -258,13 +254,42 @@ def plan_expired(questions: Questions, source: str, backups: Sequence[Leaving]) 
     )
 
 
+def plan_chains(questions: Questions, source: str, backups: Sequence[Leaving]) -> PrunePlan:
+    """What goes with some backups of an engine's queues: their messages and the engine's own files.
+
+    Writes nothing. Afterwards `questions` has the relation `leaving`. Raises NotFound (it has no backup).
+    """
+    if not questions.rows("source_kinds", source=source):
+        raise NotFound(f"There is no backup of {source}.", hint="`lakebackup list` shows what there is.")
+    questions.give("leaving", leaving((b.backup_id, b.reason) for b in backups))
+    going = _weighed(questions, backups)
+    return PrunePlan(
+        source=source,
+        backups=going,
+        rules=(),
+        cuts=(),
+        portions=(),
+        held=(),
+        left_alone=(),
+        files=sum(b.files for b in going),
+        bytes=sum(b.bytes for b in going),
+        released=snapshots_released(questions, source),
+    )
+
+
+def snapshots_released(questions: Questions, source: str) -> tuple[str, ...]:
+    """Backups of the snapshots of an engine that are held for its fulls, and on which none stands but those
+    in the relation `leaving`."""
+    return tuple(row["backup_id"] for row in questions.rows("prune_queue_snapshots", source=source))
+
+
 def require_proof(
     broken: Iterable[dict[str, Any]] = (),
     unchained: Iterable[dict[str, Any]] = (),
     unresolved: Iterable[dict[str, Any]] = (),
 ) -> None:
     """Refused when some restore point would lose what it needs: rows of prune_proof, of prune_chains, and of
-    prune_resolved."""
+    prune_resolved or prune_queue_proof."""
     lines = [
         f"  backup {row['needed_by']} needs backup {row['backup_id']}, which would go" for row in unchained
     ]
@@ -283,6 +308,17 @@ def require_proof(
             "Restore points would not find what they need after this prune:\n" + "\n".join(lines),
             hint="Nothing was deleted. Please report it: a defect, or a catalog that contradicts itself.",
         )
+
+
+def _weighed(questions: Questions, backups: Sequence[Leaving]) -> tuple[Leaving, ...]:
+    """With what they still hold; `questions` has them as the relation `leaving`."""
+    held_by = {row["backup_id"]: row for row in questions.rows("prune_backup_totals")} if backups else {}
+    return tuple(
+        replace(b, files=held_by[b.backup_id]["files"], bytes=held_by[b.backup_id]["bytes"])
+        if b.backup_id in held_by
+        else b
+        for b in backups
+    )
 
 
 def _history(row: dict[str, Any], newest: set[tuple[str, str]]) -> History:

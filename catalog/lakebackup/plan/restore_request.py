@@ -14,7 +14,7 @@ from lakebackup import patterns
 from lakebackup.archive import KIND
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.guard import check_select
-from lakebackup.model import CHANGES, SNAPSHOT
+from lakebackup.model import CHANGES, QUEUES, SNAPSHOT
 from lakebackup.plan.chains import BackupSet, Cost, Step, on_the_way, other_sets
 from lakebackup.plan.restore_topics import (
     BackupPart,
@@ -249,6 +249,12 @@ def require_own(source: str, kinds: Sequence[str]) -> None:
             hint="Use `lakebackup log restore`, `log snapshot`, `log compact`, `log truncate`; "
             f"`lakebackup log status {source}` shows how far it is.",
         )
+    if other == [QUEUES]:
+        raise Refused(
+            f"{source} is an engine: its queues are backed up and restored together with its snapshot.",
+            hint="Use `lakebackup backup queue`, `restore queue`, `prune`; the views queue_points and coverage "
+            "say what can be restored.",
+        )
     if other:
         raise Refused(
             f"The backups of {source} were made by another program ({', '.join(other)}) and imported.",
@@ -268,7 +274,7 @@ def only_source(reader: CatalogReader, asked: str | None = None) -> str:
         return asked
     sources = [row["source"] for row in reader.rows("list_sources")]
     if len(sources) == 1:
-        return str(sources[0])
+        return only_source(reader, str(sources[0]))
     if not sources:
         raise NotFound(
             "The catalog holds no restorable backup.", hint="`lakebackup list` shows what it holds."

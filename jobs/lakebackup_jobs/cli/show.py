@@ -13,6 +13,8 @@ EXAMPLES = options.examples(
     "lakebackup show 20261121T1405 --from ./backups", "lakebackup show --tree orders --from ./backups"
 )
 
+# So many transactions are shown that were open at a backup's end; the view queue_transactions has them all.
+_OPEN = 20
 TABLE = ("scope", "regions", "files", "bytes", "new_files", "new_bytes")
 LOGGED = ("scope", "name", "regions", "files", "entries", "bytes", "min_ts", "max_ts")
 TOPIC = ("scope", "regions", "files", "entries", "bytes", "min_ts", "max_ts")
@@ -45,7 +47,7 @@ def show(
     """
     import sys
 
-    from lakebackup.model import CHANGES, SNAPSHOT
+    from lakebackup.model import CHANGES, QUEUES, SNAPSHOT
     from lakebackup_jobs.cli.reading import open_catalog
     from lakebackup_jobs.cli.rows import json_line
     from lakebackup_jobs.cli.tree import write as write_tree
@@ -69,6 +71,9 @@ def show(
         rows = reader.rows("show_log_tables", backup_id=found)
     else:
         rows = reader.rows("show_scopes", backup_id=found)
+    if backup["source_kind"] == QUEUES and (brought := reader.one("show_queue", backup_id=found)):
+        backup |= brought
+        backup["open"] = reader.rows("show_open", backup_id=found, rows=_OPEN)
     if json:
         sys.stdout.write(json_line({**backup, held: rows}))
         return

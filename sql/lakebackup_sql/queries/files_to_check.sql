@@ -18,7 +18,9 @@ SELECT
   f.sha256,
   f.entries,
   f.min_ts,
-  f.max_ts
+  f.max_ts,
+  f.min_tid,
+  f.max_tid
 FROM files AS f
 JOIN backups AS b
   ON f.backup_id = b.backup_id

@@ -35,7 +35,9 @@ SELECT
   COALESCE(f.generation, 0) AS generation,
   CAST(NULL AS STRING) AS keys_path,
   CAST(NULL AS BIGINT) AS keys_start,
-  CAST(NULL AS BIGINT) AS keys_blocks
+  CAST(NULL AS BIGINT) AS keys_blocks,
+  f.min_tid,
+  f.max_tid
 FROM given_files AS f
 JOIN numbered AS b
   ON f.backup_id = b.backup_id

@@ -33,7 +33,9 @@ SELECT
   COALESCE(f.generation, 0) AS generation,
   TRY_CAST(NULL AS TEXT) AS keys_path,
   TRY_CAST(NULL AS BIGINT) AS keys_start,
-  TRY_CAST(NULL AS BIGINT) AS keys_blocks
+  TRY_CAST(NULL AS BIGINT) AS keys_blocks,
+  f.min_tid,
+  f.max_tid
 FROM given_files AS f
 JOIN numbered AS b
   ON f.backup_id = b.backup_id

@@ -1,0 +1,341 @@
+"""What keeps an engine's backups: a rebuild, an export, what verify finds, what a prune lets go of."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.catalogs import backup_id
+from tests.support.made_queues import MadeQueues
+from tests.support.pruning import seen
+
+from lakebackup.engine.delta import open_table
+from lakebackup.errors import Incomplete, Refused, UsageProblem
+from lakebackup.model import TABLES, Hold, Policy
+from lakebackup.rebuild import rebuild
+from lakebackup.store import CatalogWriter
+from lakebackup_jobs import catalog_export, catalog_import, catalog_optimize, prune, removing, verify
+from lakebackup_jobs.progress import QuietReporter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+QUEUE_TABLES = (
+    "queue_points", "queue_positions", "queue_transactions", "queue_schemas", "queue_restores",
+)  # fmt: skip
+OTHER = "fedcba9876543210" * 2
+
+
+def number(nth: int) -> str:
+    """The id of the nth backup of the queues."""
+    return backup_id(3600 + nth)
+
+
+@pytest.fixture(scope="module")
+def made(spark: SparkSession, empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Full 1, incremental 2, differential 3, full 4; 1 restored into another cluster, 5 and 6 upon it."""
+    root = tmp_path_factory.mktemp("engine ü")
+    shutil.copytree(empty_catalog, root / "catalog")
+    engine = MadeQueues(root, CatalogWriter.open(spark, str(root)))
+    engine.write(5)
+    engine.write(7, transaction="t", queue="journal.0")
+    engine.write(8, transaction="t", kind="begin", partition=1)
+    engine.full(10)
+    engine.write(12)
+    engine.write(14, transaction="t", kind="commit", partition=1)
+    engine.schemas.append({"version": 2, "tid": 13, "change": "age", "schema": {"person": ["age"]}})
+    engine.incremental(20)
+    engine.write(22, transaction="u")
+    engine.differential(30)
+    engine.write(35, queue="journal.0")
+    engine.full(40, {"a": b"a", "CURRENT": b"other"})
+    engine.restored(number(1), 45, epoch=OTHER)
+    engine.write(6, ts=46)
+    engine.incremental(50)
+    engine.write(9, ts=55)
+    engine.incremental(60)
+    return root
+
+
+@pytest.fixture
+def root(made: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(made, tmp_path / made.name)
+
+
+def quiet() -> QuietReporter:
+    return QuietReporter(io.StringIO(), io.StringIO())
+
+
+def rows_of(root: Path, table: str) -> list[str]:
+    rows = open_table(f"file://{root}/catalog/{table}").to_pyarrow_table().to_pylist()
+    skipped = {"created_at", "applied_at"}
+    return sorted(str({k: v for k, v in row.items() if k not in skipped}) for row in rows)
+
+
+def checked(root: Path, spark: SparkSession, **changes: Any) -> dict[str, tuple[str, str]]:
+    """What verify finds: path -> outcome and detail, of what is not well."""
+    request = verify.VerifyRequest(destination=str(root), grace_ms=-3_600_000, **changes)
+    check_id = verify.run(request, spark=spark, reporter=quiet())["check_id"]
+    sql = f"SELECT path, outcome, detail FROM checks WHERE outcome <> 'ok' AND check_id = '{check_id}'"
+    return {row["path"]: (row["outcome"], row["detail"] or "") for row in seen(root, sql)}
+
+
+def pruned(root: Path, spark: SparkSession | None = None, **changes: Any) -> dict[str, Any]:
+    request = prune.PruneRequest(destination=str(root), source="social", **changes)
+    return prune.run(request, spark=spark, reporter=quiet())
+
+
+def keep(root: Path, **limits: int) -> None:
+    policy = Policy(source="social", at=9, actor="me", **limits)  # type: ignore[arg-type]
+    CatalogWriter.open(None, str(root)).tell(policy)
+
+
+def spans(root: Path, epoch: str, region: str = "0") -> list[tuple[Any, ...]]:
+    sql = (
+        "SELECT status, reason, from_ts, to_ts FROM coverage "
+        f"WHERE scope = 'delta.0' AND epoch = '{epoch}' AND region = '{region}' ORDER BY from_ts"
+    )
+    return [tuple(row.values()) for row in seen(root, sql)]
+
+
+def test_what_was_backed_up_is_there(root: Path) -> None:
+    points = seen(
+        root,
+        "SELECT number, first_tid, last_tid, carried, open_transactions, superseded FROM queue_points "
+        "ORDER BY number",
+    )
+    assert [tuple(row.values()) for row in points] == [
+        (1, None, 8, 0, 1, False),
+        (2, 7, 14, 2, 0, True),
+        (3, 7, 22, 2, 1, True),
+        (4, None, 35, 0, 1, True),
+        (5, 6, 8, 0, 0, False),
+        (6, 9, 9, 0, 0, False),
+    ]
+    assert spans(root, "0123456789abcdef" * 2) == [
+        ("restorable", None, 9, 30),
+        ("restorable", None, 39, 40),
+    ]
+    assert spans(root, OTHER) == [("restorable", None, 45, 60)]
+    versions = seen(root, "SELECT number, version, to_tid FROM queue_schemas WHERE number < 3 ORDER BY 1, 2")
+    assert [tuple(row.values()) for row in versions] == [(1, 1, None), (2, 1, 13), (2, 2, None)]
+
+
+def test_every_row_comes_back(spark: SparkSession, root: Path) -> None:
+    before = {table: rows_of(root, table) for table in TABLES}
+    assert all(before[table] for table in QUEUE_TABLES)
+    shutil.rmtree(root / "catalog")
+    assert rebuild(spark, str(root)).problems == []
+    assert {table: rows_of(root, table) for table in TABLES} == before
+
+
+def test_an_export_into_an_empty_catalog_gives_the_same_rows(
+    spark: SparkSession, root: Path, tmp_path: Path
+) -> None:
+    catalog_export.run(catalog_export.ExportRequest(str(root), str(tmp_path / "rows")), reporter=quiet())
+    request = catalog_import.ImportRequest(str(tmp_path / "other"), folder=str(tmp_path / "rows"))
+    catalog_import.run(request, spark=spark, reporter=quiet())
+    for table in ("backups", "files", "holds", *QUEUE_TABLES):
+        assert rows_of(tmp_path / "other", table) == rows_of(root, table)
+    assert seen(tmp_path / "other", "SELECT * FROM coverage") == seen(root, "SELECT * FROM coverage")
+
+
+def test_tables_that_were_brought_together_say_the_same(spark: SparkSession, root: Path) -> None:
+    before = {table: rows_of(root, table) for table in QUEUE_TABLES}
+    done = catalog_optimize.run(catalog_optimize.OptimizeRequest(str(root)), spark=spark, reporter=quiet())
+    files = {row["table"]: (row["files"], row["files_after"]) for row in done["tables"]}
+    assert files["queue_points"] == (6, 1)
+    assert {table: rows_of(root, table) for table in QUEUE_TABLES} == before
+
+
+def test_verify_finds_what_is_not_whole(spark: SparkSession, root: Path) -> None:
+    assert checked(root, spark, mode="decode") == {}
+    config = f"social/queues/{number(2)}/config.yaml"
+    (root / config).write_bytes(b"threads: 9\n")
+    (listing,) = (root / "social/backups" / number(5) / "listing").glob("queue-points-*")
+    listing.unlink()
+    stranger = f"social/queues/{number(3)}/stranger.yaml"
+    (root / stranger).write_bytes(b"x")
+    (snapshot,) = (root / "social.snapshot/snapshots" / backup_id(2)).rglob("CURRENT")
+    snapshot.write_bytes(b"OTHER")
+    (lost,) = seen(
+        root, f"SELECT path FROM files WHERE backup_id = '{number(5)}' AND role = 'data' AND region = '0'"
+    )
+    (root / lost["path"]).unlink()
+    found = checked(root, spark)
+    assert {path: outcome for path, (outcome, _) in found.items()} == {
+        config: "changed",
+        str(listing.relative_to(root)): "missing",
+        stranger: "orphan",
+        str(snapshot.relative_to(root)): "changed",
+        lost["path"]: "missing",
+    }
+    unusable = seen(
+        root,
+        "SELECT backup_id, reason, fault_backup_id FROM unusable_backups WHERE source = 'social' "
+        "ORDER BY backup_id",
+    )
+    assert [tuple(row.values()) for row in unusable] == [
+        (number(2), "changed", number(2)),
+        (number(4), "changed", backup_id(2)),
+        (number(5), "missing", number(5)),
+        (number(6), "missing", number(5)),
+    ]
+    # The differential has what the incremental has: no time is lost. A full is nothing without its snapshot.
+    assert spans(root, "0123456789abcdef" * 2) == [
+        ("restorable", None, 9, 30),
+        ("gap", "changed", 39, 40),
+    ]
+    assert spans(root, OTHER, "1") == [("gap", "missing", 45, 60)]
+    newest = seen(root, "SELECT restorable_ts, covered_ts FROM rpo WHERE source = 'social'")
+    assert {tuple(row.values()) for row in newest} == {(None, 60)}
+
+
+def test_verify_of_a_full_looks_at_its_snapshot(spark: SparkSession, root: Path) -> None:
+    (file,) = (root / "social.snapshot/snapshots" / backup_id(1)).rglob("CURRENT")
+    file.unlink()
+    found = checked(root, spark, backup_ids=(number(1),), mode="stat")
+    assert {path: outcome for path, (outcome, _) in found.items()} == {str(file.relative_to(root)): "missing"}
+
+
+def test_messages_with_other_tids_than_their_row_says_are_damage(spark: SparkSession, root: Path) -> None:
+    """A row's tids are what a restore to a tid chooses files by."""
+    mine = f"backup_id = '{number(6)}' AND role = 'data'"
+    spark.sql(f"UPDATE delta.`{root}/catalog/files` SET max_tid = max_tid + 1 WHERE {mine}")
+    assert checked(root, spark) == {}
+    (found,) = checked(root, spark, mode="decode").values()
+    assert found == ("damaged", "least and greatest tid are [9, 9], the manifest says [9, 10]")
+
+
+def test_verify_takes_an_engine_back_on_trial(spark: SparkSession, root: Path) -> None:
+    trials = "SELECT backup_id, outcome, detail FROM checks WHERE mode = 'restore' ORDER BY at, backup_id"
+    assert checked(root, spark, mode="restore", backup_ids=(number(3), number(6))) == {}
+    assert [tuple(row.values()) for row in seen(root, trials)] == [
+        (backup_id(1), "ok", "2 files restored"),
+        (number(3), "ok", "2 files of its snapshot and 5 messages restored"),
+        (number(6), "ok", "2 files of its snapshot and 2 messages restored"),
+    ]
+    (schema,) = (root / "social/queues" / number(3)).glob("delta_schema_history.yaml")
+    schema.write_bytes(schema.read_bytes().replace(b"version: 1", b"version: 3"))
+    (found,) = checked(root, spark, mode="restore", backup_ids=(number(3),)).values()
+    assert found[0] == "changed"
+    assert seen(root, trials)[-1]["outcome"] == "damaged"
+
+
+def test_a_prune_takes_chains_and_holds_their_snapshots_no_more(spark: SparkSession, root: Path) -> None:
+    keep(root, redundancy=1)
+    before = {str(path.relative_to(root)) for path in root.glob("social/**/*") if path.is_file()}
+    told = pruned(root)
+    # The newest chain stands on 1; of the fulls, 4 is the newest.
+    assert [(row["backup_id"], row["reason"]) for row in told["backups"]] == [
+        (number(3), "redundancy"), (number(2), "redundancy"),
+    ]  # fmt: skip
+    assert (told["released"], told["of_backups"]) == ([], 2)
+    done = pruned(root, spark, delete=True)
+    assert (done["files"], done["bytes"]) == (told["files"], told["bytes"])
+    gone = before - {str(path.relative_to(root)) for path in root.glob("social/**/*") if path.is_file()}
+    of_queues = {path for path in gone if "/queues/" in path}
+    assert of_queues == {
+        f"social/queues/{number(nth)}/{name}"
+        for nth in (2, 3)
+        for name in ("config.yaml", "delta_schema_history.yaml")
+    }
+    # Beside them messages, and key filters; what the backups say of themselves stays.
+    assert {path.split("/")[2] for path in gone - of_queues} == {"topics"}
+    assert len(gone) == done["files"]
+    assert spans(root, "0123456789abcdef" * 2) == [
+        ("restorable", None, 9, 10), ("restorable", None, 39, 40),
+    ]  # fmt: skip
+    assert spans(root, OTHER) == [("restorable", None, 45, 60)]
+    assert checked(root, spark, mode="decode") == {}
+    kept = {table: rows_of(root, table) for table in (*QUEUE_TABLES, "backups", "files", "removals", "holds")}
+    shutil.rmtree(root / "catalog")
+    assert rebuild(spark, str(root)).problems == []
+    assert {table: rows_of(root, table) for table in kept} == kept
+
+
+def test_the_last_full_on_a_snapshot_lets_go_of_it(spark: SparkSession, root: Path) -> None:
+    for backup in (number(5), number(6)):
+        CatalogWriter.open(spark, str(root)).set_states([backup], "deleted", actor="me", reason="test")
+    keep(root, redundancy=1)
+    assert pruned(root)["released"] == [backup_id(1)]
+    holds = "SELECT backup_id FROM holds ORDER BY backup_id"
+    assert [row["backup_id"] for row in seen(root, holds)] == [backup_id(1), backup_id(2)]
+    done = pruned(root, spark, delete=True)
+    assert done["of_backups"] == 3
+    assert [row["backup_id"] for row in seen(root, holds)] == [backup_id(2)]
+    # Only now a policy of the snapshots lets go of it, and only of what the kept full does not need.
+    CatalogWriter.open(None, str(root)).tell(Policy(source="social.snapshot", at=9, actor="me", redundancy=1))
+    request = prune.PruneRequest(destination=str(root), source="social.snapshot", delete=True)
+    assert [row["backup_id"] for row in prune.run(request, spark=spark, reporter=quiet())["backups"]] == [
+        backup_id(1)
+    ]
+    assert spans(root, "0123456789abcdef" * 2) == [("restorable", None, 39, 40)]
+    assert checked(root, spark, mode="restore", backup_ids=(number(4),)) == {}
+    trial = seen(root, "SELECT detail FROM checks WHERE mode = 'restore' ORDER BY backup_id")
+    assert trial[-1]["detail"] == "2 files of its snapshot and 0 messages restored"
+
+
+def test_a_snapshot_that_somebody_holds_stays_held(spark: SparkSession, root: Path) -> None:
+    for backup in (number(5), number(6)):
+        CatalogWriter.open(spark, str(root)).set_states([backup], "deleted", actor="me", reason="test")
+    keep(root, redundancy=1)
+    CatalogWriter.open(None, str(root)).tell(
+        Hold(backup_id=backup_id(1), source="social.snapshot", at=10**15, actor="me", reason="law")
+    )
+    assert pruned(root)["released"] == []
+    pruned(root, spark, delete=True)
+    assert {row["reason"] for row in seen(root, "SELECT reason FROM holds")} >= {"law"}
+
+
+def test_a_prune_that_was_cut_off_releases_the_snapshot_when_it_goes_on(
+    spark: SparkSession, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for backup in (number(5), number(6)):
+        CatalogWriter.open(spark, str(root)).set_states([backup], "deleted", actor="me", reason="test")
+    keep(root, redundancy=1)
+
+    def cut(*_: object) -> None:
+        raise Incomplete("cut off")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(removing.Removing, "_release", cut)
+        with pytest.raises(Incomplete):
+            pruned(root, spark, delete=True)
+    assert len(seen(root, "SELECT backup_id FROM holds")) == 2
+    assert pruned(root, spark, delete=True)["resumed"] == 1
+    assert [row["backup_id"] for row in seen(root, "SELECT backup_id FROM holds")] == [backup_id(2)]
+
+
+def test_the_proof_stops_a_prune_of_what_is_needed(
+    spark: SparkSession, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan gone wrong: it takes the messages of a backup that one which stays stands on."""
+    keep(root, redundancy=1)
+    real = prune._removed
+
+    def wrong(engine: Any, source: str, **asked: Any) -> Any:
+        rows = real(engine, source, **asked)
+        made = {**asked, "at": f"CAST({asked['at']} AS BIGINT)", "prune_id": "'p'", "reason": "'wrong'"}
+        taken = engine.table("files").where(f"backup_id = '{number(5)}' AND role = 'data'")
+        return rows.union(taken.selectExpr(*(f"{made.get(name, name)} AS {name}" for name in rows.columns)))
+
+    monkeypatch.setattr(prune, "_removed", wrong)
+    with pytest.raises(Refused, match="backup number 5 of social has 1 files in objects that would be gone"):
+        pruned(root, spark, delete=True)
+    assert seen(root, "SELECT path FROM removals") == []
+    assert not list((root / "prunes").glob("*/prune.json"))
+
+
+def test_a_prune_takes_no_topics_of_an_engine(root: Path) -> None:
+    with pytest.raises(UsageProblem, match="social is an engine"):
+        pruned(root, topics=("delta.0",))
+    with pytest.raises(UsageProblem, match="social is an engine"):
+        pruned(root, keep_bytes=5)
+    # The settings of its queues keep a millisecond; that is for their readers.
+    assert pruned(root)["files"] == 0

@@ -1,0 +1,519 @@
+"""Backups of an engine's queues made by hand: real data files and rows, as the job leaves them, no Kafka.
+
+`MadeQueues` keeps the queues' messages as partitions would, and works out by itself what a backup has to hold.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+from tests.support.catalogs import EPOCH, backup_id, publish
+from tests.support.made_backups import Record, as_avro, avro_schema
+from tests.support.made_snapshots import MadeSnapshots
+
+from lakebackup import layout, sidecar
+from lakebackup.frames import LISTED
+from lakebackup.model import (
+    ARROW_SCHEMAS,
+    QUEUES,
+    Backup,
+    DataFile,
+    Gap,
+    Hold,
+    Position,
+    QueuePoint,
+    QueuePosition,
+    QueueRestore,
+    QueueSchema,
+    QueueTransaction,
+    Row,
+    Scope,
+    as_row,
+)
+from lakebackup.queues.headers import NAMES, HeaderNames
+from lakebackup.queues.schema_history import parse
+from lakebackup.storage import open_storage
+from lakebackup.store import destination_id
+from lakebackup_jobs.kafka.container import FileWriter
+from lakebackup_jobs.kafka.key_filter import hashes_of
+from lakebackup_jobs.kafka.records import Block, decode_block
+from lakebackup_jobs.kafka.schemas import FORMAT_V2
+from lakebackup_jobs.queues.messages import read_messages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from lakebackup.store import CatalogWriter
+
+#: Topic and partition.
+Place = tuple[str, int]
+Kind = Literal["write", "begin", "commit", "rollback", "watermark"]
+CONFIG = b"threads: 4\n"
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message of an engine; `ts` in ms."""
+
+    queue: str
+    partition: int
+    tid: int
+    transaction: str | None = None
+    kind: Kind = "write"
+    ts: int = 0
+    value: bytes = b"v"
+
+
+@dataclass
+class Point:
+    """Where a backup ended. `open`: transaction -> place -> (first position, first tid, messages)."""
+
+    backup_id: str
+    number: int
+    base: str
+    chain_position: int
+    end_ts: int
+    last_tid: int
+    full: bool
+    snapshot: str | None
+    ends: dict[Place, int]
+    open: dict[str, dict[Place, tuple[int, int, int]]]
+
+    def start(self, place: Place) -> int:
+        """From where on every transaction that is open is seen whole."""
+        firsts = [at[place][0] for at in self.open.values() if place in at]
+        return min([*firsts, self.ends[place]])
+
+
+@dataclass
+class MadeQueues:
+    """An engine, backed up again and again. `root` holds a catalog already. `queues`: topic -> partitions."""
+
+    root: Path
+    writer: CatalogWriter
+    source: str = "social"
+    queues: Mapping[str, int] = field(default_factory=lambda: {"delta.0": 2, "journal.0": 1})
+    epoch: str = EPOCH
+    config: bytes = CONFIG
+    schemas: list[dict[str, Any]] = field(default_factory=lambda: [{"version": 1, "tid": 0, "schema": {}}])
+    number: int = 0
+
+    def __post_init__(self) -> None:
+        self.storage = open_storage(str(self.root))
+        self.destination = destination_id(self.storage)
+        self.snapshots = MadeSnapshots(self.root, self.writer, layout.snapshot_source(self.source))
+        self.places = [(topic, n) for topic, count in self.queues.items() for n in range(count)]
+        self.log: dict[Place, list[Message]] = {place: [] for place in self.places}
+        self.points: dict[str, Point] = {}
+        self.newest: Point | None = None
+        # Behind a restore: its id, what is stood upon, and from where on is read; when it was, ms.
+        self.restore: tuple[str, Point, dict[Place, int], int] | None = None
+        self._restores = 0
+        self._seq: dict[Place, int] = dict.fromkeys(self.places, 0)
+
+    def send(self, *messages: Message) -> None:
+        """Have messages in the queues."""
+        for one in messages:
+            self.log[one.queue, one.partition].append(one)
+
+    def write(self, tid: int, *, queue: str = "delta.0", partition: int = 0, **more: Any) -> None:
+        """As `send`, of one message; its time is its tid."""
+        self.send(Message(queue, partition, tid, **{"ts": tid, **more}))
+
+    def full(self, end_ts: int, files: Mapping[str, bytes] | None = None, *, gaps: Sequence[Gap] = ()) -> str:
+        """A full of an engine that has applied all that is in its queues; returns its id."""
+        name = self._next()
+        snapshot = self.snapshots.take(files or {"a": b"a", "CURRENT": str(self.number).encode()})
+        hold = f"the full {name} of {self.source} stands on it"
+        told: dict[str, Any] = {"source": self.snapshots.source, "at": 1000 * end_ts, "actor": "test"}
+        self.writer.tell(Hold(backup_id=snapshot, reason=hold, **told))
+        ends = {place: len(log) for place, log in self.log.items()}
+        tids = [one.tid for log in self.log.values() for one in log if one.kind != "watermark"]
+        self.newest = Point(
+            backup_id=name,
+            number=self.number,
+            base=name,
+            chain_position=0,
+            end_ts=end_ts,
+            last_tid=max(tids, default=0),
+            full=True,
+            snapshot=snapshot,
+            ends=ends,
+            open=self._open({}, dict.fromkeys(self.places, 0), {}),
+        )
+        starts = dict(ends)
+        self.restore = None
+        return self._publish(self.newest, None, starts, [], 0, kind="full", start_ts=end_ts - 1, gaps=gaps)
+
+    def differential(self, end_ts: int) -> str:
+        """Everything since the last full."""
+        point = self.restore[1] if self.restore else self.newest
+        assert point is not None
+        return self._child(self.points[point.base], end_ts, "cumulative")
+
+    def incremental(self, end_ts: int) -> str:
+        """Everything since the last backup."""
+        point = self.restore[1] if self.restore else self.newest
+        assert point is not None
+        return self._child(point, end_ts, "differential")
+
+    def restored(self, name: str, at: int, *, upto: int | None = None, epoch: str | None = None) -> str:
+        """The engine is put back to the end of a backup, or to a tid `upto` within it, at an instant (ms): its
+        own queues go on, or new ones of an epoch. Returns the restore's id."""
+        point = self.points[name]
+        self._restores += 1
+        full, restore_id = self.points[point.base], backup_id(7200 + self._restores)
+        kept = self._chain(point, upto)
+        if epoch is not None:
+            self.epoch, self.log = epoch, {place: [] for place in self.places}
+        for place in self.places:
+            self.log[place].append(Message(*place, -1, kind="watermark"))
+        bases = {place: len(log) for place, log in self.log.items()}
+        self.send(*kept)
+        whole = upto is None or upto == point.last_tid
+        self.writer.tell_once(
+            [
+                QueueRestore(
+                    restore_id=restore_id,
+                    at=1000 * at,
+                    actor="test",
+                    source=self.source,
+                    backup_id=name,
+                    full_id=full.backup_id,
+                    whole=whole,
+                    last_tid=point.last_tid if upto is None else upto,
+                    cluster="c1",
+                    scope=place[0],
+                    epoch=self.epoch,
+                    region=str(place[1]),
+                    base_position=base,
+                    end_position=len(self.log[place]),
+                )
+                for place, base in bases.items()
+            ],
+            f"queue-restore-{restore_id}",
+        )
+        ends = {place: len(log) for place, log in self.log.items()}
+        stands = point if whole else full
+        self.restore = (restore_id, stands, bases if stands.full else ends, at)
+        return restore_id
+
+    # --- what a backup holds
+
+    def _chain(self, point: Point, upto: int | None) -> list[Message]:
+        """The messages that a restore to a point brings, in the order of each partition."""
+        done = {t for place, log in self.log.items() for t in _ended(log[: point.ends[place]])}
+        full = self.points[point.base]
+        found = []
+        for place, log in self.log.items():
+            for position, one in enumerate(log[: point.ends[place]]):
+                if one.kind == "watermark" or (one.transaction and one.transaction not in done):
+                    continue
+                if position >= full.ends[place] or one.transaction in full.open:
+                    found.append(one)
+        return [one for one in found if upto is None or one.tid <= upto]
+
+    def _open(
+        self,
+        before: Mapping[str, dict[Place, tuple[int, int, int]]],
+        starts: Mapping[Place, int],
+        own: Mapping[Place, int],
+    ) -> dict[str, dict[Place, tuple[int, int, int]]]:
+        found = {name: dict(at) for name, at in before.items()}
+        for place, log in self.log.items():
+            for position, one in enumerate(log):
+                if position < max(starts[place], own.get(place, 0)) or one.transaction is None:
+                    continue
+                first, tid, count = found.setdefault(one.transaction, {}).get(place, (position, one.tid, 0))
+                found[one.transaction][place] = first, tid, count + 1
+        done = {
+            name for place, log in self.log.items() for name in _ended(log[starts[place] :]) if name in found
+        }
+        return {name: at for name, at in found.items() if name not in done}
+
+    def _child(self, parent: Point, end_ts: int, kind: Literal["cumulative", "differential"]) -> str:
+        restore, name = self.restore, self._next()
+        if restore:
+            starts = own = restore[2]
+            before: Mapping[str, Any] = {}
+            start_ts, carried = restore[3], []
+        else:
+            own = parent.ends
+            starts = {p: parent.start(p) for p in self.places} if parent.full else own
+            before, start_ts = parent.open, parent.end_ts
+            carried = [
+                (place, position, one)
+                for place, log in self.log.items()
+                for position, one in enumerate(log[starts[place] : own[place]], starts[place])
+                if one.transaction in parent.open
+            ]
+        rows = [
+            *carried,
+            *(
+                (place, position, one)
+                for place, log in self.log.items()
+                for position, one in enumerate(log[own[place] :], own[place])
+                if one.kind != "watermark"
+            ),
+        ]
+        tids = [one.tid for _, _, one in rows]
+        self.newest = Point(
+            backup_id=name,
+            number=self.number,
+            base=parent.base,
+            chain_position=parent.chain_position + 1,
+            end_ts=end_ts,
+            last_tid=max([*tids, parent.last_tid]),
+            full=False,
+            snapshot=None,
+            ends={place: len(log) for place, log in self.log.items()},
+            open=self._open(before, own, own),
+        )
+        self.restore = None
+        return self._publish(
+            self.newest,
+            parent,
+            starts,
+            rows,
+            len(carried),
+            kind=kind,
+            start_ts=start_ts,
+            restore_id=restore[0] if restore else None,
+            first_tid=min(tids, default=None),
+        )
+
+    def _next(self) -> str:
+        self.number += 1
+        return backup_id(3600 + self.number)
+
+    # --- as the job publishes it
+
+    def _publish(
+        self,
+        point: Point,
+        parent: Point | None,
+        starts: Mapping[Place, int],
+        messages: Sequence[tuple[Place, int, Message]],
+        carried: int,
+        *,
+        kind: Literal["full", "cumulative", "differential"],
+        start_ts: int,
+        restore_id: str | None = None,
+        first_tid: int | None = None,
+        gaps: Sequence[Gap] = (),
+    ) -> str:
+        name = point.backup_id
+        self.points[name] = point
+        data = [
+            self._data_file(name, place, [(at, one) for where, at, one in messages if where == place])
+            for place in self.places
+            if any(where == place for where, _, _ in messages)
+        ]
+        history = yaml.safe_dump({"schemas": self.schemas}).encode()
+        own = {"backup_id": name, "source": self.source}
+        listed: list[Row] = [
+            QueuePoint(
+                **own,
+                first_tid=first_tid,
+                last_tid=point.last_tid,
+                snapshot_id=point.snapshot,
+                restore_id=restore_id,
+                carried=carried,
+                open_transactions=len(point.open),
+            ),
+            *(
+                QueuePosition(
+                    **own,
+                    scope=topic,
+                    epoch=self.epoch,
+                    region=str(partition),
+                    no_transaction_position=point.start((topic, partition)),
+                    last_tid=max((one.tid for one in self.log[topic, partition]), default=None),
+                )
+                for topic, partition in self.places
+            ),
+            *(
+                QueueTransaction(
+                    **own,
+                    transaction_id=transaction,
+                    scope=topic,
+                    epoch=self.epoch,
+                    region=str(partition),
+                    first_position=first,
+                    first_tid=tid,
+                    entries=count,
+                )
+                for transaction, at in point.open.items()
+                for (topic, partition), (first, tid, count) in at.items()
+            ),
+            *(
+                QueueSchema(
+                    **own,
+                    version=one.version,
+                    from_tid=one.tid,
+                    change=one.change,
+                    definition=one.schema,
+                )
+                for one in parse(history)
+            ),
+        ]
+        objects = [
+            *self._listings(name, listed),
+            self._engine_file(point, "config.yaml", "config", self.config),
+            self._engine_file(point, "delta_schema_history.yaml", "schema", history),
+        ]
+        files = [*data, *objects]
+        found = sidecar.Manifest(
+            backup=Backup(
+                backup_id=name,
+                number=point.number,
+                source=self.source,
+                source_kind=QUEUES,
+                destination=self.destination,
+                kind=kind,
+                level=0 if parent is None else 1,
+                parent=parent.backup_id if parent else None,
+                base=point.base,
+                chain_position=point.chain_position,
+                place=point.number,
+                parent_place=parent.number if parent else None,
+                start_ts=start_ts,
+                end_ts=point.end_ts,
+                started_at=1000 * point.end_ts,
+                finished_at=1000 * point.end_ts,
+                files=len(files),
+                bytes=sum(row.bytes for row in files),
+                entries=sum(row.entries for row in files),
+                digest="",
+                isolation="read_committed",
+                codec="zstandard",
+                created_by="test",
+                tool="test",
+            ),
+            positions=[
+                Position(
+                    **own,
+                    scope=topic,
+                    epoch=self.epoch,
+                    region=str(partition),
+                    start_position=starts[topic, partition],
+                    end_position=point.ends[topic, partition],
+                    low_position=0,
+                    high_position=point.ends[topic, partition],
+                    ts=point.end_ts,
+                )
+                for topic, partition in self.places
+            ],
+            scopes=[
+                Scope(
+                    **own,
+                    scope=topic,
+                    epoch=self.epoch,
+                    regions=count,
+                    settings='{"cleanup.policy": "delete", "retention.ms": "1"}',
+                    replication=1,
+                )
+                for topic, count in self.queues.items()
+            ],
+            gaps=[Gap(**{**as_row(gap), **own, "epoch": self.epoch}) for gap in gaps],
+            parts=2,
+        )
+        publish(self.storage, self.writer, (found, [data, objects]))
+        return name
+
+    def _data_file(self, name: str, place: Place, messages: Sequence[tuple[int, Message]]) -> DataFile:
+        topic, partition = place
+        names, packed = HeaderNames(), io.BytesIO()
+        for position, one in messages:
+            headers: list[tuple[str, bytes | None]] = [("tid", str(one.tid).encode())]
+            headers += [("kind", one.kind.encode())]
+            headers += [("transaction", one.transaction.encode())] if one.transaction else []
+            record = Record(partition, position, one.ts, None, one.value, tuple(headers))
+            fastavro.schemaless_writer(packed, avro_schema(), as_avro(topic, record))
+        columns = decode_block(packed.getvalue(), len(messages), FORMAT_V2)
+        stats, bounds = columns.stats(), read_messages(columns, names, name).bounds
+        assert stats is not None
+        assert bounds is not None
+        path = layout.data_path(self.source, self.epoch, topic, partition, self._seq[place])
+        self._seq[place] += 1
+        with self.storage.writer() as sink:
+            writer = FileWriter(sink, metadata={NAMES: names.text})
+            writer.write_block(Block(columns.data, stats, hashes=hashes_of(columns)))
+            found = writer.finish()
+            sink.commit(path)
+        return DataFile(
+            destination=self.destination,
+            path=path,
+            backup_id=name,
+            added_in=self.number,
+            source=self.source,
+            scope=topic,
+            epoch=self.epoch,
+            region=str(partition),
+            format=FORMAT_V2,
+            codec="zstandard",
+            **{**found.columns(), "min_tid": bounds[0], "max_tid": bounds[1]},
+        )
+
+    def _listings(self, name: str, rows: Iterable[Row]) -> list[DataFile]:
+        tables = {
+            QueuePoint: "queue_points",
+            QueuePosition: "queue_positions",
+            QueueTransaction: "queue_transactions",
+            QueueSchema: "queue_schemas",
+        }
+        found = []
+        for kind, table in tables.items():
+            own = [as_row(row) for row in rows if isinstance(row, kind)]
+            if not own:
+                continue
+            sink = pa.BufferOutputStream()
+            pq.write_table(pa.Table.from_pylist(own, ARROW_SCHEMAS[table]), sink)
+            path = f"{layout.backup_folder(self.source, name)}listing/{LISTED[table]}-00000000.parquet"
+            found.append(
+                self._object(name, path, sink.getvalue().to_pybytes(), role="meta", format=LISTED[table])
+            )
+        return found
+
+    def _engine_file(
+        self,
+        point: Point,
+        file: Literal["config.yaml", "delta_schema_history.yaml"],
+        role: str,
+        content: bytes,
+    ) -> DataFile:
+        path = layout.queue_file_path(self.source, point.backup_id, file)
+        more = {"scope": "-", "region": "-", "min_ts": point.end_ts, "max_ts": point.end_ts}
+        return self._object(point.backup_id, path, content, role=role, format="file", **more)
+
+    def _object(self, name: str, path: str, content: bytes, **more: Any) -> DataFile:
+        self.storage.put(path, content)
+        known: dict[str, Any] = {"scope": "", "region": "", "min_ts": 0, "max_ts": 0, **more}
+        return DataFile(
+            destination=self.destination,
+            path=path,
+            backup_id=name,
+            added_in=self.number,
+            source=self.source,
+            epoch="-",
+            codec="null",
+            bytes=len(content),
+            raw_bytes=len(content),
+            sha256=hashlib.sha256(content).hexdigest(),
+            entries=0,
+            start_position=0,
+            end_position=1,
+            **known,
+        )
+
+
+def _ended(messages: Iterable[Message]) -> set[str]:
+    return {one.transaction for one in messages if one.transaction and one.kind in ("commit", "rollback")}
