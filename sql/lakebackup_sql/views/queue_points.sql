@@ -4,11 +4,12 @@
 -- carried: its messages in front, of transactions that were open at the full before
 -- open_transactions: how many transactions were open at its end
 -- superseded: true: the engine was put back to an earlier state since, and went on from there
+-- start_ts: from when on it answers for times: the end of what it stands on, or when the engine was put back
 -- end_time: end_ts, in UTC
 WITH jumps AS (
   -- Backups that go on behind a restore; to_number: the last one before them that their history has.
   SELECT DISTINCT
-    c.source, n.number, CASE WHEN r.whole THEN a.number ELSE a.number - 1 END AS to_number
+    c.source, n.number, CASE WHEN r.whole OR a.kind = 'full' THEN a.number ELSE a.number - 1 END AS to_number
   FROM raw_queue_points AS c
   JOIN raw_backups AS n
     ON c.backup_id = n.backup_id

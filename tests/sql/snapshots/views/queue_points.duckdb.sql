@@ -2,7 +2,7 @@ WITH jumps AS (
   SELECT DISTINCT
     c.source,
     n.number,
-    CASE WHEN r.whole THEN a.number ELSE a.number - 1 END AS to_number
+    CASE WHEN r.whole OR a.kind = 'full' THEN a.number ELSE a.number - 1 END AS to_number
   FROM raw_queue_points AS c
   JOIN raw_backups AS n
     ON c.backup_id = n.backup_id
