@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+    from tests.support.graph_lab import GraphLab
     from tests.support.postgres import Postgres
     from tests.support.runs import Lab
     from tests.support.s3 import S3Proxy, Versity
@@ -89,6 +90,16 @@ def lab(spark: SparkSession, broker: Broker, empty_catalog: Path, tmp_path: Path
     from tests.support.runs import Lab
 
     return Lab(spark, broker.bootstrap, tmp_path / "backups", empty_catalog)
+
+
+@pytest.fixture
+def graph_lab(broker: Broker, empty_catalog: Path, tmp_path: Path) -> Iterator[GraphLab]:
+    """A destination of its own for engines with queues on the shared broker."""
+    from tests.support.graph_lab import GraphLab
+
+    made = GraphLab(tmp_path, broker.bootstrap, empty_catalog)
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from lakebackup_jobs.backup_queue import QueueRequest
+from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+from tests.support import kafka_truth as truth
 from tests.support.graph_engine import Engine
 from tests.support.graph_writers import Files, Op, Queues, State, Writers, kept, open_at, state_at
 from tests.support.runs import now_ms
@@ -16,11 +18,14 @@ from tests.support.runs import now_ms
 from lakebackup.plan.restore_queue import QueueRestoreRequest
 from lakebackup.store import CatalogReader
 from lakebackup_jobs import backup_queue, restore_queue
+from lakebackup_jobs.backup_queue import QueueRequest
 from lakebackup_jobs.progress import QuietReporter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
+
+    from tests.support.graph_writers import Place
 
 GRAPH = "social"
 
@@ -89,10 +94,11 @@ class GraphLab:
         files = Files(folder / "files")
         files.begin()
         writers = Writers(queues, files, clock=clock)
-        return Graph(folder, queues, writers, self._opened(queues, folder / "db", files))
+        return Graph(folder, queues, writers, self.opened(queues, folder / "db", files))
 
-    def _opened(self, queues: Queues, folder: Path, files: Files) -> Engine:
-        engine = Engine(queues, folder, files)
+    def opened(self, queues: Queues, folder: Path, files: Files | None = None) -> Engine:
+        """An engine; without its files it is one that was restored into the folder."""
+        engine = Engine(queues, folder if files else folder / "snapshot", files or Files(folder))
         self.engines.append(engine)
         return engine
 
@@ -148,7 +154,7 @@ class GraphLab:
     ) -> Graph:
         """The engine that was restored to a tid of this history, and its writers; checked at every tid."""
         files = Files(folder)
-        engine = self._opened(queues, folder / "snapshot", files)
+        engine = self.opened(queues, folder)
         whole = kept(ops, tid, keep_open=keep_open)
         first = engine.tid
         seen: list[tuple[int, State]] = [(first, engine.state()), *engine.play()]
@@ -164,3 +170,17 @@ class GraphLab:
     def rows(self, sql: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = CatalogReader(str(self.place)).select(sql).read_all().to_pylist()
         return found
+
+    def settled(self, graph: Graph) -> None:
+        """A commit of Kafka's returns before its marks are in the log; wait until they are."""
+        truth.until(
+            lambda: self.ends(graph.queues) == self.ends(graph.queues, all_of_it=True), "it is stable"
+        )
+
+    def ends(self, queues: Queues, *, all_of_it: bool = False) -> dict[Place, int]:
+        """Where each partition ends for a reader of committed records, or for any."""
+        level = IsolationLevel.READ_UNCOMMITTED if all_of_it else IsolationLevel.READ_COMMITTED
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        wanted = {TopicPartition(*place): OffsetSpec.latest() for place in queues.places}
+        answers = admin.list_offsets(wanted, isolation_level=level)
+        return {(at.topic, at.partition): answer.result(30).offset for at, answer in answers.items()}
