@@ -1,6 +1,6 @@
 -- Restores of engines, a row for each partition of their queues. The next backup of these queues goes on behind the
 -- newest restore into them.
--- backup_id: the last backup that was brought back, whole or in part; full_id: the full it began with
+-- backup_id: the last backup that was brought back, whole or in part
 -- whole: true: the end of backup_id was reached, and an incremental backup stands on it; else the next stands on the full
 -- last_tid: the engine had everything up to this tid
 -- base_position: offset behind which the messages that follow the full stand

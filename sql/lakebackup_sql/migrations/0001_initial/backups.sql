@@ -2,7 +2,7 @@ CREATE TABLE IF NOT EXISTS IDENTIFIER(:table) (
   backup_id STRING NOT NULL COMMENT 'the backup',
   number BIGINT NOT NULL COMMENT 'goes up by one per source',
   source STRING NOT NULL COMMENT 'name of the cluster',
-  source_kind STRING NOT NULL COMMENT 'kafka, snapshot, couchbase, or what an import said',
+  source_kind STRING NOT NULL COMMENT 'kafka, snapshot, changes (of a feed), queues (of an engine), couchbase, or what an import said',
   destination STRING NOT NULL COMMENT 'id of the place that holds the object',
   kind STRING NOT NULL COMMENT 'full; differential: since the last backup of its level or below; cumulative: since the last one below its level; or log: a batch of a continuous backup, which continues the one before it',
   level INT NOT NULL COMMENT '0 for a full',
