@@ -199,6 +199,11 @@ A_FILE = {
     "mode": 420, "links": 1, "device": 1, "inode": 1, "always": False, "first_scope": "t1",
     "first_region": "a",
 }  # fmt: skip
+IN_QUEUES = {
+    **dict.fromkeys(("transaction_id", "scope", "epoch", "region"), TEXT),
+    **dict.fromkeys(("first_position", "first_tid", "entries"), WHOLE),
+}
+A_TRANSACTION = {**PLACES, "first_position": 0, "first_tid": 0, "entries": 1}
 # Relations that a job gives, with what a case need not say of their rows.
 GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
     "selected": (ARROW_SCHEMAS["files"], {}),
@@ -236,6 +241,19 @@ GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
         {"scope": "t1", "region": "a"},
     ),
     "snapshot_compared": (pa.schema(list(COMPARED.items())), A_FILE),
+    "queue_seen": (pa.schema({**IN_QUEUES, "ended": TRUTH}), {**A_TRANSACTION, "ended": False}),
+    "queue_found": (pa.schema(IN_QUEUES), A_TRANSACTION),
+    "queue_unended": (pa.schema(IN_QUEUES), A_TRANSACTION),
+    "queue_told": (pa.schema({"transaction_id": TEXT}), {}),
+    "queue_late": (
+        pa.schema(
+            {
+                **dict.fromkeys(("scope", "epoch", "region"), TEXT),
+                **dict.fromkeys(("from_position", "to_position"), WHOLE),
+            }
+        ),
+        PLACES,
+    ),
     "chosen": (FILE, {"destination": "d"}),
     "snapshot_chosen": (chosen_schema(), DEFAULTS["snapshot_files"]),
     "snapshot_selected": (

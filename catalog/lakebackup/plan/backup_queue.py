@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from lakebackup.plan.queue_history import Standing, Start
     from lakebackup.queues.snapshot_json import SnapshotJson
 
-# The ends of partitions are asked for together: so many messages before one no transaction was ended after the
-# end of another was taken.
+# The ends of partitions are taken together: so many messages before one, no transaction was ended whose
+# messages came to another after that.
 _BACK = 100_000
 _EVERYWHERE = 2**63 - 1
 # Below this many offsets no session of Spark's is worth its start.
@@ -136,7 +136,7 @@ def plan_child(
         for place, start in starts.items()
         if start.late_to > start.own_from
     ]
-    # What was written to one partition while the ends of others were taken is seen now, its end was seen then.
+    # Of what was written to a partition while the ends of others were taken, the end may have been seen then.
     back = [
         (r, max(r.low, own - _BACK), own, own)
         for r, _, own in looks

@@ -1,0 +1,7 @@
+SELECT DISTINCT
+  transaction_id
+FROM raw_queue_transactions
+WHERE
+  backup_id = $backup_id
+ORDER BY
+  transaction_id NULLS FIRST

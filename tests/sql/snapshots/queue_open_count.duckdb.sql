@@ -1,0 +1,3 @@
+SELECT
+  COUNT(DISTINCT transaction_id) AS transactions
+FROM queue_unended

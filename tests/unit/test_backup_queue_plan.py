@@ -1,0 +1,467 @@
+"""What the next backup of queues stands on, what it reads, and what it refuses; no broker, no catalog."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakebackup.errors import NeedsFull, Refused, UsageProblem
+from lakebackup.plan.backup_queue import (
+    HERE_OFFSETS,
+    QueueRange,
+    describe,
+    needs_full,
+    plan_child,
+    plan_full,
+)
+from lakebackup.plan.backup_topics import LEAST_OFFSETS_PER_TASK, Parent, RegionState, TopicState
+from lakebackup.plan.queue_history import (
+    History,
+    Restored,
+    Standing,
+    Start,
+    behind,
+    decide,
+    require_all,
+    stand,
+)
+from lakebackup.queues.snapshot_json import QueueAt, SnapshotJson
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+E1, E2 = "1" * 32, "2" * 32
+
+
+def topic(name: str = "delta.0", epoch: str = E1, regions: int = 1, **settings: str) -> TopicState:
+    return TopicState(name, epoch, regions, 1, settings)
+
+
+def region(
+    end: int, *, low: int = 0, name: str = "delta.0", epoch: str = E1, partition: int = 0
+) -> RegionState:
+    return RegionState(name, epoch, str(partition), low, end, end, None)
+
+
+TOPICS = (topic(),)
+FULL = Parent("f1", "f1", 1, 0, 0, 1, 1, 0, 1000)
+CHILD = Parent("i2", "f1", 2, 1, 1, 2, 2, 0, 2000)
+
+
+def standing(
+    parent: Parent = FULL, *starts: Start, open_at: str | None = None, restored: Restored | None = None
+) -> Standing:
+    return Standing(parent, restored, starts, 50, open_at)
+
+
+def child(
+    on: Standing, *regions: RegionState, topics: Sequence[TopicState] = TOPICS, mode: Any = "incremental"
+) -> Any:
+    return plan_child(
+        backup_id="b", source="social", mode=mode, standing=on, topics=topics, regions=regions, end_ts=5000
+    )
+
+
+def full(on: Standing, *regions: RegionState, told: SnapshotJson | None = None, topics: Any = TOPICS) -> Any:
+    return plan_full(
+        backup_id="b", source="social", standing=on, told=told, topics=topics, regions=regions, end_ts=5000
+    )
+
+
+def told(position: int, before: int, **changes: Any) -> SnapshotJson:
+    queue = QueueAt(topic="delta.0", partition=0, position=position, max_no_transaction_pos=before)
+    return SnapshotJson(format=1, last_tid=40, queues=(queue,), **changes)
+
+
+def span(start: int, end: int, own_from: int | None = None, rank: int = 0) -> QueueRange:
+    return QueueRange("delta.0", E1, "0", start, end, start if own_from is None else own_from, rank)
+
+
+# --- a backup that stands on another
+
+
+def test_on_a_full_messages_in_front_are_looked_for_when_something_was_open() -> None:
+    start = Start("delta.0", E1, "0", 4, 7)
+    assert child(standing(FULL, start, open_at="f1"), region(12)).tasks == ((span(4, 12, 7),),)
+    assert child(standing(FULL, start), region(12)).tasks == ((span(7, 12),),)
+
+
+def test_on_a_full_they_are_looked_for_also_when_nothing_came_since() -> None:
+    plan = child(standing(FULL, Start("delta.0", E1, "0", 4, 7), open_at="f1"), region(7))
+    assert plan.tasks == ((span(4, 7, 7),),)
+    assert [(p.start_position, p.end_position) for p in plan.positions] == [(7, 7)]
+
+
+def test_on_an_incremental_all_that_is_open_is_in_the_chain() -> None:
+    plan = child(standing(CHILD, Start("delta.0", E1, "0", 4, 7), open_at="i2"), region(12))
+    assert plan.tasks == ((span(7, 12),),)
+    assert plan.open_at == "i2"
+
+
+@pytest.mark.parametrize(("mode", "kind"), [("differential", "cumulative"), ("incremental", "differential")])
+def test_kinds_in_the_catalog(mode: str, kind: str) -> None:
+    plan = child(standing(FULL, Start("delta.0", E1, "0", 7, 7)), region(9), mode=mode)
+    assert (plan.kind, plan.level, plan.start_ts, plan.keep) == (kind, 1, 1000, True)
+
+
+def test_nothing_new_is_a_backup_of_no_message() -> None:
+    plan = child(standing(CHILD, Start("delta.0", E1, "0", 7, 7)), region(7))
+    assert (plan.tasks, plan.offsets, plan.lost) == ((), 0, ())
+
+
+def test_a_purge_is_told_by_the_offsets_that_are_missing() -> None:
+    plan = child(standing(CHILD, Start("delta.0", E1, "0", 7, 7)), region(12, low=9))
+    assert [(g.from_position, g.to_position, g.reason) for g in plan.lost] == [(7, 9, "purged")]
+    error = needs_full(plan.lost)
+    assert "topic delta.0, partition 0, offsets [7, 9) were deleted" in error.message
+    assert "--mode full" in error.hint
+    assert error.exit_code == 9
+
+
+def test_a_purge_up_to_what_is_needed_is_none() -> None:
+    assert child(standing(CHILD, Start("delta.0", E1, "0", 7, 7)), region(12, low=7)).lost == ()
+
+
+def test_messages_in_front_that_were_purged_are_missing() -> None:
+    start = Start("delta.0", E1, "0", 4, 7)
+    plan = child(standing(FULL, start, open_at="f1"), region(12, low=6))
+    assert [(g.from_position, g.to_position) for g in plan.lost] == [(4, 6)]
+    assert child(standing(FULL, start), region(12, low=6)).lost == ()
+
+
+def test_a_topic_made_again_is_a_reset() -> None:
+    plan = child(
+        standing(CHILD, Start("delta.0", E1, "0", 7, 7)), region(12, epoch=E2), topics=[topic(epoch=E2)]
+    )
+    assert [(g.epoch, g.from_position, g.to_position, g.reason) for g in plan.lost] == [
+        (E1, 7, None, "recreated")
+    ]
+    assert "partition 0 was reset" in describe(plan.lost[0])
+
+
+def test_a_queue_that_ends_before_what_was_read_is_a_reset() -> None:
+    plan = child(standing(CHILD, Start("delta.0", E1, "0", 7, 7)), region(6))
+    assert [(g.from_position, g.to_position) for g in plan.lost] == [(7, None)]
+
+
+def test_a_queue_that_is_gone_is_a_reset() -> None:
+    starts = (Start("delta.0", E1, "0", 7, 7), Start("journal.0", E2, "0", 3, 3))
+    plan = child(standing(CHILD, *starts), region(9))
+    assert [(g.scope, g.from_position) for g in plan.lost] == [("journal.0", 3)]
+
+
+def test_new_partitions_are_taken_from_their_beginning_and_it_must_be_there() -> None:
+    start = Start("delta.0", E1, "0", 7, 7)
+    plan = child(standing(CHILD, start), region(9), region(4, partition=1), topics=[topic(regions=2)])
+    assert (plan.lost, plan.new_regions) == ((), 1)
+    assert plan.tasks == ((span(7, 9), replace(span(0, 4), region="1")),)
+    gone = child(standing(CHILD, start), region(9), region(4, partition=1, low=2))
+    assert [(g.region, g.from_position, g.to_position) for g in gone.lost] == [("1", 0, 2)]
+
+
+def test_behind_a_restore_coverage_begins_with_it() -> None:
+    restored = Restored("r1", 3_000_000, "i2", "f1", whole=True, last_tid=30)
+    plan = child(standing(CHILD, Start("delta.0", E1, "0", 20, 20), restored=restored), region(25))
+    assert (plan.restore_id, plan.start_ts, plan.tasks) == ("r1", 3000, ((span(20, 25),),))
+
+
+def test_late_messages_are_looked_up_where_their_end_may_stand() -> None:
+    start = Start("delta.0", E1, "0", 700_000, 700_000, None, 700_009)
+    plan = child(standing(CHILD, start), region(700_020))
+    assert plan.late == (("delta.0", E1, "0", 700_000, 700_009),)
+    assert plan.look_back == ((span(600_000, 700_000, 700_000),),)
+    quiet = child(standing(CHILD, replace(start, late_to=700_000)), region(700_020))
+    assert (quiet.late, quiet.look_back) == ((), ())
+
+
+def test_without_a_backup_there_is_nothing_to_stand_on() -> None:
+    with pytest.raises(NeedsFull, match="no backup of social"):
+        child(Standing(), region(9))
+
+
+def test_a_compacted_queue_is_refused() -> None:
+    compacted = topic(**{"cleanup.policy": "compact,delete"})
+    with pytest.raises(Refused, match=r"delta\.0 is compacted"):
+        child(standing(CHILD), region(9), topics=[compacted])
+    with pytest.raises(Refused, match=r"delta\.0 is compacted"):
+        full(Standing(), region(9), topics=[compacted])
+
+
+def test_a_topic_of_the_engine_that_is_not_named_is_refused_while_it_is_there() -> None:
+    starts = [Start("delta.0", E1, "0", 7, 7), Start("journal.0", E2, "0", 3, 3)]
+    with pytest.raises(UsageProblem, match=r"journal\.0 is a queue of this engine"):
+        require_all(starts, [topic()], ["delta.0", "journal.0"])
+    require_all(starts, [topic()], ["delta.0"])
+
+
+# --- a full
+
+
+def test_a_full_stands_where_its_snapshot_stands_and_keeps_nothing() -> None:
+    plan = full(Standing(), region(12), told=told(7, 5))
+    assert [(p.start_position, p.end_position) for p in plan.positions] == [(7, 7)]
+    assert (plan.kind, plan.level, plan.parent, plan.start_ts, plan.keep) == ("full", 0, None, None, False)
+    assert plan.tasks == ((span(5, 7),),)
+    assert (plan.snapshot_tid, plan.open_at, plan.notes) == (40, None, ())
+
+
+def test_a_full_reads_nothing_when_nothing_can_be_open() -> None:
+    assert full(Standing(), region(12), told=told(7, 7)).tasks == ()
+
+
+def test_the_end_of_a_transaction_may_stand_in_another_partition_unless_the_engine_tells() -> None:
+    assert full(Standing(), region(12), told=told(7, 5)).look_back == ((span(0, 5, 5),),)
+    assert full(Standing(), region(12), told=told(7, 5, open_transactions=("t",))).look_back == ()
+
+
+def test_without_snapshot_json_it_stands_at_the_end() -> None:
+    plan = full(Standing(), region(12, low=3))
+    assert [(p.start_position, p.end_position) for p in plan.positions] == [(12, 12)]
+    assert plan.tasks == ((span(3, 12),),)
+    assert "has applied everything" in plan.notes[0]
+
+
+def test_without_snapshot_json_it_goes_on_from_what_the_last_backup_knew() -> None:
+    start = Start("delta.0", E1, "0", 4, 7, 49)
+    plan = full(standing(CHILD, start, open_at="i2"), region(12))
+    assert plan.tasks == ((span(4, 12, 7),),)
+    assert (plan.open_at, plan.last_tid, plan.tids) == ("i2", 50, (("delta.0", E1, "0", 49),))
+    assert full(standing(CHILD, start), region(12)).tasks == ((span(7, 12),),)
+
+
+def test_what_a_full_with_snapshot_json_comes_after_says_nothing_of_its_state() -> None:
+    plan = full(standing(CHILD, Start("delta.0", E1, "0", 4, 7), open_at="i2"), region(12), told=told(7, 7))
+    assert (plan.last_tid, plan.open_at) == (None, None)
+
+
+def test_a_full_of_a_snapshot_that_nothing_can_go_on_from_is_refused() -> None:
+    with pytest.raises(NeedsFull, match="offsets below 6 were deleted"):
+        full(Standing(), region(12, low=6), told=told(7, 5))
+    assert full(Standing(), region(12, low=5), told=told(7, 5)).tasks == ((span(5, 7),),)
+
+
+def test_a_full_records_what_was_lost_and_goes_on() -> None:
+    starts = (Start("delta.0", E1, "0", 7, 7), Start("journal.0", E1, "0", 3, 3))
+    on = standing(CHILD, *starts)
+    journal = region(1, name="journal.0", epoch=E2)
+    plan = full(on, region(12, low=9), journal)
+    assert [(g.scope, g.epoch, g.from_position, g.to_position, g.reason, g.bridged) for g in plan.lost] == [
+        ("delta.0", E1, 7, 9, "purged", False),
+        ("journal.0", E1, 3, None, "recreated", False),
+    ]
+    assert [(g.from_ts, g.to_ts) for g in plan.lost] == [(2000, 5000)] * 2
+
+
+def test_a_full_behind_a_restore_has_lost_nothing() -> None:
+    restored = Restored("r1", 3_000_000, "i2", "f1", whole=True, last_tid=30)
+    on = standing(CHILD, Start("delta.0", E1, "0", 20, 20), restored=restored)
+    plan = full(on, region(25, low=22))
+    assert (plan.lost, plan.restore_id) == ((), "r1")
+
+
+# --- how work is cut
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 10**7), st.integers(0, 10**7)), min_size=1, max_size=8),
+    st.integers(1, 16),
+)
+def test_tasks_read_each_offset_once_and_are_of_bounded_size(
+    sizes: list[tuple[int, int]], parallelism: int
+) -> None:
+    regions = [region(a + b, partition=n) for n, (a, b) in enumerate(sizes)]
+    starts = tuple(Start("delta.0", E1, str(n), a, a) for n, (a, _) in enumerate(sizes))
+    plan = plan_child(
+        backup_id="b",
+        source="social",
+        mode="incremental",
+        standing=standing(CHILD, *starts),
+        topics=[topic(regions=len(regions))],
+        regions=regions,
+        end_ts=5000,
+        parallelism=parallelism,
+    )
+    read: dict[str, list[QueueRange]] = {}
+    for task in plan.tasks:
+        for one in task:
+            read.setdefault(one.region, []).append(one)
+    for n, (a, b) in enumerate(sizes):
+        ranges = read.get(str(n), [])
+        assert [r.rank for r in ranges] == list(range(len(ranges)))
+        edges = [a, *(r.end for r in ranges)]
+        assert [r.start for r in ranges] == edges[:-1]
+        assert edges[-1] == a + b
+        assert all(r.start < r.end for r in ranges)
+    total = sum(b for _, b in sizes)
+    if total <= HERE_OFFSETS:
+        assert len(plan.tasks) == (1 if total else 0)
+        assert plan.little
+    else:
+        size = max(LEAST_OFFSETS_PER_TASK, total // (2 * parallelism) + 1)
+        assert all(sum(r.end - r.start for r in task) <= 1.5 * size + 1 for task in plan.tasks)
+
+
+# --- which history
+
+
+def history(name: str = "delta.0", epoch: str = E1, **changes: Any) -> History:
+    return History(name, epoch, **changes)
+
+
+BACKED: dict[str, Any] = {
+    "backup_id": "i2", "number": 2, "started_at": 200,
+    "full_id": "f1", "full_number": 1, "full_started_at": 100,
+}  # fmt: skip
+PUT_BACK: dict[str, Any] = {
+    "restore_id": "r1", "restored_id": "i2", "restored_full_id": "f1", "whole": True, "restored_tid": 30,
+}  # fmt: skip
+
+
+def test_the_newest_backup_of_these_queues_is_gone_on_with() -> None:
+    found = history(**BACKED)
+    assert decide([found, history("delta.0", E2, **BACKED)], [topic()], "incremental") is found
+    assert not behind(found, "incremental")
+
+
+@pytest.mark.parametrize(
+    ("at", "incremental", "differential"), [(50, False, False), (150, False, True), (250, True, True)]
+)
+def test_a_restore_counts_when_it_came_later(at: int, incremental: bool, differential: bool) -> None:
+    found = history(**BACKED, **PUT_BACK, restored_at=at)
+    assert behind(found, "incremental") is incremental
+    assert behind(found, "differential") is differential
+
+
+def test_queues_that_were_only_restored_into_are_known() -> None:
+    found = history(**PUT_BACK, restored_at=50)
+    assert decide([found], [topic()], "auto") is found
+    assert behind(found, "differential")
+
+
+def test_a_new_queue_goes_along_with_the_others() -> None:
+    found = history(**BACKED)
+    assert decide([found], [topic(), topic("delta.1", E2)], "incremental") is found
+
+
+def test_a_queue_that_came_after_the_full_goes_along_in_a_differential() -> None:
+    young = history("delta.1", E2, backup_id="i2", number=2, started_at=200)
+    old = history(**BACKED)
+    assert decide([old, young], [topic(), topic("delta.1", E2)], "differential") is old
+
+
+def test_queues_of_two_histories_are_refused() -> None:
+    restored = history("delta.1", E2, **PUT_BACK, restored_at=250)
+    with pytest.raises(NeedsFull, match="not of one history"):
+        decide([history(**BACKED), restored], [topic(), topic("delta.1", E2)], "incremental")
+
+
+class Catalog:
+    """What a reader answers, by query and its one parameter."""
+
+    def __init__(self, **answers: dict[str, Any]) -> None:
+        self.answers = answers
+
+    def rows(self, name: str, **parameters: Any) -> list[dict[str, Any]]:
+        (key,) = parameters.values()
+        found = self.answers.get(name, {}).get(key, [])
+        return found if isinstance(found, list) else [found]
+
+    def one(self, name: str, **parameters: Any) -> dict[str, Any] | None:
+        return next(iter(self.rows(name, **parameters)), None)
+
+
+def row(parent: Parent, **changes: Any) -> dict[str, Any]:
+    found = {name: getattr(parent, name) for name in Parent.__match_args__}
+    own = {"kind": "differential" if parent.level else "full", "last_tid": 30, "open_transactions": 0}
+    return found | own | {"reason": None} | changes
+
+
+STARTS: dict[str, Any] = {
+    "scope": "delta.0", "epoch": E1, "region": "0", "end_position": 7, "high_position": 8,
+    "no_transaction_position": 4, "last_tid": 29,
+}  # fmt: skip
+RESTORED = {"scope": "delta.0", "epoch": E1, "region": "0", "base_position": 10, "end_position": 20}
+
+
+def test_where_the_parent_ended_is_read() -> None:
+    catalog: Any = Catalog(
+        queue_parent={"i2": row(CHILD, open_transactions=1)}, queue_starts={"i2": [STARTS]}
+    )
+    found = stand(catalog, [history(**BACKED)], [topic()], "incremental")
+    assert (found.parent, found.open_at, found.last_tid) == (CHILD, "i2", 30)
+    assert found.starts == (Start("delta.0", E1, "0", 4, 7, 29, 8),)
+
+
+def test_a_differential_stands_on_the_newest_full() -> None:
+    catalog: Any = Catalog(queue_parent={"f1": row(FULL)}, queue_starts={"f1": [STARTS]})
+    found = stand(catalog, [history(**BACKED)], [topic()], "differential")
+    assert (found.parent, found.open_at, found.start_ts) == (FULL, None, 1000)
+
+
+@pytest.mark.parametrize(
+    ("mode", "changes", "parent", "start"),
+    [
+        ("incremental", {}, CHILD, 20),
+        ("differential", {}, FULL, 10),
+        ("incremental", {"reason": "aside"}, FULL, 10),
+        ("incremental", {"reason": "deleted"}, FULL, 10),
+        ("incremental", {"open_transactions": 1}, FULL, 10),
+    ],
+)
+def test_behind_a_restore_it_stands_on_what_was_restored(
+    mode: Any, changes: dict[str, Any], parent: Parent, start: int
+) -> None:
+    catalog: Any = Catalog(
+        queue_parent={"i2": row(CHILD, **changes), "f1": row(FULL, last_tid=5)},
+        queue_restored={"r1": [RESTORED]},
+    )
+    found = stand(catalog, [history(**BACKED, **PUT_BACK, restored_at=250)], [topic()], mode)
+    assert (found.parent, found.last_tid, found.open_at) == (parent, 30, None)
+    assert found.starts == (Start("delta.0", E1, "0", start, start),)
+    assert bool(found.notes) is bool(changes)
+
+
+def test_behind_a_restore_to_a_point_it_stands_on_the_full() -> None:
+    catalog: Any = Catalog(
+        queue_parent={"i2": row(CHILD), "f1": row(FULL)}, queue_restored={"r1": [RESTORED]}
+    )
+    found = stand(
+        catalog,
+        [history(**BACKED, **{**PUT_BACK, "whole": False}, restored_at=250)],
+        [topic()],
+        "incremental",
+    )
+    assert (found.parent, found.starts[0].own_from) == (FULL, 10)
+
+
+def test_behind_a_restore_of_a_full_it_stands_on_that() -> None:
+    catalog: Any = Catalog(queue_parent={"f1": row(FULL)}, queue_restored={"r1": [RESTORED]})
+    put_back = {**PUT_BACK, "restored_id": "f1", "restored_at": 250}
+    found = stand(catalog, [history(**BACKED, **put_back)], [topic()], "incremental")
+    assert (found.parent, found.starts[0].own_from) == (FULL, 10)
+
+
+def test_a_full_that_cannot_be_stood_on_asks_for_a_new_one() -> None:
+    catalog: Any = Catalog(
+        queue_parent={"i2": row(CHILD, reason="deleted"), "f1": row(FULL, reason="deleted")},
+        queue_restored={"r1": [RESTORED]},
+    )
+    with pytest.raises(NeedsFull, match="f1, which cannot be stood on: it is deleted"):
+        stand(catalog, [history(**BACKED, **PUT_BACK, restored_at=250)], [topic()], "incremental")
+
+
+def test_queues_that_nobody_knows_have_lost_all_that_the_newest_backup_knew() -> None:
+    catalog: Any = Catalog(queue_parent={"i2": row(CHILD)}, queue_starts={"i2": [STARTS]})
+    made_again = [topic(epoch=E2)]
+    found = stand(catalog, [history(**BACKED)], made_again, "incremental")
+    plan = child(found, region(3, epoch=E2), topics=made_again)
+    assert [(g.epoch, g.from_position, g.to_position) for g in plan.lost] == [(E1, 7, None)]
+
+
+def test_a_source_without_backups_stands_on_nothing() -> None:
+    nothing: Any = Catalog()
+    assert stand(nothing, [], [topic()], "auto") == Standing()
