@@ -138,12 +138,13 @@ class _Run:
     ) -> None:
         self.request, self.storage, self.source, self.reporter = request, storage, source, reporter
         self._spark = spark
-        self._files = _files(request)
         self._told, self._told_at = _snapshot_json(request)
         self._cluster = Cluster(request.kafka)
         self._existing = self._cluster.topic_names()
         self._topics = self._cluster.describe(patterns.select_shell(request.topics, self._existing))
         self._end_ts, self._regions = self._cluster.positions(self._topics, ISOLATION)
+        # Read behind the ends: a schema is in its history before the first message that has it is written.
+        self._files = _files(request)
 
     @property
     def spark(self) -> SparkSession:
