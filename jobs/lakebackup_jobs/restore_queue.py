@@ -33,7 +33,7 @@ from lakebackup_jobs.queues.engine_folder import EngineFolder
 from lakebackup_jobs.queues.prepared import Done, Prepared
 from lakebackup_jobs.queues.replay_task import QueueReplayJob, WatermarkMessage
 from lakebackup_jobs.queues.restore_shares import Partition, deal, found
-from lakebackup_jobs.queues.scan_task import open_at, tid_at, write_ids
+from lakebackup_jobs.queues.scan_task import Known, OpenAt, tid_at, write_ids
 from lakebackup_jobs.restoring import RestoreLog, refuse_pruned_meanwhile, unfinished
 from lakebackup_jobs.targets import RegionOutcome
 from lakebackup_jobs.targets.topics import Topics, group_of
@@ -260,22 +260,21 @@ class _Run:
             elif self.request.keep_open:
                 count = 0
             else:
-                done = plan.done_by
-                known = links[done].backup_id if segments[done] == segment else None
-                behind = max(done, segments.index(segment) - 1)
-                count = open_at(
-                    self._reader,
-                    self._session(plan.bytes),
-                    f"{folder}scan/",
-                    path,
-                    uri=storage.uri,
-                    link=links[behind].link,
-                    parent=known,
-                    upto_tid=plan.upto_tid or 0,
-                    names=self.request.names,
+                count = self._open_at(storage, folder, plan).write(
+                    path, plan.upto_tid or 0, _known(plan, segment)
                 )
             paths.append(path if count else None)
         return paths, count
+
+    def _open_at(self, storage: Storage, folder: str, plan: QueueRestorePlan) -> OpenAt:
+        return OpenAt(
+            self._reader,
+            self._session(plan.bytes),
+            storage.uri,
+            f"{folder}scan/",
+            self.request.names,
+            plan.parameters,
+        )
 
     # --- in order: snapshot, configuration, watermark and messages
 
@@ -410,6 +409,21 @@ def _replayed(job: QueueReplayJob, shares: QueueShares, spark: SparkSession | No
         rows = shares.frame(spark).mapInArrow(job, RESTORED).collect()  # one row a partition
     raise_first(row.error for row in rows)
     return [row.asDict() for row in rows]
+
+
+def _known(plan: QueueRestorePlan, segment: int) -> Known:
+    """What is known of transactions at the last backup whose end lies before the plan's tid."""
+    links, segments = plan.way.links, plan.way.segments()
+    # Behind a restore of the engine nothing is open.
+    place = max(plan.done_by, segments.index(segment) - 1)
+    behind = links[place + 1] if place + 1 < len(links) else None
+    return Known(
+        open_at=links[place].backup_id if segments[place] == segment else None,
+        link=links[place].link,
+        last_tid=links[place].last_tid,
+        next_id=behind.backup_id if behind else None,
+        next_link=behind.link if behind else None,
+    )
 
 
 def _partitions(queues: Sequence[Queue], bases: Mapping[str, Sequence[int]]) -> Iterator[Partition]:

@@ -2,9 +2,9 @@
 
 A way is a full and the backups that are put upon it, in order. A tid is covered by a way from its full's last
 tid on; an instant by a backup that ended at it or later, and began (where what it stands on ended) before it.
-Of the ways that cover a point the one that goes furthest is taken: what was written to one queue while the
-ends of the others were already looked at is in a later backup, and files that begin behind the point are not
-read. It does not go beyond a restore of the engine, behind which tids are given out anew.
+Of the ways that cover a point the one that goes furthest comes first: what was written to one queue while the
+ends of others were looked at already is in a later backup. (Those that hold nothing of before the point are
+taken off its end.) It does not go beyond a restore of the engine, behind which tids are given out anew.
 """
 
 from __future__ import annotations

@@ -157,8 +157,7 @@ def plan_restore(
         first = first or made
     if first is None:
         raise ValueError("there is a way, or a refusal")
-    if first.way is not found[-1]:
-        _select(reader, first.parameters)
+    _select(reader, first.parameters)
     return first
 
 
@@ -204,6 +203,9 @@ def _plan(
         upto = max(way.full.last_tid, min(tid_of(way), way.last.last_tid))
     parameters["to_tid"] = upto
     _select(reader, parameters)
+    if upto is not None:
+        way = _shortened(way, reader)
+        parameters["link"] = way.last.link
     reached = way.last if upto is None else reached_by(points, way, upto)
     # A backup whose every message is wanted is whole, unless later ones have messages of before its end,
     # which came to a queue that it had read already.
@@ -229,6 +231,13 @@ def _plan(
 
 def _select(reader: CatalogReader, parameters: Mapping[str, Any]) -> None:
     reader.define("selected", "queue_restore_files", **parameters)
+
+
+def _shortened(way: Way, reader: CatalogReader) -> Way:
+    """The way without the backups behind the point that have no file to read."""
+    (found,) = reader.rows("queue_restore_reach")
+    kept = [place for place, link in enumerate(way.links) if link.link <= (found["link"] or 0)]
+    return Way(way.links[: max([way.at, *kept]) + 1], way.at)
 
 
 def _queues(request: QueueRestoreRequest, reader: CatalogReader, last: Point) -> tuple[Queue, ...]:

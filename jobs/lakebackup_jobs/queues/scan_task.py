@@ -164,55 +164,95 @@ class IdsWriter:
         yield pa.RecordBatch.from_pydict({"transactions": pa.array([count], pa.int64())})
 
 
-def open_at(
-    reader: CatalogReader,
-    spark: SparkSession | None,
-    folder: str,
-    path: str,
-    *,
-    uri: str,
-    link: int,
-    parent: str | None,
-    upto_tid: int,
-    names: HeaderNames,
-) -> int:
-    """Put the ids of the transactions that are open at a tid as the object `path`; returns how many they are.
-
-    `parent`: the last backup whose end lies before, whose open transactions are known; None: none were open.
-    `link`: its place in the chain; the chosen files behind it are read. `reader` has the relation `selected`.
-    `spark` None: all of it is done in this process.
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of transactions at the last backup whose end lies before a tid: `open_at` names the one
+    whose open transactions are open then, None: none are; `link` and `last_tid` are its place in the chain
+    and its end. `next_id`, `next_link`: of the backup behind it, in which the tid lies; None: there is none.
     """
-    storage = open_storage(uri)
-    shares = deal_scan(storage, reader, folder, link)
-    count = len(shares.tasks)
-    job = ScanJob(dict(reader.destinations()), shares, names, upto_tid)
-    try:
-        if spark is None:
+
+    open_at: str | None
+    link: int
+    last_tid: int
+    next_id: str | None
+    next_link: int | None
+
+
+class OpenAt:
+    """Finds the transactions that are open at a tid. `reader` has the relation `selected`, made with
+    `parameters`; `folder` is for what is needed meanwhile. `spark` None: all is done in this process."""
+
+    def __init__(
+        self,
+        reader: CatalogReader,
+        spark: SparkSession | None,
+        uri: str,
+        folder: str,
+        names: HeaderNames,
+        parameters: Mapping[str, Any],
+    ) -> None:
+        self._reader, self._spark, self._uri, self._folder = reader, spark, uri, folder
+        self._names, self._parameters = names, parameters
+        self._engine: Any = reader
+        if spark is not None:
+            from lakebackup.engine.spark import SparkEngine
+
+            self._engine = SparkEngine(spark, reader.catalog_uri)
+
+    def write(self, path: str, upto_tid: int, known: Known) -> int:
+        """Put their ids as the object `path`; returns how many they are."""
+        try:
+            return self._write(path, upto_tid, known)
+        finally:
+            storage = open_storage(self._uri)
+            for one in list(storage.list(self._folder)):
+                storage.delete(one.path)
+
+    def _write(self, path: str, upto_tid: int, known: Known) -> int:
+        self._scan("queue_seen", f"{self._folder}upto/", known.link, upto_tid)
+        self._define("queue_unended", "queue_open", parent=known.open_at)
+        before = {"parent": known.open_at, "tid": known.last_tid}
+        (suspects,) = self._engine.rows("queue_restore_suspects", **before)
+        if suspects["transactions"] and known.next_link is not None:
+            whole = {**self._parameters, "to_tid": None, "link": known.next_link}
+            self._reader.define("selected", "queue_restore_files", **whole)
+            self._scan("queue_later", f"{self._folder}later/", known.link, _BEYOND)
+            self._reader.define("selected", "queue_restore_files", **self._parameters)
+        else:
+            self._engine.give("queue_later", SEEN_SCHEMA.empty_table())
+        asked = {**before, "next": known.next_id}
+        if self._spark is None:
+            return write_ids(self._reader, self._uri, path, "queue_restore_unended", **asked)
+        found = self._engine.query("queue_restore_unended", **asked).coalesce(1)
+        with task_errors():
+            rows = found.mapInArrow(IdsWriter(self._uri, path), "transactions BIGINT").collect()
+        return int(rows[0].transactions)
+
+    def _scan(self, relation: str, folder: str, link: int, upto_tid: int) -> None:
+        """Read the chosen files of backups behind a link; what is seen of transactions gets a name."""
+        shares = deal_scan(open_storage(self._uri), self._reader, folder, link)
+        count = len(shares.tasks)
+        job = ScanJob(dict(self._reader.destinations()), shares, self._names, upto_tid)
+        if self._spark is None:
             import pyarrow as pa
 
             with ThreadPoolExecutor(os.cpu_count()) as pool:
                 list(pool.map(job.run, range(count)))
             numbers = pa.RecordBatch.from_pydict({"id": list(range(count))})
-            seen = SeenRows(uri, folder)([numbers])
-            reader.give("queue_seen", pa.Table.from_batches(seen, SEEN_SCHEMA))
-            reader.define("queue_unended", "queue_open", parent=parent)
-            return write_ids(reader, uri, path, "queue_restore_unended")
-        from lakebackup.engine.spark import SparkEngine
-
-        engine = SparkEngine(spark, reader.catalog_uri)
+            seen = SeenRows(self._uri, folder)([numbers])
+            self._reader.give(relation, pa.Table.from_batches(seen, SEEN_SCHEMA))
+            return
+        numbers = self._spark.range(0, count, 1, max(count, 1))
         with task_errors():
-            told = spark.range(0, count, 1, max(count, 1)).mapInArrow(job, SCANNED).collect()
+            told = numbers.mapInArrow(job, SCANNED).collect()  # one row a share
         raise_first(row.error for row in told)
-        rows = spark.range(0, count, 1, max(count, 1)).mapInArrow(SeenRows(uri, folder), _SEEN)
-        rows.createOrReplaceTempView("queue_seen")
-        engine.define("queue_unended", load("queries", "queue_open"), parent=parent)
-        found = engine.query("queue_restore_unended").coalesce(1)
-        with task_errors():
-            (made,) = found.mapInArrow(IdsWriter(uri, path), "transactions BIGINT").collect()
-        return int(made.transactions)
-    finally:
-        for one in list(storage.list(folder)):
-            storage.delete(one.path)
+        numbers.mapInArrow(SeenRows(self._uri, folder), _SEEN).createOrReplaceTempView(relation)
+
+    def _define(self, relation: str, name: str, **parameters: Any) -> None:
+        if self._spark is None:
+            self._reader.define(relation, name, **parameters)
+        else:
+            self._engine.define(relation, load("queries", name), **parameters)
 
 
 def write_ids(reader: CatalogReader, uri: str, path: str, query: str, **parameters: Any) -> int:

@@ -1,2 +1,14 @@
--- The transactions that did not end by a tid (relation queue_unended, made by queue_open).
-SELECT DISTINCT transaction_id FROM queue_unended ORDER BY transaction_id
+-- The transactions that are open at a tid (relation queue_unended, made by queue_open). Of those that began before :tid,
+-- the end of the backup :parent, and were not open then, the ones that end in the next backup, :next (relation
+-- queue_later: what is seen of transactions there), or are open at its end: others had ended before.
+SELECT DISTINCT u.transaction_id
+FROM queue_unended AS u
+LEFT JOIN (
+  SELECT transaction_id FROM raw_queue_transactions WHERE backup_id IN (:parent, :next)
+  UNION
+  SELECT transaction_id FROM queue_later WHERE ended
+) AS k
+  ON u.transaction_id = k.transaction_id
+WHERE u.first_tid > CAST(:tid AS BIGINT)
+  OR k.transaction_id IS NOT NULL
+ORDER BY u.transaction_id
