@@ -1,0 +1,345 @@
+"""Which backups of an engine's queues a restore to a tid, to a time or to a backup's end takes, asked of the
+catalog's own views over rows made by hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from lakebackup.errors import NotFound, Refused
+from lakebackup.model import (
+    ARROW_SCHEMAS,
+    TABLES,
+    Backup,
+    Check,
+    DataFile,
+    Gap,
+    QueuePoint,
+    QueueRestore,
+    Removal,
+    Row,
+    Scope,
+    as_row,
+    table_of,
+)
+from lakebackup.plan.restore_queue import QueueRestoreRequest, plan_restore, require_restorable
+from lakebackup.store import CatalogReader
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lakebackup.plan.restore_queue import QueueRestorePlan
+
+GRAPH = "social"
+
+
+def at(text: str, day: str = "2024-06-13") -> int:
+    """An instant of a day, in ms."""
+    return int(datetime.fromisoformat(f"{day}T{text}").replace(tzinfo=UTC).timestamp() * 1000)
+
+
+@dataclass
+class Made:
+    """The catalog of an engine. A backup is called by its number: 1 is `20260101T000001Z-00000001`."""
+
+    folder: Path
+    rows: list[Row] = field(default_factory=list)
+    backups: dict[int, Backup] = field(default_factory=dict)
+
+    def name(self, number: int) -> str:
+        return f"20260101T0000{number:02d}Z-{number:08x}"
+
+    def full(self, end_ts: int, tid: int) -> int:
+        number = len(self.backups) + 1
+        snapshot = f"20260101T0100{number:02d}Z-{number:08x}"
+        source = f"{GRAPH}.snapshot"
+        self.rows.append(
+            self._backup(number, end_ts, backup_id=snapshot, base=snapshot, source=source, parent_place=None)
+        )
+        self.rows[-1] = replace(self.rows[-1], source_kind="snapshot")
+        backup = self._backup(number, end_ts, kind="full", level=0, start_ts=end_ts - 1)
+        return self._add(backup, tid, snapshot_id=snapshot)
+
+    def child(
+        self, parent: int, end_ts: int, tid: int, *, restore: str | None = None, begin_ts: int | None = None
+    ) -> int:
+        """On a full a cumulative one, else a differential one (in the catalog's words)."""
+        on = self.backups[parent]
+        backup = self._backup(
+            len(self.backups) + 1,
+            end_ts,
+            kind="cumulative" if on.kind == "full" else "differential",
+            level=1,
+            parent=on.backup_id,
+            base=on.base,
+            parent_place=on.place,
+            chain_position=on.chain_position + 1,
+            start_ts=on.end_ts if begin_ts is None else begin_ts,
+        )
+        return self._add(backup, tid, restore_id=restore)
+
+    def _backup(self, number: int, end_ts: int, **changes: Any) -> Backup:
+        made = Backup(
+            backup_id=self.name(number), number=number, source=GRAPH, source_kind="queues", destination="d",
+            kind="full", level=0, parent=None, base=self.name(number), chain_position=0, place=number,
+            parent_place=None, start_ts=None, end_ts=end_ts, started_at=number, finished_at=number, files=1,
+            bytes=1, entries=1, digest="", isolation="read_committed", codec="null", created_by="", tool="",
+        )  # fmt: skip
+        return replace(made, **changes)
+
+    def _add(self, backup: Backup, tid: int, **point: Any) -> int:
+        self.backups[backup.number] = backup
+        self.rows += [
+            backup,
+            QueuePoint(
+                backup_id=backup.backup_id, source=GRAPH, first_tid=None, last_tid=tid, carried=0,
+                open_transactions=0, **{"snapshot_id": None, "restore_id": None, **point},
+            ),
+            Scope(
+                backup_id=backup.backup_id, source=GRAPH, scope="delta", epoch="e", regions=1, settings="{}",
+                replication=1,
+            ),
+        ]  # fmt: skip
+        return backup.number
+
+    def file(self, number: int, tids: tuple[int, int], ts: tuple[int, int] = (0, 0)) -> str:
+        """A file of a backup with messages of these tids and times; returns its path."""
+        start = 10 * sum(isinstance(row, DataFile) for row in self.rows)
+        path = f"{number}/{start}"
+        self.rows.append(
+            DataFile(
+                destination="d", path=path, backup_id=self.name(number), added_in=number, source=GRAPH,
+                scope="delta", epoch="e", region="0", format="kafka-avro-2", codec="null", bytes=100,
+                raw_bytes=100, sha256="", entries=10, min_ts=ts[0], max_ts=ts[1], start_position=start,
+                end_position=start + 10, min_tid=tids[0], max_tid=tids[1],
+            )
+        )  # fmt: skip
+        return path
+
+    def restored(self, restore_id: str, backup: int, *, whole: bool, tid: int) -> None:
+        full = self.backups[backup].base
+        self.rows.append(
+            QueueRestore(
+                restore_id=restore_id, at=1, actor="", source=GRAPH, backup_id=self.name(backup),
+                full_id=full, whole=whole, last_tid=tid, cluster="c", scope="delta", epoch="e", region="0",
+                base_position=0, end_position=0,
+            )
+        )  # fmt: skip
+
+    def torn(self, path: str) -> None:
+        self.rows.append(
+            Check(check_id="c", at=1, backup_id=None, destination="d", path=path, mode="hash",
+                  outcome="damaged")
+        )  # fmt: skip
+
+    def plan(self, tid_of: int = 0, **asked: Any) -> QueueRestorePlan:
+        reader = CatalogReader(str(self.folder))
+        for table in TABLES:
+            rows = [as_row(row) for row in self.rows if table_of(type(row)) == table]
+            reader.give(f"raw_{table}", pa.Table.from_pylist(rows, ARROW_SCHEMAS[table]))
+        if isinstance(asked.get("backup"), int):
+            asked["backup"] = self.name(asked["backup"])
+        request = QueueRestoreRequest(str(self.folder), GRAPH, "kafka://b", "out", **asked)
+        return plan_restore(request, reader, lambda _: tid_of)
+
+    def way(self, **asked: Any) -> list[int]:
+        return [link.number for link in self.plan(**asked).way.links]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Made:
+    return Made(tmp_path)
+
+
+def test_times_between_a_full_and_the_end_of_the_last_backup_on_it_are_covered(made: Made) -> None:
+    first = made.full(at("06:19:39"), 100)
+    made.child(first, at("06:39:15"), 200)
+    second = made.full(at("08:19:39"), 300)
+    assert made.way(to_ts=at("06:35:00"), tid_of=150) == [1, 2]
+    assert made.way(to_ts=at("06:39:15"), tid_of=200) == [1, 2]
+    assert made.way(to_ts=at("06:19:39"), tid_of=100) == [first]
+    assert made.way(to_ts=at("08:19:39"), tid_of=300) == [second]
+    with pytest.raises(Refused, match=r"before: 2024-06-13T06:39:15.*after: 2024-06-13T08:19:39"):
+        made.plan(to_ts=at("07:00:00"))
+    with pytest.raises(Refused, match=r"nearest that is, after: 2024-06-13T06:19:39[^,]*\)"):
+        made.plan(to_ts=at("06:19:38"))
+    with pytest.raises(Refused, match=r"nearest that is, before: 2024-06-13T08:19:39[^,]*\)"):
+        made.plan(to_ts=at("09:00:00"))
+
+
+def test_a_day_needs_the_incrementals_up_to_it(made: Made) -> None:
+    last = made.full(at("00:00:00", "2024-01-01"), 10)
+    for day in (2, 3, 4):
+        last = made.child(last, at("00:00:00", f"2024-01-0{day}"), 10 * day)
+        made.file(last, (10 * day - 9, 10 * day))
+    assert made.way() == [1, 2, 3, 4]
+    for asked in ({"to_ts": at("00:00:00", "2024-01-03"), "tid_of": 30}, {"to_tid": 30}, {"backup": 3}):
+        found = made.plan(**asked)  # type: ignore[arg-type]
+        assert [link.number for link in found.way.links] == [1, 2, 3]
+        assert (found.files, found.to_tid, found.whole) == (2, 30, True)
+        assert found.reached.number == 3
+    found = made.plan(to_tid=29)
+    assert ([link.number for link in found.way.links], found.files, found.whole) == ([1, 2, 3], 2, False)
+
+
+def test_what_was_restored_is_what_is_gone_on_from(made: Made) -> None:
+    a = made.full(1000, 100)
+    b = made.full(2000, 200)
+    assert made.way() == [b]
+    made.restored("r", a, whole=True, tid=100)
+    c = made.child(a, 4000, 150, restore="r", begin_ts=3000)
+    assert made.way() == [a, c]
+    assert made.way(to_tid=100) == [a]
+    assert made.way(to_tid=120) == [a, c]
+    with pytest.raises(Refused, match=r"tid 200 .*before: tid 150") as refused:
+        made.plan(to_tid=200)
+    assert f"--backup {made.name(b)}" in refused.value.hint
+    assert made.way(backup=b) == [b]
+    assert made.way(backup=b, to_tid=200) == [b]
+    with pytest.raises(Refused, match="nearest that is"):
+        made.plan(to_ts=2500)
+
+
+def test_behind_a_restore_into_the_middle_the_rest_of_that_history_is_left(made: Made) -> None:
+    made.full(1000, 100)
+    made.child(1, 2000, 200)
+    made.child(2, 3000, 300)
+    made.restored("r", 2, whole=False, tid=150)
+    made.child(1, 5000, 180, restore="r", begin_ts=4000)
+    assert made.way() == [1, 4]
+    assert made.way(to_tid=150) == [1, 4]
+    with pytest.raises(Refused, match=r"tid 250 .*before: tid 180\)"):
+        made.plan(to_tid=250)
+    assert made.way(backup=3, to_tid=250) == [1, 2, 3]
+    # Its messages are in the new history too, but what was done when is not known of it.
+    with pytest.raises(Refused, match=r"nearest that is, before: .*, after: "):
+        made.plan(to_ts=1500)
+    assert made.way(to_ts=4500, tid_of=170) == [1, 4]
+
+
+def test_transactions_and_tids_do_not_live_on_behind_a_restore(made: Made) -> None:
+    made.full(1000, 100)
+    made.child(1, 2000, 200)
+    made.restored("r", 2, whole=True, tid=200)
+    made.child(2, 4000, 300, restore="r", begin_ts=3000)
+    made.file(3, (190, 300))  # nothing of it came before the restore
+    assert made.way(to_tid=195) == [1, 2]
+    found = made.plan(to_tid=250)
+    assert [link.number for link in found.way.links] == [1, 2, 3]
+    assert found.way.segments() == [0, 0, 1]
+    with pytest.raises(Refused):
+        made.plan(to_ts=2500)
+
+
+def test_what_came_late_to_a_queue_is_taken_from_the_next_backup(made: Made) -> None:
+    made.full(1000, 100)
+    made.child(1, 2000, 200)
+    made.child(2, 3000, 300)
+    made.child(3, 4000, 400)
+    made.file(2, (101, 200))
+    made.file(3, (195, 300))
+    made.file(4, (301, 400))
+    found = made.plan(to_tid=200)
+    assert [link.number for link in found.way.links] == [1, 2, 3]
+    # Who stands on backup 2 would miss what came late: it is looked for behind the full again.
+    assert (found.reached.number, found.whole) == (2, False)
+    assert found.done_by == 1
+
+
+def test_a_differential_in_place_of_incrementals(made: Made) -> None:
+    made.full(1000, 100)
+    made.child(1, 2000, 200)
+    made.child(2, 3000, 300)
+    made.child(1, 4000, 400)
+    made.file(2, (101, 200))
+    made.file(3, (201, 300))
+    torn = made.file(4, (101, 400))
+    found = made.plan(to_tid=150)
+    assert [link.number for link in found.way.links] == [1, 4]
+    # Behind a restore to there, all from the first incremental on is another history.
+    assert found.reached.number == 2
+    made.torn(torn)
+    assert made.way(to_tid=150) == [1, 2]
+    with pytest.raises(Refused, match=f"{torn} was damaged"):
+        require_restorable(made.plan())
+
+
+def test_of_two_fulls_the_newest_that_is_not_behind_the_point(made: Made) -> None:
+    made.full(1000, 100)
+    made.child(1, 2000, 200)
+    made.full(3000, 200)
+    made.child(3, 4000, 300)
+    assert made.way(to_tid=199) == [1, 2]
+    assert made.way(to_tid=200) == [3]
+    assert made.way(to_tid=201) == [3, 4]
+
+
+def test_tids_between_backups(made: Made) -> None:
+    made.full(1000, 100)
+    made.child(1, 2000, 200)
+    made.full(3000, 250)
+    with pytest.raises(Refused, match=r"tid 220 .*before: tid 200, after: tid 250\)"):
+        made.plan(to_tid=220)
+    with pytest.raises(Refused, match=r"tid 99 .*nearest that is, after: tid 100\)"):
+        made.plan(to_tid=99)
+    with pytest.raises(Refused, match=r"tid 251 .*nearest that is, before: tid 250\)"):
+        made.plan(to_tid=251)
+
+
+def test_a_gap_is_named_where_it_is_why(made: Made) -> None:
+    made.full(1000, 100)
+    made.full(3000, 300)
+    made.rows.append(
+        Gap(backup_id=made.name(2), source=GRAPH, scope="delta", epoch="e", region="0", from_position=5,
+            to_position=9, reason="purged", from_ts=1000, to_ts=3000, bridged=False)
+    )  # fmt: skip
+    with pytest.raises(Refused, match="delta, partition 0: offsets from 5 were deleted"):
+        made.plan(to_ts=2000)
+
+
+def test_files_that_were_pruned(made: Made) -> None:
+    made.full(1000, 100)
+    made.child(1, 2000, 200)
+    path = made.file(2, (101, 200))
+    made.rows.append(
+        Removal(prune_id="p", at=1, source=GRAPH, destination="d", path=path, backup_id=made.name(2),
+                scope="delta", epoch="e", region="0", bytes=1, reason="time")
+    )  # fmt: skip
+    with pytest.raises(Refused, match="1 files were pruned"):
+        require_restorable(made.plan())
+    assert made.plan(backup=1).obstacles == ()
+
+
+def test_the_snapshot_of_a_full_is_gone(made: Made) -> None:
+    made.full(1000, 100)
+    made.rows = [row for row in made.rows if not (isinstance(row, Backup) and row.source_kind == "snapshot")]
+    with pytest.raises(Refused, match="its snapshot is not there any more"):
+        require_restorable(made.plan())
+
+
+def test_names_and_what_goes_on_from_them(made: Made) -> None:
+    made.full(1000, 100)
+    found = made.plan(maps={"delta": "drill"})
+    assert [(queue.scope, queue.target) for queue in found.queues] == [("delta", "drill")]
+    assert not found.whole
+    assert made.plan().whole
+    assert not made.plan(keep_open=True).whole
+
+
+def test_what_is_no_engine(made: Made) -> None:
+    with pytest.raises(NotFound, match="no backup of an engine social"):
+        made.plan()
+    made.full(1000, 100)
+    made.rows = [replace(row, state="out_of_sync") if isinstance(row, Backup) else row for row in made.rows]
+    with pytest.raises(NotFound, match="no backup of social that can be restored"):
+        made.plan()
+    with pytest.raises(Refused, match="out_of_sync"):
+        made.plan(backup=1)
+    made.rows = [replace(row, source_kind="kafka") if isinstance(row, Backup) else row for row in made.rows]
+    made.rows = [row for row in made.rows if not isinstance(row, QueuePoint)]
+    with pytest.raises(Refused, match="another kind than an engine's queues"):
+        made.plan()
