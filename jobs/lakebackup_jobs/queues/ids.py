@@ -108,7 +108,7 @@ class IdTable:
     """The arrays of a table with room for `capacity` ids of `room` bytes in all; compiled code fills it."""
 
     def __init__(self, capacity: int, room: int) -> None:
-        self.slots: Longs = np.zeros(1 << (2 * capacity).bit_length(), np.int64)
+        self.slots: Longs = np.zeros(1 << max(1, 2 * capacity - 1).bit_length(), np.int64)
         self.hashes: Longs = np.empty(capacity, np.int64)
         self.starts: Longs = np.zeros(capacity + 1, np.int64)
         self.data: Bytes = np.empty(max(1, room), np.uint8)  # the byte keeps its address valid
