@@ -36,6 +36,7 @@ from lakebackup_jobs.queues import begun as begin
 from lakebackup_jobs.queues import ending
 from lakebackup_jobs.queues.begun import Begun
 from lakebackup_jobs.queues.copy_task import QueueCopyJob
+from lakebackup_jobs.queues.cut import Tails
 from lakebackup_jobs.snapshot.find import root_of
 from lakebackup_jobs.tally import OUTCOME, Totals, totals
 from lakebackup_jobs.taskboard import TaskBoard
@@ -142,7 +143,9 @@ class _Run:
         self._cluster = Cluster(request.kafka)
         self._existing = self._cluster.topic_names()
         self._topics = self._cluster.describe(patterns.select_shell(request.topics, self._existing))
-        self._end_ts, self._regions = self._cluster.positions(self._topics, ISOLATION)
+        self._end_ts, regions = self._cluster.positions(self._topics, ISOLATION)
+        tails = Tails(dict(request.kafka), ISOLATION, request.names)
+        self._regions = tails.settled(regions, lambda: self._cluster.positions(self._topics, ISOLATION)[1])
         # Read behind the ends: a schema is in its history before the first message that has it is written.
         self._files = _files(request)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pytest
 from confluent_kafka import Producer
@@ -14,6 +15,7 @@ from tests.support.graph_story import some_writes
 from tests.support.graph_writers import Op, headers_of, state_at
 
 from lakebackup.errors import Refused
+from lakebackup_jobs.kafka.cluster import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -128,6 +130,57 @@ def test_ddl_behind_the_last_message_is_in_the_backup(graph_lab: GraphLab) -> No
     taken.writers.write("v:3", {"name": "c", "age": 3})
     taken.writers.flush()
     taken.check()
+
+
+def test_a_schema_changes_while_a_backup_begins(graph_lab: GraphLab) -> None:
+    """Whatever was written up to where the queues are read, its schema is in the backup."""
+    graph = graph_lab.begin()
+    graph.writers.write("v:1", {"name": "a", "age": 1})
+    graph_lab.full(graph)
+    positions = Cluster.positions
+
+    def late(cluster: Cluster, topics: Any, isolation: str) -> Any:
+        if graph.writers.tid > 1:
+            return positions(cluster, topics, isolation)
+        graph.writers.change_schema(("age", "city", "name"))
+        graph.writers.write("v:2", {"name": "b", "city": "c", "age": 2})
+        graph.writers.flush()
+        return positions(cluster, topics, isolation)
+
+    with mock.patch.object(Cluster, "positions", late):
+        made = graph_lab.backup(graph, "incremental")
+    assert made["last_tid"] == graph.writers.tid == 3
+    drilled(graph_lab, graph, graph.writers.ops, 3)
+
+
+def test_writers_go_on_while_it_is_looked_where_the_queues_end(graph_lab: GraphLab) -> None:
+    """A write that comes to its queue after the end was seen there is of before the commit that was seen."""
+    graph = graph_lab.begin()
+    graph_lab.full(graph)
+    one = graph.writers.begin()
+    keys = {graph.queues.place(key): key for key in ("n:1", "n:2", "n:3", "n:4", "id:1")}
+    positions, calls = Cluster.positions, []
+
+    def torn(cluster: Cluster, topics: Any, isolation: str) -> Any:
+        instant, regions = positions(cluster, topics, isolation)
+        calls.append(instant)
+        if len(calls) > 1:
+            return instant, regions
+        for key in keys.values():
+            graph.writers.write(key, 1, one)
+        graph.writers.end(one, "commit")
+        graph.writers.write("n:5", 5)
+        graph.writers.flush()
+        end = graph.queues.place(list(keys.values())[-1])  # where the commit is
+        now = positions(cluster, topics, isolation)[1]
+        seen = {(r.scope, int(r.region)): r for r in now}
+        return instant, [seen[end] if (r.scope, int(r.region)) == end else r for r in regions]
+
+    with mock.patch.object(Cluster, "positions", torn):
+        made = graph_lab.backup(graph, "incremental")
+    assert len(calls) > 1
+    drilled(graph_lab, graph, graph.writers.ops, made["last_tid"])
+    assert made["last_tid"] >= max(op.tid for op in graph.writers.ops if op.kind == "commit")
 
 
 def test_kafkas_own_transactions(graph_lab: GraphLab) -> None:

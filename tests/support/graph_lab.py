@@ -130,8 +130,9 @@ class GraphLab:
         snapshot = graph.engine.snapshot(self.new_folder(), told=told)
         return self.backup(graph, mode, snapshot=str(snapshot), **changes)
 
-    def restore(self, into: Path, maps: dict[str, str] | None = None, **changes: Any) -> dict[str, Any]:
-        request = QueueRestoreRequest(
+    def wanted(self, into: Path, maps: dict[str, str] | None = None, **changes: Any) -> QueueRestoreRequest:
+        """Of a restore into a folder of this machine and into this broker."""
+        return QueueRestoreRequest(
             **{
                 "destination": str(self.place),
                 "source": GRAPH,
@@ -141,6 +142,9 @@ class GraphLab:
                 **changes,
             }
         )
+
+    def restore(self, into: Path, maps: dict[str, str] | None = None, **changes: Any) -> dict[str, Any]:
+        request = self.wanted(into, maps, **changes)
         return restore_queue.run(request, spark=None, reporter=self.reporter)
 
     def drill(self, queues: Queues, **changes: Any) -> tuple[Path, Queues]:
