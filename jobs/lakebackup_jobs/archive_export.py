@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup.archive import KIND, meta, tree
 from lakebackup.errors import NotFound, Refused, UsageProblem
+from lakebackup.model import CHANGES, QUEUES, SNAPSHOT
 from lakebackup.plan.import_backups import OWN
+from lakebackup.plan.restore_request import require_own
 from lakebackup.store import CatalogReader
 from lakebackup.times import format_ts
 from lakebackup_jobs import archive_task
@@ -100,6 +102,8 @@ def chain_of(reader: CatalogReader, what: str | None, to_ts: int | None = None) 
             hint="The view unusable_backups says why.",
         )
     last = backups[-1]
+    if last["source_kind"] in (SNAPSHOT, CHANGES, QUEUES):
+        require_own(last["source"], [last["source_kind"]])
     if last["source_kind"] not in (KIND, OWN):
         raise Refused(
             f"The backups of {last['source']} were made by another program ({last['source_kind']}); "

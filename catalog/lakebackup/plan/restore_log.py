@@ -232,7 +232,8 @@ def _covered(reader: CatalogReader, source: str) -> list[dict[str, Any]]:
     if kinds and kinds != [CHANGES]:
         raise Refused(
             f"The backups of {source} are of another kind than change feeds ({', '.join(kinds)}).",
-            hint="`lakebackup restore topics` restores topics, `lakebackup restore snapshot` snapshots.",
+            hint="`lakebackup restore topics` restores topics, `restore snapshot` snapshots, `restore queue` "
+            "engines.",
         )
     raise NotFound(
         f"The catalog holds no log of {source} that can be restored.",
