@@ -206,7 +206,7 @@ IN_QUEUES = {
 A_TRANSACTION = {**PLACES, "first_position": 0, "first_tid": 0, "entries": 1}
 # Relations that a job gives, with what a case need not say of their rows.
 GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
-    "selected": (ARROW_SCHEMAS["files"], {}),
+    "selected": (ARROW_SCHEMAS["files"].append(pa.field("link", WHOLE)), {}),
     "changes": (pa.schema(list(CHANGED.items())), {}),
     "retained": (pa.schema([("number", WHOLE)]), {}),
     "wanted": (
@@ -242,6 +242,7 @@ GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
     ),
     "snapshot_compared": (pa.schema(list(COMPARED.items())), A_FILE),
     "queue_seen": (pa.schema({**IN_QUEUES, "ended": TRUTH}), {**A_TRANSACTION, "ended": False}),
+    "queue_later": (pa.schema({**IN_QUEUES, "ended": TRUTH}), {**A_TRANSACTION, "ended": False}),
     "queue_found": (pa.schema(IN_QUEUES), A_TRANSACTION),
     "queue_unended": (pa.schema(IN_QUEUES), A_TRANSACTION),
     "queue_told": (pa.schema({"transaction_id": TEXT}), {}),
@@ -320,8 +321,8 @@ def tables_of(case: dict[str, Any]) -> dict[str, pa.Table]:
         tables[name] = pa.Table.from_pylist([defaults | row for row in given.get(name, [])], schema=schema)
     # A case names the files that were chosen; what they are, it says once.
     files = {row["path"]: row for row in given.get("files", [])}
-    chosen = [filled("files", files[row["path"]]) | row for row in given.get("selected", [])]
-    tables["selected"] = pa.Table.from_pylist(chosen, schema=ARROW_SCHEMAS["files"])
+    chosen = [filled("files", files.get(row.get("path"), {})) | row for row in given.get("selected", [])]
+    tables["selected"] = pa.Table.from_pylist(chosen, schema=GIVEN["selected"][0])
     if "in_force" in given:  # in the place of the view, which goes by the clock
         in_force = [{"source": "prod", "min_redundancy": 1} | row for row in given["in_force"]]
         tables["policies"] = pa.Table.from_pylist(in_force, schema=in_force_schema())

@@ -1,0 +1,18 @@
+SELECT
+  f.role,
+  f.destination,
+  f.path,
+  f.bytes,
+  f.sha256,
+  c.outcome
+FROM files AS f
+LEFT JOIN faults AS c
+  ON f.destination = c.destination AND f.path = c.path
+WHERE
+  f.source = $source
+  AND f.backup_id = $backup_id
+  AND f.role IN ('config', 'schema')
+  AND f.format = 'file'
+ORDER BY
+  f.role NULLS FIRST,
+  f.path NULLS FIRST

@@ -1,0 +1,3 @@
+SELECT
+  MAX(f.link) AS link
+FROM selected AS f
