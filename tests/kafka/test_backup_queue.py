@@ -1,0 +1,695 @@
+"""Backups of an engine's queues against a real broker: what is stored of which message, what is refused."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+import fastavro
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from tests.support import kafka_truth as truth
+
+from lakebackup.errors import NeedsFull, NotFound, Refused, UsageProblem
+from lakebackup.model import QueueRestore
+from lakebackup.plan import backup_queue as planning
+from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup_jobs import backup_queue
+from lakebackup_jobs.backup_queue import QueueRequest
+from lakebackup_jobs.kafka.cluster import Cluster
+from lakebackup_jobs.progress import QuietReporter
+from lakebackup_jobs.queues import begun, ending
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from lakebackup_jobs.broker import Broker
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+Message = tuple[str, int, int]
+SCHEMA = "schemas:\n- {version: 1, tid: 0, schema: {person: [name]}}\n"
+
+
+class Social:
+    """An engine's queues, a folder for its files, and a destination."""
+
+    def __init__(self, bootstrap: str, folder: Path, empty_catalog: Path, delta: str, journal: str) -> None:
+        self.bootstrap, self.folder, self.delta, self.journal = bootstrap, folder, delta, journal
+        self.place = folder / "backups"
+        shutil.copytree(empty_catalog, self.place / "catalog")
+        self.notes = io.StringIO()
+        self.warnings = io.StringIO()
+        self.producer = Producer({"bootstrap.servers": bootstrap})
+        self.tid = 0
+        self.config, self.schema = folder / "config.yaml", folder / "delta_schema_history.yaml"
+        self.config.write_text("engine: 4\n")
+        self.schema.write_text(SCHEMA)
+        self.snapshot = folder / "engine" / "snapshot"
+        self.snapshot.mkdir(parents=True)
+        (self.snapshot / "000001.sst").write_bytes(b"x" * 1000)
+
+    def send(
+        self, topic: str, partition: int = 0, transaction: str = "", kind: str = "", tid: int | None = None
+    ) -> Message:
+        self.tid = self.tid + 1 if tid is None else tid
+        headers: list[tuple[str, str | bytes | None]] = [("tid", str(self.tid).encode())]
+        headers += [("transaction", transaction.encode())] if transaction else []
+        headers += [("kind", kind.encode())] if kind else []
+        self.producer.produce(topic, b"value", b"key", partition, headers=headers)
+        self.producer.flush()
+        return topic, partition, self.tid
+
+    def tell(self, last_tid: int, places: dict[tuple[str, int], tuple[int, int]], **more: Any) -> None:
+        """Write snapshot.json: (topic, partition) -> (position, max_no_transaction_pos)."""
+        queues = [
+            {"topic": t, "partition": p, "position": at, "max_no_transaction_pos": before}
+            for (t, p), (at, before) in places.items()
+        ]
+        content = {"format": 1, "graph": "social", "last_tid": last_tid, "queues": queues, **more}
+        (self.snapshot.parent / "snapshot.json").write_text(json.dumps(content))
+
+    def backup(self, mode: Any = "auto", spark: SparkSession | None = None, **changes: Any) -> dict[str, Any]:
+        request = QueueRequest(
+            **{
+                "destination": str(self.place),
+                "source": "social",
+                "topics": (self.delta, self.journal),
+                "kafka": {"bootstrap.servers": self.bootstrap},
+                "mode": mode,
+                "config": str(self.config),
+                "schema": str(self.schema),
+                **changes,
+            }
+        )
+        reporter = QuietReporter(io.StringIO(), self.warnings)
+        return backup_queue.run(request, spark=spark, reporter=reporter)
+
+    def full(self, **changes: Any) -> dict[str, Any]:
+        return self.backup("full", snapshot=str(self.snapshot), **changes)
+
+    def rows(self, sql: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = CatalogReader(str(self.place)).select(sql).read_all().to_pylist()
+        return found
+
+    def stored(self, backup_id: str) -> list[Message]:
+        """The messages in the files of a backup, in the order of each partition."""
+        found: list[Message] = []
+        files = self.rows(
+            f"SELECT scope, region, path FROM files WHERE backup_id = '{backup_id}' AND role = 'data' "
+            "ORDER BY scope, CAST(region AS BIGINT), start_position"
+        )
+        for file in files:
+            with (self.place / file["path"]).open("rb") as data:
+                for row in cast("list[dict[str, Any]]", list(fastavro.reader(data))):
+                    headers = {h["key"]: h["value"] for h in row["headers"]}
+                    found.append((file["scope"], int(file["region"]), int(headers["tid"])))
+        return found
+
+    def open_at(self, backup_id: str) -> set[str]:
+        rows = self.rows(f"SELECT transaction_id FROM queue_transactions WHERE backup_id = '{backup_id}'")
+        return {row["transaction_id"] for row in rows}
+
+    def tree(self) -> set[str]:
+        """Every object of the destination, but for leases."""
+        found = (p for p in self.place.rglob("*") if p.is_file())
+        return {str(p.relative_to(self.place)) for p in found if "leases" not in p.parts}
+
+
+@pytest.fixture
+def social(broker: Broker, empty_catalog: Path, tmp_path: Path, topic: Callable[..., str]) -> Social:
+    return Social(broker.bootstrap, tmp_path, empty_catalog, topic("delta", 2), topic("journal"))
+
+
+def ordered(*messages: Message) -> list[Message]:
+    return sorted(messages)
+
+
+# --- what is stored
+
+
+def test_a_full_has_no_messages_and_its_snapshot_is_held(social: Social) -> None:
+    social.send(social.delta)
+    social.send(social.delta, 1, "t1", "begin")
+    found = social.full()
+    assert (found["kind"], found["entries"], found["last_tid"], found["open_transactions"]) == (
+        "full",
+        0,
+        2,
+        1,
+    )
+    assert social.stored(found["backup_id"]) == []
+    assert social.open_at(found["backup_id"]) == {"t1"}
+    (point,) = social.rows("SELECT * FROM queue_points")
+    (snapshot,) = social.rows("SELECT backup_id FROM backups WHERE source = 'social.snapshot'")
+    assert point["snapshot_id"] == found["snapshot"] == snapshot["backup_id"]
+    (hold,) = social.rows("SELECT backup_id, source, until_ts FROM holds")
+    assert hold == {"backup_id": found["snapshot"], "source": "social.snapshot", "until_ts": None}
+    (backup,) = social.rows("SELECT start_ts, end_ts, intact FROM backups WHERE source = 'social'")
+    assert (backup["end_ts"] - backup["start_ts"], backup["intact"]) == (1, True)
+
+
+def test_messages_of_open_transactions_are_in_front_of_a_differential(social: Social) -> None:
+    social.send(social.delta)
+    front = social.send(social.delta, 0, "t1", "begin")
+    social.send(social.delta, 0, "t2")
+    also = social.send(social.delta, 0, "t1")
+    social.send(social.delta, 0, "t2", "commit")
+    full = social.full()
+    assert social.open_at(full["backup_id"]) == {"t1"}
+    own = [
+        social.send(social.delta),
+        social.send(social.delta, 1, "t3"),
+        social.send(social.delta, 0, "t1", "commit"),
+    ]
+    found = social.backup("differential")
+    assert social.stored(found["backup_id"]) == ordered(front, also, *own)
+    assert (found["parent"], found["kind"], found["carried"]) == (full["backup_id"], "cumulative", 2)
+    assert social.open_at(found["backup_id"]) == {"t3"}
+    # Once more from the same full: the same, and what came since.
+    last = social.send(social.journal)
+    again = social.backup("differential")
+    assert social.stored(again["backup_id"]) == ordered(front, also, *own, last)
+    assert again["parent"] == full["backup_id"]
+
+
+def test_an_incremental_chain_holds_each_message_once(social: Social) -> None:
+    front = social.send(social.delta, 0, "long", "begin")
+    social.full()
+    stored: list[Message] = []
+    sent = [front]
+    parents = []
+    for step in range(4):
+        sent += [social.send(social.delta, step % 2), social.send(social.journal)]
+        if step == 1:
+            sent.append(social.send(social.delta, 1, "long"))
+        if step == 3:
+            sent.append(social.send(social.delta, 0, "long", "commit"))
+        found = social.backup("incremental")
+        assert social.open_at(found["backup_id"]) == (set() if step == 3 else {"long"})
+        parents.append((found["parent"], found["backup_id"]))
+        stored += social.stored(found["backup_id"])
+    assert sorted(stored) == sorted(sent)
+    assert [parent for parent, _ in parents[1:]] == [own for _, own in parents[:-1]]
+    rows = social.rows("SELECT start_ts, end_ts, intact FROM backups WHERE source = 'social' ORDER BY number")
+    assert [row["start_ts"] for row in rows[1:]] == [row["end_ts"] for row in rows[:-1]]
+    assert all(row["intact"] for row in rows)
+
+
+def test_where_a_transaction_began_is_known_as_long_as_it_is_open(social: Social) -> None:
+    social.send(social.delta)
+    social.send(social.delta, 0, "t1", "begin")
+    social.full()
+    for _ in range(2):
+        social.send(social.delta)
+        backup_id = social.backup("incremental")["backup_id"]
+        (row,) = social.rows(f"SELECT * FROM queue_transactions WHERE backup_id = '{backup_id}'")
+        assert (row["first_position"], row["first_tid"], row["entries"]) == (1, 2, 1)
+        at = f"backup_id = '{backup_id}' AND scope = '{social.delta}' AND region = '0'"
+        (position,) = social.rows(f"SELECT no_transaction_position, last_tid FROM queue_positions WHERE {at}")
+        assert position == {"no_transaction_position": 1, "last_tid": social.tid}
+
+
+def test_nothing_new_is_a_backup_all_the_same(social: Social) -> None:
+    social.full()
+    found = social.backup()
+    assert (found["entries"], found["kind"], found["last_tid"]) == (0, "differential", 0)
+    (point,) = social.rows(f"SELECT first_tid FROM queue_points WHERE backup_id = '{found['backup_id']}'")
+    assert point["first_tid"] is None
+
+
+# --- snapshot.json
+
+
+def test_a_snapshot_says_where_it_stands(social: Social) -> None:
+    social.send(social.delta)
+    front = social.send(social.delta, 0, "t1", "begin")
+    social.send(social.delta)
+    later = [social.send(social.delta), social.send(social.delta, 1), social.send(social.journal)]
+    social.tell(3, {(social.delta, 0): (3, 1), (social.delta, 1): (0, 0), (social.journal, 0): (0, 0)})
+    full = social.full()
+    assert (full["last_tid"], full["open_transactions"]) == (3, 1)
+    found = social.backup("differential")
+    assert social.stored(found["backup_id"]) == ordered(front, *later)
+
+
+def test_the_end_of_a_transaction_may_stand_in_another_partition(social: Social) -> None:
+    """What is read from max_no_transaction_pos of each partition on does not hold it."""
+    front = social.send(social.delta, 0, "open", "begin")
+    social.send(social.delta, 0, "done")
+    social.send(social.delta, 1, "done", "commit")
+    last = social.send(social.delta, 1)
+    places = {(social.delta, 0): (2, 0), (social.delta, 1): (1, 1), (social.journal, 0): (0, 0)}
+    social.tell(3, places)
+    assert social.open_at(social.full()["backup_id"]) == {"open"}
+    assert social.stored(social.backup("differential")["backup_id"]) == ordered(front, last)
+    social.tell(3, places, open_transactions=["open"])
+    assert social.open_at(social.full()["backup_id"]) == {"open"}
+
+
+def test_a_snapshot_that_lies_is_refused_and_nothing_is_visible(social: Social) -> None:
+    for _ in range(4):
+        social.send(social.delta)
+    places = {(social.delta, 0): (4, 2), (social.delta, 1): (0, 0), (social.journal, 0): (0, 0)}
+    social.tell(3, places)
+    with pytest.raises(Refused, match=r"up to tid 3.*a message has tid 4"):
+        social.full()
+    social.tell(4, places, open_transactions=["t9"])
+    with pytest.raises(Refused, match="t9 is open, and in the queues it is not"):
+        social.full()
+    social.tell(4, {**places, (social.delta, 0): (5, 2)})
+    with pytest.raises(Refused, match="ends at 4"):
+        social.full()
+    assert social.rows("SELECT backup_id FROM backups") == []
+    social.tell(4, places)
+    assert social.full()["last_tid"] == 4
+
+
+def test_positions_may_be_elsewhere(social: Social) -> None:
+    social.send(social.delta)
+    places = {(social.delta, 0): (1, 1), (social.delta, 1): (0, 0), (social.journal, 0): (0, 0)}
+    social.tell(7, places)
+    elsewhere = (social.snapshot.parent / "snapshot.json").rename(social.folder / "p.json")
+    assert social.full()["last_tid"] == 1
+    assert social.full(positions=str(elsewhere))["last_tid"] == 7
+
+
+# --- messages that came between the looks at two partitions
+
+
+def test_an_end_that_was_seen_before_its_messages_counts(
+    social: Social, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ends of partitions are not taken at one instant."""
+    social.full()
+    late = social.send(social.delta, 0, "t1", "begin")
+    social.send(social.delta, 1, "t1", "commit")
+    whole = Cluster.positions
+
+    def before_the_first(self: Cluster, topics: Any, isolation: str) -> Any:
+        ts, regions = whole(self, topics, isolation)
+        return ts, [replace(r, end=0) if (r.scope, r.region) == (social.delta, "0") else r for r in regions]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Cluster, "positions", before_the_first)
+        first = social.backup("incremental")
+    assert social.open_at(first["backup_id"]) == set()
+    second = social.backup("incremental")
+    assert social.stored(second["backup_id"]) == [late]
+    assert social.open_at(second["backup_id"]) == set()
+
+
+# --- files of the engine
+
+
+def test_the_engine_s_files_travel_with_each_backup(social: Social) -> None:
+    full = social.full()
+    social.send(social.delta)
+    social.config.write_text("engine: 5\n")
+    social.schema.write_text(SCHEMA + "- {version: 2, tid: 9, change: [add, age]}\n")
+    found = social.backup("differential")
+    for backup_id, config, schema in (
+        (full["backup_id"], "engine: 4\n", SCHEMA),
+        (found["backup_id"], social.config.read_text(), social.schema.read_text()),
+    ):
+        files = social.rows(f"SELECT role, path FROM files WHERE backup_id = '{backup_id}' ORDER BY role")
+        texts = {
+            f["role"]: (social.place / f["path"]).read_text()
+            for f in files
+            if f["role"] in ("config", "schema")
+        }
+        assert texts == {"config": config, "schema": schema}
+    versions = social.rows(
+        f"SELECT version, from_tid, to_tid, change, definition FROM queue_schemas "
+        f"WHERE backup_id = '{found['backup_id']}' ORDER BY version"
+    )
+    assert versions == [
+        {"version": 1, "from_tid": 0, "to_tid": 9, "change": None, "definition": '{"person": ["name"]}'},
+        {"version": 2, "from_tid": 9, "to_tid": None, "change": '["add", "age"]', "definition": None},
+    ]
+    assert social.warnings.getvalue() == ""
+
+
+def test_a_history_of_schemas_that_does_not_go_on_is_told(social: Social) -> None:
+    social.schema.write_text("schemas: [{version: 3, tid: 2}]")
+    social.full()
+    social.schema.write_text("schemas: [{version: 4, tid: 3}]")
+    social.send(social.delta)
+    social.backup("incremental")
+    assert "version 3, valid from tid 2, is not in it" in social.warnings.getvalue()
+    assert "messages from tid 1 on" in social.warnings.getvalue()
+    with pytest.raises(UsageProblem, match="has a history of schemas"):
+        social.backup("incremental", schema=None)
+
+
+# --- purge and reset
+
+
+def test_a_purge_asks_for_a_full_and_nothing_is_written(social: Social) -> None:
+    for _ in range(3):
+        social.send(social.delta)
+    full = social.full()
+    for _ in range(3):
+        social.send(social.delta)
+    truth.delete_records(social.bootstrap, social.delta, {0: 5})
+    before = social.tree()
+    for mode in ("auto", "incremental", "differential"):
+        with pytest.raises(NeedsFull, match=rf"topic {social.delta}, partition 0, offsets \[3, 5\)"):
+            social.backup(mode)
+    with pytest.raises(NeedsFull):
+        social.backup(dry_run=True)
+    new = {path.partition("/")[0] for path in social.tree() - before}
+    assert new == {"audit", "catalog"}
+    audit = social.rows("SELECT subject, detail FROM audit WHERE action = 'queue gap'")
+    assert [row["subject"] for row in audit] == ["social"] * 3
+    (missing,) = json.loads(audit[0]["detail"])["missing"]
+    assert (missing["scope"], missing["from_position"], missing["to_position"]) == (social.delta, 3, 5)
+
+    again = social.full()
+    (gap,) = social.rows("SELECT backup_id, from_position, to_position, reason, bridged FROM gaps")
+    assert gap == {
+        "backup_id": again["backup_id"], "from_position": 3, "to_position": 5, "reason": "purged",
+        "bridged": False,
+    }  # fmt: skip
+    assert full["backup_id"] != again["backup_id"]
+    own = social.send(social.delta)
+    assert social.stored(social.backup("differential")["backup_id"]) == [own]
+
+
+def test_messages_in_front_that_are_gone_ask_for_a_full(social: Social) -> None:
+    social.send(social.delta, 0, "t1", "begin")
+    social.send(social.delta)
+    social.full()
+    truth.delete_records(social.bootstrap, social.delta, {0: 1})
+    with pytest.raises(NeedsFull, match=r"offsets \[0, 1\) were deleted"):
+        social.backup("differential")
+
+
+def test_a_snapshot_that_nothing_can_go_on_from_is_refused(social: Social) -> None:
+    for _ in range(4):
+        social.send(social.delta)
+    social.tell(1, {(social.delta, 0): (1, 1), (social.delta, 1): (0, 0), (social.journal, 0): (0, 0)})
+    truth.delete_records(social.bootstrap, social.delta, {0: 2})
+    with pytest.raises(NeedsFull, match="offsets below 2 were deleted"):
+        social.full()
+
+
+def test_a_topic_that_was_made_again_asks_for_a_full(social: Social) -> None:
+    social.send(social.delta)
+    social.send(social.journal)
+    social.full()
+    truth.delete_topic(social.bootstrap, social.journal)
+    with pytest.raises((NeedsFull, NotFound)):
+        social.backup()
+    admin = AdminClient({"bootstrap.servers": social.bootstrap})
+    admin.create_topics([NewTopic(social.journal, 1, 1, config={"retention.ms": "-1"})])[
+        social.journal
+    ].result(30)
+    own = social.send(social.journal)
+    with pytest.raises(NeedsFull, match=rf"topic {social.journal}, partition 0 was reset.*offset 1"):
+        social.backup()
+    social.full()
+    (gap,) = social.rows("SELECT scope, from_position, to_position, reason FROM gaps")
+    assert gap == {"scope": social.journal, "from_position": 1, "to_position": None, "reason": "recreated"}
+    last = social.send(social.journal)
+    found = social.backup("differential")
+    assert social.stored(found["backup_id"]) == [last]
+    assert own[2] < last[2]
+
+
+def test_new_partitions_and_queues_are_taken_along(social: Social, topic: Callable[..., str]) -> None:
+    social.full()
+    admin = AdminClient({"bootstrap.servers": social.bootstrap})
+    admin.create_partitions([NewPartitions(social.delta, 3)])[social.delta].result(30)
+    truth.until(
+        lambda: len(admin.list_topics(timeout=10).topics[social.delta].partitions) == 3,
+        "it has three partitions",
+    )
+    more = topic("young")
+    sent = [social.send(social.delta, 2), social.send(more)]
+    topics = (social.delta, social.journal, more)
+    first = social.backup("incremental", topics=topics)
+    assert social.stored(first["backup_id"]) == ordered(*sent)
+    own = social.send(more)
+    second = social.backup("incremental", topics=topics)
+    assert social.stored(second["backup_id"]) == [own]
+    assert social.stored(social.backup("differential", topics=topics)["backup_id"]) == ordered(*sent, own)
+    with pytest.raises(UsageProblem, match=rf"{more} is a queue of this engine"):
+        social.backup("incremental")
+
+
+# --- restored engines
+
+
+def test_behind_a_restore_it_stands_on_what_was_restored(social: Social) -> None:
+    a = social.full()
+    social.send(social.delta)
+    child = social.backup("incremental")
+    social.full()
+    cluster = Cluster({"bootstrap.servers": social.bootstrap})
+    topics = cluster.describe([social.delta, social.journal])
+    _, regions = cluster.positions(topics, "read_committed")
+    restored = social.send(social.delta)
+    _, after = cluster.positions(topics, "read_committed")
+    writer = CatalogWriter.open(None, str(social.place))
+    for before, now in zip(regions, after, strict=True):
+        writer.tell(
+            QueueRestore(
+                restore_id="r1",
+                at=time.time_ns() // 1000,
+                actor="me",
+                source="social",
+                backup_id=child["backup_id"],
+                full_id=a["backup_id"],
+                whole=True,
+                last_tid=1,
+                cluster=cluster.cluster_id(),
+                scope=now.scope,
+                epoch=now.epoch,
+                region=now.region,
+                base_position=before.end,
+                end_position=now.end,
+            )
+        )
+    own = social.send(social.delta)
+    found = social.backup("incremental")
+    assert (found["parent"], found["restore"]) == (child["backup_id"], "r1")
+    assert social.stored(found["backup_id"]) == [own]
+    differential = social.backup("differential")
+    assert (differential["parent"], differential["restore"]) == (a["backup_id"], "r1")
+    assert social.stored(differential["backup_id"]) == [restored, own]
+    last = social.send(social.delta)
+    following = social.backup("incremental")
+    assert (following["parent"], following["restore"]) == (differential["backup_id"], None)
+    assert social.stored(following["backup_id"]) == [last]
+    ids = (found["backup_id"], differential["backup_id"], following["backup_id"])
+    assert social.rows(f"SELECT bool_and(intact) AS whole FROM backups WHERE backup_id IN {ids}") == [
+        {"whole": True}
+    ]
+
+
+# --- runs that were cut off
+
+
+class Cut(BaseException):
+    """The run was killed."""
+
+
+@contextmanager
+def cut_off(monkeypatch: pytest.MonkeyPatch, where: Any, name: str) -> Iterator[None]:
+    """A run inside the block dies when it calls that."""
+
+    def cut(*_: Any, **__: Any) -> Any:
+        raise Cut
+
+    with monkeypatch.context() as patch:
+        patch.setattr(where, name, cut)
+        with pytest.raises(Cut):
+            yield
+
+
+@pytest.mark.parametrize("mode", ["differential", "incremental"])
+def test_what_was_cut_off_is_ended_as_it_was_planned(
+    social: Social, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    social.send(social.delta, 0, "t1")
+    social.full()
+    own = social.send(social.delta)
+    front = (social.delta, 0, 1)
+
+    with cut_off(monkeypatch, ending, "put_rows"):
+        social.backup(mode)
+    left = begun.found(backup_queue.open_storage(str(social.place)), "social")
+    assert left is not None
+    social.send(social.delta)
+    found = social.backup(mode)
+    assert found["backup_id"] == left.backup_id
+    assert social.stored(left.backup_id) == [front, own]
+    assert len(social.rows("SELECT 1 AS one FROM backups WHERE source = 'social'")) == 2
+    assert begun.found(backup_queue.open_storage(str(social.place)), "social") is None
+    assert not [path for path in social.tree() if "/seen/" in path]
+
+
+def test_what_was_cut_off_after_its_commit_is_told_and_not_taken_twice(
+    social: Social, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    social.full()
+    social.send(social.delta)
+
+    with cut_off(monkeypatch, begun, "end"):
+        social.backup("incremental")
+    found = social.backup("incremental")
+    assert found["entries"] == 1
+    assert len(social.rows("SELECT 1 AS one FROM backups WHERE source = 'social'")) == 2
+
+
+def test_what_is_asked_for_in_another_way_is_taken_away(
+    social: Social, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    social.full()
+    own = social.send(social.delta)
+
+    with cut_off(monkeypatch, ending, "put_rows"):
+        social.backup("incremental")
+    left = {path for path in social.tree() if path.endswith(".data")}
+    found = social.backup("differential")
+    assert len(left) == 1
+    assert social.stored(found["backup_id"]) == [own]
+    assert len([path for path in social.tree() if path.endswith(".data")]) == 1
+
+
+def test_a_full_goes_on_when_its_snapshot_is_there_and_else_starts_over(
+    social: Social, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    social.send(social.delta)
+
+    with cut_off(monkeypatch, backup_queue.backup_snapshot, "run"):
+        social.full()
+    social.send(social.delta)
+    with cut_off(monkeypatch, ending, "put_rows"):
+        social.full()
+    left = begun.found(backup_queue.open_storage(str(social.place)), "social")
+    assert left is not None
+    social.send(social.delta)
+    found = social.full()
+    assert (found["backup_id"], found["last_tid"]) == (left.backup_id, 2)
+    snapshots = social.rows("SELECT backup_id FROM backups WHERE source = 'social.snapshot'")
+    assert snapshots == [{"backup_id": found["snapshot"]}]
+    assert social.stored(social.backup("differential")["backup_id"]) == [(social.delta, 0, 3)]
+
+
+# --- what is refused, and what nothing is written for
+
+
+def test_a_message_without_a_tid_is_refused_by_its_place(social: Social) -> None:
+    social.full()
+    social.send(social.delta)
+    social.producer.produce(social.delta, b"value", b"key", 0)
+    social.producer.flush()
+    with pytest.raises(Refused, match=rf"{social.delta}\[0\] at offset 1"):
+        social.backup("differential")
+    assert len(social.rows("SELECT 1 AS one FROM backups WHERE source = 'social'")) == 1
+
+
+def test_what_makes_no_sense_is_refused(social: Social) -> None:
+    with pytest.raises(UsageProblem, match="needs a snapshot"):
+        social.backup("full")
+    with pytest.raises(UsageProblem, match="needs a snapshot"):
+        social.backup("auto")
+    for mode in ("differential", "incremental"):
+        with pytest.raises(NeedsFull, match="no backup of social"):
+            social.backup(mode)
+    with pytest.raises(NotFound, match=r"nothing\.\*"):
+        social.full(topics=("nothing.*",))
+    with pytest.raises(NotFound, match=r"cannot be read"):
+        social.full(config=str(social.folder / "none.yaml"))
+    with pytest.raises(UsageProblem):
+        social.full(source="not/a/name")
+    assert social.tree() == {path for path in social.tree() if path.startswith("catalog/")}
+
+
+def test_shell_patterns_name_queues(social: Social) -> None:
+    found = social.full(topics=(f"{social.delta[:-2]}*", f"?{social.journal[1:]}"))
+    assert found["topics"] == 2
+
+
+def test_a_dry_run_writes_nothing(social: Social) -> None:
+    social.send(social.delta)
+    before = social.tree()
+    told = social.full(dry_run=True)
+    assert (told["dry_run"], told["kind"], told["snapshot"]["copied"]) == (True, "full", 1)
+    assert social.tree() == before
+    social.full()
+    social.send(social.delta)
+    before = social.tree()
+    told = social.backup("differential", dry_run=True)
+    assert (told["kind"], told["offsets"]) == ("cumulative", 1)
+    assert social.tree() == before
+
+
+def test_much_is_read_by_spark_and_comes_to_the_same(
+    social: Social, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    front = social.send(social.delta, 0, "t1")
+    social.send(social.delta, 0, "t2")
+    social.send(social.delta, 0, "t2", "rollback")
+    monkeypatch.setattr(planning, "HERE_OFFSETS", 1)
+    monkeypatch.setattr(planning, "LEAST_OFFSETS_PER_TASK", 1)
+    full = social.full(spark=spark)
+    assert social.open_at(full["backup_id"]) == {"t1"}
+    own = [social.send(social.delta, n % 2, "t3" if n else "") for n in range(5)]
+    own.append(social.send(social.journal, 0, "t1", "commit"))
+    found = social.backup("differential", spark=spark)
+    assert social.stored(found["backup_id"]) == ordered(front, *own)
+    assert social.open_at(found["backup_id"]) == {"t3"}
+    assert (found["carried"], found["open_transactions"]) == (1, 1)
+
+
+# --- the command
+
+
+def command(social: Social, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    named = ["--topics", social.delta, "--topics", social.journal, "--bootstrap-server", social.bootstrap]
+    return subprocess.run(
+        [sys.executable, "-m", "lakebackup_jobs.cli", "backup", "queue", "social", *named, "--json",
+         "--to", str(social.place), "--schema", str(social.schema), "--config", str(social.config),
+         *arguments],
+        capture_output=True, text=True, check=False, timeout=120, env=env or None,
+    )  # fmt: skip
+
+
+def test_by_command_without_java_and_with_exit_codes(social: Social) -> None:
+    social.send(social.delta)
+    # Nowhere could Java be found: little is done without it.
+    bare = {"PATH": "", "HOME": "/nowhere"}
+    done = command(social, "--snapshot", str(social.snapshot), **bare)
+    assert (done.returncode, done.stderr) == (0, "")
+    social.send(social.delta)
+    done = command(social, "--mode", "differential", "--note", "hourly", **bare)
+    assert (done.returncode, done.stderr) == (0, "")
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert (result["event"], result["kind"], result["entries"]) == ("result", "cumulative", 1)
+    assert social.rows("SELECT note FROM backups WHERE number = 2") == [{"note": "hourly"}]
+    explained = command(social, "--explain", "--mode", "incremental")
+    assert "queue_histories" in explained.stdout
+    truth.delete_records(social.bootstrap, social.delta, {0: 2})
+    social.send(social.delta)
+    truth.delete_records(social.bootstrap, social.delta, {0: 3})
+    done = command(social)
+    assert done.returncode == 9
+    assert "offsets [2, 3) were deleted" in done.stdout + done.stderr
+    done = command(social, "--tid-header", "number", "--mode", "full", "--snapshot", str(social.snapshot))
+    assert done.returncode == 0
+    social.send(social.delta)
+    done = command(social, "--tid-header", "number")
+    assert done.returncode == 5
