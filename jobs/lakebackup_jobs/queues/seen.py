@@ -125,8 +125,8 @@ class Seen:
         self, columns: Columns, messages: Messages, chosen: Chosen | None = None, own_from: int = 0
     ) -> None:
         """Take in messages, those `chosen` alone; ones before `own_from` are not counted in `entries`."""
-        if chosen is None:
-            chosen = messages.kinds != _WATERMARK
+        own = messages.kinds != _WATERMARK
+        chosen = own if chosen is None else chosen & own
         self._count(columns.rows[:, OFFSET], messages.tids, chosen, own_from)
         table, at = self._table, 0
         while True:
