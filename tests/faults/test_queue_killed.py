@@ -1,0 +1,220 @@
+"""Backups and restores of an engine's queues that are killed at their steps; the next run makes it right.
+
+Before the first step of each kind, that is; the soak goes through every single step.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import pytest
+from tests.support import kafka_truth as truth
+from tests.support.faults import Killed, expire_leases, watched
+from tests.support.graph_lab import Graph, GraphLab
+from tests.support.graph_story import some_writes
+
+from lakebackup.errors import Refused
+from lakebackup.storage import open_storage
+from lakebackup_jobs.queues import replay_task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakebackup_jobs.broker import Broker
+
+ROOT = Path(__file__).parents[2]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+
+@dataclass(frozen=True)
+class Begun:
+    """An engine with a full and a differential; it has written since, and has a snapshot of that."""
+
+    lab: GraphLab
+    graph: Graph
+    snapshot: str
+    tid: int
+
+    def copied(self, folder: Path) -> GraphLab:
+        """The same with a destination of its own."""
+        made = GraphLab(folder, self.lab.bootstrap, self.lab.empty_catalog)
+        shutil.rmtree(made.place)
+        shutil.copytree(self.lab.place, made.place)
+        return made
+
+
+@pytest.fixture(scope="module")
+def begun(broker: Broker, empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Begun]:
+    lab = GraphLab(tmp_path_factory.mktemp("engine"), broker.bootstrap, empty_catalog)
+    graph = lab.begin()
+    writes(graph, 1)
+    lab.full(graph)
+    writes(graph, 2)
+    lab.backup(graph, "differential")
+    writes(graph, 3)
+    graph.engine.run()
+    assert graph.engine.open
+    snapshot = graph.engine.snapshot(lab.new_folder())
+    yield Begun(lab, graph, str(snapshot), max(op.tid for op in graph.writers.ops if op.kind != "schema"))
+    lab.close()
+
+
+def writes(graph: Graph, seed: int) -> None:
+    some_writes(graph.writers, Random(seed), 30)
+
+
+def taken(lab: GraphLab) -> list[dict[str, Any]]:
+    return lab.rows(
+        "SELECT b.backup_id, b.entries, b.kind, p.last_tid FROM backups AS b "
+        "JOIN queue_points AS p ON b.backup_id = p.backup_id ORDER BY b.number"
+    )
+
+
+def whole(lab: GraphLab, begun: Begun) -> None:
+    """What the newest backup brings back is what was written, and nothing else is there."""
+    folder, queues = lab.drill(begun.graph.queues)
+    lab.taken_up(folder, queues, begun.graph.writers.ops, begun.tid)
+    known = {row["path"] for row in lab.rows("SELECT path FROM files")}
+    there = {found.path for found in open_storage(str(lab.place)).list("social/")}
+    own = {path for path in there if path.endswith((".data", ".yaml", ".parquet"))}
+    assert own == {path for path in known if path.startswith("social/")}
+    assert not list(lab.place.glob("social/begun.json"))
+    assert not list(lab.place.glob("social/backups/*/seen/*"))
+
+
+def changes(begun: Begun, mode: str) -> dict[str, Any]:
+    return {"mode": mode, **({"snapshot": begun.snapshot} if mode == "full" else {})}
+
+
+def numbers(steps: list[str], every: bool) -> list[int]:
+    """At which steps to die, from 1: every one, or the first of each name."""
+    return [n for n, name in enumerate(steps, 1) if every or name not in steps[: n - 1]]
+
+
+EVERY = [False, pytest.param(True, marks=pytest.mark.soak)]
+
+
+@pytest.mark.parametrize("every", EVERY)
+@pytest.mark.parametrize("mode", ["differential", "incremental", "full"])
+def test_a_backup_killed_before_its_steps(mode: str, every: bool, begun: Begun, tmp_path: Path) -> None:
+    lab = begun.copied(tmp_path / "all")
+    with watched(tmp_path / "steps") as steps:
+        wanted = lab.backup(begun.graph, **changes(begun, mode))
+    before, after = taken(begun.lab), taken(lab)
+    assert {"put begun.json", "put manifest.json", "commit backups", "put complete"} <= set(steps.taken())
+    for at in numbers(steps.taken(), every):
+        lab = begun.copied(tmp_path / str(at))
+        with watched(tmp_path / f"steps-{at}", kill_at=at) as killed, suppress(Killed):
+            lab.backup(begun.graph, **changes(begun, mode))
+        assert killed.dead, at
+        name = steps.taken()[at - 1]
+        commits = [killed.taken()[:-1].count("commit backups"), steps.taken().count("commit backups")]
+        there = commits[0] == commits[1]
+        assert [row["backup_id"] for row in taken(lab)[: len(before)]] == [r["backup_id"] for r in before]
+        assert len(taken(lab)) == len(before) + there, name
+        expire_leases(lab.place)
+        told = lab.backup(begun.graph, **changes(begun, mode))
+        assert told["last_tid"] == wanted["last_tid"], name
+        one, *others = taken(lab)[len(before) :]
+        assert one == {**after[-1], "backup_id": one["backup_id"]}, name
+        # When all was done already there is another one: of nothing, or of all since the full once more.
+        again = one["entries"] if mode == "differential" else 0
+        assert [row["entries"] for row in others] in ([], [again] * there), name
+    whole(lab, begun)
+    lab.close()
+
+
+@pytest.mark.parametrize("every", EVERY)
+def test_a_restore_killed_before_its_steps(every: bool, begun: Begun, tmp_path: Path) -> None:
+    graph, lab = begun.graph, begun.copied(tmp_path / "all")
+    lab.backup(graph, "incremental")
+    graph_tid, ops = begun.tid, graph.writers.ops
+    with mock.patch.object(replay_task, "TRANSACTION_BYTES", 1):  # each file a transaction of its own
+        with watched(tmp_path / "steps") as steps:
+            lab.drill(graph.queues)
+        assert {"begin transaction", "after transaction", "create_topic"} <= set(steps.taken())
+        for at in numbers(steps.taken(), every):
+            name = steps.taken()[at - 1]
+            queues, folder = lab.queues(graph.queues), lab.new_folder()
+            maps = dict(zip(graph.queues.topics, queues.topics, strict=True))
+            with watched(tmp_path / f"steps-{at}", kill_at=at) as killed, suppress(Killed):
+                lab.restore(folder, maps)
+            expire_leases(lab.place)
+            done = lab.rows(f"SELECT * FROM queue_restores WHERE scope = '{next(iter(maps.values()))}'")
+            try:
+                assert lab.restore(folder, maps)["resumed"] or not done
+            except Refused:  # it died when all was on record
+                assert done, name
+            assert killed.dead, name
+            lab.taken_up(folder, queues, ops, graph_tid).engine.close()
+            left = [path.name for path in folder.iterdir()]
+            assert sorted(left) == ["config.yaml", "delta_schema_history.yaml", "snapshot"], name
+            assert not lab.rows("SELECT * FROM open_restores"), name
+    lab.close()
+
+
+_CHILD = """
+import io, json, sys
+from pathlib import Path
+from tests.support.faults import watched
+from lakebackup.plan.restore_queue import QueueRestoreRequest
+from lakebackup_jobs import backup_queue, restore_queue
+from lakebackup_jobs.progress import QuietReporter
+what, request, steps, hold = json.loads(sys.argv[1])
+made = {"backup": backup_queue.QueueRequest, "restore": QueueRestoreRequest}[what](**request)
+job = {"backup": backup_queue, "restore": restore_queue}[what]
+with watched(Path(steps), hold=hold):
+    job.run(made, reporter=QuietReporter(io.StringIO(), sys.stderr))
+"""
+
+
+def killed_at(hold: str, what: str, request: dict[str, Any], steps: Path) -> None:
+    """Do it in a process of its own, and kill that when it comes to a step."""
+    told = json.dumps([what, request, str(steps), hold])
+    child = subprocess.Popen([sys.executable, "-c", _CHILD, told], env=os.environ, cwd=ROOT)
+    try:
+        truth.until(lambda: (steps / "held").exists() or child.poll() is not None, f"it comes to {hold}", 120)
+        assert child.poll() is None
+    finally:
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+
+
+@pytest.mark.parametrize("hold", ["put data", "put manifest.json", "commit backups", "put complete"])
+def test_a_backup_is_killed_outright(hold: str, begun: Begun, tmp_path: Path) -> None:
+    lab = begun.copied(tmp_path / "lab")
+    request = lab.request(begun.graph, mode="differential")
+    asked = {n: v for n, v in asdict(request).items() if n != "names"}
+    killed_at(hold, "backup", asked, tmp_path / "steps")
+    expire_leases(lab.place)
+    lab.backup(begun.graph, "differential")
+    whole(lab, begun)
+    lab.close()
+
+
+@pytest.mark.parametrize(
+    "hold", ["put queue.json", "commit transaction", "after transaction", "commit queue_restores"]
+)
+def test_a_restore_is_killed_outright(hold: str, begun: Begun, tmp_path: Path) -> None:
+    lab, graph = begun.copied(tmp_path / "lab"), begun.graph
+    lab.backup(graph, "incremental")
+    queues, folder = lab.queues(graph.queues), lab.new_folder()
+    maps = dict(zip(graph.queues.topics, queues.topics, strict=True))
+    asked = {n: v for n, v in asdict(lab.wanted(folder, maps)).items() if n != "names"}
+    killed_at(hold, "restore", asked, tmp_path / "steps")
+    assert not lab.rows("SELECT * FROM queue_restores")
+    expire_leases(lab.place)
+    lab.restore(folder, maps)
+    lab.taken_up(folder, queues, graph.writers.ops, begun.tid)
+    lab.close()
