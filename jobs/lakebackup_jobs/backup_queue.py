@@ -8,12 +8,10 @@ is asked when there are many messages to read, and for the first backup of a des
 from __future__ import annotations
 
 import json
-import os
 import time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,11 +19,10 @@ from lakebackup import layout, patterns, sidecar
 from lakebackup.engine.failures import task_errors
 from lakebackup.errors import NeedsFull, NotFound, Refused, UsageProblem
 from lakebackup.lease import Lease
-from lakebackup.model import QUEUES, Audit, Backup, Hold
+from lakebackup.model import QUEUES, Audit, Backup
 from lakebackup.plan import backup_queue as planning
 from lakebackup.plan.queue_history import Standing, read_histories, require_all, stand
 from lakebackup.queues import schema_history, snapshot_json
-from lakebackup.queues.headers import HeaderNames
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter, destination_id
 from lakebackup_jobs import backup_snapshot
@@ -37,21 +34,19 @@ from lakebackup_jobs.queues import ending
 from lakebackup_jobs.queues.begun import Begun
 from lakebackup_jobs.queues.copy_task import QueueCopyJob
 from lakebackup_jobs.queues.cut import Tails
-from lakebackup_jobs.snapshot.find import root_of
+from lakebackup_jobs.queues.full_snapshot import FullSnapshot
+from lakebackup_jobs.queues.request import QueueRequest, files_of, snapshot_json_of
 from lakebackup_jobs.tally import OUTCOME, Totals, totals
 from lakebackup_jobs.taskboard import TaskBoard
 from lakebackup_sql import names
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
 
     from lakebackup.model import DataFile
     from lakebackup.plan.backup_queue import QueuePlan
-    from lakebackup.plan.queue_history import Mode
-    from lakebackup.queues.schema_history import Version
-    from lakebackup.queues.snapshot_json import SnapshotJson
     from lakebackup.storage import Storage
     from lakebackup_jobs.progress import Reporter
     from lakebackup_jobs.queues.seen import RangeSeen
@@ -59,53 +54,6 @@ if TYPE_CHECKING:
 ISOLATION = "read_committed"
 _CONFIG: Literal["config.yaml"] = "config.yaml"
 _SCHEMA: Literal["delta_schema_history.yaml"] = "delta_schema_history.yaml"
-
-
-@dataclass(frozen=True, slots=True)
-class QueueRequest:
-    """What a person asked for. `source`: the engine's name; `topics`: names or shell patterns of all of its
-    queues. `snapshot`: folder of its snapshot, for a full; `positions`: its snapshot.json, when not beside
-    that. `config` and `schema`: files that travel with every backup. `kafka` may hold secrets.
-    """
-
-    destination: str
-    source: str
-    topics: tuple[str, ...]
-    kafka: Mapping[str, str]
-    mode: Mode = "auto"
-    snapshot: str | None = None
-    positions: str | None = None
-    config: str | None = None
-    schema: str | None = None
-    names: HeaderNames = field(default_factory=HeaderNames)
-    catalog: str | None = None
-    codec: str = "zstandard"
-    compression_level: int | None = None
-    target_bytes: int = 128 << 20
-    dry_run: bool = False
-    lease_ttl_s: float = 60.0
-    note: str | None = None
-    remote: str | None = None
-    parallelism: int = os.cpu_count() or 2
-
-    @property
-    def asked(self) -> dict[str, Any]:
-        """What makes two requests the same backup."""
-        kept = ("mode", "snapshot", "positions", "config", "schema", "codec", "compression_level", "note")
-        return {
-            **{name: getattr(self, name) for name in kept},
-            "topics": sorted(self.topics),
-            "names": asdict(self.names),
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class _Files:
-    """The engine's files as they are now; None: it was not said where one is."""
-
-    config: bytes | None
-    schema: bytes | None
-    versions: tuple[Version, ...]
 
 
 def run(request: QueueRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
@@ -139,7 +87,8 @@ class _Run:
     ) -> None:
         self.request, self.storage, self.source, self.reporter = request, storage, source, reporter
         self._spark = spark
-        self._told, self._told_at = _snapshot_json(request)
+        self._told, self._told_at = snapshot_json_of(request)
+        self._snapshots = FullSnapshot(request, source, spark, reporter)
         self._cluster = Cluster(request.kafka)
         self._existing = self._cluster.topic_names()
         self._topics = self._cluster.describe(patterns.select_shell(request.topics, self._existing))
@@ -147,7 +96,7 @@ class _Run:
         tails = Tails(dict(request.kafka), ISOLATION, request.names)
         self._regions = tails.settled(regions, lambda: self._cluster.positions(self._topics, ISOLATION)[1])
         # Read behind the ends: a schema is in its history before the first message that has it is written.
-        self._files = _files(request)
+        self._files = files_of(request)
 
     @property
     def spark(self) -> SparkSession:
@@ -168,7 +117,7 @@ class _Run:
         told = {"dry_run": True, **_summary(plan, self.source)}
         if plan.kind == "full":
             told["snapshot"] = backup_snapshot.run(
-                replace(self._snapshot_request("dry run"), dry_run=True), reporter=self.reporter
+                replace(self._snapshots.request("dry run"), dry_run=True), reporter=self.reporter
             )
         return told
 
@@ -187,7 +136,7 @@ class _Run:
                 return _told(begun, manifest.backup, None)
         elif begun and reader:
             standing = self._standing(reader)
-            snapshot_id = self._snapshot_of(begun, reader)
+            snapshot_id = self._snapshots.found(begun, reader)
             done = begin.stored(self.storage, self.source, begun.backup_id)
             number = latest_number(reader, self.source) + 1
             why = begun.hindrance(self.request.asked, number, standing, self._regions, snapshot_id, done)
@@ -323,7 +272,7 @@ class _Run:
         if plan.snapshot_tid is not None:
             self._require_true(plan.snapshot_tid, ranges, found)
         self._warn_of_schema(ranges)
-        snapshot_id = self._take_snapshot(begun, reader) if plan.kind == "full" else None
+        snapshot_id = self._snapshots.take(begun, reader) if plan.kind == "full" else None
         lease.renew()
         rows = self._list(begun, found, ranges, tasks, snapshot_id)
         made.add([SimpleNamespace(**totals(tasks, rows), error=None)])
@@ -436,52 +385,11 @@ class _Run:
                 f"before tid {versions[0].tid}"
             )
 
-    # --- a full's snapshot
-
-    def _take_snapshot(self, begun: Begun, reader: CatalogReader) -> str:
-        """Have the snapshot backed up, and held: the full stands on it."""
-        found = self._snapshot_of(begun, reader)
-        if found is None:
-            request = self._snapshot_request(begun.note)
-            found = str(backup_snapshot.run(request, spark=self._spark, reporter=self.reporter)["backup_id"])
-        self._hold(found, f"the full {begun.backup_id} of {self.source} stands on it")
-        return found
-
-    def _snapshot_request(self, note: str) -> backup_snapshot.SnapshotRequest:
-        request = self.request
-        return backup_snapshot.SnapshotRequest(
-            destination=request.destination,
-            paths=(str(request.snapshot),),
-            catalog=request.catalog,
-            source=layout.snapshot_source(self.source),
-            lease_ttl_s=request.lease_ttl_s,
-            note=note,
-            remote=request.remote,
-            parallelism=request.parallelism,
-        )
-
-    def _snapshot_of(self, begun: Begun, reader: CatalogReader) -> str | None:
-        """The backup of the snapshot that was made for a full."""
-        source = layout.snapshot_source(self.source)
-        found = reader.one("queue_snapshot", source=source, note=begun.note)
-        return str(found["backup_id"]) if found else None
-
-    def _hold(self, backup_id: str, reason: str, *, released: bool = False) -> None:
-        row = Hold(
-            backup_id=backup_id,
-            source=layout.snapshot_source(self.source),
-            at=time.time_ns() // 1000,
-            actor=holder(),
-            reason=reason,
-            released=released,
-        )
-        self._writer(None).tell(row)
-
     def _let_go(self, begun: Begun, snapshot_id: str | None, why: str) -> None:
         """Take away what a run left that is not gone on with."""
         count = begin.take_away(self.storage, self.source, begun)
         if snapshot_id:
-            self._hold(
+            self._snapshots.hold(
                 snapshot_id, f"the full {begun.backup_id} of {self.source} came to nothing", released=True
             )
         self.reporter.note(
@@ -574,30 +482,6 @@ class _Run:
 
     def _migrate(self) -> None:
         self._writer(self.spark).migrate()
-
-
-def _files(request: QueueRequest) -> _Files:
-    """Read the files that travel with the backup. Raises NotFound, UsageProblem."""
-    config = _read(request.config) if request.config else None
-    schema = _read(request.schema) if request.schema else None
-    return _Files(config, schema, () if schema is None else schema_history.parse(schema, str(request.schema)))
-
-
-def _snapshot_json(request: QueueRequest) -> tuple[SnapshotJson | None, str]:
-    """What the engine says of its snapshot, and where; None when it says nothing."""
-    if request.mode not in ("full", "auto") or request.snapshot is None:
-        return None, ""
-    path = Path(request.positions or root_of(request.snapshot).parent / snapshot_json.NAME)
-    if not request.positions and not path.is_file():
-        return None, str(path)
-    return snapshot_json.parse(_read(str(path)), str(path)), str(path)
-
-
-def _read(path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise NotFound(f"{path} cannot be read: {error.strerror}.", hint="Check the path.") from None
 
 
 def _summary(plan: QueuePlan, source: str) -> dict[str, Any]:

@@ -21,12 +21,13 @@ from tests.support import kafka_truth as truth
 from lakebackup.errors import NeedsFull, NotFound, Refused, UsageProblem
 from lakebackup.model import QueueRestore
 from lakebackup.plan import backup_queue as planning
+from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
-from lakebackup_jobs import backup_queue
-from lakebackup_jobs.backup_queue import QueueRequest
+from lakebackup_jobs import backup_queue, backup_snapshot
 from lakebackup_jobs.kafka.cluster import Cluster
 from lakebackup_jobs.progress import QuietReporter
 from lakebackup_jobs.queues import begun, ending
+from lakebackup_jobs.queues.request import QueueRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -529,14 +530,14 @@ def test_what_was_cut_off_is_ended_as_it_was_planned(
 
     with cut_off(monkeypatch, ending, "put_rows"):
         social.backup(mode)
-    left = begun.found(backup_queue.open_storage(str(social.place)), "social")
+    left = begun.found(open_storage(str(social.place)), "social")
     assert left is not None
     social.send(social.delta)
     found = social.backup(mode)
     assert found["backup_id"] == left.backup_id
     assert social.stored(left.backup_id) == [front, own]
     assert len(social.rows("SELECT 1 AS one FROM backups WHERE source = 'social'")) == 2
-    assert begun.found(backup_queue.open_storage(str(social.place)), "social") is None
+    assert begun.found(open_storage(str(social.place)), "social") is None
     assert not [path for path in social.tree() if "/seen/" in path]
 
 
@@ -573,12 +574,12 @@ def test_a_full_goes_on_when_its_snapshot_is_there_and_else_starts_over(
 ) -> None:
     social.send(social.delta)
 
-    with cut_off(monkeypatch, backup_queue.backup_snapshot, "run"):
+    with cut_off(monkeypatch, backup_snapshot, "run"):
         social.full()
     social.send(social.delta)
     with cut_off(monkeypatch, ending, "put_rows"):
         social.full()
-    left = begun.found(backup_queue.open_storage(str(social.place)), "social")
+    left = begun.found(open_storage(str(social.place)), "social")
     assert left is not None
     social.send(social.delta)
     found = social.full()

@@ -18,8 +18,8 @@ from tests.support.runs import now_ms
 from lakebackup.plan.restore_queue import QueueRestoreRequest
 from lakebackup.store import CatalogReader
 from lakebackup_jobs import backup_queue, restore_queue
-from lakebackup_jobs.backup_queue import QueueRequest
 from lakebackup_jobs.progress import QuietReporter
+from lakebackup_jobs.queues.request import QueueRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -191,8 +191,9 @@ def queue(
     )
     where, client = destination(found, "--to"), kafka_client(found)
     from lakebackup.queues.headers import HeaderNames
-    from lakebackup_jobs.backup_queue import QueueRequest, run
+    from lakebackup_jobs.backup_queue import run
     from lakebackup_jobs.progress import reporter
+    from lakebackup_jobs.queues.request import QueueRequest
 
     request = QueueRequest(
         destination=where,
