@@ -42,6 +42,7 @@ class Engine:
     def __init__(self, queues: Queues, folder: Path, files: Files) -> None:
         self.queues, self.files = queues, files
         self.db = Rdict(str(folder), Options())
+        self.closed = False
         self.tid: int = self.db.get(f"{_META}tid") or 0
         self.open: dict[str, list[Message]] = {}
         self.first: dict[Place, dict[str, int]] = {place: {} for place in queues.places}
@@ -53,7 +54,10 @@ class Engine:
         self._begin()
 
     def close(self) -> None:
-        self.db.close()
+        """Can be done again."""
+        if not self.closed:
+            self.closed = True
+            self.db.close()
 
     def state(self) -> State:
         return {k: json.loads(v) for k, v in self.db.items() if not k.startswith(_META)}
