@@ -74,6 +74,7 @@ class Put:
 
     of: Taken
     whole: bool
+    tid: int
     base: dict[Place, int]
     pending: bool = True
 
@@ -150,8 +151,9 @@ class Life(RuleBasedStateMachine):
             assert self.line[-1].tid == tid, "it said nothing of what was new"
 
     def said(self) -> int:
-        """The greatest tid that a message has."""
-        return max((op.tid for op in self.graph.writers.ops if op.kind != "schema"), default=0)
+        """The greatest tid that a message has, or that the engine was put back to."""
+        tids = (op.tid for op in self.graph.writers.ops if op.kind != "schema")
+        return max([self.put.tid if self.put else 0, *tids])
 
     def full(self, lag: int | None, told: bool) -> tuple[dict[str, Any], dict[Place, int], int]:
         """A snapshot, perhaps of a while ago; from where on it needs the queues, and its tid."""
@@ -256,7 +258,7 @@ class Life(RuleBasedStateMachine):
             of = dice.choice(self.taken)
             return Wanted({"backup": of.backup_id}, of, of.ops, of.tid)
         if kind == "tid":
-            tid = dice.randrange(lasts[-1].tid + 3)
+            tid = dice.randrange(max(0, lasts[-1].chain[0].tid - 2), lasts[-1].tid + 3)
             for of in reversed(lasts):
                 at = next((i for i, link in enumerate(of.chain) if tid <= link.tid), None)
                 if (
@@ -320,11 +322,12 @@ class Life(RuleBasedStateMachine):
         base = self.put_at(queues)
         assert all(base[place] >= before[place] for place in queues.places)
         (row,) = self.lab.rows(
-            "SELECT backup_id, whole FROM queue_restores ORDER BY at DESC, scope, region LIMIT 1"
+            "SELECT backup_id, whole, last_tid FROM queue_restores ORDER BY at DESC, scope, region LIMIT 1"
         )
         reached = next(t for t in self.taken if t.backup_id == row["backup_id"])
         assert reached.chain[0] is wanted.of.chain[0]
-        self.put = Put(reached, row["whole"], base)
+        assert row["last_tid"] == wanted.tid or kind == "time"
+        self.put = Put(reached, row["whole"], row["last_tid"], base)
         # Of a full there is never a part.
         self.line = [t for t in reached.line if t is not reached or row["whole"] or t.parent is None]
         self.was_reset = False
