@@ -1,30 +1,22 @@
 """Backups of an engine's queues made by hand: real data files and rows, as the job leaves them, no Kafka.
 
-`MadeQueues` keeps the queues' messages as partitions would, and works out by itself what a backup has to hold.
+`MadeQueues` keeps the queues' messages as partitions would, and works out what each backup has to hold.
 """
 
 from __future__ import annotations
 
-import hashlib
-import io
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-import fastavro
-import pyarrow as pa
-import pyarrow.parquet as pq
 import yaml
 from tests.support.catalogs import EPOCH, backup_id, publish
-from tests.support.made_backups import Record, as_avro, avro_schema
 from tests.support.made_snapshots import MadeSnapshots
+from tests.support.queue_objects import Message, QueueObjects
 
 from lakebackup import layout, sidecar
-from lakebackup.frames import LISTED
 from lakebackup.model import (
-    ARROW_SCHEMAS,
     QUEUES,
     Backup,
-    DataFile,
     Gap,
     Hold,
     Position,
@@ -37,39 +29,19 @@ from lakebackup.model import (
     Scope,
     as_row,
 )
-from lakebackup.queues.headers import NAMES, HeaderNames
 from lakebackup.queues.schema_history import parse
 from lakebackup.storage import open_storage
 from lakebackup.store import destination_id
-from lakebackup_jobs.kafka.container import FileWriter
-from lakebackup_jobs.kafka.key_filter import hashes_of
-from lakebackup_jobs.kafka.records import Block, decode_block
-from lakebackup_jobs.kafka.schemas import FORMAT_V2
-from lakebackup_jobs.queues.messages import read_messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from tests.support.queue_objects import Place
+
     from lakebackup.store import CatalogWriter
 
-#: Topic and partition.
-Place = tuple[str, int]
-Kind = Literal["write", "begin", "commit", "rollback", "watermark"]
 CONFIG = b"threads: 4\n"
-
-
-@dataclass(frozen=True)
-class Message:
-    """A message of an engine; `ts` in ms."""
-
-    queue: str
-    partition: int
-    tid: int
-    transaction: str | None = None
-    kind: Kind = "write"
-    ts: int = 0
-    value: bytes = b"v"
 
 
 @dataclass
@@ -108,7 +80,7 @@ class MadeQueues:
 
     def __post_init__(self) -> None:
         self.storage = open_storage(str(self.root))
-        self.destination = destination_id(self.storage)
+        self.objects = QueueObjects(self.storage, destination_id(self.storage), self.source)
         self.snapshots = MadeSnapshots(self.root, self.writer, layout.snapshot_source(self.source))
         self.places = [(topic, n) for topic, count in self.queues.items() for n in range(count)]
         self.log: dict[Place, list[Message]] = {place: [] for place in self.places}
@@ -117,7 +89,6 @@ class MadeQueues:
         # Behind a restore: its id, what is stood upon, and from where on is read; when it was, ms.
         self.restore: tuple[str, Point, dict[Place, int], int] | None = None
         self._restores = 0
-        self._seq: dict[Place, int] = dict.fromkeys(self.places, 0)
 
     def send(self, *messages: Message) -> None:
         """Have messages in the queues."""
@@ -166,8 +137,8 @@ class MadeQueues:
         return self._child(point, end_ts, "differential")
 
     def restored(self, name: str, at: int, *, upto: int | None = None, epoch: str | None = None) -> str:
-        """The engine is put back to the end of a backup, or to a tid `upto` within it, at an instant (ms): its
-        own queues go on, or new ones of an epoch. Returns the restore's id."""
+        """The engine is put back to the end of a backup, or to a tid `upto` within it, at an instant (ms);
+        its own queues go on, or new ones of an epoch. Returns the restore's id."""
         point = self.points[name]
         self._restores += 1
         full, restore_id = self.points[point.base], backup_id(7200 + self._restores)
@@ -313,7 +284,9 @@ class MadeQueues:
         name = point.backup_id
         self.points[name] = point
         data = [
-            self._data_file(name, place, [(at, one) for where, at, one in messages if where == place])
+            self.objects.messages(
+                name, point.number, self.epoch, place, [(at, one) for on, at, one in messages if on == place]
+            )
             for place in self.places
             if any(where == place for where, _, _ in messages)
         ]
@@ -366,9 +339,9 @@ class MadeQueues:
             ),
         ]
         objects = [
-            *self._listings(name, listed),
-            self._engine_file(point, "config.yaml", "config", self.config),
-            self._engine_file(point, "delta_schema_history.yaml", "schema", history),
+            *self.objects.listed(name, point.number, listed),
+            self.objects.own_file(name, point.number, point.end_ts, "config.yaml", self.config),
+            self.objects.own_file(name, point.number, point.end_ts, "delta_schema_history.yaml", history),
         ]
         files = [*data, *objects]
         found = sidecar.Manifest(
@@ -377,7 +350,7 @@ class MadeQueues:
                 number=point.number,
                 source=self.source,
                 source_kind=QUEUES,
-                destination=self.destination,
+                destination=self.objects.destination,
                 kind=kind,
                 level=0 if parent is None else 1,
                 parent=parent.backup_id if parent else None,
@@ -428,91 +401,6 @@ class MadeQueues:
         )
         publish(self.storage, self.writer, (found, [data, objects]))
         return name
-
-    def _data_file(self, name: str, place: Place, messages: Sequence[tuple[int, Message]]) -> DataFile:
-        topic, partition = place
-        names, packed = HeaderNames(), io.BytesIO()
-        for position, one in messages:
-            headers: list[tuple[str, bytes | None]] = [("tid", str(one.tid).encode())]
-            headers += [("kind", one.kind.encode())]
-            headers += [("transaction", one.transaction.encode())] if one.transaction else []
-            record = Record(partition, position, one.ts, None, one.value, tuple(headers))
-            fastavro.schemaless_writer(packed, avro_schema(), as_avro(topic, record))
-        columns = decode_block(packed.getvalue(), len(messages), FORMAT_V2)
-        stats, bounds = columns.stats(), read_messages(columns, names, name).bounds
-        assert stats is not None
-        assert bounds is not None
-        path = layout.data_path(self.source, self.epoch, topic, partition, self._seq[place])
-        self._seq[place] += 1
-        with self.storage.writer() as sink:
-            writer = FileWriter(sink, metadata={NAMES: names.text})
-            writer.write_block(Block(columns.data, stats, hashes=hashes_of(columns)))
-            found = writer.finish()
-            sink.commit(path)
-        return DataFile(
-            destination=self.destination,
-            path=path,
-            backup_id=name,
-            added_in=self.number,
-            source=self.source,
-            scope=topic,
-            epoch=self.epoch,
-            region=str(partition),
-            format=FORMAT_V2,
-            codec="zstandard",
-            **{**found.columns(), "min_tid": bounds[0], "max_tid": bounds[1]},
-        )
-
-    def _listings(self, name: str, rows: Iterable[Row]) -> list[DataFile]:
-        tables = {
-            QueuePoint: "queue_points",
-            QueuePosition: "queue_positions",
-            QueueTransaction: "queue_transactions",
-            QueueSchema: "queue_schemas",
-        }
-        found = []
-        for kind, table in tables.items():
-            own = [as_row(row) for row in rows if isinstance(row, kind)]
-            if not own:
-                continue
-            sink = pa.BufferOutputStream()
-            pq.write_table(pa.Table.from_pylist(own, ARROW_SCHEMAS[table]), sink)
-            path = f"{layout.backup_folder(self.source, name)}listing/{LISTED[table]}-00000000.parquet"
-            found.append(
-                self._object(name, path, sink.getvalue().to_pybytes(), role="meta", format=LISTED[table])
-            )
-        return found
-
-    def _engine_file(
-        self,
-        point: Point,
-        file: Literal["config.yaml", "delta_schema_history.yaml"],
-        role: str,
-        content: bytes,
-    ) -> DataFile:
-        path = layout.queue_file_path(self.source, point.backup_id, file)
-        more = {"scope": "-", "region": "-", "min_ts": point.end_ts, "max_ts": point.end_ts}
-        return self._object(point.backup_id, path, content, role=role, format="file", **more)
-
-    def _object(self, name: str, path: str, content: bytes, **more: Any) -> DataFile:
-        self.storage.put(path, content)
-        known: dict[str, Any] = {"scope": "", "region": "", "min_ts": 0, "max_ts": 0, **more}
-        return DataFile(
-            destination=self.destination,
-            path=path,
-            backup_id=name,
-            added_in=self.number,
-            source=self.source,
-            epoch="-",
-            codec="null",
-            bytes=len(content),
-            raw_bytes=len(content),
-            sha256=hashlib.sha256(content).hexdigest(),
-            entries=0,
-            start_position=0,
-            end_position=1,
-            **known,
-        )
 
 
 def _ended(messages: Iterable[Message]) -> set[str]:

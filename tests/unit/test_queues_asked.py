@@ -141,6 +141,13 @@ def test_verbs_of_other_sources_say_what_it_is(
     assert "`restore queue` engines" in error["hint"]
 
 
+@pytest.mark.usefixtures("root")
+def test_no_select_asks_for_its_messages(capsys: pytest.CaptureFixture[str]) -> None:
+    for topic in ("delta.0", "social/delta.0"):
+        (error,) = said(capsys, "sql", f"SELECT * FROM records('{topic}')", code=Refused.exit_code)
+        assert "delta.0 is a queue of the engine social" in error["message"]
+
+
 def test_an_engine_alone_is_refused_without_a_name_too(root: Path) -> None:
     reader = CatalogReader.require(str(root)).supposing(
         {backup_id(nth): "deleted" for nth in (1, 2)}  # its snapshots

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
+from lakebackup.model import QUEUES
 from lakebackup.times import format_ts, parse_time
 
 if TYPE_CHECKING:
@@ -300,7 +301,8 @@ def _topic(reader: CatalogReader, name: str) -> tuple[str, int, str]:
     from difflib import get_close_matches
 
     source, _, scope = name.rpartition("/")
-    known = reader.rows("record_topics")
+    every = reader.rows("record_topics")
+    known = [row for row in every if row["source_kind"] != QUEUES]
     found = [row for row in known if row["scope"] == scope and source in ("", row["source"])]
     if len(found) > 1:
         raise UsageProblem(
@@ -309,6 +311,14 @@ def _topic(reader: CatalogReader, name: str) -> tuple[str, int, str]:
         )
     if not found:
         near = get_close_matches(scope, {row["scope"] for row in known}, 1)
+        for row in every:
+            # What stands on a full has messages of before it again, and a history that was left has its own.
+            if row["scope"] == scope and source in ("", row["source"]):
+                raise Refused(
+                    f"{scope} is a queue of the engine {row['source']}, whose messages no SELECT asks for.",
+                    hint="`lakebackup restore queue` brings them back into Kafka; the views queue_points and "
+                    "queue_transactions say what is held.",
+                )
         raise NotFound(
             f"No restorable backup holds topic {name!r}.",
             hint=f"Did you mean {near[0]}?"

@@ -224,8 +224,8 @@ def _source(reader: CatalogReader, asked: str | None) -> str:
         if kinds != [SNAPSHOT]:
             raise Refused(
                 f"The backups of {asked} are of another kind than snapshots ({', '.join(kinds)}).",
-                hint="`lakebackup restore topics` restores topics, `restore queue` engines, `archive restore` "
-                "buckets.",
+                hint="`lakebackup restore topics` restores topics, `restore queue` engines, "
+                "`archive restore` buckets.",
             )
         return asked
     found = [str(row["source"]) for row in reader.rows("restore_snapshot_sources")]

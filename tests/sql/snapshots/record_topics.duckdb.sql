@@ -1,7 +1,8 @@
 SELECT
   t.source,
   t.scope,
-  t.covers_to AS end_ts
+  t.covers_to AS end_ts,
+  b.source_kind
 FROM restore_points AS t
 JOIN raw_backups AS b
   ON t.backup_id = b.backup_id
