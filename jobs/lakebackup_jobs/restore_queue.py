@@ -421,7 +421,6 @@ def _known(plan: QueueRestorePlan, segment: int) -> Known:
         open_at=links[place].backup_id if segments[place] == segment else None,
         link=links[place].link,
         last_tid=links[place].last_tid,
-        next_id=behind.backup_id if behind else None,
         next_link=behind.link if behind else None,
     )
 

@@ -196,7 +196,7 @@ STEPS = (
     _after(EngineFolder, "begin"),
     _after(restore_queue._Run, "_prepare"),
     _after(restore_queue.restore_snapshot, "run"),  # type: ignore[arg-type]
-    _after(EngineFolder, "has_snapshot", 2),
+    _after(EngineFolder, "has_snapshot"),
     _after(EngineFolder, "put"),
     _after(EngineFolder, "put", 2),
     _after(RestoreProducer, "produce_block"),
@@ -333,16 +333,11 @@ def test_what_came_late_to_a_queue_is_of_a_transaction_that_had_ended(
     _send(lab, second, (11, "t", "write"), (14, "u", "write"), (15, "v", "write"), (20, None, "write"))
     _send(lab, first, (21, "u", "commit"))
     lab.backup(graph, "incremental")
-    for tid, wanted in (
-        (16, {first: [10, 12], second: [11]}),
-        (21, {first: [10, 12, 13, 21], second: [11, 14, 20]}),
-    ):
-        queues = lab.queues(graph.queues)
-        lab.restore(lab.new_folder(), maps(graph, queues), to_tid=tid)
-        names = maps(graph, queues)
-        found = held(lab, queues)
-        for (topic, partition), tids in wanted.items():
-            assert [int(r.value or 0) for _, r in found[names[topic], partition][1:]] == tids, (tid, topic)
+    queues = lab.queues(graph.queues)
+    lab.restore(lab.new_folder(), maps(graph, queues), to_tid=16)
+    names, found = maps(graph, queues), held(lab, queues)
+    for (topic, partition), tids in ((first, [10, 12]), (second, [11])):
+        assert [int(r.value or 0) for _, r in found[names[topic], partition][1:]] == tids, topic
 
 
 def test_a_file_that_is_not_what_it_was(graph_lab: GraphLab) -> None:

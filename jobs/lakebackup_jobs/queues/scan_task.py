@@ -168,13 +168,12 @@ class IdsWriter:
 class Known:
     """What is known of transactions at the last backup whose end lies before a tid: `open_at` names the one
     whose open transactions are open then, None: none are; `link` and `last_tid` are its place in the chain
-    and its end. `next_id`, `next_link`: of the backup behind it, in which the tid lies; None: there is none.
+    and its end. `next_link`: of the backup behind it, in which the tid lies; None: there is none.
     """
 
     open_at: str | None
     link: int
     last_tid: int
-    next_id: str | None
     next_link: int | None
 
 
@@ -220,10 +219,9 @@ class OpenAt:
             self._reader.define("selected", "queue_restore_files", **self._parameters)
         else:
             self._engine.give("queue_later", SEEN_SCHEMA.empty_table())
-        asked = {**before, "next": known.next_id}
         if self._spark is None:
-            return write_ids(self._reader, self._uri, path, "queue_restore_unended", **asked)
-        found = self._engine.query("queue_restore_unended", **asked).coalesce(1)
+            return write_ids(self._reader, self._uri, path, "queue_restore_unended", **before)
+        found = self._engine.query("queue_restore_unended", **before).coalesce(1)
         with task_errors():
             rows = found.mapInArrow(IdsWriter(self._uri, path), "transactions BIGINT").collect()
         return int(rows[0].transactions)

@@ -1,10 +1,10 @@
 -- The transactions that are open at a tid (relation queue_unended, made by queue_open). Of those that began before :tid,
--- the end of the backup :parent, and were not open then, the ones that end in the next backup, :next (relation
--- queue_later: what is seen of transactions there), or are open at its end: others had ended before.
+-- the end of the backup :parent, and were not open then, the ones that are seen to end in the next backup (relation
+-- queue_later): others may have ended before, and what was committed is not left out for what may be open.
 SELECT DISTINCT u.transaction_id
 FROM queue_unended AS u
 LEFT JOIN (
-  SELECT transaction_id FROM raw_queue_transactions WHERE backup_id IN (:parent, :next)
+  SELECT transaction_id FROM raw_queue_transactions WHERE backup_id = :parent
   UNION
   SELECT transaction_id FROM queue_later WHERE ended
 ) AS k

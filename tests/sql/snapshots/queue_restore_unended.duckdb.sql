@@ -6,7 +6,7 @@ LEFT JOIN (
     transaction_id
   FROM raw_queue_transactions
   WHERE
-    backup_id IN ($parent, $next)
+    backup_id = $parent
   UNION
   SELECT
     transaction_id
