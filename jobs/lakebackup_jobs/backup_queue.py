@@ -133,7 +133,9 @@ class _Run:
             if begun.asked == self.request.asked:
                 path = layout.manifest_path(self.source, begun.backup_id)
                 manifest = sidecar.read_manifest(self.storage, path)
-                return _told(begun, manifest.backup, None)
+                found = reader.one("queue_parent", backup_id=begun.backup_id) or {}
+                known = {name: found[name] for name in ("last_tid", "open_transactions") if name in found}
+                return {**_told(begun, manifest.backup, None), **known}
         elif begun and reader:
             standing = self._standing(reader)
             snapshot_id = self._snapshots.found(begun, reader)

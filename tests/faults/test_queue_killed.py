@@ -26,6 +26,7 @@ from tests.support.graph_story import some_writes
 
 from lakebackup.errors import Refused
 from lakebackup.storage import open_storage
+from lakebackup.store import CatalogReader
 from lakebackup_jobs.queues import replay_task
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def test_a_restore_killed_before_its_steps(every: bool, begun: Begun, tmp_path: 
         with watched(tmp_path / "steps") as steps:
             lab.drill(graph.queues)
         assert {"begin transaction", "after transaction", "create_topic"} <= set(steps.taken())
-        for at in numbers(steps.taken(), every):
+        for at in numbers(steps.taken(), every)[:: 1 if every else 2]:
             name = steps.taken()[at - 1]
             queues, folder = lab.queues(graph.queues), lab.new_folder()
             maps = dict(zip(graph.queues.topics, queues.topics, strict=True))
@@ -160,7 +161,7 @@ def test_a_restore_killed_before_its_steps(every: bool, begun: Begun, tmp_path: 
             lab.taken_up(folder, queues, ops, graph_tid).engine.close()
             left = [path.name for path in folder.iterdir()]
             assert sorted(left) == ["config.yaml", "delta_schema_history.yaml", "snapshot"], name
-            assert not lab.rows("SELECT * FROM open_restores"), name
+            assert not CatalogReader(str(lab.place)).rows("open_restores"), name
     lab.close()
 
 
