@@ -56,6 +56,8 @@ def main(bootstrap: str, file: Path, ranges: Sequence[tuple[str, int, int, int]]
                 count += 1
                 if offset + 1 >= left[place]:
                     del left[place]
+                    # Writers go on: what comes now would be read in vain.
+                    consumer.pause([TopicPartition(*place)])
         out.flush()
         os.fsync(out.fileno())
     seconds = time.perf_counter() - begun

@@ -7,6 +7,7 @@ when how many of its messages were acknowledged.
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import signal
@@ -220,7 +221,8 @@ def write(bootstrap: str, name: str, number: int) -> dict[str, Any]:
     places = Queues(bootstrap, name).places
     made = list(islice(messages(places[number:] + places[:number], 0), TRANSACTION * len(places) * 20))
     print("ready", flush=True)
-    while not over:
+    parent = os.getppid()
+    while not over and os.getppid() == parent:
         tid = time.time_ns()
         for count, ((topic, partition), key, value, headers) in enumerate(made):
             more = [("tid", b"%d" % (tid + count))]
