@@ -175,12 +175,14 @@ def test_what_a_dry_run_says_and_what_is_refused(graph_lab: GraphLab) -> None:
 
 
 def _after(kind: type, name: str, times: int = 1) -> Callable[[pytest.MonkeyPatch], None]:
-    """Dies when a method has been called so often."""
+    """Dies when a method has been called so often; what is dead does not call it again, in no thread."""
 
     def plant(patch: pytest.MonkeyPatch) -> None:
         real, left = getattr(kind, name), [times]
 
         def dying(*given: Any, **named: Any) -> Any:
+            if not left[0]:
+                raise Killed(name)
             result = real(*given, **named)
             left[0] -= 1
             if not left[0]:
