@@ -149,12 +149,14 @@ class Engine:
 
     def _begin(self) -> None:
         """Stand behind the newest watermark of each partition."""
-        start = dict.fromkeys(self.queues.places, 0)
+        start, marks = dict.fromkeys(self.queues.places, 0), {}
         for place, offset, _, value, headers in self._messages(start):
             if WATERMARK in headers:
-                start[place], self.watermark = offset + 1, json.loads(value)
-                assert self.watermark["last_tid"] == self.tid, "this snapshot is not the one of the watermark"
+                start[place], marks[place] = offset + 1, json.loads(value)
         self.position = start
+        for place in self.queues.places if marks else ():
+            self.watermark = marks[place]
+            assert self.watermark["last_tid"] == self.tid, "this snapshot is not the one of the watermark"
 
     def _read(self) -> None:
         for place, offset, key, value, headers in self._messages(dict(self.position)):
