@@ -15,7 +15,7 @@ from lakebackup.engine.delta import commit, open_table, write_rows
 from lakebackup.engine.duck import DuckEngine
 from lakebackup.engine.spark import SparkEngine
 from lakebackup.errors import Damaged
-from lakebackup.model import ARROW_SCHEMAS
+from lakebackup.model import ARROW_SCHEMAS, columns
 from lakebackup.storage import open_storage
 
 if TYPE_CHECKING:
@@ -35,9 +35,11 @@ def some_rows(table: str, count: int = 40, first: int = 0) -> pa.Table:
     """Rows that keep every rule: later columns hold greater numbers, and a place is not beyond its number."""
     schema = ARROW_SCHEMAS[table]
     number = schema.get_field_index("number")
+    words = {column.name: column.choices for column in columns(table) if column.choices}
     made = {
         field.name: [
-            f"{field.name}-{row}" if field.type == pa.string()
+            words[field.name][row % len(words[field.name])] if field.name in words
+            else f"{field.name}-{row}" if field.type == pa.string()
             else row % 2 == 0 if field.type == pa.bool_()
             else (number if field.name == "place" else place) + row
             for row in range(first, first + count)
