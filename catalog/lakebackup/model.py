@@ -504,7 +504,7 @@ class QueuePosition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueTransaction:
-    """A transaction with messages in a partition that was neither committed nor rolled back at a backup's end."""
+    """A transaction that was neither committed nor rolled back at a backup's end, in one partition."""
 
     backup_id: str
     source: str

@@ -196,8 +196,8 @@ def _find_orphans(
 
 
 def _data_folders(storage: Storage) -> Iterator[str]:
-    """One folder a topic and epoch, some a backup of a snapshot, of a change feed or of an engine's queues: not
-    as many as there are files."""
+    """One folder a topic and epoch, some a backup of a snapshot, of a change feed or of an engine's
+    queues: not as many as there are files."""
     for source in storage.folders():
         if source in layout.RESERVED:
             continue

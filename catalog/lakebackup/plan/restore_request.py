@@ -252,8 +252,8 @@ def require_own(source: str, kinds: Sequence[str]) -> None:
     if other == [QUEUES]:
         raise Refused(
             f"{source} is an engine: its queues are backed up and restored together with its snapshot.",
-            hint="Use `lakebackup backup queue`, `restore queue`, `prune`; the views queue_points and coverage "
-            "say what can be restored.",
+            hint="Use `lakebackup backup queue`, `restore queue`, `prune`; the views queue_points and "
+            "coverage say what can be restored.",
         )
     if other:
         raise Refused(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -61,6 +61,8 @@ class Done:
     ends: dict[str, list[int]]
 
 
+T = TypeVar("T")
+
 _PREPARED = TypeAdapter(Prepared)
 _DONE = TypeAdapter(Done)
 
@@ -108,7 +110,7 @@ def _put(storage: Storage, path: str, content: dict[str, object]) -> None:
     sidecar.put_sealed(storage, path, {"format": sidecar.FORMAT, **content})
 
 
-def _get(storage: Storage, path: str, kind: TypeAdapter) -> object | None:
+def _get(storage: Storage, path: str, kind: TypeAdapter[T]) -> T | None:
     try:
         return kind.validate_python(sidecar.get_sealed(storage, path))
     except NotFound:
