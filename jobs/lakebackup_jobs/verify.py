@@ -141,7 +141,7 @@ def run(request: VerifyRequest, *, spark: SparkSession | None = None, reporter: 
 
 def _with_snapshots(reader: CatalogReader, ids: Sequence[str]) -> list[str]:
     """Backups, and those of an engine's snapshots that fulls among them stand on."""
-    beneath = [row["backup_id"] for row in reader.rows("snapshots_beneath", backup_ids=",".join(ids))]
+    beneath = [row["snapshot_id"] for row in reader.rows("snapshots_beneath", backup_ids=",".join(ids))]
     return list(dict.fromkeys([*ids, *beneath]))
 
 

@@ -214,8 +214,8 @@ def test_verify_takes_an_engine_back_on_trial(spark: SparkSession, root: Path) -
     ]
     (schema,) = (root / "social/queues" / number(3)).glob("delta_schema_history.yaml")
     schema.write_bytes(schema.read_bytes().replace(b"version: 1", b"version: 3"))
-    (found,) = checked(root, spark, mode="restore", backup_ids=(number(3),)).values()
-    assert found[0] == "changed"
+    found = checked(root, spark, mode="restore", backup_ids=(number(3),))
+    assert {outcome for outcome, _ in found.values()} == {"changed", "damaged"}
     assert seen(root, trials)[-1]["outcome"] == "damaged"
 
 

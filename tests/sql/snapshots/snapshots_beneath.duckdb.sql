@@ -1,5 +1,5 @@
 SELECT DISTINCT
-  p.snapshot_id AS backup_id
+  p.snapshot_id
 FROM raw_queue_points AS p
 WHERE
   NOT p.snapshot_id IS NULL
