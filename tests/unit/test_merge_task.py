@@ -67,7 +67,7 @@ def store(
     return MergedFile(
         scope="t", epoch=EPOCH, region=region, destination="d", path=path, format=FORMAT_V2, codec=codec,
         generation=4, **{"keys_path": None, "keys_start": None, "keys_blocks": None} | filters_row,
-        **stats.columns(),
+        **{name: value for name, value in stats.columns().items() if name in MergedFile.__match_args__},
     )  # fmt: skip
 
 
