@@ -14,9 +14,7 @@ import os
 import time
 import uuid
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.engine.log import FOLDER, folder_of, local_log, remote_log
@@ -29,7 +27,6 @@ from lakebackup.times import format_ts
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import duckdb
     import pyarrow as pa
     from deltalake import DeltaTable
 
@@ -270,34 +267,23 @@ def _commit(
 
 def _check(table: str, batch: pa.Table, settings: dict[str, str]) -> None:
     """The table's CHECK constraints, as Spark and delta-rs enforce them when they write."""
-    from lakebackup.engine import to_duckdb
-
-    connection, lock = _checker(os.getpid())
-    with lock:
-        connection.register("batch", batch)
-        try:
-            for key, condition in settings.items():
-                if not key.startswith(_CONSTRAINT):
-                    continue
-                # The condition is the catalog's own text, from its migrations.
-                query = to_duckdb(f"SELECT * FROM batch WHERE NOT ({condition}) LIMIT 1")  # noqa: S608
-                broken = connection.execute(query).fetchone()
-                if broken:
-                    raise UsageProblem(
-                        f"A row for the table {table} breaks its rule {key.removeprefix(_CONSTRAINT)} "
-                        f"({condition}): {broken}"
-                    )
-        finally:
-            connection.unregister("batch")
-
-
-@cache
-def _checker(process: int) -> tuple[duckdb.DuckDBPyConnection, Lock]:
-    """What rules are checked in, by one thread at a time: making one costs as much as a commit."""
     import duckdb
 
-    del process  # one that was forked must not go on with its parent's
-    return duckdb.connect(":memory:"), Lock()
+    from lakebackup.engine import to_duckdb
+
+    with duckdb.connect(":memory:") as connection:
+        connection.register("batch", batch)
+        for key, condition in settings.items():
+            if not key.startswith(_CONSTRAINT):
+                continue
+            # The condition is the catalog's own text, from its migrations.
+            query = to_duckdb(f"SELECT * FROM batch WHERE NOT ({condition}) LIMIT 1")  # noqa: S608
+            broken = connection.execute(query).fetchone()
+            if broken:
+                raise UsageProblem(
+                    f"A row for the table {table} breaks its rule {key.removeprefix(_CONSTRAINT)} "
+                    f"({condition}): {broken}"
+                )
 
 
 def _statistics(batch: pa.Table, settings: dict[str, str]) -> dict[str, Any]:
