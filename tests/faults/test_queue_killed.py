@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from lakebackup_jobs.broker import Broker
 
 ROOT = Path(__file__).parents[2]
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.soak]
 
 
 @dataclass(frozen=True)
