@@ -17,7 +17,7 @@ from lakebackup import layout
 from lakebackup.frames import LISTED
 from lakebackup.model import ARROW_SCHEMAS, DataFile, QueuePoint, QueuePosition, QueueSchema, as_row
 from lakebackup.storage import open_storage
-from lakebackup_jobs.queues.seen import SEEN_SCHEMA, read_ranges, read_seen
+from lakebackup_jobs.queues.seen import SEEN_COLUMNS, SEEN_SCHEMA, read_ranges, read_seen
 from lakebackup_jobs.snapshot.rows import write_rows
 from lakebackup_sql import load
 
@@ -35,10 +35,6 @@ if TYPE_CHECKING:
 
 Table = Literal["queue_points", "queue_positions", "queue_transactions", "queue_schemas"]
 _WRITTEN = "path STRING, bytes BIGINT, rows BIGINT, sha256 STRING"
-_SEEN = (
-    "transaction_id STRING, scope STRING, epoch STRING, region STRING, first_position BIGINT, "
-    "first_tid BIGINT, entries BIGINT, ended BOOLEAN"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +79,7 @@ class Open:
 
             self._engine = engine = SparkEngine(spark, reader.catalog_uri)
             rows = SeenRows(storage.uri, source, backup_id)
-            seen = spark.range(0, tasks, 1, max(tasks, 1)).mapInArrow(rows, _SEEN)
+            seen = spark.range(0, tasks, 1, max(tasks, 1)).mapInArrow(rows, SEEN_COLUMNS)
             seen.createOrReplaceTempView("queue_seen")
             engine.give("queue_told", _named(told))
             engine.give("queue_late", _late(plan))

@@ -23,7 +23,7 @@ from lakebackup_jobs.kafka.stored import Counted, open_verified
 from lakebackup_jobs.outcome import guarded, raise_first
 from lakebackup_jobs.queues.messages import read_messages
 from lakebackup_jobs.queues.restore_shares import QueueFile, deal_scan
-from lakebackup_jobs.queues.seen import SEEN_SCHEMA, Seen
+from lakebackup_jobs.queues.seen import SEEN_COLUMNS, SEEN_SCHEMA, Seen
 from lakebackup_jobs.snapshot.rows import read_rows, write_rows
 from lakebackup_sql import load
 
@@ -39,11 +39,6 @@ if TYPE_CHECKING:
     from lakebackup_jobs.queues.restore_shares import QueueShares
 
 SCANNED = "task BIGINT, error STRING"
-_SEEN = (
-    "transaction_id STRING, scope STRING, epoch STRING, region STRING, first_position BIGINT, "
-    "first_tid BIGINT, entries BIGINT, ended BOOLEAN"
-)
-_IDS = "transaction_id STRING"
 _BEYOND = 2**63 - 1
 
 
@@ -244,7 +239,7 @@ class OpenAt:
         with task_errors():
             told = numbers.mapInArrow(job, SCANNED).collect()  # one row a share
         raise_first(row.error for row in told)
-        numbers.mapInArrow(SeenRows(self._uri, folder), _SEEN).createOrReplaceTempView(relation)
+        numbers.mapInArrow(SeenRows(self._uri, folder), SEEN_COLUMNS).createOrReplaceTempView(relation)
 
     def _define(self, relation: str, name: str, **parameters: Any) -> None:
         if self._spark is None:

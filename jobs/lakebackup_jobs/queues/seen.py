@@ -44,6 +44,11 @@ SEEN_SCHEMA = pa.schema(
         pa.field("ended", pa.bool_(), nullable=False),
     ]
 )
+#: The same, as Spark reads a schema.
+SEEN_COLUMNS = (
+    "transaction_id STRING, scope STRING, epoch STRING, region STRING, first_position BIGINT, "
+    "first_tid BIGINT, entries BIGINT, ended BOOLEAN"
+)
 #: So many transactions are held at once (about 8 MB), and so many bytes of their ids.
 HELD = 1 << 16
 _ROOM = 4 << 20
