@@ -48,6 +48,15 @@ def test_versions_are_read_in_order() -> None:
         ("schemas: [{version: 1, tid: 5}, {version: 1, tid: 6}]", "both must rise"),
         ("schemas: [{version: 1, tid: 5}, {version: 2, tid: 5}]", "both must rise"),
         ("schemas: [!!python/object/apply:os.getpid []]", "is not YAML"),
+        ("schemas: [{version: 1, tid: 0, change: 2024-02-30}]", "day is out of range"),
+        (
+            "schemas: [{version: 1, tid: 0}, &a {version: 2, tid: 1, schema: [*a]}]",
+            "entry 2 of schemas: schema",
+        ),
+        (
+            "schemas: [{version: 1, tid: 0, change: " + "[" * 3000 + "]" * 3000 + "}]",
+            "change is nested too deeply",
+        ),
     ],
 )
 def test_what_is_none_is_refused(text: str | bytes, says: str) -> None:
@@ -55,6 +64,22 @@ def test_what_is_none_is_refused(text: str | bytes, says: str) -> None:
         parse(text, "history.yaml")
     assert says in error.value.message
     assert "history.yaml" in error.value.message
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ("{on: person, add: age}", '{"add": "age", "true": "person"}'),
+        ("{x: b, 1: a, null: c}", '{"1": "a", "null": "c", "x": "b"}'),
+        ("[{2024-02-29: 2024-02-29}]", '[{"2024-02-29": "2024-02-29"}]'),
+        ("[.nan, -.inf, 1.5]", '["nan", "-inf", 1.5]'),
+        ("!!set {b, a}", '["a", "b"]'),
+        ("!!omap [b: {no: 1}]", '[["b", {"false": 1}]]'),
+    ],
+)
+def test_what_yaml_has_and_json_has_not_is_kept_as_text(change: str, text: str) -> None:
+    (found,) = parse(f"schemas: [{{version: 1, tid: 0, change: {change}}}]")
+    assert found.change == text
 
 
 def test_a_file_that_is_not_cut_keeps_its_bytes() -> None:

@@ -10,6 +10,7 @@ A version is valid from its `tid` on. Versions and tids rise; `change` and `sche
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +51,8 @@ def parse(text: str | bytes, where: str = NAME) -> tuple[Version, ...]:
                 f"{at}: version {version} at tid {tid} comes behind version {found[-1].version} at tid "
                 f"{found[-1].tid}; both must rise."
             )
-        found.append(Version(version, tid, _json(entry.get("change")), _json(entry.get("schema"))))
+        texts = [_json(entry.get(name), f"{at}: {name}") for name in ("change", "schema")]
+        found.append(Version(version, tid, *texts))
     return tuple(found)
 
 
@@ -75,7 +77,8 @@ def unlike(versions: Iterable[Version], before: Iterable[tuple[int, int]]) -> tu
 def _load(text: str | bytes, where: str) -> Any:
     try:
         return yaml.load(text, Loader=_LOADER)  # noqa: S506 - a safe loader
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+        # Not all of them are YAMLErrors: a date that there is not, a key that is a list.
         raise UsageProblem(f"{where} is not YAML: {' '.join(str(error).split())}.") from None
 
 
@@ -88,5 +91,24 @@ def _entries(content: Any, where: str) -> list[Any]:
     return entries
 
 
-def _json(value: Any) -> str | None:
-    return None if value is None else json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
+def _json(value: Any, at: str) -> str | None:
+    try:
+        return None if value is None else json.dumps(_plain(value), ensure_ascii=False, default=str)
+    except RecursionError:
+        raise UsageProblem(f"{at} is nested too deeply, or in itself.") from None
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has of it. YAML's keys may be numbers, dates and truths (`on` is one): in order, as text."""
+    if isinstance(value, dict):
+        of = {_key(key): inner for key, inner in value.items()}
+        return {key: _plain(of[key]) for key in sorted(of)}
+    if isinstance(value, set):
+        return sorted(map(_key, value))
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _key(key: Any) -> str:
+    return json.dumps(key) if key is None or isinstance(key, bool) else str(key)
