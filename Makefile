@@ -34,7 +34,7 @@ test-fast: setup ## only the tests that need no JVM, no broker and no S3 server 
 	@$(BIN)/python -m pytest -m "not spark and not kafka and not s3 and not soak"
 
 soak: setup ## the tests that run long
-	@$(BIN)/python -m pytest -m soak $(SHARED)
+	@$(BIN)/python -m pytest -m soak --timeout 0 $(SHARED)
 
 bench: setup ## the benchmarks, next to other tools in the same run
 	@$(BIN)/python -m tests.benchmarks
