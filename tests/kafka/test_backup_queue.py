@@ -263,7 +263,7 @@ def test_a_snapshot_that_lies_is_refused_and_nothing_is_visible(social: Social) 
         social.send(social.delta)
     places = {(social.delta, 0): (4, 2), (social.delta, 1): (0, 0), (social.journal, 0): (0, 0)}
     social.tell(3, places)
-    with pytest.raises(Refused, match=r"up to tid 3.*a message has tid 4"):
+    with pytest.raises(Refused, match=r"up to tid 3.*offset 3, with tid 4"):
         social.full()
     social.tell(4, places, open_transactions=["t9"])
     with pytest.raises(Refused, match="t9 is open, and in the queues it is not"):
@@ -274,6 +274,19 @@ def test_a_snapshot_that_lies_is_refused_and_nothing_is_visible(social: Social) 
     assert social.rows("SELECT backup_id FROM backups") == []
     social.tell(4, places)
     assert social.full()["last_tid"] == 4
+
+
+def test_what_an_open_transaction_wrote_counts_into_the_tid_of_a_snapshot(social: Social) -> None:
+    social.send(social.delta)
+    front = social.send(social.delta, 0, "t1")
+    places = {(social.delta, 0): (2, 1), (social.delta, 1): (0, 0), (social.journal, 0): (0, 0)}
+    social.tell(1, places)
+    with pytest.raises(Refused, match=r"up to tid 1, .*with tid 2") as error:
+        social.full()
+    assert "open count too" in str(error.value.hint)
+    social.tell(2, places)
+    assert social.full()["last_tid"] == 2
+    assert social.stored(social.backup("differential")["backup_id"]) == [front]
 
 
 def test_positions_may_be_elsewhere(social: Social) -> None:

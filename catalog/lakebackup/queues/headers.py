@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Literal
 
+from lakebackup.errors import UsageProblem
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -32,7 +34,7 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class HeaderNames:
-    """The names of the headers.
+    """The names of the headers. Raises UsageProblem where two are the same: one of them would never be read.
 
     `tid_format`: a tid as decimal digits, or as 8 bytes, most significant first.
     """
@@ -41,6 +43,15 @@ class HeaderNames:
     transaction: str = "transaction"
     kind: str = "kind"
     tid_format: Literal["text", "int64"] = "text"
+
+    def __post_init__(self) -> None:
+        names = (self.tid, self.transaction, self.kind, WATERMARK)
+        if len(set(names)) < len(names):
+            raise UsageProblem(
+                f"The headers of tid, transaction and kind are {self.tid}, {self.transaction} and "
+                f"{self.kind}: each needs a name of its own, and {WATERMARK} is taken.",
+                hint="Say with --tid-header, --transaction-header and --kind-header what they are called.",
+            )
 
     @property
     def text(self) -> str:

@@ -5,8 +5,9 @@
      "open_transactions": ["t-17"]}
 
 `position`: the offset up to which the snapshot has the partition's messages. `max_no_transaction_pos`: no
-transaction that was open then has a message before it. `last_tid`: the greatest tid the snapshot has.
-`graph` and `open_transactions` may be left out; the latter is then found in the queues.
+transaction that was open then has a message before it. `last_tid`: the greatest tid of any message before a
+`position`, also of a transaction that was open. `graph` and `open_transactions` may be left out; the latter
+is then found in the queues.
 """
 
 from __future__ import annotations
@@ -115,10 +116,11 @@ def require_fits(told: SnapshotJson, where: str, graph: str, regions: Sequence[R
 
 
 def require_true(told_tid: int, where: str, seen_tid: int | None, place: str, position: int | None) -> None:
-    """Refused when a message before a snapshot's position has a tid that the snapshot does not have."""
+    """Refused when a message before a snapshot's position, of whatever transaction, has a greater tid."""
     if seen_tid is not None and seen_tid > told_tid:
         raise Refused(
-            f"{where} says that the snapshot has everything up to tid {told_tid}, and {place} further than "
-            f"offset {position}, where a message has tid {seen_tid}.",
-            hint="One of the two is wrong: what stands on this snapshot would lose or repeat messages.",
+            f"{where} says that messages before its positions go up to tid {told_tid}, and {place} has one "
+            f"there, at offset {position}, with tid {seen_tid}.",
+            hint="Either last_tid or a position is wrong: what stands on this snapshot would lose or repeat "
+            "messages. Messages of transactions that were open count too.",
         )
