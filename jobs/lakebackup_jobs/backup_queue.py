@@ -67,11 +67,12 @@ def run(request: QueueRequest, *, spark: SparkSession | None = None, reporter: R
     layout.snapshot_source(source)
     if not request.topics:
         raise UsageProblem("No queue was named.", hint="Name them with --topics, such as 'delta.*'.")
-    run = _Run(request, open_storage(request.destination), source, spark, reporter)
+    storage = open_storage(request.destination)
     if request.dry_run:
-        return run.foresee()
-    with Lease.acquire(run.storage, f"source-{source}", holder(), ttl_s=request.lease_ttl_s) as lease:
-        return run.take(lease)
+        return _Run(request, storage, source, spark, reporter).foresee()
+    with Lease.acquire(storage, f"source-{source}", holder(), ttl_s=request.lease_ttl_s) as lease:
+        # Ends that were looked at before would be older than those of a backup that another run has just taken.
+        return _Run(request, storage, source, spark, reporter).take(lease)
 
 
 class _Run:
@@ -123,7 +124,7 @@ class _Run:
 
     def take(self, lease: Lease) -> dict[str, Any]:
         """Go on with what was cut off, or take a new backup."""
-        reader = CatalogReader.open(self.request.destination, self.request.catalog) if self._made() else None
+        reader = self._catalog()
         begun = begin.found(self.storage, self.source) if reader else None
         standing: Standing | None = None
         if begun and reader and reader.rows("find_backups", prefix=begun.backup_id):
@@ -227,7 +228,7 @@ class _Run:
         """Raise NeedsFull when something is missing that a backup would have to read; the audit log tells."""
         if plan.kind == "full" or not plan.lost:
             return
-        if not self.request.dry_run and self._made():
+        if not self.request.dry_run:
             gaps = [
                 {
                     name: getattr(gap, name)
@@ -478,9 +479,14 @@ class _Run:
     def _writer(self, spark: SparkSession | None) -> CatalogWriter:
         return CatalogWriter.open(spark, self.request.destination, self.request.catalog)
 
-    def _made(self) -> bool:
-        """Whether there is a catalog, of this version."""
-        return (self._writer(None).version() or 0) >= len(names("migrations"))
+    def _catalog(self) -> CatalogReader | None:
+        """What was backed up so far, brought up to this version; None: there is no catalog yet."""
+        version = self._writer(None).version()
+        if version is None:
+            return None
+        if version < len(names("migrations")):
+            self._migrate()
+        return self._reader()
 
     def _migrate(self) -> None:
         self._writer(self.spark).migrate()

@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from tests.support import kafka_truth as truth
 
 from lakebackup.errors import NeedsFull, NotFound, Refused, UsageProblem
+from lakebackup.lease import Lease
 from lakebackup.model import QueueRestore
 from lakebackup.plan import backup_queue as planning
 from lakebackup.storage import open_storage
@@ -28,6 +29,7 @@ from lakebackup_jobs.kafka.cluster import Cluster
 from lakebackup_jobs.progress import QuietReporter
 from lakebackup_jobs.queues import begun, ending
 from lakebackup_jobs.queues.request import QueueRequest
+from lakebackup_sql import names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -613,6 +615,47 @@ def test_a_message_without_a_tid_is_refused_by_its_place(social: Social) -> None
     with pytest.raises(Refused, match=rf"{social.delta}\[0\] at offset 1"):
         social.backup("differential")
     assert len(social.rows("SELECT 1 AS one FROM backups WHERE source = 'social'")) == 1
+
+
+def test_a_run_that_waited_for_another_one_goes_on_from_there(
+    social: Social, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where queues end is looked at when no other backup of them is at work any more."""
+    social.full()
+    acquire = Lease.acquire
+    sent: list[Message] = []
+
+    def behind_another(*arguments: Any, **named: Any) -> Lease:
+        monkeypatch.undo()
+        sent.append(social.send(social.delta))
+        social.backup("incremental")
+        return acquire(*arguments, **named)
+
+    monkeypatch.setattr(backup_queue.Lease, "acquire", behind_another)
+    found = social.backup("incremental")
+    assert (len(sent), found["entries"]) == (1, 0)
+    assert social.rows("SELECT COUNT(*) AS gaps FROM audit WHERE action = 'queue gap'") == [{"gaps": 0}]
+
+
+def test_a_catalog_of_an_older_version_is_brought_up_to_date_first(
+    social: Social, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = social.full()
+    own = social.send(social.delta)
+    migrate = CatalogWriter.migrate
+    sessions: list[CatalogWriter] = []
+
+    def migrated(writer: CatalogWriter) -> Any:
+        monkeypatch.undo()
+        sessions.append(writer)
+        return migrate(writer)
+
+    monkeypatch.setattr(backup_queue, "names", lambda kind: [*names(kind), "0000_to_come"])
+    monkeypatch.setattr(backup_queue._Run, "spark", None)
+    monkeypatch.setattr(CatalogWriter, "migrate", migrated)
+    found = social.backup("incremental")
+    assert (len(sessions), found["parent"]) == (1, full["backup_id"])
+    assert social.stored(found["backup_id"]) == [own]
 
 
 def test_what_makes_no_sense_is_refused(social: Social) -> None:
