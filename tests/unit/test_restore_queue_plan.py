@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from lakebackup.errors import NotFound, Refused
+from lakebackup.errors import Damaged, NotFound, Refused
 from lakebackup.model import (
     ARROW_SCHEMAS,
     TABLES,
@@ -30,8 +30,10 @@ from lakebackup.plan.restore_queue import QueueRestoreRequest, plan_restore, req
 from lakebackup.store import CatalogReader
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
+    from lakebackup.plan.queue_ways import Way
     from lakebackup.plan.restore_queue import QueueRestorePlan
 
 GRAPH = "social"
@@ -136,7 +138,7 @@ class Made:
                   outcome="damaged")
         )  # fmt: skip
 
-    def plan(self, tid_of: int = 0, **asked: Any) -> QueueRestorePlan:
+    def plan(self, tid_of: int | Callable[[Way], int] = 0, **asked: Any) -> QueueRestorePlan:
         reader = CatalogReader(str(self.folder))
         for table in TABLES:
             rows = [as_row(row) for row in self.rows if table_of(type(row)) == table]
@@ -144,7 +146,8 @@ class Made:
         if isinstance(asked.get("backup"), int):
             asked["backup"] = self.name(asked["backup"])
         request = QueueRestoreRequest(str(self.folder), GRAPH, "kafka://b", "out", **asked)
-        return plan_restore(request, reader, lambda _: tid_of)
+        found = tid_of if callable(tid_of) else lambda _: tid_of
+        return plan_restore(request, reader, found)
 
     def way(self, **asked: Any) -> list[int]:
         return [link.number for link in self.plan(**asked).way.links]
@@ -178,7 +181,7 @@ def test_a_day_needs_the_incrementals_up_to_it(made: Made) -> None:
         made.file(last, (10 * day - 9, 10 * day))
     assert made.way() == [1, 2, 3, 4]
     for asked in ({"to_ts": at("00:00:00", "2024-01-03"), "tid_of": 30}, {"to_tid": 30}, {"backup": 3}):
-        found = made.plan(**asked)  # type: ignore[arg-type]
+        found = made.plan(**asked)
         assert [link.number for link in found.way.links] == [1, 2, 3]
         assert (found.files, found.to_tid, found.whole) == (2, 30, True)
         assert found.reached.number == 3
@@ -248,6 +251,12 @@ def test_what_came_late_to_a_queue_is_taken_from_the_next_backup(made: Made) -> 
     # Who stands on backup 2 would miss what came late: it is looked for behind the full again.
     assert (found.reached.number, found.whole) == (2, False)
     assert found.done_by == 1
+    # A way without backup 3 would lack that, and look whole.
+    late = next(row.path for row in made.rows if isinstance(row, DataFile) and row.min_tid == 195)
+    made.torn(late)
+    with pytest.raises(Refused, match=f"{late} was damaged"):
+        require_restorable(made.plan(to_tid=200))
+    assert made.plan(to_tid=194).obstacles == ()
 
 
 def test_a_differential_in_place_of_incrementals(made: Made) -> None:
@@ -266,6 +275,27 @@ def test_a_differential_in_place_of_incrementals(made: Made) -> None:
     assert made.way(to_tid=150) == [1, 2]
     with pytest.raises(Refused, match=f"{torn} was damaged"):
         require_restorable(made.plan())
+
+
+def test_a_time_that_a_torn_file_may_hold_is_looked_for_on_another_way(made: Made) -> None:
+    made.full(1000, 100)
+    made.child(1, 2000, 200)
+    made.child(2, 3000, 300)
+    made.child(1, 4000, 400)
+    for number, tids in ((2, (101, 200)), (3, (201, 300)), (4, (101, 400))):
+        made.file(number, tids, (tids[0] * 10, tids[1] * 10))
+
+    def tid_of(way: Way) -> int:
+        if way.last.number == 4:
+            raise Damaged("4/20 is not what was written")
+        return 150
+
+    assert [link.number for link in made.plan(tid_of, to_ts=1500).way.links] == [1, 2]
+    made.torn("2/0")
+    made.torn("4/20")
+    # What is told is what is known of the best way, not what came up when it was read.
+    with pytest.raises(Refused, match="4/20 was damaged when it was last checked"):
+        require_restorable(made.plan(tid_of, to_ts=1500))
 
 
 def test_of_two_fulls_the_newest_that_is_not_behind_the_point(made: Made) -> None:

@@ -60,6 +60,10 @@ class Way:
     def last(self) -> Point:
         return self.links[-1]
 
+    def is_within(self, other: Way) -> bool:
+        """Whether it is another way's beginning."""
+        return len(self.links) < len(other.links) and self.links == other.links[: len(self.links)]
+
     def segments(self) -> list[int]:
         """The number of restores of the engine before each link: transactions do not live on behind one."""
         return [

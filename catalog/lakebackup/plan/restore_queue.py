@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakebackup import layout, patterns
-from lakebackup.errors import NotFound, Refused
+from lakebackup.errors import Damaged, NotFound, Refused
 from lakebackup.model import QUEUES
 from lakebackup.plan.queue_ways import Point, Way, reached_by, ways
 from lakebackup.queues.headers import HeaderNames
@@ -150,10 +150,15 @@ def plan_restore(
     except Refused as refused:
         raise _with_gap(request, reader, refused) from None
     first: QueueRestorePlan | None = None
+    refused: list[Way] = []
     for way in found:
+        # What is short of a way that cannot be gone lacks what came late: that is in the later backups.
+        if any(way.is_within(other) for other in refused):
+            continue
         made = _plan(request, reader, points, way, tid_of)
         if not made.obstacles:
             return made
+        refused.append(made.way)
         first = first or made
     if first is None:
         raise ValueError("there is a way, or a refusal")
@@ -198,9 +203,13 @@ def _plan(
 ) -> QueueRestorePlan:
     parameters = {"source": request.source, "base": way.full.base, "link": way.last.link, "to_tid": None}
     upto = request.to_tid
+    unread: list[str] = []
     if request.to_ts is not None:
         _select(reader, parameters)
-        upto = max(way.full.last_tid, min(tid_of(way), way.last.last_tid))
+        try:
+            upto = max(way.full.last_tid, min(tid_of(way), way.last.last_tid))
+        except Damaged as damaged:
+            unread, upto = [damaged.message], way.last.last_tid
     parameters["to_tid"] = upto
     _select(reader, parameters)
     if upto is not None:
@@ -225,7 +234,11 @@ def _plan(
         queues=queues,
         config=config,
         parameters=parameters,
-        obstacles=(*_obstacles(reader, parameters), *_snapshot(request, reader, way.full), *torn),
+        obstacles=(
+            *_obstacles(reader, parameters, unread),
+            *_snapshot(request, reader, way.full),
+            *torn,
+        ),
     )
 
 
@@ -268,17 +281,16 @@ def _config(
     return files, torn
 
 
-def _obstacles(reader: CatalogReader, parameters: Mapping[str, Any]) -> list[str]:
+def _obstacles(reader: CatalogReader, parameters: Mapping[str, Any], unread: Sequence[str]) -> list[str]:
+    """What stands against the files; `unread`: what was found when some were looked into."""
     chain = {name: value for name, value in parameters.items() if name != "to_tid"}
     (pruned,) = reader.rows("queue_restore_pruned", **chain)
     gone = f"{pruned['files']} files were pruned ({pruned['prune_id']}), such as {pruned['path']}"
-    return [
-        *([gone] if pruned["files"] else []),
-        *(
-            f"{row['path']} was {row['outcome']} when it was last checked"
-            for row in reader.rows("selected_damage")
-        ),
+    known = [
+        f"{row['path']} was {row['outcome']} when it was last checked"
+        for row in reader.rows("selected_damage")
     ]
+    return [*([gone] if pruned["files"] else []), *(known or unread)]
 
 
 def _snapshot(request: QueueRestoreRequest, reader: CatalogReader, full: Point) -> list[str]:
