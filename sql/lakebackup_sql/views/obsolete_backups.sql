@@ -4,8 +4,9 @@
 -- status: KEEP (a person holds it), VALID (it stays), OBSOLETE (lakebackup prune --delete lets it go), DELETED
 -- reason: of KEEP: held; of VALID: no_limit (nothing limits it), window (it is needed to restore to a time in the
 --   recovery window), redundancy (it stands on one of the newest fulls), minimum (without it there would be fewer
---   fulls than min_redundancy), inherited (it stands on one that is held), needed (by because_of), unconfirmed; of
---   OBSOLETE: window, redundancy, both, superseded (no restore in the window takes it), merged (into because_of),
+--   fulls than min_redundancy), inherited (it stands on one that is held), needed (by because_of: a backup that stands on
+--   it, or an engine's full whose snapshot it is), restored (an engine was put back to it, and was not backed up since),
+--   unconfirmed; of OBSOLETE: window, redundancy, both, superseded (no restore in the window takes it), merged (into because_of),
 --   out_of_sync; of DELETED: deleted
 -- because_of: the backup that needs it, or that it was merged into
 WITH broken AS (
@@ -31,11 +32,26 @@ merged AS (
     AND NOT EXISTS (SELECT 1 FROM broken AS f WHERE f.backup_id = m.backup_id)
   GROUP BY b.backup_id
 ),
+-- Engines that were put back and not backed up since: the next backup stands on what was restored.
+put_back AS (
+  SELECT r.source, r.backup_id, r.full_id
+  FROM (
+    SELECT s.source, MAX(s.at) AS at, MAX_BY(s.backup_id, s.at) AS backup_id, MAX_BY(s.full_id, s.at) AS full_id
+    FROM raw_queue_restores AS s
+    GROUP BY s.source
+  ) AS r
+  LEFT ANTI JOIN raw_backups AS n
+    ON r.source = n.source
+    AND r.at < n.started_at
+    AND n.state = 'complete'
+),
 known AS (
   SELECT
     b.backup_id, b.source, b.number, b.kind, b.level, b.base, b.parent, b.place, b.parent_place, b.link, b.unlinked, b.state,
     b.end_ts, b.end_time, b.finished_at, b.files, b.bytes,
     g.merged_into,
+    e.full_id AS engine_full,
+    r.source IS NOT NULL AS restored,
     h.backup_id IS NOT NULL AND b.state <> 'deleted' AS held,
     b.state = 'complete' AND b.intact AND f.backup_id IS NULL AND g.backup_id IS NULL AS usable,
     CASE WHEN b.ts_domain = 'ms' THEN b.end_ts ELSE CAST(FLOOR(b.finished_at / 1000) AS BIGINT) END AS ended_ms,
@@ -54,6 +70,18 @@ known AS (
     ON b.backup_id = h.backup_id
   LEFT JOIN policies AS p
     ON b.source = p.source
+  LEFT JOIN (
+    SELECT q.snapshot_id, MAX_BY(f.backup_id, f.number) AS full_id
+    FROM raw_queue_points AS q
+    JOIN raw_backups AS f
+      ON q.backup_id = f.backup_id
+    WHERE f.state IN ('complete', 'unconfirmed')
+    GROUP BY q.snapshot_id
+  ) AS e
+    ON b.backup_id = e.snapshot_id
+  LEFT JOIN put_back AS r
+    ON b.source = r.source
+    AND (b.backup_id = r.backup_id OR b.backup_id = r.full_id)
 ),
 ranked AS (
   SELECT
@@ -89,6 +117,8 @@ judged AS (
       WHEN l.state = 'deleted' THEN NULL
       WHEN l.held THEN 'held'
       WHEN l.state = 'unconfirmed' THEN 'unconfirmed'
+      WHEN l.engine_full IS NOT NULL THEN 'needed'
+      WHEN l.restored AND l.state = 'complete' THEN 'restored'
       WHEN l.state = 'out_of_sync' OR l.merged_into IS NOT NULL THEN NULL
       WHEN l.window_days IS NULL AND l.redundancy IS NULL THEN 'no_limit'
       WHEN l.window_days IS NOT NULL
@@ -137,6 +167,7 @@ SELECT
     ELSE 'window'
   END AS reason,
   CASE
+    WHEN c.stays = 'needed' THEN c.engine_full
     WHEN c.state = 'deleted' OR c.stays IS NOT NULL THEN NULL
     WHEN c.needed THEN c.next_id
     ELSE c.merged_into

@@ -30,6 +30,23 @@ WITH broken AS (
     )
   GROUP BY
     b.backup_id
+), put_back AS (
+  SELECT
+    r.source,
+    r.backup_id,
+    r.full_id
+  FROM (
+    SELECT
+      s.source,
+      MAX(s."at") AS "at",
+      ARG_MAX(s.backup_id, s."at") AS backup_id,
+      ARG_MAX(s.full_id, s."at") AS full_id
+    FROM raw_queue_restores AS s
+    GROUP BY
+      s.source
+  ) AS r
+  ANTI JOIN raw_backups AS n
+    ON r.source = n.source AND r."at" < n.started_at AND n.state = 'complete'
 ), known AS (
   SELECT
     b.backup_id,
@@ -50,6 +67,8 @@ WITH broken AS (
     b.files,
     b.bytes,
     g.merged_into,
+    e.full_id AS engine_full,
+    NOT r.source IS NULL AS restored,
     NOT h.backup_id IS NULL AND b.state <> 'deleted' AS held,
     b.state = 'complete' AND b.intact AND f.backup_id IS NULL AND g.backup_id IS NULL AS usable,
     CASE
@@ -81,6 +100,24 @@ WITH broken AS (
     ON b.backup_id = h.backup_id
   LEFT JOIN policies AS p
     ON b.source = p.source
+  LEFT JOIN (
+    SELECT
+      q.snapshot_id,
+      ARG_MAX(f.backup_id, f.number) AS full_id
+    FROM raw_queue_points AS q
+    JOIN raw_backups AS f
+      ON q.backup_id = f.backup_id
+    WHERE
+      f.state IN ('complete', 'unconfirmed')
+    GROUP BY
+      q.snapshot_id
+  ) AS e
+    ON b.backup_id = e.snapshot_id
+  LEFT JOIN put_back AS r
+    ON b.source = r.source
+    AND (
+      b.backup_id = r.backup_id OR b.backup_id = r.full_id
+    )
 ), ranked AS (
   SELECT
     k.*,
@@ -116,6 +153,10 @@ WITH broken AS (
       THEN 'held'
       WHEN l.state = 'unconfirmed'
       THEN 'unconfirmed'
+      WHEN NOT l.engine_full IS NULL
+      THEN 'needed'
+      WHEN l.restored AND l.state = 'complete'
+      THEN 'restored'
       WHEN l.state = 'out_of_sync' OR NOT l.merged_into IS NULL
       THEN NULL
       WHEN l.window_days IS NULL AND l.redundancy IS NULL
@@ -199,6 +240,8 @@ SELECT
     ELSE 'window'
   END AS reason,
   CASE
+    WHEN c.stays = 'needed'
+    THEN c.engine_full
     WHEN c.state = 'deleted' OR NOT c.stays IS NULL
     THEN NULL
     WHEN c.needed

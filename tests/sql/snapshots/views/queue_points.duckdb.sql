@@ -1,41 +1,49 @@
 WITH jumps AS (
-  SELECT DISTINCT
+  SELECT
     c.source,
-    n.number,
+    MIN(n.number) AS number,
+    a.number AS at_number,
     CASE WHEN r.whole OR a.kind = 'full' THEN a.number ELSE a.number - 1 END AS to_number
   FROM raw_queue_points AS c
   JOIN raw_backups AS n
     ON c.backup_id = n.backup_id
-  JOIN raw_queue_restores AS r
+  JOIN (
+    SELECT DISTINCT
+      restore_id,
+      backup_id,
+      whole
+    FROM raw_queue_restores
+  ) AS r
     ON c.restore_id = r.restore_id
   JOIN raw_backups AS a
     ON r.backup_id = a.backup_id
   WHERE
     n.state <> 'unconfirmed'
-), unpassed AS (
+  GROUP BY
+    c.source,
+    c.restore_id,
+    a.number,
+    a.kind,
+    r.whole
+), walks AS (
   SELECT
     j.source,
-    j.number,
-    j.to_number
-  FROM jumps AS j
-  ANTI JOIN jumps AS k
-    ON j.source = k.source AND k.to_number < j.number AND j.number < k.number
-), likely AS (
-  SELECT
+    LIST_REDUCE(
+      ARRAY_REVERSE_SORT(
+        ARRAY_AGG([{'number': j.number, 'at_number': j.at_number, 'to_number': j.to_number}]) FILTER(WHERE [{'number': j.number, 'at_number': j.at_number, 'to_number': j.to_number}] IS NOT NULL)
+      ),
+      LAMBDA w, k : CASE WHEN k[1].number <= w[-1].at_number THEN w || k ELSE w END,
+      [{'number': j.most, 'at_number': j.most, 'to_number': j.most}]
+    ) AS walk
+  FROM (
+    SELECT
+      *,
+      MAX(number) OVER (PARTITION BY source) AS most
+    FROM jumps
+  ) AS j
+  GROUP BY
     j.source,
-    j.number,
-    j.to_number
-  FROM jumps AS j
-  ANTI JOIN unpassed AS k
-    ON j.source = k.source AND k.to_number < j.number AND j.number < k.number
-), counted AS (
-  SELECT
-    j.source,
-    j.number,
-    j.to_number
-  FROM jumps AS j
-  ANTI JOIN likely AS k
-    ON j.source = k.source AND k.to_number < j.number AND j.number < k.number
+    j.most
 )
 SELECT
   p.source,
@@ -50,7 +58,10 @@ SELECT
   p.restore_id,
   p.carried,
   p.open_transactions,
-  NOT s.backup_id IS NULL AS superseded,
+  COALESCE(
+    ARRAY_LENGTH(LIST_FILTER(w.walk, LAMBDA k : k.to_number < b.number AND b.number < k.number)) > 0,
+    FALSE
+  ) AS superseded,
   b.start_ts,
   b.end_ts,
   b.start_time,
@@ -58,13 +69,7 @@ SELECT
 FROM raw_queue_points AS p
 JOIN backups AS b
   ON p.backup_id = b.backup_id
-LEFT JOIN (
-  SELECT DISTINCT
-    o.backup_id
-  FROM raw_backups AS o
-  JOIN counted AS j
-    ON o.source = j.source AND j.to_number < o.number AND o.number < j.number
-) AS s
-  ON p.backup_id = s.backup_id
+LEFT JOIN walks AS w
+  ON p.source = w.source
 WHERE
   b.state IN ('complete', 'out_of_sync')
