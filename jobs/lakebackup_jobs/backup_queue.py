@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from lakebackup import layout, patterns, sidecar
 from lakebackup.engine.failures import task_errors
@@ -21,7 +21,13 @@ from lakebackup.errors import NeedsFull, NotFound, Refused, UsageProblem
 from lakebackup.lease import Lease
 from lakebackup.model import QUEUES, Audit, Backup
 from lakebackup.plan import backup_queue as planning
-from lakebackup.plan.queue_history import Standing, read_histories, require_all, stand
+from lakebackup.plan.queue_history import (
+    Standing,
+    read_histories,
+    read_watermarks,
+    require_all,
+    stand,
+)
 from lakebackup.queues import schema_history, snapshot_json
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter, destination_id
@@ -35,13 +41,14 @@ from lakebackup_jobs.queues.begun import Begun
 from lakebackup_jobs.queues.copy_task import QueueCopyJob
 from lakebackup_jobs.queues.cut import Tails
 from lakebackup_jobs.queues.full_snapshot import FullSnapshot
-from lakebackup_jobs.queues.request import QueueRequest, files_of, snapshot_json_of
+from lakebackup_jobs.queues.put_back import require_put_back
+from lakebackup_jobs.queues.request import CONFIG, SCHEMA, QueueRequest, files_of, put_aside, said_of
 from lakebackup_jobs.tally import OUTCOME, Totals, totals
 from lakebackup_jobs.taskboard import TaskBoard
 from lakebackup_sql import names
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -52,8 +59,6 @@ if TYPE_CHECKING:
     from lakebackup_jobs.queues.seen import RangeSeen
 
 ISOLATION = "read_committed"
-_CONFIG: Literal["config.yaml"] = "config.yaml"
-_SCHEMA: Literal["delta_schema_history.yaml"] = "delta_schema_history.yaml"
 
 
 def run(request: QueueRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
@@ -71,7 +76,7 @@ def run(request: QueueRequest, *, spark: SparkSession | None = None, reporter: R
     if request.dry_run:
         return _Run(request, storage, source, spark, reporter).foresee()
     with Lease.acquire(storage, f"source-{source}", holder(), ttl_s=request.lease_ttl_s) as lease:
-        # Ends that were looked at before would be older than those of a backup that another run has just taken.
+        # Ends that were looked at before it may be older than those of a backup that another run has taken.
         return _Run(request, storage, source, spark, reporter).take(lease)
 
 
@@ -88,7 +93,7 @@ class _Run:
     ) -> None:
         self.request, self.storage, self.source, self.reporter = request, storage, source, reporter
         self._spark = spark
-        self._told, self._told_at = snapshot_json_of(request)
+        self._said = said_of(request)
         self._snapshots = FullSnapshot(request, source, spark, reporter)
         self._cluster = Cluster(request.kafka)
         self._existing = self._cluster.topic_names()
@@ -123,37 +128,54 @@ class _Run:
         return told
 
     def take(self, lease: Lease) -> dict[str, Any]:
-        """Go on with what was cut off, or take a new backup."""
+        """End what was cut off, then take a new backup. A full that was ended is what is asked for."""
         reader = self._catalog()
-        begun = begin.found(self.storage, self.source) if reader else None
-        standing: Standing | None = None
-        if begun and reader and reader.rows("find_backups", prefix=begun.backup_id):
+        ended = self._settle(reader, lease) if reader else None
+        if ended is None:
+            return self._begin(reader, lease)
+        if ended["kind"] == "full":
+            return ended
+        if self.request.mode == "differential":
+            # What came since the positions of then; another one from the full on would read all of it again.
+            self.request = replace(self.request, mode="incremental")
+        return {**self._begin(self._reader(), lease), "ended": ended}
+
+    def _settle(self, reader: CatalogReader, lease: Lease) -> dict[str, Any] | None:
+        """End what the last run began and did not end, or take it away; what it is, if it was asked for."""
+        begun = begin.found(self.storage, self.source)
+        if begun is None:
+            return None
+        asked = self._asked(begun.plan)
+        if reader.rows("find_backups", prefix=begun.backup_id):
             sidecar.mark(self.storage, layout.marker_path(self.source, begun.backup_id, "complete"))
             begin.end(self.storage, self.source, begun.backup_id)
             self.reporter.note(f"backup {begun.backup_id} is whole; its run was cut off at the very end")
-            if begun.asked == self.request.asked:
-                path = layout.manifest_path(self.source, begun.backup_id)
-                manifest = sidecar.read_manifest(self.storage, path)
-                found = reader.one("queue_parent", backup_id=begun.backup_id) or {}
-                known = {name: found[name] for name in ("last_tid", "open_transactions") if name in found}
-                return {**_told(begun, manifest.backup, None), **known}
-        elif begun and reader:
-            standing = self._standing(reader)
-            snapshot_id = self._snapshots.found(begun, reader)
-            done = begin.stored(self.storage, self.source, begun.backup_id)
-            number = latest_number(reader, self.source) + 1
-            why = begun.hindrance(self.request.asked, number, standing, self._regions, snapshot_id, done)
-            if not why:
-                self.reporter.note(f"going on with backup {begun.backup_id}, which was cut off")
-                return self._carry_out(begun, reader, lease)
-            lease.renew()
-            self._let_go(begun, snapshot_id, why)
-        return self._begin(reader, standing, lease)
+            if begun.asked != asked:
+                return None
+            path = layout.manifest_path(self.source, begun.backup_id)
+            manifest = sidecar.read_manifest(self.storage, path)
+            (point,) = reader.rows("queue_parent", backup_id=begun.backup_id)
+            return _told(begun, manifest.backup, point)
+        standing = self._standing(reader)
+        snapshot_id = self._snapshots.found(begun, reader)
+        done = begin.stored(self.storage, self.source, begun.backup_id)
+        number = latest_number(reader, self.source) + 1
+        why = begun.hindrance(asked, number, standing, self._regions, snapshot_id, done)
+        if not why:
+            self.reporter.note(f"going on with backup {begun.backup_id}, which was cut off")
+            return self._carry_out(begun, reader, lease)
+        lease.renew()
+        self._let_go(begun, snapshot_id, why)
+        return None
 
-    def _begin(self, reader: CatalogReader | None, standing: Standing | None, lease: Lease) -> dict[str, Any]:
+    def _asked(self, plan: QueuePlan) -> dict[str, Any]:
+        """What makes two requests the same backup: of a full, also that the snapshot is the same."""
+        return {**self.request.asked, **({"snapshot_is": self._said.mark} if plan.kind == "full" else {})}
+
+    def _begin(self, reader: CatalogReader | None, lease: Lease) -> dict[str, Any]:
         now = datetime.now(UTC)
         backup_id = layout.new_backup_id(now)
-        plan = self._plan(backup_id, reader, standing or self._standing(reader))
+        plan = self._plan(backup_id, reader, self._standing(reader))
         self._require_there(plan)
         if reader is None:
             self._migrate()
@@ -168,7 +190,7 @@ class _Run:
             number=latest_number(reader, self.source) + 1,
             started_at=micros(now),
             plan=plan,
-            asked=self.request.asked,
+            asked=self._asked(plan),
             first=[(topic, region, number) for (topic, region), number in sequences.items()],
         )
         begin.begin(self.storage, self.source, begun)
@@ -185,16 +207,19 @@ class _Run:
                 f"The backups of {self.source} are of another kind ({', '.join(sorted(kinds))}).",
                 hint="Give the engine a name of its own.",
             )
-        histories = read_histories(reader, self.source, self._cluster.cluster_id())
+        cluster = self._cluster.cluster_id()
+        histories = read_histories(reader, self.source, cluster)
+        if self.request.mode != "full":
+            require_put_back(self.storage, reader, self.source, histories, self._topics)
         try:
             standing = stand(reader, histories, self._topics, self.request.mode)
         except NeedsFull:
             if self.request.mode != "full":
                 raise
-            return Standing()
+            standing = Standing()
         if self.request.mode != "full":
             require_all(standing.starts, self._topics, self._existing)
-        return standing
+        return replace(standing, watermarks=read_watermarks(reader, self.source, cluster))
 
     def _plan(self, backup_id: str, reader: CatalogReader | None, standing: Standing) -> QueuePlan:
         request, mode = self.request, self.request.mode
@@ -216,13 +241,27 @@ class _Run:
                     f"A full of {self.source} needs a snapshot of the engine.",
                     hint="Say with --snapshot where it is.",
                 )
-            if self._told:
-                snapshot_json.require_fits(self._told, self._told_at, self.source, self._regions)
-            return planning.plan_full(told=self._told, **common)
+            told = self._said.read
+            if told:
+                snapshot_json.require_fits(told, self._said.where, self.source, self._regions)
+            return planning.plan_full(told=told, **common)
         plan = planning.plan_child(mode="differential" if mode == "differential" else "incremental", **common)
         if reader:
+            self._require_not_in_others(plan, reader, common)
             self._compare_files(reader, standing)
         return plan
+
+    def _require_not_in_others(self, plan: QueuePlan, reader: CatalogReader, common: dict[str, Any]) -> None:
+        """Raise NeedsFull for a differential which would need what other backups since have in its place."""
+        if self.request.mode != "differential" or not plan.lost:
+            return
+        histories = read_histories(reader, self.source, self._cluster.cluster_id())
+        newest = replace(
+            stand(reader, histories, self._topics, "incremental"), watermarks=common["standing"].watermarks
+        )
+        other = planning.plan_child(mode="incremental", **{**common, "standing": newest})
+        if not other.lost:
+            raise planning.only_incremental(plan.lost)
 
     def _require_there(self, plan: QueuePlan) -> None:
         """Raise NeedsFull when something is missing that a backup would have to read; the audit log tells."""
@@ -270,11 +309,14 @@ class _Run:
     def _carry_out(self, begun: Begun, reader: CatalogReader, lease: Lease) -> dict[str, Any]:
         """Read what has not been read yet, and publish."""
         plan = begun.plan
+        # From here on they are those of its beginning, also in a run that goes on with it.
+        self._files = put_aside(self.storage, self.source, begun.backup_id, self._files)
         found, tasks, made = self._read(begun, reader)
         ranges = ending.ranges_of(self.storage, self.source, begun.backup_id, len(plan.tasks))
         if plan.snapshot_tid is not None:
             self._require_true(plan.snapshot_tid, ranges, found)
         self._warn_of_schema(ranges)
+        self._warn_of_lost(found)
         snapshot_id = self._snapshots.take(begun, reader) if plan.kind == "full" else None
         lease.renew()
         rows = self._list(begun, found, ranges, tasks, snapshot_id)
@@ -292,13 +334,13 @@ class _Run:
         self._writer(None if plan.little else self.spark).commit_backup(self.storage, manifest, held=lease)
         sidecar.mark(self.storage, layout.marker_path(self.source, begun.backup_id, "complete"))
         begin.end(self.storage, self.source, begun.backup_id)
-        carried = sum(one.carried for one in ranges) if plan.keep else 0
-        return {
-            **_told(begun, backup, snapshot_id),
+        point = {
+            "snapshot_id": snapshot_id,
             "last_tid": ending.last_tid(plan, ranges),
-            "carried": carried,
+            "carried": sum(one.carried for one in ranges) if plan.keep else 0,
             "open_transactions": found.count,
         }
+        return _told(begun, backup, point)
 
     def _read(self, begun: Begun, reader: CatalogReader) -> tuple[ending.Open, int, Totals]:
         """Do the tasks; what is open afterwards, how many tasks they were and what they wrote."""
@@ -306,23 +348,39 @@ class _Run:
         carried = None
         if plan.open_at and any(r.start < r.own_from for task in plan.tasks for r in task):
             carried = f"{layout.seen_folder(self.source, begun.backup_id)}carried.parquet"
-            query = reader.query("queue_carried", backup_id=plan.open_at)
+            query = reader.query("queue_carried_rows", backup_id=plan.open_at)
             ending.write_ids(self.storage, carried, query)
         self.reporter.start(plan.offsets, None, "backup")
         self._do(begun, plan.tasks, range(len(plan.tasks)), carried, plan.keep, made)
-        found = self._open(begun, len(plan.tasks), reader)
+        found = self._open(begun, plan.tasks, reader)
         if not plan.look_back or not found.count:
             return found, len(plan.tasks), made
         path = f"{layout.seen_folder(self.source, begun.backup_id)}candidates.parquet"
-        if not found.write(path, "queue_open_ids").rows:
+        oldest = found.suspects(path)
+        if oldest is None:
             return found, len(plan.tasks), made
-        tasks = (*plan.tasks, *plan.look_back)
+        back = self._back(plan, oldest, reader)
+        tasks = (*plan.tasks, *back)
+        self.reporter.start(planning.offsets_of(back), None, "look for ends of transactions")
         self._do(begun, tasks, range(len(plan.tasks), len(tasks)), path, False, made)
-        return self._open(begun, len(tasks), self._reader()), len(tasks), made
+        return self._open(begun, tasks, self._reader()), len(tasks), made
 
-    def _open(self, begun: Begun, tasks: int, reader: CatalogReader) -> ending.Open:
-        spark = None if begun.plan.little else self.spark
-        return ending.Open(self.storage, self.source, begun.backup_id, tasks, begun.plan, reader, spark)
+    def _back(
+        self, plan: QueuePlan, oldest: int, reader: CatalogReader
+    ) -> tuple[tuple[planning.QueueRange, ...], ...]:
+        """Where ends of transactions with messages from tid `oldest` on may stand, if it is still there."""
+        rows = reader.rows("queue_open_since", source=self.source, tid=oldest)
+        lows = {(r["scope"], r["epoch"], r["region"]): int(r["end_position"]) for r in rows}
+        for at in self._cluster.positions(self._topics, ISOLATION)[1]:
+            place = at.scope, at.epoch, at.region
+            lows[place] = max(lows.get(place, 0), at.low)
+        return planning.from_lows(plan.look_back, lows)
+
+    def _open(
+        self, begun: Begun, tasks: tuple[tuple[planning.QueueRange, ...], ...], reader: CatalogReader
+    ) -> ending.Open:
+        spark = None if planning.are_little(tasks) else self.spark
+        return ending.Open(self.storage, self.source, begun.backup_id, len(tasks), begun.plan, reader, spark)
 
     def _do(
         self,
@@ -355,10 +413,11 @@ class _Run:
             names=request.names,
             carried=carried,
             keep=keep,
+            watermarks=frozenset(plan.watermarks),
         )
         board = TaskBoard(self.storage, layout.backup_folder(self.source, begun.backup_id))
         with board.watched(self.reporter.update):
-            if plan.little:
+            if planning.are_little(tasks[number] for number in numbers):
                 made.add(SimpleNamespace(**job.run(task), error=None) for task in numbers)
             else:
                 ordered = self.spark.range(numbers.start, numbers.stop, 1, len(numbers))
@@ -370,12 +429,19 @@ class _Run:
         """Refused when the queues say otherwise than snapshot.json."""
         for one in ranges:
             place = f"topic {one.scope}, partition {one.region}"
-            snapshot_json.require_true(tid, self._told_at, one.last_tid, place, one.last_tid_position)
+            snapshot_json.require_true(tid, self._said.where, one.last_tid, place, one.last_tid_position)
+        early = found.early()
+        if early:
+            raise Refused(
+                f"{self._said.where} says with max_no_transaction_pos before where no open transaction has a "
+                f"message, and {early}, and is not ended.",
+                hint="What stands on this snapshot would lose messages. Take another one.",
+            )
         unlike = found.unlike()
         if unlike:
             raise Refused(
-                f"{self._told_at} says that transaction {unlike[0]} is open, and in the queues it is not: it "
-                "has no message before the snapshot's positions, or it was ended there.",
+                f"{self._said.where} says that transaction {unlike[0]} is open, and in the queues it is not: "
+                "it has no message before the snapshot's positions, or it was ended there.",
                 hint="What stands on this snapshot would lose or repeat messages. Take another one.",
             )
 
@@ -388,13 +454,20 @@ class _Run:
                 f"before tid {versions[0].tid}"
             )
 
+    def _warn_of_lost(self, found: ending.Open) -> None:
+        count, some = found.lost()
+        if count:
+            self.reporter.warning(
+                f"{count} transactions are open and have messages that the queues hold no more, such as "
+                f"{some[0]}: nothing goes on with them from this full"
+            )
+
     def _let_go(self, begun: Begun, snapshot_id: str | None, why: str) -> None:
         """Take away what a run left that is not gone on with."""
-        count = begin.take_away(self.storage, self.source, begun)
         if snapshot_id:
-            self._snapshots.hold(
-                snapshot_id, f"the full {begun.backup_id} of {self.source} came to nothing", released=True
-            )
+            # First: once nothing says what was begun, nobody knows that the hold is of no use.
+            self._snapshots.release(snapshot_id, begun)
+        count = begin.take_away(self.storage, self.source, begun)
         self.reporter.note(
             f"backup {begun.backup_id} was cut off and is not gone on with, since {why}; its {count} files "
             "of messages are taken away"
@@ -434,13 +507,9 @@ class _Run:
             rows = ending.schema_rows(source, backup_id, files.versions)
             listing.add("queue_schemas", ending.put_rows(storage, source, backup_id, "queue_schemas", rows))
         if files.config is not None:
-            path = layout.queue_file_path(source, backup_id, _CONFIG)
-            storage.put(path, files.config)
-            listing.file(path, "config", files.config)
+            listing.file(layout.queue_file_path(source, backup_id, CONFIG), "config", files.config)
         if files.schema is not None:
-            path = layout.queue_file_path(source, backup_id, _SCHEMA)
-            storage.put(path, files.schema)
-            listing.file(path, "schema", files.schema)
+            listing.file(layout.queue_file_path(source, backup_id, SCHEMA), "schema", files.schema)
         return sidecar.write_part(storage, part, listing.rows)
 
     def _row(self, begun: Begun, made: Totals) -> Backup:
@@ -506,16 +575,17 @@ def _summary(plan: QueuePlan, source: str) -> dict[str, Any]:
     }
 
 
-def _told(begun: Begun, backup: Backup, snapshot_id: str | None) -> dict[str, Any]:
-    """What a person wants to know of a backup that exists."""
+def _told(begun: Begun, backup: Backup, point: Mapping[str, Any]) -> dict[str, Any]:
+    """What a person wants to know of a backup that exists; `point`: what its row of queue_points has."""
     return {
         "backup_id": begun.backup_id,
         **_summary(begun.plan, backup.source),
-        "snapshot": snapshot_id,
+        "snapshot": point["snapshot_id"],
         "files": backup.files,
         "bytes": backup.bytes,
         "entries": backup.entries,
         "seconds": round((backup.finished_at - backup.started_at) / 1e6, 3),
+        **{name: point[name] for name in ("last_tid", "carried", "open_transactions")},
     }
 
 

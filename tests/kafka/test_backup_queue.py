@@ -24,7 +24,7 @@ from lakebackup.model import QueueRestore
 from lakebackup.plan import backup_queue as planning
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
-from lakebackup_jobs import backup_queue, backup_snapshot
+from lakebackup_jobs import backup_queue, backup_snapshot, policies
 from lakebackup_jobs.kafka.cluster import Cluster
 from lakebackup_jobs.progress import QuietReporter
 from lakebackup_jobs.queues import begun, ending
@@ -547,11 +547,14 @@ def test_what_was_cut_off_is_ended_as_it_was_planned(
         social.backup(mode)
     left = begun.found(open_storage(str(social.place)), "social")
     assert left is not None
-    social.send(social.delta)
+    since = social.send(social.delta)
     found = social.backup(mode)
-    assert found["backup_id"] == left.backup_id
+    assert found["ended"]["backup_id"] == left.backup_id
     assert social.stored(left.backup_id) == [front, own]
-    assert len(social.rows("SELECT 1 AS one FROM backups WHERE source = 'social'")) == 2
+    # What came since is in one of its own, whatever was asked for.
+    assert (found["kind"], found["parent"]) == ("differential", left.backup_id)
+    assert social.stored(found["backup_id"]) == [since]
+    assert len(social.rows("SELECT 1 AS one FROM backups WHERE source = 'social'")) == 3
     assert begun.found(open_storage(str(social.place)), "social") is None
     assert not [path for path in social.tree() if "/seen/" in path]
 
@@ -559,14 +562,22 @@ def test_what_was_cut_off_is_ended_as_it_was_planned(
 def test_what_was_cut_off_after_its_commit_is_told_and_not_taken_twice(
     social: Social, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    social.full()
+    social.send(social.delta, 0, "t1")
+    with cut_off(monkeypatch, begun, "end"):
+        social.full()
+    full = social.full()
+    assert len(social.rows("SELECT 1 AS one FROM backups")) == 2
+    (snapshot,) = social.rows("SELECT backup_id FROM backups WHERE source = 'social.snapshot'")
+    assert (full["snapshot"], full["open_transactions"]) == (snapshot["backup_id"], 1)
     social.send(social.delta)
 
     with cut_off(monkeypatch, begun, "end"):
-        social.backup("incremental")
-    found = social.backup("incremental")
-    assert found["entries"] == 1
-    assert len(social.rows("SELECT 1 AS one FROM backups WHERE source = 'social'")) == 2
+        social.backup("differential")
+    found = social.backup("differential")
+    ended = found.pop("ended")
+    assert (ended["entries"], ended["carried"], ended["last_tid"]) == (2, 1, 2)
+    assert (found["entries"], found["parent"]) == (0, ended["backup_id"])
+    assert found.keys() == ended.keys() == full.keys()
 
 
 def test_what_is_asked_for_in_another_way_is_taken_away(
@@ -604,7 +615,115 @@ def test_a_full_goes_on_when_its_snapshot_is_there_and_else_starts_over(
     assert social.stored(social.backup("differential")["backup_id"]) == [(social.delta, 0, 3)]
 
 
+def test_a_full_is_not_ended_with_another_snapshot(social: Social, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each night a script puts a new snapshot in place of the one before."""
+
+    def places(at: int) -> dict[tuple[str, int], tuple[int, int]]:
+        return {(social.delta, 0): (at, at), (social.delta, 1): (0, 0), (social.journal, 0): (0, 0)}
+
+    social.send(social.delta)
+    social.tell(1, places(1))
+    with cut_off(monkeypatch, ending, "put_rows"):
+        social.full()
+    social.send(social.delta)
+    social.tell(2, places(2))
+    (social.snapshot / "000002.sst").write_bytes(b"y" * 2000)
+    found = social.full()
+    assert found["last_tid"] == 2
+    files = social.rows(
+        f"SELECT f.name FROM snapshot_files AS f JOIN backups AS b ON b.source = f.source "
+        f"AND b.backup_id = '{found['snapshot']}' AND f.added_in <= b.number ORDER BY f.name"
+    )
+    assert [row["name"] for row in files] == ["000001.sst", "000002.sst"]
+    assert [row["backup_id"] for row in social.rows("SELECT backup_id FROM holds")] == [found["snapshot"]]
+    # Where the engine says nothing, the folder tells.
+    (social.snapshot.parent / "snapshot.json").unlink()
+    with cut_off(monkeypatch, ending, "put_rows"):
+        social.full()
+    shutil.rmtree(social.snapshot)
+    social.snapshot.mkdir()
+    (social.snapshot / "000003.sst").write_bytes(b"z" * 3000)
+    again = social.full()
+    held = social.rows("SELECT name FROM snapshot_files WHERE gone_in IS NULL")
+    assert held == [{"name": "000003.sst"}]
+    assert [row["backup_id"] for row in social.rows("SELECT backup_id FROM holds ORDER BY at")] == [
+        found["snapshot"],
+        again["snapshot"],
+    ]
+
+
+def test_what_goes_on_has_the_engine_s_files_of_its_beginning(
+    social: Social, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with cut_off(monkeypatch, ending, "put_rows"):
+        social.full()
+    social.config.write_text("engine: 5\n")
+    social.schema.write_text(SCHEMA + "- {version: 2, tid: 9}\n")
+    full = social.full()
+    files = social.rows(
+        f"SELECT path FROM files WHERE backup_id = '{full['backup_id']}' AND role IN ('config', 'schema') "
+        "ORDER BY role"
+    )
+    assert [(social.place / file["path"]).read_text() for file in files] == ["engine: 4\n", SCHEMA]
+    assert social.rows("SELECT version FROM queue_schemas") == [{"version": 1}]
+
+
+def test_the_snapshot_of_a_full_that_came_to_nothing_is_held_no_more(
+    social: Social, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with cut_off(monkeypatch, ending, "put_rows"):
+        social.full()
+    assert len(social.rows("SELECT backup_id FROM holds")) == 1
+    with cut_off(monkeypatch, begun, "take_away"):
+        social.full(note="another one")
+    assert social.rows("SELECT backup_id FROM holds") == []
+    # As it was begun it goes on, and is held again; what a person holds stays so.
+    with cut_off(monkeypatch, ending, "put_rows"):
+        social.full()
+    snapshot = social.rows("SELECT backup_id FROM holds")[0]["backup_id"]
+    policies.hold(str(social.place), None, snapshot, reason="for the auditors")
+    social.full(note="another one")
+    reasons = social.rows(f"SELECT reason FROM holds WHERE backup_id = '{snapshot}'")
+    assert reasons == [{"reason": "for the auditors"}]
+
+
+def test_a_snapshot_that_a_prune_took_before_it_was_held_is_taken_again(
+    social: Social, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = backup_snapshot.run
+    taken: list[str] = []
+
+    def pruned_at_once(*arguments: Any, **named: Any) -> Any:
+        told = whole(*arguments, **named)
+        taken.append(told["backup_id"])
+        if len(taken) == 1:
+            writer = CatalogWriter.open(spark, str(social.place))
+            writer.set_states(taken, "deleted", actor="prune", reason="redundancy")
+        return told
+
+    monkeypatch.setattr(backup_snapshot, "run", pruned_at_once)
+    full = social.full()
+    assert len(taken) == 2
+    assert full["snapshot"] == taken[1]
+    assert [row["backup_id"] for row in social.rows("SELECT backup_id FROM holds")] == taken[1:]
+    assert social.rows("SELECT backup_id FROM unusable_backups") == []
+
+
 # --- what is refused, and what nothing is written for
+
+
+def test_only_a_full_needs_a_snapshot_json_that_is_right(social: Social) -> None:
+    social.full()
+    (social.snapshot.parent / "snapshot.json").write_text("{")
+    own = social.send(social.delta)
+    found = social.backup("auto", snapshot=str(social.snapshot))
+    assert social.stored(found["backup_id"]) == [own]
+    missing = str(social.folder / "none.json")
+    assert social.backup("auto", snapshot=str(social.snapshot), positions=missing)["kind"] == "differential"
+    with pytest.raises(UsageProblem, match="is not JSON"):
+        social.full()
+    with pytest.raises(NotFound, match=r"none\.json cannot be read"):
+        social.full(positions=missing)
 
 
 def test_a_message_without_a_tid_is_refused_by_its_place(social: Social) -> None:
@@ -631,7 +750,7 @@ def test_a_run_that_waited_for_another_one_goes_on_from_there(
         social.backup("incremental")
         return acquire(*arguments, **named)
 
-    monkeypatch.setattr(backup_queue.Lease, "acquire", behind_another)
+    monkeypatch.setattr(Lease, "acquire", behind_another)
     found = social.backup("incremental")
     assert (len(sent), found["entries"]) == (1, 0)
     assert social.rows("SELECT COUNT(*) AS gaps FROM audit WHERE action = 'queue gap'") == [{"gaps": 0}]

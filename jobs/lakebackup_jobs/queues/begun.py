@@ -1,7 +1,8 @@
 """A backup of queues that is at work, put down: one that was cut off is gone on with or taken away.
 
 What was begun is ended as it was planned: it counts once, whatever came to the queues meanwhile. A full goes
-on only when its snapshot is backed up already; else its positions would not be those of that snapshot.
+on only when its snapshot is backed up already, and no other lies there by now; else its positions would not
+be those of that snapshot.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """What a backup is going to be; `started_at` in us. `asked`: what makes two requests the same.
+    """What a backup is going to be; `started_at` in us. `asked`: what makes two requests the same backup.
 
     `first`: (topic, partition, first number of a file) where the catalog had files already.
     """
@@ -58,6 +59,8 @@ class Begun:
             return "its snapshot was not backed up yet"
         if number != self.number:
             return "another backup came in since"
+        if asked.get("snapshot_is") != self.asked.get("snapshot_is"):
+            return "the engine's snapshot is another one by now"
         if asked != self.asked:
             return "it is asked for in another way"
         restored = standing.restored.restore_id if standing.restored else None

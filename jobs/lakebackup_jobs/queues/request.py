@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from lakebackup import layout
 from lakebackup.errors import NotFound
 from lakebackup.queues import schema_history, snapshot_json
 from lakebackup.queues.headers import HeaderNames
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
     from lakebackup.plan.queue_history import Mode
     from lakebackup.queues.schema_history import Version
     from lakebackup.queues.snapshot_json import SnapshotJson
+    from lakebackup.storage import Storage
+
+CONFIG: Literal["config.yaml"] = "config.yaml"
+SCHEMA: Literal["delta_schema_history.yaml"] = "delta_schema_history.yaml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +73,26 @@ class Files:
     versions: tuple[Version, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What an engine says of its snapshot: the bytes of snapshot.json at `where`; None: it says nothing.
+
+    `mark`: what tells another snapshot at the same path from this one; None: it cannot be seen from here.
+    """
+
+    where: str
+    data: bytes | None
+    problem: NotFound | None
+    mark: str | None
+
+    @property
+    def read(self) -> SnapshotJson | None:
+        """Raises NotFound, UsageProblem: only a full needs it to be right."""
+        if self.problem:
+            raise self.problem
+        return None if self.data is None else snapshot_json.parse(self.data, self.where)
+
+
 def files_of(request: QueueRequest) -> Files:
     """Read the files that travel with the backup. Raises NotFound, UsageProblem."""
     config = _read(request.config) if request.config else None
@@ -74,14 +100,41 @@ def files_of(request: QueueRequest) -> Files:
     return Files(config, schema, () if schema is None else schema_history.parse(schema, str(request.schema)))
 
 
-def snapshot_json_of(request: QueueRequest) -> tuple[SnapshotJson | None, str]:
-    """What the engine says of its snapshot, and where; None when it says nothing."""
+def put_aside(storage: Storage, source: str, backup_id: str, files: Files) -> Files:
+    """The files of a backup that is at work, as they were when it began; puts those that are not there."""
+    config = _put(storage, layout.queue_file_path(source, backup_id, CONFIG), files.config)
+    path = layout.queue_file_path(source, backup_id, SCHEMA)
+    schema = _put(storage, path, files.schema)
+    return Files(config, schema, () if schema is None else schema_history.parse(schema, path))
+
+
+def said_of(request: QueueRequest) -> Said:
+    """What the engine says of the snapshot that is named. Raises nothing: it may not be needed."""
     if request.mode not in ("full", "auto") or request.snapshot is None:
-        return None, ""
-    path = Path(request.positions or root_of(request.snapshot).parent / snapshot_json.NAME)
-    if not request.positions and not path.is_file():
-        return None, str(path)
-    return snapshot_json.parse(_read(str(path)), str(path)), str(path)
+        return Said("", None, None, None)
+    folder = root_of(request.snapshot)
+    path = Path(request.positions or folder.parent / snapshot_json.NAME)
+    if request.positions or path.is_file():
+        try:
+            data = _read(str(path))
+        except NotFound as problem:
+            return Said(str(path), None, problem, None)
+        return Said(str(path), data, None, hashlib.sha256(data).hexdigest())
+    try:
+        mark = f"{folder.stat().st_mtime_ns} ns"
+    except OSError:  # it is there on workers alone
+        mark = None
+    return Said(str(path), None, None, mark)
+
+
+def _put(storage: Storage, path: str, data: bytes | None) -> bytes | None:
+    if data is None:
+        return None
+    try:
+        return storage.get(path)
+    except NotFound:
+        storage.put(path, data)
+        return data
 
 
 def _read(path: str) -> bytes:

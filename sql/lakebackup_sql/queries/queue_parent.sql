@@ -1,7 +1,7 @@
 -- The backup :backup_id of queues, to be gone on from: its place, and what it brings back; why it cannot be, or null.
 SELECT
   b.backup_id, b.base, b.number, b.level, b.chain_position, b.place, b.link, b.branch, b.end_ts, b.kind, p.last_tid,
-  p.open_transactions,
+  p.open_transactions, p.carried, p.snapshot_id,
   CASE
     WHEN b.state <> 'complete' THEN b.state
     WHEN NOT b.intact THEN 'chain'

@@ -11,6 +11,8 @@ SELECT
   b.kind,
   p.last_tid,
   p.open_transactions,
+  p.carried,
+  p.snapshot_id,
   CASE
     WHEN b.state <> 'complete'
     THEN b.state
