@@ -26,11 +26,14 @@ from lakebackup.model import (
     as_row,
     table_of,
 )
+from lakebackup.plan import queue_ways
+from lakebackup.plan.queue_ways import Point
 from lakebackup.plan.restore_queue import QueueRestoreRequest, plan_restore, require_restorable
 from lakebackup.store import CatalogReader
+from lakebackup.times import format_ts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from lakebackup.plan.queue_ways import Way
@@ -59,10 +62,10 @@ class Made:
         number = len(self.backups) + 1
         snapshot = f"20260101T0100{number:02d}Z-{number:08x}"
         source = f"{GRAPH}.snapshot"
-        self.rows.append(
-            self._backup(number, end_ts, backup_id=snapshot, base=snapshot, source=source, parent_place=None)
+        files = self._backup(
+            number, end_ts, backup_id=snapshot, base=snapshot, source=source, parent_place=None
         )
-        self.rows[-1] = replace(self.rows[-1], source_kind="snapshot")
+        self.rows.append(replace(files, source_kind="snapshot"))
         backup = self._backup(number, end_ts, kind="full", level=0, start_ts=end_ts - 1)
         return self._add(backup, tid, snapshot_id=snapshot)
 
@@ -118,6 +121,18 @@ class Made:
                 scope="delta", epoch="e", region="0", format="kafka-avro-2", codec="null", bytes=100,
                 raw_bytes=100, sha256="", entries=10, min_ts=ts[0], max_ts=ts[1], start_position=start,
                 end_position=start + 10, min_tid=tids[0], max_tid=tids[1],
+            )
+        )  # fmt: skip
+        return path
+
+    def schema(self, number: int) -> str:
+        """A schema history that travels with a backup; returns its path."""
+        path = f"{number}/schema.yaml"
+        self.rows.append(
+            DataFile(
+                destination="d", path=path, backup_id=self.name(number), added_in=number, source=GRAPH,
+                scope="-", epoch="-", region="-", role="schema", format="file", codec="null", bytes=1,
+                raw_bytes=1, sha256="", entries=0, min_ts=0, max_ts=0, start_position=0, end_position=0,
             )
         )  # fmt: skip
         return path
@@ -246,11 +261,14 @@ def test_what_came_late_to_a_queue_is_taken_from_the_next_backup(made: Made) -> 
     made.file(2, (101, 200))
     made.file(3, (195, 300))
     made.file(4, (301, 400))
+    schemas = {number: made.schema(number) for number in (1, 2, 3, 4)}
     found = made.plan(to_tid=200)
     assert [link.number for link in found.way.links] == [1, 2, 3]
     # Who stands on backup 2 would miss what came late: it is looked for behind the full again.
     assert (found.reached.number, found.whole) == (2, False)
     assert found.done_by == 1
+    # What came late may need a version of the schema that backup 2 did not have yet.
+    assert [file.path for file in found.config] == [schemas[3]]
     # A way without backup 3 would lack that, and look whole.
     late = next(row.path for row in made.rows if isinstance(row, DataFile) and row.min_tid == 195)
     made.torn(late)
@@ -318,6 +336,46 @@ def test_tids_between_backups(made: Made) -> None:
         made.plan(to_tid=99)
     with pytest.raises(Refused, match=r"tid 251 .*nearest that is, before: tid 250\)"):
         made.plan(to_tid=251)
+
+
+def test_what_a_named_backup_is_put_upon_is_near_too(made: Made) -> None:
+    made.full(1000, 100)
+    made.child(1, 2000, 200)
+    made.child(2, 3000, 300)
+    with pytest.raises(Refused, match=rf"nearest that is, after: {format_ts(1000)}\)"):
+        made.plan(backup=3, to_ts=900)
+    with pytest.raises(Refused, match=rf"nearest that is, before: {format_ts(3000)}\)"):
+        made.plan(backup=3, to_ts=3001)
+
+
+def test_many_backups_are_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+    real = queue_ways.chain_of
+
+    def chain_of(points: Sequence[Point], last: Point) -> tuple[Point, ...]:
+        looked.append(last.backup_id)
+        return real(points, last)
+
+    monkeypatch.setattr(queue_ways, "chain_of", chain_of)
+    points = [
+        Point(
+            backup_id=f"b{n}", number=n, kind="differential" if n else "full", base="b0", link=n,
+            unlinked=10**6, state="complete", intact=True, superseded=False, last_tid=10 * n,
+            snapshot_id=None, restore_id="r" if n and n % 100 == 0 else None,
+            start_ts=10 * (n - 1) if n else -1, end_ts=10 * n,
+        )
+        for n in range(500)
+    ]  # fmt: skip
+    for asked in ({"tid": 10_000}, {"ts": 10_000}, {"ts": -5}):
+        with pytest.raises(Refused):
+            queue_ways.ways("social", points, **asked)  # type: ignore[arg-type]
+    assert looked == []
+    assert [link.number for link in next(queue_ways.ways("social", points, tid=4985)).links] == list(
+        range(500)
+    )
+    assert looked == ["b499"]
+    way = queue_ways.Way(tuple(points), 499)
+    assert way.segments() == [n // 100 for n in range(500)]
 
 
 def test_a_gap_is_named_where_it_is_why(made: Made) -> None:

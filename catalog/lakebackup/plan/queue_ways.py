@@ -10,6 +10,7 @@ taken off its end.) It does not go beyond a restore of the engine, behind which 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING
 
 from lakebackup.errors import NotFound, Refused
@@ -66,10 +67,7 @@ class Way:
 
     def segments(self) -> list[int]:
         """The number of restores of the engine before each link: transactions do not live on behind one."""
-        return [
-            sum(link.restore_id is not None for link in self.links[1 : place + 1])
-            for place in range(len(self.links))
-        ]
+        return list(accumulate((link.restore_id is not None for link in self.links[1:]), initial=0))
 
 
 def chain_of(points: Sequence[Point], last: Point) -> tuple[Point, ...]:
@@ -85,8 +83,9 @@ def ways(
     backup: str | None = None,
     tid: int | None = None,
     ts: int | None = None,
-) -> list[Way]:
-    """The ways that bring the point back, the best first; without a point, to the end of the newest backup.
+) -> Iterator[Way]:
+    """The ways that bring the point back, the best first, one at least; without a point, to the end of the
+    newest backup.
 
     `backup`: the id of the last one that may be put upon the full; only so a history is taken that the engine
     does not go on from any more. Raises NotFound, Refused with the nearest points that can be restored.
@@ -102,13 +101,16 @@ def ways(
         )
     if tid is None and ts is None:
         newest = chain_of(points, max(lasts, key=lambda p: p.number))
-        return [Way(newest, len(newest) - 1)]
+        return iter([Way(newest, len(newest) - 1)])
     numbers = {p.backup_id: p.number for p in points}
     lasts.sort(key=lambda p: (numbers.get(p.base, 0), p.number), reverse=True)
-    found = list(_covering(points, lasts, tid, ts))
-    if not found:
-        raise _outside(source, points, lasts, tid, ts)
-    return found
+    found = _covering(points, lasts, tid, ts)
+    first = next(found, None)
+    if first is None:
+        # Of one that was named, all that it is put upon can be restored too.
+        near = lasts if backup is None else chain_of(points, lasts[0])
+        raise _outside(source, points, near, tid, ts)
+    return chain([first], found)
 
 
 def reached_by(points: Sequence[Point], way: Way, tid: int) -> Point:
@@ -124,10 +126,15 @@ def reached_by(points: Sequence[Point], way: Way, tid: int) -> Point:
 def _covering(
     points: Sequence[Point], lasts: Sequence[Point], tid: int | None, ts: int | None
 ) -> Iterator[Way]:
+    fulls = {p.backup_id: p for p in points}
     for last in lasts:
-        links = chain_of(points, last)
-        if tid is not None and tid < links[0].last_tid:
+        full = fulls.get(last.base, last)
+        # Only of those that may is the chain looked for among all the backups.
+        if tid is not None and not full.last_tid <= tid <= last.last_tid:
             continue
+        if ts is not None and not full.start_ts < ts <= last.end_ts:
+            continue
+        links = chain_of(points, last)
         at = next((place for place, link in enumerate(links) if link.covers(tid, ts)), None)
         if at is not None and not any(link.restore_id for link in links[at + 1 :]):
             yield Way(links, at)

@@ -150,15 +150,15 @@ def plan_restore(
     except Refused as refused:
         raise _with_gap(request, reader, refused) from None
     first: QueueRestorePlan | None = None
-    refused: list[Way] = []
+    passed: list[Way] = []
     for way in found:
         # What is short of a way that cannot be gone lacks what came late: that is in the later backups.
-        if any(way.is_within(other) for other in refused):
+        if any(way.is_within(other) for other in passed):
             continue
         made = _plan(request, reader, points, way, tid_of)
         if not made.obstacles:
             return made
-        refused.append(made.way)
+        passed.append(made.way)
         first = first or made
     if first is None:
         raise ValueError("there is a way, or a refusal")
@@ -221,7 +221,7 @@ def _plan(
     whole = (upto is None or upto >= reached.last_tid) and reached == way.last
     queues = _queues(request, reader, way.last)
     renamed = any(queue.scope != queue.target for queue in queues)
-    config, torn = _config(request, reader, way.links[way.at])
+    config, torn = _config(request, reader, way.last)
     return QueueRestorePlan(
         source=request.source,
         way=way,
