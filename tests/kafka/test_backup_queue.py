@@ -548,12 +548,16 @@ def test_what_was_cut_off_is_ended_as_it_was_planned(
     left = begun.found(open_storage(str(social.place)), "social")
     assert left is not None
     since = social.send(social.delta)
+    social.config.write_text("engine: 5\n")
     found = social.backup(mode)
     assert found["ended"]["backup_id"] == left.backup_id
     assert social.stored(left.backup_id) == [front, own]
     # What came since is in one of its own, whatever was asked for.
     assert (found["kind"], found["parent"]) == ("differential", left.backup_id)
     assert social.stored(found["backup_id"]) == [since]
+    configs = social.rows("SELECT path FROM files WHERE role = 'config' ORDER BY added_in")
+    texts = [(social.place / file["path"]).read_text() for file in configs]
+    assert texts == ["engine: 4\n", "engine: 4\n", "engine: 5\n"]
     assert len(social.rows("SELECT 1 AS one FROM backups WHERE source = 'social'")) == 3
     assert begun.found(open_storage(str(social.place)), "social") is None
     assert not [path for path in social.tree() if "/seen/" in path]
