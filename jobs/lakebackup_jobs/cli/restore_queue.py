@@ -61,7 +61,7 @@ def queue(
         typer.Option(
             "--append",
             help="Accept queues that hold messages, such as the engine's own: watermark and messages come "
-            "behind them.",
+            "behind them. Stop the engine and all that writes to its queues first.",
         ),
     ] = False,
     keep_open: Annotated[
