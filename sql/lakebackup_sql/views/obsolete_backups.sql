@@ -43,7 +43,7 @@ put_back AS (
   LEFT ANTI JOIN raw_backups AS n
     ON r.source = n.source
     AND r.at < n.started_at
-    AND n.state = 'complete'
+    AND n.state IN ('complete', 'deleted')
 ),
 known AS (
   SELECT

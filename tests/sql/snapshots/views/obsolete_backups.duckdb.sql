@@ -46,7 +46,9 @@ WITH broken AS (
       s.source
   ) AS r
   ANTI JOIN raw_backups AS n
-    ON r.source = n.source AND r."at" < n.started_at AND n.state = 'complete'
+    ON r.source = n.source
+    AND r."at" < n.started_at
+    AND n.state IN ('complete', 'deleted')
 ), known AS (
   SELECT
     b.backup_id,
