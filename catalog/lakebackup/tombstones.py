@@ -110,13 +110,14 @@ def unfinished(storage: Storage) -> list[str]:
     return [name for name in prune_ids(storage) if not marked(storage, layout.prune_done_path(name))]
 
 
-def require_staying(storage: Storage, source: str, backup_id: str) -> None:
-    """Refused when a prune that has not come to its end lets go of a backup."""
+def require_staying(storage: Storage, source: str, *backup_ids: str) -> None:
+    """Refused when a prune that has not come to its end lets go of one of these backups."""
     for name in unfinished(storage):
         found = read_prune(storage, name)
-        if found.source == source and backup_id in dict(found.backups):
+        going = set(backup_ids) & dict(found.backups).keys() if found.source == source else ()
+        if going:
             raise Refused(
-                f"Prune {name} was cut off while it let go of backup {backup_id}.",
+                f"Prune {name} was cut off while it let go of backup {min(going)}.",
                 hint="Run `lakebackup prune --delete` again: it goes on.",
             )
 

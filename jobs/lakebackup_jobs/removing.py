@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup import layout, tombstones
 from lakebackup.engine.failures import task_errors
-from lakebackup.errors import Incomplete
-from lakebackup.model import Audit, Hold, spark_columns
+from lakebackup.errors import Busy, Incomplete
+from lakebackup.model import QUEUES, Audit, Hold, spark_columns
 from lakebackup.plan.prune import leaving, snapshots_released
 from lakebackup.store import CatalogReader
 from lakebackup.tombstones import Chunk, Prune, RemovalReader, RemovalWriter
@@ -120,11 +120,16 @@ class Removing:
             self.storage.delete(left.path)
 
     def carry_out(self, prune: Prune) -> Left:
-        """All steps after `prune.json`, each of which may have been taken before; which objects stay."""
+        """All steps after `prune.json`, each of which may have been taken before; which objects stay.
+
+        Raises Busy, before the first of them, when a restore of an engine's queues is on record.
+        """
         name = f"prune-{prune.prune_id}"
         # A catalog that was rebuilt has them in commits of other names.
         reader = CatalogReader(self.destination, self.catalog)
         (there,) = reader.rows("prune_on_record", prune_id=prune.prune_id)
+        if prune.backups:
+            self._require_unread(prune, reader)
         if not there["floors"]:
             self.writer.append(prune.floors, f"{name}-floors")
         self._let_go(prune, reader)
@@ -149,6 +154,18 @@ class Removing:
         if not left.spared and not left.failed:
             tombstones.finish(self.storage, prune.prune_id)
         return left
+
+    def _require_unread(self, prune: Prune, reader: CatalogReader) -> None:
+        """A restore of an engine reads files of all the chain, whichever topics they are of, and the snapshot
+        beneath: nothing goes. One that comes later finds `prune.json`, and does not plan with these."""
+        kinds = {row["source_kind"] for row in reader.rows("source_kinds", source=prune.source)}
+        if QUEUES in kinds and self.spared():
+            raise Busy(
+                f"A restore of {prune.source} has not finished, and {self.action} {prune.prune_id} lets go "
+                "of backups that it may read.",
+                hint="Run the same again when the restore is done: it goes on. One that is given up stands "
+                "in the way for 7 days.",
+            )
 
     def _let_go(self, prune: Prune, reader: CatalogReader) -> None:
         """Say of the backups that go whole that they are deleted, each with its entry in the audit log."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from lakebackup import layout
+from lakebackup import layout, tombstones
 from lakebackup.errors import Busy, LakebackupError
 from lakebackup.lease import Lease
 from lakebackup.model import Audit, Restore
@@ -74,9 +74,10 @@ def noted(
 
 
 def refuse_pruned_meanwhile(
-    destination: str, catalog: str | None, source: str, planned: CatalogReader
+    destination: str, catalog: str | None, source: str, planned: CatalogReader, *needed: str
 ) -> None:
-    """Busy when a prune came between the plan and the row that says that this restore is at work.
+    """Busy when a prune came between the plan and the row that says that this restore is at work; Refused
+    when one that did not come to its end lets go of a backup that is `needed`.
 
     One that comes later sees the row, and spares what the restore reads.
     """
@@ -86,6 +87,8 @@ def refuse_pruned_meanwhile(
             f"A prune of {source} came in while this restore was being planned; nothing was restored.",
             hint="Run the same command again.",
         )
+    if needed:
+        tombstones.require_staying(open_storage(destination), source, *needed)
 
 
 class Selected(Protocol):
