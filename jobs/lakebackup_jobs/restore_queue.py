@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup import layout
 from lakebackup.engine.failures import task_errors
-from lakebackup.errors import Damaged, LakebackupError, Refused, UsageProblem
+from lakebackup.errors import Damaged, LakebackupError, NotFound, Refused, UsageProblem
 from lakebackup.lease import Lease
-from lakebackup.model import QueueRestore
 from lakebackup.plan.restore_queue import plan_restore, require_restorable
 from lakebackup.plan.restore_snapshot import SnapshotRestoreRequest
 from lakebackup.queues import schema_history
@@ -26,30 +25,30 @@ from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
 from lakebackup.times import format_ts
 from lakebackup_jobs import restore_snapshot
-from lakebackup_jobs.identity import holder, micros
-from lakebackup_jobs.outcome import RESTORED, raise_first
+from lakebackup_jobs.identity import holder
+from lakebackup_jobs.outcome import raise_first
 from lakebackup_jobs.queues import prepared as kept
+from lakebackup_jobs.queues import telling
 from lakebackup_jobs.queues.engine_folder import EngineFolder
-from lakebackup_jobs.queues.prepared import Done, Prepared
-from lakebackup_jobs.queues.replay_task import QueueReplayJob, WatermarkMessage
-from lakebackup_jobs.queues.restore_shares import Partition, deal, found
-from lakebackup_jobs.queues.scan_task import Known, OpenAt, tid_at, write_ids
+from lakebackup_jobs.queues.preparing import Preparing, Sessions, ends_of
+from lakebackup_jobs.queues.replay_task import REPLAYED, QueueReplayJob, WatermarkMessage
+from lakebackup_jobs.queues.restore_shares import found
+from lakebackup_jobs.queues.scan_task import tid_at
 from lakebackup_jobs.restoring import RestoreLog, refuse_pruned_meanwhile, unfinished
 from lakebackup_jobs.targets import RegionOutcome
 from lakebackup_jobs.targets.topics import Topics, group_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Sequence
 
     from pyspark.sql import SparkSession
 
     from lakebackup.plan.restore_queue import ConfigFile, Queue, QueueRestorePlan, QueueRestoreRequest
     from lakebackup.storage import Storage
     from lakebackup_jobs.progress import Reporter
+    from lakebackup_jobs.queues.prepared import Done, Prepared
     from lakebackup_jobs.queues.restore_shares import QueueShares
 
-# So many stored bytes are read by threads of this process, before Spark's tasks would have begun.
-LITTLE = 256 << 20
 _AT_ONCE = 8
 
 
@@ -82,11 +81,13 @@ class _Run:
             )
         if request.settings not in ("auto", "saved", "suspended"):
             raise UsageProblem(f"--settings {request.settings!r}: use auto, saved or suspended.")
-        self.request, self.reporter, self._spark = request, reporter, spark
+        self.request, self.reporter = request, reporter
+        self._sessions = Sessions(spark, request.remote)
         self._client = {**request.kafka, "bootstrap.servers": servers}
         self._topics = Topics(self._client)
         self._reader = CatalogReader.require(request.destination, request.catalog)
         self._folder = EngineFolder(request.folder)
+        self._over: str | None = None
 
     def foresee(self) -> dict[str, Any]:
         """What would be done; nothing is written."""
@@ -94,10 +95,10 @@ class _Run:
         there = set(self._topics.topic_names())
         return {
             "dry_run": True,
-            **_summary(made),
+            **telling.summary(made),
             "queues": [
                 {
-                    **_queue(queue),
+                    **telling.of_queue(queue),
                     "action": "write into" if queue.target in there else "create",
                     "refused_because": self._misfit(queue, there),
                 }
@@ -112,25 +113,31 @@ class _Run:
     def carry_out(self, storage: Storage) -> dict[str, Any]:
         """All of it, from where an earlier run was cut off."""
         started = time.monotonic()
-        resumed = unfinished(self._reader, self.request.digest())
-        restore_id = resumed or layout.new_backup_id(datetime.now(UTC))
-        made = self._begun(storage, resumed) if resumed else None
         writer = CatalogWriter.open(None, self.request.destination, self.request.catalog)
+        resumed = unfinished(self._reader, self.request.digest())
+        made = self._begun(storage, writer, resumed) if resumed else None
+        # One whose messages were all there has told of itself, or was about to: what comes now is another.
+        restore_id = resumed if resumed and resumed != self._over else layout.new_backup_id(datetime.now(UTC))
         plan = None if made else self._checked(restore_id)
         log = self._log(writer, restore_id, made or plan)
         log.row("running")
         try:
             if made is None and plan is not None:
                 refuse_pruned_meanwhile(
-                    self.request.destination, self.request.catalog, plan.source, self._reader
+                    self.request.destination,
+                    self.request.catalog,
+                    plan.source,
+                    self._reader,
+                    *(link.backup_id for link in plan.way.links),
                 )
                 made = self._prepare(storage, restore_id, plan)
             assert made is not None  # noqa: S101 - one of both is there
             outcomes, done, notes = self._do(storage, restore_id, made)
         except LakebackupError as error:
             log.row("failed", problem=error.message)
+            error.hint = f"{error.hint} {telling.suspended(storage, restore_id)}".strip()
             raise
-        writer.tell_once(_rows(restore_id, made, done), f"queue-restore-{restore_id}")
+        telling.tell(self.request, storage, writer, restore_id, made, done)
         self._folder.finish()
         log.finish(outcomes)
         self._topics.delete_group(group_of(restore_id))
@@ -139,8 +146,9 @@ class _Run:
             self.reporter.warning(note)
         return {
             "restore_id": restore_id,
-            "resumed": resumed is not None,
-            **_told(made),
+            "resumed": resumed == restore_id,
+            **telling.told(made),
+            "whole": telling.is_whole(made, done),
             "entries": sum(outcome.entries for outcome in outcomes),
             "seconds": round(time.monotonic() - started, 3),
         }
@@ -156,31 +164,46 @@ class _Run:
             self.reporter.note(note)
         return made
 
-    def _begun(self, storage: Storage, restore_id: str) -> Prepared | None:
+    def _begun(self, storage: Storage, writer: CatalogWriter, restore_id: str) -> Prepared | None:
         """What a restore that did not finish was to do; None when it begins anew: what it had written is
-        gone, or it had written nothing."""
+        gone, or it had written nothing. Raises Refused when only its folder is not there."""
         made = kept.read(storage, restore_id)
         if made is None:
             return None
         there = set(self._topics.topic_names()) & made.epochs.keys()
         epochs = {state.scope: state.epoch for state in self._topics.describe(there)}
-        own = self._folder.is_own(restore_id) or kept.read_done(storage, restore_id) is not None
-        if own and epochs == made.epochs:
-            self.reporter.note(f"going on with restore {restore_id}, which did not finish")
-            return made
+        done = kept.read_done(storage, restore_id)
+        if epochs == made.epochs:
+            if self._folder.is_own(restore_id) or done:
+                self.reporter.note(f"going on with restore {restore_id}, which did not finish")
+                return made
+            if ends_of(self._topics, {name: len(of) for name, of in made.bases.items()}) != made.bases:
+                raise Refused(
+                    f"Restore {restore_id} did not finish, and its queues hold messages; but "
+                    f"{self._folder.folder} is not the folder that it had begun.",
+                    hint="Bring that folder back (is it mounted?) and run the same command: it goes on. To "
+                    "begin anew, give another --into, and --append or topics that are empty.",
+                )
         self.reporter.note(
             f"what restore {restore_id}, which did not finish, had written is gone: it begins anew"
         )
         self._topics.delete_group(group_of(restore_id))
-        kept.clear(storage, restore_id)
+        # Another plan may be of another full.
+        self._folder.clear(restore_id, [telling.name_of(file) for file in made.config])
+        if done:
+            self._log(writer, restore_id, made).row("complete")
+            self._over = restore_id
+        kept.clear(storage, restore_id, anew=not done)
         return None
 
     def _checked(self, restore_id: str) -> QueueRestorePlan:
         """A plan that can be carried out. Raises Refused."""
         made = self._plan()
         require_restorable(made)
-        if why := self._folder.taken(restore_id):
-            raise Refused(f"{why}.", hint="Give --into a folder that is empty or not there.")
+        for file in made.config:
+            self._content(file, made.upto_tid)
+        if self._folder.taken(restore_id):
+            raise self._folder.refusal(restore_id)
         there = set(self._topics.topic_names())
         if misfits := [why for queue in made.queues if (why := self._misfit(queue, there))]:
             raise Refused(
@@ -201,80 +224,12 @@ class _Run:
         return f"topic {topic} holds messages already ({held} offsets)" if held else None
 
     def _prepare(self, storage: Storage, restore_id: str, plan: QueueRestorePlan) -> Prepared:
-        """Take the folder, make the topics, find out what is left out, and put all that down."""
-        self._folder.begin(restore_id)
-        there = set(self._topics.topic_names())
-        for queue in plan.queues:
-            self._topics.make_ready(
-                queue.target,
-                regions=queue.regions,
-                replication=queue.replication,
-                settings=queue.settings,
-                there=queue.target in there,
-            )
-        states = {state.scope: state for state in self._topics.describe([q.target for q in plan.queues])}
-        bases = self._ends({state.scope: state.regions for state in states.values()})
-        folder = kept.folder_of(restore_id)
-        segments = plan.way.segments()
-        leave_out, count = self._left_out(storage, folder, plan)
-        deal(storage, self._reader, folder, _partitions(plan.queues, bases))
-        made = Prepared(
-            source=plan.source,
-            selection=plan.selection,
-            full_id=plan.way.full.backup_id,
-            snapshot_id=plan.way.full.snapshot_id or "",
-            backup_id=plan.reached.backup_id,
-            whole=plan.whole,
-            first_tid=plan.way.full.last_tid,
-            to_tid=plan.to_tid,
-            upto_tid=plan.upto_tid,
-            to_ts=plan.to_ts,
-            stamp=time.time_ns() // 1_000_000,
-            cluster=self._topics.cluster_id(),
-            queues=list(plan.queues),
-            epochs={scope: state.epoch for scope, state in states.items()},
-            bases=bases,
-            config=list(plan.config),
-            segments={link.link: segment for link, segment in zip(plan.way.links, segments, strict=True)},
-            leave_out=leave_out,
-            open_transactions=count,
-        )
-        kept.write(storage, restore_id, made)
-        return made
-
-    def _left_out(
-        self, storage: Storage, folder: str, plan: QueueRestorePlan
-    ) -> tuple[list[str | None], int]:
-        """For each stretch between two restores of the engine the object that names the transactions that
-        did not end in it, and how many are open at the end of all."""
-        links, segments = plan.way.links, plan.way.segments()
-        paths: list[str | None] = []
-        count = 0
-        for segment in range(segments[-1] + 1):
-            path = f"{folder}open/{segment:06d}.parquet"
-            last = max(place for place, of in enumerate(segments) if of == segment)
-            if segment < segments[-1] or (plan.upto_tid is None and not self.request.keep_open):
-                count = write_ids(
-                    self._reader, storage.uri, path, "queue_carried", backup_id=links[last].backup_id
-                )
-            elif self.request.keep_open:
-                count = 0
-            else:
-                count = self._open_at(storage, folder, plan).write(
-                    path, plan.upto_tid or 0, _known(plan, segment)
-                )
-            paths.append(path if count else None)
-        return paths, count
-
-    def _open_at(self, storage: Storage, folder: str, plan: QueueRestorePlan) -> OpenAt:
-        return OpenAt(
-            self._reader,
-            self._session(plan.bytes),
-            storage.uri,
-            f"{folder}scan/",
-            self.request.names,
-            plan.parameters,
-        )
+        """Take the folder, make the topics, and put down what is going to be done."""
+        asked = self.request.to_ts
+        self._folder.begin(restore_id, "" if asked is None else f"--to-time {format_ts(asked)}")
+        return Preparing(
+            self.request, self._reader, self._topics, storage, self._sessions, restore_id
+        ).put_down(plan)
 
     # --- in order: snapshot, configuration, watermark and messages
 
@@ -283,21 +238,23 @@ class _Run:
     ) -> tuple[list[RegionOutcome], Done, list[str]]:
         self._snapshot(restore_id, made)
         for file in made.config:
-            self._put(file, made)
+            self._folder.put(telling.name_of(file), self._content(file, made.upto_tid))
         rows = self._replay(storage, restore_id, made)
         notes = [
             note
             for queue in made.queues
             if (
-                note := self._topics.settle(queue.target, queue.settings, queue.min_ts, self.request.settings)
+                note := self._topics.settle(
+                    queue.target, made.settings[queue.target], queue.min_ts, self.request.settings
+                )
             )
         ]
         notes += self._topics.hidden(made.bases)
         done = kept.read_done(storage, restore_id)
         if done is None:
-            ends = self._ends({topic: len(bases) for topic, bases in made.bases.items()})
-            done = Done(micros(datetime.now(UTC)), ends)
+            done = telling.done_of(rows, made)
             kept.write_done(storage, restore_id, done)
+        notes += telling.others_of(done)
         outcomes = [
             RegionOutcome(
                 row["scope"],
@@ -322,24 +279,27 @@ class _Run:
             form="flat",
             remote=self.request.remote,
         )
-        restore_snapshot.run(request, spark=self._spark, reporter=self.reporter)
+        restore_snapshot.run(request, spark=self._sessions.spark, reporter=self.reporter)
         if not self._folder.has_snapshot(restore_id):
             raise Damaged(
                 f"The snapshot of full {made.full_id} holds no file.",
                 hint="Choose another full with --backup.",
             )
 
-    def _put(self, file: ConfigFile, made: Prepared) -> None:
-        root = self._reader.destinations()[file.destination]
-        content = open_storage(root).get(file.path)
+    def _content(self, file: ConfigFile, upto_tid: int | None) -> bytes:
+        """What an engine's own file is at a tid. Raises Damaged."""
+        try:
+            content = open_storage(self._reader.destinations()[file.destination]).get(file.path)
+        except NotFound:
+            content = b""
         if len(content) != file.bytes or hashlib.sha256(content).hexdigest() != file.sha256:
             raise Damaged(
-                f"{file.path} is not what was written (size or sha256).",
+                f"{file.path} is missing, or not what was written (size or sha256).",
                 hint="Bring the file back from a copy of the destination, or choose another backup.",
             )
-        if file.role == "schema" and made.upto_tid is not None:
-            content = schema_history.cut(content, made.upto_tid, file.path)
-        self._folder.put(file.path.rpartition("/")[2], content)
+        if file.role == "schema" and upto_tid is not None:
+            content = schema_history.cut(content, upto_tid, file.path)
+        return content
 
     def _replay(self, storage: Storage, restore_id: str, made: Prepared) -> list[dict[str, Any]]:
         shares = found(storage, kept.folder_of(restore_id))
@@ -357,7 +317,7 @@ class _Run:
             group=group_of(restore_id),
             client=self._client,
             names=self.request.names,
-            watermark=WatermarkMessage(watermark.value, tuple(headers_of(self.request.names)), made.stamp),
+            watermark=WatermarkMessage(watermark.value, tuple(headers_of(made.names)), made.stamp),
             upto_tid=made.upto_tid,
             segments=made.segments,
             leave_out=tuple(made.leave_out),
@@ -365,28 +325,9 @@ class _Run:
         )
         self.reporter.start(made.entries, made.bytes, "restore")
         with shares.board().watched(self.reporter.update):
-            rows = _replayed(job, shares, self._session(made.bytes))
+            rows = _replayed(job, shares, self._sessions.of(made.bytes))
         self.reporter.update(made.entries, made.bytes)
         return rows
-
-    def _session(self, size: int) -> SparkSession | None:
-        """A session where there is so much to read that it is worth one."""
-        if size <= LITTLE:
-            return None
-        if self._spark is None:
-            from lakebackup_jobs.session import spark_session
-
-            self._spark = spark_session(remote=self.request.remote)
-        return self._spark
-
-    def _ends(self, topics: Mapping[str, int]) -> dict[str, list[int]]:
-        """Of each topic, with so many partitions, where they end."""
-        places = [(topic, partition) for topic, count in topics.items() for partition in range(count)]
-        ends = self._topics.ends(places)
-        return {
-            topic: [ends[topic, partition].high for partition in range(count)]
-            for topic, count in topics.items()
-        }
 
     def _log(
         self, writer: CatalogWriter, restore_id: str, made: Prepared | QueueRestorePlan | None
@@ -397,7 +338,7 @@ class _Run:
 
 
 def _replayed(job: QueueReplayJob, shares: QueueShares, spark: SparkSession | None) -> list[dict[str, Any]]:
-    """Carry out all shares; rows as of RESTORED."""
+    """Carry out all shares; rows as of REPLAYED."""
     if spark is None:
         with ThreadPoolExecutor(min(_AT_ONCE, 4 * (os.cpu_count() or 2))) as pool:
             try:
@@ -406,99 +347,9 @@ def _replayed(job: QueueReplayJob, shares: QueueShares, spark: SparkSession | No
                 pool.shutdown(cancel_futures=True)
                 raise
     with task_errors():
-        rows = shares.frame(spark).mapInArrow(job, RESTORED).collect()  # one row a partition
+        rows = shares.frame(spark).mapInArrow(job, REPLAYED).collect()  # one row a partition
     raise_first(row.error for row in rows)
     return [row.asDict() for row in rows]
-
-
-def _known(plan: QueueRestorePlan, segment: int) -> Known:
-    """What is known of transactions at the last backup whose end lies before the plan's tid."""
-    links, segments = plan.way.links, plan.way.segments()
-    # Behind a restore of the engine nothing is open.
-    place = max(plan.done_by, segments.index(segment) - 1)
-    behind = links[place + 1] if place + 1 < len(links) else None
-    return Known(
-        open_at=links[place].backup_id if segments[place] == segment else None,
-        link=links[place].link,
-        last_tid=links[place].last_tid,
-        next_link=behind.link if behind else None,
-    )
-
-
-def _partitions(queues: Sequence[Queue], bases: Mapping[str, Sequence[int]]) -> Iterator[Partition]:
-    """Those of the topics that are written into; they may have got more since the backup."""
-    for queue in queues:
-        for partition in range(len(bases[queue.target])):
-            yield Partition(queue.scope, queue.epoch, str(partition), queue.target)
-
-
-def _rows(restore_id: str, made: Prepared, done: Done) -> list[QueueRestore]:
-    """What the next backup of these queues goes on from."""
-    return [
-        QueueRestore(
-            restore_id=restore_id,
-            at=done.at,
-            actor=holder(),
-            source=made.source,
-            backup_id=made.backup_id,
-            full_id=made.full_id,
-            whole=made.whole,
-            last_tid=made.to_tid,
-            cluster=made.cluster,
-            scope=topic,
-            epoch=made.epochs[topic],
-            region=str(partition),
-            base_position=base,
-            end_position=done.ends[topic][partition],
-        )
-        for topic, bases in made.bases.items()
-        for partition, base in enumerate(bases)
-    ]
-
-
-def _summary(made: QueueRestorePlan) -> dict[str, Any]:
-    return {
-        "source": made.source,
-        "full": made.way.full.backup_id,
-        "snapshot": made.way.full.snapshot_id,
-        "backups": [link.backup_id for link in made.way.links],
-        "backup_id": made.reached.backup_id,
-        "whole": made.whole,
-        "first_tid": made.way.full.last_tid,
-        "to_tid": made.to_tid,
-        "to_time": format_ts(made.to_ts) if made.to_ts is not None else None,
-        "files": made.files,
-        "bytes": made.bytes,
-        "entries_in_files": made.entries,
-        "config": [file.path.rpartition("/")[2] for file in made.config],
-    }
-
-
-def _told(made: Prepared) -> dict[str, Any]:
-    return {
-        "source": made.source,
-        "full": made.full_id,
-        "snapshot": made.snapshot_id,
-        "backup_id": made.backup_id,
-        "whole": made.whole,
-        "first_tid": made.first_tid,
-        "to_tid": made.to_tid,
-        "to_time": format_ts(made.to_ts) if made.to_ts is not None else None,
-        "open_transactions": made.open_transactions,
-        "bytes": made.bytes,
-        "queues": [_queue(queue) for queue in made.queues],
-    }
-
-
-def _queue(queue: Queue) -> dict[str, Any]:
-    return {
-        "queue": queue.scope,
-        "target": queue.target,
-        "partitions": queue.regions,
-        "files": queue.files,
-        "bytes": queue.bytes,
-        "entries_in_files": queue.entries,
-    }
 
 
 def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -> int:

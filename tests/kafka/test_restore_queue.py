@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import random
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,11 +15,16 @@ from tests.support.graph_story import some_writes
 from tests.support.graph_writers import open_at
 
 from lakebackup.errors import Damaged, Refused, UsageProblem
-from lakebackup.store import CatalogWriter
-from lakebackup_jobs import restore_queue
+from lakebackup.queues.headers import HeaderNames
+from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.times import format_ts, parse_time
+from lakebackup_jobs import restore_queue, restore_snapshot
+from lakebackup_jobs.identity import micros
+from lakebackup_jobs.kafka.cluster import Cluster
 from lakebackup_jobs.kafka.produce import RestoreProducer
-from lakebackup_jobs.queues import replay_task
+from lakebackup_jobs.queues import prepared, preparing, replay_task
 from lakebackup_jobs.queues.engine_folder import EngineFolder
+from lakebackup_jobs.queues.scan_task import OpenAt
 from lakebackup_jobs.restoring import RestoreLog
 
 if TYPE_CHECKING:
@@ -197,7 +203,7 @@ def _after(kind: type, name: str, times: int = 1) -> Callable[[pytest.MonkeyPatc
 STEPS = (
     _after(EngineFolder, "begin"),
     _after(restore_queue._Run, "_prepare"),
-    _after(restore_queue.restore_snapshot, "run"),  # type: ignore[arg-type]
+    _after(restore_snapshot, "run"),  # type: ignore[arg-type]
     _after(EngineFolder, "has_snapshot"),
     _after(EngineFolder, "put"),
     _after(EngineFolder, "put", 2),
@@ -206,11 +212,15 @@ STEPS = (
     _after(RestoreProducer, "commit", 2),
     _after(RestoreProducer, "produce_block", 3),
     _after(restore_queue._Run, "_replay"),
-    _after(restore_queue.kept, "write_done"),  # type: ignore[arg-type]
+    _after(prepared, "write_done"),  # type: ignore[arg-type]
+    _after(prepared, "write_done"),  # type: ignore[arg-type]
+    _after(CatalogWriter, "_keep_audit", 2),
     _after(CatalogWriter, "tell_once"),
     _after(EngineFolder, "finish"),
     _after(RestoreLog, "finish"),
 )
+# The step that is the first to come so far that the catalog tells of it.
+TOLD = len(STEPS) - 3
 
 
 def test_cut_off_anywhere_it_goes_on(graph_lab: GraphLab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,7 +231,9 @@ def test_cut_off_anywhere_it_goes_on(graph_lab: GraphLab, monkeypatch: pytest.Mo
     queues, folder = lab.queues(graph.queues), lab.new_folder()
     monkeypatch.setattr(replay_task, "TRANSACTION_BYTES", 1)  # a file in each transaction
     monkeypatch.setattr(restore_queue, "_AT_ONCE", 1)
-    for plant in STEPS:
+    for number, plant in enumerate(STEPS):
+        if number == TOLD:
+            before = micros(datetime.now(UTC))
         with monkeypatch.context() as patch:
             plant(patch)
             with pytest.raises(Killed):
@@ -231,7 +243,11 @@ def test_cut_off_anywhere_it_goes_on(graph_lab: GraphLab, monkeypatch: pytest.Mo
         lab.restore(folder, maps(graph, queues), to_tid=tid)
     said = {"full": full["backup_id"], "to_tid": tid}
     require_same(held(lab, queues), upto(follows, ops, tid), maps(graph, queues), said)
-    rows = lab.rows("SELECT restore_id, scope, region, end_position FROM queue_restores")
+    rows = lab.rows("SELECT restore_id, scope, region, end_position, at FROM queue_restores")
+    # A backup that was taken before that could not know of it.
+    assert all(row["at"] >= before for row in rows)
+    told = [json.loads(path.read_bytes()) for path in (lab.place / "audit").glob("*-queue-restore-*")]
+    assert sorted(entry["at"] for entry in told) == sorted(row["at"] for row in rows)
     assert sorted((row["scope"], int(row["region"])) for row in rows) == sorted(queues.places)
     assert len({row["restore_id"] for row in rows}) == 1
     assert {path.name for path in folder.iterdir()} == {
@@ -241,28 +257,65 @@ def test_cut_off_anywhere_it_goes_on(graph_lab: GraphLab, monkeypatch: pytest.Mo
     }
 
 
+@pytest.mark.parametrize("told", [False, True])
 def test_what_was_begun_begins_anew_when_what_it_wrote_is_gone(
-    graph_lab: GraphLab, monkeypatch: pytest.MonkeyPatch
+    graph_lab: GraphLab, monkeypatch: pytest.MonkeyPatch, told: bool
 ) -> None:
     lab = graph_lab
-    graph, (full, _, two) = lived(lab)
+    graph, _ = lived(lab)
     queues, folder = lab.queues(graph.queues), lab.new_folder()
     with monkeypatch.context() as patch:
-        _after(restore_queue._Run, "_replay")(patch)
+        _after(CatalogWriter, "tell_once")(patch) if told else _after(restore_queue._Run, "_replay")(patch)
         with pytest.raises(Killed):
             lab.restore(folder, maps(graph, queues))
     queues.delete()
     with pytest.raises(Refused, match=r"belongs to another restore|already"):
         lab.restore(folder, {**maps(graph, queues), graph.queues.places[0][0]: "another"})
+    some_writes(graph.writers, random.Random(7), 20)
+    newest = lab.full(graph)
+    some_writes(graph.writers, random.Random(8), 20)
+    last = lab.backup(graph, "incremental")
+    ops, tid = list(graph.writers.ops), int(last["last_tid"])
+    result = lab.restore(folder, maps(graph, queues))
+    assert result["full"] == newest["backup_id"]
+    lab.taken_up(folder, queues, ops, tid)
+    rows = lab.rows("SELECT restore_id, full_id, epoch FROM queue_restores")
+    places = len(queues.places)
+    assert len([row for row in rows if row["full_id"] == newest["backup_id"]]) == places
+    assert (len(rows), len({row["restore_id"] for row in rows})) == ((2 * places, 2) if told else (places, 1))
+    assert lab.rows("SELECT * FROM restores WHERE scope IS NULL")
+    assert not CatalogReader(str(lab.place)).one("open_restores")
+
+
+def test_one_whose_folder_is_away_does_not_begin_anew(
+    graph_lab: GraphLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = graph_lab
+    graph, (full, _, two) = lived(lab)
     ops = list(graph.writers.ops)
     follows = since_full(lab, held(lab, graph.queues), full["backup_id"], ops, 30)
-    assert lab.restore(folder, maps(graph, queues))["entries"] > 0
-    require_same(
-        held(lab, queues),
-        upto(follows, ops, int(two["last_tid"])),
-        maps(graph, queues),
-        {"backup": two["backup_id"]},
-    )
+    inside = next(op.ts for op in ops if op.tid == two["last_tid"] - 12)
+    queues, folder = lab.queues(graph.queues), lab.new_folder()
+    with monkeypatch.context() as patch:
+        _after(restore_queue._Run, "_replay")(patch)
+        with pytest.raises(Killed):
+            lab.restore(folder, maps(graph, queues), to_ts=inside)
+    # `--to-time -2h` means another instant each time: which it was is told.
+    with pytest.raises(Refused, match=f"with --to-time {format_ts(inside)}") as refused:
+        lab.restore(folder, maps(graph, queues), to_ts=inside + 1)
+    assert "run the same command" in refused.value.hint
+    assert parse_time(format_ts(inside), now=0) == inside
+    away = folder.rename(lab.new_folder())
+    with pytest.raises(Refused, match="is not the folder that it had begun"):
+        lab.restore(folder, maps(graph, queues), to_ts=inside)
+    assert not folder.exists()
+    away.rename(folder)
+    result = lab.restore(folder, maps(graph, queues), to_ts=inside)
+    assert result["resumed"]
+    left = open_at(ops, result["to_tid"])
+    assert (result["open_transactions"], set(result["open_ids"])) == (len(left), left)
+    wanted = upto(follows, ops, result["to_tid"])
+    require_same(held(lab, queues), wanted, maps(graph, queues), {"backup": two["backup_id"]})
 
 
 def test_behind_what_is_there_and_what_stands_on_it(graph_lab: GraphLab) -> None:
@@ -301,16 +354,99 @@ def test_behind_what_is_there_and_what_stands_on_it(graph_lab: GraphLab) -> None
     assert told["backups"] == [full["backup_id"], third["backup_id"]]
 
 
+def _then(kind: type, name: str, after: Callable[[], None], patch: pytest.MonkeyPatch) -> None:
+    """Does something when a method has been called for the first time."""
+    real, left = getattr(kind, name), [1]
+
+    def called(*given: Any, **named: Any) -> Any:
+        result = real(*given, **named)
+        if left:
+            left.clear()
+            after()
+        return result
+
+    patch.setattr(kind, name, called)
+
+
+def test_somebody_writes_meanwhile(graph_lab: GraphLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = graph_lab
+    graph = lab.begin()
+    place = graph.queues.places[0]
+    _send(lab, place, (1, None, "write"))
+    full = lab.full(graph, told=False)
+    for tid in (10, 20):
+        _send(lab, place, (tid, None, "write"))
+        last = lab.backup(graph, "incremental")
+    monkeypatch.setattr(replay_task, "TRANSACTION_BYTES", 1)
+    monkeypatch.setattr(restore_queue, "_AT_ONCE", 1)
+
+    def restored() -> tuple[dict[str, Any], list[int]]:
+        result = lab.restore(lab.new_folder(), append=True)
+        rows = lab.rows(
+            "SELECT base_position, whole FROM queue_restores "
+            f"WHERE restore_id = '{result['restore_id']}' AND scope = '{place[0]}' AND region = '{place[1]}'"
+        )
+        assert [row["whole"] for row in rows] == [result["whole"]]
+        begin = rows[0]["base_position"]
+        there = held(lab, graph.queues)[place]
+        return result, [int(header(r, "tid") or 0) for offset, r in there if offset >= begin]
+
+    # Before the watermark it is of the history that is left.
+    with monkeypatch.context() as patch:
+        _then(restore_queue._Run, "_snapshot", lambda: _send(lab, place, (30, None, "write")), patch)
+        result, tids = restored()
+    assert (result["backup_id"], result["whole"], tids) == (last["backup_id"], True, [0, 10, 20])
+    # Behind it, it is of what the engine goes on from, and of its next backup.
+    with monkeypatch.context() as patch:
+        _then(RestoreProducer, "commit", lambda: _send(lab, place, (40, None, "write")), patch)
+        result, tids = restored()
+    assert (result["backup_id"], result["whole"], tids) == (last["backup_id"], False, [0, 10, 40, 20])
+    assert f"topic {place[0]}, partition {place[1]}: 1 offsets among" in lab.warnings.getvalue()
+    assert lab.backup(graph, "incremental")["parent"] == full["backup_id"]
+    queues = lab.queues(graph.queues)
+    lab.restore(lab.new_folder(), maps(graph, queues))
+    there = held(lab, queues)[maps(graph, queues)[place[0]], place[1]]
+    assert [int(header(record, "tid") or 0) for _, record in there] == [0, 10, 40, 20]
+
+
 def test_on_spark(graph_lab: GraphLab, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     lab = graph_lab
     graph, (full, _, two) = lived(lab)
     ops, tid = list(graph.writers.ops), int(two["last_tid"]) - 8
     follows = since_full(lab, held(lab, graph.queues), full["backup_id"], ops, 30)
-    queues, folder = lab.queues(graph.queues), lab.new_folder()
-    monkeypatch.setattr(restore_queue, "LITTLE", -1)
-    request = lab.wanted(folder, maps(graph, queues), to_tid=tid)
-    restore_queue.run(request, spark=spark, reporter=lab.reporter)
-    require_same(held(lab, queues), upto(follows, ops, tid), maps(graph, queues), {"to_tid": tid})
+    sessions: list[Any] = []
+
+    def open_at_(reader: Any, session: Any, *given: Any) -> Any:
+        sessions.append(session)
+        return OpenAt(reader, session, *given)
+
+    monkeypatch.setattr(preparing, "OpenAt", open_at_)
+    # Much to hold of the messages, though they are few bytes; then many bytes.
+    for name in ("ENTRIES", "LITTLE"):
+        queues, folder = lab.queues(graph.queues), lab.new_folder()
+        with monkeypatch.context() as patch:
+            patch.setattr(preparing, name, -1)
+            request = lab.wanted(folder, maps(graph, queues), to_tid=tid)
+            restore_queue.run(request, spark=spark, reporter=lab.reporter)
+        require_same(held(lab, queues), upto(follows, ops, tid), maps(graph, queues), {"to_tid": tid})
+    assert sessions == [spark, spark]
+
+
+def test_on_spark_with_nothing_open(
+    graph_lab: GraphLab, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = graph_lab
+    graph = lab.begin()
+    place = graph.queues.places[0]
+    _send(lab, place, (1, None, "write"))
+    lab.full(graph, told=False)
+    _send(lab, place, (2, None, "write"), (3, "t", "write"), (4, "t", "commit"), (5, None, "write"))
+    lab.backup(graph, "incremental")
+    queues = lab.queues(graph.queues)
+    monkeypatch.setattr(preparing, "LITTLE", -1)
+    request = lab.wanted(lab.new_folder(), maps(graph, queues), to_tid=4)
+    result = restore_queue.run(request, spark=spark, reporter=lab.reporter)
+    assert (result["open_transactions"], result["open_ids"], result["entries"]) == (0, [], 3)
 
 
 def _send(lab: GraphLab, place: Place, *told: tuple[int, str | None, str]) -> None:
@@ -344,12 +480,46 @@ def test_what_came_late_to_a_queue_is_of_a_transaction_that_had_ended(
 
 def test_a_file_that_is_not_what_it_was(graph_lab: GraphLab) -> None:
     lab = graph_lab
-    graph, (_, one, _) = lived(lab)
+    graph, (_, one, two) = lived(lab)
     rows = lab.rows(f"SELECT path FROM files WHERE role = 'data' AND backup_id = '{one['backup_id']}'")
     torn = lab.place / rows[0]["path"]
-    torn.write_bytes(torn.read_bytes()[:-1] + b"\0")
-    queues, folder = lab.queues(graph.queues), lab.new_folder()
-    with pytest.raises(Damaged, match=r"is not what was written"):
-        lab.restore(folder, maps(graph, queues))
+    content = torn.read_bytes()
+    torn.write_bytes(content[:-1] + b"\0")
+    # Since the backup somebody wants them kept for longer.
+    topics, own = Cluster({"bootstrap.servers": lab.bootstrap}), {"retention.ms": str(10**12)}
+    for topic in graph.queues.topics:
+        topics.alter_settings(topic, put=own)
+    folder = lab.new_folder()
+    with pytest.raises(Damaged, match=r"is not what was written") as damaged:
+        lab.restore(folder, append=True)
+    assert f"Retention of {', '.join(sorted(graph.queues.topics))} is suspended" in damaged.value.hint
+    assert {state.settings["retention.ms"] for state in topics.describe(graph.queues.topics)} == {"-1"}
     (row,) = lab.rows("SELECT state FROM restores WHERE scope IS NULL ORDER BY at DESC LIMIT 1")
     assert row["state"] == "failed"
+    torn.write_bytes(content)
+    assert lab.restore(folder, append=True)["resumed"]
+    assert [state.settings for state in topics.describe(graph.queues.topics)] == [own] * len(
+        graph.queues.topics
+    )
+    # The engine's own files are looked at before anything is written.
+    (lab.place / "social/queues" / two["backup_id"] / "config.yaml").unlink()
+    queues, folder = lab.queues(graph.queues), lab.new_folder()
+    with pytest.raises(Damaged, match=r"config\.yaml is missing"):
+        lab.restore(folder, maps(graph, queues))
+    assert not folder.exists()
+    assert not set(queues.topics) & set(topics.topic_names())
+
+
+def test_the_watermark_has_the_headers_that_the_messages_have(graph_lab: GraphLab) -> None:
+    lab = graph_lab
+    graph = lab.begin()
+    place, names = graph.queues.places[0], HeaderNames(kind="op")
+    _send(lab, place, (1, None, "write"))
+    lab.full(graph, told=False, names=names)
+    _send(lab, place, (2, None, "write"))
+    lab.backup(graph, "incremental", names=names)
+    queues = lab.queues(graph.queues)
+    lab.restore(lab.new_folder(), maps(graph, queues))
+    for records in held(lab, queues).values():
+        (_, first), *_ = records
+        assert dict(first.headers) == {"lakebackup-watermark": b"1", "op": b"watermark"}

@@ -14,7 +14,7 @@ from lakebackup.snapshot.names import OWN
 from lakebackup.storage import open_storage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 SNAPSHOT = "snapshot"
 _MARK = ".lakebackup-restore.json"
@@ -38,29 +38,43 @@ class EngineFolder:
             return None
         if not self.folder.is_dir():
             return f"{self.folder} is no folder"
+        if mark := self._mark():
+            asked = f", which was asked for with {mark['asked']}" if mark.get("asked") else ""
+            return f"{self.folder} belongs to another restore that has not ended ({mark['restore']}{asked})"
         first = next((path.name for path in self.folder.iterdir()), None)
         return None if first is None else f"{self.folder} holds {first!r} already"
 
-    def begin(self, restore_id: str) -> None:
-        """Take the folder for a restore. Raises Refused when it is another's, EnvironmentProblem."""
+    def begin(self, restore_id: str, asked: str = "") -> None:
+        """Take the folder for a restore; `asked`: what of its command may have been said in words that mean
+        another instant later. Raises Refused when it is another's, EnvironmentProblem."""
         with _told(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             try:
                 with (self.folder / _MARK).open("x") as mark:
-                    json.dump({"restore": restore_id}, mark)
+                    json.dump({"restore": restore_id, "asked": asked}, mark)
             except FileExistsError:
                 if not self.is_own(restore_id):
-                    raise Refused(
-                        f"{self.folder} belongs to another restore that has not ended.",
-                        hint="Give an empty folder, or run the same command as that restore: it goes on.",
-                    ) from None
+                    raise self.refusal(restore_id) from None
+
+    def refusal(self, restore_id: str) -> Refused:
+        """What to tell of a folder that is taken."""
+        return Refused(
+            f"{self.taken(restore_id)}.",
+            hint="Give --into a folder that is empty or not there, or run the same command as the restore "
+            "that had begun: it goes on.",
+        )
 
     def is_own(self, restore_id: str) -> bool:
         """Whether a restore has taken the folder and not let go of it."""
+        return self._mark().get("restore") == restore_id
+
+    def _mark(self) -> dict[str, str]:
+        """What the restore that has the folder has put there; empty when none has."""
         try:
-            return bool(json.loads((self.folder / _MARK).read_bytes())["restore"] == restore_id)
-        except (OSError, ValueError, KeyError, TypeError):
-            return False
+            found = json.loads((self.folder / _MARK).read_bytes())
+            return {"restore": str(found["restore"]), "asked": str(found.get("asked") or "")}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return {}
 
     def snapshot_being(self, restore_id: str) -> Path:
         """Where the snapshot is until it is whole."""
@@ -84,6 +98,19 @@ class EngineFolder:
             being.rename(done)
             _sync(self.folder)
         return True
+
+    def clear(self, restore_id: str, names: Iterable[str]) -> None:
+        """Take away what a restore that has the folder put there: the snapshot, and the files `names`. Its
+        mark goes last."""
+        if not self.is_own(restore_id):
+            return
+        with _told(self.folder):
+            for folder in (self.folder / SNAPSHOT, self.snapshot_being(restore_id)):
+                if folder.exists():
+                    shutil.rmtree(folder)
+            for name in names:
+                (self.folder / name).unlink(missing_ok=True)
+            (self.folder / _MARK).unlink(missing_ok=True)
 
     def put(self, name: str, content: bytes) -> None:
         """Write a file in place of an older one, whole or not at all."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -10,16 +10,20 @@ from pydantic import TypeAdapter, ValidationError
 from lakebackup import layout, sidecar
 from lakebackup.errors import Damaged, NotFound
 from lakebackup.plan.restore_queue import ConfigFile, Queue  # noqa: TC001 - read by pydantic
+from lakebackup.queues.headers import HeaderNames  # noqa: TC001 - read by pydantic
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lakebackup.storage import Storage
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """What a restore does. `stamp` in ms: the time of its watermarks; `bases`: of each target topic and
-    partition the offset that its watermark comes at or behind. `segments`, `leave_out`: as of QueueReplayJob;
-    `open_transactions`: how many are left out at the end. Others as of the plan.
+    partition where it ended. `segments`, `leave_out`: as of QueueReplayJob;
+    `open_transactions`: how many are left out at the end; `open_ids`: some of these. `settings`: those that
+    each target topic gets in the end; `names`: the headers of its watermark. Others as of the plan.
     """
 
     source: str
@@ -35,12 +39,15 @@ class Prepared:
     stamp: int
     cluster: str
     queues: list[Queue]
+    settings: dict[str, dict[str, str]]
     epochs: dict[str, str]
     bases: dict[str, list[int]]
     config: list[ConfigFile]
     segments: dict[int, int]
+    names: HeaderNames
     leave_out: list[str | None]
     open_transactions: int
+    open_ids: list[str]
     from_ts: None = None
 
     @property
@@ -55,16 +62,29 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """When all messages were there (us), and where each target partition ended then."""
+    """Of each target partition, the offset that its watermark came at or behind, and where it ended when all
+    messages were there; `others`: how many offsets between are not the restore's. `at` (us): since when the
+    catalog was to tell of it, None: it was not yet."""
 
-    at: int
+    bases: dict[str, list[int]]
     ends: dict[str, list[int]]
+    others: dict[str, list[int]]
+    at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What a target topic was before the restore: its id and its settings; `epoch` None: it was not there."""
+
+    epoch: str | None = None
+    settings: dict[str, str] = field(default_factory=dict)
 
 
 T = TypeVar("T")
 
 _PREPARED = TypeAdapter(Prepared)
 _DONE = TypeAdapter(Done)
+_TOPICS = TypeAdapter(dict[str, dict[str, Before]])
 
 
 def folder_of(restore_id: str) -> str:
@@ -92,11 +112,24 @@ def read_done(storage: Storage, restore_id: str) -> Done | None:
     return _get(storage, _path(restore_id, "done"), _DONE)
 
 
-def clear(storage: Storage, restore_id: str) -> None:
-    """Take all away: the restore is done. What the others are found by goes last."""
+def write_settings(storage: Storage, restore_id: str, topics: dict[str, Before]) -> None:
+    """Put down what the target topics are, before some of their settings are suspended."""
+    _put(storage, _path(restore_id, "settings"), _TOPICS.dump_python({"topics": topics}, mode="json"))
+
+
+def read_settings(storage: Storage, restore_id: str) -> dict[str, Before]:
+    """As `read`; empty when nothing was put down."""
+    found = _get(storage, _path(restore_id, "settings"), _TOPICS)
+    return found["topics"] if found else {}
+
+
+def clear(storage: Storage, restore_id: str, *, anew: bool = False) -> None:
+    """Take all away: the restore is done, or begins `anew`, with what the topics were before it. What the
+    others are found by goes last."""
     last = [_path(restore_id, "done"), _path(restore_id, "queue")]
+    spared = [*last, *([_path(restore_id, "settings")] if anew else [])]
     for found in list(storage.list(folder_of(restore_id))):
-        if found.path not in last:
+        if found.path not in spared:
             storage.delete(found.path)
     for path in last:
         storage.delete(path)
@@ -106,7 +139,7 @@ def _path(restore_id: str, name: str) -> str:
     return f"{folder_of(restore_id)}{name}.json"
 
 
-def _put(storage: Storage, path: str, content: dict[str, object]) -> None:
+def _put(storage: Storage, path: str, content: Mapping[str, object]) -> None:
     sidecar.put_sealed(storage, path, {"format": sidecar.FORMAT, **content})
 
 

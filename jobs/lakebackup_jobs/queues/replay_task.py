@@ -2,13 +2,14 @@
 
 The first transaction of a partition begins with the watermark message. A transaction holds whole files,
 verified before their messages are sent, and commits how many of the partition's files it has brought, so that
-a task that runs again goes on behind the last commit, and nothing is there twice.
+a task that runs again goes on behind the last commit, and nothing is there twice. What it commits says also
+which offsets are its own, so that it is seen when somebody else writes among them.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,11 @@ if TYPE_CHECKING:
     from lakebackup_jobs.kafka.records import Columns
     from lakebackup_jobs.queues.ids import TransactionIds
     from lakebackup_jobs.queues.restore_shares import Partition, QueueFile, QueueShares
+
+
+# What a task tells of each partition. `position`: where it ends; `base`: the offset that the watermark came
+# at or behind; `others`: how many offsets since are not the restore's.
+REPLAYED = RESTORED.replace(", error", ", base BIGINT, others BIGINT, error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +80,19 @@ class QueueReplayJob:
     zero_as_one: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For `mapInArrow` over the numbers of shares: one row a partition, columns as in RESTORED."""
+        """For `mapInArrow` over the numbers of shares: one row a partition, columns as in REPLAYED."""
         for number in chain.from_iterable(batch.column(0).to_pylist() for batch in batches):
             left = _LeftOut(self)
             for place, files in self.shares.share(number):
                 yield guarded(
-                    RESTORED,
+                    REPLAYED,
                     partial(self._partition, place, files, left),
                     scope=place.target,
                     region=place.region,
                 )
 
     def run(self, number: int) -> list[dict[str, Any]]:
-        """Do one share, in any process: rows as of RESTORED, but for the error, which is raised."""
+        """Do one share, in any process: rows as of REPLAYED, but for the error, which is raised."""
         left = _LeftOut(self)
         return [self._partition(place, files, left) for place, files in self.shares.share(number)]
 
@@ -101,7 +107,8 @@ class QueueReplayJob:
             reached = _Reached.parse(done) if done and done.note else None
             pending = 0
             if reached is None:
-                reached = _Reached()
+                # As of now: what was written since the restore was prepared is of the history that is left.
+                reached = _Reached(base=producer.ends(mark).high)
                 producer.begin()
                 producer.produce_block(topic, partition, self.watermark.columns(*mark))
                 pending = 1
@@ -110,20 +117,28 @@ class QueueReplayJob:
                     if not pending:
                         producer.begin()
                     entries = self._file(producer, file, mark, left)
-                    reached = _Reached(number + 1, reached.entries + entries, reached.bytes + file.bytes)
+                    reached = replace(
+                        reached,
+                        files=number + 1,
+                        entries=reached.entries + entries,
+                        bytes=reached.bytes + file.bytes,
+                    )
                     pending += file.bytes
                     if pending >= TRANSACTION_BYTES:
-                        producer.commit({mark: reached.progress()})
+                        reached = _committed(producer, mark, reached)
                         pending = 0
                 tell(file.entries, file.bytes)
             if pending:
-                producer.commit({mark: reached.progress()})
+                reached = _committed(producer, mark, reached)
+            end = producer.ends(mark).high
         return {
             "scope": topic,
             "region": place.region,
             "entries": reached.entries,
             "bytes": reached.bytes,
-            "position": reached.files,
+            "position": end,
+            "base": reached.base,
+            "others": end - reached.end,
         }
 
     def _file(self, producer: RestoreProducer, file: QueueFile, mark: tuple[str, int], left: _LeftOut) -> int:
@@ -146,18 +161,33 @@ class QueueReplayJob:
 
 @dataclass(frozen=True, slots=True)
 class _Reached:
-    """How far a partition is, as its last transaction says: files brought, messages and stored bytes."""
+    """How far a partition is, as its last transaction says: files brought, messages and stored bytes; the
+    partition's end before the watermark, and how many transactions left their marker since."""
 
     files: int = 0
     entries: int = 0
     bytes: int = 0
+    base: int = 0
+    markers: int = 0
+
+    @property
+    def end(self) -> int:
+        """Where the partition ends when nobody else writes to it."""
+        return self.base + 1 + self.entries + self.markers
 
     def progress(self) -> Progress:
-        return Progress(self.files, json.dumps([self.entries, self.bytes]))
+        return Progress(self.files, json.dumps([self.entries, self.bytes, self.base, self.markers]))
 
     @classmethod
     def parse(cls, done: Progress) -> _Reached:
         return cls(done.position, *json.loads(done.note))
+
+
+def _committed(producer: RestoreProducer, mark: tuple[str, int], reached: _Reached) -> _Reached:
+    # A transaction without a message here has no marker here.
+    reached = replace(reached, markers=reached.markers + (mark in producer.sent))
+    producer.commit({mark: reached.progress()})
+    return reached
 
 
 class _LeftOut:

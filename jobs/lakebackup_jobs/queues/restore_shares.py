@@ -13,7 +13,9 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import NotFound
+from lakebackup.queues.headers import HeaderNames
 from lakebackup.storage import open_storage
+from lakebackup_jobs.kafka.stored import open_verified
 from lakebackup_jobs.shares import MOST_TASKS, Shares, StoredFile
 
 if TYPE_CHECKING:
@@ -112,6 +114,18 @@ def deal_scan(storage: Storage, reader: CatalogReader, folder: str, link: int) -
         _write(storage, path, rows)
         tasks.append([path])
     return _indexed(storage, folder, tasks)
+
+
+def names_in(roots: Mapping[str, str], shares: QueueShares) -> HeaderNames | None:
+    """By which headers the first file's messages were understood; None: there is no file, or it does not say.
+
+    Raises Damaged.
+    """
+    # Partitions with files come before those without.
+    for _, files in shares.share(0) if shares.tasks else ():
+        first = next(files, None)
+        return HeaderNames.read(open_verified(roots, first).metadata) if first else None
+    return None
 
 
 def _write(storage: Storage, path: str, rows: Iterable[Mapping[str, Any]]) -> None:

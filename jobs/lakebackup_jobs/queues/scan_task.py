@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+    from lakebackup.storage import Storage
     from lakebackup.store import CatalogReader
     from lakebackup_jobs.kafka.records import Columns
     from lakebackup_jobs.queues.messages import Messages
@@ -219,7 +220,8 @@ class OpenAt:
         found = self._engine.query("queue_restore_unended", **before).coalesce(1)
         with task_errors():
             rows = found.mapInArrow(IdsWriter(self._uri, path), "transactions BIGINT").collect()
-        return int(rows[0].transactions)
+        # Spark leaves a task out that it knows to have no row.
+        return int(rows[0].transactions) if rows else 0
 
     def _scan(self, relation: str, folder: str, link: int, upto_tid: int) -> None:
         """Read the chosen files of backups behind a link; what is seen of transactions gets a name."""
@@ -253,6 +255,12 @@ def write_ids(reader: CatalogReader, uri: str, path: str, query: str, **paramete
     rows = reader.query(query, **parameters)
     _, count, _ = write_rows(open_storage(uri), path, _ids_schema(), _as_ids(rows))
     return count
+
+
+def first_ids(storage: Storage, path: str, count: int) -> list[str]:
+    """At most so many of the ids in such an object."""
+    ids = (name for rows in read_rows(storage, path) for name in rows["transaction_id"].to_pylist())
+    return list(islice(ids, count))
 
 
 def _as_ids(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
