@@ -134,10 +134,10 @@ class Life(RuleBasedStateMachine):
         wanted = self.next(mode, needed)
         for kill_at in (dies, None) if dies else (None,):
             error: Exception | None = None
-            told: dict[str, Any] = {}
+            made: dict[str, Any] = {}
             with self.dying(kill_at) as died:
                 try:
-                    told = self.lab.backup(self.graph, mode, **changes)
+                    made = self.lab.backup(self.graph, mode, **changes)
                 except NeedsFull as refused:
                     error = refused
             if wanted is None:
@@ -147,7 +147,7 @@ class Life(RuleBasedStateMachine):
             assert error is None, error
             for row in self.new():
                 # What came since one that was cut off is in an incremental behind it.
-                follows = "ended" in told and row["backup_id"] == told["backup_id"]
+                follows = "ended" in made and row["backup_id"] == made["backup_id"]
                 self.add(row, "incremental" if follows else mode, needed, tid)
         if not self.taken or self.taken[-1].ops != self.graph.writers.ops:
             assert self.line, "there is a backup now"
