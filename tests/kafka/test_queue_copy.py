@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, cast
 
 import fastavro
@@ -21,14 +22,15 @@ from lakebackup import layout
 from lakebackup.errors import Damaged, Refused
 from lakebackup.plan.backup_queue import QueueRange
 from lakebackup.queues.headers import HeaderNames
-from lakebackup.queues.watermark import headers_of
+from lakebackup.queues.watermark import Watermark, headers_of
 from lakebackup.sidecar import read_part
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka import library
 from lakebackup_jobs.kafka.container import FileReader
 from lakebackup_jobs.kafka.key_filter import may_hold
+from lakebackup_jobs.queues import seen as seen_module
 from lakebackup_jobs.queues.copy_task import QueueCopyJob
-from lakebackup_jobs.queues.seen import SEEN_SCHEMA, read_ranges, read_seen
+from lakebackup_jobs.queues.seen import SEEN_SCHEMA, behind_marks, marks_of, read_ranges, read_seen
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,6 +59,11 @@ def message(tid: int, transaction: str = "", kind: str = "", partition: int = 0,
     headers += [("transaction", transaction.encode())] if transaction else []
     headers += [("kind", kind.encode())] if kind else []
     return Record(partition, f"key-{tid}".encode(), b"x" * size, tuple(headers), NOW + tid)
+
+
+def watermark(restore_id: str, to_tid: int = 30, partition: int = 0) -> Record:
+    value = Watermark("graph", "f1", "i2", restore_id, 10, to_tid).value
+    return Record(partition, None, value, tuple(headers_of(HeaderNames())), NOW)
 
 
 class Lab:
@@ -160,12 +167,11 @@ def queue_lab(broker: Broker, tmp_path: Path) -> Lab:
 @pytest.mark.usefixtures("_path")
 def test_messages_in_front_are_those_of_open_transactions(queue_lab: Lab, topic: Topic) -> None:
     name = topic("delta")
-    watermark = Record(0, None, b"{}", tuple(headers_of(HeaderNames())), NOW)
     produce(
         queue_lab.bootstrap,
         name,
         [
-            watermark,
+            watermark("another"),
             message(10, "open", "begin"),
             message(11, "done", "begin"),
             message(12),
@@ -173,7 +179,7 @@ def test_messages_in_front_are_those_of_open_transactions(queue_lab: Lab, topic:
             message(14, "done", "commit"),
             message(15, "listed elsewhere"),
             message(16, "open"),  # from here on all is the backup's own
-            watermark,
+            watermark("r1"),
             message(17),
             message(18, "new", "BEGIN"),
             message(19, "open", "commit"),
@@ -182,7 +188,8 @@ def test_messages_in_front_are_those_of_open_transactions(queue_lab: Lab, topic:
         ],
     )
     span = queue_lab.span(name, own_from=7)
-    told = queue_lab.job(span, carried=queue_lab.carried("another", "open")).run(0)
+    marks = frozenset({(name, span.epoch, "0", "r1")})
+    told = queue_lab.job(span, carried=queue_lab.carried("another", "open"), watermarks=marks).run(0)
     assert queue_lab.stored() == [
         ("0", tid - 9 + (tid > 16), tid) for tid in (10, 13, 16, 17, 18, 19, 20, 21)
     ]
@@ -224,6 +231,64 @@ def test_a_look_alone_stores_nothing(queue_lab: Lab, topic: Topic) -> None:
         ("0", 10, 50, 40, 49),
         ("1", 0, 40, 40, 39),
     ]
+
+
+def test_what_another_restore_brought_back_is_not_stored(queue_lab: Lab, topic: Topic) -> None:
+    name = topic("delta", partitions=2)
+    rows = [message(10), message(11, "t"), watermark("r7"), message(10), message(12, partition=1)]
+    torn = Record(1, None, b"{}", tuple(headers_of(HeaderNames())), NOW)
+    produce(queue_lab.bootstrap, name, [*rows, torn])
+    span, other = queue_lab.span(name), queue_lab.span(name, region="1")
+    known = {(name, span.epoch, "0", "r6"), (name, span.epoch, "1", "r7"), (name, "e", "0", "r7")}
+    for at, text in ((span, "restore r7"), (other, "a restore whose watermark cannot be read")):
+        with pytest.raises(Refused) as refused:
+            queue_lab.job(at, watermarks=frozenset(known)).run(0)
+        offset = 2 if at is span else 1
+        assert refused.value.message.startswith(f"{name}[{at.region}] at offset {offset}: ")
+        assert text in refused.value.message
+        assert "--mode full" in refused.value.hint
+    assert list(queue_lab.storage.list()) == []
+    # In front of its own and behind what it reads nothing is asked of it.
+    queue_lab.job(replace(span, own_from=3), replace(other, end=1)).run(0)
+    assert queue_lab.stored() == [("0", 3, 10), ("1", 0, 12)]
+    known.add((name, span.epoch, "0", "r7"))
+    queue_lab.job(span, tasks=((), (span,)), watermarks=frozenset(known)).run(1)
+    assert [tid for _, _, tid in queue_lab.stored(1)] == [10, 11, 10]
+
+
+def test_what_stands_before_the_last_watermark_does_not_count(
+    queue_lab: Lab, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topic("delta", partitions=2)
+    old = [message(tid, f"t{tid % 40}", "commit" if tid % 5 == 0 else "") for tid in range(500, 600)]
+    marks = [watermark("r1", 20), message(17, "t1"), message(18, "t2"), watermark("r2", 30)]
+    new = [message(31, "t2"), message(32, "t9", "commit")]
+    produce(queue_lab.bootstrap, name, [*old, *marks, *new, message(33, "t2", "commit", 1)])
+    monkeypatch.setattr(seen_module, "HELD", 16)  # rows are handed out before the watermark comes
+    ends = (0, 50, 102, 105, 106)
+    spans = [queue_lab.span(name, a, b) for a, b in pairwise(ends)]
+    spans.append(queue_lab.span(name, region="1"))
+    job = queue_lab.job(*spans[:3], keep=False, tasks=(tuple(spans[:3]), tuple(spans[3:])))
+    for task in range(2):
+        job.run(task)
+    ranges = [r for task in range(2) for r in read_ranges(queue_lab.storage, "graph", BACKUP, task).ranges]
+    assert [(r.watermark, r.restore_id, r.restored_tid) for r in ranges] == [
+        (None, None, None), (100, "r1", 20), (103, "r2", 30), (None, None, None), (None, None, None)
+    ]  # fmt: skip
+    counted = behind_marks(ranges)
+    assert [(r.entries, r.first_tid, r.last_tid) for r in counted] == [
+        (0, None, None), (0, None, None), (1, 31, 31), (1, 32, 32), (1, 33, 33)
+    ]  # fmt: skip
+    assert [(r.start, r.end, r.watermark) for r in counted[:3]] == [
+        (0, 50, None),
+        (50, 102, None),
+        (102, 105, 103),
+    ]
+    found = read_seen(queue_lab.storage, "graph", BACKUP, [0, 1], marks_of(ranges))
+    rows = [
+        (r["transaction_id"], r["region"], r["first_position"]) for batch in found for r in batch.to_pylist()
+    ]
+    assert rows == [("t2", "0", 104), ("t9", "0", 105), ("t2", "1", 0)]
 
 
 @pytest.mark.usefixtures("_path")

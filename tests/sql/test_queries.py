@@ -246,13 +246,9 @@ GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
     "queue_found": (pa.schema(IN_QUEUES), A_TRANSACTION),
     "queue_unended": (pa.schema(IN_QUEUES), A_TRANSACTION),
     "queue_told": (pa.schema({"transaction_id": TEXT}), {}),
-    "queue_late": (
-        pa.schema(
-            {
-                **dict.fromkeys(("scope", "epoch", "region"), TEXT),
-                **dict.fromkeys(("from_position", "to_position"), WHOLE),
-            }
-        ),
+    "queue_gone": (pa.schema({"transaction_id": TEXT}), {}),
+    "queue_lows": (
+        pa.schema({**dict.fromkeys(("scope", "epoch", "region"), TEXT), "low_position": WHOLE}),
         PLACES,
     ),
     "chosen": (FILE, {"destination": "d"}),

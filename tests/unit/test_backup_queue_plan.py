@@ -14,6 +14,7 @@ from lakebackup.plan.backup_queue import (
     HERE_OFFSETS,
     QueueRange,
     describe,
+    from_lows,
     needs_full,
     plan_child,
     plan_full,
@@ -24,8 +25,10 @@ from lakebackup.plan.queue_history import (
     Restored,
     Standing,
     Start,
+    Watermark,
     behind,
     decide,
+    last_ended,
     require_all,
     stand,
 )
@@ -169,13 +172,43 @@ def test_behind_a_restore_coverage_begins_with_it() -> None:
     assert (plan.restore_id, plan.start_ts, plan.tasks) == ("r1", 3000, ((span(20, 25),),))
 
 
-def test_late_messages_are_looked_up_where_their_end_may_stand() -> None:
-    start = Start("delta.0", E1, "0", 700_000, 700_000, None, 700_009)
-    plan = child(standing(CHILD, start), region(700_020))
-    assert plan.late == (("delta.0", E1, "0", 700_000, 700_009),)
-    assert plan.look_back == ((span(600_000, 700_000, 700_000),),)
-    quiet = child(standing(CHILD, replace(start, late_to=700_000)), region(700_020))
-    assert (quiet.late, quiet.look_back) == ((), ())
+def test_the_end_of_a_transaction_may_stand_anywhere_before_what_is_read() -> None:
+    start = Start("delta.0", E1, "0", 700_000, 700_000)
+    assert child(standing(CHILD, start), region(700_020)).look_back == ((span(0, 700_000, 700_000),),)
+    assert child(standing(CHILD, start), region(700_020, low=9)).look_back == ((span(9, 700_000, 700_000),),)
+    assert child(standing(CHILD, start), region(700_020, low=700_000)).look_back == ()
+
+
+def test_ends_are_looked_for_in_the_history_that_goes_on_alone() -> None:
+    marks = (
+        Watermark("r1", "delta.0", E1, "0", 10),
+        Watermark("r2", "delta.0", E1, "0", 20),
+        Watermark("r3", "delta.0", E1, "0", 31),
+        Watermark("r2", "delta.0", E1, "1", 5),
+        Watermark("r2", "delta.0", E2, "0", 5),
+    )
+    on = replace(standing(CHILD, Start("delta.0", E1, "0", 30, 30)), watermarks=marks)
+    plan = child(on, region(40))
+    assert plan.look_back == ((span(20, 30, 30),),)
+    assert plan.watermarks == (("delta.0", E1, "0", "r1"), ("delta.0", E1, "0", "r2"))
+    behind = replace(standing(CHILD, Start("delta.0", E1, "0", 20, 20)), watermarks=marks)
+    assert child(behind, region(40)).look_back == ()
+    assert full(on, region(40), told=told(28, 25)).look_back == ((span(20, 25, 25),),)
+
+
+def test_what_is_gone_by_now_is_not_looked_for() -> None:
+    tasks = ((span(0, 50, 50), replace(span(0, 9, 9), region="1")), (span(50, 60, 60, 1),))
+    place = ("delta.0", E1, "0")
+    assert from_lows(tasks, {place: 20}) == ((span(20, 50, 50), tasks[0][1]), tasks[1])
+    assert from_lows(tasks, {place: 55}) == ((span(50, 50, 50), tasks[0][1]), (span(55, 60, 60, 1),))
+    assert from_lows(tasks, {}) == tasks
+
+
+def test_when_a_restore_that_was_left_is_in_nobody_s_way() -> None:
+    found = [history(**BACKED), history("journal.0", E2, full_started_at=900), history(epoch=E2)]
+    assert last_ended(found, [topic()]) == 100
+    assert last_ended([history(**BACKED, **PUT_BACK, restored_at=250)], [topic()]) == 250
+    assert last_ended(found, [topic("delta.9")]) == 0
 
 
 def test_without_a_backup_there_is_nothing_to_stand_on() -> None:
@@ -381,7 +414,7 @@ def row(parent: Parent, **changes: Any) -> dict[str, Any]:
 
 
 STARTS: dict[str, Any] = {
-    "scope": "delta.0", "epoch": E1, "region": "0", "end_position": 7, "high_position": 8,
+    "scope": "delta.0", "epoch": E1, "region": "0", "end_position": 7,
     "no_transaction_position": 4, "last_tid": 29,
 }  # fmt: skip
 RESTORED = {"scope": "delta.0", "epoch": E1, "region": "0", "base_position": 10, "end_position": 20}
@@ -393,7 +426,7 @@ def test_where_the_parent_ended_is_read() -> None:
     )
     found = stand(catalog, [history(**BACKED)], [topic()], "incremental")
     assert (found.parent, found.open_at, found.last_tid) == (CHILD, "i2", 30)
-    assert found.starts == (Start("delta.0", E1, "0", 4, 7, 29, 8),)
+    assert found.starts == (Start("delta.0", E1, "0", 4, 7, 29),)
 
 
 def test_a_differential_stands_on_the_newest_full() -> None:

@@ -8,7 +8,7 @@ of the transactions that were open.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
@@ -21,13 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from lakebackup.plan.backup_topics import RegionState, TopicState
-    from lakebackup.plan.queue_history import Standing, Start
+    from lakebackup.plan.queue_history import Standing, Start, Watermark
     from lakebackup.queues.snapshot_json import SnapshotJson
 
-# The ends of partitions are taken together: so many messages before one, no transaction was ended whose
-# messages came to another after that.
-_BACK = 100_000
-_EVERYWHERE = 2**63 - 1
 # Below this many offsets no session of Spark's is worth its start.
 HERE_OFFSETS = 2_000_000
 Place = tuple[str, str, str]
@@ -62,8 +58,9 @@ class QueuePlan:
     state at the start. `open_at`: the backup whose open transactions are open then. `tids`: (topic, epoch,
     partition) -> greatest tid known. `snapshot_tid` and `snapshot_open` are what snapshot.json said of the
     engine's state and its open transactions. `look_back`: what is read after `tasks` when a transaction seems
-    to be open that was first seen within `late` ((topic, epoch, partition, from, to)): its end may stand in
-    another partition, before what was read there. `lost`: what hinders it, for a full what came before.
+    to be open that has a message of a tid up to `last_tid`, if that is known: its end may stand in another
+    partition, before what was read there. `watermarks`: (topic, epoch, partition, restore) of restores which
+    it goes on behind. `lost`: what hinders it, for a full what came before.
     """
 
     kind: Literal["full", "cumulative", "differential"]
@@ -82,7 +79,7 @@ class QueuePlan:
     snapshot_tid: int | None = None
     snapshot_open: tuple[str, ...] | None = None
     look_back: tuple[tuple[QueueRange, ...], ...] = ()
-    late: tuple[tuple[str, str, str, int, int], ...] = ()
+    watermarks: tuple[tuple[str, str, str, str], ...] = ()
     new_regions: int = 0
     notes: tuple[str, ...] = field(default=())
 
@@ -94,12 +91,35 @@ class QueuePlan:
     @property
     def offsets(self) -> int:
         """How many offsets are to be read; messages are fewer where transactions left holes."""
-        return sum(r.end - r.start for task in self.tasks for r in task)
+        return offsets_of(self.tasks)
 
     @property
     def little(self) -> bool:
         """Whether tasks of Spark's are not worth while."""
-        return self.offsets <= HERE_OFFSETS
+        return are_little(self.tasks)
+
+
+def offsets_of(tasks: Iterable[Iterable[QueueRange]]) -> int:
+    """How many offsets tasks read."""
+    return sum(r.end - r.start for task in tasks for r in task)
+
+
+def are_little(tasks: Iterable[Iterable[QueueRange]]) -> bool:
+    """Whether tasks of Spark's are not worth while for them."""
+    return offsets_of(tasks) <= HERE_OFFSETS
+
+
+def from_lows(
+    tasks: Iterable[Iterable[QueueRange]], lows: Mapping[Place, int]
+) -> tuple[tuple[QueueRange, ...], ...]:
+    """The same tasks, each range from where its partition begins by now: what is gone cannot be found."""
+    return tuple(
+        tuple(
+            replace(r, start=min(max(r.start, lows.get((r.scope, r.epoch, r.region), 0)), r.end))
+            for r in task
+        )
+        for task in tasks
+    )
 
 
 def plan_child(
@@ -131,17 +151,9 @@ def plan_child(
         _position(backup_id, source, region, end_ts, own, max(own, region.end)) for region, _, own in looks
     ]
     ranges = [(region, look, own) for region, look, own in looks if region.end > look]
-    late = [
-        (*place, start.own_from, start.late_to)
-        for place, start in starts.items()
-        if start.late_to > start.own_from
-    ]
-    # Of what was written to a partition while the ends of others were taken, the end may have been seen then.
-    back = [
-        (r, max(r.low, own - _BACK), own, own)
-        for r, _, own in looks
-        if late and own > max(r.low, own - _BACK)
-    ]
+    # A message may come to its partition, or be seen there, after its transaction's end was seen elsewhere.
+    behind = _watermarks(standing)
+    back = [(r, low, own, own) for r, _, own in looks if (low := max(r.low, _begins(behind, r, own))) < own]
     return QueuePlan(
         kind="cumulative" if mode == "differential" else "differential",
         parent=parent,
@@ -157,7 +169,12 @@ def plan_child(
         open_at=standing.open_at,
         tids=_tids(standing.starts),
         look_back=_tasks(back, parallelism),
-        late=tuple(late),
+        watermarks=tuple(
+            (*_place(r), w.restore_id)
+            for r, _, own in looks
+            for w in behind.get(_place(r), ())
+            if w.base <= own
+        ),
         new_regions=sum(_place(r) not in starts for r in regions),
         notes=standing.notes,
     )
@@ -204,7 +221,12 @@ def plan_full(
             parts.append((region, look, min(own, region.end), region.end))
         notes = (_WITHOUT,)
     # Of a transaction that is seen in one partition the end may stand in another, before what is read there.
-    back = [(r, r.low, look, look) for r, look, _, _ in parts if look > r.low]
+    behind = _watermarks(standing)
+    back = [
+        (r, low, look, look)
+        for r, look, _, _ in parts
+        if (low := max(r.low, _begins(behind, r, look))) < look
+    ]
     known = {_place(region) for region in regions} & {(s.scope, s.epoch, s.region) for s in standing.starts}
     return QueuePlan(
         kind="full",
@@ -223,19 +245,43 @@ def plan_full(
         snapshot_tid=told.last_tid if told else None,
         snapshot_open=told.open_transactions if told else None,
         look_back=_tasks(back, parallelism) if told and told.open_transactions is None else (),
-        late=tuple((*_place(r), 0, _EVERYWHERE) for r in regions),
         notes=notes,
     )
 
 
+def _watermarks(standing: Standing) -> dict[Place, list[Watermark]]:
+    found: dict[Place, list[Watermark]] = {}
+    for one in standing.watermarks:
+        found.setdefault((one.scope, one.epoch, one.region), []).append(one)
+    return found
+
+
+def _begins(behind: Mapping[Place, list[Watermark]], region: RegionState, position: int) -> int:
+    """Where the history begins that a position of a partition is of: what was before, a restore has left."""
+    return max((w.base for w in behind.get(_place(region), ()) if w.base <= position), default=0)
+
+
 def needs_full(lost: Sequence[Gap]) -> NeedsFull:
     """What to raise when messages that a backup would have to read are not there any more."""
-    told = "; ".join(map(describe, lost[:5])) + (f"; and {len(lost) - 5} more" if len(lost) > 5 else "")
     return NeedsFull(
-        f"Messages of the queues were lost before they were backed up: {told}.",
+        f"Messages of the queues were lost before they were backed up: {_some(lost)}.",
         hint="Nothing was written. Take a snapshot of the engine and a new full of it with --mode full; "
         "queues never take one by themselves.",
     )
+
+
+def only_incremental(lost: Sequence[Gap]) -> NeedsFull:
+    """What to raise for a differential when what it would need is in backups since its full, and gone."""
+    return NeedsFull(
+        "A differential would need messages since the last full that the queues hold no more; backups since "
+        f"have them: {_some(lost)}.",
+        hint="Nothing was written, and nothing is lost. Go on with --mode incremental, or take a snapshot of "
+        "the engine and a new full of it with --mode full.",
+    )
+
+
+def _some(lost: Sequence[Gap]) -> str:
+    return "; ".join(map(describe, lost[:5])) + (f"; and {len(lost) - 5} more" if len(lost) > 5 else "")
 
 
 def describe(gap: Gap) -> str:

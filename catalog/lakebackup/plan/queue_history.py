@@ -63,7 +63,6 @@ class Restored:
 class Start:
     """Where a partition stood at what the next backup stands on: it was read up to `own_from`, and from
     `open_from` on every transaction that was open then is seen whole. `last_tid`: the greatest seen by then.
-    What stands from `late_to` on was written after all partitions had been looked at.
     """
 
     scope: str
@@ -72,7 +71,17 @@ class Start:
     open_from: int
     own_from: int
     last_tid: int | None = None
-    late_to: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """Where a restore put a partition back: its watermark stands at `base` or behind."""
+
+    restore_id: str
+    scope: str
+    epoch: str
+    region: str
+    base: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +89,7 @@ class Standing:
     """What the next backup stands on. `parent` None: on nothing, there is no backup of the engine.
 
     `last_tid`: the engine's state at the start. `open_at`: the backup whose open transactions are open at the
-    start; None: none is.
+    start; None: none is. `watermarks`: of all restores into these queues that the catalog knows.
     """
 
     parent: Parent | None = None
@@ -89,6 +98,7 @@ class Standing:
     last_tid: int | None = None
     open_at: str | None = None
     notes: tuple[str, ...] = ()
+    watermarks: tuple[Watermark, ...] = ()
 
     @property
     def start_ts(self) -> int | None:
@@ -140,6 +150,19 @@ def read_histories(reader: CatalogReader, source: str, cluster: str) -> list[His
     return [History(**row) for row in reader.rows("queue_histories", source=source, cluster=cluster)]
 
 
+def read_watermarks(reader: CatalogReader, source: str, cluster: str) -> tuple[Watermark, ...]:
+    """Of all restores of a source on a cluster."""
+    return tuple(Watermark(**row) for row in reader.rows("queue_watermarks", source=source, cluster=cluster))
+
+
+def last_ended(histories: Iterable[History], topics: Sequence[TopicState]) -> int:
+    """When (us) the newest full of these topics began, or the newest restore into them was done: what was
+    begun and left before that is behind them. 0: never."""
+    ids = {(topic.scope, topic.epoch) for topic in topics}
+    own = [h for h in histories if (h.scope, h.epoch) in ids]
+    return max((max(h.full_started_at or 0, h.restored_at or 0) for h in own), default=0)
+
+
 def stand(
     reader: CatalogReader, histories: Sequence[History], topics: Sequence[TopicState], mode: Mode
 ) -> Standing:
@@ -165,7 +188,7 @@ def stand(
         starts=tuple(
             Start(
                 r["scope"], r["epoch"], r["region"], r["no_transaction_position"], r["end_position"],
-                r["last_tid"], r["high_position"],
+                r["last_tid"],
             )
             for r in reader.rows("queue_starts", backup_id=row["backup_id"])
         ),

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from lakebackup import layout
-from lakebackup.errors import Damaged, NotFound
+from lakebackup.errors import Damaged, NotFound, Refused
 from lakebackup.model import DataFile
 from lakebackup.queues.headers import NAMES
 from lakebackup.sidecar import read_part, write_part
@@ -22,11 +22,11 @@ from lakebackup.storage import ObjectWriter, Storage, open_storage
 from lakebackup_jobs.kafka.consume import Progress, copy_range, reader
 from lakebackup_jobs.kafka.copy_task import BACKUP_ID, publish
 from lakebackup_jobs.kafka.key_filter import KeyFilters, hashes_of
-from lakebackup_jobs.kafka.records import Block, decode_block, filter_block
+from lakebackup_jobs.kafka.records import OFFSET, Block, decode_block, filter_block
 from lakebackup_jobs.kafka.schemas import FORMAT_V2
 from lakebackup_jobs.outcome import guarded
 from lakebackup_jobs.queues.ids import TransactionIds
-from lakebackup_jobs.queues.messages import chosen, read_messages
+from lakebackup_jobs.queues.messages import chosen, read_messages, watermarks
 from lakebackup_jobs.queues.seen import RangeSeen, Seen, SeenWriter
 from lakebackup_jobs.tally import OUTCOME, totals
 from lakebackup_jobs.taskboard import TaskBoard
@@ -38,7 +38,10 @@ if TYPE_CHECKING:
 
     from lakebackup.plan.backup_queue import QueueRange
     from lakebackup.queues.headers import HeaderNames
+    from lakebackup_jobs.kafka.records import Columns
     from lakebackup_jobs.kafka.stats import FileStats
+    from lakebackup_jobs.queues.ids import Chosen
+    from lakebackup_jobs.queues.messages import Messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,8 @@ class QueueCopyJob:
 
     `carried`: the Parquet object in the destination whose column `transaction_id` names the transactions
     that the messages in front are of; None: there are none. `keep` False: no message is stored, the ranges
-    are looked at alone.
+    are looked at alone, and what stands before a restore's watermark does not count. `watermarks`: (topic,
+    epoch, partition, restore) of those that may stand in what is stored.
     """
 
     destination_uri: str
@@ -68,6 +72,7 @@ class QueueCopyJob:
     names: HeaderNames
     carried: str | None = None
     keep: bool = True
+    watermarks: frozenset[tuple[str, str, str, str]] = frozenset()
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For `mapInArrow` over task numbers: one row a task, columns as in OUTCOME."""
@@ -98,7 +103,8 @@ class QueueCopyJob:
             SeenWriter(storage, self.source, self.backup_id, task) as writer,
         ):
             for span in self.tasks[task]:
-                look = _Look(span, self.names, front, Seen(span.scope, span.epoch, span.region, writer.sink))
+                seen = Seen(span.scope, span.epoch, span.region, writer.sink)
+                look = _Look(span, self.names, front, seen, self.watermarks if self.keep else None)
                 if self.keep:
                     rows += self._copy(storage, span, look, keys, done)
                 else:
@@ -199,10 +205,21 @@ def read_ids(storage: Storage, path: str) -> TransactionIds:
 
 
 class _Look:
-    """Looks at the blocks of one range in order, see consume.Look."""
+    """Looks at the blocks of one range in order, see consume.Look.
 
-    def __init__(self, span: QueueRange, names: HeaderNames, front: _Front, seen: Seen) -> None:
+    `watermarks`: as of QueueCopyJob; None: what stands before one, whichever it is, is forgotten.
+    """
+
+    def __init__(
+        self,
+        span: QueueRange,
+        names: HeaderNames,
+        front: _Front,
+        seen: Seen,
+        watermarks: frozenset[tuple[str, str, str, str]] | None,
+    ) -> None:
         self._span, self._names, self._front, self._seen = span, names, front, seen
+        self._watermarks = watermarks
         self._where = f"{span.scope}[{span.region}]"
 
     def __call__(self, block: Block) -> Block | None:
@@ -216,6 +233,7 @@ class _Look:
             only=self._front.ids() if in_front else None,
             before=span.own_from if in_front else None,
         )
+        self._mark(columns, messages, kept)
         self._seen.add(columns, messages, kept, span.own_from)
         if kept.all():
             made: Block | None = block
@@ -228,6 +246,27 @@ class _Look:
         stats = replace(made.stats, min_tid=bounds[0], max_tid=bounds[1])
         hashes = block.hashes if made is block else hashes_of(columns)
         return Block(made.data, stats, block.opens, hashes)
+
+    def _mark(self, columns: Columns, messages: Messages, kept: Chosen) -> None:
+        """Mind watermarks: behind one of a restore that the backup does not stand behind, messages are old
+        ones that come a second time. Raises Refused."""
+        for row, said in watermarks(columns, messages):
+            offset = int(columns.rows[row, OFFSET])
+            if self._watermarks is None:
+                self._seen.forget(offset, said.restore if said else None, said.to_tid if said else None)
+                kept[:row] = False
+            elif offset >= self._span.own_from and not (said and self._known(said.restore)):
+                restore = f"restore {said.restore}" if said else "a restore whose watermark cannot be read"
+                raise Refused(
+                    f"{self._where} at offset {offset}: what follows is what {restore} brought back, and "
+                    "this backup does not stand behind that one.",
+                    hint="Nothing of it is visible. End that restore by running its command again; if it is "
+                    "not in this catalog, or is given up, take a new full with --mode full.",
+                )
+
+    def _known(self, restore_id: str) -> bool:
+        span = self._span
+        return (span.scope, span.epoch, span.region, restore_id) in (self._watermarks or ())
 
     def finish(self) -> RangeSeen:
         """What the range held."""

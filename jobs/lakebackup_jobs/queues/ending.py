@@ -17,7 +17,14 @@ from lakebackup import layout
 from lakebackup.frames import LISTED
 from lakebackup.model import ARROW_SCHEMAS, DataFile, QueuePoint, QueuePosition, QueueSchema, as_row
 from lakebackup.storage import open_storage
-from lakebackup_jobs.queues.seen import SEEN_COLUMNS, SEEN_SCHEMA, read_ranges, read_seen
+from lakebackup_jobs.queues.seen import (
+    SEEN_COLUMNS,
+    SEEN_SCHEMA,
+    behind_marks,
+    marks_of,
+    read_ranges,
+    read_seen,
+)
 from lakebackup_jobs.snapshot.rows import write_rows
 from lakebackup_sql import load
 
@@ -34,6 +41,7 @@ if TYPE_CHECKING:
     from lakebackup_jobs.queues.seen import RangeSeen
 
 Table = Literal["queue_points", "queue_positions", "queue_transactions", "queue_schemas"]
+_GREATEST = 2**63 - 1
 _WRITTEN = "path STRING, bytes BIGINT, rows BIGINT, sha256 STRING"
 
 
@@ -62,30 +70,37 @@ class Open:
     ) -> None:
         """`spark` None: all of it is done in this process."""
         self._storage, self._source, self._backup_id = storage, source, backup_id
-        self._engine: Any
-        told = plan.snapshot_open
+        self._plan, self._spark = plan, spark
+        self._engine: Any = reader
+        ranges = _ranges(storage, source, backup_id, tasks)
+        marks = marks_of(ranges)
+        # Behind a restore that the plan knows nothing of, nothing is open of what was open before it.
+        self._parent = None if put_back_to(plan, ranges) is not None else plan.open_at
         if spark is None:
             import pyarrow as pa
 
-            self._engine = reader
-            batches = list(read_seen(storage, source, backup_id, range(tasks)))
+            batches = list(read_seen(storage, source, backup_id, range(tasks), marks))
             reader.give("queue_seen", pa.Table.from_batches(batches, SEEN_SCHEMA))
-            reader.give("queue_told", _named(told))
-            reader.give("queue_late", _late(plan))
-            reader.define("queue_found", "queue_open", parent=plan.open_at)
-            reader.define("queue_unended", "queue_open_told", told=told is not None)
         else:
             from lakebackup.engine.spark import SparkEngine
 
-            self._engine = engine = SparkEngine(spark, reader.catalog_uri)
-            rows = SeenRows(storage.uri, source, backup_id)
+            self._engine = SparkEngine(spark, reader.catalog_uri)
+            rows = SeenRows(storage.uri, source, backup_id, marks)
             seen = spark.range(0, tasks, 1, max(tasks, 1)).mapInArrow(rows, SEEN_COLUMNS)
             seen.createOrReplaceTempView("queue_seen")
-            engine.give("queue_told", _named(told))
-            engine.give("queue_late", _late(plan))
-            engine.define("queue_found", load("queries", "queue_open"), parent=plan.open_at)
-            engine.define("queue_unended", load("queries", "queue_open_told"), told=told is not None)
-        self._spark = spark
+        told = plan.snapshot_open
+        self._engine.give("queue_told", _named(told))
+        self._engine.give("queue_lows", _lows(plan))
+        self._define("queue_found", "queue_open", parent=self._parent)
+        # What stands on another backup has in its chain what the queues have let go of.
+        self._define("queue_gone", "queue_open_gone", whole=plan.kind == "full")
+        self._define("queue_unended", "queue_open_told", told=told is not None)
+
+    def _define(self, relation: str, name: str, **parameters: Any) -> None:
+        if self._spark is None:
+            self._engine.define(relation, name, **parameters)
+        else:
+            self._engine.define(relation, load("queries", name), **parameters)
 
     @cached_property
     def count(self) -> int:
@@ -101,6 +116,27 @@ class Open:
         """Some that the engine says are open, and of which the queues say otherwise."""
         return [str(row["transaction_id"]) for row in self._rows("queue_told_unlike")]
 
+    def early(self) -> str | None:
+        """Where one has a message that stands before all that the engine says they have; None: nowhere."""
+        for row in self._rows("queue_open_early"):
+            place = f"offset {row['first_position']} of topic {row['scope']}, partition {row['region']}"
+            return f"transaction {row['transaction_id']} has one at {place}"
+        return None
+
+    def lost(self) -> tuple[int, list[str]]:
+        """How many were open and can be gone on with by nobody, and some of them."""
+        rows = self._rows("queue_open_lost")
+        return (int(rows[0]["transactions"]) if rows else 0), [str(row["transaction_id"]) for row in rows]
+
+    def suspects(self, path: str) -> int | None:
+        """Put the ids of those whose end may stand before what was read; the least tid that a message of
+        theirs has, None: there are none."""
+        plan = self._plan
+        known = plan.last_tid if plan.keep and plan.last_tid is not None else _GREATEST
+        if not self.write(path, "queue_open_ids", parent=self._parent, tid=known).rows:
+            return None
+        return int(self._rows("queue_open_oldest", parent=self._parent)[0]["tid"])
+
     def write(self, path: str, query: str, **parameters: Any) -> Object:
         """Put the rows of a query on them as a Parquet object."""
         if self._spark is None:
@@ -109,11 +145,13 @@ class Open:
             size, rows, sha256 = write_rows(self._storage, path, schema, (b.cast(schema) for b in batches))
             return Object(path, size, rows, sha256)
         writer = RowsWriter(self._storage.uri, path, query == "queue_open_rows")
-        found = self._engine.query(query, **parameters).coalesce(1).mapInArrow(writer, _WRITTEN).collect()
+        rows = self._engine.query(query, **parameters).coalesce(1)
+        # Of nothing there may be not even a task.
+        found = rows.mapInArrow(writer, _WRITTEN).collect() or writer.nothing()
         return Object(*found[0])
 
-    def _rows(self, query: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._engine.rows(query)
+    def _rows(self, query: str, **parameters: Any) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._engine.rows(query, **parameters)
         return found
 
 
@@ -123,18 +161,14 @@ def _named(names: Sequence[str] | None) -> pa.Table:
     return pa.table({"transaction_id": pa.array(names or (), pa.string())})
 
 
-def _late(plan: QueuePlan) -> pa.Table:
+def _lows(plan: QueuePlan) -> pa.Table:
     import pyarrow as pa
 
-    text, whole = pa.string(), pa.int64()
     schema = pa.schema(
-        [
-            *((name, text) for name in ("scope", "epoch", "region")),
-            ("from_position", whole),
-            ("to_position", whole),
-        ]
+        [*((name, pa.string()) for name in ("scope", "epoch", "region")), ("low_position", pa.int64())]
     )
-    return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in plan.late], schema)
+    rows = [{name: getattr(at, name) for name in schema.names} for at in plan.positions]
+    return pa.Table.from_pylist(rows, schema)
 
 
 def _schema(query: str, found: pa.Schema) -> pa.Schema:
@@ -148,11 +182,12 @@ class SeenRows:
     uri: str
     source: str
     backup_id: str
+    marks: Mapping[tuple[str, str, str], int]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         storage = open_storage(self.uri)
         tasks = chain.from_iterable(batch.column(0).to_pylist() for batch in batches)
-        yield from read_seen(storage, self.source, self.backup_id, tasks)
+        yield from read_seen(storage, self.source, self.backup_id, tasks, self.marks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +197,10 @@ class RowsWriter:
     uri: str
     path: str
     catalogued: bool
+
+    def nothing(self) -> list[tuple[Any, ...]]:
+        """What comes of no rows."""
+        return [tuple(row.values()) for batch in self(()) for row in batch.to_pylist()]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -182,31 +221,44 @@ def write_ids(storage: Storage, path: str, batches: pa.RecordBatchReader) -> Non
 
 
 def ranges_of(storage: Storage, source: str, backup_id: str, tasks: int) -> list[RangeSeen]:
-    """What the ranges of all tasks held."""
+    """What the ranges of all tasks held; nothing of what a restore has left, where that is forgotten."""
+    return behind_marks(_ranges(storage, source, backup_id, tasks))
+
+
+def _ranges(storage: Storage, source: str, backup_id: str, tasks: int) -> list[RangeSeen]:
     return [one for task in range(tasks) for one in read_ranges(storage, source, backup_id, task).ranges]
 
 
-def last_tid(plan: QueuePlan, ranges: Iterable[RangeSeen]) -> int:
+def put_back_to(plan: QueuePlan, ranges: Iterable[RangeSeen]) -> int | None:
+    """To which tid the engine was put back by restores that the plan does not know, 0: nobody says; None: by
+    none. The state that the plan begins with was left then."""
+    by = [one for one in ranges if one.watermark is not None and one.restore_id != plan.restore_id]
+    return max((one.restored_tid or 0 for one in by), default=None) if not plan.keep else None
+
+
+def last_tid(plan: QueuePlan, ranges: Sequence[RangeSeen]) -> int:
     """The tid up to which the backup brings everything back."""
     if plan.snapshot_tid is not None:
         return plan.snapshot_tid
     seen = [one.last_tid for one in ranges if one.last_tid is not None]
-    return max([*seen, plan.last_tid or 0])
+    restored = put_back_to(plan, ranges)
+    return max([*seen, (plan.last_tid or 0) if restored is None else restored])
 
 
 def position_rows(
     plan: QueuePlan,
     source: str,
     backup_id: str,
-    ranges: Iterable[RangeSeen],
+    ranges: Sequence[RangeSeen],
     open_from: Mapping[tuple[str, str, str], int],
 ) -> list[QueuePosition]:
     """From where on each partition must be read to see whole what is open."""
     tids = {(scope, epoch, region): tid for scope, epoch, region, tid in plan.tids}
+    for place in marks_of(ranges):
+        tids.pop(place, None)
     for one in ranges:
         if one.last_tid is not None:
-            place = (one.scope, one.epoch, one.region)
-            tids[place] = max(tids.get(place, 0), one.last_tid)
+            tids[one.place] = max(tids.get(one.place, 0), one.last_tid)
     return [
         QueuePosition(
             backup_id=backup_id,

@@ -11,18 +11,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lakebackup.errors import Refused
+from lakebackup.errors import Damaged, Refused, UsageProblem
 from lakebackup.queues.headers import WATERMARK, Kind
+from lakebackup.queues.watermark import read_watermark
 from lakebackup_jobs.kafka.memory import Bytes, Longs, compiled, load8, load64
-from lakebackup_jobs.kafka.records import HEADER_COUNT, OFFSET, Columns
+from lakebackup_jobs.kafka.records import HEADER_COUNT, OFFSET, VALUE, VALUE_LENGTH, Columns
 from lakebackup_jobs.queues.ids import TransactionIds, same_bytes
 from lakebackup_jobs.queues.seen import SEEN_SCHEMA, Seen
 
 if TYPE_CHECKING:
     from lakebackup.queues.headers import HeaderNames
+    from lakebackup.queues.watermark import Watermark
     from lakebackup_jobs.queues.ids import Chosen
 
-__all__ = ["SEEN_SCHEMA", "Messages", "Seen", "TransactionIds", "chosen", "keep", "read_messages"]
+__all__ = [
+    "SEEN_SCHEMA", "Messages", "Seen", "TransactionIds", "chosen", "keep", "read_messages", "watermarks",
+]  # fmt: skip
 
 _BEGIN, _COMMIT, _ROLLBACK, _WATERMARK = (
     int(kind) for kind in (Kind.BEGIN, Kind.COMMIT, Kind.ROLLBACK, Kind.WATERMARK)
@@ -262,6 +266,20 @@ def _shown(value: bytes | None) -> str:
     if value is None:
         return "null"
     return f"{value[:_SHOWN]!r}" + ("…" if len(value) > _SHOWN else "")
+
+
+def watermarks(columns: Columns, messages: Messages) -> list[tuple[int, Watermark | None]]:
+    """The rows that are watermarks, in order, and what each says; None: it cannot be read. They are few."""
+    found = []
+    for row in np.flatnonzero(messages.kinds == _WATERMARK).tolist():
+        at, length = columns.rows[row, VALUE], columns.rows[row, VALUE_LENGTH]
+        value = columns.data[at : at + length].tobytes() if length >= 0 else None
+        try:
+            said = read_watermark([(WATERMARK, None)], value)
+        except (Damaged, UsageProblem):
+            said = None
+        found.append((row, said))
+    return found
 
 
 def chosen(

@@ -23,13 +23,14 @@ from lakebackup_jobs.kafka.records import OFFSET
 from lakebackup_jobs.queues.ids import IdTable, put
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from lakebackup.storage import ObjectWriter, Storage
     from lakebackup_jobs.kafka.records import Columns
     from lakebackup_jobs.queues.ids import Chosen
     from lakebackup_jobs.queues.messages import Messages
 
+Place = tuple[str, str, str]
 #: `first_tid`: of the message at `first_position`. `entries` may be 0: only messages in front were seen,
 #: which the backup before has counted. `ended`: a commit or a rollback was seen.
 SEEN_SCHEMA = pa.schema(
@@ -67,6 +68,8 @@ class RangeSeen:
     """What a range held of messages: those kept, and among them those in front (`carried`).
 
     `last_tid` is the greatest tid, at offset `last_tid_position`; None when there was no message.
+    `watermark`: the offset of the last watermark, where what was before it was forgotten; `restore_id`,
+    `restored_tid`: the restore that wrote it, and the tid that it brought the engine to; None: nobody says.
     """
 
     scope: str
@@ -79,6 +82,14 @@ class RangeSeen:
     first_tid: int | None
     last_tid: int | None
     last_tid_position: int | None
+    watermark: int | None = None
+    restore_id: str | None = None
+    restored_tid: int | None = None
+
+    @property
+    def place(self) -> Place:
+        """Topic, epoch and partition."""
+        return self.scope, self.epoch, self.region
 
 
 @compiled
@@ -125,6 +136,7 @@ class Seen:
         self._entries = self._carried = 0
         self._first: int | None = None
         self._last: tuple[int, int] | None = None  # (tid, offset)
+        self._mark: tuple[int, str | None, int | None] | None = None
 
     def add(
         self, columns: Columns, messages: Messages, chosen: Chosen | None = None, own_from: int = 0
@@ -142,6 +154,16 @@ class Seen:
             if at == len(columns.rows):
                 return
             self.flush(int(messages.transactions[at, 1]))
+
+    def forget(self, offset: int, restore_id: str | None, restored_tid: int | None) -> None:
+        """At this offset stands a restore's watermark: what was before it is of another history.
+
+        Rows that were handed out already are left out by read_seen.
+        """
+        self._table.clear()
+        self._entries = self._carried = 0
+        self._first = self._last = None
+        self._mark = offset, restore_id, restored_tid
 
     def _count(self, offsets: Longs, tids: Longs, chosen: Chosen, own_from: int) -> None:
         if not chosen.all():
@@ -182,7 +204,30 @@ class Seen:
     def range(self, start: int, end: int) -> RangeSeen:
         """What the range [start, end) held, when all of it was added."""
         tid, position = self._last or (None, None)
-        return RangeSeen(*self._place, start, end, self._entries, self._carried, self._first, tid, position)
+        return RangeSeen(
+            *self._place, start, end, self._entries, self._carried, self._first, tid, position,
+            *(self._mark or ())
+        )  # fmt: skip
+
+
+def marks_of(ranges: Iterable[RangeSeen]) -> dict[Place, int]:
+    """Where in each partition the last watermark stands, of those before which all was forgotten."""
+    marks: dict[Place, int] = {}
+    for one in ranges:
+        if one.watermark is not None:
+            marks[one.place] = max(marks.get(one.place, 0), one.watermark)
+    return marks
+
+
+def behind_marks(ranges: Sequence[RangeSeen]) -> list[RangeSeen]:
+    """Ranges of which nothing counts that stands before the last watermark of their partition."""
+    marks = marks_of(ranges)
+    return [
+        one
+        if one.end > marks.get(one.place, 0)
+        else RangeSeen(*one.place, one.start, one.end, 0, 0, None, None, None)
+        for one in ranges
+    ]
 
 
 # --- in the destination
@@ -282,11 +327,16 @@ def read_ranges(storage: Storage, source: str, backup_id: str, task: int) -> See
 
 
 def read_seen(
-    storage: Storage, source: str, backup_id: str, tasks: Iterable[int]
+    storage: Storage,
+    source: str,
+    backup_id: str,
+    tasks: Iterable[int],
+    marks: Mapping[Place, int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The transactions that tasks saw (SEEN_SCHEMA), in batches. Raises NotFound, Damaged.
 
-    One transaction and partition may be in several rows, of one task and of many.
+    One transaction and partition may be in several rows, of one task and of many. Rows of before `marks`, the
+    watermarks of partitions, are left out.
     """
     for task in tasks:
         told = read_ranges(storage, source, backup_id, task)
@@ -297,11 +347,25 @@ def read_seen(
             data = pa.BufferReader(storage.get(told.path))
             for batch in pq.ParquetFile(data, page_checksum_verification=True).iter_batches():
                 rows += len(batch)
-                yield batch.cast(SEEN_SCHEMA)
+                found = batch.cast(SEEN_SCHEMA)
+                yield _behind(found, marks) if marks else found
         except (NotFound, pa.ArrowException, OSError) as error:
             raise _torn(told.path, source, backup_id) from error
         if rows != told.rows:
             raise _torn(told.path, source, backup_id)
+
+
+def _behind(batch: pa.RecordBatch, marks: Mapping[Place, int]) -> pa.RecordBatch:
+    """The rows whose first message stands behind its partition's mark."""
+    names = [batch.column(name) for name in ("scope", "epoch", "region")]
+    codes: Longs = np.zeros(len(batch), np.int64)
+    for column in map(pa.StringArray.dictionary_encode, names):
+        codes = codes * len(column.dictionary) + column.indices.to_numpy()
+    _, rows, places = np.unique(codes, return_index=True, return_inverse=True)
+    scopes, epochs, regions = (column.take(pa.array(rows)).to_pylist() for column in names)
+    least = [marks.get(place, -1) for place in zip(scopes, epochs, regions, strict=True)]
+    kept = batch.column("first_position").to_numpy() > np.array(least, np.int64)[places]
+    return batch.filter(pa.array(kept))
 
 
 def _torn(path: str, source: str, backup_id: str) -> Damaged:

@@ -1,6 +1,5 @@
--- How far the backup :backup_id has read each partition of its queues, and from where on the next one must look. What stands
--- behind high_position came after the ends of all partitions were taken.
-SELECT q.scope, q.epoch, q.region, p.end_position, p.high_position, q.no_transaction_position, q.last_tid
+-- How far the backup :backup_id has read each partition of its queues, and from where on the next one must look.
+SELECT q.scope, q.epoch, q.region, p.end_position, q.no_transaction_position, q.last_tid
 FROM raw_queue_positions AS q
 JOIN raw_positions AS p
   ON q.backup_id = p.backup_id

@@ -42,3 +42,5 @@ GROUP BY
   o.scope,
   o.epoch,
   o.region
+HAVING
+  SUM(o.entries) > 0

@@ -1,9 +1,15 @@
 SELECT DISTINCT
   u.transaction_id
 FROM queue_unended AS u
-JOIN queue_late AS l
-  ON u.scope = l.scope AND u.epoch = l.epoch AND u.region = l.region
+ANTI JOIN (
+  SELECT
+    transaction_id
+  FROM raw_queue_transactions
+  WHERE
+    backup_id = $parent
+) AS p
+  ON u.transaction_id = p.transaction_id
 WHERE
-  u.first_position >= l.from_position AND u.first_position < l.to_position
+  u.first_tid <= TRY_CAST($tid AS BIGINT)
 ORDER BY
   u.transaction_id NULLS FIRST

@@ -7,6 +7,8 @@ SELECT
   f.first_tid,
   f.entries
 FROM queue_found AS f
+ANTI JOIN queue_gone AS g
+  ON f.transaction_id = g.transaction_id
 WHERE
   NOT $told
   OR f.transaction_id IN (

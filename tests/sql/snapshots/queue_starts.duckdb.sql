@@ -3,7 +3,6 @@ SELECT
   q.epoch,
   q.region,
   p.end_position,
-  p.high_position,
   q.no_transaction_position,
   q.last_tid
 FROM raw_queue_positions AS q

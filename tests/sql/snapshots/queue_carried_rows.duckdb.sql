@@ -1,0 +1,5 @@
+SELECT
+  transaction_id
+FROM raw_queue_transactions
+WHERE
+  backup_id = $backup_id

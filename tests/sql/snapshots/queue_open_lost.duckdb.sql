@@ -1,0 +1,7 @@
+SELECT
+  g.transaction_id,
+  COUNT(*) OVER () AS transactions
+FROM queue_gone AS g
+ORDER BY
+  g.transaction_id NULLS FIRST
+LIMIT 3

@@ -1,0 +1,11 @@
+SELECT
+  MIN(u.first_tid) AS tid
+FROM queue_unended AS u
+ANTI JOIN (
+  SELECT
+    transaction_id
+  FROM raw_queue_transactions
+  WHERE
+    backup_id = $parent
+) AS p
+  ON u.transaction_id = p.transaction_id
