@@ -57,7 +57,7 @@ def problem(code: int, text: str, where: str) -> LakebackupError:
         return Purged(
             f"{where}: this offset is no longer on the broker: {said}.",
             hint="Retention or a deletion overtook the backup. Run it again: it begins at what is left "
-            "and records the gap.",
+            "and records the gap; of an engine's queues, it says whether a new full is needed.",
         )
     if code in _UNKNOWN_TOPIC:
         return NotFound(
