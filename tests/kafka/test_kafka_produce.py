@@ -111,6 +111,22 @@ def test_progress_goes_with_the_records(broker: Broker, topic: Topic) -> None:
     assert contents(broker.bootstrap, target) == {0: numbered(10)}
 
 
+def test_what_is_there_already_is_not_before_where_it_begins(broker: Broker, topic: Topic) -> None:
+    name = topic("begins")
+    there = [Record(0, b"k", b"v", (), NOW)] * 5
+    produce(broker.bootstrap, name, there)
+    (columns,) = blocks_of(broker, name, 5)
+    with producer(broker, name) as first:
+        assert first.resume(name, 0) is None
+        assert first.begins((name, 0)) == 5
+        first.begin()
+        first.produce_block(name, 0, columns)
+        first.commit({})  # what went with it is lost
+    with producer(broker, name) as second:
+        assert second.resume(name, 0) == Progress(0, "")
+        assert second.begins((name, 0)) == 5
+
+
 def test_leaving_with_an_error_aborts(broker: Broker, topic: Topic) -> None:
     (block,) = source(broker, topic, numbered(10))
     target = topic("target")

@@ -354,6 +354,13 @@ class RestoreProducer:
         """Where readers of committed records stop in a target partition, and where it ends."""
         return self._target.ends(place)
 
+    def begins(self, place: Place) -> int:
+        """The offset of a target partition, once resumed, that what is sent next comes at or behind; what is
+        there of it already is not before it."""
+        if len(self._there.get(place, ())):
+            return self._bases[place].offset
+        return self._target.ends(place).high
+
     def committed(self, topic: str, partition: int) -> Progress | None:
         """What the last committed transaction said of this target partition; None when there was none."""
         place = (topic, partition)

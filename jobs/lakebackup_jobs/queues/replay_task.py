@@ -108,7 +108,7 @@ class QueueReplayJob:
             pending = 0
             if reached is None:
                 # As of now: what was written since the restore was prepared is of the history that is left.
-                reached = _Reached(base=producer.ends(mark).high)
+                reached = _Reached(base=producer.begins(mark))
                 producer.begin()
                 producer.produce_block(topic, partition, self.watermark.columns(*mark))
                 pending = 1
