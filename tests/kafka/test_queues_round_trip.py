@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.support.graph_lab import Graph, GraphLab
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.soak]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 
 def borders(ops: Sequence[Op], first: int) -> list[int]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from lakebackup.plan.backup_topics import RegionState, TopicState
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.soak]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 
 def ms(text: str) -> int:
