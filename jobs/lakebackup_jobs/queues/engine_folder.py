@@ -58,10 +58,9 @@ class EngineFolder:
 
     def refusal(self, restore_id: str) -> Refused:
         """What to tell of a folder that is taken."""
+        on = ", or run the same command as that restore: it goes on" if self._mark() else ""
         return Refused(
-            f"{self.taken(restore_id)}.",
-            hint="Give --into a folder that is empty or not there, or run the same command as the restore "
-            "that had begun: it goes on.",
+            f"{self.taken(restore_id)}.", hint=f"Give --into a folder that is empty or not there{on}."
         )
 
     def is_own(self, restore_id: str) -> bool:
