@@ -18,16 +18,20 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from tests.support import kafka_truth as truth
 
-from lakebackup.errors import NeedsFull, NotFound, Refused, UsageProblem
+from lakebackup.errors import Busy, NeedsFull, NotFound, Refused, UsageProblem
 from lakebackup.lease import Lease
 from lakebackup.model import QueueRestore
 from lakebackup.plan import backup_queue as planning
+from lakebackup.plan.restore_queue import QueueRestoreRequest
+from lakebackup.queues.headers import HeaderNames
+from lakebackup.queues.watermark import Watermark, headers_of
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
-from lakebackup_jobs import backup_queue, backup_snapshot, policies
+from lakebackup_jobs import backup_queue, backup_snapshot, policies, restore_queue
 from lakebackup_jobs.kafka.cluster import Cluster
 from lakebackup_jobs.progress import QuietReporter
-from lakebackup_jobs.queues import begun, ending
+from lakebackup_jobs.queues import begun, ending, prepared
+from lakebackup_jobs.queues.copy_task import QueueCopyJob
 from lakebackup_jobs.queues.request import QueueRequest
 from lakebackup_sql import names
 
@@ -72,6 +76,12 @@ class Social:
         self.producer.produce(topic, b"value", b"key", partition, headers=headers)
         self.producer.flush()
         return topic, partition, self.tid
+
+    def mark(self, restore_id: str, to_tid: int, topic: str, partition: int) -> None:
+        """What a restore puts in front of what it brings back."""
+        value = Watermark("social", "f", "b", restore_id, 0, to_tid).value
+        self.producer.produce(topic, value, None, partition, headers=headers_of(HeaderNames()))
+        self.producer.flush()
 
     def tell(self, last_tid: int, places: dict[tuple[str, int], tuple[int, int]], **more: Any) -> None:
         """Write snapshot.json: (topic, partition) -> (position, max_no_transaction_pos)."""
@@ -873,3 +883,320 @@ def test_by_command_without_java_and_with_exit_codes(social: Social) -> None:
     social.send(social.delta)
     done = command(social, "--tid-header", "number")
     assert done.returncode == 5
+
+
+# --- restores that are at work, were left, or are of another catalog
+
+
+def put_back(social: Social, into: str, **changes: Any) -> dict[str, Any]:
+    """Restore the engine into its own queues, or into those that `maps` says."""
+    request = QueueRestoreRequest(
+        **{
+            "destination": str(social.place),
+            "source": "social",
+            "target": f"kafka://{social.bootstrap}",
+            "folder": str(social.folder / into),
+            "maps": {},
+            "append": True,
+            **changes,
+        }
+    )
+    return restore_queue.run(request, reporter=QuietReporter(io.StringIO(), social.warnings))
+
+
+def left_half_done(social: Social, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A restore writes everything behind what its queues hold, and dies then; a backup finds it at work."""
+
+    def dies(*_: Any) -> None:
+        for mode in ("incremental", "differential", "auto"):
+            with pytest.raises(
+                Busy, match=rf"Restore .* is writing into topic ({social.delta}|{social.journal})"
+            ):
+                social.backup(mode)
+        raise Cut
+
+    with monkeypatch.context() as patch:
+        patch.setattr(prepared, "write_done", dies)
+        with pytest.raises(Cut):
+            put_back(social, "put back")
+
+
+def test_nothing_goes_on_from_a_restore_that_was_left_half_done(
+    social: Social, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = social.full()
+    sent = [social.send(social.delta), social.send(social.delta, 1)]
+    child = social.backup("incremental")
+    left_half_done(social, monkeypatch)
+    before = social.tree()
+    for mode in ("incremental", "differential", "auto"):
+        for dry_run in (False, True):
+            with pytest.raises(Refused, match=r"Restore \S+ has begun to write into topic") as refused:
+                social.backup(mode, dry_run=dry_run)
+            assert "running its command again" in refused.value.hint
+    assert social.tree() == before
+    # Ended, it is what the next backup goes on behind: each message is stored once.
+    restored = put_back(social, "put back")
+    assert restored["resumed"]
+    own = social.send(social.delta)
+    found = social.backup("incremental")
+    assert (found["restore"], found["parent"]) == (restored["restore_id"], child["backup_id"])
+    assert social.stored(found["backup_id"]) == [own]
+    again = social.backup("differential")
+    assert again["parent"] == full["backup_id"]
+    assert social.stored(again["backup_id"]) == ordered(*sent, own)
+
+
+def test_a_new_full_ends_what_a_restore_left(social: Social, monkeypatch: pytest.MonkeyPatch) -> None:
+    social.full()
+    social.send(social.delta)
+    social.backup("incremental")
+    social.send(social.delta, 1, "left", "begin", tid=700)
+    left_half_done(social, monkeypatch)
+    full = social.full()
+    # What stands before the watermark is of a history that was left.
+    assert (full["last_tid"], full["open_transactions"]) == (1, 0)
+    own = social.send(social.delta, tid=2)
+    for mode in ("incremental", "differential"):
+        found = social.backup(mode)
+        assert (found["parent"], found["last_tid"]) == (full["backup_id"], 2)
+        assert social.stored(found["backup_id"]) == [own]
+
+
+def test_a_watermark_that_the_catalog_does_not_know_is_refused(social: Social) -> None:
+    """Another copy of the destination was restored from into these queues."""
+    social.full()
+    social.send(social.delta, 0, "t1", "begin", tid=90)
+    social.backup("incremental")
+    social.send(social.delta, tid=91)
+    for partition in range(2):
+        social.mark("r-elsewhere", 20, social.delta, partition)
+    social.send(social.delta, 0, "t2", "begin", tid=21)
+    count = len(social.rows("SELECT 1 AS one FROM backups"))
+    for mode in ("incremental", "incremental", "differential"):
+        with pytest.raises(Refused, match=rf"{social.delta}\[[01]\] at offset [02]: .* restore r-elsewhere"):
+            social.backup(mode)
+    assert len(social.rows("SELECT 1 AS one FROM backups")) == count
+    full = social.full()
+    assert (full["last_tid"], social.open_at(full["backup_id"])) == (21, {"t2"})
+    own = social.send(social.delta, 0, "t2", "commit", tid=22)
+    found = social.backup("incremental")
+    assert social.stored(found["backup_id"]) == [(social.delta, 0, 21), own]
+
+
+def test_an_engine_that_was_put_back_may_stand_before_its_watermark(social: Social) -> None:
+    """Its snapshot was taken before it had read anything of what the restore brought."""
+    first = social.full()
+    sent = social.send(social.delta)
+    social.backup("incremental")
+    restored = put_back(social, "put back")
+    social.tell(0, {(social.delta, 0): (1, 1), (social.delta, 1): (0, 0), (social.journal, 0): (0, 0)})
+    social.full()
+    own = social.send(social.delta)
+    for mode in ("incremental", "differential"):
+        found = social.backup(mode)
+        assert social.stored(found["backup_id"]) == [sent, own]
+    assert restored["full"] == first["backup_id"]
+    # One of before the restore is of the history that was left.
+    social.tell(0, {(social.delta, 0): (0, 0), (social.delta, 1): (0, 0), (social.journal, 0): (0, 0)})
+    social.full()
+    with pytest.raises(Refused, match=restored["restore_id"]):
+        social.backup("incremental")
+
+
+# --- transactions whose end was seen before their messages
+
+
+def test_what_comes_later_than_its_commit_is_of_that(social: Social) -> None:
+    """A message comes to its queue, or to a partition that was not there, when the commit is backed up."""
+    social.full()
+    sent = [social.send(social.delta, 1, "t1", "begin", tid=1), social.send(social.journal, 0, "t1", tid=2)]
+    sent.append(social.send(social.delta, 1, "t1", "commit", tid=5))
+    sent.append(social.send(social.delta, 1, "t5", "begin", tid=7))
+    first = social.backup("incremental")
+    assert social.open_at(first["backup_id"]) == {"t5"}
+    admin = AdminClient({"bootstrap.servers": social.bootstrap})
+    admin.create_partitions([NewPartitions(social.delta, 3)])[social.delta].result(30)
+    truth.until(
+        lambda: len(admin.list_topics(timeout=10).topics[social.delta].partitions) == 3, "it is there"
+    )
+    social.producer = Producer({"bootstrap.servers": social.bootstrap})  # the other one knows of two
+    late = [social.send(social.delta, 2, "t1", tid=4), social.send(social.delta, 0, "t1", tid=3)]
+    sent += [*late, social.send(social.delta, 0, "t6", "begin", tid=8)]
+    second = social.backup("incremental")
+    assert social.stored(second["backup_id"]) == ordered(*late, sent[-1])
+    assert social.open_at(second["backup_id"]) == {"t5", "t6"}
+    maps = {name: f"{name}-restored" for name in (social.delta, social.journal)}
+    try:
+        put_back(social, "aside", maps=maps, append=False)
+        found = [
+            (name, record.partition, int(dict(record.headers)["tid"] or b""))
+            for name, other in maps.items()
+            for _, record in truth.read(social.bootstrap, other)
+            if "tid" in dict(record.headers)
+        ]
+        assert sorted(found) == ordered(*(m for m in sent if m[2] not in (7, 8)))
+    finally:
+        for name in maps.values():
+            truth.delete_topic(social.bootstrap, name)
+
+
+def test_the_end_may_stand_far_before_what_is_read(social: Social, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partition's last stable offset may stand still over many messages of others, and many backups."""
+    social.full()
+    late = social.send(social.delta, 0, "t1", "begin")
+    social.send(social.delta, 1, "t1", "commit")
+    whole = Cluster.positions
+
+    def stands_still(self: Cluster, topics: Any, isolation: str) -> Any:
+        ts, regions = whole(self, topics, isolation)
+        return ts, [
+            replace(r, end=0, high=0) if (r.scope, r.region) == (social.delta, "0") else r for r in regions
+        ]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Cluster, "positions", stands_still)
+        for _ in range(2):
+            social.backup("incremental")
+            for tid in range(social.tid + 1, social.tid + 60_001):
+                social.producer.produce(social.delta, b"v", None, 1, headers=[("tid", str(tid).encode())])
+                if tid % 10_000 == 0:
+                    social.producer.flush()
+            social.producer.flush()
+            social.tid += 60_000
+        social.backup("incremental")
+    found = social.backup("incremental")
+    assert social.stored(found["backup_id"]) == [late]
+    assert social.open_at(found["backup_id"]) == set()
+
+
+def test_an_end_of_before_a_watermark_ends_nothing(social: Social) -> None:
+    """An engine that was put back gives ids anew that it had given in the history that was left."""
+    social.send(social.delta, 0, "t17", "begin", tid=17)
+    social.send(social.delta, 0, "t17", "commit", tid=18)
+    social.mark("r1", 15, social.delta, 0)
+    social.mark("r1", 15, social.delta, 1)
+    front = social.send(social.delta, 0, "t17", "begin", tid=17)
+    social.tell(17, {(social.delta, 0): (4, 3), (social.delta, 1): (1, 1), (social.journal, 0): (0, 0)})
+    full = social.full()
+    assert social.open_at(full["backup_id"]) == {"t17"}
+    end = social.send(social.delta, 1, "t17", "commit", tid=19)
+    assert social.stored(social.backup("differential")["backup_id"]) == [front, end]
+
+
+def test_what_the_queues_delete_meanwhile_is_not_looked_through(
+    social: Social, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        social.send(social.journal)
+    social.send(social.delta, 1, "t1", "commit", tid=9)
+    social.full()
+    late = social.send(social.delta, 0, "t1", "begin", tid=8)
+    suspects = ending.Open.suspects
+
+    def and_some_go(self: ending.Open, path: str) -> int | None:
+        truth.delete_records(social.bootstrap, social.journal, {0: 2})
+        return suspects(self, path)
+
+    monkeypatch.setattr(ending.Open, "suspects", and_some_go)
+    found = social.backup("incremental")
+    assert social.stored(found["backup_id"]) == [late]
+    assert social.open_at(found["backup_id"]) == set()
+
+
+def test_a_snapshot_that_is_open_from_further_back_than_it_says_is_refused(social: Social) -> None:
+    social.send(social.delta, 1, "t1", "begin")
+    social.send(social.delta)
+    social.send(social.delta, 0, "t1")
+    places = {(social.delta, 0): (2, 1), (social.delta, 1): (1, 1), (social.journal, 0): (0, 0)}
+    social.tell(3, places)
+    with pytest.raises(Refused, match=rf"t1 has one at offset 0 of topic {social.delta}, partition 1"):
+        social.full()
+    social.tell(3, {**places, (social.delta, 1): (1, 0)})
+    assert social.open_at(social.full()["backup_id"]) == {"t1"}
+
+
+# --- what is gone from the queues
+
+
+def test_a_full_lets_go_of_what_nobody_can_carry(social: Social) -> None:
+    gone = social.send(social.delta, 0, "gone", "begin")
+    social.full()
+    social.send(social.delta, 1, "gone")
+    social.send(social.delta)
+    kept = social.send(social.delta, 0, "kept", "begin")
+    found = social.backup("incremental")
+    assert social.open_at(found["backup_id"]) == {"gone", "kept"}
+    truth.delete_records(social.bootstrap, social.delta, {0: 1})
+    # The backups have what the queues have not: those go on.
+    social.send(social.delta, 1)
+    assert social.open_at(social.backup("incremental")["backup_id"]) == {"gone", "kept"}
+    assert social.warnings.getvalue() == ""
+    full = social.full()
+    assert social.open_at(full["backup_id"]) == {"kept"}
+    assert "1 transactions are open and have messages that the queues hold no more, such as gone" in (
+        social.warnings.getvalue()
+    )
+    own = social.send(social.delta)
+    assert social.stored(social.backup("differential")["backup_id"]) == ordered(kept, own)
+    assert gone[2] < kept[2]
+
+
+def test_a_differential_of_what_backups_have_and_queues_have_not(social: Social) -> None:
+    social.full()
+    for _ in range(3):
+        social.send(social.delta)
+    social.backup("incremental")
+    truth.delete_records(social.bootstrap, social.delta, {0: 2})
+    with pytest.raises(
+        NeedsFull, match=r"backups since have them: .*offsets \[0, 2\) were deleted"
+    ) as refused:
+        social.backup("differential")
+    assert "--mode incremental" in refused.value.hint
+    assert social.rows("SELECT 1 AS one FROM audit WHERE action = 'queue gap'") == []
+    own = social.send(social.delta)
+    assert social.stored(social.backup("incremental")["backup_id"]) == [own]
+    social.send(social.delta)
+    social.send(social.delta)
+    truth.delete_records(social.bootstrap, social.delta, {0: 5})
+    with pytest.raises(NeedsFull, match="were lost before they were backed up"):
+        social.backup("differential")
+
+
+# --- much and little
+
+
+def test_nothing_to_look_for_is_written_by_spark_too(
+    social: Social, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(4):
+        social.send(social.delta, 1)
+    social.full()
+    monkeypatch.setattr(planning, "HERE_OFFSETS", 1)
+    monkeypatch.setattr(planning, "LEAST_OFFSETS_PER_TASK", 1)
+    own = [social.send(social.delta, n % 2, "t1") for n in range(4)]
+    found = social.backup("incremental", spark=spark)
+    assert social.stored(found["backup_id"]) == ordered(*own)
+    assert social.open_at(found["backup_id"]) == {"t1"}
+
+
+def test_what_is_looked_through_may_be_much_where_what_is_read_is_little(
+    social: Social, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(9):
+        social.send(social.delta)
+    social.send(social.delta, 0, "done", "begin")
+    social.send(social.delta, 1, "done", "commit")
+    monkeypatch.setattr(planning, "HERE_OFFSETS", 3)
+    monkeypatch.setattr(planning, "LEAST_OFFSETS_PER_TASK", 1)
+    here: list[int] = []
+    run = QueueCopyJob.run
+
+    def counted(self: QueueCopyJob, task: int) -> dict[str, object]:
+        here.append(task)
+        return run(self, task)
+
+    monkeypatch.setattr(QueueCopyJob, "run", counted)
+    social.tell(11, {(social.delta, 0): (10, 9), (social.delta, 1): (1, 1), (social.journal, 0): (0, 0)})
+    full = social.full(spark=spark)
+    assert (here, full["open_transactions"]) == ([0], 0)
