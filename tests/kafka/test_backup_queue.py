@@ -80,7 +80,8 @@ class Social:
     def mark(self, restore_id: str, to_tid: int, topic: str, partition: int) -> None:
         """What a restore puts in front of what it brings back."""
         value = Watermark("social", "f", "b", restore_id, 0, to_tid).value
-        self.producer.produce(topic, value, None, partition, headers=headers_of(HeaderNames()))
+        headers: list[tuple[str, str | bytes | None]] = [*headers_of(HeaderNames())]
+        self.producer.produce(topic, value, None, partition, headers=headers)
         self.producer.flush()
 
     def tell(self, last_tid: int, places: dict[tuple[str, int], tuple[int, int]], **more: Any) -> None:
