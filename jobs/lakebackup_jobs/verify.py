@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup import layout, tombstones
 from lakebackup.changelog.cipher import LogKeys
-from lakebackup.errors import Damaged, LakebackupError
+from lakebackup.errors import Busy, Damaged, LakebackupError
 from lakebackup.model import CHANGES, QUEUES, SNAPSHOT, Check, spark_columns
 from lakebackup.plan.restore_log import LogRestoreRequest
 from lakebackup.plan.restore_request import RestoreRequest
@@ -31,7 +31,7 @@ from lakebackup_jobs.shares import MOST_TASKS
 from lakebackup_jobs.taskboard import TaskBoard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -166,7 +166,15 @@ def _find_orphans(
 ) -> None:
     from pyspark.sql import functions as sf
 
-    folders = [(name, folder) for name, root in roots.items() for folder in _data_folders(open_storage(root))]
+    def of_queues(source: str) -> bool:
+        kinds = {row["source_kind"] for row in engine.rows("source_kinds", source=source)}
+        return not kinds or QUEUES in kinds
+
+    folders = [
+        (name, folder)
+        for name, root in roots.items()
+        for folder in _data_folders(open_storage(root), of_queues)
+    ]
     if not folders:
         return
     frame = spark.createDataFrame(folders, "destination STRING, folder STRING").repartition(
@@ -195,16 +203,17 @@ def _find_orphans(
     )
 
 
-def _data_folders(storage: Storage) -> Iterator[str]:
+def _data_folders(storage: Storage, of_queues: Callable[[str], bool]) -> Iterator[str]:
     """One folder a topic and epoch, some a backup of a snapshot, of a change feed or of an engine's
-    queues: not as many as there are files."""
+    queues: not as many as there are files. `of_queues`: whether a source may be an engine."""
     for source in storage.folders():
         if source in layout.RESERVED:
             continue
         for backup_id in storage.folders(f"{source}/snapshots/"):
             yield f"{source}/snapshots/{backup_id}/"
             yield f"{source}/backups/{backup_id}/listing/"
-        for backup_id in storage.folders(f"{source}/queues/"):
+        # Not each of them has files of the engine's own.
+        for backup_id in storage.folders(layout.backups_folder(source)) if of_queues(source) else ():
             yield layout.queue_files_folder(source, backup_id)
             yield f"{source}/backups/{backup_id}/listing/"
             yield layout.seen_folder(source, backup_id)
@@ -231,6 +240,9 @@ def _trial(
             outcome, detail = "ok", None
             try:
                 detail = _restored(request, row, folder, spark, reporter)
+            except Busy as busy:
+                reporter.warning(f"no trial restore of backup {row['backup_id']}: {busy.message}")
+                continue
             except LakebackupError as error:
                 outcome, detail = "damaged", error.message
             yield Check(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import json
 import shutil
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,12 +15,18 @@ from tests.support.made_queues import MadeQueues
 from tests.support.pruning import seen
 
 from lakebackup.engine.delta import open_table
-from lakebackup.errors import Incomplete, Refused, UsageProblem
-from lakebackup.model import TABLES, Hold, Policy
+from lakebackup.errors import Busy, Incomplete, Refused, UsageProblem
+from lakebackup.model import TABLES, Hold, Policy, Restore
+from lakebackup.plan.restore_queue import plan_restore
 from lakebackup.rebuild import rebuild
-from lakebackup.store import CatalogWriter
+from lakebackup.storage import open_storage
+from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.tombstones import Prune, write_prune
 from lakebackup_jobs import catalog_export, catalog_import, prune, removing, verify
+from lakebackup_jobs.identity import micros
 from lakebackup_jobs.progress import QuietReporter
+from lakebackup_jobs.queues import trial
+from lakebackup_jobs.restoring import refuse_pruned_meanwhile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -154,6 +163,10 @@ def test_verify_finds_what_is_not_whole(spark: SparkSession, root: Path) -> None
     listing.unlink()
     stranger = f"social/queues/{number(3)}/stranger.yaml"
     (root / stranger).write_bytes(b"x")
+    # What a backup left that was cut off, and had no file of the engine's own.
+    begun = f"social/backups/{backup_id(9999)}/seen/000000.parquet"
+    (root / begun).parent.mkdir(parents=True)
+    (root / begun).write_bytes(b"x")
     (snapshot,) = (root / "social.snapshot/snapshots" / backup_id(2)).rglob("CURRENT")
     snapshot.write_bytes(b"OTHER")
     (lost,) = seen(
@@ -165,6 +178,7 @@ def test_verify_finds_what_is_not_whole(spark: SparkSession, root: Path) -> None
         config: "changed",
         str(listing.relative_to(root)): "missing",
         stranger: "orphan",
+        begun: "orphan",
         str(snapshot.relative_to(root)): "changed",
         lost["path"]: "missing",
     }
@@ -212,11 +226,27 @@ def test_verify_takes_an_engine_back_on_trial(spark: SparkSession, root: Path) -
         (number(3), "ok", "2 files of its snapshot and 5 messages restored"),
         (number(6), "ok", "2 files of its snapshot and 2 messages restored"),
     ]
+    # As long as they read, no prune of the engine takes anything.
+    noted = "SELECT state, entries FROM restores WHERE source = 'social' ORDER BY at"
+    assert [tuple(row.values()) for row in seen(root, noted)] == [("complete", 5), ("complete", 2)]
     (schema,) = (root / "social/queues" / number(3)).glob("delta_schema_history.yaml")
     schema.write_bytes(schema.read_bytes().replace(b"version: 1", b"version: 3"))
     found = checked(root, spark, mode="restore", backup_ids=(number(3),))
     assert {outcome for outcome, _ in found.values()} == {"changed", "damaged"}
     assert seen(root, trials)[-1]["outcome"] == "damaged"
+
+
+def test_a_trial_that_a_prune_came_into_finds_no_damage(
+    spark: SparkSession, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def planned(*given: Any) -> Any:
+        made = plan_restore(*given)
+        CatalogWriter.open(spark, str(root)).set_states([number(2)], "deleted", actor="me", reason="test")
+        return made
+
+    monkeypatch.setattr(trial, "plan_restore", planned)
+    assert checked(root, spark, mode="restore", backup_ids=(number(3),)) == {}
+    assert seen(root, "SELECT outcome FROM checks WHERE mode = 'restore'") == []
 
 
 def test_a_prune_takes_chains_and_holds_their_snapshots_no_more(spark: SparkSession, root: Path) -> None:
@@ -302,6 +332,44 @@ def test_a_prune_that_was_cut_off_releases_the_snapshot_when_it_goes_on(
     assert len(seen(root, "SELECT backup_id FROM holds")) == 2
     assert pruned(root, spark, delete=True)["resumed"] == 1
     assert [row["backup_id"] for row in seen(root, "SELECT backup_id FROM holds")] == [backup_id(2)]
+
+
+def test_a_prune_that_was_cut_off_waits_for_a_restore(root: Path) -> None:
+    planned, storage = CatalogReader(str(root)), open_storage(str(root))
+    going = Prune(
+        prune_id=backup_id(8888), at=1, actor="me", source="social", asked="{}", floors=(), chunks=(),
+        backups=((number(2), "redundancy"),),
+    )  # fmt: skip
+    write_prune(storage, going)
+    # The states still say that all is there; who plans with 2 now would read what goes.
+    with pytest.raises(Refused, match=f"let go of backup {number(2)}"):
+        refuse_pruned_meanwhile(str(root), None, "social", planned, number(1), number(2))
+    refuse_pruned_meanwhile(str(root), None, "social", planned, number(1), number(5))
+    row = Restore(
+        restore_id=backup_id(9999), at=micros(datetime.now(UTC)), source="social", state="failed",
+        target="kafka://b", selection="", detail=json.dumps({"digest": "d"}),
+    )  # fmt: skip
+    writer, folder = CatalogWriter.open(None, str(root)), f"restores/{row.restore_id}/"
+    writer.append([row])
+    place = {"scope": "delta.0", "epoch": OTHER, "region": "0", "target": "delta.0"}
+    storage.put(f"{folder}plan/000000.jsonl", json.dumps(place).encode() + b"\n")
+    storage.put(f"{folder}plan/tasks.json", json.dumps([[f"{folder}plan/000000.jsonl"]]).encode())
+
+    def held() -> frozenset[tuple[str, str, str]]:
+        found = prune._held(storage, CatalogReader(str(root)), "social")
+        return frozenset((one.scope, one.epoch, one.region) for one in found)
+
+    before = seen(root, "SELECT * FROM holds ORDER BY backup_id")
+    unused: Any = None
+    job = removing.Removing(
+        str(root), None, storage, "social", "prune", unused, unused, writer, quiet(), held
+    )
+    with pytest.raises(Busy, match="lets go of backups that it may read"):
+        job.resume()
+    assert seen(root, "SELECT backup_id FROM backups WHERE state = 'deleted'") == []
+    assert seen(root, "SELECT * FROM holds ORDER BY backup_id") == before
+    writer.append([replace(row, state="complete", at=row.at + 1)])
+    assert held() == frozenset()
 
 
 def test_the_proof_stops_a_prune_of_what_is_needed(

@@ -18,6 +18,7 @@ from lakebackup_jobs import restore_snapshot
 from lakebackup_jobs.outcome import raise_first
 from lakebackup_jobs.queues.restore_shares import deal_scan
 from lakebackup_jobs.queues.scan_task import SCANNED, ScanJob
+from lakebackup_jobs.restoring import noted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,7 +42,7 @@ def run(
     """Bring back what a backup of an engine's queues needs, below `folder`; says how much it was.
 
     The snapshot is written, the engine's own files and every message of the chain are read and understood.
-    Raises Refused, Damaged: what a restore to the backup's end would stop at.
+    Raises Refused, Damaged: what a restore to the backup's end would stop at; Busy: a prune came in.
     """
     reader = CatalogReader.require(destination, catalog)
     request = QueueRestoreRequest(
@@ -56,15 +57,25 @@ def run(
         folder=f"{folder}/snapshot",
         backup=made.way.full.snapshot_id,
     )
-    files = restore_snapshot.run(snapshot, spark=spark, reporter=reporter)["files"]
-    for file in made.config:
-        _look_at(reader.destinations()[file.destination], file)
-    shares = deal_scan(open_storage(folder), reader, "messages/", 0)
-    if shares.tasks:
-        job = ScanJob(dict(reader.destinations()), shares, HeaderNames(), _ALL)
-        with task_errors():
-            rows = shares.frame(spark).mapInArrow(job, SCANNED).collect()  # a row a share
-        raise_first(row.error for row in rows)
+    with noted(
+        spark,
+        reader,
+        destination=destination,
+        catalog=catalog,
+        source=source,
+        target=f"dir:{folder}",
+        selection=made.selection,
+    ) as counts:
+        files = restore_snapshot.run(snapshot, spark=spark, reporter=reporter)["files"]
+        for file in made.config:
+            _look_at(reader.destinations()[file.destination], file)
+        shares = deal_scan(open_storage(folder), reader, "messages/", 0)
+        if shares.tasks:
+            job = ScanJob(dict(reader.destinations()), shares, HeaderNames(), _ALL)
+            with task_errors():
+                rows = shares.frame(spark).mapInArrow(job, SCANNED).collect()  # a row a share
+            raise_first(row.error for row in rows)
+        counts.update(entries=made.entries, bytes=made.bytes)
     return f"{files} files of its snapshot and {made.entries} messages restored"
 
 
