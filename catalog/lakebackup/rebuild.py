@@ -135,19 +135,22 @@ class _Rebuild:
         folder = f"{self.storage.uri}/{layout.AUDIT_FOLDER}"
         found = self.spark.read.schema(spark_columns("audit")).json(folder)
         whole = found.dropna()
-        torn = found.count() - whole.count()
+        actions = {row["action"]: row["count"] for row in whole.groupBy("action").count().collect()}
+        self.result.audit = sum(actions.values())
+        torn = found.count() - self.result.audit
         if torn:
             self.result.problems.append(f"{layout.AUDIT_FOLDER}/: {torn} entries cannot be read.")
         self.writer.append_frame("audit", whole.coalesce(1))
-        self.result.audit = whole.count()
-        changes = whole.where(F.col("action") == "set_state").groupBy("subject")
-        state = F.get_json_object(F.max_by("detail", "at"), "$.state").alias("state")
-        for row in changes.agg(state).collect():
-            self.states[row["subject"]] = cast("State", row["state"])
+        if "set_state" in actions:
+            changes = whole.where(F.col("action") == "set_state").groupBy("subject")
+            state = F.get_json_object(F.max_by("detail", "at"), "$.state").alias("state")
+            for row in changes.agg(state).collect():
+                self.states[row["subject"]] = cast("State", row["state"])
         for action, table in TOLD.items():
-            told = F.from_json("detail", spark_columns(table)).alias("row")
-            rows = whole.where(F.col("action") == action).select(told).select("row.*")
-            self.writer.append_frame(table, rows.coalesce(1))
+            if action in actions:
+                told = F.from_json("detail", spark_columns(table)).alias("row")
+                rows = whole.where(F.col("action") == action).select(told).select("row.*")
+                self.writer.append_frame(table, rows.coalesce(1))
 
     def _manifests(self) -> Iterator[sidecar.Manifest]:
         """Every manifest that can be read, by source and time.
