@@ -495,6 +495,23 @@ def test_queues_that_nobody_knows_have_lost_all_that_the_newest_backup_knew() ->
     assert [(g.epoch, g.from_position, g.to_position) for g in plan.lost] == [(E1, 7, None)]
 
 
+def test_queues_that_were_restored_into_and_made_anew_have_lost_what_was_restored() -> None:
+    """Also while the queues are there that the newest backup is of, and that have other names."""
+    catalog: Any = Catalog(
+        queue_parent={"i2": row(CHILD)},
+        queue_starts={"i2": [STARTS]},
+        queue_restored={"r1": [{**RESTORED, "scope": "drill.0"}]},
+    )
+    put_back = history("drill.0", E1, **PUT_BACK, restored_at=250)
+    made_again = [topic("drill.0", E2)]
+    found = stand(catalog, [history(**BACKED), put_back], made_again, "incremental")
+    assert found.restored is not None
+    assert found.restored.restore_id == "r1"
+    plan = child(found, region(3, epoch=E2), topics=made_again)
+    assert [(g.scope, g.epoch, g.to_position) for g in plan.lost] == [("drill.0", E1, None)]
+    assert stand(catalog, [history(**BACKED), put_back], made_again, "full").restored is None
+
+
 def test_a_source_without_backups_stands_on_nothing() -> None:
     nothing: Any = Catalog()
     assert stand(nothing, [], [topic()], "auto") == Standing()

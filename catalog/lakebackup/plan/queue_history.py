@@ -168,10 +168,13 @@ def stand(
 ) -> Standing:
     """What the next backup stands on; for a full, what it comes after.
 
-    Queues of which none is known stand on the newest backup all the same: what they lack of it is what was
-    lost. Raises NeedsFull (topics of different histories, a backup that cannot be stood on).
+    Queues of which none is known stand on what others of their names stood on, or on the newest backup: what
+    they lack of it is what was lost. Raises NeedsFull (topics of different histories, a backup that cannot be
+    stood on).
     """
     history = decide(histories, topics, mode)
+    if history is None and mode != "full":  # behind a restore that was reset a full has lost nothing
+        history = _namesake(histories, topics)
     if history and behind(history, mode):
         return _behind_restore(reader, history, mode)
     history = history or max(histories, key=lambda h: h.number or 0, default=None)
@@ -195,6 +198,13 @@ def stand(
         last_tid=row["last_tid"],
         open_at=row["backup_id"] if row["open_transactions"] else None,
     )  # fmt: skip
+
+
+def _namesake(histories: Iterable[History], topics: Sequence[TopicState]) -> History | None:
+    """Of the topics that had these names before they were made anew, the newest history."""
+    names = {topic.scope for topic in topics}
+    own = (history for history in histories if history.scope in names)
+    return max(own, key=lambda h: max(h.started_at or 0, h.restored_at or 0), default=None)
 
 
 def _behind_restore(reader: CatalogReader, history: History, mode: Mode) -> Standing:
