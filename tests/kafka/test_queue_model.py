@@ -161,7 +161,8 @@ class Life(RuleBasedStateMachine):
     def full(self, lag: int | None, told: bool) -> tuple[dict[str, Any], dict[Place, int], int]:
         """A snapshot, perhaps of a while ago; from where on it needs the queues, and its tid."""
         engine, writers = self.graph.engine, self.graph.writers
-        told = told or any(self.low.values())  # else what was open may be lost, unseen
+        # Else what was open may be lost, unseen; and queues that are made anew say nothing of its tid.
+        told = told or any(self.low.values()) or self.was_reset
         until = writers.tid - lag if lag and told else None
         engine.run(until)
         folder = self.lab.new_folder()
