@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support import kafka_truth as truth
+from tests.support.chosen import chosen
 from tests.support.faults import expire_leases, shown
 from tests.support.following import following, kinds, until_stored
 from tests.support.kafka_truth import Record
@@ -69,7 +70,7 @@ def goes_on(lab: Lab, topic: str) -> None:
     assert {found["outcome"] for found in lab.verify()["findings"]} <= {"orphan"}
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("moment", chosen(MOMENTS, ["the manifest"]))
 def test_follow_killed(lab: Lab, topic: Callable[..., str], moment: str) -> None:
     name = topic("killed", partitions=PARTITIONS)
     fill(lab, name, 0)
@@ -95,7 +96,7 @@ def test_a_planned_batch_whose_records_are_gone_is_given_up(lab: Lab, topic: Cal
     assert len(kinds(lab)) == 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", chosen([signal.SIGTERM, signal.SIGINT], [signal.SIGTERM]))
 def test_follow_stops_in_good_order(lab: Lab, topic: Callable[..., str], number: int) -> None:
     name = topic("stopped", partitions=PARTITIONS)
     fill(lab, name, 0)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.change_feed import ChangeFeed
+from tests.support.chosen import chosen
 from tests.support.faults import expire_leases
 from tests.support.log_tasks import LogTask, busy, captured, sent
 from tests.support.processes import Run
@@ -68,7 +69,7 @@ def goes_on(lab: Lab, feed: ChangeFeed, topic: str, task: LogTask) -> None:
     assert {found["outcome"] for found in lab.verify()["findings"]} <= {"orphan"}
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("moment", chosen(MOMENTS, ["the first part", "the row"]))
 def test_log_killed(lab: Lab, topic: Callable[..., str], moment: str) -> None:
     feed, name, task = begun(lab, topic)
     job(lab).kill_when(lambda: any(lab.folder.glob(MOMENTS[moment])), moment)

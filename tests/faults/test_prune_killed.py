@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.chosen import chosen
 from tests.support.faults import Killed, expire_leases, kinds_of, watched
 from tests.support.pruning import data, listed, orders, put, run, seen
 
@@ -28,6 +29,10 @@ STEPS = (
     "put checksum of commit #2", "put audit", "put rows of audit", "commit audit",
     "put checksum of commit #3", "delete data", "delete data #2", "delete data #3", "put done",
     "put lease source #4",
+)  # fmt: skip
+ALWAYS = (
+    "put part", "put prune.json", "commit floors", "commit removals", "put audit", "delete data",
+    "delete data #2", "put done",
 )  # fmt: skip
 GOES, STAYS = orders(1, 2, 3, regions=1), orders(4, 5, regions=1)
 
@@ -64,9 +69,9 @@ def test_every_kind_of_step_is_one_it_dies_at(spark: SparkSession, made: Path, t
     assert taken.count("delete data") == len(GOES)
 
 
-@pytest.mark.parametrize("at", [*STEPS, *(pytest.param(n, marks=pytest.mark.soak) for n in range(1, 40))])
+@pytest.mark.parametrize("at", chosen([*STEPS, *range(1, 40)], ALWAYS))
 def test_killed_before(at: int | str, spark: SparkSession, made: Path, tmp_path: Path) -> None:
-    """The first step of each kind, and later ones that leave another state; every one in the soak."""
+    """The first step of kinds that leave a state of their own; every one in the soak."""
     root = shutil.copytree(made, tmp_path / "killed")
     with watched(tmp_path / "steps", kill_at=at) as steps:
         with suppress(Killed, EnvironmentProblem):

@@ -21,6 +21,7 @@ from unittest import mock
 
 import pytest
 from tests.support import kafka_truth as truth
+from tests.support.chosen import chosen
 from tests.support.faults import Killed, expire_leases, watched
 from tests.support.graph_lab import Graph, GraphLab
 from tests.support.graph_story import some_writes
@@ -115,11 +116,11 @@ def kind(step: str) -> str:
     return "put a file" if re.search(r"\d|CURRENT|rocksdict", step) else step
 
 
-SOME = [("differential", 0), ("incremental", 1), ("full", 0), ("full", 1)]
-EVERY = [pytest.param(mode, None, marks=pytest.mark.soak) for mode in ("differential", "incremental", "full")]
+SOME = [("differential", 0), ("incremental", 1), ("full", 0)]
+EVERY = [("full", 1), ("differential", None), ("incremental", None), ("full", None)]
 
 
-@pytest.mark.parametrize(("mode", "part"), [*SOME, *EVERY])
+@pytest.mark.parametrize(("mode", "part"), chosen([*SOME, *EVERY], SOME))
 def test_a_backup_killed_before_its_steps(mode: str, part: int | None, begun: Begun, tmp_path: Path) -> None:
     lab = begun.copied(tmp_path / "all")
     with watched(tmp_path / "steps") as steps:
@@ -150,7 +151,7 @@ def test_a_backup_killed_before_its_steps(mode: str, part: int | None, begun: Be
     lab.close()
 
 
-@pytest.mark.parametrize("part", [0, 1, pytest.param(None, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("part", chosen([0, 1, None], [0]))
 def test_a_restore_killed_before_its_steps(part: int | None, begun: Begun, tmp_path: Path) -> None:
     graph, lab = begun.graph, begun.copied(tmp_path / "all")
     lab.backup(graph, "incremental")
@@ -208,7 +209,10 @@ def killed_at(hold: str, what: str, request: dict[str, Any], steps: Path) -> Non
         child.wait()
 
 
-@pytest.mark.parametrize("hold", ["put data", "put manifest.json", "commit backups", "put complete"])
+HOLDS = ["put data", "put manifest.json", "commit backups", "put complete"]
+
+
+@pytest.mark.parametrize("hold", chosen(HOLDS, ["put data", "commit backups"]))
 def test_a_backup_is_killed_outright(hold: str, begun: Begun, tmp_path: Path) -> None:
     lab = begun.copied(tmp_path / "lab")
     request = lab.request(begun.graph, mode="differential")
@@ -221,7 +225,11 @@ def test_a_backup_is_killed_outright(hold: str, begun: Begun, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "hold", ["put queue.json", "commit transaction", "after transaction", "commit queue_restores"]
+    "hold",
+    chosen(
+        ["put queue.json", "commit transaction", "after transaction", "commit queue_restores"],
+        ["commit transaction", "commit queue_restores"],
+    ),
 )
 def test_a_restore_is_killed_outright(hold: str, begun: Begun, tmp_path: Path) -> None:
     lab, graph = begun.copied(tmp_path / "lab"), begun.graph

@@ -155,7 +155,7 @@ def check(lab: Lab, folder: Path, examples: int, steps: int, phases: tuple[Phase
 
 
 def test_a_few_lives(lab: Lab, tmp_path: Path) -> None:
-    check(lab, tmp_path, examples=4, steps=10, phases=(Phase.generate,))
+    check(lab, tmp_path, examples=3, steps=10, phases=(Phase.generate,))
 
 
 @pytest.mark.soak

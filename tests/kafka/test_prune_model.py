@@ -228,7 +228,7 @@ def check(lab: Lab, folder: Path, examples: int, steps: int, phases: tuple[Phase
 
 
 def test_a_few_cycles(lab: Lab, tmp_path: Path) -> None:
-    check(lab, tmp_path, examples=3, steps=12, phases=(Phase.generate,))
+    check(lab, tmp_path, examples=2, steps=12, phases=(Phase.generate,))
 
 
 @pytest.mark.soak

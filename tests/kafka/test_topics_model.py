@@ -402,7 +402,7 @@ def test_a_gap_is_noticed_although_another_topics_full_backup_came_between(lab: 
 
 
 def test_a_few_lives(lab: Lab, tmp_path: Path) -> None:
-    check(lab, tmp_path, examples=6, steps=12, phases=(Phase.generate,))
+    check(lab, tmp_path, examples=4, steps=12, phases=(Phase.generate,))
 
 
 @pytest.mark.soak

@@ -1,0 +1,21 @@
+"""Which of many like cases run always; the others run with the long tests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+
+def chosen(values: Collection[Any], always: Collection[Any]) -> list[Any]:
+    """For `parametrize`: all of `values`, those that are not in `always` marked as long ones."""
+    wrong = [value for value in always if value not in values]
+    assert not wrong, f"none of them: {wrong}"
+    return [v if v in always else _long(*v) if isinstance(v, tuple) else _long(v) for v in values]
+
+
+def _long(*value: Any) -> Any:
+    return pytest.param(*value, marks=pytest.mark.soak)
