@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from lakebackup_jobs.broker import Broker
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.soak]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 Mode = Literal["auto", "full", "differential", "incremental"]
 Into = Literal["append", "anew", "beside"]
 
