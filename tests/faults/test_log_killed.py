@@ -69,7 +69,7 @@ def goes_on(lab: Lab, feed: ChangeFeed, topic: str, task: LogTask) -> None:
     assert {found["outcome"] for found in lab.verify()["findings"]} <= {"orphan"}
 
 
-@pytest.mark.parametrize("moment", chosen(MOMENTS, ["the first part", "the row"]))
+@pytest.mark.parametrize("moment", chosen(MOMENTS, ["the first part"]))
 def test_log_killed(lab: Lab, topic: Callable[..., str], moment: str) -> None:
     feed, name, task = begun(lab, topic)
     job(lab).kill_when(lambda: any(lab.folder.glob(MOMENTS[moment])), moment)
