@@ -108,6 +108,7 @@ def test_the_destination_is_full(
 
 
 @pytest.mark.s3
+@pytest.mark.soak
 def test_uploads_fail(
     lab: Lab,
     feed: tuple[ChangeFeed, str],
