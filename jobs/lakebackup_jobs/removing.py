@@ -184,6 +184,8 @@ class Removing:
 
     def _release(self, prune: Prune) -> None:
         """Hold no more the snapshots of an engine on which only fulls stood that go."""
+        if not prune.backups:
+            return
         reader = CatalogReader(self.destination, self.catalog)
         reader.give("leaving", leaving(prune.backups))
         for backup_id in snapshots_released(reader, prune.source):
