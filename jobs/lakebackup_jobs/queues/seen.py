@@ -25,12 +25,12 @@ from lakebackup_jobs.queues.ids import IdTable, put
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from lakebackup.plan.backup_queue import Place
     from lakebackup.storage import ObjectWriter, Storage
     from lakebackup_jobs.kafka.records import Columns
     from lakebackup_jobs.queues.ids import Chosen
     from lakebackup_jobs.queues.messages import Messages
 
-Place = tuple[str, str, str]
 #: `first_tid`: of the message at `first_position`. `entries` may be 0: only messages in front were seen,
 #: which the backup before has counted. `ended`: a commit or a rollback was seen.
 SEEN_SCHEMA = pa.schema(

@@ -4,7 +4,7 @@ published: the rows beside the messages, the manifest, the row in the catalog.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from types import SimpleNamespace
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakebackup.lease import Lease
-    from lakebackup.model import DataFile
+    from lakebackup.model import DataFile, QueuePoint
     from lakebackup.plan.backup_queue import QueuePlan
     from lakebackup.plan.backup_topics import TopicState
     from lakebackup.queues.schema_history import Version
@@ -76,7 +76,8 @@ class Work:
         self._warn_of_lost(found)
         snapshot_id = self.snapshots.take(begun, reader) if plan.kind == "full" else None
         lease.renew()
-        rows = self._list(begun, found, ranges, tasks, snapshot_id, files)
+        point = ending.point_row(plan, self.source, begun.backup_id, ranges, snapshot_id, found.count)
+        rows = self._list(begun, found, ranges, tasks, point, files)
         made.add([SimpleNamespace(**totals(tasks, rows), error=None)])
         backup = self._row(begun, made)
         manifest = sidecar.Manifest(
@@ -91,13 +92,7 @@ class Work:
         self._writer(plan.little).commit_backup(self.storage, manifest, held=lease)
         sidecar.mark(self.storage, layout.marker_path(self.source, begun.backup_id, "complete"))
         begin.end(self.storage, self.source, begun.backup_id)
-        point = {
-            "snapshot_id": snapshot_id,
-            "last_tid": ending.last_tid(plan, ranges),
-            "carried": sum(one.carried for one in ranges) if plan.keep else 0,
-            "open_transactions": found.count,
-        }
-        return result_of(begun, backup, point)
+        return result_of(begun, backup, asdict(point))
 
     def _read(self, begun: Begun, reader: CatalogReader) -> tuple[ending.Open, int, Totals]:
         """Do the tasks; what is open afterwards, how many tasks they were and what they wrote."""
@@ -230,7 +225,7 @@ class Work:
         found: ending.Open,
         ranges: Sequence[RangeSeen],
         tasks: int,
-        snapshot_id: str | None,
+        point: QueuePoint,
         files: Files,
     ) -> list[DataFile]:
         """The rows beside those of the messages, put once: an earlier attempt's, if it came so far."""
@@ -243,7 +238,6 @@ class Work:
         plan = begun.plan
         listing = ending.Listing(destination_id(storage), source, backup_id, begun.number, plan)
         count = found.count
-        point = ending.point_row(plan, source, backup_id, ranges, snapshot_id, count)
         positions = ending.position_rows(plan, source, backup_id, ranges, found.places() if count else {})
         listing.add("queue_points", ending.put_rows(storage, source, backup_id, "queue_points", [point]))
         listing.add(
