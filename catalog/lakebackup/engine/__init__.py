@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 RAW = "raw_"
 NOW = "now_"
-#: Views that most others stand on and that are small: worked out once, not wherever they are named.
-KEPT = frozenset({"backups"})
+#: Views that others stand on, or that Spark plans for long, and that are small: worked out once, not wherever
+#: they are named.
+KEPT = frozenset({"backups", "coverage", "faults", "restore_points"})
 #: Looked at before the other tables: a backup's rows of those are there before its own.
 FIRST = f"{RAW}backups"
 

@@ -82,9 +82,9 @@ class SparkEngine:
         return self._table(table, self._as_of)
 
     def register(self, relations: Iterable[str] | None = None) -> None:
-        """Make views of the catalog (all of them unless named) temporary views of the session, which go on
-        to show what is committed later."""
-        self._register_live(steps_for(names("views") if relations is None else relations))
+        """Make views of the catalog (all of them unless named) temporary views of the session: the catalog as
+        it is now, as far as its tables are small."""
+        self._prepare(steps_for(names("views") if relations is None else relations))
 
     def _table(self, table: str, as_of: int | None) -> DataFrame:
         uri = f"{self._uri}/{table}"
