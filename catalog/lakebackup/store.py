@@ -316,8 +316,8 @@ class CatalogWriter(_Catalog):
                     if number <= (self.version() or 0):
                         continue
                     folder = f"migrations/{migration}"
-                    with ThreadPoolExecutor(4) as pool:  # a table takes a second, most of it waiting
-                        list(pool.map(partial(self._create, folder), names(folder)))
+                    # A table takes a second, most of it waiting.
+                    _side_by_side(*(partial(self._create, folder, table) for table in names(folder)))
                     lease.renew()
                     row = Migration(version=number, name=migration, applied_at=_now())
                     append(self._storage, "migrations", [row], f"migration-{number}")
@@ -338,20 +338,16 @@ class CatalogWriter(_Catalog):
         backup = manifest.backup
         with self._lease() as lease:
             self._register(storage)
-            self._append_parts(storage, [manifest], backup.backup_id)
             small: dict[str, Sequence[Row]] = {
                 "positions": manifest.positions,
                 "scopes": manifest.scopes,
                 "gaps": manifest.gaps,
                 "groups": manifest.groups,
             }
-            with ThreadPoolExecutor(len(small)) as pool:
-                kept = [
-                    pool.submit(append, self._storage, table, rows, backup.backup_id)
-                    for table, rows in small.items()
-                ]
-                for one in kept:
-                    one.result()
+            _side_by_side(
+                *self._parts(storage, [manifest], backup.backup_id),
+                *(partial(append, self._storage, *one, backup.backup_id) for one in small.items()),
+            )
             if held:
                 held.renew()
             lease.renew()
@@ -405,7 +401,7 @@ class CatalogWriter(_Catalog):
         say left a log goes on to count.
         """
         with self._lease():
-            self._append_parts(self._home, manifests, transaction, doubtful)
+            _side_by_side(*self._parts(self._home, manifests, transaction, doubtful))
 
     def replace_frame(self, table: str, rows: DataFrame) -> None:
         """Put rows in the place of all that a table holds."""
@@ -497,13 +493,14 @@ class CatalogWriter(_Catalog):
             engine = SparkEngine(self._spark, self.catalog_uri)
             engine.change("set_state", backup_ids=list(backup_ids), state=state)
 
-    def _append_parts(
+    def _parts(
         self,
         storage: Storage,
         manifests: Sequence[Manifest],
         transaction: str,
         doubtful: Collection[str] = (),
-    ) -> None:
+    ) -> Iterator[Callable[[], None]]:
+        """For each table that parts of backups have rows of, what appends them."""
         parts = {
             manifest.backup.backup_id: [
                 layout.parts_path(manifest.backup.source, manifest.backup.backup_id, task)
@@ -511,7 +508,8 @@ class CatalogWriter(_Catalog):
             ]
             for manifest in manifests
         }
-        self._append_made(
+        yield partial(
+            self._append_made,
             "files",
             list(chain.from_iterable(parts.values())),
             partial(PartRows, storage.uri),
@@ -524,7 +522,8 @@ class CatalogWriter(_Catalog):
                 listed = [backup for backup in listed if backup.backup_id not in doubtful]
             # What queues list does not grow with their messages.
             rows = 0 if kind == QUEUES else sum(backup.entries for backup in listed)
-            self._append_made(
+            yield partial(
+                self._append_made,
                 table,
                 list(chain.from_iterable(parts[backup.backup_id] for backup in listed)),
                 partial(ListedRows, storage.uri, table),
@@ -575,6 +574,13 @@ class CatalogWriter(_Catalog):
     def _lease(self) -> Lease:
         holder = f"{socket.gethostname()}:{os.getpid()}"
         return Lease.acquire(self._storage, _LEASE, holder, ttl_s=_LEASE_TTL_S, wait_s=_LEASE_WAIT_S)
+
+
+def _side_by_side(*tasks: Callable[[], object]) -> None:
+    """Do tasks that wait more than they work; when all are done, raises the first error."""
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(task) for task in tasks]:
+            done.result()
 
 
 def _told(row: Policy | Hold | LogTask | QueueRestore) -> Audit:

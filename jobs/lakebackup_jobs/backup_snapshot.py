@@ -11,7 +11,6 @@ import os
 import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from importlib.metadata import version
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -335,15 +334,9 @@ class _Run:
             start_ts=None,
             end_ts=begun.end_ts,
             started_at=begun.started_at,
-            finished_at=micros(datetime.now(UTC)),
-            files=totals.files,
-            bytes=totals.bytes,
-            entries=totals.entries,
-            digest=totals.digest.hex(),
+            **totals.columns(),
             isolation="-",
             codec="null",
-            created_by=holder(),
-            tool=f"lakebackup {version('lakebackup')}",
             note=self.request.note,
         )
 

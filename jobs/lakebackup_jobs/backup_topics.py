@@ -12,7 +12,6 @@ import os
 import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup import layout, patterns, sidecar, tombstones
@@ -392,15 +391,9 @@ def _row(request: BackupRequest, source: str, prepared: Prepared, totals: Totals
         start_ts=parent.end_ts if parent else None,
         end_ts=plan.end_ts,
         started_at=prepared.started_at,
-        finished_at=micros(datetime.now(UTC)),
-        files=totals.files,
-        bytes=totals.bytes,
-        entries=totals.entries,
-        digest=totals.digest.hex(),
+        **totals.columns(),
         isolation=request.isolation,
         codec=request.codec,
-        created_by=holder(),
-        tool=f"lakebackup {version('lakebackup')}",
         note=request.note,
     )
 

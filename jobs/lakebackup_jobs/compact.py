@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from lakebackup import layout, sidecar
@@ -147,15 +146,9 @@ class _Run:
             start_ts=min(parent["end_ts"], end_ts),
             end_ts=end_ts,
             started_at=micros(started),
-            finished_at=micros(datetime.now(UTC)),
-            files=totals.files,
-            bytes=totals.bytes,
-            entries=totals.entries,
-            digest=totals.digest.hex(),
+            **totals.columns(),
             isolation=parent["isolation"],
             codec=self.request.codec,
-            created_by=holder(),
-            tool=f"lakebackup {version('lakebackup')}",
             note=self.request.note or f"compaction of {topics[0].backup_id}",
         )
         manifest = sidecar.Manifest(

@@ -11,7 +11,6 @@ import hashlib
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from lakebackup import layout, sidecar, tombstones
@@ -286,15 +285,9 @@ class _Run:
             start_ts=parent.end_ts if parent else None,
             end_ts=last.end_ts,
             started_at=begun.started_at,
-            finished_at=micros(datetime.now(UTC)),
-            files=totals.files,
-            bytes=totals.bytes,
-            entries=totals.entries,
-            digest=totals.digest.hex(),
+            **totals.columns(),
             isolation=last.isolation,
             codec=last.codec,
-            created_by=holder(),
-            tool=f"lakebackup {version('lakebackup')}",
             note=self.request.note or merged,
         )
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from lakebackup.model import LANES, Digest, json_line
+from lakebackup_jobs.identity import holder, micros
 from lakebackup_jobs.outcome import raise_first
 
 if TYPE_CHECKING:
@@ -50,3 +53,15 @@ class Totals:
             self.bytes += row.bytes
             self.entries += row.entries
             self.digest.add_lanes([row.lane0, row.lane1, row.lane2, row.lane3])
+
+    def columns(self) -> dict[str, Any]:
+        """Of the row of a backup that ends now: what it holds, and who wrote it with what."""
+        return {
+            "files": self.files,
+            "bytes": self.bytes,
+            "entries": self.entries,
+            "digest": self.digest.hex(),
+            "finished_at": micros(datetime.now(UTC)),
+            "created_by": holder(),
+            "tool": f"lakebackup {version('lakebackup')}",
+        }

@@ -11,7 +11,6 @@ import json
 import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from importlib.metadata import version
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -231,15 +230,9 @@ class _Run:
             start_ts=None if newest["start_ts"] is None else newest["end_ts"],
             end_ts=newest["end_ts"],
             started_at=micros(started),
-            finished_at=micros(datetime.now(UTC)),
-            files=totals.files,
-            bytes=totals.bytes,
-            entries=totals.entries,
-            digest=totals.digest.hex(),
+            **totals.columns(),
             isolation="read_committed",
             codec=self.request.codec,
-            created_by=holder(),
-            tool=f"lakebackup {version('lakebackup')}",
             note=f"compaction of {files} log files",
         )
         # It covers no offsets: the next flush goes on where the last one ended.

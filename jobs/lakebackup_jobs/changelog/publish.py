@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from lakebackup import layout, sidecar
@@ -16,7 +14,6 @@ from lakebackup.storage import open_storage
 from lakebackup.store import destination_id
 from lakebackup_jobs.changelog import region_marks
 from lakebackup_jobs.changelog.flush import ISOLATION
-from lakebackup_jobs.identity import holder, micros
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -90,15 +87,9 @@ def row_of(
         start_ts=checkpoint if before is None else before,
         end_ts=checkpoint or before or 0,
         started_at=flush.started_at,
-        finished_at=micros(datetime.now(UTC)),
-        files=totals.files,
-        bytes=totals.bytes,
-        entries=totals.entries,
-        digest=totals.digest.hex(),
+        **totals.columns(),
         isolation=ISOLATION,
         codec=request.settings.codec,
-        created_by=holder(),
-        tool=f"lakebackup {version('lakebackup')}",
     )
 
 

@@ -11,7 +11,6 @@ import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from lakebackup import layout, sidecar
@@ -284,15 +283,9 @@ def _publish(
             start_ts=None,
             end_ts=made.end_ts,
             started_at=micros(started),
-            finished_at=micros(datetime.now(UTC)),
-            files=found.files,
-            bytes=found.bytes,
-            entries=found.entries,
-            digest=found.digest.hex(),
+            **found.columns(),
             isolation="read_committed",
             codec="none",
-            created_by=holder(),
-            tool=f"lakebackup {version('lakebackup')}",
             note=note_of(made),
         )
         manifest = sidecar.Manifest(backup=backup, positions=[], scopes=[], gaps=[], parts=count)

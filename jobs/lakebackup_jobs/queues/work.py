@@ -5,8 +5,6 @@ published: the rows beside the messages, the manifest, the row in the catalog.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from importlib.metadata import version
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +15,6 @@ from lakebackup.model import QUEUES, Backup
 from lakebackup.plan import backup_queue as planning
 from lakebackup.queues import snapshot_json
 from lakebackup.store import CatalogReader, CatalogWriter, destination_id
-from lakebackup_jobs.identity import holder, micros
 from lakebackup_jobs.queues import begun as begin
 from lakebackup_jobs.queues import ending
 from lakebackup_jobs.queues.copy_task import QueueCopyJob
@@ -274,15 +271,9 @@ class Work:
             start_ts=plan.end_ts - 1 if plan.start_ts is None else plan.start_ts,
             end_ts=plan.end_ts,
             started_at=begun.started_at,
-            finished_at=micros(datetime.now(UTC)),
-            files=made.files,
-            bytes=made.bytes,
-            entries=made.entries,
-            digest=made.digest.hex(),
+            **made.columns(),
             isolation=ISOLATION,
             codec=self.request.codec,
-            created_by=holder(),
-            tool=f"lakebackup {version('lakebackup')}",
             note=self.request.note,
         )
 
