@@ -20,7 +20,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from lakebackup import layout
-from lakebackup.engine.delta import SORTED_BY, append, commit, open_table
+from lakebackup.engine.delta import SORTED_BY, append, commit, open_table, update
 from lakebackup.engine.failures import task_errors
 from lakebackup.errors import Busy, Damaged, NotFound, UsageProblem
 from lakebackup.frames import ADDED, LISTED_BY, ROWS_PER_FILE, FrameWriter, ListedRows, PartRows
@@ -298,7 +298,7 @@ class CatalogWriter(_Catalog):
     def open(cls, spark: SparkSession | None, destination: str, catalog: str | None = None) -> CatalogWriter:
         """For the catalog of a destination, or at the URI `catalog`; `migrate` makes one.
 
-        Without a session it appends rows that it is given, and that is all.
+        Without a session it appends rows that it is given and changes states, and that is all.
         """
         return cls(spark, destination, catalog)
 
@@ -478,8 +478,6 @@ class CatalogWriter(_Catalog):
 
         The entry is also how a rebuild learns of it.
         """
-        from lakebackup.engine.spark import SparkEngine
-
         detail = json.dumps({"state": state, "reason": reason})
         entries = [
             Audit(at=_now(), actor=actor, action="set_state", subject=backup_id, detail=detail)
@@ -489,9 +487,8 @@ class CatalogWriter(_Catalog):
         for number, entry in enumerate(entries):
             self._keep_audit(entry, f"{audit_id}{number:04x}")
         self.append(entries, f"audit-{audit_id}")
-        with self._spark_commits():
-            engine = SparkEngine(self._spark, self.catalog_uri)
-            engine.change("set_state", backup_ids=list(backup_ids), state=state)
+        with self._lease():
+            update(self._storage, "backups", "backup_id", backup_ids, {"state": state})
 
     def _parts(
         self,

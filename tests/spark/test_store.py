@@ -23,6 +23,7 @@ from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter, destination_id
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
@@ -154,15 +155,14 @@ def test_a_catalog_that_was_lost_while_spark_committed_is_told(
 ) -> None:
     storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
     publish(storage, writer, manifest(1))
-    change = SparkEngine.change
 
-    def slow(engine: SparkEngine, name: str, **parameters: object) -> None:
-        change(engine, name, **parameters)
+    def slow(uri: str) -> DeltaTable:
         break_lease(open_storage(f"{root}/catalog"), "catalog", "it seemed dead")
+        return open_table(uri)
 
-    monkeypatch.setattr(SparkEngine, "change", slow)
+    monkeypatch.setattr("lakebackup.store.open_table", slow)
     with pytest.raises(Busy, match="it seemed dead") as told:
-        writer.set_states([backup_id(1)], "deleted", actor="test", reason="test")
+        writer.optimize("backups", retain_hours=168.0)
     assert "catalog rebuild" in told.value.hint
 
 
@@ -240,7 +240,7 @@ def test_states_change_together_and_can_be_supposed_before(
         raise InterruptedError
 
     with monkeypatch.context() as patch:
-        patch.setattr(SparkEngine, "change", dies)
+        patch.setattr("lakebackup.store.update", dies)
         with pytest.raises(InterruptedError):
             writer.set_states(lost, "out_of_sync", actor="me", reason="the log was cut")
     # The log has it already, newest first: a catalog made anew from there holds no backup without its parent.
@@ -249,6 +249,31 @@ def test_states_change_together_and_can_be_supposed_before(
     assert states(root) == {1: "complete", 2: "complete", 3: "complete"}
     writer.set_states(lost, "out_of_sync", actor="me", reason="the log was cut")
     assert states(root) == {1: "complete", 2: "out_of_sync", 3: "out_of_sync"}
+
+
+def test_a_change_of_states_leaves_other_files_as_they_are(spark: SparkSession, root: Path) -> None:
+    storage, writer = open_storage(str(root)), CatalogWriter.open(None, str(root))
+    for number in (1, 2):
+        publish(storage, writer, manifest(number))
+    uri = f"{root}/catalog/backups"
+    before = open_table(uri)
+    writer.set_states([backup_id(2), "of nobody"], "deleted", actor="me", reason="test")
+    after = open_table(uri)
+    (kept,) = set(before.file_uris()) & set(after.file_uris())
+    assert len(after.file_uris()) == 2
+    for told in (
+        SparkEngine(spark, writer.catalog_uri).table("backups"),
+        spark.read.format("delta").load(uri),
+    ):
+        assert {row.number: row.state for row in told.collect()} == {1: "complete", 2: "deleted"}
+    then = spark.read.format("delta").option("versionAsOf", before.version()).load(uri)
+    assert {row.number: row.state for row in then.collect()} == {1: "complete", 2: "complete"}
+    writer.set_states(["of nobody"], "deleted", actor="me", reason="test")
+    assert open_table(uri).version() == after.version()
+    torn = root / "catalog" / "backups" / Path(kept).name
+    torn.write_bytes(torn.read_bytes()[:-9] + b"torn " * 2)
+    with pytest.raises(Damaged):
+        writer.set_states([backup_id(1)], "deleted", actor="me", reason="test")
 
 
 def states(root: Path) -> dict[int, str]:

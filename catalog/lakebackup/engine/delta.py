@@ -1,4 +1,4 @@
-"""Opening the catalog's Delta tables without a JVM, and appending rows to them.
+"""Opening the catalog's Delta tables without a JVM, appending rows to them and changing some.
 
 Whoever has rows writes them as a Parquet file of the table, on the driver or in a Spark task; one commit then
 makes all files visible. Spark's own writer needs more than a second for one row, this some milliseconds.
@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lakebackup.engine.failures import damaged_table
 from lakebackup.engine.log import FOLDER, folder_of, local_log, remote_log
 from lakebackup.engine.verified import is_whole, sums_of
 from lakebackup.errors import Busy, Damaged, NotFound, UsageProblem
@@ -25,7 +26,7 @@ from lakebackup.storage import AlreadyExists, open_storage
 from lakebackup.times import format_ts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from deltalake import DeltaTable
@@ -216,36 +217,92 @@ def commit(storage: Storage, table: str, added: Sequence[str], transaction: str)
                 return True
     if not added:
         return False
-    raise Busy(
+    raise _outrun(uri)
+
+
+def update(storage: Storage, table: str, key: str, among: Sequence[str], values: Mapping[str, Any]) -> None:
+    """Give columns of the rows whose column `key` is `among` some texts other values, in one commit.
+
+    Files without such rows stay; of the others the rows are held, one file's at a time. The caller holds the
+    catalog's lease. Raises Busy when others commit all the same, Damaged.
+    """
+    uri = f"{storage.uri}/{table}"
+    for _ in range(_TRIES):
+        with local_log(uri) as folder:
+            opened = _open(uri, folder)
+            settings = opened.metadata().configuration
+            changed = list(_changed(uri, opened, key, among, values))
+            added = [_write(storage, table, rows, settings) for _, rows in changed]
+            gone = [path for path, _ in changed]
+            if not gone or _commit(storage, table, (folder, opened), added, None, gone):
+                return
+    raise _outrun(uri)
+
+
+def _changed(
+    uri: str, opened: DeltaTable, key: str, among: Sequence[str], values: Mapping[str, Any]
+) -> Iterator[tuple[str, pa.Table]]:
+    """Each file that has such rows, and all its rows as they are to be."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from lakebackup.engine.duck import dataset
+
+    found, wanted = dataset(uri, opened), pa.array(among, pa.string())
+    for part in found.get_fragments(pc.field(key).isin(wanted)):
+        try:
+            rows = pa.Table.from_batches(part.to_batches(schema=found.schema), found.schema)
+        except (OSError, ValueError) as error:  # pyarrow's errors are of these kinds
+            raise damaged_table(uri, error) from error
+        hit = pc.is_in(rows[key], wanted)
+        if not pc.any(hit).as_py():
+            continue
+        for name, value in values.items():
+            column = pc.if_else(hit, pa.scalar(value, rows[name].type), rows[name])
+            rows = rows.set_column(rows.schema.get_field_index(name), name, column)
+        yield part.path, rows
+
+
+def _outrun(uri: str) -> Busy:
+    return Busy(
         f"Others commit to {uri} although this run holds the catalog's lease.",
         hint="Nothing of this run is visible. Run it again when they are done.",
     )
 
 
 def _commit(
-    storage: Storage, table: str, at: tuple[str, DeltaTable], added: Sequence[str], transaction: str
+    storage: Storage,
+    table: str,
+    at: tuple[str, DeltaTable],
+    added: Sequence[str],
+    transaction: str | None,
+    gone: Sequence[str] = (),
 ) -> bool:
     """One try at a commit behind a table that was opened; False when another writer was faster."""
     from deltalake import CommitProperties, Transaction
-    from deltalake.transaction import AddAction
+    from deltalake.transaction import AddAction, RemoveAction
 
     folder, opened = at
-    before = opened.version()
+    before, now = opened.version(), int(time.time() * 1000)
+    once = [] if transaction is None else [Transaction(transaction, 1)]
     opened.create_write_transaction(
         [
-            AddAction(
-                path=file["path"],
-                size=file["size"],
-                partition_values={},
-                modification_time=int(time.time() * 1000),
-                data_change=True,
-                stats=file["stats"],
-            )
-            for file in map(json.loads, added)
+            *(RemoveAction(path, data_change=True, deletion_timestamp=now) for path in gone),
+            *(
+                AddAction(
+                    path=file["path"],
+                    size=file["size"],
+                    partition_values={},
+                    modification_time=now,
+                    data_change=True,
+                    stats=file["stats"],
+                )
+                for file in map(json.loads, added)
+            ),
         ],
         "append",
         opened.schema(),
-        commit_properties=CommitProperties(app_transactions=[Transaction(transaction, 1)]),
+        commit_properties=CommitProperties(app_transactions=once),
     )
     uri = f"{storage.uri}/{table}"
     if folder_of(uri) is None:

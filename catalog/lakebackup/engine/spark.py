@@ -70,13 +70,6 @@ class SparkEngine:
         """Give rows that come from elsewhere a name that later queries can use."""
         self._given(rows).createOrReplaceTempView(relation)
 
-    def change(self, name: str, **parameters: Any) -> None:
-        """Run a statement of `sql/changes`. The caller holds the catalog's lease."""
-        text = load("changes", name)
-        self.asked.append(Asked(name, text, parameters))
-        self._register_live(steps(text))
-        self._spark.sql(text, args=parameters)
-
     def table(self, table: str) -> DataFrame:
         """A whole catalog table, uncommitted rows included."""
         return self._table(table, self._as_of)
@@ -97,12 +90,6 @@ class SparkEngine:
         with task_errors():
             return reader.load(uri)
 
-    def _register_live(self, needs: Iterable[str]) -> None:
-        if self._inlined:
-            self._forget()
-        for step in needs:
-            self._register(step, inline=False)
-
     def _forget(self) -> None:
         self._registered.clear()
         self._inlined.clear()
@@ -117,17 +104,17 @@ class SparkEngine:
             for together in (missing & {FIRST}, missing - {FIRST}):
                 prefetch(f"{self._uri}/{_table_of(step)}" for step in together)
                 if FIRST in together:
-                    self._register(FIRST, inline=True)
+                    self._register(FIRST)
         for step in needs:
-            self._register(step, inline=True)
+            self._register(step)
 
-    def _register(self, step: str, *, inline: bool) -> None:
+    def _register(self, step: str) -> None:
         if step in self._registered:
             return
         name = step.removeprefix(NOW)
         if name.startswith(RAW):
             as_of = None if step != name else self._as_of
-            rows = self._few(step, as_of) if inline else None
+            rows = self._few(step, as_of)
             if rows is None:
                 rows = self._table(name.removeprefix(RAW), as_of)
         elif name in KEPT and set(steps_for([step])) - {step} <= set(self._inlined):
