@@ -49,12 +49,12 @@ RESTORE = (
 
 # What each of these leaves is of another kind; what the others leave is of one with the step before.
 BACKUP_ALWAYS = (
-    "put begun.json", "put data", "put part", "put manifest.json", "commit files", "commit positions",
-    "put rows of backups", "commit backups", "put complete",
+    "put begun.json", "put data", "put part", "put manifest.json", "commit files", "commit backups",
+    "put complete",
 )  # fmt: skip
 RESTORE_ALWAYS = (
-    "create_topic", "commit restores", "put part", "put tasks.json", "begin transaction",
-    "commit transaction", "after transaction", "alter_settings", "commit translations", "delete_group",
+    "create_topic", "put tasks.json", "commit transaction", "after transaction", "commit translations",
+    "delete_group",
 )  # fmt: skip
 
 

@@ -76,6 +76,7 @@ def test_log_killed(lab: Lab, topic: Callable[..., str], moment: str) -> None:
     goes_on(lab, feed, name, task)
 
 
+@pytest.mark.soak
 def test_log_ends_in_good_order(lab: Lab, topic: Callable[..., str]) -> None:
     feed, name, task = begun(lab, topic)
     run = job(lab)

@@ -146,6 +146,7 @@ def test_a_compacted_topic(lab: S3Lab, topic: Make, tmp_path: Path) -> None:
     assert [r.value for r in in_folder(tmp_path / "out")[0]] == [b"value %d" % i for i in range(100, 150)]
 
 
+@pytest.mark.soak
 def test_following_goes_on_where_it_stopped(
     lab: S3Lab, place: str, topic: Make, capsys: pytest.CaptureFixture[str]
 ) -> None:
