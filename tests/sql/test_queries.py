@@ -127,7 +127,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "checks": {"check_id": "c1", "at": 0, "destination": "d", "mode": "stat", "outcome": "ok"},
     "storage_objects": {"check_id": "c1", "at": 0, "destination": "d", "bytes": 100, "modified_ms": 0},
 }  # fmt: skip
-# Cases of a statement that run on Spark always. What one engine makes of it and the other does not, they show.
+# So many cases of a statement run on Spark always: they show where the two engines differ.
 ON_SPARK = 3
 # Neither compiled code nor plans made anew while they run; all rows in one task.
 PLAIN = {
