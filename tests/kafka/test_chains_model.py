@@ -676,7 +676,7 @@ def test_a_gap_is_known_when_the_backup_that_noticed_it_is_gone(life: Chains) ->
 
 
 def test_a_few_chains(lab: Lab, tmp_path: Path) -> None:
-    check(lab, tmp_path, examples=3, steps=8, phases=(Phase.generate,))
+    check(lab, tmp_path, examples=2, steps=8, phases=(Phase.generate,))
 
 
 @pytest.mark.soak
