@@ -231,9 +231,11 @@ def update(storage: Storage, table: str, key: str, among: Sequence[str], values:
         with local_log(uri) as folder:
             opened = _open(uri, folder)
             settings = opened.metadata().configuration
-            changed = list(_changed(uri, opened, key, among, values))
-            added = [_write(storage, table, rows, settings) for _, rows in changed]
-            gone = [path for path, _ in changed]
+            added: list[str] = []
+            gone: list[str] = []
+            for path, rows in _changed(uri, opened, key, among, values):
+                added.append(_write(storage, table, rows, settings))
+                gone.append(path)
             if not gone or _commit(storage, table, (folder, opened), added, None, gone):
                 return
     raise _outrun(uri)
