@@ -117,7 +117,7 @@ class SparkEngine:
             rows = self._few(step, as_of)
             if rows is None:
                 rows = self._table(name.removeprefix(RAW), as_of)
-        elif name in KEPT and set(steps_for([step])) - {step} <= set(self._inlined):
+        elif name in KEPT and {read for read in steps_for([step]) if RAW in read} <= set(self._inlined):
             rows = self._kept(step)
         else:
             rows = self._spark.sql(view_text(step))
