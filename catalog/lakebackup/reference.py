@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakebackup.engine import RAW
+from lakebackup.engine.ddl import definition
 from lakebackup.engine.duck import view_types
 from lakebackup.model import TABLES, columns
 from lakebackup_sql import load, names
@@ -23,7 +24,7 @@ from lakebackup_sql import load, names
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from sqlglot import exp
+    from lakebackup.engine.ddl import Definition
 
 _TYPES = {"VARCHAR": "STRING", "INTEGER": "INT"}
 _COLUMN = re.compile(r"-- ([a-z][a-z0-9_]*): (.+)")
@@ -71,7 +72,7 @@ def describe(statement: str) -> Described:
 def meanings(relation: str) -> Mapping[str, str]:
     """The meaning of each column of a view or of a table (`raw_<table>`) that is described."""
     if relation.startswith(RAW):
-        return _of_table(relation.removeprefix(RAW))
+        return _comments(definition(relation.removeprefix(RAW)))
     own = describe(load("views", relation)).columns
     found: dict[str, str] = dict(own)
     for read in _read_by(relation):
@@ -96,42 +97,8 @@ def _first(name: str, text: str) -> int:
     return found.start() if found else len(text)
 
 
-@cache
-def _of_table(table: str) -> Mapping[str, str]:
-    from sqlglot import exp
-
-    found = {}
-    for column in _table_tree(table).find_all(exp.ColumnDef):
-        comment = column.find(exp.CommentColumnConstraint)
-        if comment:
-            found[column.name] = str(comment.this.this)
-    return found
-
-
-def _table_tree(table: str) -> exp.Expr:
-    from sqlglot import parse_one
-
-    # The parser takes a table's name there, and not an expression.
-    text = load(_folder(table), table).replace("IDENTIFIER(:table)", table)
-    return parse_one(text, dialect="spark")
-
-
-def _table_comment(table: str) -> str:
-    from sqlglot import exp
-
-    comment = _table_tree(table).find(exp.SchemaCommentProperty)
-    return str(comment.this.this) if comment else ""
-
-
-def _constraints(table: str) -> tuple[str, ...]:
-    folder = _folder(table)
-    found = re.findall(r"'delta\.constraints\.\w+' = '((?:[^'\\]|\\.)*)'", load(folder, table))
-    return tuple(re.sub(r"\\(.)", r"\1", rule) for rule in found)
-
-
-def _folder(table: str) -> str:
-    folders = (f"migrations/{migration}" for migration in names("migrations"))
-    return next(folder for folder in folders if table in names(folder))
+def _comments(table: Definition) -> Mapping[str, str]:
+    return {column.name: column.comment for column in table.columns if column.comment}
 
 
 def parameters(statement: str) -> tuple[str, ...]:
@@ -170,12 +137,14 @@ def _tables() -> Iterator[str]:
     kinds = {"string": "STRING", "int32": "INT", "int64": "BIGINT", "bool": "BOOLEAN"}
     yield "## Tables\n"
     for table in TABLES:
-        yield f"### raw_{table}\n\n{_table_comment(table)}.\n"
+        declared = definition(table)
+        comments = _comments(declared)
+        yield f"### raw_{table}\n\n{declared.comment}.\n"
         yield "| column | type | meaning |\n|---|---|---|"
         for column in columns(table):
             kind = kinds[column.type] + ("" if column.nullable else " NOT NULL")
-            yield _row(f"`{column.name}`", kind, _of_table(table)[column.name])
-        for rule in _constraints(table):
+            yield _row(f"`{column.name}`", kind, comments[column.name])
+        for rule in declared.constraints.values():
             yield f"\nAlways: `{rule}`."
         yield ""
 

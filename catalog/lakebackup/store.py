@@ -298,7 +298,7 @@ class CatalogWriter(_Catalog):
     def open(cls, spark: SparkSession | None, destination: str, catalog: str | None = None) -> CatalogWriter:
         """For the catalog of a destination, or at the URI `catalog`; `migrate` makes one.
 
-        Without a session it appends rows that it is given and changes states, and that is all.
+        Without a session it creates tables, appends rows that it is given and changes states, no more.
         """
         return cls(spark, destination, catalog)
 
@@ -311,13 +311,15 @@ class CatalogWriter(_Catalog):
     def migrate(self) -> int:
         """Create the tables or bring them up to date, again and again; returns the schema version."""
         if (self.version() or 0) < len(names("migrations")):
+            from lakebackup.engine.ddl import create_table
+
             with self._lease() as lease:
                 for number, migration in enumerate(names("migrations"), 1):
                     if number <= (self.version() or 0):
                         continue
                     folder = f"migrations/{migration}"
-                    # A table takes a second, most of it waiting.
-                    _side_by_side(*(partial(self._create, folder, table) for table in names(folder)))
+                    made = ((table, load(folder, table)) for table in names(folder))
+                    _side_by_side(*(partial(create_table, self._storage, *one) for one in made))
                     lease.renew()
                     row = Migration(version=number, name=migration, applied_at=_now())
                     append(self._storage, "migrations", [row], f"migration-{number}")
@@ -549,10 +551,6 @@ class CatalogWriter(_Catalog):
                 made = self._spark.range(0, count, 1, count).mapInArrow(writer, ADDED).collect()
             added = [row.added for row in made]
         commit(self._storage, table, added, transaction)
-
-    def _create(self, migration: str, table: str) -> None:
-        path = f"{self.catalog_uri}/{table}".replace("`", "``")
-        self._spark.sql(load(migration, table), args={"table": f"delta.`{path}`"})
 
     @contextmanager
     def _spark_commits(self) -> Iterator[None]:

@@ -311,6 +311,8 @@ def own_errors(relations: Sequence[DuckRecords]) -> Iterator[None]:
         yield
     except LakebackupError:
         for relation in relations:
-            if relation.error is not None:
-                raise relation.error from None
+            # DuckDB holds the relation. If that kept the error, it would keep the frames which hold DuckDB.
+            error, relation.error = relation.error, None
+            if error is not None:
+                raise error from None
         raise

@@ -39,7 +39,6 @@ from lakebackup_jobs.queues.full_snapshot import FullSnapshot
 from lakebackup_jobs.queues.put_back import require_put_back
 from lakebackup_jobs.queues.request import QueueRequest, files_of, said_of
 from lakebackup_jobs.queues.work import ISOLATION, Work, result_of, summary
-from lakebackup_sql import names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -168,7 +167,7 @@ class _Run:
         plan = self._plan(backup_id, reader, self._standing(reader))
         self._require_there(plan)
         if reader is None:
-            self._migrate()
+            self._writer(None).migrate()
             reader = CatalogReader(self.request.destination, self.request.catalog)
         for note in plan.notes:
             self.reporter.note(note)
@@ -326,15 +325,11 @@ class _Run:
 
     def _catalog(self) -> CatalogReader | None:
         """What was backed up so far, brought up to this version; None: there is no catalog yet."""
-        version = self._writer(None).version()
-        if version is None:
+        writer = self._writer(None)
+        if writer.version() is None:
             return None
-        if version < len(names("migrations")):
-            self._migrate()
+        writer.migrate()
         return self._reader()
-
-    def _migrate(self) -> None:
-        self._writer(self.spark).migrate()
 
 
 def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -> int:

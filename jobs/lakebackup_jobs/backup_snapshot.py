@@ -35,7 +35,6 @@ from lakebackup_jobs.snapshot.list_task import list_units
 from lakebackup_jobs.snapshot.shares import ShareWriter
 from lakebackup_jobs.tally import OUTCOME, Totals
 from lakebackup_jobs.taskboard import TaskBoard
-from lakebackup_sql import names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -159,7 +158,7 @@ class _Run:
 
     def take_all(self, lease: Lease) -> dict[str, Any]:
         """Go on with what was cut off, then back up what was asked for."""
-        self._migrate()
+        self._writer(None).migrate()
         reader = self._reader()
         newest = self._newest(reader)
         require_kept(self.storage, self.source, reader, newest)
@@ -372,10 +371,6 @@ class _Run:
 
     def _writer(self, spark: SparkSession | None) -> CatalogWriter:
         return CatalogWriter.open(spark, self.request.destination, self.request.catalog)
-
-    def _migrate(self) -> None:
-        if (self._writer(None).version() or 0) < len(names("migrations")):
-            self._writer(self.spark).migrate()
 
 
 def _scope(begun: Begun, source: str, scope: str, regions: int) -> Scope:

@@ -73,11 +73,7 @@ def run(request: ManifestRequest, *, spark: SparkSession | None = None, reporter
     storage = open_storage(request.destination)
     with Lease.acquire(storage, f"source-{source}", holder(), ttl_s=request.lease_ttl_s) as lease:
         writer = CatalogWriter.open(spark, request.destination, request.catalog)
-        if writer.version() is None:
-            from lakebackup_jobs.session import spark_session
-
-            session = spark or spark_session(remote=request.remote)
-            CatalogWriter.open(session, request.destination, request.catalog).migrate()
+        writer.migrate()
         reader = CatalogReader.require(request.destination, request.catalog)
         found = reader.one("snapshot_newest", source=source)
         newest = Newest(**found) if found else None

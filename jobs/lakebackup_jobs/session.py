@@ -72,6 +72,8 @@ def spark_settings(master: str = "local[*]") -> dict[str, str]:
             # The JVM only plans, records go past it: compiling for long runs costs more than it gives.
             "spark.driver.extraJavaOptions": f"{java_options} -XX:+UseSerialGC -XX:TieredStopAtLevel=1 "
             "-XX:ReservedCodeCacheSize=240m",
+            # On a cluster the package comes with the tasks, too late for the daemon.
+            "spark.python.daemon.module": "lakebackup_jobs.worker_daemon",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
             "spark.sql.shuffle.partitions": "2",

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.engine.failures import damaged_table
-from lakebackup.engine.log import FOLDER, folder_of, local_log, remote_log
+from lakebackup.engine.log import FOLDER, folder_of, local_log, remote_log, until_fork
 from lakebackup.engine.verified import is_whole, sums_of
 from lakebackup.errors import Busy, Damaged, NotFound, UsageProblem
 from lakebackup.model import ARROW_SCHEMAS, Row, as_row
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
     from deltalake import DeltaTable
+    from duckdb import DuckDBPyConnection
 
     from lakebackup.storage import Storage
 
@@ -326,11 +327,9 @@ def _commit(
 
 def _check(table: str, batch: pa.Table, settings: dict[str, str]) -> None:
     """The table's CHECK constraints, as Spark and delta-rs enforce them when they write."""
-    import duckdb
-
     from lakebackup.engine import to_duckdb
 
-    with duckdb.connect(":memory:") as connection:
+    with _checker().cursor() as connection:
         connection.register("batch", batch)
         for key, condition in settings.items():
             if not key.startswith(_CONSTRAINT):
@@ -343,6 +342,14 @@ def _check(table: str, batch: pa.Table, settings: dict[str, str]) -> None:
                     f"A row for the table {table} breaks its rule {key.removeprefix(_CONSTRAINT)} "
                     f"({condition}): {broken}"
                 )
+
+
+@until_fork
+def _checker() -> DuckDBPyConnection:
+    """A database without tables: to open one takes longer than to check a few rows."""
+    import duckdb
+
+    return duckdb.connect(":memory:")
 
 
 def _statistics(batch: pa.Table, settings: dict[str, str]) -> dict[str, Any]:

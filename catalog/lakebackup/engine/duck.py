@@ -17,7 +17,7 @@ import duckdb
 from lakebackup.engine import FIRST, KEPT, NOW, RAW, Asked, new_record, steps, steps_for, to_duckdb, view_text
 from lakebackup.engine.delta import open_table, open_then, require_then
 from lakebackup.engine.failures import damaged_table, told_in
-from lakebackup.engine.log import folder_of, prefetch
+from lakebackup.engine.log import folder_of, prefetch, until_fork
 from lakebackup.errors import EnvironmentProblem, NotFound, UsageProblem
 from lakebackup.model import ARROW_SCHEMAS
 from lakebackup_sql import load, names
@@ -68,12 +68,8 @@ class DuckEngine:
         self._known: set[str] = set()  # tables that were looked at together
         self._registered: set[str] = set()
         self.asked = new_record()
-        self._connection = duckdb.connect(":memory:", config=_LOCKED | (_AS_WRITTEN if as_written else {}))
-        for macro in _MACROS:
-            self._connection.execute(macro)
-        # Not the machine's: a time means the same everywhere, and the same as on Spark.
-        self._connection.execute("SET TimeZone = 'UTC'")
-        self._connection.execute("SET lock_configuration = true")
+        # What it is given and makes is temporary: no other connection sees it, and it goes with this one.
+        self._connection = _database(as_written).cursor()
 
     def query(self, name: str, **parameters: Any) -> pa.RecordBatchReader:
         """The rows of a statement of `sql/queries`."""
@@ -169,9 +165,9 @@ class DuckEngine:
                 )
             self._connection.register(step, rows)
         else:
-            form = "TEMP TABLE" if name in KEPT else "VIEW"
+            form = "TABLE" if name in KEPT else "VIEW"
             with self._explained():
-                self._connection.execute(f"CREATE {form} {_name(step)} AS {to_duckdb(view_text(step))}")
+                self._connection.execute(f"CREATE TEMP {form} {_name(step)} AS {to_duckdb(view_text(step))}")
         self._registered.add(step)
 
     def _open(self, step: str) -> DeltaTable | None:
@@ -206,6 +202,18 @@ class DuckEngine:
             if _TORN.search(text):
                 raise damaged_table(f"the catalog at {self._uri}", text.splitlines()[0]) from error
             raise UsageProblem(f"The query failed: {text}") from error
+
+
+@until_fork
+def _database(as_written: bool) -> duckdb.DuckDBPyConnection:
+    """The database of all engines of a process: to open one takes 15 ms."""
+    connection = duckdb.connect(":memory:", config=_LOCKED | (_AS_WRITTEN if as_written else {}))
+    for macro in _MACROS:
+        connection.execute(macro)
+    # Not the machine's: a time means the same everywhere, and the same as on Spark.
+    connection.execute("SET GLOBAL TimeZone = 'UTC'")
+    connection.execute("SET lock_configuration = true")
+    return connection
 
 
 def dataset(uri: str, table: DeltaTable) -> ds.Dataset:

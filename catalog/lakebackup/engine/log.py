@@ -7,6 +7,7 @@ listing of what came after its last checkpoint; what was read stays in the proce
 
 from __future__ import annotations
 
+import atexit
 import json
 import logging
 import os
@@ -49,6 +50,15 @@ def per_process(made: Callable[P, T]) -> Callable[P, T]:
     """As functools.cache, but a fork begins anew: threads and locks do not live on in it."""
     kept = cache(made)
     os.register_at_fork(after_in_child=kept.cache_clear)
+    return cast("Callable[P, T]", kept)
+
+
+def until_fork(made: Callable[P, T]) -> Callable[P, T]:
+    """As functools.cache, for a database: a fork has none of its threads and could not close it, and what is
+    open at the end of the process is told of as a leak. So it is dropped before both."""
+    kept = cache(made)
+    os.register_at_fork(before=kept.cache_clear)
+    atexit.register(kept.cache_clear)
     return cast("Callable[P, T]", kept)
 
 

@@ -64,7 +64,8 @@ def cut(text: bytes, upto_tid: int, where: str = NAME) -> bytes:
         return text
     content = _load(text, where)
     content["schemas"] = content["schemas"][:kept]
-    made: str = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+    # In ASCII: PyYAML writes some line breaks of Unicode (such as U+0085) so that they are read as a space.
+    made: str = yaml.safe_dump(content, sort_keys=False)
     return made.encode()
 
 

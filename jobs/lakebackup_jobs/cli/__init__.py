@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import sys
 import traceback
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import LakebackupError, UsageProblem
 
@@ -52,12 +53,11 @@ def run_verb(verb: Sequence[str], argv: Sequence[str] | None, *, spark: SparkSes
 def _run(arguments: list[str], spark: SparkSession | None) -> int:
     import typer
 
-    from lakebackup_jobs.cli.app import app
     from lakebackup_jobs.cli.invocation import Invocation
 
     try:
         # Outside its standalone mode typer returns the code of an Exit and lets errors through.
-        code = app(
+        code = _commands()(
             arguments or ["--help"], prog_name="lakebackup", obj=Invocation(spark), standalone_mode=False
         )
     except typer.TyperException as error:
@@ -67,6 +67,16 @@ def _run(arguments: list[str], spark: SparkSession | None) -> int:
         command = context.command_path if context is not None else "lakebackup"
         raise UsageProblem(error.format_message(), hint=f"See: {command} --help") from None
     return code if isinstance(code, int) else 0
+
+
+@cache
+def _commands() -> Any:
+    """All commands with their flags; a process that runs several commands works them out once."""
+    import typer
+
+    from lakebackup_jobs.cli.app import app
+
+    return typer.main.get_command(app)
 
 
 def _tell(

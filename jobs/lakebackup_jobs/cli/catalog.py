@@ -45,28 +45,19 @@ def rebuild(
 
 @app.command("init", epilog=options.examples("lakebackup catalog init --from ./backups"))
 def init(
-    context: typer.Context,
     from_: options.BackupsAt = None,
     catalog: options.Catalog = None,
     config: options.Config = None,
-    remote: options.Remote = None,
-    master: options.Master = None,
-    spark_conf: options.SparkConf = None,
     json: options.Json = False,
     _debug: options.Debug = False,
 ) -> None:
     """Create the tables, or bring those of an older version up to date. A backup does this by itself."""
-    found = settings(
-        config, spark_conf=spark_conf or (), destination=from_, catalog=catalog, remote=remote, master=master
-    )
+    found = settings(config, destination=from_, catalog=catalog)
     where = destination(found, "--from")
     from lakebackup.store import CatalogWriter
     from lakebackup_jobs.progress import reporter
-    from lakebackup_jobs.session import spark_session
 
-    spark = session_of(context, found) or spark_session(remote=found.remote)
-    writer = CatalogWriter.open(spark, where, found.catalog)
-    writer.migrate()
+    CatalogWriter.open(None, where, found.catalog).migrate()
     with reporter(as_json=json) as report:
         report.result({"catalog": found.catalog or f"{where}/catalog"})
 

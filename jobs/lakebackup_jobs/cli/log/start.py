@@ -8,7 +8,7 @@ import typer
 
 from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.invocation import destination, session_of, settings, size, span
+from lakebackup_jobs.cli.invocation import destination, settings, size, span
 from lakebackup_jobs.cli.log import told
 
 EXAMPLES = options.examples(
@@ -20,7 +20,6 @@ _SCHEME = "kafka://"
 
 
 def start(
-    context: typer.Context,
     name: told.Name,
     source: Annotated[
         str | None, typer.Option("--source", metavar="kafka://HOST:PORT,…", help="The feed's brokers.")
@@ -101,7 +100,7 @@ def start(
         raise UsageProblem("Nobody said where the feed is.", hint="Give --source kafka://HOST:PORT.")
     if not topic:
         raise UsageProblem("Nobody said in which topics the feed is.", hint="Give --topic NAME.")
-    from lakebackup.store import CatalogReader, CatalogWriter
+    from lakebackup.store import CatalogWriter
     from lakebackup_jobs.changelog import control
     from lakebackup_jobs.changelog.task import TaskSettings
 
@@ -118,14 +117,7 @@ def start(
         encrypt=encrypt,
         allow_gaps=allow_gaps,
     )
-    if CatalogReader.open(where, found.catalog) is None:
-        from lakebackup_jobs.session import spark_session
-
-        given = session_of(context, found)
-        session = given or spark_session()
-        CatalogWriter.open(session, where, found.catalog).migrate()
-        if given is None:
-            session.stop()  # the job has one of its own
+    CatalogWriter.open(None, where, found.catalog).migrate()
     more = told.job_flags(
         kafka_property, spark_conf, master=master, metrics_port=metrics_port, lease_ttl=lease_ttl
     )
