@@ -1,13 +1,14 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup browser demo test test-fast soak bench lint types contracts lock clean
+.PHONY: help setup browser demo test suite test-fast test-all bench lint types contracts lock clean
 
 # The first of these that is a Python 3.11 to 3.13; `make PYTHON=...` names another.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
-# Processes that run tests at once. Each has a JVM and a broker of its own (4 to 5 GiB), and waits a good deal.
+# Processes that run tests at once. They share one JVM, one broker and one S3 server; each waits a good deal.
 WORKERS ?= 3
-SHARED = -n $(WORKERS) --dist worksteal --durations=30 --durations-min=10
+SUITE = $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
+PART = $(addprefix -,$(subst /,-of-,$(SHARD)))
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,15 +27,18 @@ browser: ## install a headless browser for the tests of the report (as root, wit
 demo: setup ## set up, then back up topics from a real broker, lose them and restore them
 	@$(BIN)/python -m lakebackup_jobs.demo
 
-test: setup browser lint types contracts ## set up, then every check and every test but the long ones
+test: setup browser lint ## set up, then every check, and every test but the long ones
+	@$(MAKE) --no-print-directory -j 3 types contracts suite
+
+suite: setup ## the tests of make test, without the checks
 	@echo "==> tests"
-	@$(BIN)/python -m pytest $(SHARED)
+	@$(SUITE) --times build/times.txt
 
-test-fast: setup ## only the tests that need no JVM, no broker and no S3 server (seconds)
-	@$(BIN)/python -m pytest -m "not spark and not kafka and not s3 and not soak"
+test-fast: setup ## only the tests that need no JVM, no broker and no S3 server (under a minute)
+	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not spark and not kafka and not s3 and not long"
 
-soak: setup ## the tests that run long
-	@$(BIN)/python -m pytest -m soak --timeout 0 $(SHARED)
+test-all: setup browser lint types contracts ## every test, the long ones too; SHARD=1/4 runs a quarter. Interrupted, it resumes
+	@$(SUITE) -m "" --timeout 3600 --times build/times-all$(PART).txt --resume build/passed$(PART).txt $(SHARD:%=--shard %)
 
 bench: setup ## the benchmarks, next to other tools in the same run
 	@$(BIN)/python -m tests.benchmarks

@@ -1,6 +1,7 @@
-"""One Spark session and one broker for all tests of a process; a test that needs neither starts neither.
+"""What tests share: one Spark JVM, one broker and one S3 server for all processes of a run.
 
-Processes of one run (`pytest -n`) share nothing but what programs of one user share anyway: the cache folder.
+Each is started when a test first wants it (tests/support/servers.py). A test makes its own topics, buckets
+and folders in them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from uuid import uuid4
 
 import pytest
 from hypothesis import settings
+from tests.support import servers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,25 +32,14 @@ if os.environ.get("CI"):
     settings.load_profile("ci")
 
 
-@pytest.fixture(scope="session", autouse=True)
-def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Proxy]:
-    """An S3 server, not started yet: every process of the tests knows it, and no account of this machine."""
+@pytest.fixture(scope="session")
+def s3() -> S3Proxy:
+    """The S3 server, running. `s3.bucket()` makes a bucket; `s3://<bucket>/…` opens in every process."""
     from tests.support.s3 import S3Proxy
 
-    server = S3Proxy(tmp_path_factory.mktemp("s3"))
-    with pytest.MonkeyPatch.context() as patch:
-        for name in [name for name in os.environ if name.startswith(("AWS_", "LAKEBACKUP_S3__"))]:
-            patch.delenv(name)
-        for name, value in server.environment.items():
-            patch.setenv(name, value)
-        yield server
-        server.stop()
-
-
-@pytest.fixture(scope="session")
-def s3(s3_server: S3Proxy) -> S3Proxy:
-    """The S3 server, running. `s3.bucket()` makes a bucket; `s3://<bucket>/…` opens in every process."""
-    return s3_server.start()
+    server = S3Proxy(servers.folder() / "s3", port=servers.s3_port())
+    servers.host().s3()
+    return server
 
 
 @pytest.fixture(scope="session")
@@ -61,26 +52,18 @@ def versity(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Versity]:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """The project's own session, on this machine."""
-    from lakebackup_jobs.session import spark_session
-
-    # Nobody looks at what it keeps of thousands of finished queries.
-    kept = ("sql.ui.retainedExecutions", "ui.retainedJobs", "ui.retainedStages")
-    extra = {"spark.master": "local[2]", "spark.driver.memory": "2g"}
-    extra |= {f"spark.{name}": "20" for name in kept}
-    session = spark_session(app="lakebackup-tests", extra=extra)
-    yield session
-    session.stop()
+def spark() -> SparkSession:
+    """A session of this process's own in the JVM that all processes share."""
+    return servers.attached_session()
 
 
 @pytest.fixture(scope="session")
-def empty_catalog(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def empty_catalog(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a catalog without rows, to be copied."""
     from lakebackup.store import CatalogWriter
 
     folder = tmp_path_factory.mktemp("empty")
-    CatalogWriter.open(spark, str(folder)).migrate()
+    CatalogWriter.open(None, str(folder)).migrate()
     return folder / "catalog"
 
 
@@ -103,12 +86,11 @@ def graph_lab(broker: Broker, empty_catalog: Path, tmp_path: Path) -> Iterator[G
 
 
 @pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A running broker. A test that stops or kills it must use one of its own."""
+def broker() -> Broker:
+    """A running broker, which other tests use at the same time. A test that stops one makes its own."""
     from lakebackup_jobs.broker import Broker
 
-    with Broker(tmp_path_factory.mktemp("broker")) as running:
-        yield running
+    return Broker(servers.folder() / "broker", port=servers.host().broker())
 
 
 @pytest.fixture(scope="session")

@@ -18,4 +18,4 @@ def chosen(values: Collection[Any], always: Collection[Any]) -> list[Any]:
 
 
 def _long(*value: Any) -> Any:
-    return pytest.param(*value, marks=pytest.mark.soak)
+    return pytest.param(*value, marks=pytest.mark.long)

@@ -5,16 +5,31 @@ from __future__ import annotations
 import io
 import json
 import re
+import tempfile
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fastavro
+import pyarrow as pa
 from deltalake import write_deltalake
 from tests.support.catalogs import EPOCH, backup_id
 
 from lakebackup import layout
 from lakebackup.engine.delta import append
-from lakebackup.model import ARROW_SCHEMAS, TABLES, Backup, DataFile, Migration, Position, Row, Scope
+from lakebackup.model import (
+    ARROW_SCHEMAS,
+    TABLES,
+    Backup,
+    DataFile,
+    Migration,
+    Position,
+    Row,
+    Scope,
+    as_row,
+    table_of,
+)
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, destination_id
 from lakebackup_jobs.kafka.container import FileWriter
@@ -24,8 +39,7 @@ from lakebackup_jobs.kafka.schemas import FORMAT_V2, SCHEMA_V2, TIMESTAMP_TYPES
 from lakebackup_sql import load
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterable, Mapping, Sequence
 
 _AVRO = fastavro.parse_schema(json.loads(SCHEMA_V2))
 
@@ -50,22 +64,25 @@ class MadeBackups:
         self.storage = open_storage(str(folder))
         self.catalog = open_storage(f"{folder}/catalog")
         self.destination = destination_id(self.storage)
-        for table in TABLES:
-            ddl = load("migrations/0001_initial", table)
-            counted = re.findall(r"'(delta.dataSkippingStatsColumns)' = '([^']*)'", ddl)
-            write_deltalake(
-                f"{folder}/catalog/{table}",
-                ARROW_SCHEMAS[table].empty_table(),
-                configuration=dict(counted),
-            )
-        append(self.catalog, "migrations", [Migration(version=1, name="0001", applied_at=0)], "m")
+        for path, data in _empty_catalog().items():
+            file = folder / "catalog" / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(data)
         self.number = self._base = self._seq = 0
         self._rows: dict[str, list[Row]] = {}
+        self._planner: CatalogReader | None = None
 
     def reader(self) -> CatalogReader:
         """The catalog with all that was added."""
         self.flush()
         return CatalogReader(str(self.folder))
+
+    def planner(self) -> CatalogReader:
+        """A catalog of the rows that are held, without tables: a plan asks the same, in half the time. The same
+        one until rows are added."""
+        if self._planner is None:
+            self._planner = reader_of(self.folder, [row for rows in self._rows.values() for row in rows])
+        return self._planner
 
     def flush(self) -> None:
         """Commit the rows that are held, a commit a table."""
@@ -75,9 +92,9 @@ class MadeBackups:
 
     def add(self, *rows: Row) -> None:
         """Hold rows of any tables until they are asked for."""
+        self._planner = None
         for row in rows:
-            table = next(name for name, kind in TABLES.items() if kind is type(row))
-            self._rows.setdefault(table, []).append(row)
+            self._rows.setdefault(table_of(type(row)), []).append(row)
 
     def backup(
         self,
@@ -202,6 +219,33 @@ class MadeBackups:
             **found.columns(),
             **(kept.add(found.keys) if filters else {}),
         )
+
+
+@cache
+def _empty_catalog() -> Mapping[str, bytes]:
+    """The files of a catalog without rows and without CHECK constraints: path below its folder -> content."""
+    with tempfile.TemporaryDirectory() as folder:
+        for table in TABLES:
+            ddl = load("migrations/0001_initial", table)
+            counted = re.findall(r"'(delta.dataSkippingStatsColumns)' = '([^']*)'", ddl)
+            write_deltalake(
+                f"{folder}/{table}", ARROW_SCHEMAS[table].empty_table(), configuration=dict(counted)
+            )
+        first = Migration(version=1, name="0001", applied_at=0)
+        append(open_storage(folder), "migrations", [first], "m")
+        files = [file for file in Path(folder).rglob("*") if file.is_file()]
+        return {str(file.relative_to(folder)): file.read_bytes() for file in files}
+
+
+def reader_of(folder: Path, rows: Iterable[Row]) -> CatalogReader:
+    """A catalog of these rows, without tables."""
+    reader = CatalogReader(str(folder))
+    tables: dict[str, list[Row]] = {table: [] for table in TABLES}
+    for row in rows:
+        tables[table_of(type(row))].append(row)
+    for table, some in tables.items():
+        reader.give(f"raw_{table}", pa.Table.from_pylist([as_row(row) for row in some], ARROW_SCHEMAS[table]))
+    return reader
 
 
 def avro_schema() -> Any:

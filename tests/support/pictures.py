@@ -41,7 +41,7 @@ def share(image: NDArray[np.uint8], colour: str, near: int = 12) -> float:
 
 def colours(image: NDArray[np.uint8]) -> int:
     """How many colours there are."""
-    return len(np.unique(image.reshape(-1, 3), axis=0))
+    return len(np.unique(image.astype(np.uint32) @ np.array([1 << 16, 1 << 8, 1], np.uint32)))
 
 
 @njit  # type: ignore[untyped-decorator, unused-ignore]

@@ -8,12 +8,12 @@ import shutil
 import socket
 import subprocess
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
 import boto3
 import pytest
+from tests.support.servers import ACCESS_KEY, REGION, SECRET_KEY, reserved_port, s3_environment
 
 from lakebackup.storage import open_storage
 from lakebackup_jobs.child import Child, tail
@@ -23,15 +23,13 @@ from lakebackup_jobs.java import java_home
 if TYPE_CHECKING:
     from pathlib import Path
 
-ACCESS_KEY, SECRET_KEY, REGION = "lakebackup-tests", "a-secret-that-no-output-may-show", "eu-central-1"
-
 
 class Server:
     """An S3 server in a folder. As a context manager it runs inside the block."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, port: int | None = None) -> None:
         self.folder = folder
-        self.port = _kept_port()
+        self.port = port or reserved_port()
         self.log = folder / "server.log"
         self.trusted: str | None = None  # the file of its certificate, where it has one
         self._plain: Any = None
@@ -45,15 +43,7 @@ class Server:
     @property
     def environment(self) -> dict[str, str]:
         """The variables by which any S3 client finds it, and nothing of this machine's own account."""
-        return {
-            "AWS_ENDPOINT_URL_S3": self.endpoint,
-            "AWS_REGION": REGION,
-            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
-            "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
-            "AWS_CONFIG_FILE": "/dev/null",
-            "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
-            "AWS_EC2_METADATA_DISABLED": "true",
-        }
+        return s3_environment(self.endpoint)
 
     def client(self) -> Any:
         """A plain client, to look at what is there without the code under test."""
@@ -88,15 +78,15 @@ class Server:
         deadline = time.monotonic() + seconds
         while not self._answers():
             if not self.running or time.monotonic() > deadline:
-                self.stop()
+                self.kill()
                 raise RuntimeError(f"the S3 server did not start:\n{tail(self.log)}")
             time.sleep(0.05)
         if not self.running:  # then another's server answered
             raise RuntimeError(f"the S3 server did not start:\n{tail(self.log)}")
         return self
 
-    def stop(self) -> None:
-        """Ends it."""
+    def kill(self) -> None:
+        """Ends it at once (SIGKILL)."""
         if self._child:
             self._child.kill()
             self._child = None
@@ -105,7 +95,7 @@ class Server:
         return self.start()
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
+        self.kill()
 
     def _answers(self) -> bool:
         with socket.socket() as probe:
@@ -114,22 +104,6 @@ class Server:
 
     def _command(self) -> tuple[list[str], dict[str, str] | None]:
         raise NotImplementedError
-
-
-# Below those that the system hands out; processes that were started together keep clear of each other.
-_FIRST = 20_000 + os.getpid() * 50 % 10_000
-_PORTS = iter(range(_FIRST, _FIRST + 1000))
-
-
-def _kept_port() -> int:
-    """A free port that no other program gets by chance until the server starts, which may be much later."""
-    for port in _PORTS:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with suppress(OSError):
-                probe.bind(("127.0.0.1", port))
-                return port
-    raise RuntimeError("no port is free")
 
 
 class S3Proxy(Server):

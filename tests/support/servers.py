@@ -1,0 +1,222 @@
+"""The servers that all processes of a test run share: one Spark JVM, one broker, one S3 server.
+
+A process of its own hosts them. It starts each when a test first asks for it, and ends them with the run,
+even when the run dies. This module imports little: every test process imports it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from contextlib import suppress
+from multiprocessing.managers import BaseManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+FOLDER, S3_PORT = "LAKEBACKUP_TESTS_FOLDER", "LAKEBACKUP_TESTS_S3_PORT"
+ACCESS_KEY, SECRET_KEY, REGION = "lakebackup-tests", "a-secret-that-no-output-may-show", "eu-central-1"
+# More tasks at once than cores: some wait for a broker, and some of one test for another task of it.
+_CORES, _PARALLELISM = 8, 2
+_KEY = b"one run of the tests"  # the socket's folder is this user's alone
+
+
+def s3_environment(endpoint: str) -> dict[str, str]:
+    """The variables by which any S3 client finds the server, and nothing of this machine's own account."""
+    return {
+        "AWS_ENDPOINT_URL_S3": endpoint,
+        "AWS_REGION": REGION,
+        "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+        "AWS_CONFIG_FILE": "/dev/null",
+        "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+
+
+# Below those that the system hands out; processes that were started together keep clear of each other.
+_FIRST = 20_000 + os.getpid() * 50 % 10_000
+_PORTS = iter(range(_FIRST, _FIRST + 1000))
+
+
+def reserved_port() -> int:
+    """A free port that no other program gets by chance until the server starts, which may be much later."""
+    for port in _PORTS:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                return port
+    raise RuntimeError("no port is free")
+
+
+class Run:
+    """The host process of one test run, and what the run's processes need to find it."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="lakebackup-tests-"))
+        for name in [name for name in os.environ if name.startswith(("AWS_", "LAKEBACKUP_S3__"))]:
+            del os.environ[name]
+        port = reserved_port()
+        os.environ |= s3_environment(f"http://127.0.0.1:{port}")
+        os.environ |= {FOLDER: str(self.folder), S3_PORT: str(port)}
+        with (self.folder / "host.log").open("wb") as log:
+            self._host = subprocess.Popen(
+                [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=log, stderr=log
+            )
+
+    def stop(self) -> None:
+        """End the servers and remove what they stored."""
+        if self._host.stdin:
+            self._host.stdin.close()
+        self._host.wait(60)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Host:
+    """Starts each server once. Its methods run in threads, one for each process that asks."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._started: dict[str, Any] = {}
+
+    def broker(self) -> int:
+        """Starts Kafka; its port."""
+        port: int = self._once("broker", self._broker).port
+        return port
+
+    def s3(self) -> None:
+        """Starts the S3 server on the run's port."""
+        self._once("s3", self._s3)
+
+    def spark(self) -> tuple[int, str]:
+        """Starts Spark; port and secret of a Py4J server for one process alone.
+
+        Callbacks, which Structured Streaming makes for each batch, then go to the process that asked.
+        """
+        jvm = self._once("spark", self._spark)._jvm
+        server = jvm.org.apache.spark.api.python.Py4JServer(jvm.SparkConf())
+        server.start()
+        return server.getListeningPort(), server.secret()
+
+    def stop(self) -> None:
+        """Kills what was started: nothing of it is kept."""
+        for name in ("broker", "s3"):
+            if name in self._started:
+                self._started[name].kill()
+
+    def _once(self, name: str, start: Callable[[], Any]) -> Any:
+        with self._locks[name]:
+            if name not in self._started:
+                self._started[name] = start()
+            return self._started[name]
+
+    def _broker(self) -> Any:
+        from lakebackup_jobs.broker import Broker
+
+        return Broker(self._folder / "broker").start()
+
+    def _s3(self) -> Any:
+        from tests.support.s3 import S3Proxy
+
+        return S3Proxy(self._folder / "s3", port=s3_port()).start()
+
+    def _spark(self) -> SparkSession:
+        from lakebackup_jobs.session import spark_session
+
+        # Nobody looks at what it keeps of thousands of finished queries.
+        kept = ("sql.ui.retainedExecutions", "ui.retainedJobs", "ui.retainedStages")
+        extra = {f"spark.{name}": "20" for name in kept} | {
+            "spark.master": f"local[{_CORES}]",
+            "spark.default.parallelism": str(_PARALLELISM),
+            "spark.driver.memory": "3g",
+        }
+        return spark_session(app="lakebackup-tests", extra=extra)
+
+
+class _Manager(BaseManager):
+    """Carries calls between a test process and the host."""
+
+
+def host(seconds: float = 60) -> Any:
+    """The run's host, as any of its processes sees it."""
+    _Manager.register("host")
+    manager = _Manager(str(_address()), _KEY)
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            manager.connect()
+        except (FileNotFoundError, ConnectionRefusedError) as error:
+            if time.monotonic() > deadline:
+                log = (_address().parent / "host.log").read_text("utf-8", "replace")
+                raise RuntimeError(f"the host of the test servers did not start:\n{log}") from error
+            time.sleep(0.05)
+        else:
+            return manager.host()  # type: ignore[attr-defined]
+
+
+def attached_session() -> SparkSession:
+    """A session of this process's own in the run's one JVM."""
+    from pyspark.conf import SparkConf
+    from pyspark.core.context import SparkContext
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    from lakebackup_jobs import session
+
+    session._environment("local")
+    port, secret = host().spark()
+    # For this call alone: a command that a test starts has a JVM of its own.
+    with mock.patch.dict(os.environ, PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=secret):
+        gateway = launch_gateway()  # type: ignore[no-untyped-call]
+    jvm = gateway.jvm
+    living = jvm.org.apache.spark.SparkContext.getOrCreate()
+    context = jvm.org.apache.spark.api.java.JavaSparkContext(living)
+    spark = SparkContext(gateway=gateway, jsc=context, conf=SparkConf(_jconf=context.getConf()))
+    # The JVM ends before this process, whose server for accumulators would print that nobody speaks to it.
+    spark._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign, union-attr]
+    return SparkSession(spark, jvm.org.apache.spark.sql.classic.SparkSession.active().newSession())
+
+
+def folder() -> Path:
+    """Where the run's servers store their data."""
+    return Path(os.environ[FOLDER])
+
+
+def s3_port() -> int:
+    """The port of the run's S3 server, started or not."""
+    return int(os.environ[S3_PORT])
+
+
+def _address() -> Path:
+    return folder() / "servers.sock"
+
+
+def _serve() -> None:
+    made = Host(folder())
+
+    def end_with_the_run() -> None:
+        sys.stdin.buffer.read()  # until the run closes it or dies
+        made.stop()
+        os._exit(0)
+
+    threading.Thread(target=end_with_the_run, daemon=True).start()
+    _Manager.register("host", callable=lambda: made, exposed=("broker", "s3", "spark"))
+    _Manager(str(_address()), _KEY).get_server().serve_forever()
+
+
+if __name__ == "__main__":
+    _serve()

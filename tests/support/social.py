@@ -1,0 +1,160 @@
+"""An engine's queues with messages of a test's choice, and backups of them."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+import fastavro
+import pytest
+from confluent_kafka import Producer
+
+from lakebackup.plan.restore_queue import QueueRestoreRequest
+from lakebackup.queues.headers import HeaderNames
+from lakebackup.queues.watermark import Watermark, headers_of
+from lakebackup.store import CatalogReader
+from lakebackup_jobs import backup_queue, restore_queue
+from lakebackup_jobs.progress import QuietReporter
+from lakebackup_jobs.queues.request import QueueRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+# Topic, partition, tid.
+Message = tuple[str, int, int]
+SCHEMA = "schemas:\n- {version: 1, tid: 0, schema: {person: [name]}}\n"
+
+
+class Social:
+    """An engine's queues, a folder for its files, and a destination."""
+
+    def __init__(self, bootstrap: str, folder: Path, empty_catalog: Path, delta: str, journal: str) -> None:
+        self.bootstrap, self.folder, self.delta, self.journal = bootstrap, folder, delta, journal
+        self.place = folder / "backups"
+        shutil.copytree(empty_catalog, self.place / "catalog")
+        self.notes = io.StringIO()
+        self.warnings = io.StringIO()
+        self.producer = Producer({"bootstrap.servers": bootstrap})
+        self.tid = 0
+        self.config, self.schema = folder / "config.yaml", folder / "delta_schema_history.yaml"
+        self.config.write_text("engine: 4\n")
+        self.schema.write_text(SCHEMA)
+        self.snapshot = folder / "engine" / "snapshot"
+        self.snapshot.mkdir(parents=True)
+        (self.snapshot / "000001.sst").write_bytes(b"x" * 1000)
+
+    def send(
+        self, topic: str, partition: int = 0, transaction: str = "", kind: str = "", tid: int | None = None
+    ) -> Message:
+        self.tid = self.tid + 1 if tid is None else tid
+        headers: list[tuple[str, str | bytes | None]] = [("tid", str(self.tid).encode())]
+        headers += [("transaction", transaction.encode())] if transaction else []
+        headers += [("kind", kind.encode())] if kind else []
+        self.producer.produce(topic, b"value", b"key", partition, headers=headers)
+        self.producer.flush()
+        return topic, partition, self.tid
+
+    def mark(self, restore_id: str, to_tid: int, topic: str, partition: int) -> None:
+        """Send the watermark that a restore puts in front of its messages."""
+        value = Watermark("social", "f", "b", restore_id, 0, to_tid).value
+        headers: list[tuple[str, str | bytes | None]] = [*headers_of(HeaderNames())]
+        self.producer.produce(topic, value, None, partition, headers=headers)
+        self.producer.flush()
+
+    def tell(self, last_tid: int, places: dict[tuple[str, int], tuple[int, int]], **more: Any) -> None:
+        """Write snapshot.json: (topic, partition) -> (position, max_no_transaction_pos)."""
+        queues = [
+            {"topic": t, "partition": p, "position": at, "max_no_transaction_pos": before}
+            for (t, p), (at, before) in places.items()
+        ]
+        content = {"format": 1, "graph": "social", "last_tid": last_tid, "queues": queues, **more}
+        (self.snapshot.parent / "snapshot.json").write_text(json.dumps(content))
+
+    def backup(self, mode: Any = "auto", spark: SparkSession | None = None, **changes: Any) -> dict[str, Any]:
+        request = QueueRequest(
+            **{
+                "destination": str(self.place),
+                "source": "social",
+                "topics": (self.delta, self.journal),
+                "kafka": {"bootstrap.servers": self.bootstrap},
+                "mode": mode,
+                "config": str(self.config),
+                "schema": str(self.schema),
+                **changes,
+            }
+        )
+        reporter = QuietReporter(io.StringIO(), self.warnings)
+        return backup_queue.run(request, spark=spark, reporter=reporter)
+
+    def full(self, **changes: Any) -> dict[str, Any]:
+        return self.backup("full", snapshot=str(self.snapshot), **changes)
+
+    def rows(self, sql: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = CatalogReader(str(self.place)).select(sql).read_all().to_pylist()
+        return found
+
+    def stored(self, backup_id: str) -> list[Message]:
+        """The messages in the files of a backup, in the order of each partition."""
+        found: list[Message] = []
+        files = self.rows(
+            f"SELECT scope, region, path FROM files WHERE backup_id = '{backup_id}' AND role = 'data' "
+            "ORDER BY scope, CAST(region AS BIGINT), start_position"
+        )
+        for file in files:
+            with (self.place / file["path"]).open("rb") as data:
+                for row in cast("list[dict[str, Any]]", list(fastavro.reader(data))):
+                    headers = {h["key"]: h["value"] for h in row["headers"]}
+                    found.append((file["scope"], int(file["region"]), int(headers["tid"])))
+        return found
+
+    def open_at(self, backup_id: str) -> set[str]:
+        rows = self.rows(f"SELECT transaction_id FROM queue_transactions WHERE backup_id = '{backup_id}'")
+        return {row["transaction_id"] for row in rows}
+
+    def tree(self) -> set[str]:
+        """Every object of the destination, but for leases."""
+        found = (p for p in self.place.rglob("*") if p.is_file())
+        return {str(p.relative_to(self.place)) for p in found if "leases" not in p.parts}
+
+
+def ordered(*messages: Message) -> list[Message]:
+    return sorted(messages)
+
+
+def put_back(social: Social, into: str, **changes: Any) -> dict[str, Any]:
+    """Restore the engine into its own queues, or into those that `maps` says."""
+    request = QueueRestoreRequest(
+        **{
+            "destination": str(social.place),
+            "source": "social",
+            "target": f"kafka://{social.bootstrap}",
+            "folder": str(social.folder / into),
+            "maps": {},
+            "append": True,
+            **changes,
+        }
+    )
+    return restore_queue.run(request, reporter=QuietReporter(io.StringIO(), social.warnings))
+
+
+class Cut(BaseException):
+    """The run was killed."""
+
+
+@contextmanager
+def cut_off(monkeypatch: pytest.MonkeyPatch, where: Any, name: str) -> Iterator[None]:
+    """A run inside the block dies when it calls that."""
+
+    def cut(*_: Any, **__: Any) -> Any:
+        raise Cut
+
+    with monkeypatch.context() as patch:
+        patch.setattr(where, name, cut)
+        with pytest.raises(Cut):
+            yield

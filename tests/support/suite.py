@@ -1,0 +1,148 @@
+"""What a run of the whole suite needs of pytest: shared servers, shards, resuming, and the time of each test.
+
+Loaded by `-p tests.support.suite` (pyproject.toml). The processes of `pytest -n` load it too.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import zlib
+from collections import Counter, defaultdict
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.servers import Run
+
+if TYPE_CHECKING:
+    from _pytest.terminal import TerminalReporter
+
+_PASSED = pytest.StashKey[frozenset[str]]()
+# The file of times names tests from so many seconds on.
+_NAMED_FROM_S = 0.5
+_SLOWEST = 20
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("suite")
+    group.addoption("--shard", metavar="K/N", help="run the K-th of N parts")
+    group.addoption("--resume", metavar="FILE", help="leave out what passed before, as noted in FILE")
+    group.addoption("--times", metavar="FILE", help="write the time of each slow test; print a table by area")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):
+        config.stash[_PASSED] = frozenset(config.workerinput["passed"])
+        return
+    resume = config.getoption("--resume")
+    progress = Progress(Path(resume)) if resume else None
+    config.stash[_PASSED] = progress.passed if progress else frozenset()
+    config.pluginmanager.register(Suite(config, progress))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """All processes must collect the same tests, also one that starts late."""
+    node.workerinput["passed"] = sorted(node.config.stash[_PASSED])
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    passed, shard = config.stash[_PASSED], config.getoption("--shard")
+    number, _, count = (shard or "1/1").partition("/")
+    try:
+        wanted = range(1, int(count) + 1).index(int(number))
+    except ValueError:
+        raise pytest.UsageError(f"--shard {shard}: give it as 1/4") from None
+
+    def kept(item: pytest.Item) -> bool:
+        return item.nodeid not in passed and zlib.crc32(item.nodeid.encode()) % int(count) == wanted
+
+    dropped = [item for item in items if not kept(item)]
+    if dropped:
+        items[:] = [item for item in items if kept(item)]
+        config.hook.pytest_deselected(items=dropped)
+
+
+class Suite:
+    """The run as its first process sees it: it starts the servers, and hears of every test."""
+
+    def __init__(self, config: pytest.Config, progress: Progress | None) -> None:
+        self._progress = progress
+        self._times_file = config.getoption("--times")
+        self._times: Counter[str] = Counter()
+        self._failed: set[str] = set()
+        self._servers = None if config.option.collectonly else Run()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._times[report.nodeid] += report.duration
+        if report.failed:
+            self._failed.add(report.nodeid)
+        if self._progress and report.when == "teardown" and report.nodeid not in self._failed:
+            self._progress.note(report.nodeid)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        if self._progress and exitstatus == pytest.ExitCode.OK:
+            self._progress.clear()
+
+    def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:
+        if self._times_file:
+            self._write(Path(self._times_file))
+            for line in self._table():
+                terminalreporter.write_line(line)
+
+    def pytest_unconfigure(self) -> None:
+        if self._servers:
+            self._servers.stop()
+
+    def _write(self, file: Path) -> None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        named = [(seconds, test) for test, seconds in self._times.items() if seconds >= _NAMED_FROM_S]
+        file.write_text("".join(f"{s:7.2f} {test}\n" for s, test in sorted(named, reverse=True)), "utf-8")
+
+    def _table(self) -> list[str]:
+        """Seconds by folder, and the slowest tests."""
+        areas: defaultdict[str, list[float]] = defaultdict(list)
+        for test, seconds in self._times.items():
+            areas["/".join(test.split("/")[:2])].append(seconds)
+        areas["all"] = list(self._times.values())
+        return [
+            f"{'area':20} {'tests':>6} {'seconds':>8} {'slowest':>8}",
+            *(
+                f"{area:20} {len(found):6} {sum(found):8.0f} {max(found, default=0):8.1f}"
+                for area, found in sorted(areas.items(), key=lambda item: sum(item[1]))
+            ),
+            f"the {_SLOWEST} slowest (all from {_NAMED_FROM_S} s on: {self._times_file}):",
+            *(f"{seconds:8.1f} {test}" for test, seconds in self._times.most_common(_SLOWEST)),
+        ]
+
+
+class Progress:
+    """The tests that passed in earlier runs of the same code, in a file; other code starts over."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        code = _code()
+        before = file.read_text("utf-8").splitlines() if file.exists() else []
+        if before[:1] != [code]:
+            before = [code]
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(f"{code}\n", "utf-8")
+        self.passed = frozenset(before[1:])
+
+    def note(self, test: str) -> None:
+        """A test has passed."""
+        with self._file.open("a", encoding="utf-8") as passed:
+            passed.write(f"{test}\n")
+
+    def clear(self) -> None:
+        """All have passed: the next run starts over."""
+        self._file.unlink(missing_ok=True)
+
+
+def _code() -> str:
+    """What identifies the code under test: the commit and what was changed since."""
+    commands = (["git", "rev-parse", "HEAD"], ["git", "diff", "HEAD"])
+    outputs = [subprocess.run(command, capture_output=True, check=True).stdout for command in commands]
+    return sha256(b"".join(outputs)).hexdigest()

@@ -1,0 +1,24 @@
+"""How many examples a property is tried with: a quarter of them unless the long tests run too."""
+
+from __future__ import annotations
+
+import gc
+from typing import TYPE_CHECKING
+
+from hypothesis import settings
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before the tests are imported: those with many or few examples multiply or divide this default."""
+    if "not long" in config.option.markexpr:
+        before = settings.get_profile(settings.get_current_profile_name())
+        settings.register_profile("quick", before, max_examples=before.max_examples // 4)
+        settings.load_profile("quick")
+
+
+def pytest_unconfigure() -> None:
+    """A Spark task that a test ran in this process froze what was there; DuckDB's would count as leaked."""
+    gc.unfreeze()
