@@ -77,6 +77,21 @@ def test_one_that_ran_out_is_taken_over_and_its_holder_notices(storage: Storage)
         broken.renew()
 
 
+def test_no_request_waits_for_an_answer_until_it_is_too_late_to_ask_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, waits = open_storage(str(tmp_path)), list[float]()
+
+    def hurried(storage: Storage, seconds: float) -> Storage:
+        waits.append(seconds)
+        return storage
+
+    monkeypatch.setattr(type(place), "hurried", hurried)
+    Lease.acquire(place, "it", "me", ttl_s=9).release()
+    assert waits == [1.5]  # a renewal begins after 3 s; 0.9 s before the end the holder gives up
+
+
+@pytest.mark.long
 @pytest.mark.s3
 def test_a_request_that_is_never_answered_does_not_lose_it(
     s3: S3Proxy, monkeypatch: pytest.MonkeyPatch

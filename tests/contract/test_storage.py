@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 ESCAPES = ["", "/etc/passwd", "..", "../x", "a/../../x", "a/./b", "a//b", "a/", "/", ".", "a\0b"]
 
 
-@pytest.fixture(params=["local", *(pytest.param(name, marks=pytest.mark.s3) for name in ("s3", "versity"))])
+# versitygw is built from source, which takes minutes.
+VERSITY = pytest.param("versity", marks=[pytest.mark.s3, pytest.mark.long])
+
+
+@pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.s3), VERSITY])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     """An empty place of each kind; its root does not exist yet."""
     if request.param == "local":

@@ -1,78 +1,32 @@
-"""What only object storage has to do: answers that get lost, servers that fail, locks, encryption."""
+"""What only object storage has to do: lost answers, failing servers, reads and uploads in parts."""
 
 from __future__ import annotations
 
 import io
 import multiprocessing
-import os
 import pickle
 import random
-import re
 import subprocess
 import sys
 import threading
 import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from botocore.exceptions import ClientError
-from botocore.loaders import JSONFileLoader
-from botocore.retries.standard import ExponentialBackoff
-from tests.support.s3 import SECRET_KEY, SecureS3Proxy
-from tests.support.s3_faults import FaultProxy
+from tests.support.s3 import SECRET_KEY
+from tests.support.s3_storage import LARGE, PART, options
 
-from lakebackup.errors import Damaged, EnvironmentProblem, NotFound, UsageProblem
+from lakebackup.errors import Damaged, EnvironmentProblem, UsageProblem
 from lakebackup.storage import AlreadyExists, open_storage
-from lakebackup.storage.options import S3Options
 from lakebackup.storage.s3 import S3Storage
-from lakebackup.storage.s3_client import client
-from lakebackup_jobs.child import free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from tests.support.s3 import S3Proxy, Server
+    from tests.support.s3_faults import FaultProxy, Kind
 
-    from tests.support.s3 import S3Proxy, Server, Versity
-    from tests.support.s3_faults import Kind
-
-pytestmark = pytest.mark.s3
-
-PART = 5 * 1024 * 1024  # the least that S3 takes
-LARGE = os.urandom(1 << 16) * 81 + b"its end"  # a part and a bit
-TRIES = 3
-LOADED = cache(JSONFileLoader().load_file)
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The SDK waits up to a second before its second try, and reads all it knows of S3 for each client."""
-    monkeypatch.setattr(ExponentialBackoff, "delay_amount", lambda *_: 0.01)
-    monkeypatch.setattr(JSONFileLoader, "load_file", lambda _, path: LOADED(path))
-
-
-@pytest.fixture
-def proxy(s3: S3Proxy) -> Iterator[FaultProxy]:
-    with FaultProxy(s3.port) as running:
-        yield running
-
-
-@pytest.fixture
-def bucket(s3: S3Proxy) -> str:
-    return s3.bucket()
-
-
-def options(**given: Any) -> S3Options:
-    return S3Options(**{"part_size": PART, "max_attempts": TRIES, **given}).resolved()
-
-
-@pytest.fixture
-def storage(proxy: FaultProxy, bucket: str) -> S3Storage:
-    """A storage whose requests all go through `proxy`."""
-    return S3Storage(f"s3://{bucket}/root", options(endpoint=proxy.endpoint))
+pytestmark = [pytest.mark.s3, pytest.mark.usefixtures("quick")]
 
 
 def names(server: Server, bucket: str) -> list[str]:
@@ -163,7 +117,7 @@ def test_whatever_goes_wrong_each_name_has_one_winner_who_knows_or_is_told_of_th
     kinds: tuple[Kind, ...] = ("lost", "done but 500", "503", "409", "reset", "cut")
     proxy.chance = lambda: seeded.choice(kinds) if seeded.random() < 0.25 else None
     storage = S3Storage(f"s3://{bucket}", options(endpoint=proxy.endpoint))
-    contenders, turns = 4, 40
+    contenders, turns = 4, 20
     together = threading.Barrier(contenders)
 
     def contend(number: int) -> list[str]:
@@ -244,7 +198,7 @@ def test_a_source_that_fails_in_the_middle_of_parts_leaves_nothing(
 
 
 def test_a_silent_server_is_asked_again(proxy: FaultProxy, bucket: str) -> None:
-    storage = S3Storage(f"s3://{bucket}", options(endpoint=proxy.endpoint, read_timeout=2))
+    storage = S3Storage(f"s3://{bucket}", options(endpoint=proxy.endpoint, read_timeout=1))
     for method in ("PUT", "GET", "HEAD", "DELETE"):
         proxy.fail("silent", method)
     storage.put("a", b"x", if_absent=True)
@@ -381,7 +335,7 @@ def test_memory_does_not_grow_with_the_object(bucket: str) -> None:
     storage = S3Storage(f"s3://{bucket}", options())
 
     class Zeros:
-        left = 30 * PART
+        left = 12 * PART
 
         def read(self, size: int) -> bytes:
             size = min(size, self.left)
@@ -390,12 +344,12 @@ def test_memory_does_not_grow_with_the_object(bucket: str) -> None:
 
     tracemalloc.start()
     try:
-        assert storage.upload("a", Zeros()) == 30 * PART
+        assert storage.upload("a", Zeros()) == 12 * PART
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert peak < 8 * PART
-    assert storage.stat("a").bytes == 30 * PART
+    assert storage.stat("a").bytes == 12 * PART
 
 
 def test_metadata_goes_with_the_object(storage: S3Storage, s3: S3Proxy, bucket: str) -> None:
@@ -454,168 +408,3 @@ def test_a_lost_bit_on_the_way_is_noticed(storage: S3Storage, proxy: FaultProxy,
     with pytest.raises(EnvironmentProblem, match="Cannot write b"):
         storage.upload("b", io.BytesIO(data))
     assert [found.path for found in storage.list()] == ["a"]
-
-
-def test_encryption_is_asked_for(proxy: FaultProxy, bucket: str) -> None:
-    wanted = options(endpoint=proxy.endpoint, sse="aws:kms", kms_key_id="alias/backups")
-    storage = S3Storage(f"s3://{bucket}", wanted)
-    for send in (lambda: storage.put("a", b"x"), lambda: storage.upload("b", io.BytesIO(LARGE))):
-        proxy.requests.clear()
-        with pytest.raises(EnvironmentProblem, match=r"Server-side encryption is not supported"):
-            send()
-        headers = next(headers for method, _, headers in proxy.requests if method in ("PUT", "POST"))
-        assert headers["x-amz-server-side-encryption"] == "aws:kms"
-        assert headers["x-amz-server-side-encryption-aws-kms-key-id"] == "alias/backups"
-
-
-def test_no_faster_than_allowed(proxy: FaultProxy, bucket: str) -> None:
-    storage = S3Storage(f"s3://{bucket}", options(endpoint=proxy.endpoint, max_bandwidth=2 * PART))
-    began = time.monotonic()
-    storage.upload("a", io.BytesIO(LARGE))
-    storage.put("b", LARGE)
-    assert time.monotonic() - began > 0.5  # twice a part at two parts a second, the first bit at once
-    assert storage.get("a") == storage.get("b") == LARGE
-
-
-def test_a_delete_that_is_refused_is_told(storage: S3Storage, proxy: FaultProxy) -> None:
-    storage.put("a", b"x")
-    proxy.fail("403", "DELETE")
-    with pytest.raises(EnvironmentProblem, match=r"Cannot delete a .*AccessDenied[\s\S]*a lock holds"):
-        storage.delete("a")
-    assert storage.get("a") == b"x"
-
-
-@pytest.mark.parametrize(
-    ("variables", "complaint"),
-    [
-        ({"AWS_SECRET_ACCESS_KEY": "another-secret"}, "SignatureDoesNotMatch.*AWS_SECRET_ACCESS_KEY"),
-        ({"AWS_ACCESS_KEY_ID": "nobody"}, "InvalidAccessKeyId.*AWS_PROFILE"),
-        ({"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, "no credentials.*AWS_ACCESS_KEY_ID"),
-    ],
-)
-def test_who_is_refused_is_told_so(
-    bucket: str, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], complaint: str
-) -> None:
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    _everything_fails(f"s3://{bucket}/root", options(connect_timeout=11), complaint)
-
-
-def test_a_bucket_that_is_not_there(s3: S3Proxy) -> None:
-    _everything_fails(
-        "s3://no-such-bucket/root", options(), rf"no bucket no-such-bucket at {s3.endpoint}.*Create"
-    )
-
-
-def test_a_server_that_is_not_there(bucket: str) -> None:
-    endpoint = f"http://127.0.0.1:{free_port()}"
-    nowhere = options(endpoint=endpoint, max_attempts=1)
-    _everything_fails(f"s3://{bucket}", nowhere, rf"{bucket}.*{endpoint}.*Check the network and the endpoint")
-
-
-def test_a_region_that_is_none(bucket: str) -> None:
-    _everything_fails(f"s3://{bucket}", options(region="no such"), r"no such")
-
-
-def _everything_fails(uri: str, settings: S3Options, complaint: str) -> None:
-    client.cache_clear()
-    storage = S3Storage(uri, settings)
-    for operation in (
-        lambda: storage.put("a", b"", if_absent=True),
-        lambda: storage.upload("a", io.BytesIO(LARGE)),
-        lambda: storage.get("a"),
-        lambda: storage.stat("a"),
-        lambda: list(storage.list()),
-    ):
-        with pytest.raises(EnvironmentProblem) as refused:
-            operation()
-        assert re.search(complaint, str(refused.value), re.DOTALL), str(refused.value)
-        assert "secret-" not in str(refused.value)
-
-
-def test_by_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with SecureS3Proxy(tmp_path / "secure") as server:
-        bucket = server.bucket()
-        unknown = S3Storage(f"s3://{bucket}", options(endpoint=server.endpoint, max_attempts=1))
-        with pytest.raises(EnvironmentProblem, match=r"SSL[\s\S]*AWS_CA_BUNDLE"):
-            unknown.put("a", b"x")
-        monkeypatch.setenv("AWS_CA_BUNDLE", str(server.certificate))
-        # Here the body's checksum comes behind it, and the body is not signed.
-        storage = S3Storage(f"s3://{bucket}", options(endpoint=server.endpoint))
-        storage.put("a", b"x", if_absent=True)
-        storage.upload("b", io.BytesIO(LARGE))
-        with pytest.raises(AlreadyExists):
-            storage.upload("a", io.BytesIO(b"y"))
-        assert (storage.get("a"), storage.get("b")) == (b"x", LARGE)
-        paced = S3Storage(f"s3://{bucket}", options(endpoint=server.endpoint, max_bandwidth=4 * PART))
-        paced.put("c", LARGE)
-        assert storage.get("c") == LARGE
-
-
-def test_a_server_that_knows_no_checksums(
-    proxy: FaultProxy, bucket: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
-    storage = S3Storage(f"s3://{bucket}", options(endpoint=proxy.endpoint, connect_timeout=12))
-    storage.put("a", b"x")
-    storage.upload("b", io.BytesIO(LARGE))
-    assert storage.get("b") == LARGE
-    sent = [name.lower() for method, _, headers in proxy.requests if method != "GET" for name in headers]
-    assert "x-amz-content-sha256" in sent
-    assert not [name for name in sent if "checksum" in name]
-
-
-def _versions(server: Server, bucket: str) -> list[tuple[str, str]]:
-    found = server.client().list_object_versions(Bucket=bucket).get("Versions", ())
-    return [(version["Key"], version["VersionId"]) for version in found]
-
-
-def test_a_locked_version_outlives_a_delete_and_a_second_put(versity: Versity) -> None:
-    bucket = versity.bucket(ObjectLockEnabledForBucket=True)
-    storage = S3Storage(
-        f"s3://{bucket}",
-        options(endpoint=versity.endpoint, object_lock_mode="COMPLIANCE", object_lock_days=2),
-    )
-    storage.put("data", b"good", if_absent=True)
-    storage.upload("parts", io.BytesIO(LARGE))
-    storage.put("leases/x", b"")
-    storage.put("data", b"bad")
-    storage.delete("data")
-    with pytest.raises(NotFound):
-        storage.get("data")
-    plain = versity.client()
-    kept = dict.fromkeys(_versions(versity, bucket))
-    assert sorted(key for key, _ in kept) == ["data", "data", "leases/x", "parts"]
-    first = [version for key, version in kept if key == "data"][-1]
-    assert plain.get_object(Bucket=bucket, Key="data", VersionId=first)["Body"].read() == b"good"
-    for key, version in kept:
-        if key == "leases/x":
-            plain.delete_object(Bucket=bucket, Key=key, VersionId=version)
-            continue
-        until = plain.get_object_retention(Bucket=bucket, Key=key, VersionId=version)["Retention"]
-        assert until["Mode"] == "COMPLIANCE"
-        assert 1.9 < (until["RetainUntilDate"] - datetime.now(UTC)).total_seconds() / 86_400 < 2.1
-        with pytest.raises(ClientError, match="AccessDenied"):
-            plain.delete_object(Bucket=bucket, Key=key, VersionId=version)
-
-
-def test_a_lock_the_bucket_does_not_have_is_told(versity: Versity) -> None:
-    locking = options(endpoint=versity.endpoint, object_lock_mode="GOVERNANCE", object_lock_days=1)
-    storage = S3Storage(f"s3://{versity.bucket()}", locking)
-    with pytest.raises(EnvironmentProblem, match=r"(?i)object lock"):
-        storage.put("a", b"")
-
-
-def test_a_bucket_with_versions_shows_the_newest(versity: Versity) -> None:
-    bucket = versity.bucket()
-    versity.client().put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
-    storage = S3Storage(f"s3://{bucket}", options(endpoint=versity.endpoint))
-    storage.put("a", b"1")
-    storage.put("a", b"2")
-    with pytest.raises(AlreadyExists):
-        storage.put("a", b"3", if_absent=True)
-    assert storage.get("a") == b"2"
-    storage.put("b", b"1")
-    storage.delete("b")
-    assert [(found.path, found.bytes) for found in storage.list()] == [("a", 1)]
-    assert len(_versions(versity, bucket)) == 3

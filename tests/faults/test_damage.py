@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 import pytest
 from tests.support import kafka_truth as truth
-from tests.support.chosen import chosen
 from tests.support.faults import rows_of, shown
 from tests.support.kafka_truth import Record
 
@@ -86,22 +85,30 @@ WAYS: Sequence[Callable[[Path], None]] = (
 )  # fmt: skip
 
 
-def large(partitions: int) -> list[Record]:
-    """Records of more than one block (4 MiB) in each partition."""
+def records(partitions: int, large: int) -> list[Record]:
+    """Records of all partitions; those of the partition `large` take more than one block (4 MiB)."""
     value = b"".join(hashlib.sha256(b"%d" % i).digest() for i in range(22_000))
-    rows = rows_of(partitions, 20)
-    return rows + [Record(p, b"%d" % i, value, (), 1) for p in range(partitions) for i in range(7)]
+    return rows_of(partitions, 20) + [Record(large, b"%d" % i, value, (), 1) for i in range(7)]
 
 
 def files_of(lab: Lab) -> list[Path]:
     return sorted(lab.folder.glob("lab/*/topics/*/partition=*/*.data"))
 
 
-@pytest.mark.parametrize("codec", chosen(["null", "zstandard", "deflate", "snappy"], ["null"]))
-def test_damaged_files(lab: Lab, topic: Make, codec: str) -> None:
+@pytest.mark.parametrize(
+    ("codec", "alone"),
+    [
+        ("null", (flipped, cut_between_blocks, missing)),  # tests/unit/test_stored.py has the others
+        pytest.param("null", WAYS, marks=pytest.mark.long),
+        *(pytest.param(codec, (), marks=pytest.mark.long) for codec in ("zstandard", "deflate", "snappy")),
+    ],
+    ids=["null", "null-each", "zstandard", "deflate", "snappy"],
+)
+def test_damaged_files(lab: Lab, topic: Make, codec: str, alone: Sequence[Callable[[Path], None]]) -> None:
+    """In one restore; and those of `alone`, which are not compressed and could be read, in one each."""
     count = 1 + len(WAYS)
     name, copy = topic("damage", partitions=count), topic("damage-copy", partitions=count)
-    truth.produce(lab.bootstrap, name, large(count))
+    truth.produce(lab.bootstrap, name, records(count, 1 + WAYS.index(cut_between_blocks)))
     before = truth.contents(lab.bootstrap, name)
     lab.backup(name, codec=codec)
     files = files_of(lab)
@@ -115,13 +122,12 @@ def test_damaged_files(lab: Lab, topic: Make, codec: str) -> None:
     assert sum(path in told.value.message for path in paths[1:]) == 1
     for isolation in ("read_committed", "read_uncommitted"):
         assert truth.contents(lab.bootstrap, copy, isolation) == {0: before[0]}
-    if codec == "null":  # its records could be read, wrong ones among them
-        for region in range(1, count):
-            out = lab.folder.parent / f"out-{region}"
-            with pytest.raises(Damaged) as told:
-                lab.restore(select=f"SELECT * FROM files WHERE region = '{region}'", target=f"dir:{out}")
-            assert paths[region] in told.value.message
-            assert not list(out.rglob("*.data"))
+    for region in (1 + WAYS.index(damage) for damage in alone):
+        out = lab.folder.parent / f"out-{region}"
+        with pytest.raises(Damaged) as told:
+            lab.restore(select=f"SELECT * FROM files WHERE region = '{region}'", target=f"dir:{out}")
+        assert paths[region] in told.value.message
+        assert not list(out.rglob("*.data"))
 
     checked = lab.verify()
     found = {finding["path"]: finding["outcome"] for finding in checked["findings"]}
@@ -151,7 +157,8 @@ def rebuilt(lab: Lab) -> dict[str, Any]:
 LIES = [{"entries": 19}, {"sha256": "00" * 32}, {"bytes": 1}]
 
 
-@pytest.mark.parametrize("lies", chosen(LIES, LIES[:1]), ids=str)
+@pytest.mark.long
+@pytest.mark.parametrize("lies", LIES, ids=str)
 def test_a_part_that_lies_is_named_and_the_other_backups_are_rebuilt(
     lab: Lab, topic: Make, lies: dict[str, Any]
 ) -> None:
@@ -192,7 +199,7 @@ def test_a_manifest_that_lies_is_found_by_verify_and_named_by_rebuild(lab: Lab, 
 def test_a_lie_that_agrees_with_itself_is_found_by_counting(lab: Lab, topic: Make) -> None:
     # The file lost its last block, and the rows, digests and seals were made to say so, but for the count.
     name, copy = topic("liar"), topic("liar-copy")
-    truth.produce(lab.bootstrap, name, large(1))
+    truth.produce(lab.bootstrap, name, records(1, 0))
     lab.backup(name)
     (file,) = files_of(lab)
     cut_between_blocks(file)
@@ -231,6 +238,7 @@ def test_a_backup_without_its_marker_is_unconfirmed_and_a_rebuilt_catalog_does_n
         lab.restore(name, target=f"dir:{lab.folder.parent}/again")
 
 
+@pytest.mark.long
 def test_a_lost_catalog_comes_back_as_it_was(lab: Lab, topic: Make) -> None:
     name, copy = topic("lost", partitions=2), topic("lost-copy", partitions=2)
     for start in (0, 30, 60):

@@ -1,23 +1,31 @@
-"""Following ended in the middle: by SIGKILL, after which no record is lost or twice, and in good order."""
+"""Following ended in the middle, by an error or by SIGKILL: no record is lost or twice. And in good order."""
 
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
+import threading
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.support import kafka_truth as truth
-from tests.support.chosen import chosen
 from tests.support.faults import expire_leases, shown
 from tests.support.following import following, kinds, until_stored
 from tests.support.kafka_truth import Record
 from tests.support.processes import Run
 
+from lakebackup import sidecar
+from lakebackup.errors import EnvironmentProblem
+from lakebackup.store import CatalogWriter
+from lakebackup_jobs import follow_topics
+from lakebackup_jobs.cli import main
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tests.support.runs import Lab
 
@@ -42,14 +50,17 @@ def fill(lab: Lab, topic: str, batch: int, each: int = 200) -> None:
     truth.produce(lab.bootstrap, topic, rows)
 
 
+def follow_of(lab: Lab, topic: str) -> list[str]:
+    return [
+        "backup", "topics", topic, "--follow", "--every", "200ms", "--to", str(lab.folder),
+        "--bootstrap-servers", lab.bootstrap, "--source", "lab", "--target-size", "1MiB", "--codec", "null",
+        "--groups", "none", "--lease-ttl", "5", "--json",
+    ]  # fmt: skip
+
+
 def run_of(lab: Lab, topic: str) -> Run:
     lab.make_catalog()
-    return Run(
-        lab, "backup", "topics", topic, "--follow", "--every", "200ms", "--to", str(lab.folder),
-        "--bootstrap-servers", lab.bootstrap, "--source", "lab", "--target-size", "1MiB", "--codec", "null",
-        "--groups", "none",
-        "--lease-ttl", "5", "--json",
-    )  # fmt: skip
+    return Run(lab, *follow_of(lab, topic))
 
 
 def planned(lab: Lab) -> list[str]:
@@ -59,10 +70,10 @@ def planned(lab: Lab) -> list[str]:
     return [offset["backup_id"] for offset in offsets if offset]
 
 
-def goes_on(lab: Lab, topic: str) -> None:
+def goes_on(lab: Lab, topic: str, each: int = 200) -> None:
     """After a kill, what is followed next makes the catalog hold every record once."""
     expire_leases(lab.folder)
-    fill(lab, topic, 1)
+    fill(lab, topic, 1, each)
     with following(lab, topic) as run:
         until_stored(run, lab, topic)
     assert set(kinds(lab)[1:]) <= {"log"}
@@ -70,7 +81,43 @@ def goes_on(lab: Lab, topic: str) -> None:
     assert {found["outcome"] for found in lab.verify()["findings"]} <= {"orphan"}
 
 
-@pytest.mark.parametrize("moment", chosen(MOMENTS, ["the manifest"]))
+@contextmanager
+def failing(owner: object, step: str) -> Iterator[None]:
+    """A step fails inside the block, in this process."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise EnvironmentProblem(f"{step} failed")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, step, fail)
+        yield
+
+
+def cut_off(lab: Lab, topic: str, owner: object, step: str) -> None:
+    """Follow until the first batch comes to a step, which ends it."""
+    with failing(owner, step), following(lab, topic) as run:
+        ended = run.join()
+    assert isinstance(ended, EnvironmentProblem), ended
+    assert ended.message == f"{step} failed"
+
+
+def test_follow_cut_off(lab: Lab, topic: Callable[..., str]) -> None:
+    """By errors, which leave what a kill leaves but for leases: before the commit, then before the marker."""
+    name = topic("cut-off", partitions=PARTITIONS)
+    fill(lab, name, 0, each=20)
+    cut_off(lab, name, CatalogWriter, "commit_backup")
+    assert shown(lab)["backups"] == []
+    (first,) = planned(lab)
+    cut_off(lab, name, sidecar, "mark")
+    assert [b["backup_id"] for b in shown(lab)["backups"]] == [first]
+    assert not (lab.folder / f"lab/backups/{first}/complete").exists()
+    goes_on(lab, name, each=20)
+    assert (lab.folder / f"lab/backups/{first}/complete").exists()
+    assert [b["backup_id"] for b in shown(lab)["backups"] if b["number"] == 1] == [first]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("moment", MOMENTS)
 def test_follow_killed(lab: Lab, topic: Callable[..., str], moment: str) -> None:
     name = topic("killed", partitions=PARTITIONS)
     fill(lab, name, 0)
@@ -84,19 +131,46 @@ def test_follow_killed(lab: Lab, topic: Callable[..., str], moment: str) -> None
 
 def test_a_planned_batch_whose_records_are_gone_is_given_up(lab: Lab, topic: Callable[..., str]) -> None:
     """Else the checkpoint would bring it back for ever."""
-    name = topic("killed", partitions=PARTITIONS)
-    fill(lab, name, 0)
-    run = run_of(lab, name)
-    run.kill_when(lambda: any(lab.folder.glob("lab/follow/offsets/0")), "the batch is planned")
-    truth.delete_records(lab.bootstrap, name, dict.fromkeys(range(PARTITIONS), 100))
-    expire_leases(lab.folder)
+    name = topic("cut-off", partitions=PARTITIONS)
+    fill(lab, name, 0, each=20)
+    cut_off(lab, name, follow_topics._Follower, "take")
+    truth.delete_records(lab.bootstrap, name, dict.fromkeys(range(PARTITIONS), 10))
     with following(lab, name) as again:
         until_stored(again, lab, name)
     assert "The batch is given up" in lab.warnings.getvalue()
     assert len(kinds(lab)) == 1
 
 
-@pytest.mark.parametrize("number", chosen([signal.SIGTERM, signal.SIGINT], [signal.SIGTERM]))
+def test_follow_stops_when_it_is_told_to(
+    lab: Lab, topic: Callable[..., str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The batch at work comes to its end."""
+    name = topic("stopped", partitions=PARTITIONS)
+    fill(lab, name, 0, each=20)
+    told: list[int] = []
+
+    def tell() -> None:
+        truth.until(lambda: any(lab.folder.glob("lab/*/topics/*/*/*.data")), "the first data file", 60)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
+    try:
+        thread = threading.Thread(target=tell)
+        lab.make_catalog()
+        thread.start()
+        assert main(follow_of(lab, name), spark=lab.spark) == 0
+        thread.join()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert told == []  # the command took it
+    result = json.loads(capfd.readouterr().out.splitlines()[-1])
+    assert (result["event"], result["backups"], result["entries"]) == ("result", 1, PARTITIONS * 20)
+    assert kinds(lab) == ["full"]
+    assert lab.backup(name)["entries"] == 0  # and no lease is left
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_follow_stops_in_good_order(lab: Lab, topic: Callable[..., str], number: int) -> None:
     name = topic("stopped", partitions=PARTITIONS)
     fill(lab, name, 0)
@@ -109,7 +183,7 @@ def test_follow_stops_in_good_order(lab: Lab, topic: Callable[..., str], number:
     assert lab.backup(name)["entries"] == 0  # and no lease is left
 
 
-@pytest.mark.soak
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(12))
 def test_follow_killed_at_any_time(lab: Lab, topic: Callable[..., str], seed: int) -> None:
     moments = random.Random(seed)

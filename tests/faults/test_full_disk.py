@@ -14,7 +14,7 @@ from tests.support.runs import Lab
 from lakebackup_jobs.cli import main
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -42,7 +42,12 @@ def small(spark: SparkSession, broker: Broker, empty_catalog: Path, tmp_path: Pa
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_a_full_tmpfs(small: Lab, topic: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "rooms", [(1, 6, 9), pytest.param(range(10), marks=pytest.mark.long)], ids=["few", "all"]
+)
+def test_a_full_tmpfs(
+    small: Lab, topic: Callable[..., str], capsys: pytest.CaptureFixture[str], rooms: Sequence[int]
+) -> None:
     name = topic("disk", partitions=2)
     truth.produce(small.bootstrap, name, rows_of(2, 10))
     assert small.backup(name)["entries"] == 20
@@ -54,7 +59,7 @@ def test_a_full_tmpfs(small: Lab, topic: Callable[..., str], capsys: pytest.Capt
     ]  # fmt: skip
     filler = small.folder.joinpath("filler")
     # With ever more room the backup comes ever further: a lease, data, a part, the manifest, the catalog.
-    for free in (0, *(8_192 << n for n in range(10))):
+    for free in (0, *(8_192 << n for n in rooms)):
         with filler.open("wb", buffering=0) as stream:
             fill(small.folder, stream.write, free)
         code = main(command, spark=small.spark)

@@ -82,6 +82,7 @@ def when_free(work: Callable[[], object]) -> None:
     truth.until(done, "the lease is over", 40)
 
 
+@pytest.mark.long
 def test_backup_killed_while_it_writes_data(lab: Lab, source: str) -> None:
     lab.make_catalog()
     run = backup_of(lab, source)
@@ -91,6 +92,7 @@ def test_backup_killed_while_it_writes_data(lab: Lab, source: str) -> None:
     assert stored(lab) == truth.contents(lab.bootstrap, source)
 
 
+@pytest.mark.long
 def test_backup_killed_while_it_commits(lab: Lab, source: str) -> None:
     lab.make_catalog()
     run = backup_of(lab, source)
@@ -137,7 +139,7 @@ def ends(bootstrap: str, topic: str) -> Sequence[int]:
         consumer.close()
 
 
-@pytest.mark.soak
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(16))
 def test_killed_at_any_time(lab: Lab, source: str, topic: Callable[..., str], seed: int) -> None:
     """Thirty-two kills: a backup and a restore each, at random moments after the lease was taken."""

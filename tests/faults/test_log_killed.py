@@ -8,18 +8,22 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support import kafka_truth as truth
 from tests.support.change_feed import ChangeFeed
-from tests.support.chosen import chosen
 from tests.support.faults import expire_leases
 from tests.support.log_tasks import LogTask, busy, captured, sent
 from tests.support.processes import Run
 
+from lakebackup.engine.delta import append
 from lakebackup.store import CatalogReader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tests.support.runs import Lab
+
+    from lakebackup.model import Row
+    from lakebackup.storage import Storage
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -69,14 +73,62 @@ def goes_on(lab: Lab, feed: ChangeFeed, topic: str, task: LogTask) -> None:
     assert {found["outcome"] for found in lab.verify()["findings"]} <= {"orphan"}
 
 
-@pytest.mark.parametrize("moment", chosen(MOMENTS, ["the first part"]))
+class _Gone(Exception):
+    """The job is gone: what it had begun is not ended, and nobody is told."""
+
+
+def _gone(*_: object, **__: object) -> None:
+    raise _Gone
+
+
+def _all_but_backups(storage: Storage, table: str, rows: Sequence[Row], transaction: str) -> None:
+    if table == "backups":
+        raise _Gone
+    append(storage, table, rows, transaction)
+
+
+ENDS = {
+    "no manifest": ("lakebackup.sidecar.write_manifest", _gone),
+    "no row": ("lakebackup.store.append", _all_but_backups),
+    "no marker": ("lakebackup.sidecar.mark", _gone),
+}
+
+
+@pytest.mark.parametrize(
+    "lives",
+    [
+        pytest.param(("no row", "no marker"), id="no row, then no marker"),
+        pytest.param(("no manifest",), id="no manifest", marks=pytest.mark.long),
+    ],
+)
+def test_log_ended_at_steps(
+    lab: Lab, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch, lives: Sequence[str]
+) -> None:
+    """In this process, at the steps that leave a state of their own, one job after the other."""
+    feed, name, task = begun(lab, topic)
+    for left in lives:
+        with monkeypatch.context() as patched:
+            patched.setattr(*ENDS[left])
+            patched.setattr("lakebackup_jobs.changelog.run._Job.pause", _gone)
+            with task.run():
+                truth.until(lambda: bool(task.ended), "the job is gone")
+        (ended,) = task.ended
+        assert isinstance(ended, _Gone)
+        rows = CatalogReader.require(str(lab.folder)).select("SELECT * FROM backups").read_all()
+        markers = list(lab.folder.glob("lab/backups/*/complete"))
+        assert (rows.num_rows, markers) == (1 if left == "no marker" else 0, [])
+    goes_on(lab, feed, name, task)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("moment", MOMENTS)
 def test_log_killed(lab: Lab, topic: Callable[..., str], moment: str) -> None:
     feed, name, task = begun(lab, topic)
     job(lab).kill_when(lambda: any(lab.folder.glob(MOMENTS[moment])), moment)
     goes_on(lab, feed, name, task)
 
 
-@pytest.mark.soak
+@pytest.mark.long
 def test_log_ends_in_good_order(lab: Lab, topic: Callable[..., str]) -> None:
     feed, name, task = begun(lab, topic)
     run = job(lab)
@@ -87,7 +139,7 @@ def test_log_ends_in_good_order(lab: Lab, topic: Callable[..., str]) -> None:
     goes_on(lab, feed, name, task)
 
 
-@pytest.mark.soak
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(8))
 def test_log_killed_at_any_time(lab: Lab, topic: Callable[..., str], seed: int) -> None:
     moments = random.Random(seed)

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
     from lakebackup_jobs.broker import Broker
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+# What fails in a flush leaves nothing: test_log_capture.py. What a job then does and says: test_log_job.py.
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]
 
 
 @pytest.fixture
@@ -108,7 +109,6 @@ def test_the_destination_is_full(
 
 
 @pytest.mark.s3
-@pytest.mark.soak
 def test_uploads_fail(
     lab: Lab,
     feed: tuple[ChangeFeed, str],

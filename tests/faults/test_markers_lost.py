@@ -24,7 +24,7 @@ from lakebackup_jobs.kafka.records import FORMAT_V2, Columns, decode_block
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.kafka, pytest.mark.soak]
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 PARTITIONS, TOTAL, STEP = 8, 150, 50
 

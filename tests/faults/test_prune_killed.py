@@ -7,17 +7,20 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.chosen import chosen
+from tests.support.catalogs import backup_id
 from tests.support.faults import Killed, expire_leases, kinds_of, watched
 from tests.support.pruning import data, listed, orders, put, run, seen
 
 from lakebackup import tombstones
+from lakebackup.engine.delta import open_table
 from lakebackup.errors import Busy, EnvironmentProblem
+from lakebackup.model import Policy, as_row
 from lakebackup.rebuild import rebuild
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogWriter
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -25,23 +28,42 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 STEPS = (
     "put lease source", "put part", "put prune.json", "put lease catalog", "put checksum of rows",
-    "put rows of floors", "commit floors", "put checksum of commit", "commit removals",
-    "put checksum of commit #2", "put audit", "put rows of audit", "commit audit",
-    "put checksum of commit #3", "delete data", "delete data #2", "delete data #3", "put done",
-    "put lease source #4",
+    "put rows of floors", "commit floors", "put checksum of commit", "put audit", "put rows of audit",
+    "commit audit", "put checksum of commit #2", "put rows of backups", "commit backups",
+    "put checksum of commit #3", "commit removals", "put checksum of commit #4", "put audit #3",
+    "commit audit #2", "put checksum of commit #5", "delete data", "delete data #2", "delete data #3",
+    "put done", "put lease source #4",
 )  # fmt: skip
-ALWAYS = ("put prune.json", "commit removals", "put audit", "delete data", "put done")
+# Those that leave states of their own, in their order.
+STATES = (
+    "put prune.json", "commit floors", "commit backups", "commit removals", "put audit", "delete data",
+    "put done",
+)  # fmt: skip
 GOES, STAYS = orders(1, 2, 3, regions=1), orders(4, 5, regions=1)
 
 
 @pytest.fixture(scope="module")
-def made(spark: SparkSession, empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Backups 1 and 2 go by the policy, and the file of the third by its topic's retention."""
     root = tmp_path_factory.mktemp("killed")
     shutil.copytree(empty_catalog, root / "catalog")
-    writer = CatalogWriter.open(spark, str(root))
-    for number in range(1, 6):
-        put(root, writer, number, regions=1)
+    writer = CatalogWriter.open(None, str(root))
+    for number, base in ((1, 1), (2, 1), (3, 3), (4, 3), (5, 5)):
+        put(root, writer, number, base=base, regions=1)
+    writer.tell(Policy(source="prod", at=1, actor="me", redundancy=2))
     return root
+
+
+def counted(taken: Collection[str]) -> set[str]:
+    """The files that count after so many steps."""
+    if "commit removals" in taken:
+        return STAYS
+    return orders(3, regions=1) | STAYS if "commit backups" in taken else GOES | STAYS
+
+
+def deleted(root: Path) -> set[str]:
+    rows = seen(root, "SELECT backup_id FROM obsolete_backups WHERE status = 'DELETED'")
+    return {row["backup_id"] for row in rows}
 
 
 def check_ended(root: Path) -> None:
@@ -49,12 +71,15 @@ def check_ended(root: Path) -> None:
     assert data(root) == listed(root) == STAYS
     assert {row["path"] for row in seen(root, "SELECT path FROM removals")} == GOES
     assert len(seen(root, "SELECT * FROM removals")) == len(GOES)
-    assert len(seen(root, "SELECT * FROM audit")) == len(seen(root, "SELECT * FROM floors")) == 1
+    assert deleted(root) == {backup_id(1), backup_id(2)}
+    assert len(seen(root, "SELECT * FROM audit WHERE action = 'prune'")) == 1
+    assert len(seen(root, "SELECT * FROM floors")) == 1
     storage = open_storage(str(root))
     assert len(list(tombstones.prune_ids(storage))) == len(list(storage.folders("prunes/"))) == 1
     assert tombstones.unfinished(storage) == []
 
 
+@pytest.mark.long
 def test_every_kind_of_step_is_one_it_dies_at(spark: SparkSession, made: Path, tmp_path: Path) -> None:
     root = shutil.copytree(made, tmp_path / "whole")
     with watched(tmp_path / "steps") as steps:
@@ -62,24 +87,50 @@ def test_every_kind_of_step_is_one_it_dies_at(spark: SparkSession, made: Path, t
     check_ended(root)
     taken = steps.taken()
     assert set(taken) == kinds_of(STEPS)
-    assert taken.index("commit removals") < taken.index("delete data")
+    assert taken.index("commit backups") < taken.index("commit removals") < taken.index("delete data")
     assert taken.count("delete data") == len(GOES)
 
 
-@pytest.mark.parametrize("at", chosen([*STEPS, *range(1, 40)], ALWAYS))
+def test_killed_again_and_again(spark: SparkSession, made: Path, tmp_path: Path) -> None:
+    """Each run goes on with what the one before left, and dies before the next step."""
+    root = shutil.copytree(made, tmp_path / "killed")
+    done: list[str] = []
+    for number, step in enumerate(STATES):
+        with (
+            watched(tmp_path / f"steps {number}", kill_at=step) as steps,
+            suppress(Killed, EnvironmentProblem),
+        ):
+            run(root, spark, delete=True)
+        assert steps.dead, step
+        if step in ("put prune.json", "delete data"):  # the source is still this run's
+            assert steps.taken()[-2] == "put lease source", step
+        assert listed(root) == counted(done), step
+        assert data(root) == (STAYS if "delete data" in done else GOES | STAYS), step
+        done.append(step)
+        if number == 0:
+            with pytest.raises(Busy, match="source-prod is in use"):
+                run(root, spark, delete=True)
+        expire_leases(root)
+    again = run(root, spark, delete=True)
+    assert (again["resumed"], again["files"]) == (1, 0)
+    check_ended(root)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("at", [*STEPS, *range(1, 50)])
 def test_killed_before(at: int | str, spark: SparkSession, made: Path, tmp_path: Path) -> None:
-    """The first step of kinds that leave a state of their own; every one in the soak."""
+    """The first step of each kind, and every step."""
     root = shutil.copytree(made, tmp_path / "killed")
     with watched(tmp_path / "steps", kill_at=at) as steps:
         with suppress(Killed, EnvironmentProblem):
             run(root, spark, delete=True)
-        if not steps.dead:  # it has fewer steps than the soak goes through
+        if not steps.dead:  # it has fewer steps than the long tests go through
             assert isinstance(at, int)
             assert at > len(steps.taken())
             check_ended(root)
             return
     *taken, last = steps.taken()
-    assert listed(root) == (STAYS if "commit removals" in taken else GOES | STAYS), last
+    assert listed(root) == counted(taken), last
     assert listed(root) <= data(root), last
     if "put lease source" in taken and taken.count("put lease source") < 3:
         with pytest.raises(Busy, match="source-prod is in use"):
@@ -101,5 +152,14 @@ def test_the_catalog_is_lost_in_the_middle_of_it(spark: SparkSession, made: Path
     shutil.rmtree(root / "catalog")
     assert rebuild(spark, str(root)).problems == []
     assert listed(root) == STAYS
+    assert deleted(root) == {backup_id(1), backup_id(2)}
+    (name,) = tombstones.prune_ids(open_storage(str(root)))
+    prune = tombstones.read_prune(open_storage(str(root)), name)
+    for table, rows in (
+        ("floors", prune.floors),
+        ("removals", tombstones.read_removals(open_storage(str(root)), prune.chunks[0])),
+    ):
+        found = open_table(f"file://{root}/catalog/{table}").to_pyarrow_table().to_pylist()
+        assert found == [as_row(row) for row in rows]
     assert run(root, spark, delete=True)["resumed"] == 1
     check_ended(root)

@@ -28,10 +28,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.spark
 LAYOUT = "t-{scope}/{snapshot}/{name}"
+
+BEFORE = {"CURRENT": b"1", "a": b"a" * 10, "b": b"b" * 10}
+AFTER = {"CURRENT": b"2", "a": b"a" * 10, "c": b"c" * 10, "d": b"d"}
+# Steps that leave states of their own, in their order.
+STEPS = (
+    "/work/share-", "/x/-/c", "/parts/000000", "/manifest.json", "backups/part-", "/complete",
+    "/begun.json",
+)  # fmt: skip
 
 
 def make(tree: Path, snapshot: str, files: dict[str, bytes], *, at: int) -> None:
@@ -67,8 +72,9 @@ def objects(to: Path) -> set[str]:
 
 
 @contextmanager
-def dying(at: int | None) -> Iterator[list[str]]:
-    """Each object put or deleted is a step; the run dies before that one, from 0. Gives the steps taken."""
+def dying(at: int | str | None) -> Iterator[list[str]]:
+    """Each object put or deleted is a step; the run dies before one: its number, from 0, or the first whose
+    path has this text. Gives the steps taken."""
     taken: list[str] = []
     dead = threading.Event()
     put, delete, release = local.LocalWriter.commit, local.LocalStorage.delete, Lease.release
@@ -76,7 +82,7 @@ def dying(at: int | None) -> Iterator[list[str]]:
     def step(path: str) -> None:
         if threading.current_thread().name.startswith(("lease", "progress")) or "/progress/" in path:
             return
-        if dead.is_set() or len(taken) == at:
+        if dead.is_set() or (at in path if isinstance(at, str) else len(taken) == at):
             dead.set()
             raise Killed
         taken.append(path)
@@ -103,24 +109,19 @@ def dying(at: int | None) -> Iterator[list[str]]:
 
 
 @pytest.fixture(scope="module")
-def begun(
-    spark: SparkSession, empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, Path]:
+def begun(empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A tree of two snapshots, and a destination that has the first."""
-    del spark  # of the catalog
     tree, to = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("to")
-    make(tree, "s1", {"CURRENT": b"1", "a": b"a" * 10, "b": b"b" * 10}, at=1_600_000_000)
-    make(tree, "s2", {"CURRENT": b"2", "a": b"a" * 10, "c": b"c" * 10, "d": b"d"}, at=1_600_000_100)
+    make(tree, "s1", BEFORE, at=1_600_000_000)
+    make(tree, "s2", AFTER, at=1_600_000_100)
     os.utime(tree / "t-x" / "s2" / "a", (1_600_000_000, 1_600_000_000))
     shutil.copytree(empty_catalog, to / "catalog")
     back_up(tree, to, "s1")
     return tree, to
 
 
-AFTER = {"CURRENT": b"2", "a": b"a" * 10, "c": b"c" * 10, "d": b"d"}
-
-
-@pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.long
+@pytest.mark.parametrize("first", [0, 1])
 def test_killed_before_each_step(first: int, begun: tuple[Path, Path], tmp_path: Path) -> None:
     tree, before = begun
     shutil.copytree(before, tmp_path / "all")
@@ -135,7 +136,7 @@ def test_killed_before_each_step(first: int, begun: tuple[Path, Path], tmp_path:
         with dying(number), pytest.raises(Killed):
             back_up(tree, to, "s2")
         seen = contents(to)
-        assert seen in ({"CURRENT": b"1", "a": b"a" * 10, "b": b"b" * 10}, AFTER), taken[number]
+        assert seen in (BEFORE, AFTER), taken[number]
         expire_leases(to)
         if seen == AFTER and not (to / "db" / "begun.json").exists():  # nothing was left to do
             make(tree, f"s3-{number}", AFTER, at=1_600_000_200 + number)
@@ -151,27 +152,38 @@ def test_killed_before_each_step(first: int, begun: tuple[Path, Path], tmp_path:
         shutil.rmtree(to)
 
 
-def test_one_that_was_cut_off_is_gone_on_with(begun: tuple[Path, Path], tmp_path: Path) -> None:
-    tree, before = begun
-    shutil.copytree(before, tmp_path / "all")
-    with dying(None) as taken:
-        back_up(tree, tmp_path / "all", "s2")
-    for name, again in (("000000.jsonl", 3), ("manifest.json", 0)):
-        to = tmp_path / name
-        shutil.copytree(before, to)
-        at = next(number for number, path in enumerate(taken) if path.endswith(name))
-        with dying(at), pytest.raises(Killed):
+def test_killed_again_and_again_it_ends_as_one_backup(begun: tuple[Path, Path], tmp_path: Path) -> None:
+    """Each run goes on with what the one before left, and dies at a later step."""
+    tree, to = begun[0], tmp_path / "to"
+    shutil.copytree(begun[1], to)
+    before = {path.name for path in (to / "db" / "backups").iterdir()}
+    at_end = {path.name for path in (to / "db").iterdir()}
+    copied, ids = [], []
+    # Before what makes it exist: the run looks whether the leases are still its own.
+    renewed = {"/manifest.json": {"source-db"}, "backups/part-": {"source-db", "catalog"}}
+    for step in STEPS:
+        with dying(step) as taken, pytest.raises(Killed):
             back_up(tree, to, "s2")
-        (folder,) = [path for path in (to / "db" / "backups").iterdir() if not (path / "complete").exists()]
+        if step in renewed:
+            leases = {path.split("/")[1] for path in taken[-5:] if path.startswith("leases/")}
+            assert leases == renewed[step]
+        copied.append(sum("/snapshots/" in path for path in taken))
+        ids.append({path.name for path in (to / "db" / "backups").iterdir()} - before)
+        assert contents(to) == (AFTER if step in ("/complete", "/begun.json") else BEFORE), step
         expire_leases(to)
-        with dying(None) as later:
-            assert back_up(tree, to, "s2")["backup_id"] == folder.name
-        # What was copied is looked at once more where its task had not come to its end, and copied never.
-        assert sum("/snapshots/" in path for path in later) == again
-        assert contents(to) == AFTER
-        assert objects(to) == set()
+    # A task that had not come to its end looks at what it copied once more; one that had copies nothing.
+    assert copied == [0, 1, 3, 3, 0, 0, 0]
+    told = back_up(tree, to, "s2")
+    assert (told["unchanged"], told["copied"], told["objects"]) == (1, 3, 5)
+    # What was to be copied had been written down from the second run on: that backup it stays.
+    assert ids[1:] == [{told["backup_id"]}] * 6
+    assert contents(to) == AFTER
+    assert objects(to) == set()
+    assert {path.name for path in (to / "db").iterdir()} == at_end
+    assert not list((to / "db").rglob("work/*"))
 
 
+@pytest.mark.long
 def test_one_whose_taking_away_was_cut_off_is_not_gone_on_with(
     begun: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -222,7 +234,8 @@ run(request, reporter=QuietReporter(io.StringIO(), sys.stderr))
 """
 
 
-def test_killed_at_any_time(begun: tuple[Path, Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [(8,), pytest.param((1, 8, 20), marks=pytest.mark.long)])
+def test_killed_at_any_time(kills: tuple[int, ...], begun: tuple[Path, Path], tmp_path: Path) -> None:
     """SIGKILL while files are copied, slowly; each run ends what the one before left."""
     _, before = begun
     tree, to = tmp_path / "tree", tmp_path / "to"
@@ -230,7 +243,7 @@ def test_killed_at_any_time(begun: tuple[Path, Path], tmp_path: Path) -> None:
     make(tree, "s2", files, at=1_600_000_100)
     shutil.copytree(before, to)
     copied = to / "db" / "snapshots"
-    for wanted in (1, 8, 20):
+    for wanted in kills:
         child = subprocess.Popen(
             [sys.executable, "-c", _CHILD, str(tree), str(to), LAYOUT], stdout=subprocess.PIPE
         )

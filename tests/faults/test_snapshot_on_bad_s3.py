@@ -72,7 +72,7 @@ def free(place: str) -> None:
             break_lease(open_storage(root), name, "killed")
 
 
-@pytest.mark.soak
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_what_is_told_to_be_backed_up_is(seed: int, s3: S3Proxy, empty_catalog: Path, tmp_path: Path) -> None:
     chance, place, tree = random.Random(seed), f"s3://{s3.bucket()}/kept", tmp_path / "tablet"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
+from tests.support.chosen import chosen
 
 from lakebackup.errors import EnvironmentProblem
 from lakebackup_jobs.broker import Broker
@@ -63,6 +64,7 @@ def test_topics_are_never_made_by_accident(broker: Broker) -> None:
     )
 
 
+@pytest.mark.long
 def test_messages_survive_kill_and_restart_on_the_same_port(tmp_path: Path) -> None:
     with Broker(
         tmp_path / "broker", properties={"num.partitions": "3", "auto.create.topics.enable": "true"}
@@ -82,6 +84,7 @@ def test_messages_survive_kill_and_restart_on_the_same_port(tmp_path: Path) -> N
     assert not own.running
 
 
+@pytest.mark.long
 def test_a_port_in_use_is_a_clear_error(broker: Broker, tmp_path: Path) -> None:
     with pytest.raises(
         EnvironmentProblem, match=r"ended while starting[\s\S]*Address already in use"
@@ -95,7 +98,7 @@ def test_a_setting_that_kafka_refuses_is_a_clear_error(tmp_path: Path) -> None:
         Broker(tmp_path / "broker", properties={"log.segment.bytes": "many"}).start()
 
 
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("ending", chosen([signal.SIGINT, signal.SIGTERM], [signal.SIGTERM]))
 def test_it_runs_in_the_foreground_until_told_to_end(tmp_path: Path, ending: signal.Signals) -> None:
     port = free_port()
     with subprocess.Popen(

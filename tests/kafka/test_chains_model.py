@@ -1,9 +1,10 @@
 """Whatever is written, lost, backed up at any level, merged, pruned and cut off: what was promised stays.
 
-The model knows what a topic held when each backup was taken: what its parent held, and what came in behind it
-that the broker still had. A merge holds what its last member holds. Whatever is done, the catalog promises
-the backups that are whole, down to their full, and each of them gives exactly that; a time gives what the
-first promised backup at or behind it holds up to that time. A prune lets go of none that has to stay.
+The model (tests/support/chains.py) knows what a topic held when each backup was taken: what its parent held,
+and what came in behind it that the broker still had. A merge holds what its last member holds. Whatever is
+done, the catalog promises the backups that are whole, down to their full, and each of them gives exactly
+that; a time gives what the first promised backup at or behind it holds up to that time. A prune deletes none
+that has to stay.
 """
 
 from __future__ import annotations
@@ -12,26 +13,21 @@ import io
 import tempfile
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import fastavro
 import pytest
 from confluent_kafka.admin import AdminClient
-from hypothesis import Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from tests.support import kafka_truth as truth
+from tests.support.chains import PARTITIONS, Held, Made, Mode, Model, Taken, until
 from tests.support.faults import Killed, Steps, expire_leases, watched
 from tests.support.kafka_truth import Record
+from tests.support.lives import live
 from tests.support.runs import Lab, now_ms
 
 from lakebackup import tombstones
@@ -48,10 +44,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
-PARTITIONS = 2
 OLD_MS = 1_600_000_000_000
-Mode = Literal["auto", "full", "incr-diff", "incr-accu"]
-Held = list[list[tuple[int, Record]]]
 
 BACKUP_DIES = (
     "put begun.json",
@@ -77,193 +70,6 @@ PRUNE_DIES = (
     "delete data",
     "put done",
 )
-
-
-@dataclass
-class Log:
-    """One partition: what was written, and the first offset that the broker still has."""
-
-    rows: list[Record] = field(default_factory=list)
-    low: int = 0
-
-
-@dataclass(frozen=True)
-class Made:
-    """What the next backup must be: `held` and `ends` of each partition; `over`: it goes on over a gap."""
-
-    kind: str
-    level: int
-    parent: Taken | None
-    ends: list[int]
-    held: Held
-    entries: int
-    over: bool
-    after: list[int]
-
-
-@dataclass
-class Taken:
-    """A backup that exists. `after`: ends of the last backups before the gaps that it noticed."""
-
-    backup_id: str
-    number: int
-    place: int
-    parent_place: int
-    base: str
-    level: int
-    kind: str
-    end_ts: int
-    ends: list[int]
-    held: Held
-    over: bool
-    gone: bool = False
-
-    @property
-    def link(self) -> tuple[int, int]:
-        return self.place, self.number
-
-
-class Model:
-    """What should be so."""
-
-    def __init__(self) -> None:
-        self.logs = [Log() for _ in range(PARTITIONS)]
-        self.taken: list[Taken] = []
-        self.holes: list[tuple[int, int]] = []
-        self.kept: set[str] = set()
-        self.leaving: set[str] = set()
-        self.redundancy: int | None = None
-
-    def path(self, of: Taken) -> list[Taken] | None:
-        """What it needs, in order; None when some of that is gone."""
-        if of.gone:
-            return None
-        if not of.parent_place:
-            return [of]
-        before = [
-            t for t in self.taken if t.base == of.base and t.place == of.parent_place and t.link < of.link
-        ]
-        paths = (self.path(t) for t in sorted(before, key=lambda t: t.number, reverse=True))
-        found = next((p for p in paths if p), None)
-        return [*found, of] if found else None
-
-    def points(self) -> list[Taken]:
-        """The backups that can be restored, in order."""
-        return sorted((t for t in self.taken if self.path(t)), key=lambda t: t.link)
-
-    def aside(self, of: Taken) -> bool:
-        """Whether a later one of its chain stands on one before it."""
-        return any(
-            t.base == of.base and t.link > of.link and t.parent_place < of.place and not t.gone
-            for t in self.taken
-        )
-
-    def newest(self, level: int | None = None) -> Taken | None:
-        """The last that can be continued, of that level or below."""
-        found = [t for t in self.points() if not self.aside(t) and (level is None or t.level <= level)]
-        return found[-1] if found else None
-
-    def next(
-        self, mode: Mode, level: int | None, asked: Taken | None, on_gap: str
-    ) -> Made | type[Refused] | type[UsageProblem]:
-        """What a backup taken now is, or how it is refused."""
-        newest, wanted, kind = self.newest(), level or 1, "differential"
-        parent = newest
-        if newest and mode != "full":
-            if mode == "incr-accu":
-                kind = "cumulative"
-            if asked:
-                if not self.path(asked) or self.aside(asked) or asked.backup_id in self.leaving:
-                    return Refused
-                least = max(1, asked.level + (kind == "cumulative"))
-                if level is not None and level < least:
-                    return UsageProblem
-                parent, wanted = asked, level or least
-            else:
-                parent = self.newest(wanted - (kind == "cumulative")) or newest
-            if (
-                any(end < log.low for end, log in zip(parent.ends, self.logs, strict=True))
-                and parent != newest
-            ):
-                if asked:
-                    return Refused
-                parent, wanted, kind = newest, max(wanted, newest.level), "differential"
-        points = sorted(self.points(), key=lambda t: (t.end_ts, t.number))
-        last = points[-1] if points else None
-        gaps = [p for p, log in enumerate(self.logs) if last and last.ends[p] < log.low]
-        if mode == "full" or parent is None or (gaps and on_gap == "full"):
-            parent, wanted, kind = None, 0, "full"
-        starts = [max(log.low, parent.ends[p] if parent else 0) for p, log in enumerate(self.logs)]
-        new: Held = [
-            [(i, row) for i, row in enumerate(log.rows) if i >= starts[p]] for p, log in enumerate(self.logs)
-        ]
-        return Made(
-            kind=kind,
-            level=wanted,
-            parent=parent,
-            ends=[len(log.rows) for log in self.logs],
-            held=[[*(parent.held[p] if parent else []), *rows] for p, rows in enumerate(new)],
-            entries=sum(map(len, new)),
-            over=parent is not None and (parent.over or bool(gaps)),
-            after=[last.end_ts for _ in gaps if last],
-        )
-
-    def merged(self, level: int, until: Taken | None) -> list[Taken] | type[Refused]:
-        """The backups that a merge makes one of; none when there are not two."""
-        tip = until or self.newest()
-        path = self.path(tip) if tip else None
-        if not path:
-            return Refused
-        end = max((i for i, t in enumerate(path, 1) if t.level == level), default=0)
-        start = 0 if level == 1 else end
-        while start and path[start - 1].level == level:
-            start -= 1
-        if level > 1 and tip and self.aside(tip):
-            return Refused
-        if end - start < 2:
-            return []
-        if start and until and path[start - 1].backup_id in self.leaving:
-            return Refused
-        return path[start:end]
-
-    def away(self) -> set[str]:
-        """Those of which a merge that is whole holds all."""
-        found: set[str] = set()
-        for merge in self.points():
-            for last in self.points() if merge.number > merge.place else ():
-                if last.place == merge.place and last.number < merge.number:
-                    found |= {t.backup_id for t in self.path(last) or () if t.place > merge.parent_place}
-        return found
-
-    def staying(self, days: int | None) -> set[str]:
-        """Those that no prune may let go of."""
-        away, points = self.away(), self.points()
-        stay = [t for t in points if t.backup_id in self.kept or t is points[-1]]
-        usable = [t for t in points if t.backup_id not in away]
-        fulls = [t for t in usable if t.kind == "full"]
-        stay += fulls[-1:]
-        if days is None:
-            few = self.redundancy is None or len(fulls) < self.redundancy
-            least = 0 if few else fulls[-(self.redundancy or 1)].place
-            first = {t.base: min(o.place for o in self.taken if o.base == t.base) for t in usable}
-            stay += [t for t in usable if first[t.base] >= least]
-        return {needed.backup_id for t in stay for needed in self.path(t) or ()}
-
-    def at(self, to_ts: int | None) -> tuple[Held, bool] | None:
-        """What a restore to a time gives, and whether over a gap; None behind the last backup."""
-        found = [t for t in self.points() if to_ts is None or to_ts <= t.end_ts]
-        if not found:
-            return None
-        chosen = found[-1]
-        if to_ts is not None:
-            # Of two that end at the same instant the later answers for it, the earlier for what is before.
-            chosen = next((t for t in reversed(found) if t.end_ts == to_ts), found[0])
-        lost = to_ts is not None and any(after < to_ts < before for after, before in self.holes)
-        return until(chosen.held, to_ts), chosen.over or lost
-
-
-def until(held: Held, to_ts: int | None) -> Held:
-    return [[row for row in rows if to_ts is None or row[1].timestamp <= to_ts] for rows in held]
 
 
 some = st.lists(
@@ -618,40 +424,60 @@ def _headers(row: Any) -> tuple[tuple[str, bytes | None], ...]:
     return tuple((h["key"], h["value"]) for h in row["headers"])
 
 
-def check(lab: Lab, folder: Path, examples: int, steps: int, phases: tuple[Phase, ...]) -> None:
-    profile = settings(
-        max_examples=examples,
-        stateful_step_count=steps,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        print_blob=True,
-        phases=phases,
-    )
-    run_state_machine_as_test(lambda: Chains(lab, folder), settings=profile)
-
-
 @pytest.fixture
 def life(lab: Lab, tmp_path: Path) -> Iterator[Chains]:
-    """One life, to be told what to do."""
-    made = Chains(lab, tmp_path)
-    made.made([row(0), row(1)], [])
-    yield made
-    made.teardown()
+    """One life with a full backup, for a test to go on with."""
+    begun = Chains(lab, tmp_path)
+    begun.made([row(0), row(1)], [])
+    yield begun
+    begun.teardown()
 
 
 def row(partition: int) -> Record:
     return Record(partition, b"k", b"v", (), 0)
 
 
-def test_a_merge_of_what_a_later_backup_stands_beside(life: Chains) -> None:
+def test_a_gap_a_branch_a_merge_and_a_prune_that_was_cut_off(life: Chains) -> None:
+    model = life.model
+    life.produce([row(0)] * 4)
+    life.purge(0, 4)
+    life.backup([row(0)], "auto", None, "full", None)
+    assert model.holes
+    life.backup([row(0)], "incr-diff", 2, "full", None)
+    life.backup([row(0)], "incr-diff", 2, "full", None)
+    life.backup_from([row(1)], 2, 2, accu=False)
+    life.merge(2, 3, None)
+    assert len(model.taken) == 5, "it was refused: a later backup goes on from what is before it"
+    life.merge(2, None, None)
+    assert [t.kind for t in model.taken] == ["full", "full"] + 3 * ["differential"] + ["cumulative"]
+    for point in model.points():
+        for shift in (-1, 0, 1):
+            life.check_time(point.end_ts + shift)
+    life.look(3, 0, half=False, by_id=True)
+
+    life.backup([row(0)], "full", None, "full", None)
+    life.policy(1, 0, hold=True)
+    life.prune(None, "put audit")
+    assert model.leaving
+    with pytest.raises(Refused, match="was cut off while it let go of"):
+        policies.hold(str(life.lab.folder), None, model.taken[1].backup_id, reason="too late")
+    life.backup_from([row(1)], 1, 1, accu=False)
+    assert len(model.taken) == 7, "nothing goes on from what a prune has begun to delete"
+    life.prune(None, None)
+    first, second = model.points()
+    life.check_time((first.end_ts + second.end_ts) // 2)
+
+
+@pytest.mark.long
+def test_a_merge_is_refused_where_a_later_backup_goes_on_from_before_it(life: Chains) -> None:
     life.backup([row(0)], "incr-diff", 2, "full", None)
     life.backup([row(0)], "incr-diff", 2, "full", None)
     life.backup_from([row(1)], 2, 1, accu=False)
     life.merge(2, 2, None)
 
 
-def test_what_an_unfinished_prune_lets_go_of_is_not_built_on(life: Chains) -> None:
+@pytest.mark.long
+def test_nothing_goes_on_from_what_an_unfinished_prune_deletes(life: Chains) -> None:
     life.backup([row(0)], "incr-diff", 1, "full", None)
     life.backup([row(0)], "full", None, "full", None)
     life.policy(1, 2, hold=False)
@@ -664,6 +490,7 @@ def test_what_an_unfinished_prune_lets_go_of_is_not_built_on(life: Chains) -> No
     life.prune(None, None)
 
 
+@pytest.mark.long
 def test_a_gap_is_known_when_the_backup_that_noticed_it_is_gone(life: Chains) -> None:
     life.produce([row(0)] * 4)
     life.purge(0, 4)
@@ -675,10 +502,6 @@ def test_a_gap_is_known_when_the_backup_that_noticed_it_is_gone(life: Chains) ->
     life.check_time((first.end_ts + second.end_ts) // 2)
 
 
-def test_a_few_chains(lab: Lab, tmp_path: Path) -> None:
-    check(lab, tmp_path, examples=2, steps=8, phases=(Phase.generate,))
-
-
-@pytest.mark.soak
+@pytest.mark.long
 def test_many_chains(lab: Lab, tmp_path: Path) -> None:
-    check(lab, tmp_path, examples=60, steps=25, phases=(Phase.generate, Phase.shrink))
+    live(lambda: Chains(lab, tmp_path), 60, 25)

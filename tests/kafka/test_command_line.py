@@ -1,14 +1,20 @@
-"""The command line as a person meets it: processes of its own, a real broker, real exit codes."""
+"""The command line as a person meets it: a real broker, real exit codes, and output into pipes.
+
+Commands run in this process, on the session there is; the long tests give each a process of its own.
+"""
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +45,9 @@ ROWS = [
 Make = Callable[..., str]
 
 
+Done = subprocess.CompletedProcess[str]
+
+
 @dataclass(frozen=True)
 class Shop:
     """A topic and where its backups are; `backup` is what `lakebackup backup topics --json` said."""
@@ -46,25 +55,40 @@ class Shop:
     bootstrap: str
     topic: str
     folder: Path
-    backup: subprocess.CompletedProcess[str]
+    backup: Done
+    run: Callable[..., Done]  # runs a command the way the backup was run
 
     def result(self) -> dict[str, Any]:
         return event(self.backup, "result")
 
 
-def lakebackup(*arguments: str | Path, seconds: float = 120, **env: str) -> subprocess.CompletedProcess[str]:
+def by_process(*arguments: str | Path) -> Done:
     """A process of its own, its output a pipe."""
     return subprocess.run(
         [sys.executable, "-m", "lakebackup_jobs.cli", *map(str, arguments)],
         capture_output=True,
         text=True,
         check=False,
-        timeout=seconds,
-        env={k: v for k, v in os.environ.items() if not k.startswith("LAKEBACKUP_")} | env,
+        timeout=120,
+        env={k: v for k, v in os.environ.items() if not k.startswith("LAKEBACKUP_")},
     )
 
 
-def event(done: subprocess.CompletedProcess[str], kind: str) -> dict[str, Any]:
+def in_this(spark: SparkSession) -> Callable[..., Done]:
+    """Runs commands in this process, on the session there is."""
+
+    def run(*arguments: str | Path) -> Done:
+        words, out, err = [str(a) for a in arguments], io.StringIO(), io.StringIO()
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+            for name in [name for name in os.environ if name.startswith("LAKEBACKUP_")]:
+                patch.delenv(name)
+            code = main(words, spark=spark)
+        return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
+
+    return run
+
+
+def event(done: Done, kind: str) -> dict[str, Any]:
     (found,) = (line for line in map(json.loads, done.stdout.splitlines()) if line["event"] == kind)
     assert isinstance(found, dict)
     return found
@@ -74,9 +98,15 @@ def lists(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-@pytest.fixture(scope="module")
-def shop(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    """A topic backed up by a process that was given a secret."""
+@pytest.fixture(scope="module", params=["here", pytest.param("process", marks=pytest.mark.long)])
+def shop(
+    request: pytest.FixtureRequest,
+    spark: SparkSession,
+    broker: Broker,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Shop]:
+    """A topic backed up by a command that was given a secret."""
+    run = by_process if request.param == "process" else in_this(spark)
     folder = tmp_path_factory.mktemp("shop")
     name = f"shop-{folder.name}-{os.getpid()}"
     truth.create_topic(broker.bootstrap, name, 2, retention_ms="-1")
@@ -84,11 +114,11 @@ def shop(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     properties = folder / "client.properties"
     # Not asked for by this broker, so the client takes it along and the run goes through.
     properties.write_text(f"bootstrap.servers={broker.bootstrap}\nsasl.password={SECRET}\n")
-    done = lakebackup(
+    done = run(
         "backup", "topics", name, "--to", folder / "backups", "--kafka-config", properties, "--json",
         "--note", "the first", "--groups", "none",  # other tests' groups live on the same broker
     )  # fmt: skip
-    yield Shop(broker.bootstrap, name, folder / "backups", done)
+    yield Shop(broker.bootstrap, name, folder / "backups", done, run)
     truth.delete_topic(broker.bootstrap, name)
 
 
@@ -109,45 +139,59 @@ def test_no_secret_is_told_or_stored(shop: Shop) -> None:
     assert holding == []
 
 
+# Commands one behind the other in one process, each one's output between its own lines.
+IN_TURN = """
+import json, sys
+from lakebackup_jobs.cli import main
+for arguments in json.load(sys.stdin):
+    code = main(arguments)
+    print(end="\\0")
+    if code:
+        sys.exit(code)
+"""
+
+
 def test_looking_needs_no_java(shop: Shop) -> None:
     backup = shop.result()["backup_id"]
-
-    def told(*arguments: str) -> str:
-        command = [sys.executable, "-m", "lakebackup_jobs.cli", *arguments, "--from", str(shop.folder)]
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-            env={"PATH": "", "HOME": "/nowhere"},
-        )
-        assert (done.returncode, done.stderr) == (0, ""), arguments
-        return done.stdout
-
-    (listed,) = lists(told("list", "--json"))
+    count = "SELECT region, sum(entries) AS n FROM files GROUP BY region ORDER BY region"
+    restore = ["restore", "topics", shop.topic, "--dry-run", "--to"]
+    commands = [
+        ["list", "--json"],
+        ["show", backup[:20], "--json"],
+        ["files", backup, "--json"],
+        ["sql", count, "--csv"],
+        [*restore, "dir:/nowhere/out", "--json"],
+        # No client configuration: planning into Kafka asks the cluster, and starts no Java either.
+        [*restore, f"kafka://{shop.bootstrap}", "--map", f"{shop.topic}=new"],
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", IN_TURN],
+        input=json.dumps([[*command, "--from", str(shop.folder)] for command in commands]),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={"PATH": "", "HOME": "/nowhere"},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    *told, rest = done.stdout.split("\0")
+    assert (len(told), rest) == (len(commands), "")
+    (listed,) = lists(told[0])
     assert (listed["backup_id"], listed["entries"], listed["note"]) == (backup, 200, "the first")
-    (shown,) = lists(told("show", backup[:20], "--json"))
+    (shown,) = lists(told[1])
     assert [(t["scope"], t["entries"]) for t in shown["topics"]] == [(shop.topic, 200)]
-    files = lists(told("files", backup, "--json"))
+    files = lists(told[2])
     assert sum(file["entries"] for file in files) == 200
     for file in files:
         assert (shop.folder / file["path"]).stat().st_size == file["bytes"]
-    asked = told(
-        "sql", "SELECT region, sum(entries) AS n FROM files GROUP BY region ORDER BY region", "--csv"
-    )
-    assert asked == "region,n\n0,100\n1,100\n"
-    planned = lists(told("restore", "topics", shop.topic, "--to", "dir:/nowhere/out", "--dry-run", "--json"))
-    assert planned[-1]["topics"][0]["entries"] == 200
-    # No client configuration: planning into Kafka asks the cluster, and starts no Java either.
-    target = f"kafka://{shop.bootstrap}"
-    text = told("restore", "topics", shop.topic, "--to", target, "--map", f"{shop.topic}=new", "--dry-run")
-    assert "SELECT" in text
+    assert told[3] == "region,n\n0,100\n1,100\n"
+    assert lists(told[4])[-1]["topics"][0]["entries"] == 200
+    assert "SELECT" in told[5]
 
 
 def test_restore_and_verify_into_pipes_tell_only_what_came_of_it(shop: Shop, broker: Broker) -> None:
     copy = f"{shop.topic}-copy"
-    done = lakebackup(
+    done = shop.run(
         "restore", "topics", shop.topic, "--from", shop.folder, "--to", f"kafka://{shop.bootstrap}",
         "--map", f"{shop.topic}={copy}",
     )  # fmt: skip
@@ -157,7 +201,7 @@ def test_restore_and_verify_into_pipes_tell_only_what_came_of_it(shop: Shop, bro
     assert truth.contents(shop.bootstrap, copy) == truth.contents(shop.bootstrap, shop.topic)
     truth.delete_topic(shop.bootstrap, copy)
 
-    done = lakebackup("verify", "--from", shop.folder, "--json")
+    done = shop.run("verify", "--from", shop.folder, "--json")
     assert (done.returncode, done.stderr) == (0, "")
     found = event(done, "result")
     assert (found["missing"], found["changed"], found["damaged"]) == (0, 0, 0)
@@ -183,30 +227,30 @@ def cli(
 
 
 def test_a_differential_and_a_damaged_file(
-    cli: Callable[..., tuple[int, str, str]], topic: Make, broker: Broker, tmp_path: Path
+    cli: Callable[..., tuple[int, str, str]], shop: Shop, topic: Make, tmp_path: Path
 ) -> None:
     name, folder = topic("cli"), tmp_path / "backups"
-    backup = ["backup", "topics", name, "--bootstrap-servers", broker.bootstrap, "--to", folder]
+    truth.produce(shop.bootstrap, name, [r for r in ROWS if r.partition == 0][:7])
+    backup = ["backup", "topics", name, "--bootstrap-servers", shop.bootstrap, "--to", folder]
     backup += ["--groups", "none"]  # other tests' groups live on the same broker
-    truth.produce(broker.bootstrap, name, [r for r in ROWS if r.partition == 0])
     code, out, _ = cli(*backup, "--dry-run", "--json")
-    assert (code, lists(out)[-1]["offsets"]) == (0, 100)
+    assert (code, lists(out)[-1]["offsets"]) == (0, 7)
     assert not folder.exists()
-    assert cli(*backup)[0] == 0
-    truth.produce(broker.bootstrap, name, [r for r in ROWS if r.partition == 0][:7])
+    shutil.copytree(shop.folder, folder)
     code, out, _ = cli(*backup, "--json")
     assert (code, lists(out)[-1]["kind"], lists(out)[-1]["entries"]) == (0, "differential", 7)
 
-    (first, _) = sorted(folder.glob("*/*/topics/*/partition=0/*.data"))
+    (first,) = folder.glob(f"*/*/topics/{shop.topic}/partition=0/*.data")
     whole = first.read_bytes()
     first.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    code, out, err = cli("restore", "topics", name, "--from", folder, "--to", f"dir:{tmp_path / 'out'}")
+    restore = ["restore", "topics", shop.topic, "--from", folder, "--to", f"dir:{tmp_path / 'out'}"]
+    code, out, err = cli(*restore)
     assert (code, out) == (7, "")
     assert first.name in err
     code, out, err = cli("verify", "--from", folder)
     assert code == 7
     assert "Not whole: 1 changed" in err
-    code, _, err = cli("restore", "topics", name, "--from", folder, "--to", f"dir:{tmp_path / 'out'}")
+    code, _, err = cli(*restore)
     assert code == 5
     assert "when it was last checked" in err
 
@@ -244,24 +288,27 @@ def test_another_run_on_the_same_source_is_busy(cli: Callable[..., tuple[int, st
     assert "another run" in err
 
 
-def test_a_server_that_is_not_there_is_told_soon(tmp_path: Path) -> None:
+@pytest.mark.long
+def test_a_server_that_is_not_there_is_told_soon(
+    cli: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
     properties = tmp_path / "client.properties"
     properties.write_text(f"sasl.password={SECRET}\n")
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unused.getsockname()[1]}"
         started = time.monotonic()
-        done = lakebackup(
+        code, out, err = cli(
             "backup", "topics", "orders", "--bootstrap-servers", address, "--to", tmp_path / "backups",
             "--json", "--kafka-config", properties,
         )  # fmt: skip
     assert time.monotonic() - started < 45
-    assert (done.returncode, done.stdout) == (6, "")
-    (error,) = lists(done.stderr)
+    assert (code, out) == (6, "")
+    (error,) = lists(err)
     assert (error["error"], error["exit_code"]) == ("EnvironmentProblem", 6)
     assert f"No broker answers at {address}" in error["message"]
     assert "--bootstrap-server" in error["hint"]
-    assert SECRET not in done.stderr
+    assert SECRET not in err
     assert not (tmp_path / "backups").exists()
 
 

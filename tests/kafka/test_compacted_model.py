@@ -12,18 +12,12 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from hypothesis import Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from tests.support import kafka_truth as truth
 from tests.support.compacted import CLEANED, FILLER, Latest, clean, latest, put, stored
 from tests.support.faults import Killed, expire_leases, watched
+from tests.support.lives import live
 from tests.support.runs import Lab
 
 from lakebackup.errors import EnvironmentProblem
@@ -47,7 +41,7 @@ pairs = st.lists(
 )
 
 
-class Life(RuleBasedStateMachine):
+class Compacted(RuleBasedStateMachine):
     """One destination and one topic."""
 
     def __init__(self, lab: Lab, folder: Path) -> None:
@@ -141,23 +135,6 @@ class Life(RuleBasedStateMachine):
         truth.delete_topic(self.lab.bootstrap, self.topic)
 
 
-def check(lab: Lab, folder: Path, examples: int, steps: int, phases: tuple[Phase, ...]) -> None:
-    profile = settings(
-        max_examples=examples,
-        stateful_step_count=steps,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        print_blob=True,
-        phases=phases,
-    )
-    run_state_machine_as_test(lambda: Life(lab, folder), settings=profile)
-
-
-def test_a_few_lives(lab: Lab, tmp_path: Path) -> None:
-    check(lab, tmp_path, examples=3, steps=10, phases=(Phase.generate,))
-
-
-@pytest.mark.soak
+@pytest.mark.long
 def test_many_lives(lab: Lab, tmp_path: Path) -> None:
-    check(lab, tmp_path, examples=60, steps=30, phases=(Phase.generate, Phase.shrink))
+    live(lambda: Compacted(lab, tmp_path), 60, 30)

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from lakebackup_jobs.broker import Broker
 
-pytestmark = pytest.mark.kafka
+# What the project makes of it is checked by test_debezium_feed.py and test_debezium_restored.py.
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 
 class Feed:

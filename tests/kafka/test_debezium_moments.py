@@ -101,6 +101,7 @@ class Captured:
         yield 2**63 - 1, found
 
 
+@pytest.mark.long
 def test_every_moment_is_as_the_database_was(broker: Broker, postgres: Postgres, tmp_path: Path) -> None:
     database = postgres.database()
     moments = Moments(postgres, database)

@@ -7,6 +7,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from tests.support import kafka_truth as truth
+from tests.support.chosen import chosen
 from tests.support.kafka_truth import Record
 
 from lakebackup.errors import EnvironmentProblem
@@ -72,7 +73,7 @@ def test_where_an_epoch_ends(broker: Broker, topic: Callable[..., str]) -> None:
     assert found == {asked[0]: EpochEnd(now, 2), asked[1]: EpochEnd(now, 0)}
 
 
-@pytest.mark.parametrize("codec", ["null", "zstandard"])
+@pytest.mark.parametrize("codec", chosen(["null", "zstandard"], ["null"]))
 def test_the_last_record_is_read_again_and_compared(
     broker: Broker, topic: Callable[..., str], tmp_path: Path, codec: str
 ) -> None:

@@ -24,16 +24,24 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 Make = Callable[..., str]
 
 
-def test_batches_are_backups_that_continue_each_other(lab: Lab, topic: Make) -> None:
+def test_batches_are_backups_that_continue_each_other(
+    lab: Lab, topic: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tidied: list[int] = []
+    monkeypatch.setattr(follow_topics, "SMALL_FILES", 2)
+    monkeypatch.setattr(follow_topics.CatalogWriter, "tidy", lambda _, most: tidied.append(most))
     name = topic("follow", partitions=2)
     with following(lab, name) as run:
         for start in (0, 20, 40):
             truth.produce(lab.bootstrap, name, rows_of(2, 20, start))
             until_stored(run, lab, name)
+        # Only one process follows a source.
+        assert isinstance(Following(lab, name).join(), Busy)
     result = run.join()
     assert isinstance(result, dict), result
     assert kinds(lab) == ["full"] + ["log"] * (result["backups"] - 1)
     assert result["entries"] == 120
+    assert tidied == [2] * (result["backups"] // 2)
     copy = topic("copy", partitions=2)
     lab.restore(name, maps={name: copy})
     assert truth.contents(lab.bootstrap, copy) == truth.contents(lab.bootstrap, name)
@@ -44,6 +52,7 @@ def test_batches_are_backups_that_continue_each_other(lab: Lab, topic: Make) -> 
         assert sorted(map(str, rows)) == sorted(map(str, before[relation])), relation
 
 
+@pytest.mark.long
 def test_the_catalog_of_a_long_run_has_few_files(
     lab: Lab, topic: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -58,6 +67,7 @@ def test_the_catalog_of_a_long_run_has_few_files(
     assert len(files) <= 3 < len(backups)
 
 
+@pytest.mark.long
 def test_a_lost_checkpoint_loses_nothing(lab: Lab, topic: Make) -> None:
     name = topic("lost", partitions=2)
     for start in (0, 20):
@@ -104,18 +114,10 @@ def test_new_topics_and_partitions_come_along(lab: Lab, topic: Make) -> None:
     truth.delete_topic(lab.bootstrap, f"{prefix}-later")
 
 
-def test_only_one_process_follows_a_source(lab: Lab, topic: Make) -> None:
-    name = topic("one")
-    with following(lab, name):
-        truth.until(lambda: bool(shown(lab)["backups"]), "the first batch")
-        assert isinstance(Following(lab, name).join(), Busy)
-
-
 def test_what_refuses_a_backup_ends_following(lab: Lab, topic: Make) -> None:
     name = topic("purged")
     truth.produce(lab.bootstrap, name, rows_of(1, 20))
-    with following(lab, name, on_gap="fail") as run:
-        until_stored(run, lab, name)
+    lab.backup(name)
     truth.produce(lab.bootstrap, name, rows_of(1, 20, 20))
     truth.delete_records(lab.bootstrap, name, {0: 30})
     with following(lab, name, on_gap="fail") as run:
@@ -123,6 +125,19 @@ def test_what_refuses_a_backup_ends_following(lab: Lab, topic: Make) -> None:
         assert isinstance(ended, Refused)
         assert "[20, 30)" in ended.message
         assert "--on-gap" in ended.hint
+    assert kinds(lab) == ["full"]
+
+
+@pytest.mark.long
+def test_following_goes_on_behind_a_gap_where_it_may(lab: Lab, topic: Make) -> None:
+    name = topic("purged")
+    truth.produce(lab.bootstrap, name, rows_of(1, 20))
+    with following(lab, name, on_gap="fail") as run:
+        until_stored(run, lab, name)
+    truth.produce(lab.bootstrap, name, rows_of(1, 20, 20))
+    truth.delete_records(lab.bootstrap, name, {0: 30})
+    with following(lab, name, on_gap="fail") as run:
+        assert isinstance(run.join(), Refused)
     with following(lab, name, on_gap="continue"):
         truth.until(lambda: len(shown(lab)["gaps"]) == 1, "the gap")
     assert kinds(lab) == ["full", "log"]

@@ -1,4 +1,4 @@
-"""A replica that is behind becomes leader and the log is cut, on a real cluster of three nodes."""
+"""A log is cut behind what was backed up: on a disk that lost records, and by a replica that was behind."""
 
 from __future__ import annotations
 
@@ -77,6 +77,7 @@ class Orders:
         return self.admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions.get(0)
 
 
+@pytest.mark.long
 def test_a_replica_that_is_behind_takes_over(week: Lab, cluster: Cluster) -> None:
     orders = Orders(cluster.bootstrap)
     first, second = cluster.nodes[:2]
@@ -156,6 +157,62 @@ def test_a_replica_that_is_behind_takes_over(week: Lab, cluster: Cluster) -> Non
     assert sunday["kind"] == "full"
 
 
+def test_a_disk_loses_records(spark: SparkSession, empty_catalog: Path, tmp_path: Path) -> None:
+    def write(tag: str, count: int) -> None:
+        rows = [Record(i % 2, None, f"{tag} {i}".encode(), (), 1_700_000_000_000) for i in range(count)]
+        truth.produce(broker.bootstrap, TOPIC, rows)
+
+    with Broker(tmp_path / "broker") as broker:
+        lab = Lab(spark, broker.bootstrap, tmp_path / "backups", empty_catalog)
+        truth.create_topic(broker.bootstrap, TOPIC, 2, retention_ms="-1")
+        write("kept", 10)
+        kept = lab.backup(TOPIC)["backup_id"]
+        log = broker.folder / "data" / f"{TOPIC}-0" / f"{0:020d}.log"
+        size = log.stat().st_size
+        lost = []
+        for count in (20, 30):
+            write("lost", count)
+            lost.append(lab.backup(TOPIC)["backup_id"])
+        lab.restore(TOPIC, maps={TOPIC: "copy"})
+        broker.kill()
+        os.truncate(log, size)
+        broker.start()
+        # Offsets that were backed up hold other records now: the end alone would not tell.
+        write("after", 100)
+
+        with pytest.raises(Refused, match="topic orders, partition 0") as refused:
+            lab.backup(TOPIC, on_fork="fail")
+        assert kept in str(refused.value.hint)
+        planned = lab.backup(TOPIC, dry_run=True)
+        assert (planned["parent"], set(planned["fork"]["out_of_sync"])) == (kept, set(lost))
+        assert states(lab) == {"complete": 3}
+
+        after = lab.backup(TOPIC)
+        assert after["parent"] == kept
+        assert after["fork"]["partitions"] == [{"topic": TOPIC, "partition": "0", "backed_up_to": 30}]
+        assert after["fork"]["out_of_sync"] == lost[::-1]
+        rows = {row["backup_id"]: row for row in reader(lab).rows("every_backup")}
+        assert {name for name, row in rows.items() if row["state"] == "out_of_sync"} == set(lost)
+        assert (rows[lost[1]]["branch"], rows[after["backup_id"]]["branch"]) == (0, 1)
+        assert "history was cut back" in lab.warnings.getvalue()
+        # What is on partition 1 was not cut, and was read again.
+        assert after["entries"] == 50 + (10 + 15 + 50)
+        lab.restore(TOPIC, maps={TOPIC: "now"})
+        assert truth.contents(broker.bootstrap, "now") == truth.contents(broker.bootstrap, TOPIC)
+
+        # Records that are nowhere else any more: by name, what is out of sync can still be read.
+        chosen = f"SELECT path FROM files WHERE backup_id = '{lost[1]}'"
+        read = lab.restore(select=chosen, partial=True, target=f"dir:{tmp_path / 'lost'}")
+        assert read["entries"] == 30
+        drawn = [
+            (depth, row["number"]) for depth, row in in_order(reader(lab).rows("backup_tree", source="lab"))
+        ]
+        assert drawn == [(0, 1), (1, 2), (2, 3), (1, 4)]
+        with pytest.raises(Refused, match="cut from the history of topic orders"):
+            lab.restore(TOPIC, maps={TOPIC: "copy"}, continued=True)
+
+
+@pytest.mark.long
 def test_following_goes_on_behind_a_disk_that_lost_records(
     spark: SparkSession, empty_catalog: Path, tmp_path: Path
 ) -> None:

@@ -1,4 +1,7 @@
-"""Reading ranges of a real broker: every record, its every part, the ends, and what goes wrong."""
+"""Reading ranges of a real broker: every record, its every part, the ends, and what goes wrong.
+
+The compiled path goes through all of it; the plain one, its fallback, does so in the long tests.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import fastavro
 import pytest
 from confluent_kafka import Producer
+from tests.support.chosen import chosen
 from tests.support.kafka_truth import Record, delete_records, delete_topic, produce, read
 
 from lakebackup.errors import EnvironmentProblem, NotFound, UsageProblem
@@ -45,15 +49,20 @@ NASTY = [
 ]
 
 
-@pytest.fixture(params=["native", "plain"])
+BOTH = pytest.mark.parametrize("path", ["native", "plain"], indirect=True)
+CODECS = ("null", "deflate", "snappy", "zstandard")
+COPIED = [(path, codec) for path in ("native", "plain") for codec in CODECS]
+
+
+@pytest.fixture(params=chosen(["native", "plain"], ["native"]))
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Both ways through the library, each chosen by the setting a user has."""
-    with chosen(request.param, monkeypatch):
+    with way(request.param, monkeypatch):
         yield request.param
 
 
 @contextmanager
-def chosen(path: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def way(path: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv(library.PATH_SETTING, path)
     library.why_not.cache_clear()
     yield
@@ -125,7 +134,11 @@ def check_figures(file: bytes, figures: FileStats) -> None:
     assert figures.keys == made.sealed(figures.sha256)
 
 
-@pytest.mark.parametrize("codec", ["null", "deflate", "snappy", "zstandard"])
+@pytest.mark.parametrize(
+    ("path", "codec"),
+    chosen(COPIED, [("native", "zstandard"), ("plain", "zstandard")]),
+    indirect=["path"],
+)
 def test_every_part_of_a_record_survives(broker: Broker, topic: Topic, path: str, codec: str) -> None:
     name = topic("nasty")
     produce(broker.bootstrap, name, NASTY * 12)
@@ -148,7 +161,7 @@ def test_both_paths_give_the_same_bytes(
     produce(broker.bootstrap, name, NASTY)
     blocks = {}
     for path in ("native", "plain"):
-        with chosen(path, monkeypatch):
+        with way(path, monkeypatch):
             reader = consume.reader({"bootstrap.servers": broker.bootstrap})
             assert (type(reader).__name__ == "NativeReader") == (path == "native")
             blocks[path] = [(b.data.tobytes(), b.stats) for b in reader.blocks(name, 0, 0, len(NASTY))]
@@ -175,6 +188,7 @@ def transaction(bootstrap: str, name: str, values: list[bytes], *, commit: bool)
     producer.commit_transaction(30) if commit else producer.abort_transaction(30)
 
 
+@BOTH
 def test_aborted_transactions_are_holes(broker: Broker, topic: Topic, path: str) -> None:
     name = topic("aborted")
     transaction(broker.bootstrap, name, [b"a"] * 10, commit=False)

@@ -58,7 +58,7 @@ def check(lab: Lab) -> list[DataFile]:
     return found
 
 
-@pytest.mark.soak
+@pytest.mark.long
 def test_files_that_are_copied_and_compacted_have_filters(lab: Lab, topic: Make) -> None:
     name = topic("filters", partitions=2, **{"cleanup.policy": "compact"})
     for cycle in range(2):

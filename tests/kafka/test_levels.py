@@ -21,24 +21,42 @@ def some(partition: int, count: int) -> list[Record]:
     return [Record(partition, b"k%d" % i, b"v%d" % i, (), now_ms()) for i in range(count)]
 
 
+class Week:
+    """Backups of one topic, under names, and what the topic held when each was taken."""
+
+    def __init__(self, lab: Lab, name: str) -> None:
+        self.lab, self.name = lab, name
+        self.held: dict[str, dict[int, list[Record]]] = {}
+        self.made: dict[str, dict[str, Any]] = {}
+
+    def take(self, called: str, produced: int, **how: Any) -> None:
+        truth.produce(self.lab.bootstrap, self.name, some(0, produced) + some(1, 1))
+        self.made[called] = self.lab.backup(self.name, **how)
+        self.held[called] = truth.contents(self.lab.bootstrap, self.name)
+
+    def back(self, called: str, copy: str, *, by_id: bool = False) -> None:
+        """Restore one and compare."""
+        made = self.made[called]
+        point = {"backup": made["backup_id"]} if by_id else {"to_ts": made["end_ts"]}
+        self.lab.restore(self.name, maps={self.name: copy}, **point)
+        assert truth.contents(self.lab.bootstrap, copy) == self.held[called], called
+
+    def names(self, found: list[dict[str, Any]]) -> list[str]:
+        called = {made["backup_id"]: name for name, made in self.made.items()}
+        return [called[row["backup_id"]] for row in found]
+
+
 def test_levels_read_what_is_new_to_them_and_every_point_comes_back(lab: Lab, topic: Make) -> None:
-    name = topic("levels", partitions=2)
-    standing: dict[str, tuple[int, dict[int, list[Record]]]] = {}
-    made: dict[str, dict[str, Any]] = {}
+    week = Week(lab, topic("levels", partitions=2))
+    week.take("sun", 10, mode="incr-diff")  # no full yet
+    week.take("mon", 20, mode="incr-diff")
+    week.take("mon 01", 3, mode="incr-diff", level=2)
+    week.take("tue", 30, mode="incr-accu")
+    week.take("tue 01", 4, mode="incr-accu", level=2)
+    # On from a chosen one, named by the beginning of its id: the day's in place of the hour's.
+    week.take("wed", 50, parent=week.made["tue"]["backup_id"][:-2])
 
-    def take(called: str, produced: int, **how: Any) -> None:
-        truth.produce(lab.bootstrap, name, some(0, produced) + some(1, 1))
-        made[called] = lab.backup(name, **how)
-        standing[called] = made[called]["end_ts"], truth.contents(lab.bootstrap, name)
-
-    take("sun", 10, mode="incr-diff")  # no full yet
-    take("mon", 20, mode="incr-diff")
-    take("mon 01", 3, mode="incr-diff", level=2)
-    take("tue", 30, mode="incr-accu")
-    take("tue 01", 4, mode="incr-accu", level=2)
-    take("wed", 50, mode="incr-diff")
-
-    assert [(m["kind"], m["level"], m["entries"]) for m in made.values()] == [
+    assert [(m["kind"], m["level"], m["entries"]) for m in week.made.values()] == [
         ("full", 0, 11),
         ("differential", 1, 21),
         ("differential", 2, 4),
@@ -46,9 +64,8 @@ def test_levels_read_what_is_new_to_them_and_every_point_comes_back(lab: Lab, to
         ("cumulative", 2, 5),
         ("differential", 1, 5 + 51),
     ]
-    parents = {called: m["parent"] for called, m in made.items()}
-    ids = {called: m["backup_id"] for called, m in made.items()}
-    assert parents == {
+    ids = {called: m["backup_id"] for called, m in week.made.items()}
+    assert {called: m["parent"] for called, m in week.made.items()} == {
         "sun": None,
         "mon": ids["sun"],
         "mon 01": ids["mon"],
@@ -56,30 +73,45 @@ def test_levels_read_what_is_new_to_them_and_every_point_comes_back(lab: Lab, to
         "tue 01": ids["tue"],
         "wed": ids["tue"],
     }
-    for called in ("mon 01", "tue 01", "wed"):
-        at, before = standing[called]
-        copy = topic("copy", partitions=2)
-        by_id = called == "mon 01"
-        lab.restore(name, maps={name: copy}, **({"backup": ids[called]} if by_id else {"to_ts": at}))
-        assert truth.contents(lab.bootstrap, copy) == before, called
+    week.back("mon 01", topic("copy", partitions=2), by_id=True)
+    week.back("wed", topic("copy", partitions=2))
+    planned = lab.restore(week.name, to_ts=week.made["wed"]["end_ts"], dry_run=True)
+    assert week.names(planned["backups"]) == ["sun", "tue", "wed"]
+    assert [row["entries"] for row in planned["backups"]] == [11, 56, 56]
+    assert "alternatives" not in planned
+    planned = lab.restore(week.name, to_ts=week.made["tue 01"]["end_ts"], dry_run=True)
+    assert week.names(planned["backups"]) == ["sun", "tue", "tue 01"]
+    with pytest.raises(Refused, match="in its place"):
+        lab.backup(week.name, parent=ids["mon"])
 
-    planned = lab.restore(name, to_ts=standing["wed"][0], dry_run=True)
+
+@pytest.mark.long
+def test_a_week_and_what_the_source_deleted_meanwhile(lab: Lab, topic: Make) -> None:
+    week = Week(lab, topic("levels", partitions=2))
+    name = week.name
+    week.take("sun", 10, mode="incr-diff")
+    week.take("mon", 20, mode="incr-diff")
+    week.take("mon 01", 3, mode="incr-diff", level=2)
+    week.take("tue", 30, mode="incr-accu")
+    week.take("tue 01", 4, mode="incr-accu", level=2)
+    week.take("wed", 50, mode="incr-diff")
+    ids = {called: m["backup_id"] for called, m in week.made.items()}
+    assert (week.made["wed"]["parent"], week.made["wed"]["entries"]) == (ids["tue"], 5 + 51)
+    for called in ("mon 01", "tue 01", "wed"):
+        week.back(called, topic("copy", partitions=2), by_id=called == "mon 01")
+    planned = lab.restore(name, to_ts=week.made["wed"]["end_ts"], dry_run=True)
     read = [(row["backup_id"], row["kind"], row["level"], row["entries"]) for row in planned["backups"]]
     assert read == [
         (ids["sun"], "full", 0, 11),
         (ids["tue"], "cumulative", 1, 56),
         (ids["wed"], "differential", 1, 56),
     ]
-    assert "alternatives" not in planned
 
-    # On from a chosen one: the day's own backup in place of the hour's that came after it.
-    with pytest.raises(Refused, match="in its place"):
-        lab.backup(name, parent=ids["mon"])
     side = lab.backup(name, parent=ids["tue"])
     assert (side["parent"], side["entries"]) == (ids["tue"], 5 + 51)
     assert lab.backup(name, level=2)["parent"] == side["backup_id"]
 
-    # The source lets go of what only the newest have: one since Sunday would have a hole.
+    # The source deletes what only the newest have: one since Sunday would have a hole.
     truth.delete_records(lab.bootstrap, name, {0: 40})
     truth.produce(lab.bootstrap, name, some(0, 5))
     instead = lab.backup(name, mode="incr-accu")
@@ -91,11 +123,12 @@ def test_levels_read_what_is_new_to_them_and_every_point_comes_back(lab: Lab, to
     lab.restore(name, maps={name: copy})
     assert (
         truth.contents(lab.bootstrap, copy)[0]
-        == standing["wed"][1][0] + (truth.contents(lab.bootstrap, name)[0][-5:])
+        == week.held["wed"][0] + (truth.contents(lab.bootstrap, name)[0][-5:])
     )
 
 
-def test_restored_from_an_older_full_the_next_backup_stands_on_it(lab: Lab, topic: Make) -> None:
+@pytest.mark.long
+def test_the_next_backup_goes_on_from_an_older_full_that_is_named(lab: Lab, topic: Make) -> None:
     name = topic("again")
     truth.produce(lab.bootstrap, name, some(0, 10))
     first = lab.backup(name)

@@ -417,6 +417,7 @@ def test_a_full_disk_leaves_nothing(
 
 
 @pytest.mark.s3
+@pytest.mark.long
 def test_an_upload_that_keeps_failing_leaves_nothing(
     broker: Broker, topic: Callable[..., str], s3: S3Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ import httpx
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
-from tests.support.change_feed import ChangeFeed
+from tests.support.change_feed import ChangeFeed, produce
 from tests.support.log_tasks import LogTask, busy
 
 from lakebackup.errors import EnvironmentProblem, UsageProblem
@@ -79,8 +79,16 @@ def test_verbs_over_http(api: httpx.Client, lab: Lab, topic: Callable[..., str])
         assert found["lakebackup_log_at_work", "lab", ""] == 1
         assert found["lakebackup_log_events_total", "lab", ""] > 20
         assert found["lakebackup_log_last_success_timestamp_seconds", "lab", ""] > 1.6e9
+        # What cannot be read pauses the task, which says where it is and goes no further.
+        produce(lab.bootstrap, name, [(1, b"no event")])
+        job.until(lambda now: bool(now["detail"]), "the damage is told")
+        told = api.get("/log/tasks/lab").json()
+        assert (told["state"], told["errors"], told["checkpoint_ts"]) == ("paused", 1, feed.now)
+        assert f"{name}, partition 1, offset {len(feed.sent[1])}" in told["detail"]
+        assert told["stores"][0]["error"].startswith("task paused itself: ")
+        assert samples(api.get("/metrics").text)["lakebackup_log_paused", "lab", "error"] == 1
         stopped = api.post("/log/tasks/lab/stop")
-        assert (stopped.json()["state"], stopped.json()["lost"]) == ("stopped", {})
+        assert (stopped.json()["state"], stopped.json()["lost"]) == ("stopped", {name: 1})
     assert [t["task"] for t in api.get("/log/tasks").json()] == ["lab"]
     assert api.post("/log/tasks/lab/stop").status_code == 409
     assert api.get("/log/tasks/nobody").status_code == 404

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tests.support.runs import Lab
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.soak]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]
 
 
 def restored(lab: Lab, to: str, end_ts: int) -> dict[str, dict[bytes, bytes]]:

@@ -5,17 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 from tests.support import kafka_truth as truth
-from tests.support.change_feed import ChangeFeed
+from tests.support.change_feed import ChangeFeed, produce
 from tests.support.log_tasks import busy
 from tests.support.made_backups import MadeBackups
 
 from lakebackup.errors import Refused
+from lakebackup.model import LogTable
 from lakebackup.store import CatalogWriter
 from lakebackup_jobs.changelog import publish
 from lakebackup_jobs.changelog.flush import LogRequest, Planner
-from lakebackup_jobs.changelog.task import TaskSettings
+from lakebackup_jobs.changelog.status import waiting
+from lakebackup_jobs.changelog.task import Task, TaskSettings
 from lakebackup_jobs.tally import Totals
 
 if TYPE_CHECKING:
@@ -102,3 +105,66 @@ def test_a_partition_that_was_emptied_may_have_lost_what_came_after_the_last_bac
     truth.delete_records(lab.bootstrap, lab.topic, {1: len(lab.feed.sent[1])})
     with pytest.raises(Refused, match=r"may have come after 5: topic .*, partition 1 begins later"):
         Planner(lab.request(lastbackupts=5)).plan()
+
+
+def test_a_gap_is_refused_or_gone_over_and_the_log_then_begins_later(lab: Lab) -> None:
+    first = Planner(lab.request()).plan(now=True)
+    assert first is not None
+    assert (first.floor, first.gaps) == (0, ())
+    lab.captured(first)
+    there = len(lab.feed.sent[1])
+    lab.send()
+    lost = len(lab.feed.sent[1])
+    truth.delete_records(lab.bootstrap, lab.topic, {1: lost})
+    with pytest.raises(Refused, match="were deleted before they were read"):
+        Planner(lab.request()).plan(now=True)
+    over = Planner(lab.request(allow_gaps=True)).plan(now=True)
+    assert over is not None
+    assert [(g.reason, g.region, g.from_position, g.to_position) for g in over.gaps] == [
+        ("purged", "1", there, lost)
+    ]
+    assert ends(over)["0"] == len(lab.feed.sent[0])
+    # Nobody knows from where on a log is whole that begins now.
+    fresh = Planner(replace(lab.request(), name="fresh")).plan(now=True)
+    assert fresh is not None
+    assert (fresh.floor, fresh.gaps) == (None, ())
+
+
+def test_tables_out_of_the_filter_are_left_out_once_their_names_are_known(lab: Lab) -> None:
+    request = lab.request(filters=("*.*", "!private.*"))
+    first = Planner(request).plan(now=True)
+    assert first is not None
+    assert first.left_out is None
+    lab.captured(first)
+    names = [("shop", "orders", 1), ("private", "notes", 2), ("private", "moved", 3), ("shop", "moved", 3)]
+    rows = [
+        LogTable(
+            backup_id=first.backup_id, source="lab", table_id=table, db=db, name=name, from_ts=at,
+            action="create", covered_from=0,
+        )
+        for at, (db, name, table) in enumerate(names, 1)
+    ]  # fmt: skip
+    CatalogWriter.open(None, lab.root).append(rows)
+    lab.send()
+    second = Planner(request).plan(now=True)
+    assert second is not None
+    assert second.left_out is not None
+    left = pq.read_table(f"{lab.root}/{second.left_out}")
+    assert left.to_pydict() == {"table_id": [2]}  # one with a name in the filter at any time is captured
+    everything = Planner(lab.request()).plan(now=True)
+    assert everything is not None
+    assert everything.left_out is None
+
+
+def test_what_waits_is_told_by_topic(lab: Lab) -> None:
+    def waits() -> dict[str, int] | None:
+        task = Task("lab", "running", 0, "", lab.request().settings, None)
+        return waiting(lab.root, None, task, {})
+
+    assert waits() == {lab.topic: sum(len(events) for events in lab.feed.sent)}
+    first = Planner(lab.request()).plan(now=True)
+    assert first is not None
+    lab.captured(first)
+    assert waits() == {}
+    produce(lab.bootstrap, lab.topic, [(1, b"one"), (1, b"more")])
+    assert waits() == {lab.topic: 2}

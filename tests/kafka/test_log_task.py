@@ -13,7 +13,6 @@ from tests.support.log_tasks import LogTask, busy, captured, sent
 from lakebackup.errors import Busy, NotFound, Refused
 from lakebackup.store import CatalogReader
 from lakebackup_jobs.changelog import control
-from lakebackup_jobs.cli import main
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,59 +44,13 @@ def logs(lab: Lab, name: str = "lab") -> list[dict[str, object]]:
     return found
 
 
-def test_captures_sleeps_and_goes_on(lab: Lab, feed: ChangeFeed, capsys: pytest.CaptureFixture[str]) -> None:
-    """Every event once, in a chain of logs that lie end to end; paused, nothing is read."""
-    send(lab, feed)
-    task = LogTask(lab, feed.topic)
-    task.begin()
-    with task.run():
-        task.until_captured(feed.now)
-        send(lab, feed)
-        task.until_captured(feed.now)
-        assert captured(str(lab.folder)) == sent(feed)
-        # What came in before the pause is flushed by it, whenever the next flush would be due.
-        send(lab, feed)
-        paused = control.pause(task.place, "lab")
-        assert (paused["state"], paused["checkpoint_ts"]) == ("paused", feed.now)
-        before = feed.now
-        send(lab, feed)
-        with pytest.raises(control.Failed, match="it is paused"):
-            control.pause(task.place, "lab")
-        with pytest.raises(control.Failed, match="Failed to start the task: it is paused"):
-            control.start(task.place, "lab", task.settings)
-        assert task.status()["checkpoint_ts"] == before
-        flushes = len(logs(lab))
-        control.resume(task.place, "lab")
-        task.until_captured(feed.now)
-        assert len(logs(lab)) == flushes + 1  # all in one batch
-        with pytest.raises(control.Failed, match="runs already"):
-            control.start(task.place, "lab", task.settings)
-        stopped = control.stop(task.place, "lab")
-    assert captured(str(lab.folder)) == sent(feed)
-    assert (stopped["lost"], stopped["checkpoint_ts"]) == ({}, feed.now)
-    chain = logs(lab)
-    assert [b["start_ts"] for b in chain] == [0, *(b["end_ts"] for b in chain[:-1])]
-    assert {(b["kind"], b["base"], b["intact"]) for b in chain} == {("log", chain[0]["backup_id"], True)}
-    store = f"Store 1: ok (next_backup_ts ={feed.now})."
-    assert store in "\n".join(_lines(stopped))
-
-    # Verbs on a task that is over.
-    capsys.readouterr()
-    assert main(["log", "stop", "lab", "--from", str(lab.folder)]) == Refused.exit_code
-    out, err = capsys.readouterr()
-    assert "Stopping task lab...\n\nStore 1: error, task completed or not found.\n" in out
-    assert "Failed to stop the task, maybe it is already stopped." in err
-    assert main(["log", "status", "lab", "--from", str(lab.folder)]) == 0
-    assert "Store 2: error, task completed or not found." in capsys.readouterr().out
-    assert main(["log", "status", "nobody", "--from", str(lab.folder)]) == NotFound.exit_code
-
-
 def _lines(found: dict[str, object]) -> list[str]:
     from lakebackup_jobs.changelog.status import lines
 
     return lines(found)
 
 
+@pytest.mark.long
 def test_what_stopping_loses_is_said_and_captured_when_it_is_started_again(
     lab: Lab, feed: ChangeFeed
 ) -> None:
@@ -119,10 +72,17 @@ def test_what_stopping_loses_is_said_and_captured_when_it_is_started_again(
     assert captured(str(lab.folder)) == sent(feed)
 
 
-def test_a_backlog_is_flushed_in_steps_and_the_end_is_kept(lab: Lab, feed: ChangeFeed) -> None:
-    send(lab, feed, 200)
+@pytest.mark.parametrize(
+    ("count", "least"),
+    [
+        pytest.param(20, 1, id="at once"),
+        pytest.param(200, 3, id="a backlog in steps", marks=pytest.mark.long),
+    ],
+)
+def test_the_end_is_kept(lab: Lab, feed: ChangeFeed, count: int, least: int) -> None:
+    send(lab, feed, count)
     middle = feed.now
-    send(lab, feed, 200)
+    send(lab, feed, count)
     task = LogTask(lab, feed.topic, flush_bytes=120 * 1024, endts=middle)
     task.begin()
     with task.run():
@@ -130,11 +90,12 @@ def test_a_backlog_is_flushed_in_steps_and_the_end_is_kept(lab: Lab, feed: Chang
         with pytest.raises(control.Failed, match=f"it is complete up to {middle}"):
             control.start(task.place, "lab", task.settings)
     done = logs(lab)
-    assert len(done) > 2
+    assert len(done) >= least
     assert done[-1]["end_ts"] == middle
     assert [r for r in captured(str(lab.folder)) if (r[6] or 0) > middle] == []
 
 
+@pytest.mark.long
 def test_errors_pause_the_task_and_are_told(lab: Lab, feed: ChangeFeed) -> None:
     """Events that are gone; later one that is none. Prometheus and `log status` tell it."""
     send(lab, feed)
@@ -166,6 +127,7 @@ def test_errors_pause_the_task_and_are_told(lab: Lab, feed: ChangeFeed) -> None:
         assert f"{offset}" in found["detail"]
 
 
+@pytest.mark.long
 def test_tasks_side_by_side_with_filters_and_keys(lab: Lab, feed: ChangeFeed, tmp_path: Path) -> None:
     from lakebackup.changelog.cipher import LogKeys
 
@@ -213,6 +175,7 @@ def _run_again(lab: Lab, task: LogTask) -> None:
     run(request, stop=threading.Event(), spark=lab.spark, reporter=lab.reporter)
 
 
+@pytest.mark.long
 def test_a_beginning_that_the_feed_has_lost_is_refused(lab: Lab, feed: ChangeFeed) -> None:
     send(lab, feed)
     ends = {partition: len(events) for partition, events in enumerate(feed.sent)}

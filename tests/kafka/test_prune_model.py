@@ -17,17 +17,11 @@ from uuid import uuid4
 import fastavro
 import pytest
 from confluent_kafka.admin import AdminClient
-from hypothesis import Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from tests.support import kafka_truth as truth
 from tests.support.kafka_truth import Record
+from tests.support.lives import live
 from tests.support.runs import Lab, now_ms
 
 from lakebackup.errors import Refused
@@ -57,7 +51,7 @@ class Taken:
 
 @dataclass
 class Log:
-    """One partition: what was written, what the broker still has, what prunes may have taken away."""
+    """One partition: what was written, what the broker still has, what prunes may have deleted."""
 
     rows: list[Row] = field(default_factory=list)
     low: int = 0
@@ -214,30 +208,31 @@ class Cycles(RuleBasedStateMachine):
             self.admin.delete_topics([self.topic])[self.topic].result(30)
 
 
-def check(lab: Lab, folder: Path, examples: int, steps: int, phases: tuple[Phase, ...]) -> None:
-    profile = settings(
-        max_examples=examples,
-        stateful_step_count=steps,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        print_blob=True,
-        phases=phases,
-    )
-    run_state_machine_as_test(lambda: Cycles(lab, folder), settings=profile)
+def test_a_prune_by_age_and_by_size(lab: Lab, tmp_path: Path) -> None:
+    life = Cycles(lab, tmp_path)
+    try:
+        life.topic_is_made()
+        life.produce([(p, age) for age in (20, 18, 18, 15, 16, 12, 3, 11) for p in (0, 1)])
+        life.backup("auto")
+        life.broker_deletes(4)
+        life.produce([(0, 9), (0, 10), (1, 9), (0, 8), (0, 0)])
+        life.backup("auto")
+        life.produce([(1, 2), (0, 2), (0, 1), (1, 1)])
+        life.backup("full")
+        before = life.sql("SELECT path FROM files")
+        life.prune(keep=9, size=1_500)
+        assert len(life.sql("SELECT path FROM files")) < len(before)
+    finally:
+        life.teardown()
 
 
-def test_a_few_cycles(lab: Lab, tmp_path: Path) -> None:
-    check(lab, tmp_path, examples=2, steps=12, phases=(Phase.generate,))
-
-
-@pytest.mark.soak
+@pytest.mark.long
 def test_many_cycles(lab: Lab, tmp_path: Path) -> None:
-    check(lab, tmp_path, examples=40, steps=30, phases=(Phase.generate, Phase.shrink))
+    live(lambda: Cycles(lab, tmp_path), 40, 30)
 
 
 def test_what_is_left_comes_back_into_a_topic(lab: Lab, topic: Make) -> None:
-    """A retention of seven of ten records' ages, a broker that has let go of them too, and a new topic."""
+    """A retention of seven of ten records' ages, a broker that deleted them too, and a new topic."""
     name = topic("retained", **{"retention.ms": str(7 * STEP_MS)})
     now = now_ms()
     ages = [9, 8, 7, 6, 5, 4, 3, 2, 1]

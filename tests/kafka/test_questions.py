@@ -31,6 +31,7 @@ def obstacles(lab: Lab, topic: str, ts: int) -> list[str]:
     return [str(found) for found in done["obstacles"]]
 
 
+@pytest.mark.long
 def test_questions_and_coverage_of_a_catalog_with_a_gap_and_a_missing_file(
     lab: Lab, topic: Callable[..., str]
 ) -> None:

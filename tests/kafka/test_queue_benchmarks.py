@@ -71,7 +71,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
 
 @pytest.mark.spark
 @pytest.mark.kafka
-@pytest.mark.soak
+@pytest.mark.long
 def test_full_and_differential(broker: Broker, session: Session, tmp_path: Path) -> None:
     found = figures(Ratio(broker, session, tmp_path / "ratio", 20_000_000).rounds(1, before=0))
     for name, changed in ((PART, 0.02), (DIFFERENTIAL, 0.2), (INCREMENTAL, 0.2)):
@@ -85,7 +85,7 @@ def test_full_and_differential(broker: Broker, session: Session, tmp_path: Path)
 
 @pytest.mark.spark
 @pytest.mark.kafka
-@pytest.mark.soak
+@pytest.mark.long
 def test_writers(broker: Broker, session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_writers, "ALONE_S", 1.0)
     monkeypatch.setattr(queue_writers, "WARM_S", 0.5)

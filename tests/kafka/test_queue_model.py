@@ -408,11 +408,12 @@ def check(life: Any, examples: int, count: int, phases: tuple[Phase, ...]) -> No
     run_state_machine_as_test(life, settings=profile)
 
 
+@pytest.mark.long
 def test_a_few_lives(broker: Broker, empty_catalog: Path, tmp_path: Path) -> None:
     check(lambda: Life(broker.bootstrap, empty_catalog, tmp_path), 3, 8, (Phase.generate,))
 
 
-@pytest.mark.soak
+@pytest.mark.long
 def test_many_lives(broker: Broker, empty_catalog: Path, tmp_path: Path) -> None:
     phases = (Phase.generate, Phase.shrink)
     check(lambda: Life(broker.bootstrap, empty_catalog, tmp_path), 60, 25, phases)

@@ -32,6 +32,7 @@ def asked(lab: GraphLab, begins: str, tid: int) -> list[dict[str, Any]]:
     return lab.rows(sql.replace("1500", str(tid)))
 
 
+@pytest.mark.long
 def test_questions(lab: GraphLab) -> None:
     graph = lab.begin()
     writers = graph.writers

@@ -48,7 +48,8 @@ def some_life(graph: Graph, dice: random.Random, count: int, *, schemas: bool = 
     graph.check()
 
 
-@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.soak)])
+@pytest.mark.long
+@pytest.mark.parametrize("every", [False, True])
 def test_the_story(graph_lab: GraphLab, every: bool) -> None:
     dice = random.Random(7)
     first = graph_lab.begin()
@@ -117,6 +118,7 @@ def test_the_story(graph_lab: GraphLab, every: bool) -> None:
     assert state_at(first.writers.ops) != third.engine.state()
 
 
+@pytest.mark.long
 def test_ddl_behind_the_last_message_is_in_the_backup(graph_lab: GraphLab) -> None:
     graph = graph_lab.begin()
     graph.writers.write("v:1", {"name": "a", "age": 1})
@@ -131,6 +133,23 @@ def test_ddl_behind_the_last_message_is_in_the_backup(graph_lab: GraphLab) -> No
     taken.writers.write("v:3", {"name": "c", "age": 3})
     taken.writers.flush()
     taken.check()
+
+
+def test_a_chain_goes_on_in_queues_that_were_lost_and_restored(graph_lab: GraphLab) -> None:
+    graph = graph_lab.begin()
+    graph.writers.write("n:1", 1)
+    graph_lab.full(graph)
+    graph.writers.write("n:1", 10)
+    first = graph_lab.backup(graph, "incremental")
+    ops = list(graph.writers.ops)
+    graph.queues.delete()
+    folder = graph_lab.new_folder()
+    graph_lab.restore(folder)
+    again = graph_lab.taken_up(folder, graph.queues, ops, 2)
+    again.writers.write("n:1", 100)
+    second = graph_lab.backup(again, "incremental")
+    assert (second["parent"], second["entries"]) == (first["backup_id"], 1)
+    drilled(graph_lab, again, again.writers.ops, 3)
 
 
 def test_a_schema_changes_while_a_backup_begins(graph_lab: GraphLab) -> None:
@@ -155,7 +174,7 @@ def test_a_schema_changes_while_a_backup_begins(graph_lab: GraphLab) -> None:
 
 
 def test_writers_go_on_while_it_is_looked_where_the_queues_end(graph_lab: GraphLab) -> None:
-    """A write that comes to its queue after the end was seen there is of before the commit that was seen."""
+    """A write that comes to its queue after the end was seen there may be before the commit that was seen."""
     graph = graph_lab.begin()
     graph_lab.full(graph)
     one = graph.writers.begin()
@@ -184,6 +203,7 @@ def test_writers_go_on_while_it_is_looked_where_the_queues_end(graph_lab: GraphL
     assert made["last_tid"] >= max(op.tid for op in graph.writers.ops if op.kind == "commit")
 
 
+@pytest.mark.long
 def test_kafkas_own_transactions(graph_lab: GraphLab) -> None:
     """What was aborted is never seen, whatever tids it has; what is not decided is for the next backup."""
     graph = graph_lab.begin()
@@ -219,7 +239,6 @@ def test_transactions_that_are_kept_open(graph_lab: GraphLab) -> None:
     graph.writers.write("n:2", 4, two)
     graph_lab.backup(graph, "differential")
     ops, tid = graph.writers.ops, graph.writers.tid
-    drilled(graph_lab, graph, ops, tid)
     folder, queues = graph_lab.drill(graph.queues, keep_open=True)
     graph = graph_lab.taken_up(folder, queues, ops, tid, keep_open=True)
     graph.writers.end(one, "commit", everywhere=True)

@@ -29,6 +29,7 @@ def rows(lab: Lab, sql: str) -> list[dict[str, Any]]:
     return ask.select(CatalogReader(str(lab.folder)), sql).rows.read_all().to_pylist()
 
 
+@pytest.mark.long
 def test_every_record_once_on_both_engines(lab: Lab, topic: Callable[..., str]) -> None:
     name = topic("asked", partitions=2)
     produce(

@@ -59,6 +59,7 @@ def lines(records: list[tuple[int, bytes | None]], partition: int) -> list[bytes
     return [value for p, value in records if p == partition]
 
 
+@pytest.mark.long
 def test_a_lost_cluster_comes_back_and_every_group_reads_on(
     spark: SparkSession, empty_catalog: Path, tmp_path: Path
 ) -> None:
@@ -144,6 +145,51 @@ def test_a_lost_cluster_comes_back_and_every_group_reads_on(
             assert lines(before["middle"], p) + lines(after, p) == expected
 
 
+def test_groups_read_on_in_a_copy_that_goes_on(lab: Lab, topic: Make, spark: SparkSession) -> None:
+    """Before all, among holes and at the end: what they read before and after is every message once."""
+    name = topic("holes")
+    copy, g = f"copy-of-{name}", {word: f"{name}-{word}" for word in ("start", "hole", "end")}
+    written = with_holes(lab.bootstrap, name)
+    lab.backup(name)
+    lab.restore(name, maps={name: copy})
+    written += rows(10, first=5000)
+    truth.produce(lab.bootstrap, name, written[-10:])
+    before: dict[str, list[tuple[int, bytes | None]]] = {"start": []}
+    for word, count in (("hole", 9), ("end", len(written))):
+        config = {"metadata": f"of {word}", "auto.offset.reset": "earliest"}
+        before[word] = consumers.read_on(lab.bootstrap, g[word], name, count, **config)
+    consumers.commit(lab.bootstrap, g["start"], {(name, 0): 0})
+    lab.backup(name, groups="all")
+    done = lab.restore(name, continued=True, maps={name: copy}, groups=(f"{name}-.*",))
+    assert (done["entries"], done["outcomes"]) == (10, {"moved": 3})
+    metadata = {word: consumers.committed(lab.bootstrap, g[word])[copy, 0][1] for word in g}
+    assert metadata == {"start": None, "hole": "of hole", "end": "of end"}
+    after = {
+        word: consumers.read_on(lab.bootstrap, g[word], copy, len(written) - len(before[word]))
+        for word in ("start", "hole")
+    }
+    for word, rest in after.items():
+        assert before[word] + rest == [(0, r.value) for r in written], word
+
+    # The catalog is lost as well; and the groups have moved on, so nothing is put back.
+    known = translated.rows(lab, name, copy)
+    shutil.rmtree(lab.folder / "catalog")
+    rebuild(spark, str(lab.folder))
+    assert translated.rows(lab, name, copy) == known
+    assert outcomes(lab.restore_groups(*g.values())) == {
+        g["start"]: "ahead", g["hole"]: "ahead", g["end"]: "unchanged",
+    }  # fmt: skip
+    with pytest.raises(NotFound, match=f"Did you mean .*'{g['hole']}'"):
+        lab.restore_groups(g["hole"][:-1])
+    second = f"{name}-second"
+    moved = lab.restore_groups(g["hole"], maps={name: copy}, group_maps={g["hole"]: second})
+    assert moved["outcomes"] == {"moved": 1}
+    assert consumers.read_on(lab.bootstrap, second, copy, len(after["hole"])) == after["hole"]
+    truth.produce(lab.bootstrap, copy, rows(1, first=6000))
+    assert consumers.read_on(lab.bootstrap, g["end"], copy, 1) == [(0, b"message 6000")]
+    truth.delete_topic(lab.bootstrap, copy)
+
+
 def outcomes(result: dict[str, Any]) -> dict[str, str]:
     return {g["group"]: g["outcome"] for g in result["groups"]}
 
@@ -216,6 +262,7 @@ def test_every_outcome(lab: Lab, topic: Make) -> None:
     assert len(audits) >= 5
 
 
+@pytest.mark.long
 def test_where_others_wrote_in_between_nobody_is_put_anywhere(
     lab: Lab, topic: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,14 +5,20 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 from tests.support import kafka_truth as truth
+from tests.support.chosen import chosen
+from tests.support.graph_lab import Graph, GraphLab
 from tests.support.graph_story import some_writes
 from tests.support.graph_writers import open_at
+from tests.support.runs import now_ms
 
 from lakebackup.errors import Damaged, Refused, UsageProblem
 from lakebackup.queues.headers import HeaderNames
@@ -28,16 +34,18 @@ from lakebackup_jobs.queues.scan_task import OpenAt
 from lakebackup_jobs.restoring import RestoreLog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
-    from tests.support.graph_lab import Graph, GraphLab
     from tests.support.graph_writers import Op, Place, Queues
+
+    from lakebackup_jobs.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 Messages = dict["Place", list[tuple[int, truth.Record]]]
+Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 class Killed(BaseException):
@@ -104,10 +112,24 @@ def maps(graph: Graph, queues: Queues) -> dict[str, str]:
     return dict(zip(graph.queues.topics, queues.topics, strict=True))
 
 
+def strictly_later() -> Callable[[], int]:
+    """A clock that never shows the same millisecond twice: times tell its messages apart."""
+    shown = 0
+
+    def now() -> int:
+        nonlocal shown
+        before = shown
+        while shown <= before:
+            shown = now_ms()
+        return shown
+
+    return now
+
+
 def lived(lab: GraphLab) -> tuple[Graph, list[dict[str, Any]]]:
     """An engine with a full and two incrementals, a schema change in between, and transactions over all."""
     dice = random.Random(3)
-    graph = lab.begin()
+    graph = lab.begin(strictly_later())
     some_writes(graph.writers, dice, 40)
     full = lab.full(graph, until=30)
     some_writes(graph.writers, dice, 40)
@@ -117,50 +139,78 @@ def lived(lab: GraphLab) -> tuple[Graph, list[dict[str, Any]]]:
     return graph, [full, one, lab.backup(graph, "incremental")]
 
 
-def test_what_comes_back(graph_lab: GraphLab) -> None:
-    lab = graph_lab
-    graph, (full, one, two) = lived(lab)
+@dataclass(frozen=True)
+class Lived:
+    """What `lived` left: its engine, and the destination with its backups."""
+
+    lab: GraphLab
+    graph: Graph
+    made: list[dict[str, Any]]
+
+    @property
+    def follows(self) -> Messages:
+        """What the full does not hold."""
+        source = held(self.lab, self.graph.queues)
+        return since_full(self.lab, source, self.made[0]["backup_id"], self.graph.writers.ops, 30)
+
+
+@pytest.fixture(scope="module")
+def shared(broker: Broker, empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lived]:
+    """Backups for the tests that restore beside their engine."""
+    lab = GraphLab(tmp_path_factory.mktemp("lived"), broker.bootstrap, empty_catalog)
+    yield Lived(lab, *lived(lab))
+    lab.close()
+
+
+@pytest.fixture
+def copied(shared: Lived, graph_lab: GraphLab) -> Lived:
+    """The shared backups in a destination of the test's own."""
+    shutil.rmtree(graph_lab.place)
+    shutil.copytree(shared.lab.place, graph_lab.place)
+    return replace(shared, lab=graph_lab)
+
+
+ASKED = ("newest", "backup", "tid", "schema", "open", "time")
+
+
+@pytest.mark.parametrize("asked", chosen(ASKED, ("newest", "open", "time")))
+def test_what_comes_back(copied: Lived, asked: str) -> None:
+    lab, graph, (full, one, two) = copied.lab, copied.graph, copied.made
     ops, last = list(graph.writers.ops), int(two["last_tid"])
     assert open_at(ops, 30)
     assert open_at(ops, last)
-    follows = since_full(lab, held(lab, graph.queues), full["backup_id"], ops, 30)
     schema = next(op.tid for op in ops if op.kind == "schema" and op.tid > one["last_tid"])
     inside = next(op.ts for op in ops if op.tid == one["last_tid"] + 12)
     later = min(op.tid for op in ops if op.ts > inside and op.kind != "schema")
-    for asked, tid in (
-        ({}, last),
-        ({"backup": one["backup_id"]}, int(one["last_tid"])),
-        ({"to_tid": one["last_tid"] - 5}, one["last_tid"] - 5),
-        ({"to_tid": one["last_tid"] + 9}, one["last_tid"] + 9),
-        ({"to_tid": last - 6, "keep_open": True}, last - 6),
-        ({"to_ts": inside}, later - 1),
-    ):
-        queues, folder = lab.queues(graph.queues), lab.new_folder()
-        result = lab.restore(folder, maps(graph, queues), **asked)
-        assert (result["to_tid"], result["resumed"]) == (tid, False), asked
-        wanted = upto(follows, ops, tid, keep_open="keep_open" in asked)
-        said = {"graph": "social", "full": full["backup_id"], "last_tid": 30, "to_tid": tid}
-        require_same(held(lab, queues), wanted, maps(graph, queues), said)
-        assert sum(map(len, wanted.values())) == result["entries"]
-        names = {path.name for path in folder.iterdir()}
-        assert names == {"snapshot", "config.yaml", "delta_schema_history.yaml"}
-        versions = yaml.safe_load((folder / "delta_schema_history.yaml").read_text())["schemas"]
-        assert [v["tid"] for v in versions if v["tid"] > tid] == []
-        assert (versions[-1]["tid"] >= schema) == (tid >= schema)
+    changes, tid = {
+        "newest": ({}, last),
+        "backup": ({"backup": one["backup_id"]}, int(one["last_tid"])),
+        "tid": ({"to_tid": one["last_tid"] - 5}, one["last_tid"] - 5),
+        "schema": ({"to_tid": one["last_tid"] + 9}, one["last_tid"] + 9),
+        "open": ({"to_tid": last - 6, "keep_open": True}, last - 6),
+        "time": ({"to_ts": inside}, later - 1),
+    }[asked]
+    queues, folder = lab.queues(graph.queues), lab.new_folder()
+    result = lab.restore(folder, maps(graph, queues), **changes)
+    assert (result["to_tid"], result["resumed"]) == (tid, False)
+    wanted = upto(copied.follows, ops, tid, keep_open="keep_open" in changes)
+    said = {"graph": "social", "full": full["backup_id"], "last_tid": 30, "to_tid": tid}
+    require_same(held(lab, queues), wanted, maps(graph, queues), said)
+    assert sum(map(len, wanted.values())) == result["entries"]
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"snapshot", "config.yaml", "delta_schema_history.yaml"}
+    versions = yaml.safe_load((folder / "delta_schema_history.yaml").read_text())["schemas"]
+    assert [v["tid"] for v in versions if v["tid"] > tid] == []
+    assert (versions[-1]["tid"] >= schema) == (tid >= schema)
     assert not list((lab.place / "restores").rglob("*.jsonl"))
 
 
-def test_what_a_dry_run_says_and_what_is_refused(graph_lab: GraphLab) -> None:
-    lab = graph_lab
-    graph = lab.begin()
-    some_writes(graph.writers, random.Random(1), 20)
-    full = lab.full(graph)
-    some_writes(graph.writers, random.Random(2), 20)
-    last = lab.backup(graph, "incremental")
+def test_what_a_dry_run_says_and_what_is_refused(copied: Lived) -> None:
+    lab, graph, (full, one, last) = copied.lab, copied.graph, copied.made
     queues, folder = lab.queues(graph.queues), lab.new_folder()
     before = lab.rows("SELECT COUNT(*) AS n FROM restores")
     told = lab.restore(folder, maps(graph, queues), dry_run=True)
-    assert told["backups"] == [full["backup_id"], last["backup_id"]]
+    assert told["backups"] == [full["backup_id"], one["backup_id"], last["backup_id"]]
     assert {queue["action"] for queue in told["queues"]} == {"create"}
     own = lab.restore(folder, dry_run=True)
     assert all("holds messages already" in queue["refused_because"] for queue in own["queues"])
@@ -180,7 +230,7 @@ def test_what_a_dry_run_says_and_what_is_refused(graph_lab: GraphLab) -> None:
     assert before == lab.rows("SELECT COUNT(*) AS n FROM restores")
 
 
-def _after(kind: type, name: str, times: int = 1) -> Callable[[pytest.MonkeyPatch], None]:
+def _after(kind: type, name: str, times: int = 1) -> Plant:
     """Dies when a method has been called so often; what is dead does not call it again, in no thread."""
 
     def plant(patch: pytest.MonkeyPatch) -> None:
@@ -219,20 +269,23 @@ STEPS = (
     _after(EngineFolder, "finish"),
     _after(RestoreLog, "finish"),
 )
-# The step that is the first to come so far that the catalog tells of it.
-TOLD = len(STEPS) - 3
+# The first step after which the catalog knows of the restore.
+TOLD = STEPS[-3]
+# Those after which other things are there.
+SOME = (STEPS[0], STEPS[2], STEPS[7], STEPS[10], STEPS[11], *STEPS[-3:])
 
 
-def test_cut_off_anywhere_it_goes_on(graph_lab: GraphLab, monkeypatch: pytest.MonkeyPatch) -> None:
-    lab = graph_lab
-    graph, (full, _, two) = lived(lab)
+@pytest.mark.parametrize("steps", [SOME, pytest.param(STEPS, marks=pytest.mark.long)], ids=["some", "all"])
+def test_a_restore_goes_on_wherever_it_was_cut_off(
+    copied: Lived, monkeypatch: pytest.MonkeyPatch, steps: Sequence[Plant]
+) -> None:
+    lab, graph, (full, _, two) = copied.lab, copied.graph, copied.made
     ops, tid = list(graph.writers.ops), int(two["last_tid"]) - 8
-    follows = since_full(lab, held(lab, graph.queues), full["backup_id"], ops, 30)
     queues, folder = lab.queues(graph.queues), lab.new_folder()
     monkeypatch.setattr(replay_task, "TRANSACTION_BYTES", 1)  # a file in each transaction
     monkeypatch.setattr(restore_queue, "_AT_ONCE", 1)
-    for number, plant in enumerate(STEPS):
-        if number == TOLD:
+    for plant in steps:
+        if plant is TOLD:
             before = micros(datetime.now(UTC))
         with monkeypatch.context() as patch:
             plant(patch)
@@ -242,7 +295,7 @@ def test_cut_off_anywhere_it_goes_on(graph_lab: GraphLab, monkeypatch: pytest.Mo
     with pytest.raises(Refused, match="already"):
         lab.restore(folder, maps(graph, queues), to_tid=tid)
     said = {"full": full["backup_id"], "to_tid": tid}
-    require_same(held(lab, queues), upto(follows, ops, tid), maps(graph, queues), said)
+    require_same(held(lab, queues), upto(copied.follows, ops, tid), maps(graph, queues), said)
     rows = lab.rows("SELECT restore_id, scope, region, end_position, at FROM queue_restores")
     # A backup that was taken before that could not know of it.
     assert all(row["at"] >= before for row in rows)
@@ -257,8 +310,8 @@ def test_cut_off_anywhere_it_goes_on(graph_lab: GraphLab, monkeypatch: pytest.Mo
     }
 
 
-@pytest.mark.parametrize("told", [False, True])
-def test_what_was_begun_begins_anew_when_what_it_wrote_is_gone(
+@pytest.mark.parametrize("told", chosen([False, True], [True]))
+def test_a_restore_starts_over_when_what_it_wrote_is_gone(
     graph_lab: GraphLab, monkeypatch: pytest.MonkeyPatch, told: bool
 ) -> None:
     lab = graph_lab
@@ -278,29 +331,30 @@ def test_what_was_begun_begins_anew_when_what_it_wrote_is_gone(
     ops, tid = list(graph.writers.ops), int(last["last_tid"])
     result = lab.restore(folder, maps(graph, queues))
     assert result["full"] == newest["backup_id"]
-    lab.taken_up(folder, queues, ops, tid)
+    again = lab.taken_up(folder, queues, ops, tid)
     rows = lab.rows("SELECT restore_id, full_id, epoch FROM queue_restores")
     places = len(queues.places)
     assert len([row for row in rows if row["full_id"] == newest["backup_id"]]) == places
     assert (len(rows), len({row["restore_id"] for row in rows})) == ((2 * places, 2) if told else (places, 1))
     assert lab.rows("SELECT * FROM restores WHERE scope IS NULL")
     assert not CatalogReader(str(lab.place)).one("open_restores")
+    # The new queues have other names: their backups begin with the full.
+    again.writers.write("n:1", 1)
+    assert lab.backup(again, "incremental")["parent"] == newest["backup_id"]
 
 
-def test_one_whose_folder_is_away_does_not_begin_anew(
-    graph_lab: GraphLab, monkeypatch: pytest.MonkeyPatch
+def test_a_restore_whose_folder_is_missing_does_not_start_over(
+    copied: Lived, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lab = graph_lab
-    graph, (full, _, two) = lived(lab)
+    lab, graph, (_, _, two) = copied.lab, copied.graph, copied.made
     ops = list(graph.writers.ops)
-    follows = since_full(lab, held(lab, graph.queues), full["backup_id"], ops, 30)
     inside = next(op.ts for op in ops if op.tid == two["last_tid"] - 12)
     queues, folder = lab.queues(graph.queues), lab.new_folder()
     with monkeypatch.context() as patch:
         _after(restore_queue._Run, "_replay")(patch)
         with pytest.raises(Killed):
             lab.restore(folder, maps(graph, queues), to_ts=inside)
-    # `--to-time -2h` means another instant each time: which it was is told.
+    # `--to-time -2h` means another instant each time: the message names the first.
     with pytest.raises(Refused, match=f"with --to-time {format_ts(inside)}") as refused:
         lab.restore(folder, maps(graph, queues), to_ts=inside + 1)
     assert "run the same command" in refused.value.hint
@@ -314,11 +368,12 @@ def test_one_whose_folder_is_away_does_not_begin_anew(
     assert result["resumed"]
     left = open_at(ops, result["to_tid"])
     assert (result["open_transactions"], set(result["open_ids"])) == (len(left), left)
-    wanted = upto(follows, ops, result["to_tid"])
+    wanted = upto(copied.follows, ops, result["to_tid"])
     require_same(held(lab, queues), wanted, maps(graph, queues), {"backup": two["backup_id"]})
 
 
-def test_behind_what_is_there_and_what_stands_on_it(graph_lab: GraphLab) -> None:
+@pytest.mark.long
+def test_a_restore_appends_and_a_differential_follows_it(graph_lab: GraphLab) -> None:
     lab = graph_lab
     graph, (full, one, two) = lived(lab)
     before = held(lab, graph.queues)
@@ -333,7 +388,7 @@ def test_behind_what_is_there_and_what_stands_on_it(graph_lab: GraphLab) -> None
     for place, records in after.items():
         assert records[: len(before[place])] == before[place]
         ((offset, _),) = records[len(before[place]) :]
-        # The watermark, and the marker of its transaction.
+        # The watermark and the marker of its transaction.
         assert (rows[place]["base_position"], rows[place]["end_position"]) == (offset, offset + 2)
     ops = [op for op in graph.writers.ops if op.tid <= 30]
     again = lab.taken_up(folder, graph.queues, ops, 30)
@@ -368,7 +423,8 @@ def _then(kind: type, name: str, after: Callable[[], None], patch: pytest.Monkey
     patch.setattr(kind, name, called)
 
 
-def test_somebody_writes_meanwhile(graph_lab: GraphLab, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("where", chosen(["before", "behind"], ["behind"]))
+def test_somebody_writes_meanwhile(graph_lab: GraphLab, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     lab = graph_lab
     graph = lab.begin()
     place = graph.queues.places[0]
@@ -391,12 +447,14 @@ def test_somebody_writes_meanwhile(graph_lab: GraphLab, monkeypatch: pytest.Monk
         there = held(lab, graph.queues)[place]
         return result, [int(header(r, "tid") or 0) for offset, r in there if offset >= begin]
 
-    # Before the watermark it is of the history that is left.
-    with monkeypatch.context() as patch:
-        _then(restore_queue._Run, "_snapshot", lambda: _send(lab, place, (30, None, "write")), patch)
-        result, tids = restored()
-    assert (result["backup_id"], result["whole"], tids) == (last["backup_id"], True, [0, 10, 20])
-    # Behind it, it is of what the engine goes on from, and of its next backup.
+    if where == "before":
+        # What is before the watermark belongs to the history that is left.
+        with monkeypatch.context() as patch:
+            _then(restore_queue._Run, "_snapshot", lambda: _send(lab, place, (30, None, "write")), patch)
+            result, tids = restored()
+        assert (result["backup_id"], result["whole"], tids) == (last["backup_id"], True, [0, 10, 20])
+        return
+    # What is behind it belongs to the history that the engine goes on from, and to its next backup.
     with monkeypatch.context() as patch:
         _then(RestoreProducer, "commit", lambda: _send(lab, place, (40, None, "write")), patch)
         result, tids = restored()
@@ -409,11 +467,11 @@ def test_somebody_writes_meanwhile(graph_lab: GraphLab, monkeypatch: pytest.Monk
     assert [int(header(record, "tid") or 0) for _, record in there] == [0, 10, 40, 20]
 
 
-def test_on_spark(graph_lab: GraphLab, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    lab = graph_lab
-    graph, (full, _, two) = lived(lab)
+@pytest.mark.parametrize("much", chosen(["ENTRIES", "LITTLE"], ["ENTRIES"]))
+def test_on_spark(copied: Lived, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, much: str) -> None:
+    """Much to keep of the messages, though they are few bytes; or many bytes."""
+    lab, graph, (_, _, two) = copied.lab, copied.graph, copied.made
     ops, tid = list(graph.writers.ops), int(two["last_tid"]) - 8
-    follows = since_full(lab, held(lab, graph.queues), full["backup_id"], ops, 30)
     sessions: list[Any] = []
 
     def open_at_(reader: Any, session: Any, *given: Any) -> Any:
@@ -421,17 +479,15 @@ def test_on_spark(graph_lab: GraphLab, spark: SparkSession, monkeypatch: pytest.
         return OpenAt(reader, session, *given)
 
     monkeypatch.setattr(preparing, "OpenAt", open_at_)
-    # Much to hold of the messages, though they are few bytes; then many bytes.
-    for name in ("ENTRIES", "LITTLE"):
-        queues, folder = lab.queues(graph.queues), lab.new_folder()
-        with monkeypatch.context() as patch:
-            patch.setattr(preparing, name, -1)
-            request = lab.wanted(folder, maps(graph, queues), to_tid=tid)
-            restore_queue.run(request, spark=spark, reporter=lab.reporter)
-        require_same(held(lab, queues), upto(follows, ops, tid), maps(graph, queues), {"to_tid": tid})
-    assert sessions == [spark, spark]
+    queues, folder = lab.queues(graph.queues), lab.new_folder()
+    monkeypatch.setattr(preparing, much, -1)
+    request = lab.wanted(folder, maps(graph, queues), to_tid=tid)
+    restore_queue.run(request, spark=spark, reporter=lab.reporter)
+    require_same(held(lab, queues), upto(copied.follows, ops, tid), maps(graph, queues), {"to_tid": tid})
+    assert sessions == [spark]
 
 
+@pytest.mark.long
 def test_on_spark_with_nothing_open(
     graph_lab: GraphLab, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -449,36 +505,39 @@ def test_on_spark_with_nothing_open(
     assert (result["open_transactions"], result["open_ids"], result["entries"]) == (0, [], 3)
 
 
-def _send(lab: GraphLab, place: Place, *told: tuple[int, str | None, str]) -> None:
+def _send(lab: GraphLab, place: Place, *told: tuple[int, str | None, str], kind: str = "kind") -> None:
+    """Tid, transaction and kind of each message; `kind`: the header that the last has."""
     records = []
-    for tid, transaction, kind in told:
-        headers = [("tid", str(tid).encode()), ("kind", kind.encode())]
+    for tid, transaction, name in told:
+        headers = [("tid", str(tid).encode()), (kind, name.encode())]
         headers += [("transaction", transaction.encode())] if transaction else []
         records.append(truth.Record(place[1], b"k", str(tid).encode(), tuple(headers), 1_000 + tid))
     truth.produce(lab.bootstrap, place[0], records)
 
 
-def test_what_came_late_to_a_queue_is_of_a_transaction_that_had_ended(
-    graph_lab: GraphLab, tmp_path: Path
-) -> None:
+def test_late_messages_belong_to_a_transaction_that_had_ended(graph_lab: GraphLab) -> None:
+    """A header has another name here; the watermark has it too."""
     lab = graph_lab
-    graph = lab.begin()
+    graph, names = lab.begin(), HeaderNames(kind="op")
     first, second = graph.queues.places[0], graph.queues.places[1]
-    _send(lab, first, (1, None, "write"))
-    lab.full(graph, told=False)
-    _send(lab, first, (10, "t", "write"), (12, "t", "commit"), (13, "u", "write"))
-    lab.backup(graph, "incremental")
-    _send(lab, second, (11, "t", "write"), (14, "u", "write"), (15, "v", "write"), (20, None, "write"))
-    _send(lab, first, (21, "u", "commit"))
-    lab.backup(graph, "incremental")
+    _send(lab, first, (1, None, "write"), kind="op")
+    lab.full(graph, told=False, names=names)
+    _send(lab, first, (10, "t", "write"), (12, "t", "commit"), (13, "u", "write"), kind="op")
+    lab.backup(graph, "incremental", names=names)
+    late = (11, "t", "write"), (14, "u", "write"), (15, "v", "write"), (20, None, "write")
+    _send(lab, second, *late, kind="op")
+    _send(lab, first, (21, "u", "commit"), kind="op")
+    lab.backup(graph, "incremental", names=names)
     queues = lab.queues(graph.queues)
     lab.restore(lab.new_folder(), maps(graph, queues), to_tid=16)
-    names, found = maps(graph, queues), held(lab, queues)
+    found = held(lab, queues)
     for (topic, partition), tids in ((first, [10, 12]), (second, [11])):
-        assert [int(r.value or 0) for _, r in found[names[topic], partition][1:]] == tids, topic
+        assert [int(r.value or 0) for _, r in found[maps(graph, queues)[topic], partition][1:]] == tids, topic
+    for records in found.values():
+        assert dict(records[0][1].headers) == {"lakebackup-watermark": b"1", "op": b"watermark"}
 
 
-def test_a_file_that_is_not_what_it_was(graph_lab: GraphLab) -> None:
+def test_a_damaged_file_stops_a_restore(graph_lab: GraphLab) -> None:
     lab = graph_lab
     graph, (_, one, two) = lived(lab)
     rows = lab.rows(f"SELECT path FROM files WHERE role = 'data' AND backup_id = '{one['backup_id']}'")
@@ -501,25 +560,10 @@ def test_a_file_that_is_not_what_it_was(graph_lab: GraphLab) -> None:
     assert [state.settings for state in topics.describe(graph.queues.topics)] == [own] * len(
         graph.queues.topics
     )
-    # The engine's own files are looked at before anything is written.
+    # A restore checks the engine's own files before it writes anything.
     (lab.place / "social/queues" / two["backup_id"] / "config.yaml").unlink()
     queues, folder = lab.queues(graph.queues), lab.new_folder()
     with pytest.raises(Damaged, match=r"config\.yaml is missing"):
         lab.restore(folder, maps(graph, queues))
     assert not folder.exists()
     assert not set(queues.topics) & set(topics.topic_names())
-
-
-def test_the_watermark_has_the_headers_that_the_messages_have(graph_lab: GraphLab) -> None:
-    lab = graph_lab
-    graph = lab.begin()
-    place, names = graph.queues.places[0], HeaderNames(kind="op")
-    _send(lab, place, (1, None, "write"))
-    lab.full(graph, told=False, names=names)
-    _send(lab, place, (2, None, "write"))
-    lab.backup(graph, "incremental", names=names)
-    queues = lab.queues(graph.queues)
-    lab.restore(lab.new_folder(), maps(graph, queues))
-    for records in held(lab, queues).values():
-        (_, first), *_ = records
-        assert dict(first.headers) == {"lakebackup-watermark": b"1", "op": b"watermark"}

@@ -78,8 +78,30 @@ def in_folder(folder: Path) -> dict[int, list[Record]]:
 
 
 def test_topics_go_there_and_come_back(
+    lab: S3Lab, s3: S3Proxy, place: str, topic: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, copy = topic("there", partitions=2), topic("copy", partitions=2)
+    truth.produce(lab.bootstrap, name, records(0, 0, 300) + records(1, 0, 200))
+    first = lab.backup(name)
+    truth.produce(lab.bootstrap, name, records(1, 200, 100))
+    second = lab.backup(name)
+    assert (first["entries"], second["kind"], second["entries"]) == (500, "differential", 100)
+
+    listed = asked(capsys, "list", "--from", place)
+    assert [row["backup_id"] for row in listed] == [second["backup_id"], first["backup_id"]]
+    assert all(row["intact"] for row in listed)
+    for row in asked(capsys, "files", second["backup_id"], "--from", place):
+        bucket, _, key = place.removeprefix("s3://").partition("/")
+        sent = s3.client().head_object(Bucket=bucket, Key=f"{key}/{row['path']}")["Metadata"]
+        assert sent["lakebackup-last-position"] == str(row["end_position"] - 1)
+        assert sent["lakebackup-max-ts"] == str(row["max_ts"])
+    lab.restore(name, maps={name: copy})
+    assert truth.contents(lab.bootstrap, copy) == truth.contents(lab.bootstrap, name)
+
+
+@pytest.mark.long
+def test_every_verb_works_there(
     lab: S3Lab,
-    s3: S3Proxy,
     place: str,
     topic: Make,
     capsys: pytest.CaptureFixture[str],
@@ -98,19 +120,9 @@ def test_topics_go_there_and_come_back(
     first = lab.backup(name)
     truth.produce(lab.bootstrap, name, records(1, 200, 100))
     second = lab.backup(name)
-    assert (first["entries"], second["kind"], second["entries"]) == (500, "differential", 100)
-
-    listed = asked(capsys, "list", "--from", place)
-    assert [row["backup_id"] for row in listed] == [second["backup_id"], first["backup_id"]]
-    assert all(row["intact"] for row in listed)
     assert asked(capsys, "sql", "SELECT sum(entries) AS n FROM files", "--from", place) == [{"n": 600}]
     told, *changes = asked(capsys, "diff", first["backup_id"], second["backup_id"], "--from", place)
     assert [(row["change"], row["entries"]) for row in (*told["totals"], *changes)] == [("added", 100)] * 2
-    for row in asked(capsys, "files", second["backup_id"], "--from", place):
-        bucket, _, key = place.removeprefix("s3://").partition("/")
-        sent = s3.client().head_object(Bucket=bucket, Key=f"{key}/{row['path']}")["Metadata"]
-        assert sent["lakebackup-last-position"] == str(row["end_position"] - 1)
-        assert sent["lakebackup-max-ts"] == str(row["max_ts"])
     comes_back()
     lab.restore(name, target=f"dir:{tmp_path}/out")
     assert in_folder(tmp_path / "out") == truth.contents(lab.bootstrap, name)
@@ -134,6 +146,7 @@ def test_topics_go_there_and_come_back(
     comes_back()
 
 
+@pytest.mark.long
 def test_a_compacted_topic(lab: S3Lab, topic: Make, tmp_path: Path) -> None:
     name = topic("compacted", **{"cleanup.policy": "compact"})
     truth.produce(lab.bootstrap, name, records(0, 0, 120))
@@ -146,7 +159,7 @@ def test_a_compacted_topic(lab: S3Lab, topic: Make, tmp_path: Path) -> None:
     assert [r.value for r in in_folder(tmp_path / "out")[0]] == [b"value %d" % i for i in range(100, 150)]
 
 
-@pytest.mark.soak
+@pytest.mark.long
 def test_following_goes_on_where_it_stopped(
     lab: S3Lab, place: str, topic: Make, capsys: pytest.CaptureFixture[str]
 ) -> None:

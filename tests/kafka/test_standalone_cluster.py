@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from lakebackup_jobs.broker import Broker
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.s3, pytest.mark.soak]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.s3, pytest.mark.long]
 
 ROWS = [Record(i % 4, b"key %d" % i, b"value %d" % i, (), 1_600_000_000_000 + i) for i in range(400)]
 # Commands one behind the other in one process, so that the cluster starts its executors once.

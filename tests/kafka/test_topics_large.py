@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.support.runs import Lab
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.soak]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]
 
 PARTITIONS = 4
 HALF = 1_000_000

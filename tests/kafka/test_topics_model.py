@@ -21,20 +21,17 @@ import fastavro
 import pytest
 from confluent_kafka import IsolationLevel, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
-from hypothesis import Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from tests.support import kafka_truth as truth
 from tests.support.kafka_truth import Record
+from tests.support.lives import live
 from tests.support.runs import Lab, now_ms
 
 from lakebackup.errors import LakebackupError, NotFound, Refused
+from lakebackup.plan.restore_request import RestoreRequest, plan_restore
+from lakebackup.plan.restore_topics import require_restorable
+from lakebackup.store import CatalogReader
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -205,7 +202,7 @@ names = st.sampled_from(NAMES)
 some = st.lists(names, min_size=1, max_size=2, unique=True)
 
 
-class Life(RuleBasedStateMachine):
+class Topics(RuleBasedStateMachine):
     """One destination and two topics, done to in any order."""
 
     def __init__(self, lab: Lab, folder: Path) -> None:
@@ -332,6 +329,24 @@ class Life(RuleBasedStateMachine):
                 found = [list(stored(out / "topics" / self.real(name), p)) for p in range(PARTITIONS)]
                 assert found == expected[name], name
 
+    def check_plan(self, name: str, to_ts: int | None) -> bool:
+        """Compare what a restore would read with the model; returns whether it is refused."""
+        expected = self.model.restored(name, to_ts)
+        reader = CatalogReader.require(str(self.lab.folder))
+        request = RestoreRequest(str(self.lab.folder), "dir:x", topics=(self.real(name),), to_ts=to_ts)
+        if isinstance(expected, type):
+            with pytest.raises(expected):
+                require_restorable(plan_restore(request, reader), allow_gaps=False)
+            return True
+        require_restorable(plan_restore(request, reader), allow_gaps=False)
+        found: list[list[tuple[int, Record]]] = [[] for _ in range(PARTITIONS)]
+        for row in reader.rows("selected_files"):
+            for offset, record in records_in(self.lab.folder / row["path"]):
+                if to_ts is None or record.timestamp <= to_ts:
+                    found[record.partition].append((offset, record))
+        assert [sorted(rows, key=lambda pair: pair[0]) for rows in found] == expected, (name, to_ts)
+        return False
+
     def times(self) -> list[int]:
         """Times at which something changes, and their neighbours."""
         ends = [taken.end_ts for taken in self.model.backups]
@@ -361,28 +376,20 @@ class Life(RuleBasedStateMachine):
 def stored(folder: Path, partition: int) -> Iterator[tuple[int, Record]]:
     """What a partition's files hold, by fastavro alone."""
     for file in sorted((folder / f"partition={partition}").glob("*.data")):
-        found: Iterator[dict[str, Any]] = fastavro.reader(io.BytesIO(file.read_bytes()))  # type: ignore[assignment]
-        for r in found:
-            headers = tuple((h["key"], h["value"]) for h in r["headers"])
-            yield r["offset"], Record(r["partition"], r["key"], r["value"], headers, r["timestamp"])
+        yield from records_in(file)
 
 
-def check(lab: Lab, folder: Path, examples: int, steps: int, phases: tuple[Phase, ...]) -> None:
-    profile = settings(
-        max_examples=examples,
-        stateful_step_count=steps,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        print_blob=True,
-        phases=phases,
-    )
-    print(f"{examples} lives of {steps} steps, derandomized")
-    run_state_machine_as_test(lambda: Life(lab, folder), settings=profile)
+def records_in(file: Path) -> Iterator[tuple[int, Record]]:
+    """What a data file holds, by fastavro alone."""
+    found: Iterator[dict[str, Any]] = fastavro.reader(io.BytesIO(file.read_bytes()))  # type: ignore[assignment]
+    for r in found:
+        headers = tuple((h["key"], h["value"]) for h in r["headers"])
+        yield r["offset"], Record(r["partition"], r["key"], r["value"], headers, r["timestamp"])
 
 
+@pytest.mark.long
 def test_a_gap_is_noticed_although_another_topics_full_backup_came_between(lab: Lab, tmp_path: Path) -> None:
-    life = Life(lab, tmp_path)
+    life = Topics(lab, tmp_path)
     row = Record(0, b"k", b"v", (), 0)
     try:
         life.both_topics()
@@ -401,10 +408,42 @@ def test_a_gap_is_noticed_although_another_topics_full_backup_came_between(lab: 
         life.teardown()
 
 
-def test_a_few_lives(lab: Lab, tmp_path: Path) -> None:
-    check(lab, tmp_path, examples=4, steps=12, phases=(Phase.generate,))
+def test_a_life_with_gaps_and_a_topic_made_again(lab: Lab, tmp_path: Path) -> None:
+    life = Topics(lab, tmp_path)
+    rows = [
+        Record(0, b"k", b"v", (("h", b"1"), ("h", None)), 0),
+        Record(1, None, b"", (), -1_500),
+        Record(0, b"", None, (), 1_500),
+        Record(1, b"k", b"x" * 2_000, (), -10_000_000),
+    ]
+    try:
+        life.both_topics()
+        life.produce("a", rows)
+        life.produce("b", rows)
+        life.transact("a", rows, commit=True)
+        life.transact("b", rows, commit=False)
+        life.backup(["a", "b"], "full", 0)
+        life.backup(["a"], "full", 4)
+        life.produce("b", rows)
+        life.delete_records("b", 0, 0.8)
+        life.backup(["b"], "full", 0)
+        for _ in range(2):  # the chain holds a only from the first of them on
+            life.produce("a", rows)
+            life.delete_records("a", 1, 1.0)
+            life.backup(["a"], "continue", 0)
+        assert [hole.bridged for hole in life.model.holes] == [False, False, True]
+        life.make_again("b")
+        life.produce("b", rows)
+        life.backup(["a", "b"], "full", 0)
+        life.backup(["b", "a"], "full", 4)
+        for name in NAMES:
+            ends = [taken.end_ts for taken in life.model.backups if name in taken.topics]
+            near = [end + step for end in ends for step in (-1, 0, 1)]
+            assert {life.check_plan(name, to_ts) for to_ts in (None, *near)} == {True, False}
+    finally:
+        life.teardown()
 
 
-@pytest.mark.soak
+@pytest.mark.long
 def test_many_lives(lab: Lab, tmp_path: Path) -> None:
-    check(lab, tmp_path, examples=100, steps=30, phases=(Phase.generate, Phase.shrink))
+    live(lambda: Topics(lab, tmp_path), 100, 30)

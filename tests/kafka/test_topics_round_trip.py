@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import fastavro
 import pytest
@@ -19,7 +21,11 @@ from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
 from lakebackup.store import CatalogReader
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
+
+    from lakebackup_jobs.broker import Broker
 
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -46,6 +52,35 @@ def reader(lab: Lab) -> CatalogReader:
     return opened
 
 
+OLD, LATER = 1_600_000_000_000, 1_700_000_000_000
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Three backups of one topic, for tests that only read them."""
+
+    lab: Lab
+    name: str
+    rows: dict[int, list[Record]]
+    done: list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def kept(
+    spark: SparkSession, broker: Broker, empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Kept:
+    lab = Lab(spark, broker.bootstrap, tmp_path_factory.mktemp("kept") / "backups", empty_catalog)
+    name = f"kept-{uuid4().hex[:8]}"
+    truth.create_topic(broker.bootstrap, name, 2, retention_ms="-1")
+    first, later = mixed(0, 400) + mixed(1, 60), mixed(1, 40, start=LATER)
+    done = []
+    for rows in (first, later, []):
+        truth.produce(broker.bootstrap, name, rows)
+        done.append(lab.backup(name))
+    truth.delete_topic(broker.bootstrap, name)
+    return Kept(lab, name, {p: [r for r in first + later if r.partition == p] for p in (0, 1)}, done)
+
+
 def test_every_kind_of_record_comes_back_in_order(lab: Lab, topic: Make) -> None:
     name = topic("mixed", partitions=3, **{"max.message.bytes": "2000000"})
     rows = [r for p in range(3) for r in mixed(p, 500)]
@@ -64,23 +99,25 @@ def test_every_kind_of_record_comes_back_in_order(lab: Lab, topic: Make) -> None
     assert truth.settings(lab.bootstrap, name) == settings
 
 
-def test_a_second_backup_holds_only_what_is_new_and_the_chain_restores_both(lab: Lab, topic: Make) -> None:
-    name, copy = topic("chain", partitions=2), topic("copy", partitions=2)
-    truth.produce(lab.bootstrap, name, mixed(0, 100) + mixed(1, 60))
-    first = lab.backup(name)
-    truth.produce(lab.bootstrap, name, mixed(1, 40))
-    second = lab.backup(name)
-    third = lab.backup(name)
-
+def test_a_second_backup_holds_only_what_is_new_and_the_chain_restores_both(kept: Kept, topic: Make) -> None:
+    first, second, third = kept.done
     assert (second["kind"], second["parent"], second["entries"]) == ("differential", first["backup_id"], 40)
     assert (third["kind"], third["entries"], third["files"]) == ("differential", 0, 0)
-    lab.restore(name, maps={name: copy})
-    assert truth.contents(lab.bootstrap, copy) == truth.contents(lab.bootstrap, name)
     paths = sorted(
         row["path"].rpartition("/")[2]
-        for row in reader(lab).rows("list_files", backup_id=second["backup_id"])
+        for row in reader(kept.lab).rows("list_files", backup_id=second["backup_id"])
     )
-    assert paths == [f"{name}+1-0000000001.data"]
+    assert paths == [f"{kept.name}+1-0000000001.data"]
+
+    copy = topic("copy", partitions=2)
+    kept.lab.restore(kept.name, maps={kept.name: copy})
+    assert truth.contents(kept.lab.bootstrap, copy) == kept.rows
+    # A target that holds records is refused until it is said that they may be appended to.
+    with pytest.raises(Refused, match="holds records already"):
+        kept.lab.restore(kept.name, maps={kept.name: copy}, to_ts=OLD + 1)
+    kept.lab.restore(kept.name, maps={kept.name: copy}, to_ts=OLD + 1, append=True)
+    early = {p: [r for r in rows if r.timestamp <= OLD + 1] for p, rows in kept.rows.items()}
+    assert truth.contents(kept.lab.bootstrap, copy) == {p: kept.rows[p] + early[p] for p in (0, 1)}
 
 
 def test_data_files_are_avro_that_others_read_and_the_rows_say_what_they_hold(lab: Lab, topic: Make) -> None:
@@ -112,22 +149,19 @@ def test_data_files_are_avro_that_others_read_and_the_rows_say_what_they_hold(la
     assert found == truth.contents(lab.bootstrap, name)
 
 
-def test_a_restore_to_a_time_keeps_the_records_at_or_before_it(lab: Lab, topic: Make) -> None:
-    name, copy = topic("when"), topic("then")
-    rows = mixed(0, 400)
-    truth.produce(lab.bootstrap, name, rows)
-    lab.backup(name)
-    after, until = 1_600_000_020_000, 1_600_000_070_000
-    lab.restore(name, maps={name: copy}, from_ts=after, to_ts=until)
-    assert truth.contents(lab.bootstrap, copy)[0] == [r for r in rows if after < r.timestamp <= until]
+def test_a_restore_to_a_time_keeps_the_records_at_or_before_it(kept: Kept, topic: Make) -> None:
+    copy = topic("then", partitions=2)
+    after, until = kept.rows[0][10].timestamp, kept.rows[0][11].timestamp
+    assert OLD < after < until < OLD + 100_000
+    kept.lab.restore(kept.name, maps={kept.name: copy}, from_ts=after, to_ts=until)
+    assert truth.contents(kept.lab.bootstrap, copy) == {
+        p: [r for r in rows if after < r.timestamp <= until] for p, rows in kept.rows.items()
+    }
 
 
-def test_a_time_after_the_last_backup_is_refused_and_says_until_when(lab: Lab, topic: Make) -> None:
-    name = topic("late")
-    truth.produce(lab.bootstrap, name, mixed(0, 3))
-    lab.backup(name)
+def test_a_time_after_the_last_backup_is_refused_and_says_until_when(kept: Kept) -> None:
     with pytest.raises(Refused, match="is after the last backup"):
-        lab.restore(name, to_ts=now_ms() + 60_000)
+        kept.lab.restore(kept.name, to_ts=now_ms() + 60_000)
 
 
 def test_uncommitted_and_aborted_records_are_left_out_and_an_open_transaction_comes_next_time(
@@ -163,7 +197,7 @@ def test_log_append_time_topics_keep_their_times_and_their_setting(lab: Lab, top
     assert truth.settings(lab.bootstrap, name)["message.timestamp.type"] == "LogAppendTime"
 
 
-def test_deleted_records_are_a_gap_and_a_new_full(lab: Lab, topic: Make) -> None:
+def test_deleted_records_are_a_gap_and_a_new_full_unless_the_chain_goes_on(lab: Lab, topic: Make) -> None:
     # Offsets 0 to 19 are backed up, 20 to 39 produced, everything below 30 deleted.
     name, copy = topic("gap"), topic("gap-copy")
     truth.produce(lab.bootstrap, name, mixed(0, 20))
@@ -182,17 +216,14 @@ def test_deleted_records_are_a_gap_and_a_new_full(lab: Lab, topic: Make) -> None
     lab.restore(name, maps={name: copy})
     assert truth.contents(lab.bootstrap, copy) == truth.contents(lab.bootstrap, name)
 
-
-def test_a_chain_over_a_gap_restores_only_when_holes_are_accepted(lab: Lab, topic: Make) -> None:
-    name, copy = topic("bridge"), topic("bridge-copy")
+    # A chain goes on over the next one, and restores only when holes are accepted.
     truth.produce(lab.bootstrap, name, mixed(0, 20))
-    lab.backup(name)
-    truth.produce(lab.bootstrap, name, mixed(0, 20))
-    truth.delete_records(lab.bootstrap, name, {0: 30})
+    truth.delete_records(lab.bootstrap, name, {0: 50})
     assert lab.backup(name, on_gap="continue")["kind"] == "differential"
-    with pytest.raises(Refused, match="offsets from 20 to 30 were deleted"):
-        lab.restore(name, maps={name: copy})
-    assert lab.restore(name, maps={name: copy}, allow_gaps=True)["entries"] == 30
+    out = f"dir:{lab.folder.parent / 'out'}"
+    with pytest.raises(Refused, match="offsets from 40 to 50 were deleted"):
+        lab.restore(name, target=out)
+    assert lab.restore(name, target=out, allow_gaps=True)["entries"] == 10 + 10
     (audit,) = DeltaTable(str(lab.folder / "catalog" / "audit")).to_pyarrow_table().to_pylist()
     assert (audit["action"], len(json.loads(audit["detail"]))) == ("restore with gaps", 1)
 
@@ -207,16 +238,6 @@ def test_a_topic_made_again_is_noticed_and_not_continued(lab: Lab, topic: Make) 
     assert lab.backup(name)["entries"] == 5
     assert "deleted and made again" in lab.warnings.getvalue()
     assert lab.restore(name, maps={name: copy})["entries"] == 5
-
-
-def test_a_target_with_records_is_refused_unless_told_to_append(lab: Lab, topic: Make) -> None:
-    name = topic("full")
-    truth.produce(lab.bootstrap, name, mixed(0, 5))
-    lab.backup(name)
-    with pytest.raises(Refused, match="holds records already"):
-        lab.restore(name)
-    lab.restore(name, append=True)
-    assert len(truth.contents(lab.bootstrap, name)[0]) == 10
 
 
 def test_a_dry_run_says_what_it_would_do_and_writes_nothing(lab: Lab, topic: Make) -> None:
@@ -238,34 +259,23 @@ def test_a_dry_run_says_what_it_would_do_and_writes_nothing(lab: Lab, topic: Mak
 
 
 def test_a_select_chooses_exactly_the_files_and_an_incomplete_choice_is_refused(
-    lab: Lab, topic: Make
+    kept: Kept, topic: Make, tmp_path: Path
 ) -> None:
-    name, copy = topic("chosen", partitions=2), topic("chosen-copy", partitions=2)
-    truth.produce(lab.bootstrap, name, mixed(0, 10) + mixed(1, 10))
-    lab.backup(name)
-    truth.produce(lab.bootstrap, name, mixed(1, 10, start=1_700_000_000_000))
-    lab.backup(name)
-    whole = f"SELECT * FROM files WHERE scope = '{name}' AND region = '1'"
-    assert lab.restore(select=whole, maps={name: copy})["entries"] == 20
-    assert truth.contents(lab.bootstrap, copy) == {1: truth.contents(lab.bootstrap, name)[1]}
-    late = f"SELECT destination, path FROM files WHERE scope = '{name}' AND min_ts >= 1700000000000"
+    lab, copy = kept.lab, topic("chosen-copy", partitions=2)
+    whole = f"SELECT * FROM files WHERE scope = '{kept.name}' AND region = '1'"
+    assert lab.restore(select=whole, maps={kept.name: copy})["entries"] == 100
+    assert truth.contents(lab.bootstrap, copy) == {1: kept.rows[1]}
+    late = f"SELECT destination, path FROM files WHERE scope = '{kept.name}' AND min_ts >= {LATER}"
     with pytest.raises(Refused, match="takes 1 of the 2 files"):
-        lab.restore(select=late, target="dir:" + str(lab.folder.parent / "out"))
-    assert (
-        lab.restore(select=late, partial=True, target="dir:" + str(lab.folder.parent / "out"))["entries"]
-        == 10
-    )
+        lab.restore(select=late, target=f"dir:{tmp_path / 'out'}")
+    assert lab.restore(select=late, partial=True, target=f"dir:{tmp_path / 'out'}")["entries"] == 40
     with pytest.raises(UsageProblem):
         lab.restore(select="SELECT * FROM read_parquet('/etc/passwd')")
 
 
-def test_into_a_delta_table(lab: Lab, topic: Make, spark: SparkSession) -> None:
-    name = topic("table", partitions=2)
-    rows = mixed(0, 30) + mixed(1, 20)
-    truth.produce(lab.bootstrap, name, rows)
-    lab.backup(name)
-    path = lab.folder.parent / "table"
-    lab.restore(name, target=f"delta:{path}", maps={name: "renamed"})
+def test_into_a_delta_table(kept: Kept, spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "table"
+    kept.lab.restore(kept.name, target=f"delta:{path}", maps={kept.name: "renamed"})
     table = spark.read.format("delta").load(str(path)).orderBy("partition", "offset").collect()
     assert {row.topic for row in table} == {"renamed"}
     found = [
@@ -278,70 +288,51 @@ def test_into_a_delta_table(lab: Lab, topic: Make, spark: SparkSession) -> None:
         )
         for r in table
     ]
-    assert found == rows
+    assert found == kept.rows[0] + kept.rows[1]
     with pytest.raises(Refused, match="there is a Delta table"):
-        lab.restore(name, target=f"delta:{path}")
+        kept.lab.restore(kept.name, target=f"delta:{path}")
 
 
-def test_into_a_folder_in_the_same_layout(lab: Lab, topic: Make) -> None:
-    name = topic("folder")
-    rows = mixed(0, 100)
-    truth.produce(lab.bootstrap, name, rows)
-    lab.backup(name)
-    out = lab.folder.parent / "out"
-    lab.restore(name, target=f"dir:{out}", to_ts=1_600_000_050_000)
-    (file,) = (out / "topics" / name / "partition=0").iterdir()
-    found = [r["value"] for r in fastavro.reader(io.BytesIO(file.read_bytes()))]  # type: ignore[index]
-    assert found == [r.value for r in rows if r.timestamp <= 1_600_000_050_000]
+def test_into_a_folder_in_the_same_layout(kept: Kept, tmp_path: Path) -> None:
+    until = OLD + 50_000
+    kept.lab.restore(kept.name, target=f"dir:{tmp_path / 'out'}", to_ts=until)
+    for partition, rows in kept.rows.items():
+        (file,) = (tmp_path / "out" / "topics" / kept.name / f"partition={partition}").iterdir()
+        found = [r["value"] for r in fastavro.reader(io.BytesIO(file.read_bytes()))]  # type: ignore[index]
+        assert found == [r.value for r in rows if r.timestamp <= until]
 
 
-def test_a_backup_moved_to_another_place_still_restores(lab: Lab, topic: Make) -> None:
+def test_a_backup_moved_to_another_place_still_restores_and_verifies(lab: Lab, topic: Make) -> None:
     name, copy = topic("moved"), topic("moved-copy")
     truth.produce(lab.bootstrap, name, mixed(0, 10))
     lab.backup(name)
     lab.folder = lab.folder.rename(lab.folder.with_name("elsewhere"))
     assert lab.restore(name, maps={name: copy})["entries"] == 10
-    assert lab.verify()["missing"] == 0
+    tried = lab.verify(mode="restore")
+    assert (tried["ok"], tried["damaged"], tried["missing"]) == (3, 0, 0)
 
 
-def test_verify_finds_missing_changed_and_orphaned_files(lab: Lab, topic: Make) -> None:
-    name = topic("verify", partitions=3)
+def test_damage_is_found_before_a_record_of_it_becomes_visible_and_by_verify(lab: Lab, topic: Make) -> None:
+    name, copy = topic("verify", partitions=3), topic("verify-copy", partitions=3)
     truth.produce(lab.bootstrap, name, mixed(0, 50) + mixed(1, 50) + mixed(2, 50))
     done = lab.backup(name)
     whole = lab.verify(mode="decode")
     assert (whole["ok"], whole["missing"], whole["changed"], whole["orphan"]) == (4, 0, 0, 0)
     zero, one, _ = sorted(lab.folder.glob("lab/*/topics/*/partition=*/*.data"))
-    zero.unlink()
     data = bytearray(one.read_bytes())
-    data[len(data) // 2] ^= 1
+    data[-20] ^= 1
     one.write_bytes(data)
+    with pytest.raises(Damaged, match=r"is not what was written"):
+        lab.restore(name, maps={name: copy})
+    assert 1 not in truth.contents(lab.bootstrap, copy)
+
+    zero.unlink()
     (one.parent / "stray.data").write_bytes(b"left over")
     found = lab.verify()
     assert (found["missing"], found["changed"], found["orphan"]) == (1, 1, 1)
     with pytest.raises(Refused, match="was missing when it was last checked"):
         lab.restore(name, target="dir:" + str(lab.folder.parent / "out"))
     assert done["backup_id"] in {finding["backup_id"] for finding in found["findings"]}
-
-
-def test_a_trial_restore_is_part_of_verify(lab: Lab, topic: Make) -> None:
-    name = topic("trial")
-    truth.produce(lab.bootstrap, name, mixed(0, 10))
-    lab.backup(name)
-    found = lab.verify(mode="restore")
-    assert (found["ok"], found["damaged"]) == (3, 0)
-
-
-def test_a_flipped_bit_is_found_before_anything_becomes_visible(lab: Lab, topic: Make) -> None:
-    name, copy = topic("flipped"), topic("flipped-copy")
-    truth.produce(lab.bootstrap, name, mixed(0, 50))
-    lab.backup(name)
-    (file,) = lab.folder.glob("lab/*/topics/*/partition=*/*.data")
-    data = bytearray(file.read_bytes())
-    data[-20] ^= 1
-    file.write_bytes(data)
-    with pytest.raises(Damaged, match=r"is not what was written"):
-        lab.restore(name, maps={name: copy})
-    assert truth.contents(lab.bootstrap, copy) == {}
 
 
 def test_unknown_topics_are_named_with_what_is_near(lab: Lab, topic: Make) -> None:

@@ -1,4 +1,7 @@
-"""The notebooks run as they are, on a catalog made by real backups, and their pictures are looked at."""
+"""The notebooks run as they are, and their pictures are looked at.
+
+One runs always, on rows made by hand; all run as long tests, on a catalog that real backups made.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,12 @@ from uuid import uuid4
 import pytest
 import vl_convert
 from tests.support import kafka_truth as truth
+from tests.support.catalogs import EPOCH
+from tests.support.made_backups import MadeBackups, Record
 from tests.support.notebooks import run
 from tests.support.pictures import colours, pixels, share
 
+from lakebackup.model import Gap
 from lakebackup_jobs.charts import COLOURS
 
 if TYPE_CHECKING:
@@ -24,7 +30,7 @@ if TYPE_CHECKING:
 
     from lakebackup_jobs.broker import Broker
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+pytestmark = pytest.mark.spark
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.py"))
@@ -64,6 +70,44 @@ def _order(number: int) -> truth.Record:
     )
 
 
+def test_coverage_of_rows_made_by_hand(spark: SparkSession, tmp_path: Path) -> None:
+    made, began, day = MadeBackups(tmp_path), 1_795_262_400_000, 86_400_000
+    made.backup([[Record(0, n, began + n) for n in range(5)]], end_ts=began + day)
+    lost = made.backup(
+        [[Record(0, n, began + 2 * day - n) for n in range(7, 10)]], full=True, end_ts=began + 2 * day
+    )
+    made.add(
+        Gap(
+            backup_id=lost,
+            source="prod",
+            scope="orders",
+            epoch=EPOCH,
+            region="0",
+            from_position=5,
+            to_position=7,
+            reason="purged",
+            from_ts=began + day,
+            to_ts=began + 2 * day,
+            bridged=False,
+        )
+    )
+    made.backup([[Record(0, 10, began + 3 * day - 1)]], end_ts=began + 3 * day)
+    made.flush()
+    shown = run(FOLDER / "04_coverage_and_rpo.py", spark, destination=str(tmp_path))
+    _, successes, gaps, hours = shown.tables
+    assert {row["kind"] for row in successes} == {"full", "differential"}
+    assert [(row["reason"], row["from_position"], row["to_position"]) for row in gaps] == [("purged", 5, 7)]
+    # The full at the end of the gap can be restored at its own instant.
+    assert [(row["scope"], round(float(row["lost_hours"]) * 3_600_000)) for row in hours] == [
+        ("orders", day - 1)
+    ]
+    (coverage,) = _pictures(shown)
+    assert share(coverage, COLOURS["gap"]) > 0.001
+    assert share(coverage, COLOURS["restorable"]) > 0.001
+
+
+@pytest.mark.kafka
+@pytest.mark.long
 def test_inventory(backups: tuple[Lab, str]) -> None:
     shown, lab = _run("01", backups), backups[0]
     listed, chains, storage, topics, unusable = shown.tables
@@ -76,6 +120,8 @@ def test_inventory(backups: tuple[Lab, str]) -> None:
     assert share(timeline, COLOURS["gap"]) > 0.001
 
 
+@pytest.mark.kafka
+@pytest.mark.long
 def test_restore(backups: tuple[Lab, str], tmp_path: Path) -> None:
     lab, orders = backups
     target = {"topic": orders, "target": f"delta:{tmp_path}/restored"}
@@ -91,6 +137,8 @@ def test_restore(backups: tuple[Lab, str], tmp_path: Path) -> None:
     assert restored.count() == 90
 
 
+@pytest.mark.kafka
+@pytest.mark.long
 def test_ask(backups: tuple[Lab, str]) -> None:
     shown = _run("03", backups, topic=backups[1], key="k7")
     found, counted, latest = shown.tables
@@ -100,6 +148,8 @@ def test_ask(backups: tuple[Lab, str]) -> None:
     assert {row["key"] for row in latest} == {f"k{n}" for n in range(30)} - {"k0"}
 
 
+@pytest.mark.kafka
+@pytest.mark.long
 def test_coverage(backups: tuple[Lab, str]) -> None:
     shown = _run("04", backups)
     lags, successes, gaps, hours = shown.tables
@@ -113,6 +163,8 @@ def test_coverage(backups: tuple[Lab, str]) -> None:
     assert share(coverage, COLOURS["restorable"]) > 0.05
 
 
+@pytest.mark.kafka
+@pytest.mark.long
 def test_growth(backups: tuple[Lab, str]) -> None:
     shown = _run("05", backups)
     growth, topics, pace = shown.tables
@@ -123,6 +175,8 @@ def test_growth(backups: tuple[Lab, str]) -> None:
     assert share(picture, "#1f6391") > 0.02
 
 
+@pytest.mark.kafka
+@pytest.mark.long
 def test_retention(backups: tuple[Lab, str]) -> None:
     shown = _run("06", backups)
     policies, kept, listed, missed, removed = shown.tables

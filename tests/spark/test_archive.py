@@ -151,6 +151,12 @@ def test_an_archive_is_taken_in_asked_with_sql_restored_and_written_again(desk: 
         b"x": b"1",
     }
     assert found.designs == {"bucket-default": '{"v": 1}'}
+
+
+@pytest.mark.long
+def test_a_rebuilt_catalog_restores_an_archive(desk: Desk, tmp_path: Path) -> None:
+    week(tmp_path / "archive")
+    desk.take(tmp_path / "archive", source="shop")
     shutil.rmtree(desk.at / "catalog")
     assert rebuild(desk.spark, str(desk.at)).states == {"complete": 4}
     assert documents(desk.restore("shop")[1]) == {"a": 3, "c": 1, "x": 1}

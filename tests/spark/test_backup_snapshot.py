@@ -8,11 +8,14 @@ import os
 import shutil
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import pytest
+from tests.support.catalogs import backup_id
+from tests.support.chosen import chosen
 
 from lakebackup import layout, tombstones
 from lakebackup.errors import EnvironmentProblem, NotFound, Refused, UsageProblem
@@ -38,8 +41,9 @@ HOUR = 3_600_000
 class Place:
     """A tree to back up and a destination for it."""
 
-    def __init__(self, spark: SparkSession, folder: Path, empty_catalog: Path) -> None:
-        self.spark, self.tree, self.destination = spark, folder / "tree", folder / "backups"
+    def __init__(self, folder: Path, empty_catalog: Path) -> None:
+        self.tree, self.destination = folder / "tree", folder / "backups"
+        self.spark: SparkSession | None = None  # a backup that needs none has none
         shutil.copytree(empty_catalog, self.destination / "catalog")
         self.tree.mkdir()
         self.warnings = io.StringIO()
@@ -86,20 +90,25 @@ class Place:
 
 
 @pytest.fixture
-def place(spark: SparkSession, tmp_path: Path, empty_catalog: Path) -> Place:
-    return Place(spark, tmp_path, empty_catalog)
+def place(tmp_path: Path, empty_catalog: Path) -> Place:
+    return Place(tmp_path, empty_catalog)
 
 
-@pytest.fixture(params=["here", "tasks"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+WAYS = ["here", "tasks"]
+
+
+@pytest.fixture
+def way(request: pytest.FixtureRequest, place: Place, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways to list, compare and copy: in this process, and in tasks of Spark's."""
     if request.param == "tasks":
+        place.spark = request.getfixturevalue("spark")
         monkeypatch.setattr(compare, "HERE", 0)
         monkeypatch.setattr(compare, "_HASHED_HERE", 0)
         monkeypatch.setattr(plan, "_HERE_FILES", 0)
     return str(request.param)
 
 
+@pytest.mark.parametrize("way", chosen(WAYS, ["here"]), indirect=True)
 def test_what_is_new_and_changed_is_copied_and_the_rest_is_referred_to(place: Place, way: str) -> None:
     place.put("CURRENT", b"1")
     place.put("a.sst", b"aa")
@@ -143,6 +152,7 @@ def test_nothing_new_is_a_backup_too(place: Place) -> None:
     assert [row["added_in"] for row in place.rows()] == [1]
 
 
+@pytest.mark.parametrize("way", chosen(WAYS, ["here"]), indirect=True)
 def test_many_small_files_are_packed_and_hard_links_are_copied_once(
     place: Place, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,7 +176,8 @@ def test_many_small_files_are_packed_and_hard_links_are_copied_once(
     assert sum(row["entries"] for row in packs) == 300
 
 
-def test_a_catalog_made_anew_has_the_same_files(place: Place) -> None:
+@pytest.mark.long
+def test_a_catalog_made_anew_has_the_same_files(place: Place, spark: SparkSession) -> None:
     for number in range(3):
         place.put(f"f{number}", bytes([number]))
         place.put("CURRENT", bytes([number]))
@@ -175,14 +186,17 @@ def test_a_catalog_made_anew_has_the_same_files(place: Place) -> None:
     before = place.rows(select)
     shutil.rmtree(place.destination / "catalog")
     reporter = QuietReporter(io.StringIO(), place.warnings)
-    rebuild.run(rebuild.RebuildRequest(str(place.destination)), spark=place.spark, reporter=reporter)
+    rebuild.run(rebuild.RebuildRequest(str(place.destination)), spark=spark, reporter=reporter)
     assert place.rows(select) == before
     assert len(before) == 6
 
 
+@pytest.mark.long
 def test_of_two_backups_of_one_number_that_which_never_came_to_exist_is_left_out_of_a_catalog_made_anew(
-    place: Place, tmp_path: Path
+    place: Place, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    ids = map(backup_id, count(1))  # a second apart: ids of one second have no order
+    monkeypatch.setattr(layout, "new_backup_id", lambda _: next(ids))
     place.put("a", b"a")
     place.backup()
     (manifest,) = (path for path in place.destination.glob("db/backups/*/manifest-*.json"))
@@ -203,7 +217,7 @@ def test_of_two_backups_of_one_number_that_which_never_came_to_exist_is_left_out
     shutil.rmtree(place.destination / "catalog")
     again = tmp_path / "again"
     shutil.copytree(place.destination, again)
-    found = make_anew(place.spark, str(place.destination))
+    found = make_anew(spark, str(place.destination))
     (problem,) = found.problems
     assert left.name in problem
     assert second["backup_id"] in problem
@@ -211,7 +225,7 @@ def test_of_two_backups_of_one_number_that_which_never_came_to_exist_is_left_out
     assert place.rows(select) == before
 
     (again / "db" / "backups" / left.name / "complete").touch()
-    found = make_anew(place.spark, str(again))
+    found = make_anew(spark, str(again))
     assert ["there twice" in problem for problem in found.problems] == [True]
     assert found.states == {"complete": 1, "unconfirmed": 2}
 
@@ -277,6 +291,7 @@ def test_the_tree_of_a_database(place: Place) -> None:
         place.backup(**tree, snapshots=("s9",))
 
 
+@pytest.mark.parametrize("way", WAYS, indirect=True)
 def test_a_hash_tells_what_changed_unseen_and_what_is_stored_already(place: Place, way: str) -> None:
     place.put("a", b"one")
     place.put("b", b"two")
@@ -337,42 +352,35 @@ def test_what_cannot_be_backed_up_is_refused_by_name(place: Place, tmp_path: Pat
         place.backup(layout="yugabyte")
 
 
-@pytest.mark.parametrize("what", ["grows", "is touched", "is replaced", "vanishes", "becomes a link"])
 def test_a_file_that_changes_meanwhile_fails_the_backup(
-    place: Place, what: str, monkeypatch: pytest.MonkeyPatch
+    place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.put("a", b"a")
     place.put("b", b"b" * 3000)
     place.backup()
     place.put("c", b"c" * 3000)
-    file = place.put("d", b"d" * 3000)
-
-    def change() -> None:
-        if what == "grows":
-            place.put("d", b"d" * 3001)
-        elif what == "is touched":
-            os.utime(file)
-        elif what == "is replaced":
-            os.rename(place.put("e", b"e" * 3000), file)  # noqa: PTH104
-        else:
-            file.unlink()
-            if what == "becomes a link":
-                file.symlink_to("b")
-
-    monkeypatch.setattr(copy_task, "read_rows", _before(copy_task.read_rows, change))
-    before = place.objects()
-    with pytest.raises(Refused, match=r"tree/d (changed|was there|is a symbolic link)"):
-        place.backup()
-    assert len(place.rows()) == 2
-    assert place.objects() == before
-    monkeypatch.undo()
-    if what == "becomes a link":
-        file.unlink()
+    file, before = place.tree / "d", place.objects()
+    changes: dict[str, Callable[[], object]] = {
+        "grows": lambda: place.put("d", b"d" * 3001),
+        "is touched": lambda: os.utime(file),
+        "is replaced": lambda: place.put("e", b"e" * 3000).rename(file),
+        "vanishes": file.unlink,
+        "becomes a link": lambda: (file.unlink(), file.symlink_to("b")),
+    }
+    for what, change in changes.items():
+        place.put("d", b"d" * 3000)
+        with monkeypatch.context() as patch:
+            patch.setattr(copy_task, "read_rows", _before(copy_task.read_rows, change))
+            with pytest.raises(Refused, match=r"tree/d (changed|was there|is a symbolic link)"):
+                place.backup()
+        assert len(place.rows()) == 2, what
+        assert place.objects() == before, what
+    file.unlink()
     place.backup()
     assert place.contents() == place.truth()
 
 
-def _before(function: Callable[..., Any], act: Callable[[], None]) -> Callable[..., Any]:
+def _before(function: Callable[..., Any], act: Callable[[], object]) -> Callable[..., Any]:
     def wrapped(*values: Any) -> Any:
         act()
         return function(*values)

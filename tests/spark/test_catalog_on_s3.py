@@ -100,28 +100,33 @@ for number in range(int(count)):
 """
 
 
+@pytest.mark.parametrize(
+    ("processes", "each"), [(2, 5), pytest.param(4, 50, marks=pytest.mark.long, id="many")]
+)
 def test_commits_of_processes_and_of_spark_are_all_kept_though_one_is_killed(
-    spark: SparkSession, place: str
+    spark: SparkSession, place: str, processes: int, each: int
 ) -> None:
     catalog = open_storage(f"{place}/catalog")
     command = [sys.executable, "-c", _APPEND_MANY, catalog.uri]
-    workers = [subprocess.Popen([*command, str(process), "50"]) for process in range(4)]
+    workers = [subprocess.Popen([*command, str(process), str(each)]) for process in range(processes)]
     with subprocess.Popen([*command, "killed", "1000000"], stdout=subprocess.PIPE) as victim:
         assert victim.stdout
-        said = [int(victim.stdout.readline()) for _ in range(10)]
+        said = [int(victim.stdout.readline()) for _ in range(min(each, 10))]
         victim.kill()
         said += [int(line) for line in victim.stdout]
-    for number in range(4):
+    for number in range(processes):
         frame = spark.createDataFrame([as_row(entry("spark", number))], spark_columns("audit"))
         with Lease.acquire(catalog, "catalog", "spark", wait_s=120):
             frame.write.format("delta").mode("append").save(f"{catalog.uri}/audit")
-    assert [worker.wait(240) for worker in workers] == [0, 0, 0, 0]
+    assert [worker.wait(240) for worker in workers] == [0] * processes
 
     found = rows_of(f"{catalog.uri}/audit")
     rows = sorted(zip(found["actor"].to_pylist(), found["at"].to_pylist(), strict=True))
     assert len(rows) == len(set(rows))
-    acknowledged = {(str(process), number) for process in range(4) for number in range(50)}
-    acknowledged |= {("spark", number) for number in range(4)} | {("killed", number) for number in said}
+    acknowledged = {(str(process), number) for process in range(processes) for number in range(each)}
+    acknowledged |= {("spark", number) for number in range(processes)} | {
+        ("killed", number) for number in said
+    }
     unsaid = set(rows) - acknowledged
     assert acknowledged <= set(rows)
     assert unsaid <= {("killed", said[-1] + 1)}  # what was on its way may be there
@@ -150,18 +155,18 @@ def test_of_two_commits_behind_one_version_both_are_kept(place: str) -> None:
 def test_few_requests(place: str, requests: list[str]) -> None:
     catalog = open_storage(f"{place}/catalog")
     append(catalog, "audit", [entry("a", 0)], "0")
-    for number in range(1, 24):
+    for number in range(1, 12):
         requests.clear()
         append(catalog, "audit", [entry("a", number)], f"{number}")
         wanted = ["GET", "PUT", "PUT"]  # what is new, the file, the commit; and a checkpoint now and then
         assert [one.split()[0] for one in requests[:3]] == wanted
         assert len(requests) == (5 if number % 10 == 0 else 3), requests
     requests.clear()
-    assert not append(catalog, "audit", [entry("a", 23)], "23")
+    assert not append(catalog, "audit", [entry("a", 11)], "11")
     assert len(requests) == 1
     requests.clear()
-    assert len(rows_of(f"{catalog.uri}/audit")) == 24
-    assert len(requests) == 25  # the listing, and each file once
+    assert len(rows_of(f"{catalog.uri}/audit")) == 12
+    assert len(requests) == 13  # the listing, and each file once
 
 
 def test_another_table_in_its_place_is_not_taken_for_it(place: str, empty_catalog: Path) -> None:
@@ -183,16 +188,16 @@ def test_another_table_in_its_place_is_not_taken_for_it(place: str, empty_catalo
 
 def test_a_reader_of_its_own_needs_no_entry_before_the_checkpoint(place: str) -> None:
     catalog = open_storage(f"{place}/catalog")
-    for number in range(24):
+    for number in range(12):
         append(catalog, "audit", [entry("a", number)], f"{number}")
     for name in log_of(catalog, "audit"):
-        if name[:20] < f"{20:020d}":
+        if name[:20] < f"{10:020d}":
             catalog.delete(f"audit/{FOLDER}/{name}")
     code = "import sys; from lakebackup.engine.duck import rows_of; print(len(rows_of(sys.argv[1])))"
     done = subprocess.run(
         [sys.executable, "-c", code, f"{catalog.uri}/audit"], capture_output=True, text=True, check=True
     )
-    assert int(done.stdout) == 24
+    assert int(done.stdout) == 12
 
 
 def test_a_file_with_another_byte_is_noticed(place: str) -> None:
@@ -271,16 +276,17 @@ def test_a_backup_that_comes_while_the_catalog_is_looked_at_is_seen_whole_or_not
     assert rows.to_pylist() == [{"backup_id": backup_id(1), "files": 2}]
 
 
+@pytest.mark.long
 def test_it_is_kept_small_and_looked_back_at(spark: SparkSession, place: str) -> None:
     storage, writer = open_storage(place), CatalogWriter.open(spark, place)
     publish(storage, writer, manifest(1))
     then = time.time_ns() // 1000
     for number in (2, 3):
         publish(storage, writer, manifest(number))
-    for table in ("backups", "positions"):
-        assert len(open_table(f"{writer.catalog_uri}/{table}").file_uris()) == 3
-        writer.optimize(table, retain_hours=168.0)
-        assert len(open_table(f"{writer.catalog_uri}/{table}").file_uris()) == 1
+    table = f"{writer.catalog_uri}/backups"
+    assert len(open_table(table).file_uris()) == 3
+    writer.optimize("backups", retain_hours=168.0)
+    assert len(open_table(table).file_uris()) == 1
     publish(storage, writer, manifest(4))
     for at, count in ((then, 1), (None, 4)):
         reader = CatalogReader.require(place, as_of=at)
@@ -292,6 +298,7 @@ def test_it_is_kept_small_and_looked_back_at(spark: SparkSession, place: str) ->
     assert CatalogReader.require(place).one("show_backup", backup_id=backup_id(4)) is not None
 
 
+@pytest.mark.long
 def test_a_lost_catalog_comes_back(spark: SparkSession, place: str, empty_catalog: Path) -> None:
     storage, writer = open_storage(place), CatalogWriter.open(spark, place)
     for number in (1, 2):

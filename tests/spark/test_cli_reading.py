@@ -1,4 +1,4 @@
-"""The looking verbs on a real catalog, each as a process of its own, which never starts Java."""
+"""The looking verbs on a real catalog: they never start Java."""
 
 from __future__ import annotations
 
@@ -16,19 +16,16 @@ from lakebackup import layout, sidecar
 from lakebackup.model import Backup, DataFile, Digest, Position, Scope, json_line
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogWriter, destination_id
+from lakebackup_jobs.cli import main
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.spark
 
 SOURCE, EPOCH, AT = "kafka-test", "0" * 31 + "1", 1795269900000
 FIRST, SECOND = "20261121T140500Z-0000000a", "20261121T150500Z-0000000b"
 
 
-def publish(spark: SparkSession, destination: Path, backup_id: str, number: int, topics: list[str]) -> None:
+def publish(destination: Path, backup_id: str, number: int, topics: list[str]) -> None:
     storage = open_storage(str(destination))
     home = destination_id(storage)
     files = [
@@ -103,79 +100,97 @@ def publish(spark: SparkSession, destination: Path, backup_id: str, number: int,
         parts=1,
     )
     sidecar.write_manifest(storage, layout.manifest_path(SOURCE, backup_id), manifest)
-    writer = CatalogWriter.open(spark, str(destination), None)
+    writer = CatalogWriter.open(None, str(destination))
     writer.migrate()
     writer.commit_backup(storage, manifest, held=None)
 
 
 @pytest.fixture(scope="module")
-def backups(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def backups(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("backups")
-    publish(spark, folder, FIRST, 1, ["orders", "payments"])
-    publish(spark, folder, SECOND, 2, ["orders"])
+    publish(folder, FIRST, 1, ["orders", "payments"])
+    publish(folder, SECOND, 2, ["orders"])
     return folder
 
 
-def lakebackup(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "lakebackup_jobs.cli", *arguments, "--from", str(folder)]
+class Command:
+    """Commands as a person gives them, in this process, where none may start a session."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def run(self, folder: Path, *arguments: str) -> tuple[int, str, str]:
+        """The exit code, what it prints, and what it says on standard error."""
+        self._capsys.readouterr()
+        code = main([*arguments, "--from", str(folder)])
+        return code, *self._capsys.readouterr()
+
+    def told(self, folder: Path, *arguments: str) -> str:
+        """What a command prints that succeeds and complains of nothing."""
+        code, out, err = self.run(folder, *arguments)
+        assert (code, err) == (0, "")
+        return out
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    def started(**_: object) -> None:
+        pytest.fail("a verb that looks has started Spark")
+
+    monkeypatch.setattr("lakebackup_jobs.session.spark_session", started)
+    return Command(capsys)
+
+
+def test_a_process_needs_no_java(backups: Path) -> None:
+    asked = [sys.executable, "-m", "lakebackup_jobs.cli", "list", "--json", "--from", str(backups)]
     # No Java to be found: a verb that started it would fail.
-    return subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        env={"PATH": "", "HOME": str(folder)},
-    )
-
-
-def told(folder: Path, *arguments: str) -> str:
-    done = lakebackup(folder, *arguments)
+    env = {"PATH": "", "HOME": str(backups)}
+    done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=60, env=env)
     assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
+    assert len(done.stdout.splitlines()) == 2
 
 
-def test_list(backups: Path) -> None:
-    rows = [json.loads(line) for line in told(backups, "list", "--json").splitlines()]
+def test_list(command: Command, backups: Path) -> None:
+    rows = [json.loads(line) for line in command.told(backups, "list", "--json").splitlines()]
     assert [(row["backup_id"], row["kind"], row["files"]) for row in rows] == [
         (SECOND, "differential", 1),
         (FIRST, "full", 2),
     ]
-    table = told(backups, "list").splitlines()
+    table = command.told(backups, "list").splitlines()
     assert table[0].split()[:2] == ["backup_id", "kind"]
     assert FIRST in table[2]
     assert "2026-11-21T14:05:00.001Z" in table[2]
     assert "3.0 MB" in table[2]
-    assert len(list(csv.DictReader(io.StringIO(told(backups, "list", "--csv"))))) == 2
-    assert told(backups, "list", "--source", "another", "--json") == ""
+    assert len(list(csv.DictReader(io.StringIO(command.told(backups, "list", "--csv"))))) == 2
+    assert command.told(backups, "list", "--source", "another", "--json") == ""
 
 
-def test_files_by_the_beginning_of_an_id(backups: Path) -> None:
-    rows = list(csv.DictReader(io.StringIO(told(backups, "files", SECOND[:11], "--csv"))))
+def test_files_by_the_beginning_of_an_id(command: Command, backups: Path) -> None:
+    rows = list(csv.DictReader(io.StringIO(command.told(backups, "files", SECOND[:11], "--csv"))))
     assert [(row["scope"], row["start_position"], row["bytes"]) for row in rows] == [
         ("orders", "20", "1500000")
     ]
-    assert "1.5 MB" in told(backups, "files", SECOND)
+    assert "1.5 MB" in command.told(backups, "files", SECOND)
 
 
-def test_show(backups: Path) -> None:
-    shown = json.loads(told(backups, "show", FIRST, "--json"))
+def test_show(command: Command, backups: Path) -> None:
+    shown = json.loads(command.told(backups, "show", FIRST, "--json"))
     assert shown["backup_id"] == FIRST
     assert [(topic["scope"], topic["entries"]) for topic in shown["topics"]] == [
         ("orders", 10),
         ("payments", 10),
     ]
-    text = told(backups, "show", FIRST)
+    text = command.told(backups, "show", FIRST)
     for part in (FIRST, "read_committed", "payments", "2026-11-21T14:05:00.001Z", "3.0 MB"):
         assert part in text
 
 
-def test_sql(backups: Path) -> None:
+def test_sql(command: Command, backups: Path) -> None:
     question = "SELECT scope, sum(entries) AS records FROM files GROUP BY scope ORDER BY scope"
-    rows = [json.loads(line) for line in told(backups, "sql", question, "--json").splitlines()]
+    rows = [json.loads(line) for line in command.told(backups, "sql", question, "--json").splitlines()]
     assert rows == [{"scope": "orders", "records": 20}, {"scope": "payments", "records": 10}]
-    assert told(backups, "sql", question, "--csv") == "scope,records\norders,20\npayments,10\n"
-    assert [line.split() for line in told(backups, "sql", question).splitlines()] == [
+    assert command.told(backups, "sql", question, "--csv") == "scope,records\norders,20\npayments,10\n"
+    assert [line.split() for line in command.told(backups, "sql", question).splitlines()] == [
         ["scope", "records"],
         ["orders", "20"],
         ["payments", "10"],
@@ -193,18 +208,19 @@ def test_sql(backups: Path) -> None:
         (["list", "--json", "--csv"], 2, "exclude"),
     ],
 )
-def test_what_goes_wrong(backups: Path, arguments: list[str], code: int, message: str) -> None:
-    done = lakebackup(backups, *arguments)
-    assert done.returncode == code, done.stderr
-    assert done.stdout == ""
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+def test_what_goes_wrong(
+    command: Command, backups: Path, arguments: list[str], code: int, message: str
+) -> None:
+    ended, out, err = command.run(backups, *arguments)
+    assert (ended, out) == (code, ""), err
+    assert message in err
+    assert "Traceback" not in err
 
 
-def test_no_catalog(tmp_path: Path) -> None:
-    done = lakebackup(tmp_path, "list")
-    assert done.returncode == 3
-    assert "no catalog" in done.stderr
+def test_no_catalog(command: Command, tmp_path: Path) -> None:
+    code, _, err = command.run(tmp_path, "list")
+    assert code == 3
+    assert "no catalog" in err
     assert list(tmp_path.iterdir()) == [], "looking creates nothing"
 
 
@@ -217,31 +233,32 @@ def test_no_catalog(tmp_path: Path) -> None:
         (["sql", "SELECT path FROM files"], {"select"}),
     ],
 )
-def test_the_sql_that_decides_can_be_seen(backups: Path, verb: list[str], queries: set[str]) -> None:
+def test_the_sql_that_decides_can_be_seen(
+    command: Command, backups: Path, verb: list[str], queries: set[str]
+) -> None:
     before = sorted(backups.rglob("*"))
-    done = lakebackup(backups, *verb, "--explain", "--json")
-    assert (done.returncode, done.stderr) == (0, "")
-    asked = [json.loads(line) for line in done.stdout.splitlines()]
+    out = command.told(backups, *verb, "--explain", "--json")
+    asked = [json.loads(line) for line in out.splitlines()]
     assert queries <= {one["query"] for one in asked}
     for one in asked:
         named = set(re.findall(r"(?<!:):([a-z_]+)", one["sql"]))
         assert named <= set(one["parameters"]), one
-    text = told(backups, *verb, "--explain")
+    text = command.told(backups, *verb, "--explain")
     assert text.count(";\n\n") == len(asked)
     assert all(f"-- {query}\n" in text for query in queries)
     assert sorted(backups.rglob("*")) == before
 
 
-def test_what_was_asked_before_a_refusal_is_shown_too(backups: Path) -> None:
+def test_what_was_asked_before_a_refusal_is_shown_too(command: Command, backups: Path) -> None:
     wanted = ("restore", "topics", "orders", "--to", "dir:out", "--to-time", "now", "--explain")
-    done = lakebackup(backups, *wanted)
-    assert done.returncode == 5, done.stderr
-    assert "-- restore_coverage\n-- :source = " in done.stdout
+    code, out, err = command.run(backups, *wanted)
+    assert code == 5, err
+    assert "-- restore_coverage\n-- :source = " in out
 
 
-def test_the_catalog_as_it_was(backups: Path) -> None:
-    early = lakebackup(backups, "list", "--as-of", "2020-01-01")
-    assert early.returncode == 3
-    assert "was not made yet at 2020-01-01" in early.stderr
+def test_the_catalog_as_it_was(command: Command, backups: Path) -> None:
+    code, _, err = command.run(backups, "list", "--as-of", "2020-01-01")
+    assert code == 3
+    assert "was not made yet at 2020-01-01" in err
     question = "SELECT (SELECT count(*) FROM files) = (SELECT count(*) FROM now_files) AS same"
-    assert told(backups, "sql", question, "--as-of", "now", "--json") == '{"same": true}\n'
+    assert command.told(backups, "sql", question, "--as-of", "now", "--json") == '{"same": true}\n'

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from lakebackup_jobs.broker import Broker
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]
 
 ROWS = [Record(0, b"k%d" % i, b"v%d" % i, (("h", None),), 1_600_000_000_000 + i) for i in range(50)]
 

@@ -68,7 +68,7 @@ def take(spark: SparkSession, root: Path, **asked: Any) -> dict[str, Any]:
     return catalog_import.run(request, spark=spark, reporter=QUIET)
 
 
-@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+@pytest.mark.parametrize("form", ["jsonl", pytest.param("parquet", marks=pytest.mark.long)])
 def test_what_was_exported_comes_back_the_same(
     spark: SparkSession, root: Path, empty: Path, tmp_path: Path, form: Any
 ) -> None:
@@ -96,11 +96,26 @@ def test_what_was_exported_comes_back_the_same(
     assert {table: rows_of(empty, table) for table in before} == before
 
 
+def test_an_export_as_parquet_holds_the_same_rows(root: Path, tmp_path: Path) -> None:
+    told = {}
+    for form in ("jsonl", "parquet"):
+        out = tmp_path / form
+        catalog_export.run(ExportRequest(str(root), str(out), form=form), reporter=QUIET)  # type: ignore[arg-type]
+        told[form] = out
+    for table in ("backups", "files", "positions"):
+        rows = pq.read_table(told["parquet"] / f"{table}-0000.parquet").to_pylist()
+        lines = (told["jsonl"] / f"{table}-0000.jsonl").read_text().splitlines()
+        assert rows
+        assert [{k: v for k, v in row.items() if v is not None} for row in rows] == [
+            {k: v for k, v in json.loads(line).items() if v is not None} for line in lines
+        ], table
+
+
 def test_an_export_holds_no_row_that_does_not_count_and_is_never_mixed(
-    spark: SparkSession, root: Path, tmp_path: Path
+    root: Path, empty_catalog: Path, tmp_path: Path
 ) -> None:
     shutil.rmtree(root / "catalog" / "backups")
-    CatalogWriter.open(spark, str(root))._create("migrations/0001_initial", "backups")
+    shutil.copytree(empty_catalog / "backups", root / "catalog" / "backups")
     told = catalog_export.run(ExportRequest(str(root), str(tmp_path / "rows")), reporter=QUIET)
     assert {row["table"] for row in told["tables"]} == {"audit", "destinations"}
     with pytest.raises(Refused, match="already"):
@@ -180,10 +195,11 @@ def lifetimes(root: Path) -> list[tuple[Any, ...]]:
     )
 
 
-@pytest.mark.parametrize("form", ["parquet"])
+@pytest.mark.parametrize("again", [False, pytest.param(True, marks=pytest.mark.long, id="again")])
 def test_manifests_of_another_program_become_lifetimes(
-    spark: SparkSession, empty: Path, tmp_path: Path, form: str
+    spark: SparkSession, empty: Path, tmp_path: Path, again: bool
 ) -> None:
+    form = "parquet"
     days = lines(tmp_path / f"days.{form}", snapshots(1, 2, 3))
     files = lines(tmp_path / f"files.{form}", listing(s1="a1 b1 c1", s2="a1 b2", s3="a1 b2 c1 d3"))
     done = take(spark, empty, given={"backups": days, "manifests": files}, source_kind="restic")
@@ -219,6 +235,14 @@ def test_manifests_of_another_program_become_lifetimes(
         ("home/d", 3, 3, 4),
         ("home/e", 5, 5, None),
     ]
+    refused = pytest.raises(Refused, match=r"another program \(restic\)")
+    for asked in ({"select": "SELECT path FROM files"}, {"source": "laptop", "topics": ("files",)}):
+        with refused:
+            plan_restore(RestoreRequest(str(empty), "dir:x", **asked), CatalogReader.require(str(empty)))
+    with refused:
+        prune.run(prune.PruneRequest(str(empty), source="laptop"), reporter=QUIET)
+    if not again:
+        return
     before = all_rows(empty)
     assert (
         take(spark, empty, given={"backups": more, "manifests": later}, source_kind="restic")["backups"] == 0
@@ -228,12 +252,6 @@ def test_manifests_of_another_program_become_lifetimes(
         take(spark, empty, given={"backups": every, "manifests": later}, source_kind="restic")["backups"] == 0
     )
     assert all_rows(empty) == before
-    refused = pytest.raises(Refused, match=r"another program \(restic\)")
-    for asked in ({"select": "SELECT path FROM files"}, {"source": "laptop", "topics": ("files",)}):
-        with refused:
-            plan_restore(RestoreRequest(str(empty), "dir:x", **asked), CatalogReader.require(str(empty)))
-    with refused:
-        prune.run(prune.PruneRequest(str(empty), source="laptop"), reporter=QUIET)
     shutil.rmtree(empty / "catalog")
     assert rebuild(spark, str(empty)).states == {"complete": 5}
     assert all_rows(empty) == before

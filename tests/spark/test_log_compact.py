@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import io
+import json
 import random
 import shutil
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ from lakebackup_jobs.changelog import compact, restore
 from lakebackup_jobs.changelog.compact import CompactLogRequest
 from lakebackup_jobs.changelog.truncate import TruncateRequest
 from lakebackup_jobs.changelog.truncate import run as run_truncate
+from lakebackup_jobs.cli import main
 from lakebackup_jobs.progress import QuietReporter
 
 if TYPE_CHECKING:
@@ -42,7 +45,7 @@ LIVE = "SELECT * FROM lifetimes WHERE format = 'log-arrow-1' AND gone_in IS NULL
 
 @dataclass
 class Log:
-    """A made log of twelve flushes on three tables, and what is done with it."""
+    """A made log, and what is done with it."""
 
     spark: SparkSession
     root: Path
@@ -85,10 +88,10 @@ def quiet() -> QuietReporter:
     return QuietReporter(io.StringIO(), io.StringIO())
 
 
-def load(made: MadeChanges, seed: int = 7) -> None:
+def load(made: MadeChanges, seed: int, flushes: int) -> None:
     """Transactions of all kinds, some of which commit flushes later."""
     rng, ts, waiting = random.Random(seed), 10, []
-    for flush in range(12):
+    for flush in range(flushes):
         changes = [put(0, b"mDB1", ts + 1, b"{}")]
         for _ in range(20):
             ts += rng.randint(2, 6)
@@ -111,30 +114,36 @@ def load(made: MadeChanges, seed: int = 7) -> None:
         made.flush(changes, ts, names=names)
 
 
-@pytest.fixture
-def log(spark: SparkSession, empty_catalog: Path, tmp_path: Path) -> Log:
-    root = tmp_path / "backups ü"
+def log_of(spark: SparkSession, empty_catalog: Path, folder: Path, seed: int, flushes: int) -> Log:
+    root = folder / "backups ü"
     shutil.copytree(empty_catalog, root / "catalog")
     made = MadeChanges(root, CatalogWriter.open(spark, str(root)))
-    load(made)
+    load(made, seed, flushes)
     return Log(spark, root, made)
 
 
-def test_records_stay_and_files_become_few(log: Log) -> None:
-    before, files = log.records(), log.live()
-    ranges = [(0, log.made.end_ts), (217, 480)]
-    expected = [log.restored(f"before{i}", *span) for i, span in enumerate(ranges)]
-    assert log.compact(dry_run=True)["files"] > 60
-    done = log.compact()
+@pytest.fixture
+def log(spark: SparkSession, empty_catalog: Path, tmp_path: Path) -> Log:
+    """Twelve flushes of three tables."""
+    return log_of(spark, empty_catalog, tmp_path, 7, 12)
+
+
+@pytest.fixture
+def small(spark: SparkSession, empty_catalog: Path, tmp_path: Path) -> Log:
+    """Two flushes of three tables."""
+    return log_of(spark, empty_catalog, tmp_path, 1, 2)
+
+
+def brought_together(log: Log, files: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The data files after a compaction, one of each kind; checks what their rows say of those before."""
     after = log.live()
-    assert log.records() == before
-    # One each of writes, values and rollbacks for three tables; meta keys stay as they were.
     data = [row for row in after if row["role"] == "data"]
-    assert len({(row["scope"], row["cf"], row["op"]) for row in data}) == len(data) == 9
+    kinds = {(row["scope"], row["cf"], row["op"]) for row in files if row["role"] == "data"}
+    assert sorted((row["scope"], row["cf"], row["op"]) for row in data) == sorted(kinds)
+    # Meta keys stay as they were.
     assert [row for row in after if row["role"] == "schema"] == [
         row for row in files if row["role"] == "schema"
     ]
-    assert done["files"] == len([row for row in files if row["role"] == "data"])
     for row in data:
         alike = [r for r in files if (r["scope"], r["cf"], r["op"]) == (row["scope"], row["cf"], row["op"])]
         for name, pick in (("min_ts", min), ("max_ts", max)):
@@ -145,32 +154,61 @@ def test_records_stay_and_files_become_few(log: Log) -> None:
         (first, *rest) = read_log_file(log.made.storage, _Stored(row), None)
         keys = [key for batch in (first, *rest) for key in batch["key"].to_pylist()]
         assert keys == sorted(keys)
+    return data
+
+
+def test_records_stay_and_files_become_few(spark: SparkSession, empty_catalog: Path, tmp_path: Path) -> None:
+    log = log_of(spark, empty_catalog, tmp_path, 1, 4)
+    made, before, files, end = log.made, log.records(), log.live(), log.made.end_ts
+    assert log.compact(dry_run=True)["files"] == 27
+    done = log.compact()
+    assert log.records() == before
+    assert len(brought_together(log, files)) == 8
+    assert done["files"] == len([row for row in files if row["role"] == "data"]) == 27
+    (span,) = seen(log.root, "SELECT status, from_ts, to_ts FROM coverage")
+    assert span == {"status": "restorable", "from_ts": 0, "to_ts": end}
+    # Once more there is nothing to do.
+    assert log.compact()["backup_id"] is None
+    # The old files go with the next truncate.
+    request = TruncateRequest(str(log.root), "shop", until=1, ranges_only=True, delete=True)
+    gone = run_truncate(request, spark=spark, reporter=quiet())
+    assert (gone["files"], gone["compacted_files"]) == (27, 27)
+    kept = {str(path.relative_to(log.root)) for path in (log.root / "shop" / "log").rglob("*.log*")}
+    assert kept == {row["path"] for row in log.live()}
+    # The log goes on behind all this.
+    made.number += 1  # that of the compaction
+    made.parent, made.parent_place = done["backup_id"], made.number
+    made.flush([put(1, b"z", end + 5, b"z")], end + 9)
+    assert all(row["intact"] for row in seen(log.root, "SELECT intact FROM backups"))
+    start = end // 2
+    wanted = [row for row in made.latest(end + 9) if row["commit_ts"] > start]
+    found = log.restored("late", start, end + 9)
+    assert [{name: row[name] for name in wanted[0]} for row in found] == wanted
+    assert {(row["table_id"], row["name"]) for row in found} == {(1, "t1"), (2, "t2"), (3, "t3")}
+
+
+@pytest.mark.long
+def test_no_restore_gives_anything_else_and_a_rebuild_knows_what_left_the_log(log: Log) -> None:
+    before, files = log.records(), log.live()
+    ranges = [(0, log.made.end_ts), (217, 480)]
+    expected = [log.restored(f"before{i}", *span) for i, span in enumerate(ranges)]
+    assert log.compact(dry_run=True)["files"] > 60
+    done = log.compact()
+    assert log.records() == before
+    assert len(brought_together(log, files)) == 9
+    assert done["files"] == len([row for row in files if row["role"] == "data"])
     assert [log.restored(f"after{i}", *span) for i, span in enumerate(ranges)] == expected
     wanted = log.made.latest(log.made.end_ts)
     assert [{name: row[name] for name in wanted[0]} for row in expected[0]] == wanted
-    (span,) = seen(log.root, "SELECT status, from_ts, to_ts FROM coverage")
-    assert span == {"status": "restorable", "from_ts": 0, "to_ts": log.made.end_ts}
-    # Once more there is nothing to do; a rebuild knows what left the log; nothing is a stranger's.
-    assert log.compact()["backup_id"] is None
+    after = log.live()
     shutil.rmtree(log.root / "catalog")
     assert rebuild(log.spark, str(log.root)).problems == []
     assert sorted(row["path"] for row in log.live()) == sorted(row["path"] for row in after)
     request = verify.VerifyRequest(destination=str(log.root), mode="decode", grace_ms=-3_600_000)
     assert verify.run(request, spark=log.spark, reporter=quiet())["findings"] == []
-    # The old files go with the next truncate, and the log goes on behind all this.
-    request_ = TruncateRequest(str(log.root), "shop", until=1, ranges_only=True, delete=True)
-    gone = run_truncate(request_, spark=log.spark, reporter=quiet())
-    assert (gone["files"], gone["compacted_files"]) == (done["files"], done["files"])
-    assert {row["path"] for row in log.live()} == {row["path"] for row in seen(log.root, LIVE)}
-    kept = {str(path.relative_to(log.root)) for path in (log.root / "shop" / "log").rglob("*.log*")}
-    assert kept == {row["path"] for row in log.live()}
-    log.made.number += 1  # that of the compaction
-    log.made.parent, log.made.parent_place = done["backup_id"], log.made.number
-    log.made.flush([put(1, b"z", log.made.end_ts + 5, b"z")], log.made.end_ts + 9)
-    assert all(row["intact"] for row in seen(log.root, "SELECT intact FROM backups"))
-    assert log.restored("late", 1, log.made.end_ts)[-1]["key"] is not None
 
 
+@pytest.mark.long
 def test_flushes_before_a_ts_alone_and_in_several_files(log: Log) -> None:
     before = log.records()
     done = log.compact(until=200, most_raw=20_000, codec="lz4")
@@ -187,55 +225,65 @@ def test_flushes_before_a_ts_alone_and_in_several_files(log: Log) -> None:
     assert log.records() == before
 
 
-def test_one_that_was_cut_off_leaves_nothing(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = log.live()
+def test_one_that_was_cut_off_leaves_nothing(small: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = small.live()
     with monkeypatch.context() as patched:
         patched.setattr(CatalogWriter, "commit_backup", _die)
         with pytest.raises(KeyboardInterrupt):
-            log.compact()
-    assert (log.root / layout.compact_path("shop")).exists()
-    assert log.live() == before
+            small.compact()
+    assert (small.root / layout.compact_path("shop")).exists()
+    assert small.live() == before
     with monkeypatch.context() as patched:
         patched.setattr("lakebackup.sidecar.mark", _die)
         with pytest.raises(KeyboardInterrupt):
-            log.compact()
+            small.compact()
     # It was committed; the marker and what it kept aside are seen to by the next.
-    assert log.compact()["backup_id"] is None
-    assert not (log.root / layout.compact_path("shop")).exists()
-    shutil.rmtree(log.root / "catalog")
-    made = rebuild(log.spark, str(log.root))
-    assert (made.problems, made.states) == ([], {"complete": 13})
-    request = verify.VerifyRequest(destination=str(log.root), mode="hash", grace_ms=-3_600_000)
-    assert verify.run(request, spark=log.spark, reporter=quiet())["findings"] == []
+    assert small.compact()["backup_id"] is None
+    assert not (small.root / layout.compact_path("shop")).exists()
+    shutil.rmtree(small.root / "catalog")
+    made = rebuild(small.spark, str(small.root))
+    assert (made.problems, made.states) == ([], {"complete": 3})
+    names = {row["backup_id"] for row in seen(small.root, "SELECT backup_id FROM backups")}
+    shop = small.root / "shop"
+    left = [path.relative_to(shop / "backups") for path in (shop / "backups").rglob("*") if path.is_file()]
+    assert {path.parts[0] for path in left} == names
+    stored = {str(path.relative_to(small.root)) for path in (shop / "log").rglob("*.log*")}
+    known = seen(small.root, "SELECT path FROM lifetimes WHERE format = 'log-arrow-1'")
+    assert stored == {row["path"] for row in known}
+    assert len(list((shop / "stream-metas").iterdir())) == 3
+    assert not [path for path in shop.rglob("made/*") if path.is_file()]
 
 
-@pytest.mark.parametrize("inside", [False, True], ids=["before its commit", "inside its commit"])
+@pytest.mark.parametrize(
+    "inside",
+    [pytest.param(False, marks=pytest.mark.long, id="before its commit"), pytest.param(True, id="inside it")],
+)
 def test_one_that_died_and_a_flush_after_it_lose_nothing(
-    log: Log, monkeypatch: pytest.MonkeyPatch, *, inside: bool
+    small: Log, monkeypatch: pytest.MonkeyPatch, *, inside: bool
 ) -> None:
-    before = log.live()
+    before = small.live()
     with monkeypatch.context() as patched:
         if inside:
             patched.setattr("lakebackup.store.append", _append_all_but_backups)
         else:
             patched.setattr(CatalogWriter, "commit_backup", _die)
         with pytest.raises(KeyboardInterrupt):
-            log.compact()
-    log.made.number = latest_number(CatalogReader(str(log.root)), "shop")
-    ts = log.made.end_ts
-    flushed = log.made.flush([put(1, b"z", ts + 5, b"z")], ts + 9)
+            small.compact()
+    small.made.number = latest_number(CatalogReader(str(small.root)), "shop")
+    ts = small.made.end_ts
+    flushed = small.made.flush([put(1, b"z", ts + 5, b"z")], ts + 9)
 
     def others() -> list[str]:
-        return sorted(row["path"] for row in log.live() if row["backup_id"] != flushed)
+        return sorted(row["path"] for row in small.live() if row["backup_id"] != flushed)
 
     kept = sorted(row["path"] for row in before)
     assert others() == kept
-    request = TruncateRequest(str(log.root), "shop", until=1, ranges_only=True)
-    assert run_truncate(request, spark=log.spark, reporter=quiet())["compacted_files"] == 0
+    request = TruncateRequest(str(small.root), "shop", until=1, ranges_only=True)
+    assert run_truncate(request, spark=small.spark, reporter=quiet())["compacted_files"] == 0
     # A catalog that is made again knows the manifest of what died, perhaps with the number of the flush.
-    shutil.rmtree(log.root / "catalog")
-    made = rebuild(log.spark, str(log.root))
-    assert (made.problems, made.states) == ([], {"complete": 13, "unconfirmed": 1})
+    shutil.rmtree(small.root / "catalog")
+    made = rebuild(small.spark, str(small.root))
+    assert (made.problems, made.states) == ([], {"complete": 3, "unconfirmed": 1})
     assert others() == kept
 
 
@@ -255,10 +303,14 @@ def test_a_log_without_a_checkpoint_has_none_afterwards(
     assert seen(root, "SELECT * FROM coverage WHERE status = 'restorable'") == []
 
 
-def test_what_is_encrypted_stays_encrypted(spark: SparkSession, empty_catalog: Path, tmp_path: Path) -> None:
-    import base64
-    import json
-
+def test_what_is_encrypted_stays_encrypted_and_later_flushes_stay_as_they_are(
+    spark: SparkSession,
+    empty_catalog: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """By `lakebackup log compact`."""
     root, key = tmp_path / "backups", bytes(range(32))
     shutil.copytree(empty_catalog, root / "catalog")
     made = MadeChanges(root, CatalogWriter.open(spark, str(root)), cipher=Cipher("k1", key))
@@ -266,11 +318,14 @@ def test_what_is_encrypted_stays_encrypted(spark: SparkSession, empty_catalog: P
         made.flush([put(1, b"a", ts, b"secret")], ts)
     keys = tmp_path / "keys.json"
     keys.write_text(json.dumps({"keys": {"k1": base64.b64encode(key).decode()}}))
-    log = Log(spark, root, made)
-    done = log.compact(keys_file=str(keys))
-    (row,) = log.live()
-    assert (row["backup_id"], row["key_id"], row["entries"]) == (done["backup_id"], "k1", 3)
-    assert row["path"].endswith(".log.zst.aes256gcm")
+    monkeypatch.setenv("LAKEBACKUP_LOG__KEYS_FILE", str(keys))
+    command = ["log", "compact", "shop", "--until", "20", "--lz4", "--from", str(root), "--json"]
+    assert main(command, spark) == 0
+    done = json.loads(capsys.readouterr().out.splitlines()[-1])
+    row, late = sorted(Log(spark, root, made).live(), key=lambda row: row["backup_id"] == made.parent)
+    assert (row["backup_id"], row["key_id"], row["entries"]) == (done["backup_id"], "k1", 2)
+    assert late["backup_id"] == made.parent  # it ended after the ts
+    assert row["path"].endswith(".log.lz4.aes256gcm")
     assert b"secret" not in (root / row["path"]).read_bytes()
     request = verify.VerifyRequest(destination=str(root), mode="decode", keys_file=str(keys))
     assert verify.run(request, spark=spark, reporter=quiet())["findings"] == []

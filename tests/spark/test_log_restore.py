@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import random
 import shutil
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
 from lakebackup.plan.restore_log import LogRestoreRequest
 from lakebackup.store import CatalogReader, CatalogWriter
 from lakebackup_jobs.changelog import restore, snapshot
+from lakebackup_jobs.cli import main
 from lakebackup_jobs.progress import QuietReporter
 
 if TYPE_CHECKING:
@@ -108,40 +110,61 @@ def load(feed: Feed, seed: int) -> None:
         feed.made.flush(changes, ts, names=names)
 
 
-def test_any_instant_alone_and_in_pieces(feed: Feed) -> None:
+@pytest.mark.parametrize("cuts", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_any_instant_alone_and_in_pieces(feed: Feed, cuts: int) -> None:
     load(feed, 1)
     end = feed.made.end_ts
-    cuts = [*sorted(random.Random(3).sample(range(12, end), 2)), end]
+    ends = [*sorted(random.Random(3).sample(range(12, end), cuts)), end]
     before = None
-    for cut in cuts:
-        feed.restore(f"whole-{cut}", end_ts=cut)
-        assert feed.rows(f"whole-{cut}") == feed.made.latest(cut)
+    for cut in ends:
+        if cuts > 1:
+            feed.restore(f"whole-{cut}", end_ts=cut)
+            assert feed.rows(f"whole-{cut}") == feed.made.latest(cut)
         feed.restore("pieces", start_ts=before, end_ts=cut)
         assert feed.rows("pieces") == feed.made.latest(cut)
         before = cut
-    done = feed.restore("pieces", start_ts=cuts[-2], end_ts=end)
+    done = feed.restore("pieces", start_ts=ends[-2], end_ts=end)
     assert done["done_before"]
     assert feed.names("pieces") <= {(1, "shop", "orders"), (2, "shop", "items")}
 
 
-def test_upon_a_full_and_upon_a_snapshot(feed: Feed) -> None:
+def test_upon_a_full_and_upon_a_restore(feed: Feed, capsys: pytest.CaptureFixture[str]) -> None:
+    """By `lakebackup log snapshot`, `restore point` and `log merge`."""
+
+    def lakebackup(*command: str) -> dict[str, Any]:
+        assert main([*command, "--from", str(feed.folder / "backups"), "--json"], feed.spark) == 0
+        found: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+        return found
+
     load(feed, 2)
-    end = feed.made.end_ts
+    end, point = feed.made.end_ts, str(feed.folder / "point")
     middle, later = end // 2, end - 20
-    first = feed.full(end_ts=middle)
+    first = lakebackup("log", "snapshot", "shop", "--ts", str(middle))
     reader = CatalogReader.require(str(feed.folder / "backups"))
     (row,) = reader.rows("log_restore_fulls", source="shop", to_ts=None)
     assert (row["backup_id"], row["end_ts"], row["number"]) == (first["backup_id"], middle, 4)
     assert first["entries"] == len(feed.made.latest(middle))
-    whole = feed.restore("point", end_ts=later, on_full=True)
+    whole = lakebackup("restore", "point", "shop", "--endts", str(later), "--to", f"delta:{point}")
     assert (whole["full"], feed.rows("point")) == (first["backup_id"], feed.made.latest(later))
+    merge = ["log", "merge", "shop", "--read-snapshot-storage", point]
+    merge += ["--write-snapshot-storage", str(feed.folder / "merged")]
+    lakebackup(*merge)
+    assert feed.rows("merged") == feed.made.latest(end)
+    assert feed.rows("point") == feed.made.latest(later)
+    assert lakebackup(*merge)["done_before"]
+
+
+@pytest.mark.long
+def test_fulls_upon_fulls_and_tables_of_somebody_else(feed: Feed) -> None:
+    load(feed, 2)
+    end = feed.made.end_ts
+    middle, later = end // 2, end - 20
+    first = feed.full(end_ts=middle)
+    feed.restore("point", end_ts=later, on_full=True)
     second = feed.full()
     assert second["full"] == first["backup_id"]
     exact = feed.restore("exact", end_ts=end, on_full=True)
     assert (exact["full"], feed.rows("exact")) == (second["backup_id"], feed.made.latest(end))
-    feed.restore("merged", upon=str(feed.folder / "point"))
-    assert feed.rows("merged") == feed.made.latest(end)
-    assert feed.restore("merged", upon=str(feed.folder / "point"))["done_before"]
     with pytest.raises(Refused, match="is new"):
         feed.restore("exact", upon=str(feed.folder / "point"))
     theirs = str(feed.folder / "theirs")

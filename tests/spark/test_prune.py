@@ -21,6 +21,7 @@ from lakebackup.model import Restore
 from lakebackup.plan import prune as plans
 from lakebackup.plan.restore_request import RestoreRequest, plan_restore
 from lakebackup.plan.restore_topics import require_restorable
+from lakebackup.pruned import rebuild_prunes
 from lakebackup.rebuild import rebuild
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+    from lakebackup.plan.prune import PrunePlan
 
 pytestmark = pytest.mark.spark
 
@@ -54,6 +57,20 @@ def root(made: Path, tmp_path: Path) -> Path:
     return shutil.copytree(made, tmp_path / made.name)
 
 
+@pytest.fixture(scope="module")
+def ended(
+    made: Path, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, Any]]:
+    """The same after a prune, and what that told."""
+    root = shutil.copytree(made, tmp_path_factory.mktemp("ended") / made.name)
+    return root, run(root, spark, delete=True)
+
+
+@pytest.fixture
+def pruned(ended: tuple[Path, dict[str, Any]], tmp_path: Path) -> Path:
+    return shutil.copytree(ended[0], tmp_path / ended[0].name)
+
+
 def rows_of(root: Path, table: str) -> list[str]:
     rows = open_table(f"file://{root}/catalog/{table}").to_pyarrow_table().to_pylist()
     return sorted(str(sorted(row.items())) for row in rows)
@@ -74,9 +91,11 @@ def test_a_look_deletes_nothing_and_needs_no_session(root: Path) -> None:
     assert not (root / "prunes").exists()
 
 
-def test_what_goes_is_gone_on_record_and_counted(root: Path, spark: SparkSession) -> None:
-    before, look = data(root), run(root)
-    done = run(root, spark, delete=True)
+def test_what_goes_is_gone_on_record_and_counted(
+    made: Path, ended: tuple[Path, dict[str, Any]], spark: SparkSession
+) -> None:
+    before, look = data(made), run(made)
+    root, done = ended
     assert {name: done[name] for name in look if name != "deleted"} == {
         name: look[name] for name in look if name != "deleted"
     }
@@ -105,6 +124,7 @@ def test_what_goes_is_gone_on_record_and_counted(root: Path, spark: SparkSession
     assert following == {("orders", 6), ("payments", 1)}
 
 
+@pytest.mark.long
 def test_key_filters_go_with_the_last_of_their_files(
     spark: SparkSession, empty_catalog: Path, tmp_path: Path
 ) -> None:
@@ -128,12 +148,17 @@ def test_key_filters_go_with_the_last_of_their_files(
 
 
 def test_as_told_instead_of_as_set(root: Path) -> None:
-    assert run(root, keep_ms=10_000)["files"] == 0
-    assert run(root, keep_ms=0)["files"] == 12
-    found = run(root, keep_ms=10_000, keep_bytes=250)
-    assert (found["files"], found["topics"][0]["by_size"]) == (6, 6)
-    assert run(root, topics=("payments",), keep_ms=0)["files"] == 2
-    assert run(root, patterns=("pay.*",), keep_ms=0)["files"] == 0
+    reader = CatalogReader(str(root), as_written=True)
+
+    def plan(**asked: Any) -> PrunePlan:
+        return prune.PruneRequest(str(root), source="prod", **asked).plan(reader, "prod", (), ())
+
+    assert plan(keep_ms=10_000).gone_files == 0
+    assert plan(keep_ms=0).gone_files == 12
+    found = plan(keep_ms=10_000, keep_bytes=250)
+    assert (found.gone_files, {p.reason for p in found.portions}) == (6, {"size"})
+    assert plan(topics=("payments",), keep_ms=0).gone_files == 2
+    assert plan(patterns=("pay.*",), keep_ms=0).gone_files == 0
     with pytest.raises(NotFound, match="ordres"):
         run(root, topics=("ordres",))
     with pytest.raises(NotFound, match="no restorable backup of nobody"):
@@ -143,14 +168,12 @@ def test_as_told_instead_of_as_set(root: Path) -> None:
         )
 
 
-def test_restores_of_times_that_are_gone_are_refused(root: Path, spark: SparkSession) -> None:
-    run(root, spark, delete=True)
-
+def test_restores_of_times_that_are_gone_are_refused(pruned: Path) -> None:
     def plan(to_ts: int | None) -> Any:
-        reader = CatalogReader.open(str(root))
+        reader = CatalogReader.open(str(pruned))
         assert reader is not None
         request = RestoreRequest(
-            destination=str(root), target="dir:x", source="prod", topics=("orders",), to_ts=to_ts
+            destination=str(pruned), target="dir:x", source="prod", topics=("orders",), to_ts=to_ts
         )
         made = plan_restore(request, reader)
         require_restorable(made, allow_gaps=True)
@@ -184,28 +207,34 @@ def test_the_proof_stops_a_prune_that_would_take_too_much(
     assert not list(open_storage(str(root)).list("prunes/"))
 
 
-def test_a_lost_catalog_honours_prunes(root: Path, spark: SparkSession) -> None:
-    run(root, spark, delete=True)
+@pytest.mark.long
+def test_a_lost_catalog_honours_prunes(pruned: Path, spark: SparkSession) -> None:
     tables = ("files", "removals", "floors", "audit", "backups")
-    before = {table: rows_of(root, table) for table in tables}
-    left = listed(root)
-    shutil.rmtree(root / "catalog")
-    assert rebuild(spark, str(root)).problems == []
-    assert {table: rows_of(root, table) for table in tables} == before
-    assert listed(root) == left
-
-
-def test_a_damaged_tombstone_is_named(root: Path, spark: SparkSession) -> None:
-    done = run(root, spark, delete=True)
-    (chunk,) = (root / layout.prune_folder(done["prune_id"])).glob("removals-*")
-    chunk.write_text(chunk.read_text().replace('"bytes":100', '"bytes":101', 1))
-    storage = open_storage(str(root))
-    with pytest.raises(Damaged, match="do not match the SHA-256"):
-        tombstones.read_removals(storage, tombstones.read_prune(storage, done["prune_id"]).chunks[0])
-    shutil.rmtree(root / "catalog")
-    (problem,) = rebuild(spark, str(root)).problems
+    before = {table: rows_of(pruned, table) for table in tables}
+    left = listed(pruned)
+    shutil.rmtree(pruned / "catalog")
+    assert rebuild(spark, str(pruned)).problems == []
+    assert {table: rows_of(pruned, table) for table in tables} == before
+    assert listed(pruned) == left
+    (chunk,) = (pruned / "prunes").glob("*/removals-*")
+    chunk.unlink()
+    shutil.rmtree(pruned / "catalog")
+    (problem,) = rebuild(spark, str(pruned)).problems
     assert chunk.name in problem
-    assert seen(root, "SELECT * FROM floors") == []
+
+
+def test_a_damaged_tombstone_is_named(pruned: Path, empty_catalog: Path, spark: SparkSession) -> None:
+    (chunk,) = (pruned / "prunes").glob("*/removals-*")
+    chunk.write_text(chunk.read_text().replace('"bytes":100', '"bytes":101', 1))
+    storage = open_storage(str(pruned))
+    with pytest.raises(Damaged, match="do not match the SHA-256"):
+        tombstones.read_removals(storage, tombstones.read_prune(storage, chunk.parent.name).chunks[0])
+    shutil.rmtree(pruned / "catalog")
+    shutil.copytree(empty_catalog, pruned / "catalog")
+    (problem,), gone = rebuild_prunes(spark, CatalogWriter.open(spark, str(pruned)), "1")
+    assert chunk.name in problem
+    assert gone == set()
+    assert seen(pruned, "SELECT * FROM floors") == []
 
 
 def check(root: Path, spark: SparkSession) -> dict[str, set[str]]:
@@ -218,19 +247,25 @@ def check(root: Path, spark: SparkSession) -> dict[str, set[str]]:
     return wrong
 
 
-def test_verify_knows_what_is_meant_to_be_gone(root: Path, spark: SparkSession) -> None:
-    done = run(root, spark, delete=True)
-    assert check(root, spark) == {}
+def test_verify_knows_what_is_meant_to_be_gone(pruned: Path, spark: SparkSession) -> None:
     back = min(orders(1))
-    (root / back).write_bytes(b"x")
-    assert check(root, spark) == {"orphan": {back}}
-    (root / layout.prune_done_path(done["prune_id"])).unlink()
-    assert check(root, spark) == {}
-    again = run(root, spark, delete=True)
+    (pruned / back).write_bytes(b"x")
+    (done,) = (pruned / "prunes").glob("*/done")
+    done.unlink()
+    assert check(pruned, spark) == {}
+    again = run(pruned, spark, delete=True)
     assert (again["resumed"], again["prune_id"]) == (1, None)
-    assert not (root / back).exists()
-    assert len(seen(root, "SELECT * FROM removals")) == 8
-    assert len(seen(root, "SELECT * FROM audit")) == 1
+    assert not (pruned / back).exists()
+    assert len(seen(pruned, "SELECT * FROM removals")) == 8
+    assert len(seen(pruned, "SELECT * FROM audit")) == 1
+
+
+@pytest.mark.long
+def test_what_comes_back_after_a_prune_is_an_orphan(pruned: Path, spark: SparkSession) -> None:
+    assert check(pruned, spark) == {}
+    back = min(orders(1))
+    (pruned / back).write_bytes(b"x")
+    assert check(pruned, spark) == {"orphan": {back}}
 
 
 def at_work(root: Path, spark: SparkSession, name: str, state: Any, *, planned: bool = True) -> None:
@@ -269,22 +304,21 @@ def test_what_an_unfinished_restore_reads_stays(
         patched.setattr(prune, "HOLD_MS", -1_000_000)
         assert [p["partition"] for p in run(root)["partitions"]] == ["1"]
     at_work(root, spark, name, "complete")
-    assert [p["partition"] for p in run(root, spark, delete=True)["partitions"]] == ["1"]
+    assert [p["partition"] for p in run(root)["partitions"]] == ["1"]
 
 
 def test_both_engines_plan_the_same(root: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """What does not fit into DuckDB's memory is planned on Spark."""
-    give, looked = CatalogReader.give, run(root, keep_bytes=250)
+    looked, asked = run(root, keep_bytes=250), []
 
-    def full(*_: object) -> None:
+    def full(*given: object) -> None:
+        asked.append(given)
         raise EnvironmentProblem("The query needs more than 1GB of memory.")
 
     monkeypatch.setattr(CatalogReader, "give", full)
-    done = run(root, spark, keep_bytes=250, delete=True)
-    monkeypatch.setattr(CatalogReader, "give", give)
-    assert {name: done[name] for name in looked} == looked | {"deleted": True}
-    assert done["files"] == 8
-    assert run(root, keep_bytes=250)["files"] == 0
+    assert run(root, spark, keep_bytes=250) == looked
+    assert looked["files"] == 8
+    assert asked
 
 
 def test_a_restore_that_comes_on_record_meanwhile_keeps_its_files(

@@ -33,11 +33,11 @@ TABLES = ("backups", "files", "positions", "scopes", "removals", "floors", "audi
 
 
 @pytest.fixture(scope="module")
-def made(spark: SparkSession, empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Fulls 1, 4 and 6, with 2 and 3 on the first and 5 on the second; two are kept, and 3 for a while."""
     root = tmp_path_factory.mktemp("retention ü")
     shutil.copytree(empty_catalog, root / "catalog")
-    writer = CatalogWriter.open(spark, str(root))
+    writer = CatalogWriter.open(None, str(root))
     for number, base in ((1, 1), (2, 1), (3, 1), (4, 4), (5, 4), (6, 6)):
         put(root, writer, number, base=base, regions=1, keys=True, settings="{}")
     writer.tell(Policy(source="prod", at=1, actor="me", redundancy=3))
@@ -74,7 +74,7 @@ def test_a_look_names_them_and_deletes_nothing(root: Path) -> None:
     assert run(root, topics=("orders",))["backups"] == []
 
 
-def test_what_goes_is_gone_on_record_and_made_again(root: Path, spark: SparkSession) -> None:
+def test_what_goes_is_gone_on_record(root: Path, spark: SparkSession) -> None:
     before = data(root)
     done = run(root, spark, delete=True)
     assert (done["files"], done["bytes"]) == (3, 300)
@@ -98,6 +98,11 @@ def test_what_goes_is_gone_on_record_and_made_again(root: Path, spark: SparkSess
     }
     assert {path.parts[-3] for path in root.rglob("*.keys")} == {backup_id(number) for number in (4, 5, 6)}
     assert run(root, spark, delete=True)["prune_id"] is None
+
+
+@pytest.mark.long
+def test_what_has_gone_is_no_fault_and_gone_in_a_rebuilt_catalog(root: Path, spark: SparkSession) -> None:
+    run(root, spark, delete=True)
     kept = {table: rows_of(root, table) for table in TABLES}
     request = verify.VerifyRequest(destination=str(root), mode="stat", grace_ms=-3_600_000)
     assert (
@@ -110,7 +115,7 @@ def test_what_goes_is_gone_on_record_and_made_again(root: Path, spark: SparkSess
 
 
 def test_what_is_held_stays_with_what_it_needs(root: Path, spark: SparkSession) -> None:
-    writer = CatalogWriter.open(spark, str(root))
+    writer = CatalogWriter.open(None, str(root))
     writer.tell(Hold(backup_id=backup_id(2), source="prod", at=5, actor="me", reason="law"))
     assert states(root) == {1: "VALID", 2: "KEEP", 3: "VALID", 4: "VALID", 5: "VALID", 6: "VALID"}
     assert run(root, spark, delete=True)["prune_id"] is None
@@ -162,6 +167,7 @@ def test_clocks_that_disagree_stop_it(
     assert data(root) == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lost", [False, True])
 def test_one_that_died_goes_on_also_from_a_rebuilt_catalog(
     root: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, *, lost: bool

@@ -39,10 +39,10 @@ PACKED = {"p", "q", "r", "s"}
 
 
 @pytest.fixture(scope="module")
-def made(spark: SparkSession, empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("snapshots ü")
     shutil.copytree(empty_catalog, root / "catalog")
-    made = MadeSnapshots(root, CatalogWriter.open(spark, str(root)))
+    made = MadeSnapshots(root, CatalogWriter.open(None, str(root)))
     for files in SNAPSHOTS:
         made.take(files, packed=PACKED)
     return root
@@ -107,6 +107,7 @@ def test_a_look_names_what_would_go_and_deletes_nothing(root: Path) -> None:
         run(root, keep_ms=5)
 
 
+@pytest.mark.long
 def test_objects_go_when_no_backup_that_stays_has_a_file_in_them(root: Path, spark: SparkSession) -> None:
     keep(root, 2)
     before = stored(root)
@@ -141,6 +142,14 @@ def test_one_in_the_middle_is_held_with_what_it_alone_has(root: Path, spark: Spa
     }  # fmt: skip
     for number in (2, 4):
         assert resolved(root, number) == SNAPSHOTS[number - 1]
+    assert {row["reason"] for row in seen(root, "SELECT reason FROM removals")} == {"expired"}
+    # Once it is held no more: c, which it wrote, goes on to be needed by the newest.
+    CatalogWriter.open(None, str(root)).tell(
+        Hold(backup_id=backup_id(2), source="tablets", at=6, actor="me", reason="law", released=True)
+    )
+    run(root, spark, delete=True)
+    assert stored(root) == {"2/c", "3/b", "3/pack", "4/CURRENT"}
+    assert resolved(root, 4) == SNAPSHOTS[3]
 
 
 def test_the_proof_stops_a_prune_of_what_is_needed(
@@ -158,6 +167,7 @@ def test_the_proof_stops_a_prune_of_what_is_needed(
     assert not list(open_storage(str(root)).list("prunes/"))
 
 
+@pytest.mark.long
 def test_a_locked_object_is_told_and_tried_again(root: Path, spark: SparkSession) -> None:
     """A link stands in its place, which is not followed: the others go."""
     keep(root, 2)
@@ -172,6 +182,7 @@ def test_a_locked_object_is_told_and_tried_again(root: Path, spark: SparkSession
     assert "1/a" not in stored(root)
 
 
+@pytest.mark.long
 def test_a_damaged_object_is_every_snapshots_that_has_it(root: Path, spark: SparkSession) -> None:
     """A byte of a pack; verify of one snapshot looks at objects that others wrote."""
     (pack,) = (root / "tablets" / "snapshots" / backup_id(1)).rglob("*.pack")
@@ -198,6 +209,7 @@ def test_a_damaged_object_is_every_snapshots_that_has_it(root: Path, spark: Spar
     assert {b["backup_id"] for b in run(root)["backups"]} == set()
 
 
+@pytest.mark.long
 def test_the_rows_travel_to_another_catalog(
     root: Path, spark: SparkSession, empty_catalog: Path, tmp_path: Path
 ) -> None:
@@ -213,6 +225,7 @@ def test_the_rows_travel_to_another_catalog(
         assert rows_of(other, table) == rows_of(root, table)
 
 
+@pytest.mark.long
 def test_what_another_source_has_stays_for_it(root: Path, spark: SparkSession, tmp_path: Path) -> None:
     """The manifest of the second snapshot comes in as another source's, and is known after a rebuild."""
     manifest = tmp_path / "manifest.json"
@@ -237,6 +250,9 @@ def test_what_another_source_has_stays_for_it(root: Path, spark: SparkSession, t
 def test_a_snapshot_behind_one_that_is_lost_is_not_taken_for_whole(root: Path, spark: SparkSession) -> None:
     (listing,) = (root / "tablets" / "backups" / backup_id(2) / "listing").glob("*.files.parquet")
     listing.write_bytes(listing.read_bytes()[:-1])
+    select = "SELECT * FROM snapshot_files WHERE added_in <> 2 ORDER BY name, added_in"
+    lost = {"gone_in": None, "gone_by": None}  # what went with the second
+    left = [row | (lost if row["gone_in"] == 2 else {}) for row in seen(root, select)]
     shutil.rmtree(root / "catalog")
     found = rebuild(spark, str(root))
     assert [text for text in found.problems if "is not as it was written" in text]
@@ -247,3 +263,4 @@ def test_a_snapshot_behind_one_that_is_lost_is_not_taken_for_whole(root: Path, s
         {"number": 4, "state": "unconfirmed"},
     ]
     assert resolved(root, 1) == SNAPSHOTS[0]
+    assert seen(root, select) == left

@@ -1,4 +1,4 @@
-"""What keeps an engine's backups: a rebuild, an export, what verify finds, what a prune lets go of."""
+"""An engine's backups over time: a rebuild, an export, what verify finds, what a prune deletes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import json
 import shutil
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.support.catalogs import backup_id
 from tests.support.made_queues import MadeQueues
@@ -16,6 +18,7 @@ from tests.support.pruning import seen
 
 from lakebackup.engine.delta import open_table
 from lakebackup.errors import Busy, Incomplete, Refused, UsageProblem
+from lakebackup.exchange import read_index
 from lakebackup.model import TABLES, Hold, Policy, Restore
 from lakebackup.plan.restore_queue import plan_restore
 from lakebackup.rebuild import rebuild
@@ -23,6 +26,7 @@ from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
 from lakebackup.tombstones import Prune, write_prune
 from lakebackup_jobs import catalog_export, catalog_import, prune, removing, verify
+from lakebackup_jobs.check_task import CheckFiles
 from lakebackup_jobs.identity import micros
 from lakebackup_jobs.progress import QuietReporter
 from lakebackup_jobs.queues import trial
@@ -38,6 +42,7 @@ QUEUE_TABLES = (
     "queue_points", "queue_positions", "queue_transactions", "queue_schemas", "queue_restores",
 )  # fmt: skip
 OTHER = "fedcba9876543210" * 2
+TRIALS = "SELECT backup_id, outcome, detail FROM checks WHERE mode = 'restore' ORDER BY at, backup_id"
 
 
 def number(nth: int) -> str:
@@ -94,6 +99,16 @@ def checked(root: Path, spark: SparkSession, **changes: Any) -> dict[str, tuple[
     return {row["path"]: (row["outcome"], row["detail"] or "") for row in seen(root, sql)}
 
 
+def looked_at(root: Path, mode: Literal["stat", "decode"], backup: str) -> dict[str, tuple[str, str]]:
+    """What verify finds in the files of a backup, without Spark: path -> outcome and detail."""
+    reader, writer = CatalogReader(str(root)), CatalogWriter.open(None, str(root))
+    roots = {name: writer.root_of(uri) for name, uri in reader.destinations().items()}
+    files = reader.rows("files_to_check", backup_ids=",".join(verify._with_snapshots(reader, [backup])))
+    work = CheckFiles("c", 1, mode, roots, str(root))
+    found = [row for batch in work([pa.RecordBatch.from_pylist(files)]) for row in batch.to_pylist()]
+    return {row["path"]: (row["outcome"], row["detail"]) for row in found if row["outcome"] != "ok"}
+
+
 def pruned(root: Path, spark: SparkSession | None = None, **changes: Any) -> dict[str, Any]:
     request = prune.PruneRequest(destination=str(root), source="social", **changes)
     return prune.run(request, spark=spark, reporter=quiet())
@@ -135,6 +150,7 @@ def test_what_was_backed_up_is_there(root: Path) -> None:
     assert [tuple(row.values()) for row in versions] == [(1, 1, None), (2, 1, 13), (2, 2, None)]
 
 
+@pytest.mark.long
 def test_every_row_comes_back(spark: SparkSession, root: Path) -> None:
     before = {table: rows_of(root, table) for table in TABLES}
     assert all(before[table] for table in QUEUE_TABLES)
@@ -143,6 +159,21 @@ def test_every_row_comes_back(spark: SparkSession, root: Path) -> None:
     assert {table: rows_of(root, table) for table in TABLES} == before
 
 
+def test_an_export_holds_every_row(root: Path, tmp_path: Path) -> None:
+    request = catalog_export.ExportRequest(str(root), str(tmp_path / "rows"), form="parquet")
+    catalog_export.run(request, reporter=quiet())
+    files = read_index(open_storage(str(tmp_path / "rows"))).files
+    for table in QUEUE_TABLES:
+        rows = [
+            row
+            for f in files
+            if f.table == table
+            for row in pq.read_table(tmp_path / "rows" / f.path).to_pylist()
+        ]
+        assert sorted(map(str, rows)) == rows_of(root, table)
+
+
+@pytest.mark.long
 def test_an_export_into_an_empty_catalog_gives_the_same_rows(
     spark: SparkSession, root: Path, tmp_path: Path
 ) -> None:
@@ -156,14 +187,13 @@ def test_an_export_into_an_empty_catalog_gives_the_same_rows(
 
 
 def test_verify_finds_what_is_not_whole(spark: SparkSession, root: Path) -> None:
-    assert checked(root, spark, mode="decode") == {}
     config = f"social/queues/{number(2)}/config.yaml"
     (root / config).write_bytes(b"threads: 9\n")
     (listing,) = (root / "social/backups" / number(5) / "listing").glob("queue-points-*")
     listing.unlink()
     stranger = f"social/queues/{number(3)}/stranger.yaml"
     (root / stranger).write_bytes(b"x")
-    # What a backup left that was cut off, and had no file of the engine's own.
+    # A backup that was cut off left this, and no file of the engine's own.
     begun = f"social/backups/{backup_id(9999)}/seen/000000.parquet"
     (root / begun).parent.mkdir(parents=True)
     (root / begun).write_bytes(b"x")
@@ -173,7 +203,7 @@ def test_verify_finds_what_is_not_whole(spark: SparkSession, root: Path) -> None
         root, f"SELECT path FROM files WHERE backup_id = '{number(5)}' AND role = 'data' AND region = '0'"
     )
     (root / lost["path"]).unlink()
-    found = checked(root, spark)
+    found = checked(root, spark, mode="decode")
     assert {path: outcome for path, (outcome, _) in found.items()} == {
         config: "changed",
         str(listing.relative_to(root)): "missing",
@@ -203,37 +233,40 @@ def test_verify_finds_what_is_not_whole(spark: SparkSession, root: Path) -> None
     assert {tuple(row.values()) for row in newest} == {(None, 60)}
 
 
-def test_verify_of_a_full_looks_at_its_snapshot(spark: SparkSession, root: Path) -> None:
+def test_verify_of_a_full_looks_at_its_snapshot(root: Path) -> None:
     (file,) = (root / "social.snapshot/snapshots" / backup_id(1)).rglob("CURRENT")
     file.unlink()
-    found = checked(root, spark, backup_ids=(number(1),), mode="stat")
+    found = looked_at(root, "stat", number(1))
     assert {path: outcome for path, (outcome, _) in found.items()} == {str(file.relative_to(root)): "missing"}
 
 
-def test_messages_with_other_tids_than_their_row_says_are_damage(spark: SparkSession, root: Path) -> None:
-    """A row's tids are what a restore to a tid chooses files by."""
+def test_messages_with_other_tids_than_their_row_says_are_damage(root: Path) -> None:
+    """A restore to a tid chooses files by the tids of their rows."""
+    assert looked_at(root, "decode", number(6)) == {}
     mine = f"backup_id = '{number(6)}' AND role = 'data'"
-    spark.sql(f"UPDATE delta.`{root}/catalog/files` SET max_tid = max_tid + 1 WHERE {mine}")
-    assert checked(root, spark) == {}
-    (found,) = checked(root, spark, mode="decode").values()
+    open_table(f"file://{root}/catalog/files").update(updates={"max_tid": "max_tid + 1"}, predicate=mine)
+    (found,) = looked_at(root, "decode", number(6)).values()
     assert found == ("damaged", "least and greatest tid are [9, 9], the manifest says [9, 10]")
 
 
-def test_verify_takes_an_engine_back_on_trial(spark: SparkSession, root: Path) -> None:
-    trials = "SELECT backup_id, outcome, detail FROM checks WHERE mode = 'restore' ORDER BY at, backup_id"
+def test_verify_restores_an_engine_on_trial(spark: SparkSession, root: Path) -> None:
     assert checked(root, spark, mode="restore", backup_ids=(number(3), number(6))) == {}
-    assert [tuple(row.values()) for row in seen(root, trials)] == [
+    assert [tuple(row.values()) for row in seen(root, TRIALS)] == [
         (number(3), "ok", "2 files of its snapshot and 5 messages restored"),
         (number(6), "ok", "2 files of its snapshot and 2 messages restored"),
     ]
-    # As long as they read, no prune of the engine takes anything.
+    # While a trial reads, no prune of the engine deletes anything.
     noted = "SELECT state, entries FROM restores WHERE source = 'social' ORDER BY at"
     assert [tuple(row.values()) for row in seen(root, noted)] == [("complete", 5), ("complete", 2)]
+
+
+@pytest.mark.long
+def test_a_trial_of_a_damaged_engine_fails(spark: SparkSession, root: Path) -> None:
     (schema,) = (root / "social/queues" / number(3)).glob("delta_schema_history.yaml")
     schema.write_bytes(schema.read_bytes().replace(b"version: 1", b"version: 3"))
     found = checked(root, spark, mode="restore", backup_ids=(number(3),))
     assert {outcome for outcome, _ in found.values()} == {"changed", "damaged"}
-    assert seen(root, trials)[-1]["outcome"] == "damaged"
+    assert seen(root, TRIALS)[-1]["outcome"] == "damaged"
 
 
 def test_a_trial_that_a_prune_came_into_finds_no_damage(
@@ -249,11 +282,11 @@ def test_a_trial_that_a_prune_came_into_finds_no_damage(
     assert seen(root, "SELECT outcome FROM checks WHERE mode = 'restore'") == []
 
 
-def test_a_prune_takes_chains_and_holds_their_snapshots_no_more(spark: SparkSession, root: Path) -> None:
+def test_a_prune_deletes_chains(spark: SparkSession, root: Path) -> None:
     keep(root, redundancy=1)
     before = {str(path.relative_to(root)) for path in root.glob("social/**/*") if path.is_file()}
     told = pruned(root)
-    # The newest chain stands on 1; of the fulls, 4 is the newest.
+    # The newest chain begins with 1; the newest full is 4.
     assert [(row["backup_id"], row["reason"]) for row in told["backups"]] == [
         (number(3), "redundancy"), (number(2), "redundancy"),
     ]  # fmt: skip
@@ -274,14 +307,14 @@ def test_a_prune_takes_chains_and_holds_their_snapshots_no_more(spark: SparkSess
         ("restorable", None, 9, 10), ("restorable", None, 39, 40),
     ]  # fmt: skip
     assert spans(root, OTHER) == [("restorable", None, 45, 60)]
-    assert checked(root, spark, mode="decode") == {}
     kept = {table: rows_of(root, table) for table in (*QUEUE_TABLES, "backups", "files", "removals", "holds")}
     shutil.rmtree(root / "catalog")
     assert rebuild(spark, str(root)).problems == []
     assert {table: rows_of(root, table) for table in kept} == kept
 
 
-def test_the_last_full_on_a_snapshot_lets_go_of_it(spark: SparkSession, root: Path) -> None:
+@pytest.mark.long
+def test_the_last_full_on_a_snapshot_releases_it(spark: SparkSession, root: Path) -> None:
     for backup in (number(5), number(6)):
         CatalogWriter.open(spark, str(root)).set_states([backup], "deleted", actor="me", reason="test")
     keep(root, redundancy=1)
@@ -291,7 +324,8 @@ def test_the_last_full_on_a_snapshot_lets_go_of_it(spark: SparkSession, root: Pa
     done = pruned(root, spark, delete=True)
     assert done["of_backups"] == 3
     assert [row["backup_id"] for row in seen(root, holds)] == [backup_id(2)]
-    # Only now a policy of the snapshots lets go of it, and only of what the kept full does not need.
+    assert checked(root, spark, mode="decode") == {}
+    # Only now does a policy of the snapshots delete it, and only what the kept full does not need.
     CatalogWriter.open(None, str(root)).tell(Policy(source="social.snapshot", at=9, actor="me", redundancy=1))
     request = prune.PruneRequest(destination=str(root), source="social.snapshot", delete=True)
     assert [row["backup_id"] for row in prune.run(request, spark=spark, reporter=quiet())["backups"]] == [
@@ -311,6 +345,11 @@ def test_a_snapshot_that_somebody_holds_stays_held(spark: SparkSession, root: Pa
         Hold(backup_id=backup_id(1), source="social.snapshot", at=10**15, actor="me", reason="law")
     )
     assert pruned(root)["released"] == []
+
+
+@pytest.mark.long
+def test_a_prune_does_not_release_what_somebody_holds(spark: SparkSession, root: Path) -> None:
+    test_a_snapshot_that_somebody_holds_stays_held(spark, root)
     pruned(root, spark, delete=True)
     assert {row["reason"] for row in seen(root, "SELECT reason FROM holds")} >= {"law"}
 
@@ -321,6 +360,8 @@ def test_a_prune_that_was_cut_off_releases_the_snapshot_when_it_goes_on(
     for backup in (number(5), number(6)):
         CatalogWriter.open(spark, str(root)).set_states([backup], "deleted", actor="me", reason="test")
     keep(root, redundancy=1)
+
+    assert pruned(root)["released"] == [backup_id(1)]
 
     def cut(*_: object) -> None:
         raise Incomplete("cut off")
@@ -341,7 +382,7 @@ def test_a_prune_that_was_cut_off_waits_for_a_restore(root: Path) -> None:
         backups=((number(2), "redundancy"),),
     )  # fmt: skip
     write_prune(storage, going)
-    # The states still say that all is there; who plans with 2 now would read what goes.
+    # The states still say that all is there, but a plan with 2 would read what is deleted.
     with pytest.raises(Refused, match=f"let go of backup {number(2)}"):
         refuse_pruned_meanwhile(str(root), None, "social", planned, number(1), number(2))
     refuse_pruned_meanwhile(str(root), None, "social", planned, number(1), number(5))
@@ -375,7 +416,7 @@ def test_a_prune_that_was_cut_off_waits_for_a_restore(root: Path) -> None:
 def test_the_proof_stops_a_prune_of_what_is_needed(
     spark: SparkSession, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A plan gone wrong: it takes the messages of a backup that one which stays stands on."""
+    """A plan gone wrong: it deletes messages of the parent of a backup that stays."""
     keep(root, redundancy=1)
     real = prune._removed
 

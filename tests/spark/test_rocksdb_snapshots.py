@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import random
 import shutil
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
-ROUNDS, ANEW = 20, 12
 TABLET = "table-t1/tablet-a1.snapshots"
 
 
@@ -73,72 +73,77 @@ def contents(path: Path) -> dict[bytes, bytes]:
         db.close()
 
 
-@pytest.fixture(scope="module")
-def twenty(
-    empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory, spark: SparkSession
-) -> tuple[Path, list[tuple[str, dict[bytes, bytes]]]]:
-    """A destination with twenty backups: the id of each, and what the database held then."""
+@dataclass(frozen=True)
+class Backups:
+    """A destination, and of each backup its id and what the database held. It began anew after `anew`."""
+
+    place: Path
+    anew: int
+    made: list[tuple[str, dict[bytes, bytes]]]
+
+
+@pytest.fixture(
+    scope="module", params=[(4, 2), pytest.param((20, 12), marks=pytest.mark.long)], ids=["four", "twenty"]
+)
+def backups(
+    request: pytest.FixtureRequest, empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Backups:
+    rounds, anew = request.param
     tmp = tmp_path_factory.mktemp("rocksdb")
     shutil.copytree(empty_catalog, tmp / "backups/catalog")
     (tmp / "data" / TABLET).mkdir(parents=True)
     dice, database = random.Random(20), Database(tmp / "db")
     made = []
-    for number in range(ROUNDS):
-        if number == ANEW:
+    for number in range(rounds):
+        if number == anew:
             database.begin_anew()
         database.write(dice)
         Checkpoint(database.db).create_checkpoint(str(tmp / "data" / TABLET / f"s{number:02d}"))
-        request = SnapshotRequest(
+        asked = SnapshotRequest(
             destination=str(tmp / "backups"), paths=(str(tmp / "data"),), source="rocks", layout="yugabyte"
         )
-        told = backup_snapshot.run(request, spark=spark, reporter=quiet())
+        told = backup_snapshot.run(asked, reporter=quiet())
         made.append((str(told["backup_id"]), dict(database.held)))
     database.db.close()
     shutil.rmtree(tmp / "data")
-    return tmp / "backups", made
+    return Backups(tmp / "backups", anew, made)
 
 
-def restore(backups: Path, folder: Path, spark: SparkSession, **asked: Any) -> dict[str, Any]:
-    request = SnapshotRestoreRequest(str(backups), str(folder), form="flat", **asked)
+def restore(
+    backups: Backups, folder: Path, spark: SparkSession | None = None, **asked: Any
+) -> dict[str, Any]:
+    request = SnapshotRestoreRequest(str(backups.place), str(folder), form="flat", **asked)
     return restore_snapshot.run(request, spark=spark, reporter=quiet())
 
 
-def test_each_of_twenty_backups_opens_and_holds_what_the_database_held(
-    twenty: tuple[Path, list[tuple[str, dict[bytes, bytes]]]], tmp_path: Path, spark: SparkSession
-) -> None:
-    backups, made = twenty
-    for number, (backup_id, held) in enumerate(made):
+def test_each_backup_opens_and_holds_what_the_database_held(backups: Backups, tmp_path: Path) -> None:
+    for number, (backup_id, held) in enumerate(backups.made):
         out = tmp_path / f"{number:02d}"
-        restore(backups, out, spark, backup=backup_id)
+        restore(backups, out, backup=backup_id)
         assert contents(out) == held, backup_id
 
 
-def test_files_are_stored_once_and_a_name_that_came_again_is_another_file(
-    twenty: tuple[Path, list[tuple[str, dict[bytes, bytes]]]],
-) -> None:
-    backups, _ = twenty
+def test_files_are_stored_once_and_a_name_that_came_again_is_another_file(backups: Backups) -> None:
     stored = """
         SELECT COUNT(*) AS files, COUNT(DISTINCT sha256) AS contents FROM snapshot_files
         WHERE name LIKE '%.sst'
     """
-    (tables,) = CatalogReader.require(str(backups)).select(stored).read_all().to_pylist()
-    assert tables["files"] == tables["contents"] >= ROUNDS
+    (tables,) = CatalogReader.require(str(backups.place)).select(stored).read_all().to_pylist()
+    assert tables["files"] == tables["contents"] >= len(backups.made)
     again = f"""
         SELECT a.name FROM snapshot_files AS a JOIN snapshot_files AS b ON a.name = b.name
-        WHERE a.name LIKE '%.sst' AND a.added_in <= {ANEW} AND b.added_in > {ANEW} AND a.sha256 <> b.sha256
+        WHERE a.name LIKE '%.sst' AND a.added_in <= {backups.anew} AND b.added_in > {backups.anew}
+        AND a.sha256 <> b.sha256
     """
-    assert CatalogReader.require(str(backups)).select(again).read_all().num_rows > 0
+    assert CatalogReader.require(str(backups.place)).select(again).read_all().num_rows > 0
 
 
 def test_tasks_of_spark_write_the_same(
-    twenty: tuple[Path, list[tuple[str, dict[bytes, bytes]]]],
-    tmp_path: Path,
-    spark: SparkSession,
-    monkeypatch: pytest.MonkeyPatch,
+    backups: Backups, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backups, made = twenty
     monkeypatch.setattr(restore_snapshot, "_LITTLE", 0)
-    monkeypatch.setattr(restore_snapshot, "_SHARE", 200_000)
-    told = restore(backups, tmp_path / "out", spark, backup=made[9][0])
-    assert contents(tmp_path / "out") == made[9][1]
+    monkeypatch.setattr(restore_snapshot, "_SHARE", 20_000)
+    backup_id, held = backups.made[backups.anew - 1]
+    told = restore(backups, tmp_path / "out", spark, backup=backup_id)
+    assert contents(tmp_path / "out") == held
     assert told["written"] == told["files"] == len(list((tmp_path / "out").iterdir()))

@@ -106,6 +106,7 @@ def beeline(url: str, questions: str, folder: Path) -> subprocess.CompletedProce
     )
 
 
+@pytest.mark.long
 @ROOT_ONLY
 def test_a_jdbc_client_reads_the_views_and_can_change_nothing(place: Path, tmp_path: Path) -> None:
     port = free_port()

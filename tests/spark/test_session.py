@@ -85,6 +85,7 @@ def test_workers_have_our_package_and_our_python(spark: SparkSession) -> None:
     assert row == (len(spark_settings()["spark.driver.extraClassPath"].split(":")), sys.executable)
 
 
+@pytest.mark.long
 def test_start_up_leaves_the_terminal_alone() -> None:
     program = "from lakebackup_jobs.session import spark_session as s; print(s().range(3).count())"
     done = subprocess.run(
@@ -93,6 +94,7 @@ def test_start_up_leaves_the_terminal_alone() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "3\n", "")
 
 
+@pytest.mark.long
 def test_settings_given_to_spark_submit_stand(tmp_path: Path) -> None:
     job = tmp_path / "job.py"
     job.write_text(
@@ -121,6 +123,7 @@ def test_settings_given_to_spark_submit_stand(tmp_path: Path) -> None:
     assert done.stdout == "7 local[1] mine\n"
 
 
+@pytest.mark.long
 def test_the_same_work_runs_on_a_spark_connect_server(tmp_path: Path) -> None:
     # A process of its own: PySpark holds a classic or a connected session in one process, never both.
     program = (

@@ -14,8 +14,10 @@ from tests.support.catalogs import manifest, publish
 
 from lakebackup.engine.delta import open_table
 from lakebackup.errors import Damaged, Refused
+from lakebackup.model import TABLES
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup_jobs import catalog_optimize
 from lakebackup_jobs.catalog_optimize import OptimizeRequest, run
 from lakebackup_jobs.progress import QuietReporter
 
@@ -57,9 +59,18 @@ def test_tidy_keeps_every_row(spark: SparkSession, empty_catalog: Path, tmp_path
         rows_of(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "tables",
+    [pytest.param(tuple(TABLES), id="all", marks=pytest.mark.long), pytest.param(("files",), id="one")],
+)
 def test_optimize_brings_files_together_deletes_old_ones_and_stays_verified(
-    spark: SparkSession, empty_catalog: Path, tmp_path: Path
+    spark: SparkSession,
+    empty_catalog: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tables: tuple[str, ...],
 ) -> None:
+    monkeypatch.setattr(catalog_optimize, "TABLES", tables)
     shutil.copytree(empty_catalog, tmp_path / "catalog")
     storage, writer = open_storage(str(tmp_path)), CatalogWriter.open(spark, str(tmp_path))
     for number in range(1, 4):

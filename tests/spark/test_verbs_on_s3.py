@@ -110,6 +110,7 @@ def offsets(files: Sequence[bytes]) -> list[int]:
     return sorted(row["offset"] for row in rows if isinstance(row, dict))
 
 
+@pytest.mark.long
 def test_what_asks(lake: Commands, made: Made, tmp_path: Path) -> None:
     place, (first, second) = made.place, made.ids
     there = ("--from", place)
@@ -158,6 +159,7 @@ def test_what_keeps(lake: Commands, made: Made) -> None:
     assert lake.told("catalog", "optimize", "--dry-run", *there)["files"] > 8
 
 
+@pytest.mark.long
 def test_what_restores(lake: Commands, spark: SparkSession, made: Made, tmp_path: Path, s3: S3Proxy) -> None:
     there = ("--from", made.place)
     restore = ("restore", "topics", *there)
@@ -186,6 +188,7 @@ def test_what_restores(lake: Commands, spark: SparkSession, made: Made, tmp_path
     assert lake.rows("sql", "SELECT count(DISTINCT restore_id) AS n FROM restores", *there) == [{"n": 3}]
 
 
+@pytest.mark.long
 def test_what_travels(lake: Commands, made: Made, empty_catalog: Path, tmp_path: Path, s3: S3Proxy) -> None:
     bucket = f"s3://{s3.bucket()}"
     for rows in (f"{bucket}/rows", str(tmp_path / "rows")):
@@ -204,6 +207,7 @@ def test_what_travels(lake: Commands, made: Made, empty_catalog: Path, tmp_path:
     assert "no object backups.jsonl" in lake.fails(3, *given, f"{bucket}/others/backups.jsonl")
 
 
+@pytest.mark.long
 def test_archives(lake: Commands, empty_catalog: Path, tmp_path: Path, s3: S3Proxy) -> None:
     bucket = f"s3://{s3.bucket()}"
     archive = tmp_path / "archive"
@@ -224,6 +228,7 @@ def test_archives(lake: Commands, empty_catalog: Path, tmp_path: Path, s3: S3Pro
         assert "no folder of this machine" in said
 
 
+@pytest.mark.long
 def test_snapshots(lake: Commands, empty_catalog: Path, tmp_path: Path, s3: S3Proxy) -> None:
     there = put_catalog(f"s3://{s3.bucket()}/backups", empty_catalog)
     tree = tmp_path / "tree"

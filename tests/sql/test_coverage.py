@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sql.test_queries import filled
@@ -120,8 +121,19 @@ def rows(engine: DuckEngine, query: str, **parameters: Any) -> list[dict[str, An
 
 
 @given(catalogs())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_coverage_is_what_a_restore_says(tables: Tables) -> None:
+    require_agreement(tables)
+
+
+@pytest.mark.long
+@given(catalogs())
+@settings(max_examples=100, deadline=None)
+def test_coverage_is_what_a_restore_says_of_many_catalogs(tables: Tables) -> None:
+    require_agreement(tables)
+
+
+def require_agreement(tables: Tables) -> None:
     engine = engine_over(tables)
     intervals = asked(engine, "SELECT region, status, reason, from_ts, to_ts FROM coverage ORDER BY to_ts")
     for one in intervals:

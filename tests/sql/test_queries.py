@@ -1,6 +1,10 @@
 """Each query and view of sql/ on both engines: rows in, parameters, rows out, from cases/<query>.yml and
 cases/views/<view>.yml.
 
+Every case runs on DuckDB. On Spark these run: the first case of each view, and of each query that jobs or
+notebooks can ask Spark; and every case of a statement that this branch changed (`LAKEBACKUP_TEST_BASE` names
+the commit to compare with). The other cases on Spark are long tests.
+
 A case gives only the columns that matter, of the rows in and of the rows out; `DEFAULTS` fill the rest.
 Backups are called b1, b2, ... by their number, stand on b1 and end at 1000 times their number. A view's rows
 are put in the order that its case names, or are those of the SELECT that it gives; rows of a query that gives
@@ -9,7 +13,11 @@ them in no order, in that of the columns that its case lists.
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +25,7 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from lakebackup.engine import KEPT, RAW, relations_in, steps, to_duckdb
+from lakebackup.engine import KEPT, RAW, relations_in, steps, steps_for, to_duckdb
 from lakebackup.engine.duck import DuckEngine
 from lakebackup.given import given_schema
 from lakebackup.model import ARROW_SCHEMAS
@@ -28,9 +36,12 @@ from lakebackup.retention import Rule
 from lakebackup_sql import load, names
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from pyspark.sql import SparkSession
 
 HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
 PLACES = {"destination": "d", "source": "prod", "scope": "orders", "epoch": "e1", "region": "0"}
 DEFAULTS: dict[str, dict[str, Any]] = {
     "backups": {
@@ -127,8 +138,6 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "checks": {"check_id": "c1", "at": 0, "destination": "d", "mode": "stat", "outcome": "ok"},
     "storage_objects": {"check_id": "c1", "at": 0, "destination": "d", "bytes": 100, "modified_ms": 0},
 }  # fmt: skip
-# So many cases of a statement run on Spark always: they show where the two engines differ.
-ON_SPARK = 3
 # Neither compiled code nor plans made anew while they run; all rows in one task.
 PLAIN = {
     "spark.sql.codegen.wholeStage": "false",
@@ -277,24 +286,70 @@ def recorded(folder: str, kind: str, name: str) -> Path:
     return HERE / folder / ("views" if kind == "views" else "") / name
 
 
+@cache
 def cases_of(kind: str, name: str) -> list[dict[str, Any]]:
     file = recorded("cases", kind, f"{name}.yml")
-    found: list[dict[str, Any]] = yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else []
+    text = file.read_text(encoding="utf-8") if file.exists() else "[]"
+    found: list[dict[str, Any]] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     return found
 
 
-def cases(always: int | None = None) -> list[Any]:
-    """So many of each statement run always, the others with the long tests; None: all of them."""
+def asked_of_spark() -> set[str]:
+    """Queries that jobs and notebooks can ask Spark: those that a module names which uses Spark's engine, or
+    which takes either engine."""
+    modules = [
+        path
+        for folder in ("catalog/lakebackup", "jobs/lakebackup_jobs", "notebooks")
+        for path in (ROOT / folder).rglob("*.py")
+    ]
+    texts = [text for text in (path.read_text("utf-8") for path in modules) if _TAKES_SPARK.search(text)]
+    words = {word for text in texts for word in re.findall(r"[\"']([a-z_]+)[\"']", text)}
+    return words & set(names("queries"))
+
+
+_TAKES_SPARK = re.compile(r"\b(SparkEngine|class Questions)\b")
+
+
+@cache
+def changed() -> frozenset[tuple[str, str]]:
+    """Statements whose text, cases or recorded text differ from those of the main branch."""
+    base = os.environ.get("LAKEBACKUP_TEST_BASE") or _git("merge-base", "HEAD", "origin/main", check=False)
+    if not base:
+        return frozenset()
+    folders = ("sql/lakebackup_sql", "tests/sql/cases", "tests/sql/snapshots")
+    found = _git("diff", "--name-only", "--no-renames", base, "--", *folders).splitlines()
+    found += _git("ls-files", "--others", "--exclude-standard", "--", *folders).splitlines()
+    return frozenset(statement_of(path) for path in found)
+
+
+def statement_of(path: str) -> tuple[str, str]:
+    """The kind and the name of the statement that a file of the repository belongs to."""
+    folder, _, name = path.rpartition("/")
+    return ("views" if folder.endswith("/views") else "queries"), name.partition(".")[0]
+
+
+def _git(*words: str, check: bool = True) -> str:
+    try:
+        done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=check)
+    except FileNotFoundError:  # no git here, so no branch either
+        return ""
+    return done.stdout.strip() if not done.returncode else ""
+
+
+def cases(long: bool = False) -> list[Any]:
+    """Every case of every statement. `long`: all are long tests but those that Spark runs always."""
+    of_spark = asked_of_spark()
     return [
         pytest.param(
             kind,
             name,
             case,
             id=f"{name}: {case['name']}",
-            marks=[] if always is None or number < always else [pytest.mark.soak],
+            marks=[pytest.mark.long] if long and not always else [],
         )
         for kind, name in statements()
         for number, case in enumerate(cases_of(kind, name))
+        for always in [(kind, name) in changed() or (number == 0 and (kind == "views" or name in of_spark))]
     ]
 
 
@@ -314,21 +369,26 @@ def filled(table: str, row: dict[str, Any]) -> dict[str, Any]:
     return DEFAULTS.get(table, {}) | row
 
 
-def tables_of(case: dict[str, Any]) -> dict[str, pa.Table]:
+def tables_of(case: dict[str, Any], read: Collection[str]) -> dict[str, pa.Table]:
+    """The tables among the relations `read`, and those that a job gives, with the rows of a case."""
     given = case.get("tables", {})
     tables = {
         f"{RAW}{table}": pa.Table.from_pylist(
             [filled(table, row) for row in given.get(table, [])], schema=schema
         )
         for table, schema in ARROW_SCHEMAS.items()
+        if f"{RAW}{table}" in read
     }
     for name, (schema, defaults) in GIVEN.items():
-        tables[name] = pa.Table.from_pylist([defaults | row for row in given.get(name, [])], schema=schema)
-    # A case names the files that were chosen; what they are, it says once.
-    files = {row["path"]: row for row in given.get("files", [])}
-    chosen = [filled("files", files.get(row.get("path"), {})) | row for row in given.get("selected", [])]
-    tables["selected"] = pa.Table.from_pylist(chosen, schema=GIVEN["selected"][0])
-    if "in_force" in given:  # in the place of the view, which goes by the clock
+        if name in read:
+            rows = [defaults | row for row in given.get(name, [])]
+            tables[name] = pa.Table.from_pylist(rows, schema=schema)
+    if "selected" in read:
+        # A case names the files that were chosen; what they are, it says once.
+        files = {row["path"]: row for row in given.get("files", [])}
+        chosen = [filled("files", files.get(row.get("path"), {})) | row for row in given.get("selected", [])]
+        tables["selected"] = pa.Table.from_pylist(chosen, schema=GIVEN["selected"][0])
+    if "in_force" in given and "policies" in read:  # in the place of the view, which goes by the clock
         in_force = [{"source": "prod", "min_redundancy": 1} | row for row in given["in_force"]]
         tables["policies"] = pa.Table.from_pylist(in_force, schema=in_force_schema())
     return tables
@@ -349,17 +409,37 @@ def test_every_statement_has_a_case() -> None:
     assert [name for kind, name in statements() if not cases_of(kind, name)] == []
 
 
+def test_every_query_that_spark_runs_is_found() -> None:
+    known = {"prune_cuts", "prune_proof", "record_changes", "find_orphans", "queue_open", "report_growth"}
+    assert known <= asked_of_spark() < set(names("queries"))
+
+
+@pytest.mark.parametrize(
+    ("path", "statement"),
+    [
+        ("sql/lakebackup_sql/queries/prune_cuts.sql", ("queries", "prune_cuts")),
+        ("sql/lakebackup_sql/views/coverage.sql", ("views", "coverage")),
+        ("tests/sql/cases/prune_cuts.yml", ("queries", "prune_cuts")),
+        ("tests/sql/snapshots/views/coverage.duckdb.sql", ("views", "coverage")),
+    ],
+)
+def test_a_changed_file_is_of_a_statement(path: str, statement: tuple[str, str]) -> None:
+    assert (ROOT / path).exists()
+    assert statement_of(path) == statement
+
+
 @pytest.mark.parametrize(("kind", "name", "case"), cases())
 def test_on_duckdb(kind: str, name: str, case: dict[str, Any]) -> None:
-    engine = on_duckdb(case)
-    engine.define("found", text_of(kind, name, case), **case.get("parameters", {}))
+    text = text_of(kind, name, case)
+    engine = on_duckdb(case, {*relations_in(text), *steps(text)})
+    engine.define("found", text, **case.get("parameters", {}))
     check(case, engine.run("SELECT * FROM found", (), {}).read_all().to_pylist())
 
 
-def on_duckdb(case: dict[str, Any]) -> DuckEngine:
-    """An engine that has the rows of a case."""
+def on_duckdb(case: dict[str, Any], read: Collection[str]) -> DuckEngine:
+    """An engine that has the rows of a case, as far as they are read."""
     engine = DuckEngine("nowhere")
-    for relation, table in tables_of(case).items():
+    for relation, table in tables_of(case, read).items():
         engine._connection.register(relation, table)
         engine._registered.add(relation)
     return engine
@@ -374,23 +454,36 @@ def plain(spark: SparkSession) -> SparkSession:
     return session
 
 
+def read_by_spark(text: str, name: str) -> tuple[set[str], set[str]]:
+    """The relations that Spark needs for a statement, and the views among them that DuckDB works out for it,
+    as `SparkEngine` has it; what Spark itself makes of such a view, the cases of the view `name` show."""
+    needed, kept, ahead = set[str](), set[str](), list(relations_in(text))
+    while ahead:
+        relation = ahead.pop()
+        if relation not in needed:
+            needed.add(relation)
+            if relation in KEPT and relation != name:
+                kept.add(relation)
+            elif relation in names("views"):
+                ahead += relations_in(load("views", relation))
+    return needed, kept
+
+
 @pytest.mark.spark
-@pytest.mark.parametrize(("kind", "name", "case"), cases(ON_SPARK))
+@pytest.mark.parametrize(("kind", "name", "case"), cases(long=True))
 def test_on_spark(kind: str, name: str, case: dict[str, Any], plain: SparkSession) -> None:
     from lakebackup.engine.spark import SparkEngine
 
     text = text_of(kind, name, case)
-    engine, read = SparkEngine(plain, ""), {*relations_in(text), *steps(text)}
-    # As the engine does it; what Spark itself makes of such a view, the view's own cases show.
-    kept = {view: instants(on_duckdb(case).relation(view)) for view in KEPT & read - {name}}
-    for relation, table in {**tables_of(case), **kept}.items():
-        if relation in read:
-            engine.give(
-                relation, table.cast(pa.schema([field.with_nullable(True) for field in table.schema]))
-            )
-            engine._registered.add(relation)
-    engine.define("found", text, **case.get("parameters", {}))
-    found = plain.table("found").toArrow().to_pylist()
+    engine, (needed, kept) = SparkEngine(plain, ""), read_by_spark(text, name)
+    tables = tables_of(case, needed)
+    if kept:
+        below = on_duckdb(case, steps_for(kept))
+        tables |= {view: instants(below.relation(view)) for view in kept}
+    for relation, table in tables.items():
+        engine.give(relation, table.cast(pa.schema([field.with_nullable(True) for field in table.schema])))
+    engine._registered |= tables.keys() | (set(steps(text)) - needed)
+    found = engine._run("found", text, case.get("parameters", {})).toArrow().to_pylist()
     check(case, [{column: naive(value) for column, value in row.items()} for row in found])
 
 

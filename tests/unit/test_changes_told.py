@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,20 +22,25 @@ if TYPE_CHECKING:
 NEW_YEAR = 1767225600000 << 18
 
 
-@pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two flushes and a full between them."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("LAKEBACKUP_DESTINATION", str(tmp_path / "backups"))
-    MadeBackups(tmp_path / "backups")
-    writer = CatalogWriter.open(None, str(tmp_path / "backups"))
-    made = MadeChanges(tmp_path / "backups", writer, start_ts=NEW_YEAR)
+    root = tmp_path_factory.mktemp("made")
+    MadeBackups(root)
+    made = MadeChanges(root, CatalogWriter.open(None, str(root)), start_ts=NEW_YEAR)
     first = [put(21, b"a", NEW_YEAR + 5, b"1"), prewrite(21, b"b", NEW_YEAR + 4, b"long")]
     made.flush(first, NEW_YEAR + 10, names=[named(21, "orders", NEW_YEAR + 1)])
     made.full(NEW_YEAR + 10)
     late = NEW_YEAR + (5000 << 18)
     made.flush([commit(21, b"b", NEW_YEAR + 4, late), delete(21, b"a", late)], late + 9)
-    return tmp_path / "backups"
+    return root
+
+
+@pytest.fixture
+def root(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LAKEBACKUP_DESTINATION", str(tmp_path / "backups"))
+    return shutil.copytree(made, tmp_path / "backups")
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> list[dict[str, Any]]:

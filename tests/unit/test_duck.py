@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import os
+import subprocess
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
 from lakebackup.engine import relations_in, steps, to_duckdb
+from lakebackup.engine.delta import _check
 from lakebackup.engine.duck import DuckEngine, view_columns
 from lakebackup.errors import Damaged, EnvironmentProblem, LakebackupError, NotFound, UsageProblem
 from lakebackup_sql import load, names
@@ -80,6 +83,27 @@ def test_defined_relations_are_read_by_later_statements(tmp_path: Path) -> None:
     assert engine.run("SELECT path FROM selected", (), {}).read_all().to_pylist() == [{"path": "b"}]
     with pytest.raises(NotFound, match="no relation"):
         engine.define('x" AS SELECT 1; --', "SELECT 1 AS a")
+
+
+def test_what_one_engine_has_no_other_sees(tmp_path: Path) -> None:
+    one, other = DuckEngine(str(tmp_path)), DuckEngine(str(tmp_path))
+    one.define("selected", "SELECT 1 AS a")
+    one.give("chosen", SECRET)
+    for relation in ("selected", "chosen"):
+        assert one.columns(relation) == ["a"]
+        with pytest.raises(UsageProblem, match="does not exist"):
+            other.run(f"SELECT * FROM {relation}", (), {}).read_all()
+    other.define("selected", "SELECT 2 AS b")
+    assert one.run("SELECT * FROM selected", (), {}).read_all().to_pylist() == [{"a": 1}]
+
+
+def test_a_fork_does_not_close_the_databases_of_its_parent(tmp_path: Path) -> None:
+    """It has none of their threads. Spark's JVM is started by a fork that first runs a function."""
+    DuckEngine(str(tmp_path))
+    _check("backups", SECRET, {"delta.constraints.positive": "a > 0"})
+    subprocess.run(["true"], preexec_fn=os.getpid, check=True)
+    with pytest.raises(UsageProblem, match="positive"):
+        _check("backups", SECRET, {"delta.constraints.positive": "a > 1"})
 
 
 def test_only_what_a_statement_reads_is_opened() -> None:

@@ -37,9 +37,9 @@ def test_a_refusal_before_anybody_waits_counts(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_silent_broker_has_the_whole_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "ALL_DOWN_S", 0.1)
-    monkeypatch.setattr(cluster, "ADMIN_TIMEOUT_S", 2.0)
+    monkeypatch.setattr(cluster, "ADMIN_TIMEOUT_S", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         started = time.monotonic()
         with pytest.raises(EnvironmentProblem):
             Cluster({"bootstrap.servers": f"127.0.0.1:{silent.getsockname()[1]}"}).topic_names()
-        assert time.monotonic() - started >= 2
+        assert time.monotonic() - started >= 1

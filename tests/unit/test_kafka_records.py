@@ -206,7 +206,11 @@ def test_noise_is_refused_or_fits(noise: bytes, count: int, fmt: str) -> None:
     assert columns.headers().max(initial=0) <= len(noise)
 
 
-@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    deadline=None,
+    max_examples=3 * settings.default.max_examples,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 @given(
     st.lists(v2_records, min_size=1, max_size=8),
     st.sampled_from(CODECS),

@@ -263,7 +263,7 @@ def test_what_verify_says_of_filters(tmp_path: Path) -> None:
     assert told(hashed=False)[0] == "missing"
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=settings.default.max_examples // 3)
 @given(st.lists(st.tuples(st.integers(0, 5_000), st.integers(1, 3_000)), min_size=1, max_size=4))
 def test_filters_of_several_files_are_one_that_holds_all_or_none(drawn: list[tuple[int, int]]) -> None:
     shas = [f"{i:064x}" for i in range(len(drawn))]

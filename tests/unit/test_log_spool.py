@@ -88,7 +88,7 @@ def test_records_are_split_by_group(groups: list[Group]) -> None:
     }
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=settings.default.max_examples // 4)
 @given(batches=st.lists(st.lists(GROUPS, max_size=30), max_size=6), held=st.sampled_from([0, 500, 10**6]))
 def test_every_record_is_in_its_file(
     tmp_path_factory: pytest.TempPathFactory, batches: list[list[Group]], held: int
@@ -120,6 +120,7 @@ def test_a_file_is_closed_when_it_is_large(tmp_path: Path) -> None:
     assert len({f["path"] for f in made.files}) == len(made.files)
 
 
+@pytest.mark.long
 def test_a_hot_region_takes_no_more_memory_than_a_quiet_one(tmp_path: Path) -> None:
     """192 MiB nearly all of one region, while 8 MiB may be held; in a process of its own, to be measured."""
     code = f"from tests.unit.test_log_spool import measured; measured({str(tmp_path)!r})"

@@ -105,12 +105,12 @@ def asked(made: MadeBackups, **how: object) -> RestoreRequest:
 def test_times_between_two_chains_come_from_the_later_unless_it_lacks_them(
     two_fulls: MadeBackups,
 ) -> None:
-    reader = two_fulls.reader()
+    reader = two_fulls.planner()
     plan = plan_restore(asked(two_fulls, to_ts=at("06:35:00")), reader)
     assert [part.backup_id for part in read_backups(reader)] == [backup_id(1), backup_id(2)]
     assert plan.obstacles == ()
     # The log has kept what came after the chain's end, so the next full has it.
-    reader = two_fulls.reader()
+    reader = two_fulls.planner()
     plan = plan_restore(asked(two_fulls, to_ts=at("07:00:00")), reader)
     assert [part.backup_id for part in read_backups(reader)] == [backup_id(3)]
     assert plan.obstacles == ()
@@ -131,9 +131,9 @@ def test_times_between_two_chains_come_from_the_later_unless_it_lacks_them(
             bridged=False,
         )
     )
-    plan = plan_restore(asked(two_fulls, to_ts=at("07:00:00")), two_fulls.reader())
+    plan = plan_restore(asked(two_fulls, to_ts=at("07:00:00")), two_fulls.planner())
     assert [o.reason for o in plan.obstacles] == ["gap"]
-    assert plan_restore(asked(two_fulls, to_ts=at("06:35:00")), two_fulls.reader()).obstacles == ()
+    assert plan_restore(asked(two_fulls, to_ts=at("06:35:00")), two_fulls.planner()).obstacles == ()
 
 
 def test_the_third_day_needs_what_came_before_and_not_what_came_after(tmp_path: Path) -> None:
@@ -150,14 +150,14 @@ def test_the_third_day_needs_what_came_before_and_not_what_came_after(tmp_path: 
 
 
 def test_any_retained_point_by_its_id(two_fulls: MadeBackups) -> None:
-    reader = two_fulls.reader()
+    reader = two_fulls.planner()
     plan = plan_restore(asked(two_fulls, backup=backup_id(2)), reader)
     assert [part.backup_id for part in read_backups(reader)] == [backup_id(1), backup_id(2)]
     assert (plan.topics[0].end_ts, plan.entries) == (at("06:39:15"), 4)
     # Asked twice, it says the same.
     assert plan_restore(asked(two_fulls, backup=backup_id(2)), reader).entries == 4
     with pytest.raises(NotFound):
-        plan_restore(asked(two_fulls, backup="1999"), two_fulls.reader())
+        plan_restore(asked(two_fulls, backup="1999"), two_fulls.planner())
 
 
 def test_a_backup_that_cannot_be_used_is_no_point(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Which backup the next one stands on, and what a restore then needs: over real tables, without a broker."""
+"""Which backup the next one stands on, and what a restore then needs: over rows made by hand."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Taken:
     def choice(self, mode: Mode = "auto", level: int | None = None, **more: Any) -> Choice:
         if "parent" in more:
             more["parent"] = next(k for k, v in self.names.items() if v == more["parent"])
-        return choose(self.made.reader(), "prod", mode=mode, level=level, **more)
+        return choose(self.made.planner(), "prod", mode=mode, level=level, **more)
 
     def take(
         self, name: str, mode: Mode = "auto", level: int | None = None, state: State = "complete", **more: Any
@@ -82,7 +82,7 @@ class Taken:
     def needs(self, name: str) -> list[str]:
         """What a restore of one of them reads, oldest first."""
         wanted = next(k for k, v in self.names.items() if v == name)
-        found = self.made.reader().select(
+        found = self.made.planner().select(
             "SELECT b.backup_id FROM restore_points AS t JOIN backups AS b ON b.base = t.base "
             "AND b.link <= t.link AND t.link < b.unlinked AND b.state = 'complete' "
             f"WHERE t.backup_id = '{wanted}' ORDER BY b.link"
@@ -251,9 +251,9 @@ def test_a_parent_that_cannot_be_one_is_refused(taken: Taken) -> None:
         taken.choice("incr-accu", 2, parent="deep")
     assert taken.choice("incr-accu", parent="deep").level == 3
     with pytest.raises(UsageProblem, match="not of elsewhere"):
-        choose(taken.made.reader(), "elsewhere", parent=lost.backup_id)
+        choose(taken.made.planner(), "elsewhere", parent=lost.backup_id)
     with pytest.raises(NotFound):
-        choose(taken.made.reader(), "prod", parent="1999")
+        choose(taken.made.planner(), "prod", parent="1999")
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,11 @@ conditions = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=settings.default.max_examples // 2,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 @given(where=conditions)
 def test_it_is_what_reading_everything_gives(
     asked: tuple[CatalogReader, duckdb.DuckDBPyConnection], where: str

@@ -7,13 +7,11 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pytest
+from tests.support.made_backups import reader_of
 
 from lakebackup.errors import Damaged, NotFound, Refused
 from lakebackup.model import (
-    ARROW_SCHEMAS,
-    TABLES,
     Backup,
     Check,
     DataFile,
@@ -23,13 +21,10 @@ from lakebackup.model import (
     Removal,
     Row,
     Scope,
-    as_row,
-    table_of,
 )
 from lakebackup.plan import queue_ways
 from lakebackup.plan.queue_ways import Point
 from lakebackup.plan.restore_queue import QueueRestoreRequest, plan_restore, require_restorable
-from lakebackup.store import CatalogReader
 from lakebackup.times import format_ts
 
 if TYPE_CHECKING:
@@ -54,6 +49,8 @@ class Made:
     folder: Path
     rows: list[Row] = field(default_factory=list)
     backups: dict[int, Backup] = field(default_factory=dict)
+    read: int = 0
+    reader: Any = None
 
     def name(self, number: int) -> str:
         return f"20260101T0000{number:02d}Z-{number:08x}"
@@ -154,15 +151,13 @@ class Made:
         )  # fmt: skip
 
     def plan(self, tid_of: int | Callable[[Way], int] = 0, **asked: Any) -> QueueRestorePlan:
-        reader = CatalogReader(str(self.folder))
-        for table in TABLES:
-            rows = [as_row(row) for row in self.rows if table_of(type(row)) == table]
-            reader.give(f"raw_{table}", pa.Table.from_pylist(rows, ARROW_SCHEMAS[table]))
+        if len(self.rows) != self.read:
+            self.reader, self.read = reader_of(self.folder, self.rows), len(self.rows)
         if isinstance(asked.get("backup"), int):
             asked["backup"] = self.name(asked["backup"])
         request = QueueRestoreRequest(str(self.folder), GRAPH, "kafka://b", "out", **asked)
         found = tid_of if callable(tid_of) else lambda _: tid_of
-        return plan_restore(request, reader, found)
+        return plan_restore(request, self.reader, found)
 
     def way(self, **asked: Any) -> list[int]:
         return [link.number for link in self.plan(**asked).way.links]

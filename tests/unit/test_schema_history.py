@@ -95,6 +95,13 @@ def test_later_versions_are_cut_out_and_all_else_stays() -> None:
     assert parse(cut(cut(TEXT, 150), 0)) == parse(cut(TEXT, 0))
 
 
+@pytest.mark.parametrize("text", ["\u00e4", "\x85", "a\u2028b", "\n", "\U0001f600"])
+def test_text_of_any_kind_stays_when_later_versions_are_cut_out(text: str) -> None:
+    entries = [{"version": version, "tid": version, "schema": {text: text}} for version in (1, 2)]
+    (kept,) = parse(cut(yaml.safe_dump({"schemas": entries}).encode(), 1))
+    assert json.loads(kept.schema or "") == {text: text}
+
+
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),

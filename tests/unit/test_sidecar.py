@@ -207,7 +207,11 @@ def test_a_manifest_that_is_not_there(storage: Storage) -> None:
         read_manifest(storage, MANIFEST)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=2 * settings.default.max_examples,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(st.data())
 def test_any_flipped_bit_or_cut_is_noticed(storage: Storage, tmp_path: Path, data: st.DataObject) -> None:
     if not marked(storage, "written"):

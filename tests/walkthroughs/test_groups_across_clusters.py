@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from lakebackup_jobs.broker import Broker
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]
 
 Make = Callable[..., str]
 

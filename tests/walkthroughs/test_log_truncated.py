@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+# Where the cut is, to the ts: the cases of log_truncate_files. All else: test_log_truncate.py.
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
 def test_what_ends_before_goes(spark: SparkSession, empty_catalog: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Cases of engines with queues, as their designs tell them: with dates, tids and what stands on what."""
+"""Cases of engines with queues from their design: with dates, tids and parents."""
 
 from __future__ import annotations
 
@@ -74,6 +74,7 @@ def put_back(lab: GraphLab, graph: Graph, **asked: Any) -> dict[str, Any]:
         engine.close()
 
 
+@pytest.mark.long
 def test_a_full_an_incremental_and_a_full(graph_lab: GraphLab) -> None:
     """Between the incremental's end and the next full there is nothing to go back to."""
     clock, day = Clock("2024-06-13T06:00:00"), "2024-06-13T"
@@ -107,6 +108,7 @@ def test_a_full_an_incremental_and_a_full(graph_lab: GraphLab) -> None:
         assert near == beside.get(text, ["06:39:15", "08:19:39"]), refused.value.message
 
 
+@pytest.mark.long
 def test_the_third_day_needs_the_first_and_the_second(graph_lab: GraphLab) -> None:
     clock = Clock("2024-01-01T00:00:00")
     graph = graph_lab.begin(clock)
@@ -149,7 +151,8 @@ def test_the_third_day_needs_the_first_and_the_second(graph_lab: GraphLab) -> No
         assert put_back(graph_lab, graph, backup=days[3][0]) == wanted
 
 
-def test_a_differential_after_a_restore_stands_on_what_was_restored(graph_lab: GraphLab) -> None:
+@pytest.mark.long
+def test_a_differential_after_a_restore_has_the_restored_backup_as_its_parent(graph_lab: GraphLab) -> None:
     """Full A, full B, A restored, a differential: its parent is A. And it can be restored in turn."""
     graph = graph_lab.begin()
     graph.writers.write("n:1", 1)
@@ -174,6 +177,7 @@ def test_a_differential_after_a_restore_stands_on_what_was_restored(graph_lab: G
     assert [row["backup_id"] for row in aside] == [b]
 
 
+@pytest.mark.long
 def test_a_schema_changes_between_a_full_and_a_differential(graph_lab: GraphLab) -> None:
     """A full at tid 100, a change of the schema at tid 150, a differential at 200."""
     graph = graph_lab.begin()

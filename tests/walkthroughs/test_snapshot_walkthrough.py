@@ -1,8 +1,8 @@
 """Eight snapshots of a tablet, as YugabyteDB's design of differential backups walks through them.
 
 https://github.com/yugabyte/yugabyte-db/blob/master/architecture/design/differential-backups.md names the
-files, their sizes, times and hard links, and says which of them are copied. Files are sparse here, and each
-snapshot has an empty folder `intents`, whose files the design does not count.
+files, their sizes, times and hard links, and says which of them are copied. A kilobyte is a byte here, and
+each snapshot has an empty folder `intents`, whose files the design does not count.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ IDS = [
     "24ebc93b-92a1-43cd-b177-699636f47287", "1a92c67f-8a31-42e2-b45e-cae8a986334b",
     "39c24b4f-a9db-4318-9e04-c7edac3a4fd1", "ebe990cd-c5f2-4d91-bedc-b3252a4f5a75",
 ]  # fmt: skip
-KB, MB = 1 << 10, 1 << 20
+KB, MB = 1, 1 << 10
 # Number, bytes of the .sst.sblock.0 and of the .sst, the minute of their last change, snapshots with them.
 TABLES = [
     (21, 143 * MB, 7065 * KB, 24, range(1, 6)),
@@ -68,6 +68,10 @@ def of_each(snapshot: int) -> dict[str, int]:
     return {"CURRENT": 16, "MANIFEST-000011": (9 + snapshot) * KB, f"MANIFEST-{31 + snapshot:06d}": 2 * KB}
 
 
+def own_of(*snapshots: int) -> set[str]:
+    return {name for snapshot in snapshots for name in of_each(snapshot)}
+
+
 def make(root: Path) -> None:
     """The tree of a tablet server: what snapshots share are hard links."""
     folder = root / f"table-{TABLE}" / f"tablet-{TABLET}.snapshots"
@@ -95,24 +99,36 @@ def quiet() -> QuietReporter:
     return QuietReporter(io.StringIO(), io.StringIO())
 
 
-def test_the_walkthrough(spark: SparkSession, empty_catalog: Path, tmp_path: Path) -> None:
-    tree, to = tmp_path / "rocksdb", tmp_path / "off-cluster"
-    make(tree)
-    shutil.copytree(empty_catalog, to / "catalog")
+@pytest.fixture(scope="module")
+def walked(
+    empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, list[dict[str, Any]]]:
+    """A destination with a backup of each snapshot, and what the backups told."""
+    folder = tmp_path_factory.mktemp("walkthrough")
+    make(folder / "rocksdb")
+    shutil.copytree(empty_catalog, folder / "off-cluster" / "catalog")
     request = backup_snapshot.SnapshotRequest(
-        destination=str(to), paths=(str(tree),), source="yb", layout="yugabyte", everything=True
-    )
-    done: list[dict[str, Any]] = backup_snapshot.run(request, spark=spark, reporter=quiet())["backups"]
+        destination=str(folder / "off-cluster"), paths=(str(folder / "rocksdb"),), source="yb",
+        layout="yugabyte", everything=True,
+    )  # fmt: skip
+    return folder / "off-cluster", backup_snapshot.run(request, reporter=quiet())["backups"]
+
+
+def manifests(to: Path) -> list[Path]:
+    return sorted((to / "yb" / "backups").rglob("manifest-*.json"), key=lambda path: path.name)
+
+
+def test_what_is_copied(walked: tuple[Path, list[dict[str, Any]]]) -> None:
+    to, done = walked
     assert [backup["copied"] for backup in done] == COPIED
     assert [backup["files"] for backup in done] == [11, 13, 15, 11, 13, 7, 9, 11]
     assert (sum(COPIED), sum(backup["files"] for backup in done)) == (50, 90)
     assert [backup["snapshot"] for backup in done] == IDS
     assert [backup["end_ts"] for backup in done] == [int(instant(33 + 2 * n)) * 1000 for n in range(1, 9)]
-    manifests = sorted((to / "yb" / "backups").rglob("manifest-*.json"), key=lambda path: path.name)
-    assert [path.name[:25] for path in manifests] == [
+    assert [path.name[:25] for path in manifests(to)] == [
         f"manifest-20200924T01{33 + 2 * n}00Z" for n in range(1, 9)
     ]
-    for snapshot, path in enumerate(manifests, 1):
+    for snapshot, path in enumerate(manifests(to), 1):
         held = json.loads(path.read_text())[TABLE][TABLET]
         shared = {n: tables for n, _, _, _, tables in TABLES if snapshot in tables}
         assert held.keys() == names(*shared) | of_each(snapshot).keys()
@@ -125,34 +141,37 @@ def test_the_walkthrough(spark: SparkSession, empty_catalog: Path, tmp_path: Pat
         assert held["CURRENT"]["version"] == 1
         assert held["CURRENT"]["timestamp"] == done[snapshot - 1]["end_ts"]
 
-    # The first three let go of, then those up to the fifth: what goes is what the design says.
-    whole = stored(to)
+
+# By how many backups are kept: what goes, and how many objects that is.
+GOES = {
+    5: (names(28, 30, 31, 32) | own_of(1, 2, 3), 8 + 9),
+    3: (names(21, 27, 33, 34, 35) | own_of(4, 5), 10 + 6),
+}
+
+
+@pytest.mark.parametrize("stages", [[3], pytest.param([5, 3], marks=pytest.mark.long)], ids=str)
+def test_what_is_freed(
+    stages: list[int], walked: tuple[Path, list[dict[str, Any]]], spark: SparkSession, tmp_path: Path
+) -> None:
+    """The design frees the first three, then those up to the fifth; what goes is the same at once."""
+    to = shutil.copytree(walked[0], tmp_path / walked[0].name)
+    whole = left = stored(to)
     assert len(whole) == 50
-    freed(to, spark, keep=5, at=1)
-    after_three = stored(to)
-    assert {path[1] for path in whole - after_three} == names(28, 30, 31, 32) | own_of(1, 2, 3)
-    assert len(whole - after_three) == 8 + 9
-    freed(to, spark, keep=3, at=2)
-    after_five = stored(to)
-    assert {path[1] for path in after_three - after_five} == names(21, 27, 33, 34, 35) | own_of(4, 5)
-    assert len(after_three - after_five) == 10 + 6
+    for at, keep in enumerate(stages, 1):
+        CatalogWriter.open(None, str(to)).tell(Policy(source="yb", at=at, actor="me", redundancy=keep))
+        prune.run(prune.PruneRequest(destination=str(to), delete=True), spark=spark, reporter=quiet())
+        before, left = left, stored(to)
+        now = [goes for kept, goes in GOES.items() if len(stages) == 1 or kept == keep]
+        assert {path[1] for path in before - left} == set().union(*(files for files, _ in now))
+        assert len(before - left) == sum(count for _, count in now)
     # And what is left is what the last three need, where their manifests say that it is.
-    for path in manifests[5:]:
+    for path in manifests(to)[5:]:
         for name, file in json.loads(path.read_text())[TABLE][TABLET].items():
-            assert (file["location"].split("/")[-4], name) in after_five
-    assert len(seen(to, "SELECT path FROM files WHERE format = 'file'")) == len(after_five) == 17
-
-
-def own_of(*snapshots: int) -> set[str]:
-    return {name for snapshot in snapshots for name in of_each(snapshot)}
+            assert (file["location"].split("/")[-4], name) in left
+    assert len(seen(to, "SELECT path FROM files WHERE format = 'file'")) == len(left) == 17
 
 
 def stored(to: Path) -> set[tuple[str, str]]:
     """The objects that are there: the backup that wrote one, and the file's name."""
     folder = to / "yb" / "snapshots"
     return {(path.relative_to(folder).parts[0], path.name) for path in folder.rglob("*") if path.is_file()}
-
-
-def freed(to: Path, spark: SparkSession, *, keep: int, at: int) -> None:
-    CatalogWriter.open(None, str(to)).tell(Policy(source="yb", at=at, actor="me", redundancy=keep))
-    prune.run(prune.PruneRequest(destination=str(to), delete=True), spark=spark, reporter=quiet())

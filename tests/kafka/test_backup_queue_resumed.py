@@ -1,0 +1,388 @@
+"""Backups of an engine's queues behind runs that were cut off, and behind restores."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.social import SCHEMA, Cut, Social, cut_off, ordered, put_back
+
+from lakebackup.errors import Busy, Refused
+from lakebackup.model import QueueRestore
+from lakebackup.storage import open_storage
+from lakebackup.store import CatalogWriter
+from lakebackup_jobs import backup_snapshot, policies
+from lakebackup_jobs.kafka.cluster import Cluster
+from lakebackup_jobs.queues import begun, ending, prepared
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from lakebackup_jobs.broker import Broker
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+
+@pytest.fixture
+def social(broker: Broker, empty_catalog: Path, tmp_path: Path, topic: Callable[..., str]) -> Social:
+    return Social(broker.bootstrap, tmp_path, empty_catalog, topic("delta", 2), topic("journal"))
+
+
+# --- backups that were cut off
+
+
+@pytest.mark.parametrize("mode", ["differential", pytest.param("incremental", marks=pytest.mark.long)])
+def test_a_backup_that_was_cut_off_is_ended_as_planned(
+    social: Social, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    social.send(social.delta, 0, "t1")
+    social.full()
+    own = social.send(social.delta)
+    front = (social.delta, 0, 1)
+
+    with cut_off(monkeypatch, ending, "put_rows"):
+        social.backup(mode)
+    left = begun.found(open_storage(str(social.place)), "social")
+    assert left is not None
+    since = social.send(social.delta)
+    social.config.write_text("engine: 5\n")
+    found = social.backup(mode)
+    assert found["ended"]["backup_id"] == left.backup_id
+    assert social.stored(left.backup_id) == [front, own]
+    # What came since is in a backup of its own, whatever was asked for.
+    assert (found["kind"], found["parent"]) == ("differential", left.backup_id)
+    assert social.stored(found["backup_id"]) == [since]
+    configs = social.rows("SELECT path FROM files WHERE role = 'config' ORDER BY added_in")
+    texts = [(social.place / file["path"]).read_text() for file in configs]
+    assert texts == ["engine: 4\n", "engine: 4\n", "engine: 5\n"]
+    assert len(social.rows("SELECT 1 AS one FROM backups WHERE source = 'social'")) == 3
+    assert begun.found(open_storage(str(social.place)), "social") is None
+    assert not [path for path in social.tree() if "/seen/" in path]
+
+
+def test_a_backup_that_was_cut_off_after_its_commit_is_not_taken_twice(
+    social: Social, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    social.send(social.delta, 0, "t1")
+    full = social.full()
+    social.send(social.delta)
+
+    with cut_off(monkeypatch, begun, "end"):
+        social.backup("differential")
+    found = social.backup("differential")
+    ended = found.pop("ended")
+    assert (ended["entries"], ended["carried"], ended["last_tid"]) == (2, 1, 2)
+    assert (found["entries"], found["parent"]) == (0, ended["backup_id"])
+    assert found.keys() == ended.keys() == full.keys()
+
+
+@pytest.mark.long
+def test_a_full_that_was_cut_off_after_its_commit_is_not_taken_twice(
+    social: Social, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    social.send(social.delta, 0, "t1")
+    with cut_off(monkeypatch, begun, "end"):
+        social.full()
+    full = social.full()
+    assert len(social.rows("SELECT 1 AS one FROM backups")) == 2
+    (snapshot,) = social.rows("SELECT backup_id FROM backups WHERE source = 'social.snapshot'")
+    assert (full["snapshot"], full["open_transactions"]) == (snapshot["backup_id"], 1)
+
+
+def test_another_mode_discards_what_was_cut_off(social: Social, monkeypatch: pytest.MonkeyPatch) -> None:
+    social.full()
+    own = social.send(social.delta)
+
+    with cut_off(monkeypatch, ending, "put_rows"):
+        social.backup("incremental")
+    left = {path for path in social.tree() if path.endswith(".data")}
+    found = social.backup("differential")
+    assert len(left) == 1
+    assert social.stored(found["backup_id"]) == [own]
+    assert len([path for path in social.tree() if path.endswith(".data")]) == 1
+
+
+def test_a_full_goes_on_when_its_snapshot_is_there_and_else_starts_over(
+    social: Social, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    social.send(social.delta)
+
+    with cut_off(monkeypatch, backup_snapshot, "run"):
+        social.full()
+    social.send(social.delta)
+    with cut_off(monkeypatch, ending, "put_rows"):
+        social.full()
+    left = begun.found(open_storage(str(social.place)), "social")
+    assert left is not None
+    social.send(social.delta)
+    social.config.write_text("engine: 5\n")
+    social.schema.write_text(SCHEMA + "- {version: 2, tid: 9}\n")
+    found = social.full()
+    assert (found["backup_id"], found["last_tid"]) == (left.backup_id, 2)
+    # The engine's files are those of the beginning.
+    files = social.rows("SELECT path FROM files WHERE role IN ('config', 'schema') ORDER BY role")
+    assert [(social.place / file["path"]).read_text() for file in files] == ["engine: 4\n", SCHEMA]
+    assert social.rows("SELECT version FROM queue_schemas") == [{"version": 1}]
+    snapshots = social.rows("SELECT backup_id FROM backups WHERE source = 'social.snapshot'")
+    assert snapshots == [{"backup_id": found["snapshot"]}]
+    assert social.stored(social.backup("differential")["backup_id"]) == [(social.delta, 0, 3)]
+
+
+@pytest.mark.long
+def test_a_full_is_not_ended_with_another_snapshot(social: Social, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each night a script puts a new snapshot in place of the one before."""
+
+    def places(at: int) -> dict[tuple[str, int], tuple[int, int]]:
+        return {(social.delta, 0): (at, at), (social.delta, 1): (0, 0), (social.journal, 0): (0, 0)}
+
+    social.send(social.delta)
+    social.tell(1, places(1))
+    with cut_off(monkeypatch, ending, "put_rows"):
+        social.full()
+    social.send(social.delta)
+    social.tell(2, places(2))
+    (social.snapshot / "000002.sst").write_bytes(b"y" * 2000)
+    found = social.full()
+    assert found["last_tid"] == 2
+    files = social.rows(
+        f"SELECT f.name FROM snapshot_files AS f JOIN backups AS b ON b.source = f.source "
+        f"AND b.backup_id = '{found['snapshot']}' AND f.added_in <= b.number ORDER BY f.name"
+    )
+    assert [row["name"] for row in files] == ["000001.sst", "000002.sst"]
+    assert [row["backup_id"] for row in social.rows("SELECT backup_id FROM holds")] == [found["snapshot"]]
+
+
+@pytest.mark.long
+def test_a_full_is_not_ended_with_another_snapshot_folder(
+    social: Social, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine wrote no snapshot.json; tests/unit/test_queue_request.py has the rule."""
+    found = social.full()
+    with cut_off(monkeypatch, ending, "put_rows"):
+        social.full()
+    shutil.rmtree(social.snapshot)
+    social.snapshot.mkdir()
+    (social.snapshot / "000003.sst").write_bytes(b"z" * 3000)
+    again = social.full()
+    held = social.rows("SELECT name FROM snapshot_files WHERE gone_in IS NULL")
+    assert held == [{"name": "000003.sst"}]
+    assert [row["backup_id"] for row in social.rows("SELECT backup_id FROM holds ORDER BY at")] == [
+        found["snapshot"],
+        again["snapshot"],
+    ]
+
+
+def test_the_snapshot_of_a_discarded_full_is_no_longer_held(
+    social: Social, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with cut_off(monkeypatch, ending, "put_rows"):
+        social.full()
+    assert len(social.rows("SELECT backup_id FROM holds")) == 1
+    with cut_off(monkeypatch, begun, "take_away"):
+        social.full(note="another one")
+    assert social.rows("SELECT backup_id FROM holds") == []
+    # The same command goes on, and holds it again. A person's hold stays.
+    with cut_off(monkeypatch, ending, "put_rows"):
+        social.full()
+    snapshot = social.rows("SELECT backup_id FROM holds")[0]["backup_id"]
+    policies.hold(str(social.place), None, snapshot, reason="for the auditors")
+    # The engine has put another snapshot in place of that one.
+    social.tell(0, dict.fromkeys([(social.delta, 0), (social.delta, 1), (social.journal, 0)], (0, 0)))
+    assert social.full()["snapshot"] != snapshot
+    reasons = social.rows(f"SELECT reason FROM holds WHERE backup_id = '{snapshot}'")
+    assert reasons == [{"reason": "for the auditors"}]
+
+
+def test_a_snapshot_that_a_prune_deleted_before_the_hold_is_taken_again(
+    social: Social, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = backup_snapshot.run
+    taken: list[str] = []
+
+    def pruned_at_once(*arguments: Any, **named: Any) -> Any:
+        told = whole(*arguments, **named)
+        taken.append(told["backup_id"])
+        if len(taken) == 1:
+            writer = CatalogWriter.open(spark, str(social.place))
+            writer.set_states(taken, "deleted", actor="prune", reason="redundancy")
+        return told
+
+    monkeypatch.setattr(backup_snapshot, "run", pruned_at_once)
+    full = social.full()
+    assert len(taken) == 2
+    assert full["snapshot"] == taken[1]
+    assert [row["backup_id"] for row in social.rows("SELECT backup_id FROM holds")] == taken[1:]
+    assert social.rows("SELECT backup_id FROM unusable_backups") == []
+
+
+# --- restores that are at work, were left, or are of another catalog
+
+
+@pytest.mark.long
+def test_the_parent_behind_a_restore_is_the_restored_backup(social: Social) -> None:
+    a = social.full()
+    social.send(social.delta)
+    child = social.backup("incremental")
+    social.full()
+    cluster = Cluster({"bootstrap.servers": social.bootstrap})
+    topics = cluster.describe([social.delta, social.journal])
+    _, regions = cluster.positions(topics, "read_committed")
+    restored = social.send(social.delta)
+    _, after = cluster.positions(topics, "read_committed")
+    writer = CatalogWriter.open(None, str(social.place))
+    for before, now in zip(regions, after, strict=True):
+        writer.tell(
+            QueueRestore(
+                restore_id="r1",
+                at=time.time_ns() // 1000,
+                actor="me",
+                source="social",
+                backup_id=child["backup_id"],
+                full_id=a["backup_id"],
+                whole=True,
+                last_tid=1,
+                cluster=cluster.cluster_id(),
+                scope=now.scope,
+                epoch=now.epoch,
+                region=now.region,
+                base_position=before.end,
+                end_position=now.end,
+            )
+        )
+    own = social.send(social.delta)
+    found = social.backup("incremental")
+    assert (found["parent"], found["restore"]) == (child["backup_id"], "r1")
+    assert social.stored(found["backup_id"]) == [own]
+    differential = social.backup("differential")
+    assert (differential["parent"], differential["restore"]) == (a["backup_id"], "r1")
+    assert social.stored(differential["backup_id"]) == [restored, own]
+    last = social.send(social.delta)
+    following = social.backup("incremental")
+    assert (following["parent"], following["restore"]) == (differential["backup_id"], None)
+    assert social.stored(following["backup_id"]) == [last]
+    ids = (found["backup_id"], differential["backup_id"], following["backup_id"])
+    assert social.rows(f"SELECT bool_and(intact) AS whole FROM backups WHERE backup_id IN {ids}") == [
+        {"whole": True}
+    ]
+
+
+MODES = ("auto", "incremental", "differential")
+
+
+def left_half_done(social: Social, monkeypatch: pytest.MonkeyPatch, modes: Sequence[str]) -> None:
+    """A restore writes everything behind what its queues hold, and then dies; backups find it at work."""
+
+    def dies(*_: Any) -> None:
+        for mode in modes:
+            with pytest.raises(
+                Busy, match=rf"Restore .* is writing into topic ({social.delta}|{social.journal})"
+            ):
+                social.backup(mode)
+        raise Cut
+
+    with monkeypatch.context() as patch:
+        patch.setattr(prepared, "write_done", dies)
+        with pytest.raises(Cut):
+            put_back(social, "put back")
+
+
+def require_refused(social: Social, mode: str, *, dry_run: bool = False) -> None:
+    """No backup begins while a restore is half done."""
+    before = social.tree()
+    with pytest.raises(Refused, match=r"Restore \S+ has begun to write into topic") as refused:
+        social.backup(mode, dry_run=dry_run)
+    assert "running its command again" in refused.value.hint
+    assert social.tree() == before
+
+
+def test_no_backup_goes_on_from_a_half_done_restore(social: Social, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = social.full()
+    sent = [social.send(social.delta), social.send(social.delta, 1)]
+    child = social.backup("incremental")
+    left_half_done(social, monkeypatch, MODES[:1])
+    require_refused(social, "auto")
+    require_refused(social, "incremental", dry_run=True)
+    # The next backup goes on behind the restore once that is done: each message is stored once.
+    restored = put_back(social, "put back")
+    assert restored["resumed"]
+    own = social.send(social.delta)
+    found = social.backup("incremental")
+    assert (found["restore"], found["parent"]) == (restored["restore_id"], child["backup_id"])
+    assert social.stored(found["backup_id"]) == [own]
+    again = social.backup("differential")
+    assert again["parent"] == full["backup_id"]
+    assert social.stored(again["backup_id"]) == ordered(*sent, own)
+
+
+@pytest.mark.long
+def test_a_new_full_ends_what_a_restore_left(social: Social, monkeypatch: pytest.MonkeyPatch) -> None:
+    social.full()
+    social.send(social.delta)
+    social.backup("incremental")
+    social.send(social.delta, 1, "left", "begin", tid=700)
+    left_half_done(social, monkeypatch, MODES)
+    for mode in MODES:
+        for dry_run in (False, True):
+            require_refused(social, mode, dry_run=dry_run)
+    full = social.full()
+    # What is before the watermark belongs to a history that was left.
+    assert (full["last_tid"], full["open_transactions"]) == (1, 0)
+    own = social.send(social.delta, tid=2)
+    for mode in ("incremental", "differential"):
+        found = social.backup(mode)
+        assert (found["parent"], found["last_tid"]) == (full["backup_id"], 2)
+        assert social.stored(found["backup_id"]) == [own]
+
+
+@pytest.mark.parametrize(
+    "modes",
+    [
+        ("incremental",),
+        pytest.param(("incremental", "incremental", "differential"), marks=pytest.mark.long),
+    ],
+)
+def test_a_watermark_that_the_catalog_does_not_know_is_refused(social: Social, modes: tuple[str]) -> None:
+    """Another copy of the destination was restored into these queues."""
+    social.full()
+    social.send(social.delta, 0, "t1", "begin", tid=90)
+    social.backup("incremental")
+    social.send(social.delta, tid=91)
+    for partition in range(2):
+        social.mark("r-elsewhere", 20, social.delta, partition)
+    social.send(social.delta, 0, "t2", "begin", tid=21)
+    count = len(social.rows("SELECT 1 AS one FROM backups"))
+    for mode in modes:
+        with pytest.raises(Refused, match=rf"{social.delta}\[[01]\] at offset [02]: .* restore r-elsewhere"):
+            social.backup(mode)
+    assert len(social.rows("SELECT 1 AS one FROM backups")) == count
+    full = social.full()
+    assert (full["last_tid"], social.open_at(full["backup_id"])) == (21, {"t2"})
+    own = social.send(social.delta, 0, "t2", "commit", tid=22)
+    found = social.backup("incremental")
+    assert social.stored(found["backup_id"]) == [(social.delta, 0, 21), own]
+
+
+@pytest.mark.long
+def test_a_restored_engine_may_be_before_its_watermark(social: Social) -> None:
+    """Its snapshot was taken before it had read anything of what the restore brought."""
+    first = social.full()
+    sent = social.send(social.delta)
+    social.backup("incremental")
+    restored = put_back(social, "put back")
+    social.tell(0, {(social.delta, 0): (1, 1), (social.delta, 1): (0, 0), (social.journal, 0): (0, 0)})
+    social.full()
+    own = social.send(social.delta)
+    for mode in ("incremental", "differential"):
+        found = social.backup(mode)
+        assert social.stored(found["backup_id"]) == [sent, own]
+    assert restored["full"] == first["backup_id"]
+    # A snapshot from before the restore is of the history that was left.
+    social.tell(0, {(social.delta, 0): (0, 0), (social.delta, 1): (0, 0), (social.journal, 0): (0, 0)})
+    social.full()
+    with pytest.raises(Refused, match=restored["restore_id"]):
+        social.backup("incremental")

@@ -1,0 +1,90 @@
+"""Which backups of snapshots a rebuilt catalog takes: numbers that two have, and numbers that nobody has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.catalogs import backup_id, manifest, put_sidecar
+
+from lakebackup import layout, sidecar
+from lakebackup.model import SNAPSHOT
+from lakebackup.rebuild import _Rebuild
+from lakebackup.storage import open_storage
+from lakebackup.store import CatalogWriter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Literal
+
+    from lakebackup.model import Backup
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> _Rebuild:
+    return _Rebuild(None, CatalogWriter.open(None, str(tmp_path)), None)  # type: ignore[arg-type]
+
+
+def put(tmp_path: Path, name: int, number: int, *, mark: Literal["complete", "deleted"] | None) -> str:
+    """The manifest of a snapshot's backup, and its marker."""
+    storage = open_storage(str(tmp_path))
+    found, parts = manifest(name)
+    found = replace(found, backup=replace(found.backup, source_kind=SNAPSHOT, number=number))
+    put_sidecar(storage, (found, parts))
+    if mark:
+        sidecar.mark(storage, layout.marker_path("prod", backup_id(name), mark))
+    return backup_id(name)
+
+
+@pytest.mark.parametrize(
+    ("marks", "stay"),
+    [
+        ((None, "complete"), [2, 3]),
+        (("complete", None), [1, 3]),
+        (("deleted", None), [1, 3]),
+        ((None, None), [2, 3]),
+        (("complete", "complete"), [1, 2, 3]),
+    ],
+)
+def test_of_two_with_one_number_the_one_that_never_existed_is_left_out(
+    run: _Rebuild, tmp_path: Path, marks: tuple[Literal["complete", "deleted"] | None, ...], stay: list[int]
+) -> None:
+    for name, mark in enumerate(marks, 1):
+        put(tmp_path, name, 1, mark=mark)
+    put(tmp_path, 3, 2, mark=None)
+    assert [found.backup.backup_id for found in run._manifests()] == [backup_id(name) for name in stay]
+    left = {1, 2, 3} - set(stay)
+    assert len(run.result.problems) == len(left)
+    for name, problem in zip(left, run.result.problems, strict=True):
+        assert layout.manifest_path("prod", backup_id(name)) in problem
+        assert f"{backup_id(3 - name)} has its number, 1" in problem
+
+
+def row(number: int, source: str = "prod", **changes: str) -> Backup:
+    found, _ = manifest(number, source=source)
+    return replace(found.backup, **{"source_kind": SNAPSHOT, **changes})  # type: ignore[arg-type]
+
+
+def states(run: _Rebuild, *backups: Backup) -> list[tuple[int, str]]:
+    return [(backup.number, backup.state) for backup in run._resolved(list(backups))]
+
+
+def test_numbers_without_a_hole_stay_as_they_are(run: _Rebuild) -> None:
+    found = states(run, row(1), row(2, state="deleted"), row(3), row(7, source="topics", source_kind="kafka"))
+    assert found == [(1, "complete"), (2, "deleted"), (3, "complete"), (7, "complete")]
+    assert run.result.problems == []
+
+
+def test_behind_a_number_that_is_not_there_none_is_taken_for_whole(run: _Rebuild) -> None:
+    found = states(run, row(1), row(3), row(4, state="deleted"), row(1, source="other"))
+    assert found == [(1, "complete"), (3, "unconfirmed"), (4, "deleted"), (1, "complete")]
+    (problem,) = run.result.problems
+    assert "Backup number 2 of prod is not there" in problem
+
+
+def test_from_a_number_on_that_two_have_none_is_taken_for_whole(run: _Rebuild) -> None:
+    found = states(run, row(1), row(2), row(2, backup_id="again"), row(3))
+    assert found == [(1, "complete"), (2, "unconfirmed"), (2, "unconfirmed"), (3, "unconfirmed")]
+    (problem,) = run.result.problems
+    assert "Backup number 2 of prod is there twice" in problem
