@@ -78,8 +78,10 @@ class MadeBackups:
         return CatalogReader(str(self.folder))
 
     def planner(self) -> CatalogReader:
-        """A catalog of the rows that are held, without tables: a plan asks the same, in half the time. The same
-        one until rows are added."""
+        """A catalog of the rows that are held, without tables: a plan asks the same, in half the time.
+
+        The same one until rows are added.
+        """
         if self._planner is None:
             self._planner = reader_of(self.folder, [row for rows in self._rows.values() for row in rows])
         return self._planner

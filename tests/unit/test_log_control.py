@@ -13,7 +13,7 @@ from lakebackup.lease import Lease
 from lakebackup.model import LogTask
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
-from lakebackup_jobs.changelog import task
+from lakebackup_jobs.changelog import run, task
 from lakebackup_jobs.changelog.control import Place, _check_goes_on, _launched
 from lakebackup_jobs.changelog.flush import LogRequest
 from lakebackup_jobs.changelog.run import _Job

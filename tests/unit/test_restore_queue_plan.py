@@ -49,7 +49,7 @@ class Made:
     folder: Path
     rows: list[Row] = field(default_factory=list)
     backups: dict[int, Backup] = field(default_factory=dict)
-    read: int = 0
+    read: list[Any] = field(default_factory=list)
     reader: Any = None
 
     def name(self, number: int) -> str:
@@ -151,8 +151,8 @@ class Made:
         )  # fmt: skip
 
     def plan(self, tid_of: int | Callable[[Way], int] = 0, **asked: Any) -> QueueRestorePlan:
-        if len(self.rows) != self.read:
-            self.reader, self.read = reader_of(self.folder, self.rows), len(self.rows)
+        if self.reader is None or self.rows != self.read:
+            self.reader, self.read = reader_of(self.folder, self.rows), list(self.rows)
         if isinstance(asked.get("backup"), int):
             asked["backup"] = self.name(asked["backup"])
         request = QueueRestoreRequest(str(self.folder), GRAPH, "kafka://b", "out", **asked)
