@@ -8,6 +8,8 @@ BIN := .venv/bin
 # Processes that run tests at once. They share one JVM, one broker and one S3 server; each waits a good deal.
 WORKERS ?= 3
 SUITE = $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
+# Modules are compiled once, not by each of the processes that tests start.
+unexport PYTHONDONTWRITEBYTECODE
 PART = $(addprefix -,$(subst /,-of-,$(SHARD)))
 
 help: ## list the targets
@@ -34,8 +36,9 @@ suite: setup ## the tests of make test, without the checks
 	@echo "==> tests"
 	@$(SUITE) --times build/times.txt
 
-test-fast: setup ## only the tests that need no JVM, no broker and no S3 server (under a minute)
-	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not spark and not kafka and not s3 and not long"
+test-fast: setup ## rules and plans as values: no JVM, no server, no browser (under a minute)
+	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not spark and not kafka and not s3 and not browser and not long" \
+		tests/unit tests/contract tests/sql
 
 test-all: setup browser lint types contracts ## every test, the long ones too; SHARD=1/4 runs a quarter. Interrupted, it resumes
 	@$(SUITE) -m "" --timeout 3600 --times build/times-all$(PART).txt --resume build/passed$(PART).txt $(SHARD:%=--shard %)

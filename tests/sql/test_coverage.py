@@ -121,7 +121,7 @@ def rows(engine: DuckEngine, query: str, **parameters: Any) -> list[dict[str, An
 
 
 @given(catalogs())
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 def test_coverage_is_what_a_restore_says(tables: Tables) -> None:
     require_agreement(tables)
 

@@ -43,7 +43,7 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         monkeypatch.delenv(variable, raising=False)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         monkeypatch.setenv("LAKEBACKUP_MAVEN_URL", f"http://127.0.0.1:{server.server_port}")
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield place / SMALL.file
         server.shutdown()
@@ -72,6 +72,7 @@ def test_cache_folder_prefers_our_variable_then_xdg_then_home(tmp_path: Path) ->
     assert cache_folder(env) == tmp_path / "own"
 
 
+@pytest.mark.spark
 def test_fetched_once_then_offline(mirror: Path, tmp_path: Path) -> None:
     first = class_path("spark", cache=tmp_path / "cache")
     assert Path(first).read_bytes() == mirror.read_bytes()
@@ -79,6 +80,7 @@ def test_fetched_once_then_offline(mirror: Path, tmp_path: Path) -> None:
     assert class_path("spark", cache=tmp_path / "cache") == first
 
 
+@pytest.mark.spark
 def test_a_torn_jar_is_fetched_again(mirror: Path, tmp_path: Path) -> None:
     jar = Path(class_path("spark", cache=tmp_path / "cache"))
     jar.write_bytes(jar.read_bytes()[:1000])
@@ -86,6 +88,7 @@ def test_a_torn_jar_is_fetched_again(mirror: Path, tmp_path: Path) -> None:
     assert jar.read_bytes() == mirror.read_bytes()
 
 
+@pytest.mark.spark
 def test_other_bytes_than_pinned_are_refused(mirror: Path, tmp_path: Path) -> None:
     mirror.write_bytes(b"something else")
     with pytest.raises(EnvironmentProblem, match=r"other bytes than pinned.*javax\.annotation-api"):
@@ -93,6 +96,7 @@ def test_other_bytes_than_pinned_are_refused(mirror: Path, tmp_path: Path) -> No
     assert not list((tmp_path / "cache").rglob("*.jar"))
 
 
+@pytest.mark.spark
 def test_two_processes_at_once_fetch_it_once(mirror: Path, tmp_path: Path) -> None:
     program = (
         "from lakebackup_jobs import jars\n"
@@ -107,6 +111,7 @@ def test_two_processes_at_once_fetch_it_once(mirror: Path, tmp_path: Path) -> No
     assert not list((tmp_path / "cache").rglob(".fetch-*"))
 
 
+@pytest.mark.spark
 def test_no_network_is_a_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jars, "pinned", lambda _: [Jar("org.example", "nothing", "1", "0" * 64)])
     monkeypatch.setenv("LAKEBACKUP_MAVEN_URL", "http://user:secret@127.0.0.1:9/")

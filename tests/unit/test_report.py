@@ -101,6 +101,7 @@ def test_the_page_stands_alone(page: Path) -> None:
         assert part in found.text, part
 
 
+@pytest.mark.browser
 def test_in_a_browser(page: Path, tmp_path: Path) -> None:
     text, hosts = browser.dom(page, tmp_path)
     assert "<title>Backup report, 2026-11-22 08:00:00 UTC</title>" in text
@@ -112,6 +113,7 @@ def test_in_a_browser(page: Path, tmp_path: Path) -> None:
     assert share(image, COLOURS["fork"]) > 0.0005
 
 
+@pytest.mark.browser
 def test_the_browser_would_have_told(tmp_path: Path) -> None:
     """The same checks see what they look for on a page that is not careful."""
     careless = tmp_path / "careless.html"
@@ -135,6 +137,7 @@ def test_nothing_is_bad_when_nothing_is_missing(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.browser
 def test_the_page_has_no_red_when_nothing_is_missing(tmp_path: Path) -> None:
     report.write(report.page(report.facts(whole(tmp_path), NOW)), tmp_path / "report.html")
     assert share(pixels(browser.screenshot(tmp_path / "report.html", tmp_path, 1120, 1600)), RED) == 0
