@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup browser demo test suite test-fast test-all bench lint types contracts lock clean
+.PHONY: help setup browser demo test suite test-fast test-all coverage bench lint types contracts lock clean
 
 # The first of these that is a Python 3.11 to 3.13; `make PYTHON=...` names another.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
@@ -7,6 +7,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 BIN := .venv/bin
 # Processes that run tests at once. They share one JVM, one broker and one S3 server; each waits a good deal.
 WORKERS ?= 3
+MARKER ?= not long
 SUITE = $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 # Modules are compiled once, not by each of the processes that tests start.
 unexport PYTHONDONTWRITEBYTECODE
@@ -42,6 +43,11 @@ test-fast: setup ## rules and plans as values: no JVM, no server, no browser (un
 
 test-all: setup browser lint types contracts ## every test, the long ones too; SHARD=1/4 runs a quarter. Interrupted, it resumes
 	@$(SUITE) -m "" --timeout 3600 --times build/times-all$(PART).txt --resume build/passed$(PART).txt $(SHARD:%=--shard %)
+
+coverage: setup ## which lines the tests of make test run; MARKER= measures all tests
+	@rm -rf build/coverage
+	@$(BIN)/python -m coverage run -m pytest -q -n $(WORKERS) --dist worksteal -m "$(MARKER)" --timeout 3600
+	@$(BIN)/python -m coverage combine -q; $(BIN)/python -m coverage report --sort=cover
 
 bench: setup ## the benchmarks, next to other tools in the same run
 	@$(BIN)/python -m tests.benchmarks
