@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 # Processes that run tests at once. They share one JVM, one broker and one S3 server; each waits a good deal.
-WORKERS ?= 3
+WORKERS ?= 4
 MARKER ?= not long
 SUITE = $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 # Modules are compiled once, not by each of the processes that tests start.

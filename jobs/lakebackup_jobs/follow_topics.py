@@ -145,6 +145,8 @@ class _Follower:
                 self.take(rows, lease)
         except BaseException as error:
             self.error = error
+            if isinstance(error, LakebackupError):
+                error.__traceback__ = None  # Py4J keeps the error for good: not all that its traceback holds
             raise
         finally:
             self.at_work.release()

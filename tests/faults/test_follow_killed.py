@@ -150,7 +150,7 @@ def test_follow_stops_when_it_is_told_to(
     told: list[int] = []
 
     def tell() -> None:
-        truth.until(lambda: any(lab.folder.glob("lab/*/topics/*/*/*.data")), "the first data file", 60)
+        truth.until(lambda: any(lab.folder.glob("lab/*/topics/*/*/*.data")), "the first data file")
         os.kill(os.getpid(), signal.SIGTERM)
 
     before = signal.signal(signal.SIGTERM, lambda number, _: told.append(number))

@@ -49,7 +49,7 @@ def test_the_second_of_two_backups_of_a_source_is_busy(lab: Lab, topic: Make, tm
         command = ["backup", "topics", name, "--bootstrap-servers", lab.bootstrap, "--source", "lab"]
         assert main([*command, "--to", str(lab.folder)], spark=lab.spark) == 8
         steps.go()
-        thread.join(60)
+        thread.join(240)
     assert told[0]["entries"] == 40
     assert len(shown(lab)["backups"]) == 1
     assert stored(lab) == truth.contents(lab.bootstrap, name)
@@ -65,7 +65,7 @@ def test_the_second_of_two_equal_restores_is_busy(lab: Lab, topic: Make, tmp_pat
         with pytest.raises(Busy):
             lab.restore(name, maps={name: copy})
         steps.go()
-        thread.join(60)
+        thread.join(240)
     assert told[0]["entries"] == 40
     assert truth.contents(lab.bootstrap, copy) == truth.contents(lab.bootstrap, name)
 
@@ -81,7 +81,7 @@ def test_a_backup_that_lost_its_lease_while_it_was_away_shows_nothing(
         expire_leases(lab.folder)
         second = lab.backup(name)
         steps.go()
-        thread.join(60)
+        thread.join(240)
     assert isinstance(told[0], Busy), told
     assert [backup["backup_id"] for backup in shown(lab)["backups"]] == [second["backup_id"]]
     assert stored(lab) == truth.contents(lab.bootstrap, name)
@@ -102,7 +102,7 @@ def test_others_are_busy_while_one_prunes(lab: Lab, topic: Make, tmp_path: Path)
         with pytest.raises(Busy):
             lab.backup(name)
         steps.go()
-        thread.join(120)
+        thread.join(240)
     assert len(told[0]["backups"]) == 1, told
     assert stored(lab) == truth.contents(lab.bootstrap, name)
 
@@ -118,7 +118,7 @@ def test_two_prunes_and_a_backup_at_once(lab: Lab, topic: Make) -> None:
     works = [lambda: lab.prune(days=0), lambda: lab.prune(days=0), lambda: lab.backup(name)]
     runs = [beside(work) for work in works]
     for thread, _ in runs:
-        thread.join(120)
+        thread.join(240)
     outcomes = [told[0] for _, told in runs]
     assert all(isinstance(outcome, Busy | dict) for outcome in outcomes), outcomes
     assert any(isinstance(outcome, dict) for outcome in outcomes)

@@ -180,7 +180,7 @@ def test_a_job_in_a_process_of_its_own(verbs: Verbs) -> None:
     code, told = verbs.at("stop")
     assert code == 0
     assert told.endswith(f"Every event was flushed.\nStopped at --lastbackupts={feed.now}.\n")
-    truth.until(lambda: not _jobs(str(lab.folder)), "the job ends", 60)
+    truth.until(lambda: not _jobs(str(lab.folder)), "the job ends")
 
 
 @pytest.fixture(autouse=True)

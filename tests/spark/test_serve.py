@@ -80,7 +80,7 @@ def served(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
         assert said, process.stderr.read()
         yield process, json.loads(said)["url"]
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0, process.stderr.read()
+        assert process.wait(240) == 0, process.stderr.read()
     finally:
         process.kill()
         process.communicate()

@@ -46,7 +46,7 @@ class Following:
             self.ended.append(error)
 
     def join(self) -> dict[str, Any] | Exception:
-        self._thread.join(60)
+        self._thread.join(240)
         assert self.ended
         return self.ended[0]
 
@@ -69,7 +69,7 @@ def until_stored(run: Following, lab: Lab, topic: str) -> None:
         assert not run.ended, str(run.ended[0])
         return stored(lab) == expected
 
-    truth.until(there, f"{topic} is backed up", 60)
+    truth.until(there, f"{topic} is backed up")
 
 
 def kinds(lab: Lab) -> list[str]:

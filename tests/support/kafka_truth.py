@@ -53,7 +53,7 @@ def settings(bootstrap: str, name: str) -> dict[str, str]:
     return {k: e.value for k, e in admin.describe_configs([resource])[resource].result(30).items()}
 
 
-def until(holds: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
+def until(holds: Callable[[], bool], what: str, seconds: float = 240.0) -> None:
     """Wait for a condition; fail with its name when the deadline passes."""
     deadline = time.monotonic() + seconds
     while not holds():

@@ -90,7 +90,7 @@ class LogTask:
             yield self
         finally:
             stop.set()
-            thread.join(90)
+            thread.join(240)
         assert self.ended, "the job does not end"
 
     def status(self) -> dict[str, Any]:

@@ -54,7 +54,7 @@ class Run:
         """SIGKILL, and nothing that the command started goes on."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
-        truth.until(lambda: not self.left(), f"the JVM and the workers end: {self.left()}", 30)
+        truth.until(lambda: not self.left(), f"the JVM and the workers end: {self.left()}", 120)
 
     def end(self, number: int, seconds: float = 60) -> int:
         """Send a signal, SIGINT as a terminal does; returns the exit code. Nothing of the run goes on."""
@@ -63,7 +63,7 @@ class Run:
         else:
             self.process.send_signal(number)
         code = self.process.wait(seconds)
-        truth.until(lambda: not self.left(), f"the JVM and the workers end: {self.left()}", 30)
+        truth.until(lambda: not self.left(), f"the JVM and the workers end: {self.left()}", 120)
         return code
 
     def left(self) -> list[str]:

@@ -109,6 +109,8 @@ class Capture:
                 self._take(rows, lease)
         except BaseException as error:
             self.error = error
+            if isinstance(error, LakebackupError):
+                error.__traceback__ = None  # Py4J keeps the error for good: not all that its traceback holds
             raise
         finally:
             self._at_work.release()
