@@ -136,7 +136,7 @@ def test_upon_a_full_and_upon_a_restore(feed: Feed, capsys: pytest.CaptureFixtur
         found: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
         return found
 
-    load(feed, 2)
+    load(feed, 10)  # keys are deleted behind the full, and changes stand at both its ends
     end, point = feed.made.end_ts, str(feed.folder / "point")
     middle, later = end // 2, end - 20
     first = lakebackup("log", "snapshot", "shop", "--ts", str(middle))

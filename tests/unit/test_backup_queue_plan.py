@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -33,6 +34,8 @@ from lakebackup.plan.queue_history import (
     stand,
 )
 from lakebackup.queues.snapshot_json import QueueAt, SnapshotJson
+from lakebackup_jobs.queues.ending import last_tid
+from lakebackup_jobs.queues.seen import RangeSeen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -515,3 +518,17 @@ def test_queues_that_were_restored_into_and_made_anew_have_lost_what_was_restore
 def test_a_source_without_backups_stands_on_nothing() -> None:
     nothing: Any = Catalog()
     assert stand(nothing, [], [topic()], "auto") == Standing()
+
+
+@pytest.mark.parametrize(
+    ("seen", "restored", "wanted"),
+    [([], None, 30), ([20, None], None, 30), ([40], None, 40), ([20], 25, 25), ([28], 25, 28)],
+)
+def test_up_to_which_tid_a_backup_brings_all_back(
+    seen: list[int | None], restored: int | None, wanted: int
+) -> None:
+    """Tids of one queue may be less than what another queue had when the backup before ended."""
+    plan = SimpleNamespace(snapshot_tid=None, keep=False, restore_id=None, last_tid=30)
+    mark = () if restored is None else (3, "r1", restored)
+    ranges = [RangeSeen("q", "e", "0", 0, 9, 1, 0, tid, tid, 5, *mark) for tid in seen]
+    assert last_tid(plan, ranges) == wanted  # type: ignore[arg-type]

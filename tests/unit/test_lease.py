@@ -114,6 +114,13 @@ def test_a_holder_gives_up_before_others_may_take_over(storage: Flaky) -> None:
     lease.release()
 
 
+def test_the_time_that_a_put_takes_counts(storage: Flaky) -> None:
+    begun: list[float] = []
+    storage.before_put = lambda: begun.append(time.monotonic())
+    with Lease.acquire(storage, "s", "first", ttl_s=60) as lease:
+        assert lease._deadline <= begun[0] + 54, "the record's own time to live began before the put"
+
+
 def test_renewal_prolongs(storage: Flaky) -> None:
     clock = Clock()
     with Lease.acquire(storage, "s", "first", ttl_s=60, clock=clock) as lease:

@@ -269,6 +269,26 @@ def test_the_newest_full_that_is_whole(log: Log) -> None:
     assert (early.full, early.start_ts) == (None, 0)
 
 
+def test_a_full_with_a_damaged_file_is_passed_over(log: Log) -> None:
+    first, second = log.backup(None, 120, "full"), log.backup(None, 220, "full")
+    torn = log.file(second, 0, "write", 0, 0)
+    files: Any = log.made._rows["files"]
+    files[-1] = replace(files[-1], format="delta")  # of the full's own table
+    log.made.add(
+        Check(
+            check_id="c",
+            at=1,
+            backup_id=second,
+            destination=log.made.destination,
+            path=torn,
+            mode="hash",
+            outcome="damaged",
+        )
+    )
+    plan = log.plan(on_full=True, end_ts=230)
+    assert (plan.full and plan.full.backup_id, plan.start_ts) == (first, 120)
+
+
 def test_a_point_before_every_full_that_the_log_does_not_reach(log: Log) -> None:
     log.made.add(
         Floor(

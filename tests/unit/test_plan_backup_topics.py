@@ -98,6 +98,13 @@ def test_deleted_records_are_a_gap_and_a_new_full() -> None:
     assert (gap.from_ts, gap.to_ts) == (1_000, 2_000)
 
 
+def test_a_gap_begins_with_the_first_deleted_record() -> None:
+    assert plan([region(20, 40)], [covered(20)]).gaps == ()
+    made = plan([region(21, 40)], [covered(20)])
+    assert (made.kind, ranges(made)) == ("full", [(21, 40)])
+    assert [(gap.from_position, gap.to_position) for gap in made.gaps] == [(20, 21)]
+
+
 def test_going_on_over_a_gap_is_said_in_the_row() -> None:
     made = plan([region(30, 40)], [covered(20)], on_gap="continue")
     assert (made.kind, ranges(made)) == ("differential", [(30, 40)])

@@ -164,6 +164,18 @@ def test_the_first_backup_that_is_lost_is_found_by_halving(steps: list[tuple[str
     assert partition.rounds <= len(history).bit_length()
 
 
+def test_of_an_older_epoch_that_ends_there_too_the_records_are_compared() -> None:
+    class Older:
+        def ends(self, asked: Collection[Stood]) -> dict[Stood, EpochEnd]:
+            return {s: EpochEnd((s.leader_epoch or 0) - 1, s.position) for s in asked}
+
+        def differing(self, asked: Collection[Stood]) -> Collection[Stood]:
+            return asked
+
+    one = stood(20)
+    assert cut_back([one], {WHERE: 50}, Older()) == {one}
+
+
 def test_nothing_is_asked_where_the_leader_is_the_same() -> None:
     assert suspects([region(0, 50)], [stood(20), stood(50)]) == []
 

@@ -76,6 +76,11 @@ def test_what_was_deleted_unread_is_a_gap_and_refused_unless_it_is_allowed() -> 
             gaps(lost, allowed=False)
 
 
+def test_one_deleted_event_is_a_gap() -> None:
+    assert gaps([region(0, 10, 30), region(1, 20, 30)]) == []
+    assert gaps([region(0, 11, 30), region(1, 20, 30)]) == [("purged", "e1", 10, 11)]
+
+
 def test_after_a_gap_reading_goes_on_where_the_partition_begins() -> None:
     rows = log_flush.positions("b2", "prod", [region(0, 15, 30)], KNOWN, 5, most=100)
     assert [(r.start_position, r.end_position) for r in rows] == [(15, 30)]

@@ -12,6 +12,7 @@ from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.model import Backup, Policy, Scope
+from lakebackup.plan.prune import plan_prune
 from lakebackup_jobs.progress import QuietReporter
 from lakebackup_jobs.prune import PruneRequest, run
 
@@ -60,3 +61,32 @@ def test_a_source_of_which_nothing_is_left_has_nothing_to_prune(tmp_path: Path) 
     made(tmp_path, state="deleted")
     with pytest.raises(NotFound, match="no restorable backup of prod"):
         planned(tmp_path, source="prod")
+
+
+class Asked:
+    """Rows of statements, as they were given."""
+
+    def __init__(self, **rows: list[dict[str, Any]]) -> None:
+        self.given = rows
+
+    def rows(self, name: str, **_: Any) -> list[dict[str, Any]]:
+        return self.given.get(name, [])
+
+    def give(self, *_: Any) -> None:
+        pass
+
+    def query(self, *_: Any, **__: Any) -> None:
+        pass
+
+
+def test_a_topic_that_the_newest_backup_lacks_goes_only_when_it_is_named() -> None:
+    gone = {
+        "source": "prod", "scope": "orders", "epoch": "e", "base": "b1", "link": 1, "generation": 0,
+        "settings": '{"retention.ms": "1000"}', "covers_to": 5000,
+    }  # fmt: skip
+    asked: dict[str, Any]
+    for asked in ({}, {"expressions": ["ord.*"]}):
+        plan = plan_prune(Asked(prune_topics=[gone]), "prod", now=9000, **asked)
+        assert (plan.rules, [topic for topic, _ in plan.left_alone]) == ((), ["orders"])
+    plan = plan_prune(Asked(prune_topics=[gone]), "prod", now=9000, names=["orders"])
+    assert ([rule.cutoff_ts for rule in plan.rules], plan.left_alone) == ([4000], ())

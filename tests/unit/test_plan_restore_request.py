@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from tests.support.made_backups import MadeBackups, Record
 
@@ -38,3 +39,16 @@ def test_a_backup_of_which_all_was_pruned_is_not_restored_as_if_it_held_nothing(
     plan = planned(names[1])
     assert plan.obstacles == ()
     assert [part.files for topic in plan.topics for part in topic.parts] == [1]
+
+
+def test_what_makes_two_requests_the_same_restore() -> None:
+    one = RestoreRequest("/backups", "dir:out", topics=("orders",))
+    others: dict[str, Any] = {
+        "target": "dir:other", "topics": ("users",), "patterns": ("o.*",), "maps": {"orders": "o"},
+        "to_ts": 1, "from_ts": 1, "select": "SELECT path FROM files", "partial": True, "append": True,
+        "allow_gaps": True, "continued": True, "repartition": True, "partitions": 2, "backup": "b",
+    }  # fmt: skip
+    digests = {replace(one, **{name: value}).digest("prod") for name, value in others.items()}
+    assert len(digests | {one.digest("prod"), one.digest("test")}) == len(others) + 2
+    same = replace(one, destination="/mnt/backups", kafka={"sasl.password": "x"}, lease_ttl_s=5, remote="r")
+    assert same.digest("prod") == one.digest("prod")

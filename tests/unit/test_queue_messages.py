@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from lakebackup.errors import Damaged, NotFound, Refused
 from lakebackup.layout import seen_folder, seen_path, seen_ranges_path
+from lakebackup.plan.backup_queue import QueueRange
 from lakebackup.queues.headers import WATERMARK, HeaderNames, Kind
 from lakebackup.queues.watermark import headers_of
 from lakebackup.storage import open_storage
@@ -22,6 +23,7 @@ from lakebackup_jobs.kafka.consume import record_prefix
 from lakebackup_jobs.kafka.plain import encode_record, stats_of
 from lakebackup_jobs.kafka.records import FORMAT_V2, OFFSET, Columns, decode_block
 from lakebackup_jobs.queues import seen as seen_module
+from lakebackup_jobs.queues.copy_task import _Front, _Look
 from lakebackup_jobs.queues.messages import Messages, TransactionIds, chosen, keep, read_messages
 from lakebackup_jobs.queues.seen import SEEN_SCHEMA, RangeSeen, Seen, SeenWriter, read_ranges, read_seen
 
@@ -344,6 +346,20 @@ def test_only_chosen_rows_are_seen() -> None:
     seen.add(columns, messages, np.array([False, True, False, True]))
     assert seen.table()["transaction_id"].to_pylist() == ["t1", "t3"]
     assert (seen.range(0, 8).first_tid, seen.range(0, 8).entries) == (1, 2)
+
+
+@pytest.mark.parametrize("own_from", [5, 7, 8])
+def test_a_watermark_at_the_very_beginning_of_a_range_is_minded_too(own_from: int) -> None:
+    names = HeaderNames()
+    columns = block_of([[("tid", b"1")], list(headers_of(names)), [("tid", b"1")]], 5)  # at 5, 7 and 9
+    messages = read_messages(columns, names, "w")
+    span = QueueRange("delta", "e", "0", 5, 10, own_from, 0)
+    look = _Look(span, names, _Front(open_storage("/"), None), Seen("delta", "e", "0"), frozenset())
+    if own_from > 7:  # what stands in front is nobody's history
+        look._mark(columns, messages, chosen(columns, messages))
+        return
+    with pytest.raises(Refused, match="at offset 7: what follows is what a restore"):
+        look._mark(columns, messages, chosen(columns, messages))
 
 
 def test_what_was_seen_comes_back(tmp_path: Path) -> None:

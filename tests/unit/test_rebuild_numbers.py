@@ -88,3 +88,18 @@ def test_from_a_number_on_that_two_have_none_is_taken_for_whole(run: _Rebuild) -
     assert found == [(1, "complete"), (2, "unconfirmed"), (2, "unconfirmed"), (3, "unconfirmed")]
     (problem,) = run.result.problems
     assert "Backup number 2 of prod is there twice" in problem
+
+
+@pytest.mark.parametrize("field", ["files", "bytes", "entries", "digest"])
+def test_a_manifest_whose_parts_hold_something_else_is_left_out(
+    run: _Rebuild, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str
+) -> None:
+    put(tmp_path, 1, 1, mark="complete")
+    (found,) = run._manifests()
+    holds = {name: getattr(found.backup, name) for name in ("files", "bytes", "entries", "digest")}
+    monkeypatch.setattr(run, "_torn", lambda _: {})
+    monkeypatch.setattr(run, "_added_up", lambda _: {found.backup.backup_id: tuple(holds.values())})
+    assert run._agreeing([found]) == [found]
+    holds[field] = "0" * 64 if field == "digest" else holds[field] + 1
+    assert run._agreeing([found]) == []
+    assert f"its parts hold {field} " in run.result.problems[0]

@@ -1,0 +1,55 @@
+"""What a check says of packs, in which files of several tables lie one after another."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from lakebackup_jobs.check_task import CheckMembers
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DATA = [b"first", b"second", b"third"]
+
+
+def said(folder: Path, pack: bytes, **changes: Any) -> list[str]:
+    """What is found of a pack with these bytes, of which the catalog has the rows of DATA."""
+    (folder / "pack").write_bytes(pack)
+    rows, at = [], 3
+    for data in DATA:
+        rows.append(
+            {
+                "destination": "d", "path": "pack", "backup_id": "b1", "position": at, "bytes": len(data),
+                "sha256": hashlib.sha256(data).hexdigest(),
+            }
+        )  # fmt: skip
+        at += len(data)
+    rows[1] |= changes
+    job = CheckMembers("c", 1, {"d": str(folder)})
+    return [row["detail"] for batch in job([pa.RecordBatch.from_pylist(rows)]) for row in batch.to_pylist()]
+
+
+def test_a_whole_pack_has_no_finding(tmp_path: Path) -> None:
+    assert said(tmp_path, b"..." + b"".join(DATA)) == []
+
+
+@pytest.mark.parametrize(
+    ("pack", "changes", "at"),
+    [
+        (b"...firstsecOndthird", {}, 8),  # another byte, at the same length
+        (b"...firstsecondthi", {}, 14),  # cut off
+        (b"...firstsecondthird", {"sha256": "0" * 64}, 8),  # a row of something else
+    ],
+)
+def test_a_file_that_is_not_as_its_row_says(
+    tmp_path: Path, pack: bytes, changes: dict[str, Any], at: int
+) -> None:
+    assert said(tmp_path, pack, **changes) == [f"the file at byte {at} is not as it was written"]
+
+
+def test_files_that_lie_over_one_another(tmp_path: Path) -> None:
+    assert said(tmp_path, b"...firstsecondthird", position=7) == ["the file at byte 7 begins within another"]

@@ -1,0 +1,27 @@
+"""A folder that appears whole: what an earlier run left is no part of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakebackup.errors import Refused
+from lakebackup_jobs.staged import Staged
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_what_an_earlier_run_left_is_gone(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    cut_off = Staged(str(folder))
+    cut_off.begin()
+    cut_off.storage.put("old/part", b"1")
+    staged = Staged(str(folder))
+    staged.begin()
+    staged.storage.put("new", b"2")
+    staged.finish()
+    assert [found.name for found in folder.iterdir()] == ["new"]
+    with pytest.raises(Refused, match="holds new already"):
+        Staged(str(folder))
