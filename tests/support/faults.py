@@ -72,10 +72,7 @@ class Steps:
     def taken(self) -> list[str]:
         """Names of the steps so far, in order; the last is the one that killed, if one did."""
         log = self.folder / "steps"
-        found = log.read_text().splitlines() if log.exists() else []
-        if self.dead:  # other processes may have come to a step of their own while the run died
-            del found[self._died_at(found) :]
-        return found
+        return log.read_text().splitlines() if log.exists() else []
 
     def _died_at(self, taken: list[str]) -> int | None:
         """The number of the step among these that kills, if one does."""
@@ -89,15 +86,15 @@ class Steps:
         """Called before a step is taken."""
         if os.getpid() == self.driver and threading.current_thread().name.startswith(("lease", "progress")):
             return  # their times are their own: a run would never take the same steps twice
-        if self.dead:
-            self._die()
         with (self.folder / "steps").open("a+") as log:
-            fcntl.flock(log, fcntl.LOCK_EX)
-            log.seek(0)
-            before = log.read().splitlines()
-            log.write(name + "\n")
-        if self._died_at([*before, name]) == 1 + len(before):
-            (self.folder / "dead").touch()
+            fcntl.flock(log, fcntl.LOCK_EX)  # once a step has killed, no other process takes another
+            if not self.dead:
+                log.seek(0)
+                before = log.read().splitlines()
+                log.write(name + "\n")
+                if self._died_at([*before, name]) == 1 + len(before):
+                    (self.folder / "dead").touch()
+        if self.dead:
             self._die()
         if self.hold and name.startswith(self.hold):
             self._hold()
