@@ -8,6 +8,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -70,7 +71,7 @@ class Source:
 def source(
     spark: SparkSession, broker: Broker, empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Source]:
-    name = f"killed-{tmp_path_factory.mktemp('killed').name}"
+    name = f"killed-{uuid4().hex[:8]}"
     truth.create_topic(broker.bootstrap, name, 2, retention_ms="-1")
     lab = Lab(spark, broker.bootstrap, tmp_path_factory.mktemp("stored"), empty_catalog)
     truth.produce(broker.bootstrap, name, rows_of(2, 30))
