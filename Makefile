@@ -5,12 +5,14 @@
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
-# Processes that run tests at once. They share one JVM, one broker and one S3 server; each waits a good deal.
-WORKERS ?= 4
-MARKER ?= not long
-SUITE = $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 # Modules are compiled once, not by each of the processes that tests start.
 unexport PYTHONDONTWRITEBYTECODE
+# Processes that run tests at once. They share one JVM, one broker and one S3 server; each waits a good deal.
+WORKERS ?= 4
+# The tests that `make coverage` measures.
+MARKER ?= not long
+PYTEST = -m pytest -q -n $(WORKERS) --dist worksteal
+SUITE = $(BIN)/python $(PYTEST)
 PART = $(addprefix -,$(subst /,-of-,$(SHARD)))
 
 help: ## list the targets
@@ -46,7 +48,7 @@ test-all: setup browser lint types contracts ## every test, the long ones too; S
 
 coverage: setup ## which lines the tests of make test run; MARKER= measures all tests
 	@rm -rf build/coverage
-	@$(BIN)/python -m coverage run -m pytest -q -n $(WORKERS) --dist worksteal -m "$(MARKER)" --timeout 3600
+	@$(BIN)/python -m coverage run $(PYTEST) -m "$(MARKER)" --timeout 3600
 	@$(BIN)/python -m coverage combine -q; $(BIN)/python -m coverage report --sort=cover
 
 bench: setup ## the benchmarks, next to other tools in the same run

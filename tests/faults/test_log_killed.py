@@ -44,7 +44,7 @@ def fill(lab: Lab, feed: ChangeFeed, topic: str, count: int = 150) -> None:
     feed.send(lab.bootstrap, topic)
 
 
-def begun(lab: Lab, topic: Callable[..., str]) -> tuple[ChangeFeed, str, LogTask]:
+def started(lab: Lab, topic: Callable[..., str]) -> tuple[ChangeFeed, str, LogTask]:
     name, feed = topic("feed", partitions=2), ChangeFeed(partitions=2)
     feed.create_table("shop", "orders")
     fill(lab, feed, name)
@@ -74,7 +74,7 @@ def goes_on(lab: Lab, feed: ChangeFeed, topic: str, task: LogTask) -> None:
 
 
 class _Gone(Exception):
-    """The job is gone: what it had begun is not ended, and nobody is told."""
+    """The job dies: its unfinished flush stays unfinished, and nothing reports it."""
 
 
 def _gone(*_: object, **__: object) -> None:
@@ -105,7 +105,7 @@ def test_log_ended_at_steps(
     lab: Lab, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch, lives: Sequence[str]
 ) -> None:
     """In this process, at the steps that leave a state of their own, one job after the other."""
-    feed, name, task = begun(lab, topic)
+    feed, name, task = started(lab, topic)
     for left in lives:
         with monkeypatch.context() as patched:
             patched.setattr(*ENDS[left])
@@ -123,14 +123,14 @@ def test_log_ended_at_steps(
 @pytest.mark.long
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_log_killed(lab: Lab, topic: Callable[..., str], moment: str) -> None:
-    feed, name, task = begun(lab, topic)
+    feed, name, task = started(lab, topic)
     job(lab).kill_when(lambda: any(lab.folder.glob(MOMENTS[moment])), moment)
     goes_on(lab, feed, name, task)
 
 
 @pytest.mark.long
 def test_log_ends_in_good_order(lab: Lab, topic: Callable[..., str]) -> None:
-    feed, name, task = begun(lab, topic)
+    feed, name, task = started(lab, topic)
     run = job(lab)
     task.until_captured(feed.now)
     assert run.end(signal.SIGTERM) == 0, run.log.read_text()
@@ -143,7 +143,7 @@ def test_log_ends_in_good_order(lab: Lab, topic: Callable[..., str]) -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_log_killed_at_any_time(lab: Lab, topic: Callable[..., str], seed: int) -> None:
     moments = random.Random(seed)
-    feed, name, task = begun(lab, topic)
+    feed, name, task = started(lab, topic)
     for _ in range(4):
         run = job(lab)
         task.until(lambda now: now["at_work"], "the lease", 120)

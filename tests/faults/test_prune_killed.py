@@ -92,7 +92,7 @@ def test_every_kind_of_step_is_one_it_dies_at(spark: SparkSession, made: Path, t
 
 
 def test_killed_again_and_again(spark: SparkSession, made: Path, tmp_path: Path) -> None:
-    """Each run goes on with what the one before left, and dies before the next step."""
+    """Each run continues the work of the one before and dies before the next step."""
     root = shutil.copytree(made, tmp_path / "killed")
     done: list[str] = []
     for number, step in enumerate(STATES):

@@ -109,7 +109,7 @@ def test_others_are_busy_while_one_prunes(lab: Lab, topic: Make, tmp_path: Path)
 
 @pytest.mark.long
 def test_two_prunes_and_a_backup_at_once(lab: Lab, topic: Make) -> None:
-    """Nobody waits for anybody: each does its work or is told that another does."""
+    """No run waits: each does its work or reports that another run holds the lease."""
     name = topic("pruned", partitions=2)
     for start in (0, 20, 40, 60):
         truth.produce(lab.bootstrap, name, rows_of(2, 20, start))

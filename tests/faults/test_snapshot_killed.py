@@ -34,7 +34,7 @@ BEFORE = {"CURRENT": b"1", "a": b"a" * 10, "b": b"b" * 10}
 AFTER = {"CURRENT": b"2", "a": b"a" * 10, "c": b"c" * 10, "d": b"d"}
 # Steps that leave states of their own, in their order.
 STEPS = (
-    "/work/share-", "/x/-/c", "/parts/000000", "/manifest.json", "backups/part-", "/complete",
+    "work/share-", "/x/-/c", "/parts/000000", "/manifest.json", "backups/part-", "/complete",
     "/begun.json",
 )  # fmt: skip
 
@@ -109,7 +109,7 @@ def dying(at: int | str | None) -> Iterator[list[str]]:
 
 
 @pytest.fixture(scope="module")
-def begun(empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def first_backup(empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A tree of two snapshots, and a destination that has the first."""
     tree, to = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("to")
     make(tree, "s1", BEFORE, at=1_600_000_000)
@@ -122,8 +122,8 @@ def begun(empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> tupl
 
 @pytest.mark.long
 @pytest.mark.parametrize("first", [0, 1])
-def test_killed_before_each_step(first: int, begun: tuple[Path, Path], tmp_path: Path) -> None:
-    tree, before = begun
+def test_killed_before_each_step(first: int, first_backup: tuple[Path, Path], tmp_path: Path) -> None:
+    tree, before = first_backup
     shutil.copytree(before, tmp_path / "all")
     with dying(None) as taken:
         back_up(tree, tmp_path / "all", "s2")
@@ -152,10 +152,12 @@ def test_killed_before_each_step(first: int, begun: tuple[Path, Path], tmp_path:
         shutil.rmtree(to)
 
 
-def test_killed_again_and_again_it_ends_as_one_backup(begun: tuple[Path, Path], tmp_path: Path) -> None:
-    """Each run goes on with what the one before left, and dies at a later step."""
-    tree, to = begun[0], tmp_path / "to"
-    shutil.copytree(begun[1], to)
+def test_killed_again_and_again_it_ends_as_one_backup(
+    first_backup: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """Each run continues the work of the one before and dies at a later step."""
+    tree, to = first_backup[0], tmp_path / "to"
+    shutil.copytree(first_backup[1], to)
     before = {path.name for path in (to / "db" / "backups").iterdir()}
     at_end = {path.name for path in (to / "db").iterdir()}
     copied, ids = [], []
@@ -185,9 +187,9 @@ def test_killed_again_and_again_it_ends_as_one_backup(begun: tuple[Path, Path], 
 
 @pytest.mark.long
 def test_one_whose_taking_away_was_cut_off_is_not_gone_on_with(
-    begun: tuple[Path, Path], tmp_path: Path
+    first_backup: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    tree, before = begun
+    tree, before = first_backup
     cut = tmp_path / "cut"
     shutil.copytree(before, cut)
     with dying(None) as taken:
@@ -211,8 +213,8 @@ def test_one_whose_taking_away_was_cut_off_is_not_gone_on_with(
         assert objects(to) == set(), taken[number]
 
 
-def test_one_at_a_time(begun: tuple[Path, Path], tmp_path: Path) -> None:
-    tree, before = begun
+def test_one_at_a_time(first_backup: tuple[Path, Path], tmp_path: Path) -> None:
+    tree, before = first_backup
     shutil.copytree(before, tmp_path / "to")
     with (
         Lease.acquire(open_storage(str(tmp_path / "to")), "source-db", "someone"),
@@ -235,9 +237,9 @@ run(request, reporter=QuietReporter(io.StringIO(), sys.stderr))
 
 
 @pytest.mark.parametrize("kills", [(8,), pytest.param((1, 8, 20), marks=pytest.mark.long)])
-def test_killed_at_any_time(kills: tuple[int, ...], begun: tuple[Path, Path], tmp_path: Path) -> None:
+def test_killed_at_any_time(kills: tuple[int, ...], first_backup: tuple[Path, Path], tmp_path: Path) -> None:
     """SIGKILL while files are copied, slowly; each run ends what the one before left."""
-    _, before = begun
+    _, before = first_backup
     tree, to = tmp_path / "tree", tmp_path / "to"
     files = {f"f{number:02d}": os.urandom(1000) for number in range(30)}
     make(tree, "s2", files, at=1_600_000_100)

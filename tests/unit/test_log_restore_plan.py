@@ -86,6 +86,20 @@ class Log:
         )
         return path
 
+    def checked(self, backup: str, path: str, outcome: Any) -> None:
+        """Record what a check found of a file of a backup."""
+        self.made.add(
+            Check(
+                check_id="c",
+                at=1,
+                backup_id=backup,
+                destination=self.made.destination,
+                path=path,
+                mode="hash",
+                outcome=outcome,
+            )
+        )
+
     def table(self, table: int, name: str, from_ts: int, action: Any = "create", **more: Any) -> None:
         row = LogTable(
             backup_id=backup_id(1), source="shop", table_id=table, db="shop", name=name, from_ts=from_ts,
@@ -248,17 +262,7 @@ def test_what_becomes_of_other_tables_is_no_change(log: Log) -> None:
 def test_the_newest_full_that_is_whole(log: Log) -> None:
     first, second = log.backup(None, 120, "full"), log.backup(None, 220, "full")
     torn = log.file(second, 0, "write", 0, 0)
-    log.made.add(
-        Check(
-            check_id="c",
-            at=1,
-            backup_id=second,
-            destination=log.made.destination,
-            path=torn,
-            mode="hash",
-            outcome="damaged",
-        )
-    )
+    log.checked(second, torn, "damaged")
     assert (log.plan(on_full=True, end_ts=219).full or ASKED).backup_id == first  # type: ignore[union-attr]
     plan = log.plan(on_full=True, end_ts=230)
     assert plan.full is not None
@@ -274,17 +278,7 @@ def test_a_full_with_a_damaged_file_is_passed_over(log: Log) -> None:
     torn = log.file(second, 0, "write", 0, 0)
     files: Any = log.made._rows["files"]
     files[-1] = replace(files[-1], format="delta")  # of the full's own table
-    log.made.add(
-        Check(
-            check_id="c",
-            at=1,
-            backup_id=second,
-            destination=log.made.destination,
-            path=torn,
-            mode="hash",
-            outcome="damaged",
-        )
-    )
+    log.checked(second, torn, "damaged")
     plan = log.plan(on_full=True, end_ts=230)
     assert (plan.full and plan.full.backup_id, plan.start_ts) == (first, 120)
 
@@ -329,17 +323,7 @@ def test_gaps_and_damage_stand_in_the_way(log: Log) -> None:
         require_restorable(upon, allow_gaps=False)
     require_restorable(upon, allow_gaps=True)
     path = log.file(backup_id(1), 1, "write", 20, 30)
-    log.made.add(
-        Check(
-            check_id="c",
-            at=1,
-            backup_id=backup_id(1),
-            destination=log.made.destination,
-            path=path,
-            mode="hash",
-            outcome="missing",
-        )
-    )
+    log.checked(backup_id(1), path, "missing")
     with pytest.raises(Refused, match="was missing"):
         require_restorable(log.plan(), allow_gaps=True)
     require_restorable(log.plan(start_ts=200), allow_gaps=False)

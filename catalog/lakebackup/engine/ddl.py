@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp, parse_one
 
+from lakebackup.engine.delta import CONSTRAINT
 from lakebackup.engine.log import FOLDER, folder_of
-from lakebackup.engine.verified import sums_of
+from lakebackup.engine.verified import put_sums
 from lakebackup.storage import AlreadyExists
 from lakebackup_sql import load, names
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from lakebackup.storage import Storage
 
 _FIRST_COMMIT = f"{0:020d}.json"
-_CONSTRAINT = "delta.constraints."
 # A writer that does not know CHECK constraints must not write.
 _WITH_CONSTRAINTS = {"delta.minReaderVersion": "1", "delta.minWriterVersion": "3"}
 _TYPES = {"TEXT": "string", "BIGINT": "long", "INT": "integer", "BOOLEAN": "boolean", "DOUBLE": "double"}
@@ -51,9 +51,9 @@ class Definition:
     def constraints(self) -> Mapping[str, str]:
         """The CHECK constraints: name -> condition."""
         return {
-            name.removeprefix(_CONSTRAINT): condition
+            name.removeprefix(CONSTRAINT): condition
             for name, condition in self.properties.items()
-            if name.startswith(_CONSTRAINT)
+            if name.startswith(CONSTRAINT)
         }
 
 
@@ -95,7 +95,7 @@ def create_table(storage: Storage, table: str, statement: str) -> None:
     with suppress(AlreadyExists):
         storage.put(path, data, if_absent=True)
         if folder_of(storage.uri):
-            storage.put(f"{table}/{FOLDER}/.{_FIRST_COMMIT}.crc", sums_of(data), if_absent=True)
+            put_sums(storage, path, data)
 
 
 def _create(folder: str, table: Definition) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup.engine.failures import damaged_table
 from lakebackup.engine.log import FOLDER, folder_of, local_log, remote_log, until_fork
-from lakebackup.engine.verified import is_whole, sums_of
+from lakebackup.engine.verified import is_whole, put_sums
 from lakebackup.errors import Busy, Damaged, NotFound, UsageProblem
 from lakebackup.model import ARROW_SCHEMAS, Row, as_row
 from lakebackup.storage import AlreadyExists, open_storage
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
     from lakebackup.storage import Storage
 
-_CONSTRAINT = "delta.constraints."
+#: What the names of the properties that hold CHECK constraints begin with.
+CONSTRAINT = "delta.constraints."
 _CHECKPOINT_EVERY = 10
 _TRIES = 5
 # Within a file, so that a topic and time range touches few of its pages, and few of a table's files.
@@ -198,7 +199,7 @@ def _write(storage: Storage, table: str, rows: pa.Table, settings: dict[str, str
     data = sink.getvalue().to_pybytes()
     name = f"part-{uuid.uuid4().hex}-{hashlib.sha256(data).hexdigest()}.parquet"  # what readers verify
     if folder_of(storage.uri):
-        storage.put(f"{table}/.{name}.crc", sums_of(data), if_absent=True)  # what Spark verifies in a folder
+        put_sums(storage, f"{table}/{name}", data)  # what Spark verifies in a folder
     storage.put(f"{table}/{name}", data, if_absent=True)
     return json.dumps({"path": name, "size": len(data), "stats": json.dumps(_statistics(rows, settings))})
 
@@ -318,10 +319,10 @@ def _commit(
         return True
     # What delta-rs has just written has no checksums of its own.
     for entry in storage.list(f"{table}/{FOLDER}/"):
-        above, _, name = entry.path.rpartition("/")
+        name = entry.path.rpartition("/")[2]
         if name.endswith((".json", ".parquet")) and name[:20] > f"{before:020d}":
             with suppress(AlreadyExists):
-                storage.put(f"{above}/.{name}.crc", sums_of(storage.get(entry.path)), if_absent=True)
+                put_sums(storage, entry.path, storage.get(entry.path))
     return True
 
 
@@ -332,14 +333,14 @@ def _check(table: str, batch: pa.Table, settings: dict[str, str]) -> None:
     with _checker().cursor() as connection:
         connection.register("batch", batch)
         for key, condition in settings.items():
-            if not key.startswith(_CONSTRAINT):
+            if not key.startswith(CONSTRAINT):
                 continue
             # The condition is the catalog's own text, from its migrations.
             query = to_duckdb(f"SELECT * FROM batch WHERE NOT ({condition}) LIMIT 1")  # noqa: S608
             broken = connection.execute(query).fetchone()
             if broken:
                 raise UsageProblem(
-                    f"A row for the table {table} breaks its rule {key.removeprefix(_CONSTRAINT)} "
+                    f"A row for the table {table} breaks its rule {key.removeprefix(CONSTRAINT)} "
                     f"({condition}): {broken}"
                 )
 

@@ -54,8 +54,11 @@ def per_process(made: Callable[P, T]) -> Callable[P, T]:
 
 
 def until_fork(made: Callable[P, T]) -> Callable[P, T]:
-    """As functools.cache, for a database: a fork has none of its threads and could not close it, and what is
-    open at the end of the process is told of as a leak. So it is dropped before both."""
+    """As functools.cache, for a database: drops it before a fork and at the end of the process.
+
+    A fork has none of the database's threads and cannot close it. DuckDB reports a leak when a process ends
+    with an open one.
+    """
     kept = cache(made)
     os.register_at_fork(before=kept.cache_clear)
     atexit.register(kept.cache_clear)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
 
+    from lakebackup.storage import Storage
+
 _NAMED = re.compile(r"part-[0-9a-f]{32}-([0-9a-f]{64})\.parquet")
 _CRC_HEADER = struct.Struct(">4si")
 _CRC_EVERY = 512
@@ -164,6 +166,12 @@ def sums_of(data: bytes, every: int = _CRC_EVERY) -> bytes:
     view = memoryview(data)
     found = (zlib.crc32(view[at : at + every]).to_bytes(4) for at in range(0, len(data), every))
     return _CRC_HEADER.pack(b"crc\0", every) + b"".join(found)
+
+
+def put_sums(storage: Storage, path: str, data: bytes) -> None:
+    """Put the checksums of the file at `path` beside it; AlreadyExists when they are there."""
+    above, _, name = path.rpartition("/")
+    storage.put(f"{above}/.{name}.crc", sums_of(data), if_absent=True)
 
 
 def is_whole(file: Path, data: bytes) -> bool:
