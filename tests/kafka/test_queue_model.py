@@ -399,7 +399,6 @@ def check(life: Any, examples: int, count: int, phases: tuple[Phase, ...]) -> No
     profile = settings(
         max_examples=examples,
         stateful_step_count=count,
-        deadline=None,
         derandomize=True,
         database=None,
         print_blob=True,

@@ -121,14 +121,14 @@ def rows(engine: DuckEngine, query: str, **parameters: Any) -> list[dict[str, An
 
 
 @given(catalogs())
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4)
 def test_coverage_is_what_a_restore_says(tables: Tables) -> None:
     require_agreement(tables)
 
 
 @pytest.mark.long
 @given(catalogs())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_coverage_is_what_a_restore_says_of_many_catalogs(tables: Tables) -> None:
     require_agreement(tables)
 

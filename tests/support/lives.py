@@ -16,7 +16,6 @@ def live(machine: Callable[[], RuleBasedStateMachine], lives: int, steps: int) -
     profile = settings(
         max_examples=lives,
         stateful_step_count=steps,
-        deadline=None,
         derandomize=True,
         database=None,
         print_blob=True,

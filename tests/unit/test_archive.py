@@ -84,7 +84,7 @@ def test_a_file_of_every_version_is_read(tmp_path: Path, version: int, seqno: in
         max_size=8,
     )
 )  # fmt: skip
-@settings(max_examples=settings.default.max_examples // 2, deadline=None)
+@settings(max_examples=settings.default.max_examples // 2)
 def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, rows: list[cbb.Written]) -> None:
     path = tmp_path_factory.mktemp("cbb") / "data-0000.cbb"
     assert cbb.write(path, iter(rows)) == len(rows)
@@ -427,7 +427,7 @@ RECORDS = st.lists(
 
 
 @given(RECORDS, st.integers(1, 400))
-@settings(max_examples=settings.default.max_examples // 12, deadline=None)
+@settings(max_examples=settings.default.max_examples // 12)
 def test_a_chain_of_topics_goes_out_and_comes_back_the_same(
     tmp_path_factory: pytest.TempPathFactory,
     backups: Sequence[Sequence[tuple[int, int, bytes, bytes | None]]],

@@ -97,7 +97,7 @@ class Log:
         return {f"{named[i].db}.{named[i].name}": rows for i, rows in tables.items()}
 
 
-@settings(max_examples=3 * settings.default.max_examples, deadline=None)
+@settings(max_examples=3 * settings.default.max_examples)
 @given(STEPS)
 def test_every_flush_knows_all_up_to_its_checkpoint(steps: list[Step]) -> None:
     story, log = Story(), Log([0, 0])

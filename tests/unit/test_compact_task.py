@@ -15,7 +15,7 @@ import fastavro
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebackup import sidecar
@@ -155,7 +155,6 @@ written = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(
     written=written,
     piece_entries=st.sampled_from([1, 5, 1_000]),

@@ -110,7 +110,7 @@ def test_a_long_list_is_fine() -> None:
     assert "topic1999" in check_select(f"SELECT path FROM files WHERE scope IN ({names})", RELATIONS).spark
 
 
-@settings(max_examples=3 * settings.default.max_examples, deadline=None)
+@settings(max_examples=3 * settings.default.max_examples)
 @given(text=st.text(st.characters(exclude_categories=["Cc", "Cf", "Cs"]), max_size=30))
 def test_text_arrives_as_it_was_or_is_refused(text: str, duck: duckdb.DuckDBPyConnection) -> None:
     text = text.replace('"', "'")
@@ -140,7 +140,7 @@ DANGEROUS = re.compile(
 )
 
 
-@settings(max_examples=15 * settings.default.max_examples, deadline=None)
+@settings(max_examples=15 * settings.default.max_examples)
 @given(st.lists(st.sampled_from(WORDS), max_size=25), st.sampled_from(STARTS))
 def test_any_words_are_checked_or_refused_and_nothing_else_happens(words: list[str], start: str) -> None:
     try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lakebackup.errors import Damaged, UsageProblem
@@ -24,7 +24,6 @@ from lakebackup_jobs.kafka.schemas import SCHEMA_V1, SCHEMA_V2, TIMESTAMP_TYPES,
 if TYPE_CHECKING:
     from lakebackup_jobs.kafka.stats import BlockStats, FileStats
 
-relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 longs = st.integers(-(2**63), 2**63 - 1)
 nullable = st.none() | st.binary(max_size=300)
 names = st.text(st.characters(codec="utf-8"), max_size=12)
@@ -105,13 +104,11 @@ def by_fastavro(fmt: str, rows: list[Row]) -> bytes:
     return out.getvalue()
 
 
-@relaxed
 @given(st.lists(v2_records, min_size=1, max_size=12))
 def test_the_bytes_are_those_of_fastavro(rows: list[Row]) -> None:
     assert b"".join(encoded(rows)) == by_fastavro(FORMAT_V2, rows)
 
 
-@relaxed
 @given(st.lists(v2_records, min_size=1, max_size=12), st.sampled_from(CODECS))
 def test_round_trip_of_files(rows: list[Row], codec: str) -> None:
     file, figures = file_of(rows, codec)
@@ -122,7 +119,6 @@ def test_round_trip_of_files(rows: list[Row], codec: str) -> None:
     assert figures.bytes == len(file)
 
 
-@relaxed
 @given(st.lists(v2_records, min_size=1, max_size=12), st.sampled_from(CODECS), st.integers(1, 5000))
 def test_files_of_fastavro_version_2(rows: list[Row], codec: str, interval: int) -> None:
     file = io.BytesIO()
@@ -133,7 +129,6 @@ def test_files_of_fastavro_version_2(rows: list[Row], codec: str, interval: int)
     assert [row for columns in reader for row in to_arrow(columns).to_pylist()] == rows
 
 
-@relaxed
 @given(st.lists(v1_records, min_size=1, max_size=12), st.sampled_from(CODECS))
 def test_files_of_fastavro_version_1(rows: list[Row], codec: str) -> None:
     file = io.BytesIO()
@@ -152,7 +147,6 @@ def test_files_of_fastavro_version_1(rows: list[Row], codec: str) -> None:
     assert [row for columns in reader for row in to_arrow(columns).to_pylist()] == wanted
 
 
-@relaxed
 @given(
     st.lists(v2_records, min_size=1, max_size=20), st.none() | longs, st.none() | longs, st.integers(0, 2**62)
 )
@@ -176,7 +170,6 @@ def test_filter_and_figures(rows: list[Row], after: int | None, until: int | Non
     assert found.stats == columns.stats(after, until, least) == block_of(kept).stats
 
 
-@relaxed
 @given(st.lists(st.binary(max_size=70), min_size=1, max_size=8), st.lists(st.just(b"\xff" * 70), max_size=1))
 def test_key_bounds_hold(keys: list[bytes], more: list[bytes]) -> None:
     keys += more
@@ -194,7 +187,6 @@ def test_key_bounds_hold(keys: list[bytes], more: list[bytes]) -> None:
         assert len(stats.end_key) <= 128
 
 
-@relaxed
 @given(st.binary(max_size=400), st.integers(0, 60), st.sampled_from([FORMAT_V1, FORMAT_V2]))
 def test_noise_is_refused_or_fits(noise: bytes, count: int, fmt: str) -> None:
     try:
@@ -206,11 +198,7 @@ def test_noise_is_refused_or_fits(noise: bytes, count: int, fmt: str) -> None:
     assert columns.headers().max(initial=0) <= len(noise)
 
 
-@settings(
-    deadline=None,
-    max_examples=3 * settings.default.max_examples,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+@settings(max_examples=3 * settings.default.max_examples)
 @given(
     st.lists(v2_records, min_size=1, max_size=8),
     st.sampled_from(CODECS),

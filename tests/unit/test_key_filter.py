@@ -99,7 +99,6 @@ def test_folding_gives_the_filter_that_would_have_been_made_so_small() -> None:
     assert key_filter._false_rate(large, 2) == pytest.approx(key_filter._false_rate(small, 1))
 
 
-@settings(deadline=None)
 @given(st.lists(st.binary(max_size=80), max_size=300))
 def test_every_key_is_found(keys: list[bytes]) -> None:
     found = sealed(keys)
@@ -263,7 +262,7 @@ def test_what_verify_says_of_filters(tmp_path: Path) -> None:
     assert told(hashed=False)[0] == "missing"
 
 
-@settings(deadline=None, max_examples=settings.default.max_examples // 3)
+@settings(max_examples=settings.default.max_examples // 3)
 @given(st.lists(st.tuples(st.integers(0, 5_000), st.integers(1, 3_000)), min_size=1, max_size=4))
 def test_filters_of_several_files_are_one_that_holds_all_or_none(drawn: list[tuple[int, int]]) -> None:
     shas = [f"{i:064x}" for i in range(len(drawn))]

@@ -357,6 +357,4 @@ class TakingTurns(RuleBasedStateMachine):
 
 
 TestTakingTurns = TakingTurns.TestCase
-TestTakingTurns.settings = settings(
-    stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
-)
+TestTakingTurns.settings = settings(stateful_step_count=40, suppress_health_check=list(HealthCheck))

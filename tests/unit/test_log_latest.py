@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebackup.changelog.events import DEFAULT, WRITE
@@ -27,7 +27,6 @@ small = st.integers(0, 3)
 writes = st.tuples(small, st.sampled_from([b"", b"a", b"\xff", b"ab"]), small, small, small)
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(writes, max_size=8), max_size=5))
 def test_the_latest_of_each_key(pieces: list[list[tuple[int, bytes, int, int, int]]]) -> None:
     batches = [

@@ -79,7 +79,6 @@ class Sorted:
         return found
 
 
-@settings(deadline=None)
 @given(groups=st.lists(GROUPS, max_size=30))
 def test_records_are_split_by_group(groups: list[Group]) -> None:
     found = {group: piece["seq"].to_pylist() for group, piece in split(records(groups))}
@@ -88,7 +87,7 @@ def test_records_are_split_by_group(groups: list[Group]) -> None:
     }
 
 
-@settings(deadline=None, max_examples=settings.default.max_examples // 4)
+@settings(max_examples=settings.default.max_examples // 4)
 @given(batches=st.lists(st.lists(GROUPS, max_size=30), max_size=6), held=st.sampled_from([0, 500, 10**6]))
 def test_every_record_is_in_its_file(
     tmp_path_factory: pytest.TempPathFactory, batches: list[list[Group]], held: int

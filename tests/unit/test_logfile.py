@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.disks import small_disk
 
@@ -87,7 +87,6 @@ ROWS = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(
     pieces=st.lists(st.lists(ROWS, min_size=1, max_size=5), min_size=1, max_size=4),
     codec=st.sampled_from(CODECS),

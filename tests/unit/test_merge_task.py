@@ -136,7 +136,7 @@ drawn = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=settings.default.max_examples // 2)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(drawn=drawn, keys=st.booleans())
 def test_the_row_is_that_of_a_file_that_held_them_all(
     drawn: list[list[tuple[bytes | None, bytes | None, int]]],

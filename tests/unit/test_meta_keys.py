@@ -213,7 +213,7 @@ def test_from_where_tables_are_covered() -> None:
 STEPS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9), st.integers(0, 2)), max_size=25)
 
 
-@settings(max_examples=2 * settings.default.max_examples, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(STEPS, st.lists(st.integers(0, 60), max_size=3))
 def test_names_over_time_are_those_that_the_database_had(
     steps: list[tuple[int, int, int]], cuts: list[int]

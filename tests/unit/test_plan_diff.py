@@ -128,7 +128,7 @@ def load(engine: DuckEngine, files: list[tuple[int, int, str, str]]) -> None:
 
 
 @given(drawn=LIVES, a=st.integers(1, LAST), b=st.integers(1, LAST))
-@settings(max_examples=settings.default.max_examples // 2, deadline=None)
+@settings(max_examples=settings.default.max_examples // 2)
 def test_a_difference_is_that_of_the_sets(
     engine: DuckEngine, drawn: list[tuple[int, int, int, int]], a: int, b: int
 ) -> None:
@@ -151,7 +151,7 @@ def test_a_difference_is_that_of_the_sets(
 
 
 @given(drawn=LIVES, kept=st.sets(st.integers(1, LAST)))
-@settings(max_examples=settings.default.max_examples // 2, deadline=None)
+@settings(max_examples=settings.default.max_examples // 2)
 def test_unneeded_is_what_none_of_the_kept_sets_has(
     engine: DuckEngine, drawn: list[tuple[int, int, int, int]], kept: set[int]
 ) -> None:

@@ -127,7 +127,7 @@ def played(steps: list[tuple[str, int | None]]) -> Partition:
     return found
 
 
-@settings(max_examples=3 * settings.default.max_examples, deadline=None)
+@settings(max_examples=3 * settings.default.max_examples)
 @given(STEPS)
 def test_a_backup_is_lost_exactly_when_the_log_is_no_more_what_it_holds(
     steps: list[tuple[str, int | None]],
@@ -145,7 +145,7 @@ def test_a_backup_is_lost_exactly_when_the_log_is_no_more_what_it_holds(
     assert {blind[one] for one in cut_back(list(blind), {WHERE: high}, partition)} == gone
 
 
-@settings(max_examples=2 * settings.default.max_examples, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(STEPS)
 def test_the_first_backup_that_is_lost_is_found_by_halving(steps: list[tuple[str, int | None]]) -> None:
     partition = played(steps)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.made_backups import MadeBackups, Record
 
@@ -171,11 +171,7 @@ conditions = st.recursive(
 )
 
 
-@settings(
-    max_examples=settings.default.max_examples // 2,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(where=conditions)
 def test_it_is_what_reading_everything_gives(
     asked: tuple[CatalogReader, duckdb.DuckDBPyConnection], where: str

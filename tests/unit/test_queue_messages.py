@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lakebackup.errors import Damaged, NotFound, Refused
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 Headers = list[tuple[str, bytes | None]]
 Said = tuple[int, int, bytes | None]
 BACKUP = "20260131T134511Z-0a1b2c3d"
-relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 WORDS = {"write": 0, "begin": 1, "commit": 2, "rollback": 3}
 NAMES = [
     HeaderNames(),
@@ -138,7 +137,6 @@ def good_blocks(names: HeaderNames) -> st.SearchStrategy[list[Headers]]:
     return st.lists(good_headers(names), max_size=25)
 
 
-@relaxed
 @given(st.sampled_from(NAMES).flatmap(lambda names: st.tuples(st.just(names), good_blocks(names))))
 def test_what_headers_say(case: tuple[HeaderNames, list[Headers]]) -> None:
     names, rows = case
@@ -149,7 +147,6 @@ def test_what_headers_say(case: tuple[HeaderNames, list[Headers]]) -> None:
     assert messages.bounds == ((min(tids), max(tids)) if tids else None)
 
 
-@relaxed
 @given(
     st.sampled_from(NAMES).flatmap(
         lambda names: st.tuples(st.just(names), st.lists(any_headers(names), max_size=12))
@@ -200,7 +197,6 @@ def test_a_refusal_says_what_is_wrong(headers: Headers, text: str) -> None:
     assert text in refused.value.message
 
 
-@relaxed
 @given(good_blocks(HeaderNames()), st.data())
 def test_damaged_bytes_never_crash(rows: list[Headers], data: st.DataObject) -> None:
     block = bytearray(block_of(rows).data.tobytes())
@@ -220,7 +216,6 @@ def test_damaged_bytes_never_crash(rows: list[Headers], data: st.DataObject) -> 
 # --- what is kept
 
 
-@relaxed
 @given(
     good_blocks(HeaderNames()),
     st.none() | st.integers(-1, 31),
@@ -259,7 +254,6 @@ def test_what_is_kept(
     ]
 
 
-@relaxed
 @given(st.sets(st.binary(max_size=40), max_size=200), st.lists(st.binary(max_size=40), max_size=50))
 def test_a_set_of_ids_is_a_set(held: set[bytes], asked: list[bytes]) -> None:
     found = TransactionIds(held)
@@ -268,7 +262,6 @@ def test_a_set_of_ids_is_a_set(held: set[bytes], asked: list[bytes]) -> None:
     assert [one in found for one in asked] == [one in held for one in asked]
 
 
-@relaxed
 @given(st.lists(st.lists(st.none() | st.text(max_size=20), max_size=20), max_size=4), st.integers(0, 5))
 def test_a_set_of_ids_from_a_column(chunks: list[list[str | None]], start: int) -> None:
     column = pa.chunked_array([pa.array(chunk, pa.string()) for chunk in chunks], pa.string()).slice(start)
@@ -294,7 +287,6 @@ def added_up(rows: list[dict[str, Any]]) -> dict[str, tuple[int, int, int, bool]
     return found
 
 
-@relaxed
 @given(
     st.lists(good_blocks(HeaderNames()), max_size=5),
     st.integers(0, 150),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebackup import layout
@@ -35,7 +35,6 @@ MARKS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(batches=st.lists(MARKS, max_size=5), seen=st.dictionaries(st.integers(1, 9), st.sampled_from("ab")))
 def test_the_last_mark_that_closes_a_region_or_else_the_last_counts_with_the_greatest_ts(
     batches: list[list[dict[str, Any]]], seen: dict[int, str]

@@ -209,7 +209,6 @@ def test_a_manifest_that_is_not_there(storage: Storage) -> None:
 
 @settings(
     max_examples=2 * settings.default.max_examples,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(st.data())
