@@ -48,17 +48,17 @@ def set_policy(destination: str, catalog: str | None, name: str, change: Change)
     """Change the policy of a source, or of the one that has a topic of that name; returns it as it is then.
 
     Raises NotFound (no such source or topic), UsageProblem (several have it, no schedule, or one for a
-    source that no backup here can read; a change feed).
+    source that no backup here can read, or for a change feed).
     """
     reader = CatalogReader.require(destination, catalog)
     source = _source(reader, name)
     made = _changed(_policy(reader, source), change, source)
     others = {row["source_kind"] for row in reader.rows("source_kinds", source=source)} - {OWN}
-    if CHANGES in others:
+    if CHANGES in others and (made.full_schedule or made.incremental_schedule):
         raise UsageProblem(
-            f"{source} is a change feed: its task flushes by itself, and its log goes from its beginning on.",
-            hint="The task says how often (`log start --flush-every`); run `log snapshot` and `log truncate` "
-            "from time to time.",
+            f"{source} is a change feed: its task flushes by itself, so no backup of it can be due.",
+            hint="Leave out --full and --incr. `log start --flush-every` sets how often it flushes; a window "
+            "and a redundancy limit what `log truncate` may delete.",
         )
     if others and (made.full_schedule or made.incremental_schedule):
         why = next((why for kind, why in _UNSCHEDULED.items() if others == {kind}), None)

@@ -81,20 +81,26 @@ class PruneRequest:
     lease_ttl_s: float = 60.0
     remote: str | None = None
 
-    def obsolete(self, source: str) -> tuple[Leaving, ...]:
-        """The backups that go whole, each before those that it stands on."""
-        if self.topics or self.patterns:
-            return ()
+    def judged(self, source: str) -> tuple[tuple[Leaving, ...], tuple[str, ...]]:
+        """The backups that go whole, dependants first, and the ids of those kept for their own sake."""
         reader = CatalogReader(self.destination, self.catalog)
         if self.days is not None:
             found = CatalogReader(self.destination, self.catalog).one("policy_in_force", source=source)
             least = found["min_redundancy"] if found else 1
             now = time.time_ns() // 1_000_000
             reader.give("policies", window_of(source, now=now, days=self.days, min_redundancy=least))
-        return tuple(Leaving(**row) for row in reader.rows("prune_backups", source=source))
+        kept = tuple(row["backup_id"] for row in reader.rows("prune_kept", source=source))
+        if self.topics or self.patterns:
+            return (), kept
+        return tuple(Leaving(**row) for row in reader.rows("prune_backups", source=source)), kept
 
     def plan(
-        self, engine: Any, source: str, held: Sequence[Held], backups: Sequence[Leaving] = ()
+        self,
+        engine: Any,
+        source: str,
+        held: Sequence[Held],
+        backups: Sequence[Leaving] = (),
+        kept: Sequence[str] = (),
     ) -> PrunePlan:
         """What can go now, by an engine that both `CatalogReader` and `SparkEngine` are."""
         kinds = _kinds(engine, source)
@@ -106,6 +112,7 @@ class PruneRequest:
             engine,
             source,
             backups=backups,
+            kept=kept,
             names=self.topics,
             expressions=self.patterns,
             now=time.time_ns() // 1_000_000,
@@ -309,16 +316,16 @@ def _planned(
     reporter: Reporter,
 ) -> PrunePlan:
     """The plan, by DuckDB, or by Spark when a catalog is too large for DuckDB's memory."""
-    backups = request.obsolete(source)
+    backups, kept = request.judged(source)
     if backups and held:
         reporter.note(f"{len(backups)} obsolete backups stay for now: restores of {source} are not finished")
         backups = ()
     reader = CatalogReader(request.destination, request.catalog, as_written=True)
     try:
-        return request.plan(reader, source, held, backups)
+        return request.plan(reader, source, held, backups, kept)
     except EnvironmentProblem as full:
         reporter.note(f"planning on Spark: {full.message}")
-        return request.plan(engine(), source, held, backups)
+        return request.plan(engine(), source, held, backups, kept)
 
 
 def _engine(request: PruneRequest, spark: SparkSession | None) -> SparkEngine:
@@ -365,6 +372,7 @@ def _summary(made: PrunePlan) -> dict[str, Any]:
         **_of_tables(made),
         **({} if made.released is None else {"released": list(made.released)}),
         "held": [asdict(h) for h in made.held],
+        "bound": len(made.bound),
         "left_alone": [{"topic": scope, "reason": reason} for scope, reason in made.left_alone],
     }
 

@@ -239,6 +239,7 @@ GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
     "unusable": (pa.schema(UNUSABLE), {"source": "prod", "faults": 0, "end_ts": 0}),
     "drawn": (pa.schema(DRAWN), {"source": "prod", "base": "b1", "branch": 0, "line": "b1"}),
     "leaving": (leaving_schema(), {"reason": "window"}),
+    "kept": (pa.schema([("backup_id", TEXT)]), {}),
     "suspected": (STOOD, {**PLACES, "place": 1, "position": 10}),
     "rules": (columns_of(Rule), {**PLACES, "base": "b1", "link": 1, "generation": 0, "compacted": False}),
     "numbered": (

@@ -106,7 +106,6 @@ def test_the_report_has_times(root: Path, tmp_path: Path, capsys: pytest.Capture
         (["prune"], 2, "lakebackup log truncate shop --until"),
         (["prune", "14", "--delete"], 2, "lakebackup log truncate shop --until"),
         (["policy", "set", "shop", "--full", "daily 02:30"], 2, "log truncate"),
-        (["policy", "set", "shop", "--window", "7d"], 2, "log truncate"),
     ],
 )
 def test_what_is_not_for_a_change_feed(
@@ -115,6 +114,13 @@ def test_what_is_not_for_a_change_feed(
     text = refused(capsys, *arguments, code=code)
     assert "shop is a change feed" in text
     assert hint in text
+
+
+def test_a_policy_limits_what_is_truncated(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    truncate = ["log", "truncate", "shop", "--until", str(NEW_YEAR + 10), "--dry-run"]
+    said(capsys, *truncate)
+    said(capsys, "policy", "set", "shop", "--redundancy", "2")
+    assert "what its policy keeps of shop" in refused(capsys, *truncate, code=5)
 
 
 def test_nothing_is_due_and_a_full_can_be_held(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

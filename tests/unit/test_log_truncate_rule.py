@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakebackup.changelog.truncate import Full, cut_of
+from lakebackup.changelog.truncate import Full, Kept, cut_of
 from lakebackup.errors import NotFound, Refused
 
 STATE = {"ts_domain": "tso", "start_ts": 0, "end_ts": 100, "floor_ts": None}
@@ -51,6 +51,39 @@ def test_refusals() -> None:
         cut_of("s", STATE, [full(10)], until=101)
     with pytest.raises(Refused, match="no checkpoint yet"):
         cut_of("s", {**STATE, "start_ts": None, "end_ts": 0}, [], until=0, ranges_only=True)
+
+
+@pytest.mark.parametrize("ranges_only", [False, True])
+@pytest.mark.parametrize(
+    ("kept", "limit", "why"),
+    [
+        (Kept(window_from_ts=45), 30, "its policy"),
+        (Kept(window_from_ts=50), 50, "its policy"),
+        (Kept(window_from_ts=9), 0, "its policy"),
+        (Kept(redundancy=2), 50, "its policy"),
+        (Kept(redundancy=9), 0, "its policy"),
+        (Kept(window_from_ts=75, redundancy=3), 30, "its policy"),
+        (Kept(min_redundancy=2), 50, "the minimum redundancy"),
+        (Kept(held_ts=49), 30, "a hold"),
+    ],
+)
+def test_what_a_policy_or_a_hold_keeps_is_not_cut(
+    kept: Kept, limit: int, why: str, ranges_only: bool
+) -> None:
+    fulls = [full(10), full(30), full(50), full(60, damaged="x"), full(80)]
+    state = {**STATE, "ts_domain": "ms"}
+    with pytest.raises(Refused, match=f"would take what {why}.* keeps of s"):
+        cut_of("s", state, fulls, until=80, ranges_only=ranges_only, kept=kept)
+    if limit:
+        assert cut_of("s", state, fulls, until=limit, ranges_only=ranges_only, kept=kept).cut == limit
+
+
+def test_a_window_is_counted_in_the_unit_of_the_feed() -> None:
+    state = {**STATE, "end_ts": 9 << 18}
+    fulls = [full(2 << 18), full(5 << 18), full(7 << 18)]
+    with pytest.raises(Refused, match=f"--until {5 << 18}") as refused:
+        cut_of("s", state, fulls, until=8 << 18, kept=Kept(window_from_ts=6))
+    assert "its policy" in refused.value.message
 
 
 @given(

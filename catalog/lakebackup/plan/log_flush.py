@@ -236,6 +236,11 @@ def physical_ms(ts: int, domain: str) -> int:
     return ts >> 18 if domain == "tso" else ts
 
 
+def ts_at(ms: int, domain: str) -> int:
+    """The first ts of an instant, in milliseconds since 1970 UTC."""
+    return ms << 18 if domain == "tso" else ms
+
+
 def shown_ts(ts: int, domain: str) -> str:
     """A ts for a person: itself, and its instant."""
     return f"{ts} ({format_ts(physical_ms(ts, domain))})"

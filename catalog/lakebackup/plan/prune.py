@@ -100,8 +100,9 @@ class Expired:
 @dataclass(frozen=True, slots=True)
 class PrunePlan:
     """`files` and `bytes` are what the topics with a rule hold now, and the backups that go (`backups`, each
-    before those that it stands on); `left_alone`: topics without a rule, and why. Of snapshots, the backups
-    that go hold nothing of their own: `expired` says what goes with them (topics: None). Of an engine,
+    before those that it depends on); `left_alone`: topics without a rule, and why; `bound`: (topic,
+    partition) of which kept restore points need more than the topic's retention keeps. Of snapshots, the
+    backups that go hold nothing of their own: `expired` is what goes with them (topics: None). Of an engine,
     `released` are the backups of its snapshots on which no full stands afterwards (others: None)."""
 
     source: str
@@ -113,6 +114,7 @@ class PrunePlan:
     left_alone: tuple[tuple[str, str], ...]
     files: int
     bytes: int
+    bound: tuple[tuple[str, str], ...] = ()
     expired: tuple[Expired, ...] | None = None
     released: tuple[str, ...] | None = None
 
@@ -164,6 +166,7 @@ def plan_prune(
     source: str,
     *,
     backups: Sequence[Leaving] = (),
+    kept: Sequence[str] = (),
     names: Sequence[str] = (),
     expressions: Sequence[str] = (),
     now: int,
@@ -172,7 +175,7 @@ def plan_prune(
     held: Sequence[Held] = (),
 ) -> PrunePlan:
     """What can go of a source's topics (all, or those named or matching), beside `backups`, which go whole.
-    Writes nothing; `now` in ms.
+    Writes nothing; `now` in ms. `kept`: ids of the backups whose restore points no topic's retention may cut.
 
     Topics that the newest backup does not hold, and earlier topics of a name, only go when they are named.
     Afterwards `questions` has the relations `leaving` and `cuts`. Raises NotFound (no such topic,
@@ -201,6 +204,7 @@ def plan_prune(
     going = _weighed(questions, backups)
     questions.give("rules", relation(Rule, rules))
     questions.give("held", relation(Held, held))
+    questions.give("kept", backup_ids(kept))
     found = questions.rows("prune_cuts")
     cuts = tuple(
         Cut(
@@ -230,6 +234,7 @@ def plan_prune(
         left_alone=tuple(alone),
         files=sum(row["files"] for row in found) + sum(b.files for b in going),
         bytes=sum(row["bytes"] for row in found) + sum(b.bytes for b in going),
+        bound=tuple((row["scope"], row["region"]) for row in found if row["bound"]),
     )
 
 
@@ -341,6 +346,13 @@ def leaving(backups: Iterable[tuple[str, str]]) -> pa.Table:
 
     rows = [{"backup_id": backup_id, "reason": reason} for backup_id, reason in backups]
     return pa.Table.from_pylist(rows, leaving_schema())
+
+
+def backup_ids(ids: Iterable[str]) -> pa.Table:
+    """A relation of backups, by their ids alone."""
+    import pyarrow as pa
+
+    return pa.table({"backup_id": pa.array(list(ids), pa.string())})
 
 
 def leaving_schema() -> pa.Schema:

@@ -15,11 +15,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from lakebackup import layout, tombstones
-from lakebackup.changelog.truncate import OLDER, Full, LogCut, cut_of, require_proof
+from lakebackup.changelog.truncate import OLDER, Full, Kept, LogCut, cut_of, require_proof
 from lakebackup.errors import Busy
 from lakebackup.lease import Lease, is_held
 from lakebackup.model import Floor, Removal, as_row, spark_columns
-from lakebackup.plan.log_flush import physical_ms, shown_ts
+from lakebackup.plan.log_flush import physical_ms, shown_ts, ts_at
 from lakebackup.plan.prune import leaving
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter, destination_id
@@ -70,6 +70,7 @@ class TruncateRequest:
             [Full(**row) for row in reader.rows("log_truncate_fulls", source=self.name)],
             until=self.until,
             ranges_only=self.ranges_only,
+            kept=Kept(**(reader.one("log_truncate_kept", source=self.name) or {})),
         )
 
 
@@ -88,7 +89,7 @@ def ts_of(destination: str, catalog: str | None, name: str, text: str) -> int:
     reader = CatalogReader.require(destination, catalog)
     state = reader.one("log_truncate_state", source=layout.check_source(name))
     ms = parse_time(text, time.time_ns() // 1_000_000)
-    return ms << 18 if state and state["ts_domain"] == "tso" else ms
+    return ts_at(ms, state["ts_domain"]) if state else ms
 
 
 def run(request: TruncateRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:

@@ -6,15 +6,17 @@
 --   recovery window), redundancy (it stands on one of the newest fulls), minimum (without it there would be fewer
 --   fulls than min_redundancy), inherited (it stands on one that is held), needed (by because_of: a backup that stands on
 --   it, or an engine's full whose snapshot it is), restored (an engine was put back to it, and was not backed up since),
---   unconfirmed; of OBSOLETE: window, redundancy, both, superseded (no restore in the window takes it), merged (into because_of),
---   out_of_sync; of DELETED: deleted
+--   unconfirmed; of OBSOLETE: window, redundancy, both, superseded (no restore in the window takes it), merged (into because_of,
+--   which answers for all its topics), pruned (see pruned_backups), out_of_sync; of
+--   DELETED: deleted
 -- because_of: the backup that needs it, or that it was merged into
 WITH broken AS (
   SELECT DISTINCT backup_id FROM faults WHERE mode <> 'keys'
 ),
--- What merges hold too: the backups that one was made of, and those that these were made of.
-merged AS (
-  SELECT b.backup_id, MAX_BY(m.backup_id, m.number) AS merged_into
+-- What merges hold too: the backups that one was made of, and those that these were made of, as far as the merge
+-- answers for each of their topics. It lacks earlier generations, and topics that its last backup did not hold.
+candidates AS (
+  SELECT b.backup_id, m.backup_id AS merge_id, m.number
   FROM backups AS m
   JOIN backups AS l
     ON m.source = l.source
@@ -30,7 +32,23 @@ merged AS (
     AND m.state = 'complete'
     AND m.intact
     AND NOT EXISTS (SELECT 1 FROM broken AS f WHERE f.backup_id = m.backup_id)
-  GROUP BY b.backup_id
+),
+merged AS (
+  SELECT c.backup_id, MAX_BY(c.merge_id, c.number) AS merged_into
+  FROM (
+    SELECT d.backup_id, d.merge_id, d.number
+    FROM candidates AS d
+    LEFT JOIN restore_points AS t
+      ON d.backup_id = t.backup_id
+    LEFT JOIN raw_scopes AS s
+      ON d.merge_id = s.backup_id
+      AND t.scope = s.scope
+      AND t.epoch = s.epoch
+      AND t.generation = s.generation
+    GROUP BY d.backup_id, d.merge_id, d.number
+    HAVING COUNT(t.scope) = COUNT(s.scope)
+  ) AS c
+  GROUP BY c.backup_id
 ),
 -- Engines that were put back and not backed up since: the next backup stands on what was restored.
 put_back AS (
@@ -50,16 +68,19 @@ known AS (
     b.backup_id, b.source, b.number, b.kind, b.level, b.base, b.parent, b.place, b.parent_place, b.link, b.unlinked, b.state,
     b.end_ts, b.end_time, b.finished_at, b.files, b.bytes,
     g.merged_into,
+    y.backup_id IS NOT NULL AS pruned,
     e.full_id AS engine_full,
     r.source IS NOT NULL AS restored,
     h.backup_id IS NOT NULL AND b.state <> 'deleted' AS held,
-    b.state = 'complete' AND b.intact AND f.backup_id IS NULL AND g.backup_id IS NULL AS usable,
+    b.state = 'complete' AND b.intact AND f.backup_id IS NULL AND g.backup_id IS NULL AND y.backup_id IS NULL AS usable,
     CASE WHEN b.ts_domain = 'ms' THEN b.end_ts ELSE CAST(FLOOR(b.finished_at / 1000) AS BIGINT) END AS ended_ms,
     MIN(b.place) OVER (PARTITION BY b.source, b.base) AS base_place,
     p.window_days, p.window_from_ts, p.redundancy, p.min_redundancy
   FROM backups AS b
   LEFT JOIN merged AS g
     ON b.backup_id = g.backup_id
+  LEFT JOIN pruned_backups AS y
+    ON b.backup_id = y.backup_id
   LEFT JOIN (
     SELECT backup_id FROM broken
     UNION
@@ -119,7 +140,7 @@ judged AS (
       WHEN l.state = 'unconfirmed' THEN 'unconfirmed'
       WHEN l.engine_full IS NOT NULL THEN 'needed'
       WHEN l.restored AND l.state = 'complete' THEN 'restored'
-      WHEN l.state = 'out_of_sync' OR l.merged_into IS NOT NULL THEN NULL
+      WHEN l.state = 'out_of_sync' OR l.merged_into IS NOT NULL OR l.pruned THEN NULL
       WHEN l.window_days IS NULL AND l.redundancy IS NULL THEN 'no_limit'
       WHEN l.window_days IS NOT NULL
         AND (
@@ -161,6 +182,7 @@ SELECT
     WHEN c.needed THEN 'needed'
     WHEN c.state = 'out_of_sync' THEN 'out_of_sync'
     WHEN c.merged_into IS NOT NULL THEN 'merged'
+    WHEN c.pruned THEN 'pruned'
     WHEN c.window_days IS NULL THEN 'redundancy'
     WHEN c.redundancy IS NOT NULL THEN 'both'
     WHEN c.base_place >= c.window_place THEN 'superseded'

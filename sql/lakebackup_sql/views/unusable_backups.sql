@@ -2,13 +2,13 @@
 -- that were deleted are left out.
 -- reason: out_of_sync (its history was cut back), unconfirmed (its marker is not there), chain (an earlier backup of
 --   its chain, or the snapshot that an engine's full stands on, cannot be used), missing, changed or damaged (a file that
---   it needs), trial (a trial restore failed)
+--   it needs), pruned (a prune removed the generation of a topic that it holds), trial (a trial restore failed)
 -- fault_backup_id: the backup at fault: itself, the earliest of its chain, or that of the snapshot; null: it is not there
 -- fault_state: that backup's state
 -- faults: how many files are at fault
 -- destination: the destination of the first file at fault
 -- path: the first file at fault
--- detail: what verify says of it
+-- detail: what verify says of it; of pruned: the first of the topics
 -- found_at: when verify found it, microseconds since 1970 UTC
 -- found_time: when verify found it, in UTC
 WITH unusable AS (
@@ -169,6 +169,20 @@ WITH unusable AS (
     AND COALESCE(s.state, 'deleted') <> 'complete'
     AND b.state = 'complete'
     AND b.intact
+  UNION ALL
+  SELECT
+    s.backup_id, 'pruned' AS reason, s.backup_id AS fault_backup_id, CAST(0 AS BIGINT) AS faults,
+    CAST(NULL AS STRING) AS destination, CAST(NULL AS STRING) AS path, MIN(s.scope) AS detail,
+    CAST(NULL AS BIGINT) AS found_at
+  FROM raw_scopes AS s
+  JOIN (
+    SELECT source, scope, epoch, MAX(generation) AS generation FROM raw_floors GROUP BY source, scope, epoch
+  ) AS l
+    ON s.source = l.source
+    AND s.scope = l.scope
+    AND s.epoch = l.epoch
+    AND s.generation < l.generation
+  GROUP BY s.backup_id
   UNION ALL
   SELECT
     c.backup_id, 'trial' AS reason, c.backup_id AS fault_backup_id, CAST(0 AS BIGINT) AS faults,

@@ -4,10 +4,11 @@ WITH broken AS (
   FROM faults
   WHERE
     mode <> 'keys'
-), merged AS (
+), candidates AS (
   SELECT
     b.backup_id,
-    ARG_MAX(m.backup_id, m.number) AS merged_into
+    m.backup_id AS merge_id,
+    m.number
   FROM backups AS m
   JOIN backups AS l
     ON m.source = l.source AND m.place = l.place AND l.number < m.number
@@ -28,8 +29,32 @@ WITH broken AS (
       WHERE
         f.backup_id = m.backup_id
     )
+), merged AS (
+  SELECT
+    c.backup_id,
+    ARG_MAX(c.merge_id, c.number) AS merged_into
+  FROM (
+    SELECT
+      d.backup_id,
+      d.merge_id,
+      d.number
+    FROM candidates AS d
+    LEFT JOIN restore_points AS t
+      ON d.backup_id = t.backup_id
+    LEFT JOIN raw_scopes AS s
+      ON d.merge_id = s.backup_id
+      AND t.scope = s.scope
+      AND t.epoch = s.epoch
+      AND t.generation = s.generation
+    GROUP BY
+      d.backup_id,
+      d.merge_id,
+      d.number
+    HAVING
+      COUNT(t.scope) = COUNT(s.scope)
+  ) AS c
   GROUP BY
-    b.backup_id
+    c.backup_id
 ), put_back AS (
   SELECT
     r.source,
@@ -69,10 +94,15 @@ WITH broken AS (
     b.files,
     b.bytes,
     g.merged_into,
+    NOT y.backup_id IS NULL AS pruned,
     e.full_id AS engine_full,
     NOT r.source IS NULL AS restored,
     NOT h.backup_id IS NULL AND b.state <> 'deleted' AS held,
-    b.state = 'complete' AND b.intact AND f.backup_id IS NULL AND g.backup_id IS NULL AS usable,
+    b.state = 'complete'
+    AND b.intact
+    AND f.backup_id IS NULL
+    AND g.backup_id IS NULL
+    AND y.backup_id IS NULL AS usable,
     CASE
       WHEN b.ts_domain = 'ms'
       THEN b.end_ts
@@ -86,6 +116,8 @@ WITH broken AS (
   FROM backups AS b
   LEFT JOIN merged AS g
     ON b.backup_id = g.backup_id
+  LEFT JOIN pruned_backups AS y
+    ON b.backup_id = y.backup_id
   LEFT JOIN (
     SELECT
       backup_id
@@ -159,7 +191,7 @@ WITH broken AS (
       THEN 'needed'
       WHEN l.restored AND l.state = 'complete'
       THEN 'restored'
-      WHEN l.state = 'out_of_sync' OR NOT l.merged_into IS NULL
+      WHEN l.state = 'out_of_sync' OR NOT l.merged_into IS NULL OR l.pruned
       THEN NULL
       WHEN l.window_days IS NULL AND l.redundancy IS NULL
       THEN 'no_limit'
@@ -233,6 +265,8 @@ SELECT
     THEN 'out_of_sync'
     WHEN NOT c.merged_into IS NULL
     THEN 'merged'
+    WHEN c.pruned
+    THEN 'pruned'
     WHEN c.window_days IS NULL
     THEN 'redundancy'
     WHEN NOT c.redundancy IS NULL

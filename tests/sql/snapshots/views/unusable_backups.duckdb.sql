@@ -242,6 +242,35 @@ WITH unusable AS (
     AND b.intact
   UNION ALL
   SELECT
+    s.backup_id,
+    'pruned' AS reason,
+    s.backup_id AS fault_backup_id,
+    TRY_CAST(0 AS BIGINT) AS faults,
+    TRY_CAST(NULL AS TEXT) AS destination,
+    TRY_CAST(NULL AS TEXT) AS path,
+    MIN(s.scope) AS detail,
+    TRY_CAST(NULL AS BIGINT) AS found_at
+  FROM raw_scopes AS s
+  JOIN (
+    SELECT
+      source,
+      scope,
+      epoch,
+      MAX(generation) AS generation
+    FROM raw_floors
+    GROUP BY
+      source,
+      scope,
+      epoch
+  ) AS l
+    ON s.source = l.source
+    AND s.scope = l.scope
+    AND s.epoch = l.epoch
+    AND s.generation < l.generation
+  GROUP BY
+    s.backup_id
+  UNION ALL
+  SELECT
     c.backup_id,
     'trial' AS reason,
     c.backup_id AS fault_backup_id,
