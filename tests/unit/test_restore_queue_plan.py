@@ -122,13 +122,13 @@ class Made:
         )  # fmt: skip
         return path
 
-    def schema(self, number: int) -> str:
-        """A schema history that travels with a backup; returns its path."""
-        path = f"{number}/schema.yaml"
+    def schema(self, number: int, role: str = "schema") -> str:
+        """A schema history, or a configuration, that travels with a backup; returns its path."""
+        path = f"{number}/{role}.yaml"
         self.rows.append(
             DataFile(
                 destination="d", path=path, backup_id=self.name(number), added_in=number, source=GRAPH,
-                scope="-", epoch="-", region="-", role="schema", format="file", codec="null", bytes=1,
+                scope="-", epoch="-", region="-", role=role, format="file", codec="null", bytes=1,
                 raw_bytes=1, sha256="", entries=0, min_ts=0, max_ts=0, start_position=0, end_position=0,
             )
         )  # fmt: skip
@@ -270,6 +270,17 @@ def test_what_came_late_to_a_queue_is_taken_from_the_next_backup(made: Made) -> 
     with pytest.raises(Refused, match=f"{late} was damaged"):
         require_restorable(made.plan(to_tid=200))
     assert made.plan(to_tid=194).obstacles == ()
+
+
+def test_the_configuration_is_none_of_after_the_point(made: Made) -> None:
+    made.full(1000, 100)
+    made.child(1, 2000, 200)
+    made.child(2, 3000, 300)
+    made.file(2, (101, 200))
+    made.file(3, (195, 300))
+    configs = {number: made.schema(number, "config") for number in (1, 2, 3)}
+    for tid, number in ((150, 1), (200, 2), (299, 2), (300, 3), (None, 3)):
+        assert [file.path for file in made.plan(to_tid=tid).config] == [configs[number]]
 
 
 def test_a_differential_in_place_of_incrementals(made: Made) -> None:

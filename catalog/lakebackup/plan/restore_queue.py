@@ -129,10 +129,13 @@ class QueueRestorePlan:
     def done_by(self) -> int:
         """The place in the way of the last backup all of whose messages are restored, whatever they are; the
         transactions open at its end are known."""
-        if self.upto_tid is None:
-            return len(self.way.links) - 1
-        whole = [place for place, link in enumerate(self.way.links) if link.last_tid <= self.upto_tid]
-        return max(whole, default=0)
+        return _done_by(self.way, self.upto_tid)
+
+
+def _done_by(way: Way, upto_tid: int | None) -> int:
+    if upto_tid is None:
+        return len(way.links) - 1
+    return max((place for place, link in enumerate(way.links) if link.last_tid <= upto_tid), default=0)
 
 
 def plan_restore(
@@ -221,7 +224,7 @@ def _plan(
     whole = (upto is None or upto >= reached.last_tid) and reached == way.last
     queues = _queues(request, reader, way.last)
     renamed = any(queue.scope != queue.target for queue in queues)
-    config, torn = _config(request, reader, way.last)
+    config, torn = _config(request, reader, way.last, way.links[_done_by(way, upto)])
     return QueueRestorePlan(
         source=request.source,
         way=way,
@@ -273,9 +276,16 @@ def _queues(request: QueueRestoreRequest, reader: CatalogReader, last: Point) ->
 
 
 def _config(
-    request: QueueRestoreRequest, reader: CatalogReader, link: Point
+    request: QueueRestoreRequest, reader: CatalogReader, last: Point, before: Point
 ) -> tuple[tuple[ConfigFile, ...], list[str]]:
-    rows = reader.rows("queue_restore_config", source=request.source, backup_id=link.backup_id)
+    """The schema history of the last backup of the way, cut at the point, since messages may need its
+    newest version; the configuration as it was last seen at or before the point."""
+    rows = reader.rows(
+        "queue_restore_config",
+        source=request.source,
+        backup_id=last.backup_id,
+        config_id=before.backup_id,
+    )
     files = tuple(ConfigFile(**{name: row[name] for name in ConfigFile.__match_args__}) for row in rows)
     torn = [f"{row['path']} was {row['outcome']} when it was last checked" for row in rows if row["outcome"]]
     return files, torn

@@ -10,8 +10,14 @@ LEFT JOIN faults AS c
   ON f.destination = c.destination AND f.path = c.path
 WHERE
   f.source = $source
-  AND f.backup_id = $backup_id
-  AND f.role IN ('config', 'schema')
+  AND (
+    (
+      f.role = 'schema' AND f.backup_id = $backup_id
+    )
+    OR (
+      f.role = 'config' AND f.backup_id = $config_id
+    )
+  )
   AND f.format = 'file'
 ORDER BY
   f.role NULLS FIRST,
