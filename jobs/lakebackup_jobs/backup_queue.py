@@ -33,6 +33,7 @@ from lakebackup_jobs.backup_topics import latest_number, next_sequences
 from lakebackup_jobs.identity import holder, micros
 from lakebackup_jobs.kafka.cluster import Cluster
 from lakebackup_jobs.queues import begun as begin
+from lakebackup_jobs.queues import skipped
 from lakebackup_jobs.queues.begun import Begun
 from lakebackup_jobs.queues.cut import Tails
 from lakebackup_jobs.queues.full_snapshot import FullSnapshot
@@ -88,7 +89,10 @@ class _Run:
         self._existing = self._cluster.topic_names()
         self._topics = self._cluster.describe(patterns.select_shell(request.topics, self._existing))
         self._end_ts, regions = self._cluster.positions(self._topics, ISOLATION)
-        tails = Tails(dict(request.kafka), ISOLATION, request.names)
+        known = skipped.recorded(self._reader() if self._writer(None).version() else None, source)
+        self._skip = skipped.asked(request.skip, self._topics) - known
+        self._skipped = self._skip | known
+        tails = Tails(dict(request.kafka), ISOLATION, request.names, self._skipped)
         self._regions = tails.settled(regions, lambda: self._cluster.positions(self._topics, ISOLATION)[1])
         # Read behind the ends: a schema is in its history before the first message that has it is written.
         self._files = files_of(request)
@@ -119,6 +123,8 @@ class _Run:
     def take(self, lease: Lease) -> dict[str, Any]:
         """End what was cut off, then take a new backup. A full that was ended is what is asked for."""
         reader = self._catalog()
+        if reader:
+            self._record_skipped()
         ended = self._settle(reader, lease) if reader else None
         if ended is None:
             return self._begin(reader, lease)
@@ -168,6 +174,7 @@ class _Run:
         self._require_there(plan)
         if reader is None:
             self._writer(None).migrate()
+            self._record_skipped()
             reader = CatalogReader(self.request.destination, self.request.catalog)
         for note in plan.notes:
             self.reporter.note(note)
@@ -184,6 +191,11 @@ class _Run:
         )
         begin.begin(self.storage, self.source, begun)
         return self._work().carry_out(begun, reader, lease, self._files)
+
+    def _record_skipped(self) -> None:
+        skipped.record(self._writer(None), self.source, self._skip, time.time_ns() // 1000)
+        for scope, _, region, position in sorted(self._skip):
+            self.reporter.warning(f"{scope}[{region}] at offset {position} is left out of all backups")
 
     # --- what is planned
 
@@ -315,6 +327,7 @@ class _Run:
             snapshots=self._snapshots,
             session=lambda: self.spark,
             reporter=self.reporter,
+            skipped=self._skipped,
         )
 
     def _reader(self) -> CatalogReader:

@@ -347,9 +347,13 @@ def test_a_message_that_cannot_be_read_is_refused(
     (row,) = batch.to_pylist()
     assert (row["task"], row["files"]) == (0, None)
     assert f"{name}[1] at offset 13: " in row["error"]
-    # Behind it, all is well.
-    queue_lab.job(queue_lab.span(name, region="1", start=14)).run(0)
-    assert len(queue_lab.stored()) == 6
+    # Without it, all is well.
+    span = queue_lab.span(name, region="1")
+    others = {(name, span.epoch, "1", 12 + 50), (name, span.epoch, "0", 13), (name, "00", "1", 13)}
+    with pytest.raises(Refused):
+        queue_lab.job(span, skipped=frozenset(others)).run(0)
+    queue_lab.job(span, skipped=frozenset({*others, (name, span.epoch, "1", 13)})).run(0)
+    assert [tid for _, _, tid in queue_lab.stored()] == [tid for tid in range(20) if tid != 13]
 
 
 def test_files_of_many_blocks_know_their_tids(queue_lab: Lab, topic: Topic) -> None:

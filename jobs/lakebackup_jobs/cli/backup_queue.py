@@ -119,6 +119,15 @@ def queue(
             rich_help_panel=_MESSAGES,
         ),
     ] = None,
+    skip_message: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TOPIC[PARTITION]@OFFSET",
+            help="Leave out a message that cannot be understood, also of later backups; repeatable. "
+            "It is recorded in the audit log.",
+            rich_help_panel=_MESSAGES,
+        ),
+    ] = None,
     codec: Annotated[
         Literal["null", "deflate", "snappy", "zstandard"] | None,
         typer.Option(
@@ -211,6 +220,7 @@ def queue(
             kind=found.queue_kind_header,
             tid_format=found.queue_tid_format,
         ),
+        skip=tuple(skip_message or ()),
         catalog=found.catalog,
         codec=found.codec,
         compression_level=found.compression_level,

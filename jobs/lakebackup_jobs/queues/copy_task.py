@@ -26,13 +26,14 @@ from lakebackup_jobs.kafka.records import OFFSET, Block, decode_block, filter_bl
 from lakebackup_jobs.kafka.schemas import FORMAT_V2
 from lakebackup_jobs.outcome import guarded
 from lakebackup_jobs.queues.ids import TransactionIds
-from lakebackup_jobs.queues.messages import chosen, read_messages, watermarks
+from lakebackup_jobs.queues.messages import chosen, read_messages, watermarks, without
 from lakebackup_jobs.queues.seen import RangeSeen, Seen, SeenWriter
+from lakebackup_jobs.queues.skipped import by_partition
 from lakebackup_jobs.tally import OUTCOME, totals
 from lakebackup_jobs.taskboard import TaskBoard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from lakebackup_jobs.kafka.stats import FileStats
     from lakebackup_jobs.queues.ids import Chosen
     from lakebackup_jobs.queues.messages import Messages
+    from lakebackup_jobs.queues.skipped import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,8 @@ class QueueCopyJob:
     `carried`: the Parquet object in the destination whose column `transaction_id` names the transactions
     that the messages in front are of; None: there are none. `keep` False: no message is stored, the ranges
     are looked at alone, and what stands before a restore's watermark does not count. `watermarks`: (topic,
-    epoch, partition, restore) of those that may stand in what is stored.
+    epoch, partition, restore) of those that may stand in what is stored. `skipped`: messages that are left
+    out, as a person said.
     """
 
     destination_uri: str
@@ -73,6 +76,7 @@ class QueueCopyJob:
     carried: str | None = None
     keep: bool = True
     watermarks: frozenset[tuple[str, str, str, str]] = frozenset()
+    skipped: frozenset[Place] = frozenset()
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For `mapInArrow` over task numbers: one row a task, columns as in OUTCOME."""
@@ -98,13 +102,21 @@ class QueueCopyJob:
         rows: list[DataFile] = []
         ranges: list[RangeSeen] = []
         front = _Front(storage, self.carried)
+        skipped = by_partition(self.skipped)
         with (
             KeyFilters(storage, self.source, self.backup_id, task) as keys,
             SeenWriter(storage, self.source, self.backup_id, task) as writer,
         ):
             for span in self.tasks[task]:
                 seen = Seen(span.scope, span.epoch, span.region, writer.sink)
-                look = _Look(span, self.names, front, seen, self.watermarks if self.keep else None)
+                look = _Look(
+                    span,
+                    self.names,
+                    front,
+                    seen,
+                    self.watermarks if self.keep else None,
+                    skipped.get((span.scope, span.epoch, span.region), ()),
+                )
                 if self.keep:
                     rows += self._copy(storage, span, look, keys, done)
                 else:
@@ -207,7 +219,8 @@ def read_ids(storage: Storage, path: str) -> TransactionIds:
 class _Look:
     """Looks at the blocks of one range in order, see consume.Look.
 
-    `watermarks`: as of QueueCopyJob; None: what stands before one, whichever it is, is forgotten.
+    `watermarks`: as of QueueCopyJob; None: what stands before one, whichever it is, is forgotten. `skipped`:
+    offsets of messages that are left out.
     """
 
     def __init__(
@@ -217,14 +230,16 @@ class _Look:
         front: _Front,
         seen: Seen,
         watermarks: frozenset[tuple[str, str, str, str]] | None,
+        skipped: Sequence[int],
     ) -> None:
         self._span, self._names, self._front, self._seen = span, names, front, seen
-        self._watermarks = watermarks
+        self._watermarks, self._skipped = watermarks, skipped
         self._where = f"{span.scope}[{span.region}]"
 
     def __call__(self, block: Block) -> Block | None:
         span, where = self._span, self._where
-        columns = decode_block(block.data, block.stats.entries, FORMAT_V2, where)
+        whole = decode_block(block.data, block.stats.entries, FORMAT_V2, where)
+        columns = without(whole, self._skipped)
         messages = read_messages(columns, self._names, where)
         in_front = block.stats.first_offset < span.own_from
         kept = chosen(
@@ -235,7 +250,7 @@ class _Look:
         )
         self._mark(columns, messages, kept)
         self._seen.add(columns, messages, kept, span.own_from)
-        if kept.all():
+        if kept.all() and columns is whole:
             made: Block | None = block
         else:
             columns, messages = replace(columns, rows=columns.rows[kept]), messages.take(kept)

@@ -15,7 +15,8 @@ import numpy as np
 
 from lakebackup_jobs.kafka.consume import reader
 from lakebackup_jobs.kafka.records import FORMAT_V2, OFFSET, decode_block
-from lakebackup_jobs.queues.messages import read_messages
+from lakebackup_jobs.queues.messages import read_messages, without
+from lakebackup_jobs.queues.skipped import by_partition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from lakebackup.plan.backup_topics import RegionState
     from lakebackup.queues.headers import HeaderNames
     from lakebackup_jobs.kafka.memory import Longs
+    from lakebackup_jobs.queues.skipped import Place
 
 #: The greatest tid of a partition is among so many offsets before its end; some are of no message.
 _LAST = 64
@@ -35,6 +37,7 @@ class Tails:
     client: Mapping[str, str]
     isolation: str
     names: HeaderNames
+    skipped: frozenset[Place] = frozenset()
 
     def settled(
         self, regions: Sequence[RegionState], again: Callable[[], Sequence[RegionState]]
@@ -79,9 +82,10 @@ class Tails:
     def _blocks(self, region: RegionState, start: int, end: int) -> Iterator[tuple[Longs, Longs]]:
         place = f"{region.scope}[{region.region}]"
         source = reader(self.client, self.isolation, (region.scope, region.epoch))
+        skipped = by_partition(self.skipped).get((region.scope, region.epoch, region.region), ())
         with closing(source.blocks(region.scope, int(region.region), start, end)) as blocks:
             for block in blocks:
-                columns = decode_block(block.data, block.stats.entries, FORMAT_V2, place)
+                columns = without(decode_block(block.data, block.stats.entries, FORMAT_V2, place), skipped)
                 yield columns.rows[:, OFFSET].copy(), read_messages(columns, self.names, place).tids
 
 

@@ -20,12 +20,15 @@ from lakebackup_jobs.queues.ids import TransactionIds, same_bytes
 from lakebackup_jobs.queues.seen import SEEN_SCHEMA, Seen
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lakebackup.queues.headers import HeaderNames
     from lakebackup.queues.watermark import Watermark
     from lakebackup_jobs.queues.ids import Chosen
 
 __all__ = [
     "SEEN_SCHEMA", "Messages", "Seen", "TransactionIds", "chosen", "keep", "read_messages", "watermarks",
+    "without",
 ]  # fmt: skip
 
 _BEGIN, _COMMIT, _ROLLBACK, _WATERMARK = (
@@ -214,6 +217,12 @@ def read_messages(columns: Columns, names: HeaderNames, where: str) -> Messages:
     return made
 
 
+def without(columns: Columns, offsets: Sequence[int]) -> Columns:
+    """The records but those at some offsets, over the same bytes."""
+    rows = ~np.isin(columns.rows[:, OFFSET], offsets)
+    return columns if rows.all() else replace(columns, rows=columns.rows[rows])
+
+
 def _check_ids(columns: Columns, made: Messages, names: HeaderNames, where: str) -> None:
     """Refuse ids that are not UTF-8: the catalog has them as text."""
     import pyarrow as pa
@@ -231,14 +240,14 @@ def _check_ids(columns: Columns, made: Messages, names: HeaderNames, where: str)
                 raise Refused(
                     f"{where} at offset {columns.rows[i, OFFSET]}: the header {names.transaction!r} is "
                     f"{_shown(one)}, which is not UTF-8.",
-                    hint=_HINT.format("--transaction-header", "id of a transaction"),
+                    hint=_HINT.format("--transaction-header", "id of a transaction")
+                    + " "
+                    + _SKIP.format(f"{where}@{columns.rows[i, OFFSET]}"),
                 ) from None
 
 
-_HINT = (
-    "Say with {} which header holds the {}, or leave the topic out: messages that cannot be understood are "
-    "not backed up as if they were."
-)
+_HINT = "Say with {} which header holds the {}."
+_SKIP = "If the message is of no use, leave it out of all backups with --skip-message '{}': this is recorded."
 
 
 def _refused(wrong: int, names: HeaderNames, value: bytes | None, where: str, offset: int) -> Refused:
@@ -259,7 +268,7 @@ def _refused(wrong: int, names: HeaderNames, value: bytes | None, where: str, of
             transaction,
         ),
     }[wrong]
-    return Refused(f"{where} at offset {offset}: {said}.", hint=hint)
+    return Refused(f"{where} at offset {offset}: {said}.", hint=f"{hint} {_SKIP.format(f'{where}@{offset}')}")
 
 
 def _shown(value: bytes | None) -> str:

@@ -30,7 +30,8 @@ SCHEMA: Literal["delta_schema_history.yaml"] = "delta_schema_history.yaml"
 class QueueRequest:
     """What a person asked for. `source`: the engine's name; `topics`: names or shell patterns of all of its
     queues. `snapshot`: folder of its snapshot, for a full; `positions`: its snapshot.json, when not beside
-    that. `config` and `schema`: files that travel with every backup. `kafka` may hold secrets.
+    that. `config` and `schema`: files that travel with every backup. `skip`: messages to leave out, such as
+    `delta.1[0]@4711`. `kafka` may hold secrets.
     """
 
     destination: str
@@ -43,6 +44,7 @@ class QueueRequest:
     config: str | None = None
     schema: str | None = None
     names: HeaderNames = field(default_factory=HeaderNames)
+    skip: tuple[str, ...] = ()
     catalog: str | None = None
     codec: str = "zstandard"
     compression_level: int | None = None

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from lakebackup_jobs.queues.full_snapshot import FullSnapshot
     from lakebackup_jobs.queues.request import Files, QueueRequest
     from lakebackup_jobs.queues.seen import RangeSeen
+    from lakebackup_jobs.queues.skipped import Place
 
 ISOLATION = "read_committed"
 
@@ -57,6 +58,7 @@ class Work:
     snapshots: FullSnapshot
     session: Callable[[], SparkSession]
     reporter: Reporter
+    skipped: frozenset[Place] = frozenset()
 
     def carry_out(self, begun: Begun, reader: CatalogReader, lease: Lease, files: Files) -> dict[str, Any]:
         """Read what has not been read yet, and publish; what a person wants to know of the backup.
@@ -167,6 +169,7 @@ class Work:
             carried=carried,
             keep=keep,
             watermarks=frozenset(plan.watermarks),
+            skipped=self.skipped,
         )
         board = TaskBoard(self.storage, layout.backup_folder(self.source, begun.backup_id))
         with board.watched(self.reporter.update):
