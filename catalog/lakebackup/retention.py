@@ -1,4 +1,4 @@
-"""How long records are kept, from a topic's own settings or as told. Pure.
+"""How long records are kept, from the settings that a topic has in force or as told. Pure.
 
 A topic promises its readers the records of the last `retention.ms`, or `retention.bytes` of each partition,
 whichever is less (Kafka's own topic settings of these names). The backup keeps whole files, and lets one go
@@ -21,7 +21,7 @@ ROLL_PART = 10
 class History:
     """One topic (one epoch of it) as its newest restore point has it.
 
-    `covered_to` in ms; `present`: the newest backup of the source holds it.
+    `settings`: those in force. `covered_to` in ms; `present`: the newest backup of the source holds it.
     """
 
     source: str
@@ -60,15 +60,15 @@ class Rule:
 
 
 def rule(history: History, *, now: int, keep_ms: int | None = None, keep_bytes: int | None = None) -> Rule:
-    """The rule for a topic; `keep_ms` and `keep_bytes` go before the topic's own settings. `now` in ms.
+    """The rule for a topic; `keep_ms` and `keep_bytes` go before the topic's settings. `now` in ms.
 
     Time is counted back from the topic's newest backup: where backups have stopped, nothing more goes. A
     topic that is only compacted loses nothing by time or size, since an old record may be a key's latest.
     """
     deletes = "delete" in _policies(history.settings)
-    own_ms, own_bytes = (_limit(history.settings, f"retention.{unit}") for unit in ("ms", "bytes"))
-    span = own_ms if keep_ms is None else keep_ms
-    size = own_bytes if keep_bytes is None else keep_bytes
+    its_ms, its_bytes = (_limit(history.settings, f"retention.{unit}") for unit in ("ms", "bytes"))
+    span = its_ms if keep_ms is None else keep_ms
+    size = its_bytes if keep_bytes is None else keep_bytes
     return Rule(
         source=history.source,
         scope=history.scope,
@@ -85,12 +85,18 @@ def rule(history: History, *, now: int, keep_ms: int | None = None, keep_bytes: 
 def roll_ms(settings: Mapping[str, str], asked: int | None) -> int | None:
     """The span of time, in ms, after which a topic's data file is closed; None: never for that reason.
 
-    `asked`: as told, 0 for never; None takes a tenth of the topic's own retention.
+    `asked`: as told, 0 for never; None takes a tenth of the retention in force.
     """
     if asked is not None:
         return asked or None
     keep = _limit(settings, "retention.ms")
     return max(1, keep // ROLL_PART) if keep is not None and "delete" in _policies(settings) else None
+
+
+def deletes(settings: Mapping[str, str], oldest: int, now: int) -> bool:
+    """Whether a topic with these settings in force deletes a record of time `oldest` at once; both in ms."""
+    keep = _limit(settings, "retention.ms")
+    return keep is not None and "delete" in _policies(settings) and keep < now - oldest
 
 
 def _policies(settings: Mapping[str, str]) -> set[str]:

@@ -7,14 +7,13 @@ A crash anywhere before that row leaves nothing visible, and running again succe
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from lakebackup import layout, patterns, sidecar, tombstones
+from lakebackup import layout, patterns, sidecar, tombstones, topic_settings
 from lakebackup.engine.failures import task_errors
 from lakebackup.errors import EnvironmentProblem, Incomplete
 from lakebackup.lease import Lease
@@ -287,7 +286,7 @@ def copy_job(
 
 def _rolls(plan: BackupPlan, asked: int | None) -> dict[str, int]:
     """For each topic whose files are closed by time: after how many ms."""
-    spans = {scope.scope: roll_ms(json.loads(scope.settings), asked) for scope in plan.scopes}
+    spans = {scope.scope: roll_ms(topic_settings.in_force(scope.settings), asked) for scope in plan.scopes}
     return {topic: span for topic, span in spans.items() if span is not None}
 
 

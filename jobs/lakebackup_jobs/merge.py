@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from lakebackup import layout, sidecar, tombstones
+from lakebackup import layout, sidecar, tombstones, topic_settings
 from lakebackup.engine.failures import task_errors
 from lakebackup.errors import Damaged, NotFound, Refused
 from lakebackup.lease import Lease
@@ -152,7 +152,7 @@ class _Run:
             pieces.clear(self.storage, layout.backup_folder(self.source, begun.backup_id))
         now = datetime.now(UTC)
         backup_id = layout.new_backup_id(now)
-        rolls = {topic.scope: roll_ms(json.loads(topic.settings), None) for topic in plan.topics}
+        rolls = {topic.scope: roll_ms(topic_settings.in_force(topic.settings), None) for topic in plan.topics}
         made = targets(self._files(plan), self.request.target_bytes, rolls)
         tasks = deal(self.storage, layout.backup_folder(self.source, backup_id), made)
         begun = _Begun(backup_id, number, micros(now), tasks, asked)

@@ -24,6 +24,7 @@ from lakebackup.queues.watermark import Watermark, headers_of
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
 from lakebackup.times import format_ts
+from lakebackup.topic_settings import TopicSettings
 from lakebackup_jobs import restore_snapshot
 from lakebackup_jobs.identity import holder
 from lakebackup_jobs.outcome import raise_first
@@ -243,10 +244,11 @@ class _Run:
         notes = [
             note
             for queue in made.queues
-            if (
-                note := self._topics.settle(
-                    queue.target, made.settings[queue.target], queue.min_ts, self.request.settings
-                )
+            for note in self._topics.settle(
+                queue.target,
+                TopicSettings(made.settings[queue.target]),
+                queue.min_ts,
+                self.request.settings,
             )
         ]
         notes += self._topics.hidden(made.bases)

@@ -30,6 +30,8 @@ FOLDER, S3_PORT = "LAKEBACKUP_TESTS_FOLDER", "LAKEBACKUP_TESTS_S3_PORT"
 ACCESS_KEY, SECRET_KEY, REGION = "lakebackup-tests", "a-secret-that-no-output-may-show", "eu-central-1"
 # More tasks at once than cores: some wait for a broker, and some of one test for another task of it.
 _CORES, _PARALLELISM = 8, 2
+# Of the broker: not Kafka's default, so that tests can tell the two apart.
+RETENTION_HOURS = 169
 _KEY = b"one run of the tests"  # the socket's folder is this user's alone
 
 
@@ -127,7 +129,8 @@ class Host:
     def _broker(self) -> Any:
         from lakebackup_jobs.broker import Broker
 
-        return Broker(self._folder / "broker").start()
+        properties = {"log.retention.hours": str(RETENTION_HOURS)}
+        return Broker(self._folder / "broker", properties=properties).start()
 
     def _s3(self) -> Any:
         from tests.support.s3 import S3Proxy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -152,8 +153,12 @@ def test_an_open_transaction_behind_the_position_is_not_a_cut() -> None:
     assert ranges(made) == [(20, 20)]
 
 
-def test_settings_are_kept_as_json() -> None:
+def test_settings_are_kept_as_json_with_those_in_force() -> None:
     assert json.loads(plan([region(0, 1)], []).scopes[0].settings) == {"cleanup.policy": "delete"}
+    inherited = {"broker": {"retention.ms": "5"}, "default": {"segment.ms": "7"}}
+    state = replace(topic(), inherited=inherited)
+    (scope,) = plan([region(0, 1)], [], topics=[state]).scopes
+    assert json.loads(scope.settings) == {"cleanup.policy": "delete", "inherited": inherited}
 
 
 @given(

@@ -18,7 +18,8 @@ COMPACT = {"cleanup.policy": "compact"}
 
 
 def topic(settings: dict[str, str] | None = None, inherited: dict[str, str] | None = None) -> TopicState:
-    return TopicState("t", EPOCH, 1, 1, COMPACT if settings is None else settings, inherited or {})
+    own = COMPACT if settings is None else settings
+    return TopicState("t", EPOCH, 1, 1, own, {"broker": inherited} if inherited else {})
 
 
 def held(**changes: int | None) -> Held:

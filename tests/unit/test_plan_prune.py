@@ -13,6 +13,7 @@ from tests.support.made_backups import MadeBackups, Record
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.model import Backup, Policy, Scope
 from lakebackup.plan.prune import plan_prune
+from lakebackup.topic_settings import TopicSettings
 from lakebackup_jobs.progress import QuietReporter
 from lakebackup_jobs.prune import PruneRequest, run
 
@@ -90,3 +91,21 @@ def test_a_topic_that_the_newest_backup_lacks_goes_only_when_it_is_named() -> No
         assert (plan.rules, [topic for topic, _ in plan.left_alone]) == ((), ["orders"])
     plan = plan_prune(Asked(prune_topics=[gone]), "prod", now=9000, names=["orders"])
     assert ([rule.cutoff_ts for rule in plan.rules], plan.left_alone) == ([4000], ())
+
+
+def test_a_topic_that_overrides_nothing_is_kept_as_long_as_its_brokers_keep_it() -> None:
+    known = {"default": {"cleanup.policy": "delete", "retention.bytes": "-1"}}
+    row = {
+        "source": "prod", "scope": "orders", "epoch": "e", "base": "b1", "link": 1, "generation": 0,
+        "covers_to": 5000,
+    }  # fmt: skip
+    for inherited, cutoffs, why in (
+        ({**known, "broker": {"retention.ms": "1000"}}, [4000], []),
+        ({**known, "broker": {"retention.ms": "-1"}}, [], ["its settings keep everything"]),
+        ({}, [], ["its backups do not say how long its brokers keep records; the next backup does"]),
+    ):
+        topic = {**row, "settings": TopicSettings({}, inherited).dump()}
+        asked = Asked(prune_topics=[topic], newest_topics=[{"scope": "orders", "epoch": "e"}])
+        plan = plan_prune(asked, "prod", now=9000)
+        assert [rule.cutoff_ts for rule in plan.rules] == cutoffs
+        assert [reason for _, reason in plan.left_alone] == why

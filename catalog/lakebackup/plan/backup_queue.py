@@ -7,7 +7,6 @@ of the transactions that were open.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
@@ -383,7 +382,7 @@ def _scopes(backup_id: str, source: str, topics: Sequence[TopicState]) -> tuple[
             scope=topic.scope,
             epoch=topic.epoch,
             regions=topic.regions,
-            settings=json.dumps(dict(topic.settings), sort_keys=True),
+            settings=topic.saved.dump(),
             replication=topic.replication,
         )
         for topic in topics

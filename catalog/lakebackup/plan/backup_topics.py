@@ -7,7 +7,6 @@ unless told otherwise. A topic with a new id was deleted and made again: its his
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -15,6 +14,7 @@ from lakebackup.errors import Refused
 from lakebackup.model import Gap, Group, Position, Scope
 from lakebackup.plan.forks import Fork  # noqa: TC001 - a plan is read back by the types of its fields
 from lakebackup.plan.generations import GROWTH, Generation, Held, choose
+from lakebackup.topic_settings import TopicSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -32,7 +32,7 @@ MOST_OFFSETS_PER_TASK = 20_000_000
 class TopicState:
     """A topic as the cluster describes it: `epoch` is the topic id as 32 hex digits.
 
-    `settings`: those of its own; `inherited`: those of the brokers that its backups depend on.
+    `settings`: those of its own; `inherited`: what it has from its brokers, as in TopicSettings.
     """
 
     scope: str
@@ -40,12 +40,17 @@ class TopicState:
     regions: int
     replication: int
     settings: Mapping[str, str]
-    inherited: Mapping[str, str] = field(default_factory=dict)
+    inherited: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    @property
+    def saved(self) -> TopicSettings:
+        """All settings, as a backup keeps them."""
+        return TopicSettings(self.settings, self.inherited)
 
     @property
     def effective(self) -> Mapping[str, str]:
         """Settings in force, as far as they are known."""
-        return {**self.inherited, **self.settings}
+        return self.saved.in_force
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +251,7 @@ def plan_backup(
             scope=t.scope,
             epoch=t.epoch,
             regions=t.regions,
-            settings=json.dumps(dict(t.settings), sort_keys=True),
+            settings=t.saved.dump(),
             replication=t.replication,
             generation=chosen[t.scope, t.epoch].number,
         )

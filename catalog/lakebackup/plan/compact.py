@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from lakebackup import patterns
+from lakebackup import patterns, topic_settings
 from lakebackup.errors import Refused
 from lakebackup.plan.generations import Held, is_compacted, tombstones_stay_ms
 
@@ -93,7 +92,7 @@ _HINTS = {
 
 
 def _objection(row: Mapping[str, Any], all_keyed: bool) -> str | None:
-    if not (all_keyed or is_compacted(json.loads(row["settings"]))):
+    if not (all_keyed or is_compacted(topic_settings.in_force(row["settings"]))):
         return _NOT_COMPACTED
     if row["null_keys"]:
         return _NULL_KEYS
@@ -103,7 +102,7 @@ def _objection(row: Mapping[str, Any], all_keyed: bool) -> str | None:
 
 
 def _topic(row: Mapping[str, Any], held: Held) -> CompactTopic:
-    settings = json.loads(row["settings"])
+    settings = topic_settings.in_force(row["settings"])
     stay = tombstones_stay_ms(settings)
     return CompactTopic(
         scope=row["scope"],

@@ -6,10 +6,10 @@ hold: what they stand on is its parent. For level 1 it is a full: it holds all t
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
+from lakebackup import topic_settings
 from lakebackup.errors import Refused, UsageProblem
 from lakebackup.plan.generations import is_compacted, tombstones_stay_ms
 
@@ -130,7 +130,7 @@ def with_topics(
             gone.add(row["scope"])
             continue
         topics.append(MergeTopic(**row))
-        settings = json.loads(row["settings"])
+        settings = topic_settings.in_force(row["settings"])
         found = known.get((row["scope"], row["epoch"]))
         if found and is_compacted(settings) and found.longest_ms >= tombstones_stay_ms(settings):
             raise Refused(

@@ -6,11 +6,10 @@ Which files those are stays a relation in the engine: SQL derives them from the 
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from lakebackup import patterns
+from lakebackup import patterns, topic_settings
 from lakebackup.errors import NotFound, Refused
 from lakebackup.model import Floor
 from lakebackup.retention import History, Rule, rule
@@ -197,7 +196,7 @@ def plan_prune(
         if not history.present and history.scope not in names:
             alone.append((history.scope, "the newest backup does not hold it: name it to prune it"))
         elif made.idle:
-            alone.append((history.scope, "its settings keep everything"))
+            alone.append((history.scope, _keeps_all(history)))
         else:
             rules.append(made)
     questions.give("leaving", leaving((b.backup_id, b.reason) for b in backups))
@@ -334,10 +333,16 @@ def _history(row: dict[str, Any], newest: set[tuple[str, str]]) -> History:
         base=row["base"],
         link=row["link"],
         generation=row["generation"],
-        settings=json.loads(row["settings"]),
+        settings=topic_settings.in_force(row["settings"]),
         covered_to=row["covers_to"],
         present=(row["scope"], row["epoch"]) in newest,
     )
+
+
+def _keeps_all(history: History) -> str:
+    if "cleanup.policy" in history.settings:  # it is always in force, from wherever
+        return "its settings keep everything"
+    return "its backups do not say how long its brokers keep records; the next backup does"
 
 
 def leaving(backups: Iterable[tuple[str, str]]) -> pa.Table:

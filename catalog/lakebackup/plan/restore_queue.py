@@ -11,7 +11,7 @@ from collections.abc import Mapping  # noqa: TC003 - read by pydantic
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lakebackup import layout, patterns
+from lakebackup import layout, patterns, topic_settings
 from lakebackup.errors import Damaged, NotFound, Refused
 from lakebackup.model import QUEUES
 from lakebackup.plan.queue_ways import Point, Way, reached_by, ways
@@ -268,7 +268,7 @@ def _queues(request: QueueRestoreRequest, reader: CatalogReader, last: Point) ->
             target=names[row["scope"]],
             regions=row["regions"],
             replication=row["replication"],
-            settings=json.loads(row["settings"]),
+            settings=topic_settings.load(row["settings"]).own,
             **{name: totals.get(row["scope"], nothing)[name] for name in nothing},
         )
         for row in topics

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lakebackup import patterns
+from lakebackup import patterns, topic_settings
 from lakebackup.archive import KIND
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.guard import check_select
@@ -311,7 +311,7 @@ def _topic(row: Mapping[str, Any], target: str, parts: Sequence[RegionPart]) -> 
         end_ts=row["end_ts"],
         regions=row["regions"],
         replication=row["replication"],
-        settings=json.loads(row["settings"]),
+        settings=topic_settings.load(row["settings"]),
         parts=tuple(part for part in parts if part.scope == row["scope"]),
     )
 

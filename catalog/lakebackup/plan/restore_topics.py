@@ -15,6 +15,8 @@ from lakebackup.times import format_ts
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from lakebackup.topic_settings import TopicSettings
+
 
 @dataclass(frozen=True, slots=True)
 class RegionPart:
@@ -58,7 +60,7 @@ class TopicPart:
     end_ts: int
     regions: int
     replication: int
-    settings: Mapping[str, str]
+    settings: TopicSettings
     parts: tuple[RegionPart, ...]
 
 

@@ -44,8 +44,24 @@ ALL_DOWN_S = 8.0
 EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
-# Settings that backups depend on also where a topic has them from its brokers.
-_INHERITED = ("cleanup.policy", "delete.retention.ms")
+# Where a setting that is in force comes from, by the name of its source at the broker.
+_ORIGINS = {
+    ConfigSource.DYNAMIC_TOPIC_CONFIG: "topic",
+    ConfigSource.DYNAMIC_BROKER_CONFIG: "broker",
+    ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG: "broker",
+    ConfigSource.STATIC_BROKER_CONFIG: "broker",
+    ConfigSource.DEFAULT_CONFIG: "default",
+}
+# What brokers call a topic's settings of retention, the one that counts first, and its unit in the topic's.
+_AT_BROKER = {
+    "retention.ms": (
+        ("log.retention.ms", 1),
+        ("log.retention.minutes", 60_000),
+        ("log.retention.hours", 3_600_000),
+    ),
+    "retention.bytes": (("log.retention.bytes", 1),),
+    "cleanup.policy": (("log.cleanup.policy", None),),
+}
 _CHECK = "Check --bootstrap-server, the credentials and the ACLs, and that a broker is up."
 # What a backup does with a topic, beside describing it.
 _RIGHTS = {"Read": AclOperation.READ, "DescribeConfigs": AclOperation.DESCRIBE_CONFIGS}
@@ -132,7 +148,7 @@ class Cluster:
         return found
 
     def describe(self, names: Collection[str]) -> list[TopicState]:
-        """Id, partitions, replication, overridden settings of `names`, sorted; NotFound names the missing."""
+        """Id, partitions, replication, settings of `names`, sorted; NotFound names the missing."""
         if not names:
             return []
         ordered = sorted(names)
@@ -147,8 +163,12 @@ class Cluster:
                 epoch=_hex(topic.topic_id),
                 regions=len(topic.partitions),
                 replication=min((len(p.replicas) for p in topic.partitions), default=1),
-                settings=_overrides(configs[name]),
-                inherited={k: str(configs[name][k].value) for k in _INHERITED if k in configs[name]},
+                settings=_of_origin(configs[name], "topic"),
+                inherited={
+                    origin: found
+                    for origin in ("broker", "default")
+                    if (found := _of_origin(configs[name], origin))
+                },
             )
             for name, topic in sorted(described.items())
         ]
@@ -241,15 +261,28 @@ class Cluster:
                 f"Topic {name} was created, but the brokers do not serve it yet.", hint="Run it again."
             ) from None
 
-    def default_setting(self, topic: str, setting: str) -> str:
-        """What a setting of a topic is when the topic does not override it; times in ms."""
-        entry = self._configs([topic])[topic][setting]
-        for inherited in entry.synonyms.values():
-            if ConfigSource(inherited.source) is not ConfigSource.DYNAMIC_TOPIC_CONFIG:
-                # A broker may give the same time in another unit, under another name.
-                unit = {"hours": 3_600_000, "minutes": 60_000}.get(inherited.name.rpartition(".")[2])
-                return str(int(inherited.value or 0) * unit if unit else inherited.value)
-        return str(entry.value)
+    def retention_of_brokers(self) -> dict[str, str]:
+        """The settings of retention, by their names at a topic, of topics that do not override them.
+
+        A topic's own description would do, but the client keeps one of several values that brokers have under
+        one name. Raises Denied without the right DescribeConfigs on the cluster.
+        """
+        described = self._wait(
+            self._admin.describe_cluster(request_timeout=ADMIN_TIMEOUT_S), "describe the cluster"
+        )
+        resource = ConfigResource(ResourceType.BROKER, str(min(node.id for node in described.nodes)))
+        (entries,) = self._all(
+            self._admin.describe_configs([resource], request_timeout=ADMIN_TIMEOUT_S),
+            "read a broker's settings",
+        ).values()
+        found = {}
+        for setting, names in _AT_BROKER.items():
+            for name, unit in names:
+                value = entries[name].value if name in entries else None
+                if value not in (None, ""):
+                    found[setting] = str(value if unit is None else max(int(value) * unit, -1))
+                    break
+        return found
 
     def alter_settings(self, name: str, *, put: Mapping[str, str], drop: Collection[str] = ()) -> None:
         """Set the overrides in `put` and remove those in `drop`; others stay as they are."""
@@ -323,7 +356,7 @@ class Cluster:
             return Passing(
                 f"Kafka at {self._servers} could not {doing}: {reason.str()}", hint="Run it again."
             )
-        if reason.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        if reason.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED):
             return Denied(
                 f"Kafka at {self._servers} does not allow this user to {doing}.",
                 hint="Give this user the rights Describe, DescribeConfigs and Read, or name another user.",
@@ -338,11 +371,11 @@ class Cluster:
         )
 
 
-def _overrides(entries: Mapping[str, ConfigEntry]) -> dict[str, str]:
+def _of_origin(entries: Mapping[str, ConfigEntry], origin: str) -> dict[str, str]:
     return {
         k: e.value
         for k, e in sorted(entries.items())
-        if ConfigSource(e.source) is ConfigSource.DYNAMIC_TOPIC_CONFIG and e.value is not None
+        if _ORIGINS.get(ConfigSource(e.source)) == origin and e.value is not None
     }
 
 

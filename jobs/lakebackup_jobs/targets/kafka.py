@@ -79,7 +79,7 @@ class KafkaTarget:
                 t.target,
                 regions=self._request.partitions or t.regions,
                 replication=t.replication,
-                settings=t.settings,
+                settings=t.settings.own,
                 there=t.target in there,
             )
 
@@ -181,7 +181,7 @@ class KafkaTarget:
             put_rows(storage, object_path(here, rows), here, rows)
 
     def finish(self, plan: RestorePlan) -> Sequence[str]:
-        notes = [note for t in plan.topics if (note := self._settle(plan, t))]
+        notes = [note for t in plan.topics for note in self._settle(plan, t)]
         return [*notes, *self._cluster.hidden({t.target for t in plan.topics})]
 
     def forget(self) -> None:
@@ -189,10 +189,11 @@ class KafkaTarget:
         for name in self._own_groups:
             self._cluster.delete_group(name)
 
-    def _settle(self, plan: RestorePlan, topic: TopicPart) -> str | None:
+    def _settle(self, plan: RestorePlan, topic: TopicPart) -> Sequence[str]:
         """Put the saved settings back; retention last, and only when it does not eat what was restored."""
-        saved = dict(topic.settings)
+        saved = topic.settings
         if topic.scope in self._registries.of(plan):
-            saved["cleanup.policy"] = "compact"  # whatever it was: a registry needs every key's last record
+            # Whatever it was: a registry needs every key's last record.
+            saved = replace(saved, own={**saved.own, "cleanup.policy": "compact"})
         oldest = min((p.min_ts for p in topic.parts), default=None)
         return self._cluster.settle(topic.target, saved, oldest, self._request.settings)

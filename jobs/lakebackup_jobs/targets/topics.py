@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import time
+from functools import cached_property
 from typing import TYPE_CHECKING
 
+from lakebackup.retention import deletes
+from lakebackup_jobs.kafka.cluster import Denied
 from lakebackup_jobs.kafka.visible import Watermarks
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
+
+    from lakebackup.topic_settings import TopicSettings
 
 LONGEST = str(2**63 - 1)
 
@@ -53,41 +58,43 @@ class Topics(Watermarks):
         else:
             self.create_topic(topic, regions, min(replication, self.brokers()), {**settings, **SUSPENDED})
 
-    def settle(self, topic: str, saved: Mapping[str, str], oldest: int | None, mode: str) -> str | None:
-        """Put saved settings back; retention last, and in mode auto only when it does not eat what was
-        restored.
+    def settle(self, topic: str, saved: TopicSettings, oldest: int | None, mode: str) -> Sequence[str]:
+        """Put a topic's own saved settings back; retention last, and in mode auto no `retention.ms` that
+        deletes what was restored, whether the topic's own or this cluster's.
 
-        `oldest`: the least time (ms) of a restored record, None: there is none. What a person must know, or
-        None.
+        `oldest`: the least time (ms) of a restored record, None: there is none. Returns what a person must
+        know: also where this cluster keeps the records for another time than the source did.
         """
         if mode == "suspended":
-            return f"topic {topic} keeps its retention suspended, as asked"
-        saved = {k: v for k, v in saved.items() if k in SUSPENDED}
-        drop = [k for k in SUSPENDED if k not in saved]
-        self.alter_settings(
-            topic,
-            put={k: v for k, v in saved.items() if k not in RETENTION},
-            drop=[k for k in drop if k not in RETENTION],
-        )
+            return [f"topic {topic} keeps its retention suspended, as asked"]
+        self._put_back(topic, saved.own, [k for k in SUSPENDED if k not in RETENTION])
+        brokers = self._brokers
+        notes, retention = [], list(RETENTION)
         if mode == "auto" and oldest is not None:
-            keep = int(saved.get("retention.ms") or self.default_setting(topic, "retention.ms"))
-            policy = saved.get("cleanup.policy") or self.default_setting(topic, "cleanup.policy")
-            if "delete" in policy and 0 <= keep < time.time_ns() // 1_000_000 - oldest:
-                self.alter_settings(
-                    topic,
-                    put={k: v for k, v in saved.items() if k in RETENTION and k != "retention.ms"},
-                    drop=[k for k in drop if k in RETENTION and k != "retention.ms"],
+            why = _protected(saved.own, brokers, oldest)
+            if why:
+                retention.remove("retention.ms")
+                notes.append(
+                    f"topic {topic} keeps retention.ms=-1: {why}; set it when you no longer need "
+                    "them, or restore with --settings saved"
                 )
-                return (
-                    f"topic {topic} keeps retention.ms=-1: its own {keep} ms would delete restored "
-                    "records at once; set it when you no longer need them, or restore with --settings saved"
-                )
+        self._put_back(topic, saved.own, retention)
+        return [*notes, *_other_than_at_the_source(topic, saved, brokers or {}, retention)]
+
+    def _put_back(self, topic: str, own: Mapping[str, str], names: Collection[str]) -> None:
         self.alter_settings(
             topic,
-            put={k: v for k, v in saved.items() if k in RETENTION},
-            drop=[k for k in drop if k in RETENTION],
+            put={k: own[k] for k in names if k in own},
+            drop=[k for k in names if k not in own],
         )
-        return None
+
+    @cached_property
+    def _brokers(self) -> Mapping[str, str] | None:
+        """How topics without settings of their own keep records; None: this user may not read it."""
+        try:
+            return self.retention_of_brokers()
+        except Denied:
+            return None
 
     def hidden(self, topics: Collection[str]) -> Sequence[str]:
         """Wait until readers of committed records see all; what to tell where somebody's transaction hides
@@ -106,6 +113,33 @@ class Topics(Watermarks):
             for (topic, partition), end in high.items()
             if seen[topic, partition].stable < end
         ]
+
+
+def _protected(own: Mapping[str, str], brokers: Mapping[str, str] | None, oldest: int) -> str | None:
+    """Why restored records of the time `oldest` (ms) and later need protection; None: they do not."""
+    in_force = {**(brokers or {}), **own}
+    if brokers is None and "retention.ms" not in own and own.get("cleanup.policy") != "compact":
+        return (
+            "this user may not read how long this cluster keeps records (DescribeConfigs on the cluster), "
+            "which may be less than the age of restored ones"
+        )
+    if not deletes(in_force, oldest, time.time_ns() // 1_000_000):
+        return None
+    whose = "its own" if "retention.ms" in own else "this cluster's"
+    return f"{whose} {in_force['retention.ms']} ms would delete restored records at once"
+
+
+def _other_than_at_the_source(
+    topic: str, saved: TopicSettings, brokers: Mapping[str, str], names: Collection[str]
+) -> list[str]:
+    """Of the settings `names`, those which the topic had from its brokers, and has otherwise from these."""
+    before = saved.in_force
+    return [
+        f"topic {topic}: {name} is {brokers[name]} here and was {before[name]} at the source, both from "
+        "the brokers; set it on the topic to keep records as the source did"
+        for name in names
+        if name not in saved.own and name in before and name in brokers and before[name] != brokers[name]
+    ]
 
 
 def group_of(restore_id: str) -> str:

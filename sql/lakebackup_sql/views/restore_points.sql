@@ -5,6 +5,7 @@
 -- A full of an engine's queues answers for its own instant; its other backups for the times behind what they stand on.
 -- Left out: backups that are not whole, and generations that a prune let go. Of two that end at the same
 -- instant (a backup and its compaction) the later answers for it, the earlier for the times before.
+-- settings: JSON: what the topic overrides, by name; under inherited, by origin (broker, default), what else was in force
 -- covers_from: the end of the restore point before; -1: none is before
 -- covers_to: the last instant that the backup answers for
 -- newest: true: the last restore point of its topic
