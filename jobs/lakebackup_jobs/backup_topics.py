@@ -191,11 +191,13 @@ def _settle(
     return result
 
 
-def prepare(request: BackupRequest, source: str, cluster: Groups, reader: CatalogReader) -> Prepared:
-    """The next backup of a source, as its cluster and its catalog are now."""
+def prepare(
+    request: BackupRequest, source: str, cluster: Groups, reader: CatalogReader, *, contents: bool = True
+) -> Prepared:
+    """The next backup of a source, as its cluster and its catalog are now; `contents` as in forks.find."""
     now = datetime.now(UTC)
     backup_id = layout.new_backup_id(now)
-    plan = _plan(request, backup_id, source, cluster, reader)
+    plan = _plan(request, backup_id, source, cluster, reader, contents=contents)
     return Prepared(backup_id, latest_number(reader, source) + 1, micros(now), plan)
 
 
@@ -398,7 +400,13 @@ def _row(request: BackupRequest, source: str, prepared: Prepared, totals: Totals
 
 
 def _plan(
-    request: BackupRequest, backup_id: str, source: str, cluster: Groups, reader: CatalogReader | None
+    request: BackupRequest,
+    backup_id: str,
+    source: str,
+    cluster: Groups,
+    reader: CatalogReader | None,
+    *,
+    contents: bool = True,
 ) -> BackupPlan:
     names, denied = _topics(request, cluster)
     topics = cluster.describe(names)
@@ -408,7 +416,7 @@ def _plan(
     choice, covered, fork = Choice(None, None, "differential", 1), [], None
     if reader:
         require_own(source, [row["source_kind"] for row in reader.rows("source_kinds", source=source)])
-        fork = forks.find(reader, source, regions, request.kafka)
+        fork = forks.find(reader, source, regions, request.kafka, contents=contents)
         if fork:
             forks.check(fork, request.on_fork)
             reader = forks.without(reader, fork)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from lakebackup.errors import Refused
-from lakebackup.plan.forks import Fork, Stood, cut_back, first_lost, suspects
+from lakebackup.plan.forks import Fork, Stood, comparable, earlier_lost, first_lost, judge, lost, suspects
 from lakebackup_jobs.identity import holder
 from lakebackup_jobs.kafka.epochs import Logs
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 OnFork = Literal["branch", "fail"]
 
+# So many backups before the newest are looked at for a record that a compacted log still has.
+_EARLIER = 20
 _STOOD = pa.schema(
     [
         ("place", pa.int64()),
@@ -37,11 +39,17 @@ _STOOD = pa.schema(
 
 
 def find(
-    reader: CatalogReader, source: str, regions: Sequence[RegionState], kafka: Mapping[str, str]
+    reader: CatalogReader,
+    source: str,
+    regions: Sequence[RegionState],
+    kafka: Mapping[str, str],
+    *,
+    contents: bool = True,
 ) -> Fork | None:
     """The fork of a source behind its newest backup that can be continued; None as nearly always.
 
-    Asks the brokers only about partitions whose leader's epoch is another than that of the newest backup.
+    `contents`: compare the last record of each partition, as every run does; without it, only those whose end
+    or leader's epoch is not what it was.
     """
     newest = reader.one("latest_backup", source=source, level=None)
     if newest is None:
@@ -52,18 +60,24 @@ def find(
         for r in ends
         if r["in_chain"]
     ]
-    suspected = suspects(regions, stood)
-    if not suspected:
+    now = {(r.scope, r.epoch, r.region): r for r in regions}
+    asked = comparable(regions, stood)
+    if not contents:
+        asked = suspects(asked, now)
+    if not asked:
         return None
-    highs = {(r.scope, r.epoch, r.region): r.high for r in regions}
     logs = Logs(kafka, partial(_files, reader, source))
-    lost = cut_back(suspected, highs, logs)
-    if not lost:
+    verdicts = judge(asked, now, logs)
+    cut = lost(verdicts)
+    if gone := [s for s, verdict in verdicts.items() if verdict == "gone"]:
+        cut |= earlier_lost(_earlier(reader, source, gone), now, logs)
+    if not cut:
         return None
-    first = first_lost(_history(reader, source, lost), highs, logs)
+    by_epoch = {s.where for s, verdict in verdicts.items() if verdict == "cut"}
+    first = first_lost(_history(reader, source, cut), now, logs, by_epoch=by_epoch)
     place = min(stood.place for stood in first.values())
     backups = tuple(row["backup_id"] for row in reader.rows("fork_backups", source=source, place=place))
-    found = Fork(None, backups, tuple(sorted((s.scope, s.region, s.position) for s in lost)))
+    found = Fork(None, backups, tuple(sorted((s.scope, s.region, s.position) for s in cut)))
     parent = without(reader, found).one("latest_backup", source=source, level=None)
     return Fork(parent["backup_id"] if parent else None, backups, found.regions)
 
@@ -119,10 +133,23 @@ def describe(fork: Fork) -> dict[str, Any]:
     }
 
 
-def _history(reader: CatalogReader, source: str, lost: Collection[Stood]) -> dict[Any, list[Stood]]:
-    reader.give("suspected", _table(lost))
-    found: dict[Any, list[Stood]] = {}
-    for row in reader.rows("fork_history", source=source):
+def _earlier(
+    reader: CatalogReader, source: str, gone: Collection[Stood]
+) -> dict[tuple[str, str, str], list[Stood]]:
+    """The ends of some backups before, each once, the last first."""
+    found: dict[tuple[str, str, str], dict[int, Stood]] = {s.where: {s.position: s} for s in gone}
+    for where, ends in _history(reader, source, gone, last=_EARLIER).items():
+        for stood in reversed(ends):
+            found[where].setdefault(stood.position, stood)
+    return {where: list(ends.values())[1:] for where, ends in found.items()}
+
+
+def _history(
+    reader: CatalogReader, source: str, of: Collection[Stood], last: int | None = None
+) -> dict[tuple[str, str, str], list[Stood]]:
+    reader.give("suspected", _table(of))
+    found: dict[tuple[str, str, str], list[Stood]] = {}
+    for row in reader.rows("fork_history", source=source, last=last):
         stood = Stood(**row)
         found.setdefault(stood.where, []).append(stood)
     return found

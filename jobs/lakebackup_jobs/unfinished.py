@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from lakebackup import layout, sidecar
 from lakebackup.errors import Damaged, NotFound, UsageProblem
 from lakebackup.plan.backup_topics import Prepared  # noqa: TC001 - read by pydantic
+from lakebackup_jobs import forks
 from lakebackup_jobs.kafka.container import FileReader
 from lakebackup_jobs.kafka.copy_task import BACKUP_ID
 
@@ -113,7 +114,7 @@ def hindrance(
     if not done:
         return "no task had come to its end"
     rest = [split for task, some in enumerate(plan.tasks) if task not in done for split in some]
-    return _changed(rest, request, cluster)
+    return _changed(rest, request, source, cluster, reader)
 
 
 def stored(begun: Begun, source: str, storage: Storage) -> set[int]:
@@ -169,7 +170,9 @@ def _of(storage: Storage, path: str, backup_id: str) -> bool:
         return False
 
 
-def _changed(rest: list[Split], request: BackupRequest, cluster: Cluster) -> str | None:
+def _changed(
+    rest: list[Split], request: BackupRequest, source: str, cluster: Cluster, reader: CatalogReader
+) -> str | None:
     names = sorted({split.scope for split in rest})
     gone = set(names) - set(cluster.topic_names())
     if gone:
@@ -182,6 +185,8 @@ def _changed(rest: list[Split], request: BackupRequest, cluster: Cluster) -> str
             return f"topic {split.scope} was made again"
         if at.low > split.start or at.high < split.end:
             return f"offsets that it has not read of topic {split.scope} are gone"
+    if forks.find(reader, source, regions, request.kafka):
+        return "the source's history was cut back"
     return None
 
 

@@ -85,11 +85,11 @@ def test_the_last_record_is_read_again_and_compared(
     place = copied(broker, one, tmp_path, 31, codec)
     same, differs, gone = (stood(name, 31) for name in (one, other, shorter))
     kept = {same: place, differs: place, gone: place}
-    assert list(logs(broker, kept).differing([same, differs, gone])) == [differs]
-    assert list(logs(broker).differing([same])) == []  # no file holds it
+    assert logs(broker, kept).compared([same, differs, gone]) == {same: True, differs: False, gone: None}
+    assert logs(broker).compared([same]) == {}  # no file holds it
 
     truth.delete_records(broker.bootstrap, other, {0: 31})
-    assert list(logs(broker, kept).differing([differs])) == []  # nothing left to compare
+    assert logs(broker, kept).compared([differs]) == {differs: None}
 
 
 def test_a_file_that_cannot_be_read_says_nothing(
@@ -100,13 +100,13 @@ def test_a_file_that_cannot_be_read_says_nothing(
     write(broker, other, b"b")
     root, path, size = copied(broker, name, tmp_path, 1, "deflate")
     one = stood(other, 1)
-    assert list(logs(broker, {one: (root, path, size)}).differing([one])) == [one]
+    assert logs(broker, {one: (root, path, size)}).compared([one]) == {one: False}
     whole = (tmp_path / path).read_bytes()
     for broken in (whole[:-3], whole[:40], b"", whole[:-1] + bytes([whole[-1] ^ 1])):
         (tmp_path / path).write_bytes(broken)
-        assert list(logs(broker, {one: (root, path, size)}).differing([one])) == []
+        assert logs(broker, {one: (root, path, size)}).compared([one]) == {}
     (tmp_path / path).unlink()
-    assert list(logs(broker, {one: (root, path, size)}).differing([one])) == []
+    assert logs(broker, {one: (root, path, size)}).compared([one]) == {}
 
 
 def test_no_answer_is_an_error(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +18,7 @@ from lakebackup.errors import Refused
 from lakebackup.store import CatalogReader
 from lakebackup_jobs.broker import Broker, Cluster
 from lakebackup_jobs.cli.tree import in_order
+from lakebackup_jobs.kafka.cluster import Cluster as LakeCluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -210,6 +212,46 @@ def test_a_disk_loses_records(spark: SparkSession, empty_catalog: Path, tmp_path
         assert drawn == [(0, 1), (1, 2), (2, 3), (1, 4)]
         with pytest.raises(Refused, match="cut from the history of topic orders"):
             lab.restore(TOPIC, maps={TOPIC: "copy"}, continued=True)
+
+
+@pytest.mark.long
+def test_a_stopped_cluster_is_put_back_to_an_older_disk(
+    spark: SparkSession, empty_catalog: Path, tmp_path: Path
+) -> None:
+    """Its leaders use the same epochs again, and the log grows past what was backed up: only records tell."""
+
+    def write(tag: str, count: int) -> None:
+        rows = [Record(i % 2, None, f"{tag} {i}".encode(), (), 1_700_000_000_000) for i in range(count)]
+        truth.produce(broker.bootstrap, TOPIC, rows)
+
+    with Broker(tmp_path / "broker") as broker:
+        lab = Lab(spark, broker.bootstrap, tmp_path / "backups", empty_catalog)
+        truth.create_topic(broker.bootstrap, TOPIC, 2, retention_ms="-1")
+        write("kept", 10)
+        kept = lab.backup(TOPIC)["backup_id"]
+        broker.stop()
+        shutil.copytree(broker.folder / "data", tmp_path / "disk")
+        broker.start()
+        lost = []
+        for count in (20, 30):
+            write("lost", count)
+            lost.append(lab.backup(TOPIC)["backup_id"])
+        broker.stop()
+        shutil.rmtree(broker.folder / "data")
+        shutil.copytree(tmp_path / "disk", broker.folder / "data")
+        broker.start()
+        write("after", 100)
+
+        epochs = reader(lab).rows("region_ends", source="lab", base=kept, link=3)
+        (state,) = LakeCluster({"bootstrap.servers": broker.bootstrap}).describe([TOPIC])
+        _, regions = LakeCluster({"bootstrap.servers": broker.bootstrap}).positions([state], "read_committed")
+        assert {row["leader_epoch"] for row in epochs} == {r.leader_epoch for r in regions}
+        after = lab.backup(TOPIC)
+        assert after["parent"] == kept
+        assert after["fork"]["out_of_sync"] == lost[::-1]
+        lab.restore(TOPIC, maps={TOPIC: "now"})
+        assert truth.contents(broker.bootstrap, "now") == truth.contents(broker.bootstrap, TOPIC)
+        assert lab.backup(TOPIC)["fork"] is None
 
 
 @pytest.mark.long

@@ -10,10 +10,22 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from lakebackup.plan.backup_topics import BackupPlan, Prepared, RegionState
-from lakebackup.plan.forks import EpochEnd, Fork, Stood, cut_back, first_lost, suspects
+from lakebackup.plan.forks import (
+    EpochEnd,
+    Fork,
+    Stood,
+    comparable,
+    earlier_lost,
+    first_lost,
+    judge,
+    lost,
+    suspects,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+
+    from lakebackup.plan.forks import Region
 
 WHERE = ("orders", "0" * 32, "0")
 
@@ -87,6 +99,14 @@ class Partition:
         self.leader, self.epoch = 1 - self.leader, self.epoch + 1
         self.log.begin(self.epoch, len(self.log.records))
 
+    def put_back(self, count: int) -> None:
+        """The whole cluster is as it was some records ago: its next terms have numbers that were used."""
+        for replica in self.replicas:
+            replica.cut(max(0, len(self.log.records) - count))
+        self.epoch = max((epoch for epoch, _ in self.log.epochs), default=0)
+        if not self.log.epochs:
+            self.log.begin(0, 0)
+
     # What a cluster answers.
 
     def ends(self, asked: Collection[Stood]) -> dict[Stood, EpochEnd]:
@@ -94,8 +114,15 @@ class Partition:
         found = {s: self.log.ends(s.leader_epoch or 0) for s in asked}
         return {s: end for s, end in found.items() if end}
 
-    def differing(self, asked: Collection[Stood]) -> list[Stood]:
-        return [s for s in asked if self.log.records[s.position - 1] != self.backed_up[s][-1]]
+    compacted: set[int] = field(default_factory=set)
+
+    def compared(self, asked: Collection[Stood]) -> dict[Stood, bool | None]:
+        now = {s: self.log.records[s.position - 1] for s in asked}
+        return {s: None if now[s] in self.compacted else now[s] == self.backed_up[s][-1] for s in asked}
+
+    @property
+    def now(self) -> dict[Region, RegionState]:
+        return {WHERE: region(0, len(self.log.records), self.epoch)}
 
     backed_up: dict[Stood, list[int]] = field(default_factory=dict)
 
@@ -113,6 +140,7 @@ STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("append"), st.integers(1, 5)),
         st.tuples(st.just("follow"), st.integers(0, 8)),
+        st.tuples(st.just("put_back"), st.integers(1, 6)),
         st.tuples(st.sampled_from(["elect", "back_up"]), st.none()),
     ),
     max_size=40,
@@ -133,35 +161,72 @@ def test_a_backup_is_lost_exactly_when_the_log_is_no_more_what_it_holds(
     steps: list[tuple[str, int | None]],
 ) -> None:
     partition = played(steps)
-    high = len(partition.log.records)
     made = [one for one in partition.backed_up if one.position]
     gone = {one for one in made if not partition.stands(one)}
-    assert cut_back(made, {WHERE: high}, partition) == gone
+    assert lost(judge(made, partition.now, partition)) == gone
     # Nothing that is lost goes unasked.
-    assert gone <= set(suspects([region(0, high, partition.epoch)], made))
+    assert gone <= set(comparable(partition.now.values(), made))
     # Without epochs, the records alone tell.
     blind = {replace(one, leader_epoch=None): one for one in made}
     partition.backed_up |= {one: partition.backed_up[known] for one, known in blind.items()}
-    assert {blind[one] for one in cut_back(list(blind), {WHERE: high}, partition)} == gone
+    assert {blind[one] for one in lost(judge(list(blind), partition.now, partition))} == gone
 
 
 @settings(max_examples=2 * settings.default.max_examples)
 @given(STEPS)
 def test_the_first_backup_that_is_lost_is_found_by_halving(steps: list[tuple[str, int | None]]) -> None:
     partition = played(steps)
-    high = len(partition.log.records)
     history = [one for one in partition.backed_up if one.position]
     # After each fork the backups behind it are out of sync; what is left stands up to some place.
     history = [one for n, one in enumerate(history) if all(a.position <= one.position for a in history[:n])]
-    lost = [one for one in history if not partition.stands(one)]
-    if not lost or partition.stands(history[-1]):
+    gone = [one for one in history if not partition.stands(one)]
+    if not gone or partition.stands(history[-1]):
         return
-    first = history.index(lost[0])
+    first = history.index(gone[0])
     if any(partition.stands(one) for one in history[first:]):
         return  # two forks in one: not a history of a run that looks each time
     partition.rounds = 0
-    assert first_lost({WHERE: history}, {WHERE: high}, partition) == {WHERE: lost[0]}
+    assert first_lost({WHERE: history}, partition.now, partition) == {WHERE: gone[0]}
     assert partition.rounds <= len(history).bit_length()
+
+
+def put_back(*, compacted: set[int] = frozenset()) -> tuple[Partition, list[Stood]]:  # type: ignore[assignment]
+    """Four backups after 10 records each, and a log that was put back to 25 and written on, in one epoch."""
+    partition = Partition(compacted=set(compacted))
+    made = []
+    for _ in range(4):
+        partition.append(10)
+        made.append(partition.back_up())
+    partition.put_back(15)
+    partition.append(40)
+    assert {one.leader_epoch for one in made} == {partition.epoch}
+    return partition, made
+
+
+def test_a_cluster_that_was_put_back_is_found_by_its_records() -> None:
+    partition, made = put_back()
+    assert judge(made, partition.now, partition) == dict(
+        zip(made, ["stands", "stands", "differs", "differs"], strict=True)
+    )
+    assert first_lost({WHERE: made}, partition.now, partition) == {WHERE: made[2]}
+
+
+def test_a_record_that_was_compacted_away_says_nothing_and_the_one_before_it_decides() -> None:
+    # What is at offset 39 now was written as number 54, what is at 19 as number 19.
+    partition, made = put_back(compacted={54})
+    assert judge(made, partition.now, partition)[made[3]] == "gone"
+    earlier = {WHERE: made[2::-1]}
+    assert earlier_lost(earlier, partition.now, partition) == {made[2]}
+    assert first_lost({WHERE: made}, partition.now, partition) == {WHERE: made[2]}
+    partition, made = put_back(compacted={54, 44})
+    assert earlier_lost({WHERE: made[2::-1]}, partition.now, partition) == set()  # the next one agrees
+
+    # Of what cannot be compared only epochs prove that it stands.
+    partition, made = put_back(compacted={19})
+    assert first_lost({WHERE: made}, partition.now, partition) == {WHERE: made[1]}
+    assert first_lost({WHERE: made}, partition.now, partition, by_epoch=[WHERE]) == {WHERE: made[2]}
+    partition, made = put_back(compacted={9, 19})
+    assert first_lost({WHERE: made}, partition.now, partition) == {WHERE: made[0]}
 
 
 def test_of_an_older_epoch_that_ends_there_too_the_records_are_compared() -> None:
@@ -169,27 +234,33 @@ def test_of_an_older_epoch_that_ends_there_too_the_records_are_compared() -> Non
         def ends(self, asked: Collection[Stood]) -> dict[Stood, EpochEnd]:
             return {s: EpochEnd((s.leader_epoch or 0) - 1, s.position) for s in asked}
 
-        def differing(self, asked: Collection[Stood]) -> Collection[Stood]:
-            return asked
+        def compared(self, asked: Collection[Stood]) -> dict[Stood, bool | None]:
+            return dict.fromkeys(asked, False)
 
     one = stood(20)
-    assert cut_back([one], {WHERE: 50}, Older()) == {one}
+    assert judge([one], {WHERE: region(0, 50, 4)}, Older()) == {one: "differs"}
 
 
-def test_nothing_is_asked_where_the_leader_is_the_same() -> None:
-    assert suspects([region(0, 50)], [stood(20), stood(50)]) == []
+def test_epochs_are_asked_only_where_they_are_others() -> None:
+    def of(one: Stood, state: RegionState) -> list[Stood]:
+        return suspects([one], {WHERE: state})
 
-
-def test_what_is_looked_at() -> None:
-    one = stood(20)
-    assert suspects([region(0, 50, 4)], [one]) == [one]  # another leader
-    assert suspects([region(0, 19)], [one]) == [one]  # ends before
-    assert suspects([region(0, 50, None)], [one]) == [one]  # no epoch now
+    assert of(stood(20), region(0, 50)) == []
+    assert of(stood(20), region(0, 50, 4)) == [stood(20)]  # another leader
+    assert of(stood(20), region(0, 19)) == [stood(20)]  # ends before
+    assert of(stood(20), region(0, 50, None)) == [stood(20)]  # no epoch now
     blind = stood(20, None)
-    assert suspects([region(0, 50)], [blind]) == [blind]  # none then
-    assert suspects([region(20, 50, 4)], [one]) == []  # nothing of it is left to compare: a gap, if at all
-    assert suspects([region(0, 50, 4, "1")], [one]) == []  # not asked for now
-    assert suspects([replace(region(0, 9, 4), epoch="1" * 32)], [one]) == []  # made again
+    assert of(blind, region(0, 50)) == [blind]  # none then
+
+
+def test_what_is_compared() -> None:
+    one = stood(20)
+    assert comparable([region(0, 50)], [one]) == [one]
+    assert comparable([region(20, 50, 4)], [one]) == []  # nothing of it is left to compare: a gap, if at all
+    assert comparable([region(0, 50, 4, "1")], [one]) == []  # not asked for now
+    assert comparable([replace(region(0, 9, 4), epoch="1" * 32)], [one]) == []  # made again
+    nothing = judge([stood(0)], {WHERE: region(0, 50)}, Partition())
+    assert list(nothing.values()) == ["stands"]
 
 
 def test_a_prepared_backup_keeps_it() -> None:

@@ -44,7 +44,8 @@ ALL_DOWN_S = 8.0
 EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
-# Where a setting that is in force comes from, by the name of its source at the broker.
+# Where a setting in force comes from, by its source at the broker. Brokers say DEFAULT_CONFIG also of
+# times that they were given in hours.
 _ORIGINS = {
     ConfigSource.DYNAMIC_TOPIC_CONFIG: "topic",
     ConfigSource.DYNAMIC_BROKER_CONFIG: "broker",
@@ -264,8 +265,8 @@ class Cluster:
     def retention_of_brokers(self) -> dict[str, str]:
         """The settings of retention, by their names at a topic, of topics that do not override them.
 
-        A topic's own description would do, but the client keeps one of several values that brokers have under
-        one name. Raises Denied without the right DescribeConfigs on the cluster.
+        The description of a topic that overrides them lacks a time that its brokers have in hours or minutes.
+        Raises Denied without the right DescribeConfigs on the cluster.
         """
         described = self._wait(
             self._admin.describe_cluster(request_timeout=ADMIN_TIMEOUT_S), "describe the cluster"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import re
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,8 @@ Record = tuple[int, int, bytes | None, bytes | None]
 
 BEYOND = 2**62
 PATIENCE_S = 30.0
+#: Data files read at once.
+_READERS = 8
 #: Partitions asked for at once.
 _AT_ONCE = 500
 _ENDS = re.compile(r"broker end offset is (-?\d+) \(offset leader epoch (-?\d+)\)")
@@ -68,18 +71,20 @@ class Logs:
         self._each({stood: (BEYOND, stood.leader_epoch or 0) for stood in asked}, take)
         return found
 
-    def differing(self, asked: Collection[Stood]) -> Collection[Stood]:
-        """Those of which the last record in the data files is another one in the log, read again."""
-        kept = {stood: record for stood, place in self._files(asked).items() if (record := _last(*place))}
-        found = []
+    def compared(self, asked: Collection[Stood]) -> Mapping[Stood, bool | None]:
+        """Whether the last record of each in the data files is the same in the log, read again; None: the log
+        lacks it, compacted or deleted since. Left out: none can be read in the files."""
+        files = self._files(asked)
+        with ThreadPoolExecutor(_READERS) as readers:
+            last = readers.map(lambda place: _last(*place), files.values())
+            kept = {stood: record for stood, record in zip(files, last, strict=True) if record}
+        found: dict[Stood, bool | None] = dict.fromkeys(kept)
 
         def take(stood: Stood, message: Any) -> None:
-            if message.error() or message.offset() != kept[stood][0]:
-                return  # compacted or deleted since: what is not there does not differ
-            kind, ts = message.timestamp()
-            record = (message.offset(), ts if kind else -1, message.key(), message.value())
-            if record != kept[stood]:
-                found.append(stood)
+            if not message.error() and message.offset() == kept[stood][0]:
+                kind, ts = message.timestamp()
+                record = (message.offset(), ts if kind else -1, message.key(), message.value())
+                found[stood] = record == kept[stood]
 
         self._each({stood: (record[0], None) for stood, record in kept.items()}, take)
         return found
@@ -122,6 +127,7 @@ def _first(
     deadline = time.monotonic() + PATIENCE_S
     last: KafkaError | None = None
     while waiting:
+        answered = []
         for message in client.consume(_AT_ONCE, 0.1):
             error = message.error()
             topic, partition = message.topic(), message.partition()
@@ -134,6 +140,9 @@ def _first(
                 stood = waiting.pop((topic, partition), None)
                 if stood is not None:
                     take(stood, message)
+                    answered.append(TopicPartition(topic, partition))
+        if answered:
+            client.pause(answered)  # no more of what else its batches hold
         if waiting and time.monotonic() > deadline:
             topic, partition = next(iter(waiting))
             raise EnvironmentProblem(

@@ -67,6 +67,8 @@ class _Reader(DataSourceStreamReader):
     def __init__(self, request: BackupRequest, source: str) -> None:
         self._request, self._source = request, source
         self._cluster: Groups | None = None
+        # Whether the source's records were compared with those of the newest backup: once, then epochs do.
+        self._compared = False
         self._last: dict[str, Any] = {}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
@@ -77,7 +79,10 @@ class _Reader(DataSourceStreamReader):
         if self._cluster is None:
             self._cluster = Groups(self._request.kafka)
         try:
-            prepared = backup_topics.prepare(self._request, self._source, self._cluster, self._catalog())
+            prepared = backup_topics.prepare(
+                self._request, self._source, self._cluster, self._catalog(), contents=not self._compared
+            )
+            self._compared = True
         except LakebackupError as error:
             raise RuntimeError(told(error)) from None
         if not prepared.plan.idle:
