@@ -21,7 +21,7 @@ from lakebackup.lease import Lease
 from lakebackup.plan import saved
 from lakebackup.plan.continue_topics import plan_rest
 from lakebackup.plan.restore_request import RestoreRequest, other_ways, plan_restore, read_backups
-from lakebackup.plan.restore_topics import RestorePlan, TopicPart, require_restorable
+from lakebackup.plan.restore_topics import RestorePlan, TopicPart, refusal, require_restorable
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
 from lakebackup.times import format_ts
@@ -33,7 +33,7 @@ from lakebackup_jobs.shares import deal
 from lakebackup_jobs.targets import Target, open_target
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -41,12 +41,16 @@ if TYPE_CHECKING:
     from lakebackup_jobs.progress import Reporter
 
 
+# What a person may accept as it is, by the reason of the obstacle, and what the audit log calls that.
+_ACCEPTED = {"gap": "restore with gaps", "compacted": "approximate restore"}
 # Stored bytes a second, where no restore into the kind of target is on record.
 ASSUMED_BYTES_PER_S = 50_000_000
 
 
 def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
     """Carry a restore out; returns what a person wants to know of it.
+
+    Of a dry run: the plan, its SQL, and, if it would be refused, why and what to do (`refused`, `hint`).
 
     Raises Refused (gaps, damaged files, a target that is not empty), Damaged (a file that is not what the
     catalog says, found before any of it becomes visible), EnvironmentProblem (broker, disk), Busy.
@@ -75,10 +79,11 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
             "estimate": _estimate(request, made, reader),
             "selection": made.selection,
             "parameters": dict(made.parameters),
-            **target.describe(made),
+            **(described := target.describe(made)),
             **_save(request, planned, made, reader),
+            **_refused(request, made, {} if unfinished(reader, digest) else described),
         }
-    require_restorable(made, allow_gaps=request.allow_gaps)
+    require_restorable(made, allow_gaps=request.allow_gaps, approximate=request.approximate)
     storage = open_storage(request.destination)
     with Lease.acquire(storage, f"restore-{digest}", holder(), ttl_s=request.lease_ttl_s):
         return _carry_out(request, made, digest, target, reader, spark, reporter)
@@ -105,8 +110,11 @@ def _carry_out(
     spark = given or spark_session(remote=request.remote)
     writer = CatalogWriter.open(spark, request.destination, request.catalog)
     log = RestoreLog(writer, restore_id, made, request.target, {"digest": digest, "into": target.into(made)})
-    if request.allow_gaps and any(o.reason == "gap" for o in made.obstacles):
-        log.audit("restore with gaps", [str(o) for o in made.obstacles])
+    for reason, action in _ACCEPTED.items():
+        if found := [str(o) for o in made.obstacles if o.reason == reason]:
+            log.audit(action, found)
+            for text in found:
+                reporter.warning(f"{action}: {text}")
     log.row("running")
     refuse_pruned_meanwhile(request.destination, request.catalog, made.source, reader)
     shares = deal(open_storage(request.destination), reader, made, layout.restore_folder(restore_id))
@@ -179,13 +187,25 @@ def _summary(made: RestorePlan) -> dict[str, Any]:
                 "files": sum(p.files for p in t.parts),
                 "bytes": sum(p.bytes for p in t.parts),
                 "entries": sum(p.entries for p in t.parts),
-                "reaches": format_ts(t.end_ts),
+                "reaches": format_ts(t.end_ts if made.to_ts is None else min(made.to_ts, t.end_ts)),
             }
             for t in made.topics
         ],
         "obstacles": [str(o) for o in made.obstacles],
         **({"notes": list(made.notes)} if made.notes else {}),
     }
+
+
+def _refused(request: RestoreRequest, made: RestorePlan, described: Mapping[str, Any]) -> dict[str, str]:
+    """With what words the restore would be refused, and what to do then; empty when it would not be."""
+    refused = refusal(made, allow_gaps=request.allow_gaps, approximate=request.approximate)
+    if refused:
+        return {"refused": refused.message, "hint": refused.hint}
+    places = [described, *described.get("target_topics", ())]
+    misfits = [place["refused_because"] for place in places if place.get("refused_because")]
+    if misfits:
+        return {"refused": "; ".join(misfits) + ".", "hint": "Restore into another place."}
+    return {}
 
 
 def _partitions(made: RestorePlan) -> list[dict[str, Any]]:

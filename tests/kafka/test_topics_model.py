@@ -69,6 +69,12 @@ class Kept:
     life: int
     ends: list[int]
     records: list[list[tuple[int, Record]]]
+    starts: list[int]
+
+    def silent(self, to_ts: int) -> bool:
+        """Whether it has nothing as old, and does not know that there was nothing."""
+        times = [record.timestamp for rows in self.records for _, record in rows]
+        return any(self.starts) and min(times, default=to_ts + 1) > to_ts
 
 
 @dataclass
@@ -131,7 +137,7 @@ class Model:
                 [(i, r) for i, r in enumerate(log.entries) if i >= starts[p] and r is not None]
                 for p, log in enumerate(topic.logs)
             ]
-            taken.topics[name] = Kept(topic.life, [log.end for log in topic.logs], records)
+            taken.topics[name] = Kept(topic.life, [log.end for log in topic.logs], records, starts)
         self.holes += recreated + [
             replace(h, bridged=self.goes_on(h, None if full else base)) for h in purged
         ]
@@ -174,6 +180,9 @@ class Model:
                 return Refused
             if to_ts is not None and hole.after < to_ts < hole.before:
                 return Refused
+        first = chosen is holding[0] and to_ts is not None and to_ts < chosen.end_ts
+        if to_ts is not None and first and chosen.topics[name].silent(to_ts):
+            return Refused
         return [
             [
                 (offset, record)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
+from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup_jobs.cli import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize(
@@ -29,3 +35,28 @@ def test_what_does_not_go_together_is_told(
     monkeypatch.chdir(str(tmp_path))
     assert main(["restore", "topics", *arguments, "--from", "backups"]) == code
     assert message in capsys.readouterr().err
+
+
+def test_a_dry_run_ends_as_the_restore_would_and_shows_no_sql_unless_asked(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    made = MadeBackups(tmp_path / "backups")
+    made.backup([[Record(0, n, ts=500 + n) for n in (7, 8)]], low={0: 7})
+    made.flush()
+    there = ["--from", str(tmp_path / "backups"), "--to", f"dir:{tmp_path}/out"]
+    command = ["restore", "topics", "orders", *there]
+    assert main([*command, "--dry-run"]) == 0
+    whole = capsys.readouterr().out
+    assert "orders" in whole
+    assert "SELECT" not in whole
+    assert main([*command, "--dry-run", "--to-time", "1970-01-01T00:00:00.100"]) == 5
+    told = capsys.readouterr()
+    assert "orders" in told.out
+    assert "has nothing as old" in told.err
+    assert "nearest restorable time after: 1970-01-01T00:00:00.507" in told.err
+    assert main([*command, "--explain"]) == 0
+    assert "SELECT" in capsys.readouterr().out
+    (tmp_path / "out/topics/orders").mkdir(parents=True)
+    (tmp_path / "out/topics/orders/file").touch()
+    assert main([*command, "--dry-run"]) == 5
+    assert "it holds topics/orders/file" in capsys.readouterr().err

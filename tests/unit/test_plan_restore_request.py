@@ -46,7 +46,8 @@ def test_what_makes_two_requests_the_same_restore() -> None:
     others: dict[str, Any] = {
         "target": "dir:other", "topics": ("users",), "patterns": ("o.*",), "maps": {"orders": "o"},
         "to_ts": 1, "from_ts": 1, "select": "SELECT path FROM files", "partial": True, "append": True,
-        "allow_gaps": True, "continued": True, "repartition": True, "partitions": 2, "backup": "b",
+        "allow_gaps": True, "approximate": True, "continued": True, "repartition": True, "partitions": 2,
+        "backup": "b",
     }  # fmt: skip
     digests = {replace(one, **{name: value}).digest("prod") for name, value in others.items()}
     assert len(digests | {one.digest("prod"), one.digest("test")}) == len(others) + 2

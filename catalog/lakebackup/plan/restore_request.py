@@ -16,13 +16,16 @@ from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.guard import check_select
 from lakebackup.model import CHANGES, QUEUES, SNAPSHOT
 from lakebackup.plan.chains import BackupSet, Cost, Step, on_the_way, other_sets
+from lakebackup.plan.generations import is_compacted
 from lakebackup.plan.restore_topics import (
     BackupPart,
     Obstacle,
+    PartRead,
     RegionPart,
     RegionSpan,
     RestorePlan,
     TopicPart,
+    between,
     refuse_outside,
 )
 from lakebackup_sql import load
@@ -56,6 +59,7 @@ class RestoreRequest:
     partitions: int | None = None
     groups: tuple[str, ...] = ()
     allow_gaps: bool = False
+    approximate: bool = False
     settings: str = "auto"
     zero_as_one: bool = False
     dry_run: bool = False
@@ -70,6 +74,7 @@ class RestoreRequest:
             source, self.target, sorted(self.topics), sorted(self.patterns), sorted(self.maps.items()),
             self.to_ts, self.from_ts, self.select, self.partial, self.append, self.allow_gaps,
             self.continued, self.repartition, self.partitions, self.backup,
+            *(["approximate"] if self.approximate else []),
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:32]
 
@@ -88,23 +93,31 @@ def plan_restore(request: RestoreRequest, reader: CatalogReader) -> RestorePlan:
     refuse_outside(source, topics, request.to_ts, newest)
     parameters["scopes"] = ",".join(topics)
     bounds = {k: v for k, v in parameters.items() if k != "from_ts"}
-    (between,) = reader.rows("restore_range", **bounds)
-    parameters |= between
+    (backups,) = reader.rows("restore_range", **bounds)
+    parameters |= backups
     reader.define("selected", "restore_files", **parameters)
     parts = read_parts(reader)
-    obstacles = [*_gaps(reader, bounds), *_pruned(request, reader, bounds | between), *_damage(reader)]
     names = patterns.target_names(topics, request.maps)
+    chosen = tuple(
+        _topic(row, names[row["scope"]], parts) for row in reader.rows("restore_targets", **bounds)
+    )
+    inexact, notes = _between(request.to_ts, chosen, reader, bounds)
+    obstacles = [
+        *_gaps(reader, bounds),
+        *inexact,
+        *_pruned(request, reader, bounds | backups),
+        *_damage(reader),
+    ]
     return RestorePlan(
         source=source,
         from_ts=request.from_ts,
         to_ts=request.to_ts,
         selection=load("queries", "restore_files"),
         parameters=parameters,
-        topics=tuple(
-            _topic(row, names[row["scope"]], parts) for row in reader.rows("restore_targets", **bounds)
-        ),
+        topics=chosen,
         obstacles=tuple(obstacles),
-        spans=tuple(RegionSpan(**row) for row in reader.rows("restore_regions", **bounds, **between)),
+        notes=tuple(notes),
+        spans=tuple(RegionSpan(**row) for row in reader.rows("restore_regions", **bounds, **backups)),
     )
 
 
@@ -334,6 +347,15 @@ def _gaps(reader: CatalogReader, parameters: Mapping[str, Any]) -> list[Obstacle
         )
         for row in reader.rows("restore_gaps", **parameters)
     ]
+
+
+def _between(
+    to_ts: int | None, topics: Sequence[TopicPart], reader: CatalogReader, bounds: Mapping[str, Any]
+) -> tuple[list[Obstacle], list[str]]:
+    if to_ts is None:
+        return [], []
+    compacted = {topic.scope for topic in topics if is_compacted(topic.settings.in_force)}
+    return between([PartRead(**row) for row in reader.rows("restore_between", **bounds)], compacted, to_ts)
 
 
 def _pruned(request: RestoreRequest, reader: CatalogReader, parameters: Mapping[str, Any]) -> list[Obstacle]:

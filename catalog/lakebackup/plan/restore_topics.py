@@ -13,7 +13,7 @@ from lakebackup.errors import NotFound, Refused
 from lakebackup.times import format_ts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from lakebackup.topic_settings import TopicSettings
 
@@ -147,18 +147,110 @@ class RestorePlan:
         return sum(part.entries for topic in self.topics for part in topic.parts)
 
 
-def require_restorable(plan: RestorePlan, *, allow_gaps: bool) -> None:
-    """Refused when the plan has obstacles: gaps may be allowed, missing or damaged files may not."""
-    standing = [o for o in plan.obstacles if not (allow_gaps and o.reason == "gap")]
+@dataclass(frozen=True, slots=True)
+class PartRead:
+    """What a backup read of a partition that is restored to a time before the backup's end.
+
+    A row of the query restore_between: offsets `[start, end)`, of which files hold `entries` records, None:
+    there is no file. Times in ms.
+    """
+
+    scope: str
+    region: str
+    backup_id: str
+    start_position: int
+    end_position: int
+    entries: int | None
+    min_ts: int | None
+    before_ts: int | None
+    after_ts: int
+
+    @property
+    def lacking(self) -> int:
+        """How many offsets it read over without finding a record."""
+        return self.end_position - self.start_position - (self.entries or 0)
+
+
+def between(
+    read: Sequence[PartRead], compacted: Collection[str], to_ts: int
+) -> tuple[list[Obstacle], list[str]]:
+    """What stands against a restore to a time between two restore points, and what there is to say of it.
+
+    What the source dropped between that time and the backup's reading is in no backup. Offsets of a compacted
+    topic without a record may have held values that counted then; so may those that transactions leave, since
+    nothing tells the two apart. Before the first backup, a topic of which nothing as old is kept was empty
+    only if that backup read it from its first offset on.
+    """
+    obstacles, notes = [], []
+    for scope in sorted({part.scope for part in read}):
+        parts = [part for part in read if part.scope == scope]
+        lacking = [part for part in parts if part.lacking] if scope in compacted else []
+        obstacles += [_overwritten(part) for part in lacking]
+        oldest = min((part.min_ts for part in parts if part.min_ts is not None), default=None)
+        if lacking or parts[0].before_ts is not None or (oldest is not None and oldest <= to_ts):
+            continue
+        if late := [part for part in parts if part.start_position]:
+            obstacles += [_older(part, oldest) for part in late]
+        else:
+            notes.append(
+                f"topic {scope} held nothing at {format_ts(to_ts)}: "
+                + (
+                    f"its first record is of {format_ts(oldest)}"
+                    if oldest is not None
+                    else "it has no record"
+                )
+            )
+    return obstacles, notes
+
+
+def _overwritten(part: PartRead) -> Obstacle:
+    return Obstacle(
+        scope=part.scope,
+        region=part.region,
+        reason="compacted",
+        detail=f"{part.lacking} offsets from {part.start_position} to {part.end_position} had no record any "
+        f"more when backup {part.backup_id} read them, so what their keys held then is not known",
+        before_ts=part.before_ts,
+        after_ts=part.after_ts,
+    )
+
+
+def _older(part: PartRead, oldest: int | None) -> Obstacle:
+    return Obstacle(
+        scope=part.scope,
+        region=part.region,
+        reason="older",
+        detail=f"the first backup, {part.backup_id}, began at offset {part.start_position} and has nothing "
+        "as old: what the topic held then is not known",
+        before_ts=None,
+        after_ts=part.after_ts if oldest is None else min(oldest, part.after_ts),
+    )
+
+
+def require_restorable(plan: RestorePlan, *, allow_gaps: bool, approximate: bool = False) -> None:
+    """Refused when the plan has obstacles that are not accepted, see `refusal`."""
+    if refused := refusal(plan, allow_gaps=allow_gaps, approximate=approximate):
+        raise refused
+
+
+def refusal(plan: RestorePlan, *, allow_gaps: bool, approximate: bool) -> Refused | None:
+    """Why the plan is not carried out. Gaps may be allowed, and what compaction took away be left out as
+    `approximate`; missing or damaged files may not."""
+    accepted = {reason for reason, accept in (("gap", allow_gaps), ("compacted", approximate)) if accept}
+    standing = [o for o in plan.obstacles if o.reason not in accepted]
     if not standing:
-        return
+        return None
     reasons = {o.reason for o in standing}
     shown = "\n".join(f"  {o}" for o in standing[:10])
     more = f"\n  and {len(standing) - 10} more" if len(standing) > 10 else ""
-    raise Refused(
+    return Refused(
         f"This restore would not be what the topics held:\n{shown}{more}",
         hint="Choose another --to-time, or accept the holes with --allow-gaps (it is recorded)."
         if reasons == {"gap"}
+        else "Choose one of these times, or accept what is not known with --approximate (it is recorded)."
+        if reasons == {"compacted"}
+        else "Give a later --to-time."
+        if reasons == {"older"}
         else "Choose a later --to-time, or none: then each partition begins where it was pruned."
         if reasons == {"pruned"}
         else "Choose another --to-time that does not need these files; `lakebackup verify` shows all damage.",

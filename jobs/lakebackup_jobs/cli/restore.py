@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from lakebackup.errors import UsageProblem
+from lakebackup.errors import Refused, UsageProblem
 from lakebackup_jobs.cli import options
 from lakebackup_jobs.cli.explain import explain as show
 from lakebackup_jobs.cli.invocation import destination, instant, session_of, settings
@@ -85,6 +85,14 @@ def topics(
     ] = None,
     allow_gaps: Annotated[
         bool, typer.Option("--allow-gaps", help="Restore although some records were never backed up.")
+    ] = False,
+    approximate: Annotated[
+        bool,
+        typer.Option(
+            "--approximate",
+            help="Restore a compacted topic to a time between two backups, without values that were "
+            "replaced before the later one.",
+        ),
     ] = False,
     topic_settings: Annotated[
         Literal["auto", "saved", "suspended"],
@@ -180,6 +188,7 @@ def topics(
         repartition=repartition,
         partitions=partitions,
         allow_gaps=allow_gaps,
+        approximate=approximate,
         settings=topic_settings,
         zero_as_one=zero_timestamps_as_one,
         dry_run=dry_run or explain,
@@ -193,7 +202,11 @@ def topics(
             show(lambda: run(request, reporter=report), as_json=json)
             return
         result: dict[str, Any] = run(request, spark=session_of(context, found), reporter=report)
-        report.result(result)
+        refused, hint = result.pop("refused", None), result.pop("hint", "")
+        # The SQL is what --explain is for.
+        report.result({k: v for k, v in result.items() if k not in ("selection", "parameters")})
+        if refused:
+            raise Refused(refused, hint=hint)
 
 
 @app.command(
@@ -294,7 +307,7 @@ def groups(
 # Flags of `restore topics` that say what a plan says already.
 _CHOOSING = (
     "topics", "pattern", "to_time", "from_time", "backup", "map_", "select", "partial", "append", "continue_",
-    "groups", "repartition", "partitions", "allow_gaps", "zero_timestamps_as_one", "source",
+    "groups", "repartition", "partitions", "allow_gaps", "approximate", "zero_timestamps_as_one", "source",
 )  # fmt: skip
 
 

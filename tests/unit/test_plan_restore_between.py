@@ -1,0 +1,86 @@
+"""Restores to a time between two restore points: what the offsets prove, and what they do not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.made_backups import MadeBackups, Record
+
+from lakebackup.errors import Refused
+from lakebackup.model import Scope
+from lakebackup.plan.restore_request import RestoreRequest, plan_restore
+from lakebackup.plan.restore_topics import PartRead, between, require_restorable
+from lakebackup.topic_settings import TopicSettings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lakebackup.plan.restore_topics import RestorePlan
+
+COMPACT = TopicSettings({}, {"broker": {"cleanup.policy": "compact"}}).dump()
+
+
+def part(start: int, end: int, entries: int | None, **changes: Any) -> PartRead:
+    made = PartRead("t", "0", "b2", start, end, entries, min_ts=1_500, before_ts=1_000, after_ts=2_000)
+    return replace(made, **changes)
+
+
+def reasons(*read: PartRead, at: int = 1_700, compacted: bool = True) -> list[tuple[str, int | None]]:
+    obstacles, notes = between(read, ["t"] if compacted else [], at)
+    assert not notes
+    return [(o.reason, o.after_ts) for o in obstacles]
+
+
+def test_a_compacted_topic_is_exact_where_no_offset_lacks_its_record() -> None:
+    assert reasons(part(10, 20, 10)) == []
+    assert reasons(part(20, 20, None)) == []  # nothing came in
+    assert reasons(part(10, 20, 9)) == [("compacted", 2_000)]
+    assert reasons(part(10, 20, None)) == [("compacted", 2_000)]
+    assert reasons(part(10, 20, 9), compacted=False) == []
+    (stands,), _ = between([part(10, 20, 10), part(0, 20, 8, region="1")], ["t"], 1_700)
+    assert (stands.region, stands.before_ts, stands.after_ts) == ("1", 1_000, 2_000)
+    assert "12 offsets from 0 to 20 had no record any more when backup b2 read them" in stands.detail
+
+
+def test_before_the_first_backup_a_topic_was_empty_only_if_it_was_read_from_its_start() -> None:
+    first = {"before_ts": None}
+    assert reasons(part(7, 20, 13, **first), at=1_400, compacted=False) == [("older", 1_500)]
+    assert reasons(part(7, 7, None, min_ts=None, **first), at=1_400, compacted=False) == [("older", 2_000)]
+    assert reasons(part(7, 20, 13, **first), at=1_500, compacted=False) == []  # a record is as old
+    assert reasons(part(7, 20, 13), at=1_400, compacted=False) == []  # a backup before answers for it
+    # A topic is looked at as a whole.
+    late, early = part(7, 20, 13, **first), part(0, 20, 20, region="1", min_ts=1_200, **first)
+    assert reasons(late, early, at=1_400, compacted=False) == []
+    obstacles, notes = between([part(0, 20, 20, **first)], [], 1_400)
+    assert (obstacles, len(notes)) == ([], 1)
+    assert "topic t held nothing at 1970-01-01" in notes[0]
+    assert "its first record is of" in notes[0]
+    assert between([part(0, 20, 19, **first)], ["t"], 1_400)[0][0].reason == "compacted"
+
+
+def planned(folder: Path, **asked: Any) -> RestorePlan:
+    made = MadeBackups(folder)
+    made.backup([[Record(0, n, ts=100 * n) for n in range(4)]])
+    # Read from the start again: of the keys of offsets 0 to 5 only the last two are left.
+    made.backup([[Record(0, n, ts=1_000 + n) for n in (4, 5)]], full=True, low={0: 0}, generation=1)
+    rows = made._rows["scopes"]
+    made._rows["scopes"] = [replace(r, settings=COMPACT) for r in rows if isinstance(r, Scope)]
+    return plan_restore(RestoreRequest(str(folder), "dir:out", topics=("orders",), **asked), made.reader())
+
+
+def test_between_two_generations_a_restore_is_refused_or_asked_for_as_approximate(tmp_path: Path) -> None:
+    """5 of 20 keys came back, and the exit code was 0."""
+    plan = planned(tmp_path, to_ts=1_002)
+    with pytest.raises(
+        Refused, match=r"before: 1970-01-01T00:00:01.*, after: 1970-01-01T00:00:02"
+    ) as refused:
+        require_restorable(plan, allow_gaps=True)
+    assert "--approximate" in refused.value.hint
+    require_restorable(plan, allow_gaps=False, approximate=True)
+
+
+@pytest.mark.parametrize("to_ts", [1_000, 2_000, None])
+def test_the_end_of_a_backup_is_exact(tmp_path: Path, to_ts: int | None) -> None:
+    assert planned(tmp_path, to_ts=to_ts).obstacles == ()
