@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from lakebackup_jobs.kafka.cluster import Cluster
     from lakebackup_jobs.kafka.copy_task import CopyJob
     from lakebackup_jobs.progress import Reporter
+    from lakebackup_jobs.unfinished import Begun
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,11 @@ def _take(
     spark = spark or spark_session(remote=request.remote)
     writer = CatalogWriter.open(spark, request.destination, request.catalog)
     writer.migrate()
+    if not latest_number(CatalogReader(request.destination, request.catalog), source):
+        sidecar.require_new(storage, source)
     ended = _settle(request, storage, source, cluster, lease, writer, spark, reporter)
+    if ended and request.mode == "full":
+        return ended
     if ended:
         # What came in since the positions of then; a cumulative one would read all again.
         request = replace(request, mode="incr-diff", parent=None)
@@ -161,15 +166,18 @@ def _settle(
     spark: SparkSession,
     reporter: Reporter,
 ) -> dict[str, Any] | None:
-    """End what the last run of a source began and did not end, or take it away; what it has become."""
+    """End what the last run of a source began and did not end, or discard it; what it is, if asked for."""
     begun = unfinished.found(storage, source)
     if begun is None:
         return None
     reader = CatalogReader(request.destination, request.catalog)
     prepared, result = begun.prepared, None
-    if reader.rows("find_backups", prefix=begun.backup_id):
-        sidecar.mark(storage, layout.marker_path(source, begun.backup_id, "complete"))
+    if _exists(begun, request):
+        result = _close(begun, request, source, storage, reporter)
     elif why := unfinished.hindrance(begun, request, source, storage, cluster, reader):
+        lease.renew()  # a run that slept may find that another one made the backup exist
+        if _exists(begun, request):
+            return _settle(request, storage, source, cluster, lease, writer, spark, reporter)
         count = unfinished.take_away(begun, source, storage)
         reporter.note(
             f"backup {begun.backup_id} was cut off and is not gone on with, since {why}; "
@@ -189,6 +197,23 @@ def _settle(
         result = publish(request, storage, source, prepared, totals, writer, lease, reporter)
     unfinished.end(storage, source)
     return result
+
+
+def _exists(begun: Begun, request: BackupRequest) -> bool:
+    reader = CatalogReader(request.destination, request.catalog)
+    return bool(reader.rows("find_backups", prefix=begun.backup_id))
+
+
+def _close(
+    begun: Begun, request: BackupRequest, source: str, storage: Storage, reporter: Reporter
+) -> dict[str, Any] | None:
+    """Do what is left to do for a backup that exists; what it is, if it was asked for."""
+    sidecar.mark(storage, layout.marker_path(source, begun.backup_id, "complete"))
+    reporter.note(f"backup {begun.backup_id} is whole; its run was cut off at the very end")
+    if not begun.same(request):
+        return None
+    manifest = sidecar.read_manifest(storage, layout.manifest_path(source, begun.backup_id))
+    return _result(begun.prepared, manifest.backup)
 
 
 def prepare(
@@ -364,9 +389,14 @@ def publish(
     sidecar.write_manifest(storage, layout.manifest_path(source, prepared.backup_id), manifest)
     writer.commit_backup(storage, manifest, held=lease)
     sidecar.mark(storage, layout.marker_path(source, prepared.backup_id, "complete"))
+    return _result(prepared, backup)
+
+
+def _result(prepared: Prepared, backup: Backup) -> dict[str, Any]:
+    """What a person wants to know of a backup that exists."""
     return {
         "backup_id": prepared.backup_id,
-        **_summary(plan, source),
+        **_summary(prepared.plan, backup.source),
         "files": backup.files,
         "bytes": backup.bytes,
         "entries": backup.entries,

@@ -49,6 +49,10 @@ class Begun:
     def backup_id(self) -> str:
         return self.prepared.backup_id
 
+    def same(self, request: BackupRequest) -> bool:
+        """Whether it is the backup that is asked for."""
+        return not _other(self, request)
+
     def ends(self, request: BackupRequest) -> BackupRequest:
         """The request that ends it: with the options of files that it was begun with."""
         return replace(request, **{name: self.asked[name] for name in _KEPT})
@@ -106,9 +110,7 @@ def hindrance(
     parent = reader.one("parent_backup", backup_id=plan.parent.backup_id)
     if parent is None or parent["reason"]:
         return f"backup {plan.parent.backup_id}, which it stands on, cannot be used any more"
-    asked = _asked(request)
-    other = [name for name in _SAME if asked[name] != begun.asked.get(name)]
-    if other:
+    if other := _other(begun, request):
         return f"another {', '.join(other)} is asked for"
     done = stored(begun, source, storage)
     if not done:
@@ -128,7 +130,8 @@ def take_away(begun: Begun, source: str, storage: Storage) -> int:
     """Delete what a backup that is in no catalog has stored; returns how many data files.
 
     Of data files those that name it in their header, and no other: beside them lie those of other backups,
-    and of runs that may still go on. Can be cut off and repeated.
+    and of runs that may still go on. Can be cut off and repeated. The caller holds the lease for sure, and
+    has looked into the catalog since: another run may have made the backup exist.
     """
     # The manifest first: without it no catalog that is made anew takes the backup for one.
     storage.delete(layout.manifest_path(source, begun.backup_id))
@@ -188,6 +191,12 @@ def _changed(
     if forks.find(reader, source, regions, request.kafka):
         return "the source's history was cut back"
     return None
+
+
+def _other(begun: Begun, request: BackupRequest) -> list[str]:
+    """What is asked for in another way than of the begun backup."""
+    asked = _asked(request)
+    return [name for name in _SAME if asked[name] != begun.asked.get(name)]
 
 
 def _asked(request: BackupRequest) -> dict[str, Any]:

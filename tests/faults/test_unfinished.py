@@ -106,9 +106,9 @@ def test_one_that_was_committed_is_not_taken_twice(lab: Lab, name: str, tmp_path
     truth.produce(lab.bootstrap, name, rows_of(PARTITIONS, 20))
     cut_off(lab, name, "put complete", tmp_path / "1")
     done = lab.backup(name)
-    assert (done["entries"], done["kind"]) == (0, "differential")
+    assert (done["entries"], done["kind"]) == (80, "full")
     assert_whole(lab, name)
-    assert (lab.folder / "lab/backups" / done["parent"] / "complete").exists()
+    assert (lab.folder / "lab/backups" / done["backup_id"] / "complete").exists()
 
     # Nothing is new behind one that is ended: then that is the backup that was asked for.
     truth.produce(lab.bootstrap, name, rows_of(PARTITIONS, 20, start=20))

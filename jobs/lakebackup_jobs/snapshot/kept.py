@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakebackup import layout, tombstones
+from lakebackup import tombstones
 from lakebackup.errors import Refused
-from lakebackup.sidecar import marked
+from lakebackup.sidecar import require_new
 
 if TYPE_CHECKING:
     from lakebackup.plan.backup_snapshot import Newest
@@ -29,15 +29,4 @@ def require_kept(storage: Storage, source: str, reader: CatalogReader, newest: N
                 hint="Run `lakebackup prune --delete` again: it goes on. Then back up.",
             )
     if newest is None:
-        _require_new(storage, source)
-
-
-def _require_new(storage: Storage, source: str) -> None:
-    """Refused when a source has backups: two of one number would be taken for one another."""
-    for backup_id in storage.folders(layout.backups_folder(source)):
-        if marked(storage, layout.marker_path(source, backup_id, "complete")):
-            raise Refused(
-                f"The destination has backups of {source}, such as {backup_id}, and the catalog has none.",
-                hint="Name the catalog that has them with --catalog, or make it again with "
-                "`lakebackup catalog rebuild` if it is lost.",
-            )
+        require_new(storage, source)
