@@ -98,10 +98,13 @@ def _plan(request: GroupsRequest, reader: CatalogReader, target: AlterGroups) ->
     restored = reader.rows("restored_into", source=source, cluster=cluster)
     existing = set(target.topic_names())
     states = target.describe({row["target_scope"] for row in restored} & existing)
-    into = choose_targets(restored, {state.scope: state.epoch for state in states}, request.maps)
+    into, unclear = choose_targets(restored, {state.scope: state.epoch for state in states}, request.maps)
     rows = reader.rows("group_moves", source=source, cluster=cluster, targets=target_list(into))
     known = {row["group_id"] for row in rows}
     names = group_names(select_groups(request.groups, request.patterns, known), request.group_maps)
+    for row in rows:
+        if row["group_id"] in names and row["scope"] in unclear:
+            raise unclear[row["scope"]]
     found = target.read(set(names.values()) & set(target.names()))
     if found.denied:
         group, said = next(iter(sorted(found.denied.items())))

@@ -114,12 +114,16 @@ def test_group_maps() -> None:
 def test_topics_that_answer_for_others() -> None:
     there = {"orders": "t1", "copy": "t2", "new": "t9"}
     one = [restored("orders", "copy", "t2"), restored("orders", "new", "t3")]
-    assert choose_targets(one, there, {}) == {"orders": "t2"}, "new was made again since"
+    assert choose_targets(one, there, {}) == ({"orders": "t2"}, {}), "new was made again since"
     two = [restored("orders", "copy", "t2"), restored("orders", "orders", "t1")]
-    assert choose_targets(two, there, {}) == {"orders": "t1"}
-    assert choose_targets(two, there, {"orders": "copy"}) == {"orders": "t2"}
+    assert choose_targets(two, there, {}) == ({"orders": "t1"}, {})
+    assert choose_targets(two, there, {"orders": "copy"}) == ({"orders": "t2"}, {})
     three = [restored("a", "copy", "t2"), restored("a", "new", "t9")]
+    # Only groups that use the topic are concerned.
+    chosen, unclear = choose_targets([*one, *three], there, {})
+    assert chosen == {"orders": "t2"}
     with pytest.raises(UsageProblem, match="several topics: copy, new"):
-        choose_targets(three, there, {})
+        raise unclear["a"]
+    _, unclear = choose_targets(three, there, {"a": "orders"})
     with pytest.raises(NotFound, match="was restored into orders"):
-        choose_targets(three, there, {"a": "orders"})
+        raise unclear["a"]

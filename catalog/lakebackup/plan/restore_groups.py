@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from lakebackup import patterns
-from lakebackup.errors import NotFound, UsageProblem
+from lakebackup.errors import LakebackupError, NotFound, UsageProblem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -141,33 +141,36 @@ def group_names(groups: Iterable[str], maps: Mapping[str, str]) -> dict[str, str
 
 def choose_targets(
     restored: Iterable[Mapping[str, Any]], there: Mapping[str, str], maps: Mapping[str, str]
-) -> dict[str, str]:
-    """Source topic -> id of the topic that answers for it in the target.
+) -> tuple[dict[str, str], dict[str, LakebackupError]]:
+    """Source topic -> id of the topic that answers for it in the target; of topics where that is not clear,
+    the error for groups that use them: UsageProblem for a choice, NotFound for a map that leads nowhere.
 
     `restored`: rows of the query restored_into; `there`: name -> id of the target's topics now; `maps` as
     given. Without a map a topic goes where it was restored to; when that is several topics, to the one of
-    its own name. Raises UsageProblem when that leaves a choice, NotFound for a map that leads nowhere.
+    its own name.
     """
     found: dict[str, dict[str, str]] = {}
     for row in restored:
         if there.get(row["target_scope"]) == row["target_epoch"]:
             found.setdefault(row["scope"], {})[row["target_scope"]] = row["target_epoch"]
     chosen: dict[str, str] = {}
+    unclear: dict[str, LakebackupError] = {}
     for scope, targets in found.items():
         name = maps.get(scope, scope if scope in targets or len(targets) > 1 else next(iter(targets)))
-        if name not in targets:
-            places = ", ".join(sorted(targets))
-            if scope in maps:
-                raise NotFound(
-                    f"Nothing of topic {scope} was restored into {name} of this cluster.",
-                    hint=f"It was restored into {places}.",
-                )
-            raise UsageProblem(
+        places = ", ".join(sorted(targets))
+        if name in targets:
+            chosen[scope] = targets[name]
+        elif scope in maps:
+            unclear[scope] = NotFound(
+                f"Nothing of topic {scope} was restored into {name} of this cluster.",
+                hint=f"It was restored into {places}.",
+            )
+        else:
+            unclear[scope] = UsageProblem(
                 f"Topic {scope} was restored into several topics: {places}.",
                 hint=f"Say which one with --map {scope}=NAME.",
             )
-        chosen[scope] = targets[name]
-    return chosen
+    return chosen, unclear
 
 
 def plan_groups(
