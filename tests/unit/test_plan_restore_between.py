@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakebackup.plan.restore_topics import RestorePlan
+    from lakebackup.store import CatalogReader
 
 COMPACT = TopicSettings({}, {"broker": {"cleanup.policy": "compact"}}).dump()
 
@@ -60,14 +61,19 @@ def test_before_the_first_backup_a_topic_was_empty_only_if_it_was_read_from_its_
     assert between([part(0, 20, 19, **first)], ["t"], 1_400)[0][0].reason == "compacted"
 
 
-def planned(folder: Path, **asked: Any) -> RestorePlan:
+def two_generations(folder: Path) -> CatalogReader:
     made = MadeBackups(folder)
     made.backup([[Record(0, n, ts=100 * n) for n in range(4)]])
     # Read from the start again: of the keys of offsets 0 to 5 only the last two are left.
     made.backup([[Record(0, n, ts=1_000 + n) for n in (4, 5)]], full=True, low={0: 0}, generation=1)
     rows = made._rows["scopes"]
     made._rows["scopes"] = [replace(r, settings=COMPACT) for r in rows if isinstance(r, Scope)]
-    return plan_restore(RestoreRequest(str(folder), "dir:out", topics=("orders",), **asked), made.reader())
+    return made.reader()
+
+
+def planned(folder: Path, **asked: Any) -> RestorePlan:
+    reader = two_generations(folder)
+    return plan_restore(RestoreRequest(str(folder), "dir:out", topics=("orders",), **asked), reader)
 
 
 def test_between_two_generations_a_restore_is_refused_or_asked_for_as_approximate(tmp_path: Path) -> None:
@@ -84,3 +90,13 @@ def test_between_two_generations_a_restore_is_refused_or_asked_for_as_approximat
 @pytest.mark.parametrize("to_ts", [1_000, 2_000, None])
 def test_the_end_of_a_backup_is_exact(tmp_path: Path, to_ts: int | None) -> None:
     assert planned(tmp_path, to_ts=to_ts).obstacles == ()
+
+
+def test_the_view_says_the_same_of_every_time(tmp_path: Path) -> None:
+    reader = two_generations(tmp_path)
+    found = reader.select("SELECT status, COALESCE(from_ts, -1) AS after, to_ts FROM coverage").read_all()
+    held = [(r["after"], r["to_ts"]) for r in found.to_pylist() if r["status"] == "restorable"]
+    for to_ts in (0, 500, 1_000, 1_001, 1_500, 1_999, 2_000):
+        request = RestoreRequest(str(tmp_path), "dir:out", topics=("orders",), to_ts=to_ts)
+        refused = bool(plan_restore(request, reader).obstacles)
+        assert refused == (not any(after < to_ts <= until for after, until in held)), to_ts

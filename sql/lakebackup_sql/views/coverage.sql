@@ -8,7 +8,8 @@
 -- status: restorable; gap: a restore to these times is refused; fork: what was backed up then is not part of the
 --   source's history any more, and a restore to these times brings the history that went on
 -- reason: of a gap: purged (the source let go of records before they were backed up), recreated (the topic was
---   deleted and made again), bridged (the chain goes on over a gap: possible with --allow-gaps), pruned, missing,
+--   deleted and made again), bridged (the chain goes on over a gap: possible with --allow-gaps), compacted (values
+--   that were replaced before the next backup are not known: possible with --approximate), pruned, missing,
 --   changed or damaged (a file, see unusable_backups), chain (an earlier backup of the chain is not there); of a
 --   fork: out_of_sync
 -- from_ts: the interval begins after this instant; null: with the oldest record that is held
@@ -85,6 +86,25 @@ causes AS (
     AND g.scope = s.scope
     AND g.epoch = s.epoch
   WHERE g.bridged AND b.state = 'complete' AND b.source_kind <> 'changes'
+),
+-- Compacted topics of which a backup lacks records at offsets that it read: what was replaced before it came is not
+-- known, so it answers for its end alone.
+replaced AS (
+  SELECT t.source, t.scope, t.epoch, p.region, t.covers_from, t.covers_to
+  FROM points AS t
+  JOIN raw_positions AS p
+    ON t.backup_id = p.backup_id
+    AND t.scope = p.scope
+    AND t.epoch = p.epoch
+  LEFT JOIN raw_files AS f
+    ON t.backup_id = f.backup_id
+    AND p.scope = f.scope
+    AND p.epoch = f.epoch
+    AND p.region = f.region
+    AND f.role = 'data'
+  WHERE t.settings RLIKE '"cleanup.policy": "[^"]*compact'
+  GROUP BY t.source, t.scope, t.epoch, p.region, t.covers_from, t.covers_to, p.start_position, p.end_position
+  HAVING p.end_position - p.start_position > COALESCE(SUM(f.entries), 0)
 ),
 -- What is left of pruned partitions in each backup, and what it had.
 pruned AS (
@@ -314,6 +334,11 @@ marks AS (
   WHERE p.gone_max_ts IS NOT NULL
   UNION ALL
   SELECT
+    c.source, c.scope, c.epoch, c.region, 'compacted' AS reason, c.covers_from AS from_ts, c.covers_to - 1 AS to_ts,
+    CAST(NULL AS BIGINT) AS from_position, CAST(NULL AS BIGINT) AS to_position
+  FROM replaced AS c
+  UNION ALL
+  SELECT
     l.source, l.scope, l.epoch, l.region, 'pruned' AS reason, t.covers_from AS from_ts,
     LEAST(o.end_ts, t.covers_to - 1) AS to_ts,
     CAST(NULL AS BIGINT) AS from_position, CAST(NULL AS BIGINT) AS to_position
@@ -349,6 +374,7 @@ steps AS (
     SUM(CASE WHEN m.reason = 'purged' THEN e.step ELSE 0 END) AS purged,
     SUM(CASE WHEN m.reason = 'recreated' THEN e.step ELSE 0 END) AS recreated,
     SUM(CASE WHEN m.reason = 'bridged' THEN e.step ELSE 0 END) AS bridged,
+    SUM(CASE WHEN m.reason = 'compacted' THEN e.step ELSE 0 END) AS compacted,
     SUM(CASE WHEN m.reason = 'pruned' THEN e.step ELSE 0 END) AS pruned,
     SUM(CASE WHEN m.reason = 'missing' THEN e.step ELSE 0 END) AS missing,
     SUM(CASE WHEN m.reason = 'changed' THEN e.step ELSE 0 END) AS changed,
@@ -371,6 +397,7 @@ named AS (
       WHEN SUM(s.purged) OVER upto > 0 THEN 'purged'
       WHEN SUM(s.recreated) OVER upto > 0 THEN 'recreated'
       WHEN SUM(s.bridged) OVER upto > 0 THEN 'bridged'
+      WHEN SUM(s.compacted) OVER upto > 0 THEN 'compacted'
       WHEN SUM(s.forked) OVER upto > 0 THEN 'out_of_sync'
       WHEN SUM(s.held) OVER upto > 0 AND SUM(s.elsewhere) OVER upto > 0 THEN 'nothing'
       WHEN SUM(s.held) OVER upto > 0 THEN 'held'

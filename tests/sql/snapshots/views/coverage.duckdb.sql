@@ -113,6 +113,36 @@ WITH points AS (
     ON g.backup_id = s.backup_id AND g.scope = s.scope AND g.epoch = s.epoch
   WHERE
     g.bridged AND b.state = 'complete' AND b.source_kind <> 'changes'
+), replaced AS (
+  SELECT
+    t.source,
+    t.scope,
+    t.epoch,
+    p.region,
+    t.covers_from,
+    t.covers_to
+  FROM points AS t
+  JOIN raw_positions AS p
+    ON t.backup_id = p.backup_id AND t.scope = p.scope AND t.epoch = p.epoch
+  LEFT JOIN raw_files AS f
+    ON t.backup_id = f.backup_id
+    AND p.scope = f.scope
+    AND p.epoch = f.epoch
+    AND p.region = f.region
+    AND f.role = 'data'
+  WHERE
+    REGEXP_MATCHES(t.settings, '"cleanup.policy": "[^"]*compact')
+  GROUP BY
+    t.source,
+    t.scope,
+    t.epoch,
+    p.region,
+    t.covers_from,
+    t.covers_to,
+    p.start_position,
+    p.end_position
+  HAVING
+    p.end_position - p.start_position > COALESCE(SUM(f.entries), 0)
 ), pruned AS (
   SELECT
     a.source,
@@ -485,6 +515,18 @@ WITH points AS (
     NOT p.gone_max_ts IS NULL
   UNION ALL
   SELECT
+    c.source,
+    c.scope,
+    c.epoch,
+    c.region,
+    'compacted' AS reason,
+    c.covers_from AS from_ts,
+    c.covers_to - 1 AS to_ts,
+    TRY_CAST(NULL AS BIGINT) AS from_position,
+    TRY_CAST(NULL AS BIGINT) AS to_position
+  FROM replaced AS c
+  UNION ALL
+  SELECT
     l.source,
     l.scope,
     l.epoch,
@@ -537,6 +579,7 @@ WITH points AS (
     SUM(CASE WHEN m.reason = 'purged' THEN e.step ELSE 0 END) AS purged,
     SUM(CASE WHEN m.reason = 'recreated' THEN e.step ELSE 0 END) AS recreated,
     SUM(CASE WHEN m.reason = 'bridged' THEN e.step ELSE 0 END) AS bridged,
+    SUM(CASE WHEN m.reason = 'compacted' THEN e.step ELSE 0 END) AS compacted,
     SUM(CASE WHEN m.reason = 'pruned' THEN e.step ELSE 0 END) AS pruned,
     SUM(CASE WHEN m.reason = 'missing' THEN e.step ELSE 0 END) AS missing,
     SUM(CASE WHEN m.reason = 'changed' THEN e.step ELSE 0 END) AS changed,
@@ -583,6 +626,8 @@ WITH points AS (
       THEN 'recreated'
       WHEN SUM(s.bridged) OVER upto > 0
       THEN 'bridged'
+      WHEN SUM(s.compacted) OVER upto > 0
+      THEN 'compacted'
       WHEN SUM(s.forked) OVER upto > 0
       THEN 'out_of_sync'
       WHEN SUM(s.held) OVER upto > 0 AND SUM(s.elsewhere) OVER upto > 0
