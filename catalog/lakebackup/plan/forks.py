@@ -125,8 +125,7 @@ def judge(stood: Collection[Stood], now: Mapping[Region, RegionState], log: Log)
             found[s] = "stands"
     same = log.compared(rest) if (rest := [s for s in stood if s not in found]) else {}
     for s in rest:
-        answer = same.get(s, "unknown")
-        found[s] = answer if answer == "unknown" else _VERDICTS[answer]
+        found[s] = _VERDICTS[same[s]] if s in same else "unknown"
     return found
 
 

@@ -280,8 +280,8 @@ class Cluster:
         for setting, names in _AT_BROKER.items():
             for name, unit in names:
                 value = entries[name].value if name in entries else None
-                if value not in (None, ""):
-                    found[setting] = str(value if unit is None else max(int(value) * unit, -1))
+                if value:
+                    found[setting] = value if unit is None else str(max(int(value) * unit, -1))
                     break
         return found
 
