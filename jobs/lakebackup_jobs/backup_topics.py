@@ -71,7 +71,7 @@ class BackupRequest:
     mode: Mode = "auto"
     level: int | None = None
     parent: str | None = None
-    on_gap: OnGap = "full"
+    on_gap: OnGap = "restart"
     on_fork: OnFork = "branch"
     dry_run: bool = False
     lease_ttl_s: float = 60.0
@@ -261,6 +261,7 @@ def _tell_generations(plan: BackupPlan, reporter: Reporter) -> None:
         "asked": "as asked",
         "growth": "the backup holds much that the topic has dropped",
         "tombstones": "it was not read for so long that tombstones may be gone",
+        "purged": "records were deleted before their backup",
     }
     for scope, generation in plan.anew:
         reporter.note(

@@ -172,6 +172,6 @@ def test_records_deleted_between_plan_and_copy(
     monkeypatch.undo()
     assert len(shown(lab)["backups"]) == 1
     again = lab.backup(name)
-    assert (again["kind"], again["entries"], again["gaps"]) == ("full", 10, 1)
+    assert (again["kind"], again["entries"], again["gaps"]) == ("differential", 10, 1)
     (gap,) = shown(lab)["gaps"]
     assert (gap["from_position"], gap["to_position"], gap["reason"]) == (20, 30, "purged")

@@ -197,7 +197,9 @@ def test_log_append_time_topics_keep_their_times_and_their_setting(lab: Lab, top
     assert truth.settings(lab.bootstrap, name)["message.timestamp.type"] == "LogAppendTime"
 
 
-def test_deleted_records_are_a_gap_and_a_new_full_unless_the_chain_goes_on(lab: Lab, topic: Make) -> None:
+def test_deleted_records_are_a_gap_and_their_topic_starts_over_unless_the_chain_goes_on(
+    lab: Lab, topic: Make
+) -> None:
     # Offsets 0 to 19 are backed up, 20 to 39 produced, everything below 30 deleted.
     name, copy = topic("gap"), topic("gap-copy")
     truth.produce(lab.bootstrap, name, mixed(0, 20))
@@ -207,7 +209,8 @@ def test_deleted_records_are_a_gap_and_a_new_full_unless_the_chain_goes_on(lab: 
     truth.delete_records(lab.bootstrap, name, {0: 30})
     done = lab.backup(name)
 
-    assert (done["kind"], done["entries"]) == ("full", 10)
+    assert (done["kind"], done["entries"]) == ("differential", 10)
+    assert done["generations"] == [{"topic": name, "generation": 1, "because": "purged"}]
     assert f"topic {name}, partition 0: offsets [20, 30) were deleted" in lab.warnings.getvalue()
     (gap,) = reader(lab).rows("restore_gaps", source="lab", scopes=name, to_ts=between)
     assert (gap["from_position"], gap["to_position"], gap["reason"]) == (20, 30, "purged")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from lakebackup.errors import Refused
 from lakebackup.plan import backup_topics
 from lakebackup.plan.backup_topics import BackupPlan, Covered, Parent, RegionState, TopicState, plan_backup
+from lakebackup.plan.generations import Held
 
 OLD, NEW = "0" * 32, "1" * 32
 PARENT = Parent(
@@ -92,7 +93,7 @@ def test_the_first_batch_is_a_full_even_of_nothing() -> None:
 
 
 def test_deleted_records_are_a_gap_and_a_new_full() -> None:
-    made = plan([region(30, 40)], [covered(20)])
+    made = plan([region(30, 40)], [covered(20)], on_gap="full")
     (gap,) = made.gaps
     assert (made.kind, ranges(made)) == ("full", [(30, 40)])
     assert (gap.from_position, gap.to_position, gap.reason, gap.bridged) == (20, 30, "purged", False)
@@ -102,8 +103,28 @@ def test_deleted_records_are_a_gap_and_a_new_full() -> None:
 def test_a_gap_begins_with_the_first_deleted_record() -> None:
     assert plan([region(20, 40)], [covered(20)]).gaps == ()
     made = plan([region(21, 40)], [covered(20)])
-    assert (made.kind, ranges(made)) == ("full", [(21, 40)])
+    assert (made.kind, ranges(made)) == ("differential", [(21, 40)])
     assert [(gap.from_position, gap.to_position) for gap in made.gaps] == [(20, 21)]
+
+
+def test_a_gap_lets_its_topic_start_over_and_no_other_one() -> None:
+    """Both partitions of the topic: a restore takes the files of one generation only."""
+    users = RegionState("users", NEW, "0", 3, 9, 9, 3)
+    held = [Held(t, e, 4, 4, 0, 0, 1_000, 0) for t, e in (("orders", OLD), ("users", NEW))]
+    made = plan(
+        [region(30, 40), region(2, 50, number="1"), users],
+        [covered(20), covered(45, number="1"), replace(covered(8, epoch=NEW), scope="users")],
+        topics=[topic(regions=2), topic("users", NEW)],
+        held=held,
+    )
+    assert (made.kind, ranges(made)) == ("differential", [(30, 40), (2, 50), (8, 9)])
+    assert {scope.scope: scope.generation for scope in made.scopes} == {"orders": 5, "users": 4}
+    assert [(gap.region, gap.bridged) for gap in made.gaps] == [("0", False)]
+    assert [(scope, g.number, g.anew) for scope, g in made.anew] == [("orders", 5, "purged")]
+    # The next one goes on with it.
+    held = [replace(h, last=5, generation=5) if h.scope == "orders" else h for h in held]
+    after = plan([region(30, 44)], [covered(40, by=2)], held=held)
+    assert (ranges(after), after.scopes[0].generation) == ([(40, 44)], 5)
 
 
 def test_going_on_over_a_gap_is_said_in_the_row() -> None:
@@ -139,8 +160,14 @@ def test_a_topic_recreated_twice_has_a_gap_behind_each_life_once() -> None:
 
 def test_a_gap_behind_another_chain_is_a_gap_too_and_nothing_goes_on_over_it() -> None:
     elsewhere = covered(20, in_chain=False)
-    made = plan([region(30, 40)], [elsewhere])
+    made = plan([region(30, 40)], [elsewhere], on_gap="full")
     assert (made.kind, ranges(made), [gap.from_position for gap in made.gaps]) == ("full", [(30, 40)], [20])
+    made = plan([region(30, 40)], [elsewhere])
+    assert (made.kind, ranges(made), [gap.bridged for gap in made.gaps]) == (
+        "differential",
+        [(30, 40)],
+        [False],
+    )
     going_on = plan([region(30, 40)], [elsewhere], on_gap="continue")
     assert (going_on.kind, ranges(going_on)) == ("differential", [(30, 40)])
     assert [gap.bridged for gap in going_on.gaps] == [False]

@@ -161,8 +161,10 @@ def test_one_that_goes_on_reads_what_is_new() -> None:
 def test_what_was_purged_before_a_new_generation_is_a_gap_that_nothing_goes_on_over() -> None:
     made = plan(25, 30, held(), new_generation=True)
     assert (made.kind, [gap.bridged for gap in made.gaps]) == ("differential", [False])
-    assert plan(25, 30, held()).kind == "full"
-    assert plan(25, 30, held()).scopes[0].generation == 4
+    for on_gap, kind in (("restart", "differential"), ("full", "full")):
+        made = plan(25, 30, held(), on_gap=on_gap)
+        assert (made.kind, made.scopes[0].generation) == (kind, 4)
+        assert [gap.bridged for gap in made.gaps] == [False]
 
 
 def test_reading_that_ends_too_late_is_told() -> None:

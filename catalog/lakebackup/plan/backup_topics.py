@@ -1,8 +1,9 @@
 """Which offsets of which partitions the next backup of a Kafka cluster reads, and how the work is split.
 
 Positions are next-to-read: a range is `[start, end)`. A partition that the chain has not seen starts at
-its low watermark. A low watermark that passed the last position backed up is a purge: a gap, and a new full
-unless told otherwise. A topic with a new id was deleted and made again: its history starts over.
+its low watermark. A low watermark that passed the last position backed up is a purge: a gap, and the topic is
+read from its start again unless told otherwise. A topic with a new id was deleted and made again: its history
+starts over.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from lakebackup.plan.generations import GROWTH, Generation, Held, choose
 from lakebackup.topic_settings import TopicSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
-OnGap = Literal["full", "continue", "fail"]
+OnGap = Literal["restart", "full", "continue", "fail"]
 Increment = Literal["differential", "cumulative", "log"]
 
 # A task below this many offsets costs more to start than to run.
@@ -137,11 +138,11 @@ class BackupPlan:
 
     @property
     def anew(self) -> list[tuple[str, Generation]]:
-        """The compacted topics that an incremental backup reads from their start again."""
+        """The topics that an incremental backup reads from their start again."""
         return [
             (scope, g)
             for scope, g in sorted(self.generations.items())
-            if g.anew in ("asked", "growth", "tombstones")
+            if g.anew in ("asked", "growth", "tombstones", "purged")
         ]
 
     def missed_tombstones(self, now: int) -> list[str]:
@@ -181,7 +182,7 @@ def plan_backup(
     parent: Parent | None,
     covered: Iterable[Covered],
     full: bool = False,
-    on_gap: OnGap = "full",
+    on_gap: OnGap = "restart",
     parallelism: int = 2,
     increment: Increment = "differential",
     level: int = 1,
@@ -192,6 +193,8 @@ def plan_backup(
 ) -> BackupPlan:
     """The next backup of `topics`; `increment`, `level` and `branch` are those of one that is no full.
 
+    What was deleted before its backup is a gap. With on_gap="restart" its topic is read from its start again,
+    with "full" every topic is, with "continue" none, and restores over the gap are refused.
     Refused: a gap with on_gap="fail". A history that was cut back is found before (see `forks`).
 
     A gap lies behind the last backup of a partition in any chain; a differential starts where its own ends.
@@ -210,12 +213,17 @@ def plan_backup(
     if purged and on_gap == "fail":
         raise Refused(
             "Records were deleted before they were backed up: " + "; ".join(_describe(gap) for gap in purged),
-            hint="Run with --on-gap full to start a new chain, or --on-gap continue to go on over the gap.",
+            hint="Run with --on-gap restart to read these topics from their start again, or with --on-gap "
+            "continue to go on over the gap.",
         )
     held = list(held)
 
-    def generations(full: bool) -> dict[tuple[str, str], Generation]:
-        return choose(topics, held, full=full, asked=new_generation, growth=growth, end_ts=end_ts)
+    def generations(
+        full: bool, restarted: Collection[tuple[str, str]] = ()
+    ) -> dict[tuple[str, str], Generation]:
+        return choose(
+            topics, held, full=full, asked=new_generation, growth=growth, end_ts=end_ts, purged=restarted
+        )
 
     chosen = generations(full=asked_full)
     going_on = [gap for gap in purged if not chosen[gap.scope, gap.epoch].anew]
@@ -223,6 +231,10 @@ def plan_backup(
     if full:
         chosen = generations(full=True)
     else:
+        if on_gap == "restart":
+            # A partition that the chain does not hold begins at its low watermark as it is.
+            over = [gap for gap in going_on if (gap.scope, gap.epoch, gap.region) in chain]
+            chosen = generations(full=False, restarted={(gap.scope, gap.epoch) for gap in over})
         chain = {place: c for place, c in chain.items() if not _anew(chosen, place)}
         gaps = [
             replace(gap, bridged=gap.reason == "purged" and (gap.scope, gap.epoch, gap.region) in chain)

@@ -5,6 +5,9 @@ log is compacted is kept in generations: each begins with the whole topic as it 
 new, and is left for the next one when it holds too much that the topic itself has dropped, or when it may
 have missed a tombstone. A generation is complete with the backup that begins it.
 
+A topic of any kind begins one when the source has deleted records before their backup: what is behind the gap
+is no continuation of what is before it, and other topics go on as they are.
+
 Topics of the cluster's own (`__consumer_offsets`) have none: nobody restores them as topics, and what they
 have dropped since is just what their backups are for.
 """
@@ -17,11 +20,11 @@ from typing import TYPE_CHECKING, Literal
 from lakebackup.patterns import is_internal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from lakebackup.plan.backup_topics import TopicState
 
-Reason = Literal["full", "asked", "growth", "tombstones", "first"]
+Reason = Literal["full", "asked", "growth", "tombstones", "first", "purged"]
 
 GROWTH = 2.0
 # Kafka's own default of delete.retention.ms: how long a tombstone stays after the log was cleaned.
@@ -77,20 +80,32 @@ def choose(
     asked: bool,
     growth: float,
     end_ts: int,
+    purged: Collection[tuple[str, str]] = (),
 ) -> dict[tuple[str, str], Generation]:
     """The generation that a backup at `end_ts` gives each topic, by (scope, epoch).
 
-    Numbers go up over all chains and never come twice, except that topics that are not compacted keep theirs.
+    `purged`: topics (scope, epoch) of which the source deleted what the chain would have read next: they
+    begin one, whether compacted or not. Numbers go up over all chains and never come twice, except that
+    topics that are not compacted keep theirs otherwise.
     """
     known = {(h.scope, h.epoch): h for h in held}
     return {
-        (t.scope, t.epoch): _of_topic(t, known.get((t.scope, t.epoch)), full, asked, growth, end_ts)
+        (t.scope, t.epoch): _of_topic(
+            t, known.get((t.scope, t.epoch)), full, asked, growth, end_ts, purged=(t.scope, t.epoch) in purged
+        )
         for t in topics
     }
 
 
 def _of_topic(
-    topic: TopicState, before: Held | None, full: bool, asked: bool, growth: float, end_ts: int
+    topic: TopicState,
+    before: Held | None,
+    full: bool,
+    asked: bool,
+    growth: float,
+    end_ts: int,
+    *,
+    purged: bool,
 ) -> Generation:
     compacted = is_compacted(topic.effective) and not is_internal(topic.scope)
     stay = tombstones_stay_ms(topic.effective)
@@ -98,8 +113,10 @@ def _of_topic(
         return Generation(0, "first" if compacted else None, end_ts + stay if compacted else None)
     present = None if full else before.generation
     if not compacted:
+        if purged and present is not None:
+            return Generation(before.last + 1, "purged", None)
         return Generation(before.last if present is None else present, None, None)
-    reason = _reason(before, full, asked, growth, end_ts, stay)
+    reason = _reason(before, full, asked, growth, end_ts, stay) or ("purged" if purged else None)
     if reason is None and present is not None:
         return Generation(present, None, (before.end_ts or 0) + stay)
     return Generation(before.last + 1, reason or "first", end_ts + stay)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Take a backup.", no_args_is_help=True)
 
 
-OnGap = Literal["full", "continue", "fail"]
+OnGap = Literal["restart", "full", "continue", "fail"]
 OnFork = Literal["branch", "fail"]
 Isolation = Literal["read_committed", "read_uncommitted"]
 Codec = Literal["null", "deflate", "snappy", "zstandard"]
@@ -68,8 +68,11 @@ def topics(
     ] = None,
     on_gap: Annotated[
         OnGap,
-        typer.Option(help="When records were gone before they were backed up: start over, go on, stop."),
-    ] = "full",
+        typer.Option(
+            help="When records were gone before they were backed up: read their topic from its start again, "
+            "take a full of all, go on, stop."
+        ),
+    ] = "restart",
     on_fork: Annotated[
         OnFork,
         typer.Option(

@@ -1,12 +1,13 @@
 -- The files that hold the records of topic :scope, of which each gives the offsets below to_position.
 -- Without :to_ts and :backup_id: all that usable backups hold, once: of each of the topic's histories (epoch)
--- the newest generation, and of older chains what lies before the newer ones. With :to_ts: what a restore to
+-- the newest generation, of topics that are not compacted the older ones too, and of older chains and generations
+-- what lies before the newer ones. With :to_ts: what a restore to
 -- that instant reads. With :backup_id: what that backup and the chain up to it hold.
 -- The rest narrows it (null: all): timestamps, offsets and partitions from the least to the greatest, both in;
 -- keys in hex likewise; only_null_keys: files with a record that has none; what backups after a number added.
 WITH points AS (
   SELECT
-    t.epoch, t.base, t.link, t.place, t.generation,
+    t.epoch, t.base, t.link, t.place, t.generation, t.settings,
     ROW_NUMBER() OVER (PARTITION BY t.epoch ORDER BY t.place DESC, t.number DESC) = 1 AS last
   FROM restore_points AS t
   WHERE t.source = :source
@@ -22,30 +23,35 @@ chains AS (
   FROM points AS t
   JOIN points AS l
     ON t.epoch = l.epoch
-    AND t.generation = l.generation
     AND l.last
+    AND (t.generation = l.generation OR NOT l.settings RLIKE '"cleanup.policy": "[^"]*compact')
   GROUP BY t.epoch, t.base, t.generation
 ),
 newer AS (
   SELECT
-    r.epoch, r.region, r.base,
+    r.epoch, r.region, r.base, r.generation,
     MIN(r.start_position) OVER (
       PARTITION BY r.epoch, r.region ORDER BY r.place DESC
       ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
     ) AS start_position
   FROM (
-    SELECT p.epoch, p.region, c.base, c.place, MIN(p.start_position) AS start_position
+    SELECT p.epoch, p.region, c.base, c.generation, c.place, MIN(p.start_position) AS start_position
     FROM positions AS p
+    JOIN scopes AS s
+      ON p.backup_id = s.backup_id
+      AND p.scope = s.scope
+      AND p.epoch = s.epoch
     JOIN backups AS b
       ON p.backup_id = b.backup_id
     JOIN chains AS c
       ON p.epoch = c.epoch
+      AND s.generation = c.generation
       AND b.base = c.base
       AND b.link <= c.link
       AND c.link < b.unlinked
     WHERE p.source = :source
       AND p.scope = :scope
-    GROUP BY p.epoch, p.region, c.base, c.place
+    GROUP BY p.epoch, p.region, c.base, c.generation, c.place
   ) AS r
 )
 SELECT
@@ -66,6 +72,7 @@ LEFT JOIN newer AS n
   ON f.epoch = n.epoch
   AND f.region = n.region
   AND b.base = n.base
+  AND f.generation = n.generation
 WHERE f.source = :source
   AND f.scope = :scope
   AND f.role = 'data'

@@ -1,5 +1,6 @@
 -- From where to where the backups hold each partition of the topics in :scopes (names parted by commas), as
--- they are restored at :to_ts (null: the newest): what was pruned lies before, what no backup reached behind.
+-- they are restored at :to_ts (null: the newest): what was pruned and earlier generations lie before, what no backup
+-- reached behind.
 -- :first_backup, :last_backup: as restore_range has them.
 SELECT
   p.scope,
@@ -10,10 +11,15 @@ SELECT
 FROM positions AS p
 JOIN backups AS b
   ON p.backup_id = b.backup_id
+JOIN scopes AS s
+  ON p.backup_id = s.backup_id
+  AND p.scope = s.scope
+  AND p.epoch = s.epoch
 JOIN restore_points AS t
   ON p.source = t.source
   AND p.scope = t.scope
   AND p.epoch = t.epoch
+  AND s.generation = t.generation
   AND b.base = t.base
   AND b.link <= t.link
   AND t.link < b.unlinked

@@ -5,6 +5,7 @@ WITH points AS (
     t.link,
     t.place,
     t.generation,
+    t.settings,
     ROW_NUMBER() OVER (PARTITION BY t.epoch ORDER BY t.place DESC, t.number DESC) = 1 AS last
   FROM restore_points AS t
   WHERE
@@ -29,7 +30,12 @@ WITH points AS (
     MAX(t.place) AS place
   FROM points AS t
   JOIN points AS l
-    ON t.epoch = l.epoch AND t.generation = l.generation AND l.last
+    ON t.epoch = l.epoch
+    AND l.last
+    AND (
+      t.generation = l.generation
+      OR NOT REGEXP_MATCHES(l.settings, '"cleanup.policy": "[^"]*compact')
+    )
   GROUP BY
     t.epoch,
     t.base,
@@ -39,6 +45,7 @@ WITH points AS (
     r.epoch,
     r.region,
     r.base,
+    r.generation,
     MIN(r.start_position) OVER (
       PARTITION BY r.epoch, r.region
       ORDER BY r.place DESC
@@ -49,19 +56,27 @@ WITH points AS (
       p.epoch,
       p.region,
       c.base,
+      c.generation,
       c.place,
       MIN(p.start_position) AS start_position
     FROM positions AS p
+    JOIN scopes AS s
+      ON p.backup_id = s.backup_id AND p.scope = s.scope AND p.epoch = s.epoch
     JOIN backups AS b
       ON p.backup_id = b.backup_id
     JOIN chains AS c
-      ON p.epoch = c.epoch AND b.base = c.base AND b.link <= c.link AND c.link < b.unlinked
+      ON p.epoch = c.epoch
+      AND s.generation = c.generation
+      AND b.base = c.base
+      AND b.link <= c.link
+      AND c.link < b.unlinked
     WHERE
       p.source = $source AND p.scope = $scope
     GROUP BY
       p.epoch,
       p.region,
       c.base,
+      c.generation,
       c.place
   ) AS r
 )
@@ -97,7 +112,10 @@ JOIN chains AS c
   AND b.link <= c.link
   AND c.link < b.unlinked
 LEFT JOIN newer AS n
-  ON f.epoch = n.epoch AND f.region = n.region AND b.base = n.base
+  ON f.epoch = n.epoch
+  AND f.region = n.region
+  AND b.base = n.base
+  AND f.generation = n.generation
 WHERE
   f.source = $source
   AND f.scope = $scope
