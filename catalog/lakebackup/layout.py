@@ -111,9 +111,14 @@ def check_epoch(epoch: str) -> str:
     return epoch
 
 
+def is_backup_id(name: str) -> bool:
+    """Whether a name has the form of a backup's id."""
+    return _BACKUP_ID.fullmatch(name) is not None
+
+
 def check_backup_id(backup_id: str) -> str:
     """The id itself when it has the form of one; UsageProblem otherwise."""
-    if not _BACKUP_ID.fullmatch(backup_id):
+    if not is_backup_id(backup_id):
         raise UsageProblem(
             f"{backup_id!r} is no backup id.",
             hint="An id looks like 20260131T134511Z-0a1b2c3d; `lakebackup list` shows them.",

@@ -20,7 +20,8 @@ from lakebackup.errors import Damaged, LakebackupError, NotFound, Refused, Usage
 from lakebackup.frames import LISTED, LISTED_BY, TornListings
 from lakebackup.model import LANE_DIGITS, LANES, SNAPSHOT, Backup, Digest, Row, State, spark_columns
 from lakebackup.pruned import rebuild_prunes
-from lakebackup.store import FORMAT, TOLD, CatalogWriter, destination_id
+from lakebackup.roots import FORMAT, destination_id
+from lakebackup.store import TOLD, CatalogWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -99,6 +100,8 @@ class _Rebuild:
             good = self._agreeing(batch)
             if not good:
                 continue
+            if not backups:
+                self._name_destination(good[0].backup.destination)
             transaction = f"rebuild-{self.run_id}-{good[0].backup.backup_id}"
             self._files(good, transaction)
             rows: list[Row] = []
@@ -108,8 +111,6 @@ class _Rebuild:
             if self.derive:
                 self.derive(self.writer, good, transaction)
             backups += [self._as_marked(m.backup) for m in good]
-        if backups:
-            self._name_destination(backups[-1].destination)
         backups = self._resolved([*backups, *self._imports(backups)])
         for backup in backups:
             self.result.states[backup.state] = self.result.states.get(backup.state, 0) + 1

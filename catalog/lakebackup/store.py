@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from lakebackup import layout
 from lakebackup.engine.delta import SORTED_BY, append, commit, open_table, update
 from lakebackup.engine.failures import task_errors
-from lakebackup.errors import Busy, Damaged, NotFound, UsageProblem
+from lakebackup.errors import Busy, NotFound, UsageProblem
 from lakebackup.frames import ADDED, LISTED_BY, ROWS_PER_FILE, FrameWriter, ListedRows, PartRows
 from lakebackup.lease import Lease
 from lakebackup.model import (
@@ -41,6 +41,7 @@ from lakebackup.model import (
     as_row,
     table_of,
 )
+from lakebackup.roots import Roots, destination_id
 from lakebackup.storage import AlreadyExists, Storage, open_storage
 from lakebackup_sql import load, names
 
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from lakebackup.guard import Checked
     from lakebackup.sidecar import Manifest
 
-FORMAT = 1
 #: What the audit log holds whole rows of: action -> table.
 TOLD = {
     "set_policy": "policies",
@@ -75,39 +75,6 @@ _UPKEEP = {
 }
 _LEASE_TTL_S = 30.0
 _LEASE_WAIT_S = 300.0
-
-
-def destination_id(storage: Storage, *, create: bool = True) -> str:
-    """The id of a destination, from its lakebackup.json, which is put there when `create` and missing.
-
-    Raises NotFound (not created), Damaged, UsageProblem (a newer version wrote it).
-    """
-    try:
-        found = json.loads(storage.get(layout.ROOT_FILE))
-        version, name = found["format"], found["destination"]
-        if not isinstance(version, int) or not isinstance(name, str):
-            raise TypeError("a field is of the wrong type")
-    except NotFound:
-        if not create:
-            raise
-        name = secrets.token_hex(8)
-        try:
-            content = json.dumps({"format": FORMAT, "destination": name})
-            storage.put(layout.ROOT_FILE, content.encode(), if_absent=True)
-        except AlreadyExists:
-            return destination_id(storage)
-        return name
-    except (ValueError, KeyError, TypeError) as error:
-        raise Damaged(
-            f"{layout.ROOT_FILE} in {storage.uri} cannot be read: {error!r}.",
-            hint='It should be like {"format": 1, "destination": "<id>"}; the id is a column of `files`.',
-        ) from error
-    if version > FORMAT:
-        raise UsageProblem(
-            f"{storage.uri} has format version {version}; this lakebackup knows versions up to {FORMAT}.",
-            hint="Use the lakebackup that wrote it, or a newer one.",
-        )
-    return name
 
 
 class _Catalog:
@@ -274,16 +241,15 @@ class CatalogReader(_Catalog):
         """The columns of a relation that was defined here."""
         return self._engine.columns(relation)
 
-    def destinations(self) -> dict[str, str]:
-        """Id -> URI of the root. The destination this was opened with is where it is now, moved or not."""
+    def destinations(self) -> Roots:
+        """Where the destinations are. The one this was opened with is where it is now, moved or not."""
         from lakebackup.engine.duck import rows_of
 
         rows = rows_of(f"{self.catalog_uri}/destinations").to_pylist()
         found = {row["destination"]: self.root_of(row["uri"]) for row in rows}
-        try:
-            return found | {destination_id(self._home, create=False): self._home.uri}
-        except NotFound:
-            return found
+        with suppress(NotFound):
+            found[destination_id(self._home, create=False)] = self._home.uri
+        return Roots(found)
 
 
 class CatalogWriter(_Catalog):

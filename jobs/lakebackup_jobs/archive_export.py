@@ -205,7 +205,7 @@ class _Copies:
             pairs.append((row, f"{newest}/{within.lstrip('/')}".lstrip("/")))
         for destination in sorted({row["destination"] for row, _ in pairs}):
             files = tuple((r["path"], r["sha256"], to) for r, to in pairs if r["destination"] == destination)
-            job = archive_task.CopyJob(roots[destination], self.staged.storage.uri, files)
+            job = archive_task.CopyJob(roots.uri(destination), self.staged.storage.uri, files)
             archive_task.run_tasks(spark, job, len(files), archive_task.CHECKED)
         self.staged.finish(
             {folder_of(self.chain, b["backup_id"]): b["end_ts"] / 1000 for b in self.chain.backups}
@@ -261,7 +261,7 @@ class _Records:
             put_piece(storage, total, piece)
             total += 1
         reporter.start(entries, None, "export")
-        job = WriteJob(storage.uri, dict(self.reader.destinations()))
+        job = WriteJob(storage.uri, self.reader.destinations())
         with TaskBoard(storage, WORK).watched(reporter.update):
             rows = archive_task.run_tasks(spark, job, total, WRITTEN)
         reporter.update(sum(row.entries for row in rows), sum(row.bytes for row in rows))

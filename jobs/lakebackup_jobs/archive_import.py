@@ -20,8 +20,9 @@ from lakebackup.archive import chain, tree
 from lakebackup.errors import Damaged, NotFound, UsageProblem
 from lakebackup.lease import Lease
 from lakebackup.model import Audit
+from lakebackup.roots import destination_id
 from lakebackup.storage import Storage, open_storage
-from lakebackup.store import CatalogReader, CatalogWriter, destination_id
+from lakebackup.store import CatalogReader, CatalogWriter
 from lakebackup_jobs import archive_task
 from lakebackup_jobs.identity import holder, micros
 

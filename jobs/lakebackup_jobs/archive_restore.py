@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+    from lakebackup.roots import Roots
     from lakebackup_jobs.archive_export import Chain
     from lakebackup_jobs.progress import Reporter
 
@@ -164,7 +165,7 @@ def _write(
     from lakebackup.engine.failures import task_errors
 
     reporter.start(sum(row["entries"] for row in plan.files), None, "restore")
-    read = ReadJob(dict(reader.destinations()), tuple(plan.files), plan.limits)
+    read = ReadJob(reader.destinations(), tuple(plan.files), plan.limits)
     count = len(plan.files)
     rows = spark.range(0, count, 1, max(1, min(count, archive_task.MOST_TASKS))).mapInArrow(read, ROWS)
     document = Window.partitionBy("scope", "vbucket", "key").orderBy(sf.desc("seqno"), sf.desc("place"))
@@ -176,10 +177,10 @@ def _write(
     return sum(row.entries for row in told)
 
 
-def _design(row: Mapping[str, Any], roots: Mapping[str, str], staged: Staged) -> None:
+def _design(row: Mapping[str, Any], roots: Roots, staged: Staged) -> None:
     name = row["path"].rpartition("/")[2]
     folder = f"bucket-{quote_plus(row['scope'])}/" if row["scope"] else ""
-    source = open_storage(roots[row["destination"]])
+    source = roots.open(row["destination"])
     archive_task.copy(source, row["path"], row["sha256"], staged.storage, f"{folder}{name}")
 
 
@@ -190,7 +191,7 @@ class ReadJob:
     `limits`: of each backup and (bucket, vbucket), the sequence number from which on a later backup tells.
     """
 
-    roots: Mapping[str, str]
+    roots: Roots
     files: tuple[Mapping[str, Any], ...]
     limits: Mapping[str, Mapping[tuple[str, int], int]]
 
@@ -216,7 +217,7 @@ class ReadJob:
     def rows(self, number: int) -> Iterator[dict[str, Any]]:
         """The rows of one file, after its SHA-256 was found to be the catalog's. Raises Damaged."""
         file = self.files[number]
-        storage = open_storage(self.roots[file["destination"]])
+        storage = self.roots.open(file["destination"])
         archive_task.require_same(storage, file["path"], file["sha256"])
         limits = self.limits.get(file["backup_id"], {})
         with archive_task.as_file(storage, file["path"]) as path:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lakebackup.roots import Roots
     from lakebackup.storage import Storage
 
 WRITTEN = (
@@ -73,7 +74,7 @@ class WriteJob:
     """For `mapInArrow` over numbers: writes the .cbb file of each, a row of WRITTEN each."""
 
     uri: str
-    roots: Mapping[str, str]
+    roots: Roots
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -106,9 +107,7 @@ class WriteJob:
 class Rows:
     """The records of data files as rows of cbb_msg, once; counts what the format has no place for."""
 
-    def __init__(
-        self, files: Iterable[StoredFile], roots: Mapping[str, str], tell: Callable[[int, int], None]
-    ) -> None:
+    def __init__(self, files: Iterable[StoredFile], roots: Roots, tell: Callable[[int, int], None]) -> None:
         self._files, self._roots, self._tell = files, roots, tell
         self.keyless = self.headers = 0
         self.last: dict[int, int] = {}

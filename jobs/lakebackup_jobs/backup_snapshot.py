@@ -20,10 +20,11 @@ from lakebackup.errors import Damaged, LakebackupError, Refused, UsageProblem
 from lakebackup.lease import Lease
 from lakebackup.model import SNAPSHOT, Backup, Scope
 from lakebackup.plan import backup_snapshot as plan
+from lakebackup.roots import destination_id
 from lakebackup.snapshot.manifest_json import export_manifest
 from lakebackup.snapshot.tree import layout_of
 from lakebackup.storage import Storage, open_storage
-from lakebackup.store import CatalogReader, CatalogWriter, destination_id
+from lakebackup.store import CatalogReader, CatalogWriter
 from lakebackup_jobs.identity import holder, micros
 from lakebackup_jobs.snapshot import begun as begin
 from lakebackup_jobs.snapshot.begun import Begun

@@ -23,8 +23,9 @@ from lakebackup.plan.generations import GROWTH, Held
 from lakebackup.plan.parents import Choice, Mode, check_asked, choose, covered_by, falls_short
 from lakebackup.plan.restore_request import require_own
 from lakebackup.retention import roll_ms
+from lakebackup.roots import destination_id
 from lakebackup.storage import Storage, open_storage
-from lakebackup.store import CatalogReader, CatalogWriter, destination_id
+from lakebackup.store import CatalogReader, CatalogWriter
 from lakebackup_jobs import forks, unfinished
 from lakebackup_jobs.identity import holder, micros
 from lakebackup_jobs.kafka.groups import Groups, group_rows

@@ -9,19 +9,20 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from lakebackup import layout
 from lakebackup.engine.failures import task_errors
-from lakebackup.errors import Refused, UsageProblem
+from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.exchange import EXCHANGED, read_index, require_whole
 from lakebackup.given import MANIFESTS, GivenFile, given_files
 from lakebackup.imports import Import, append, read_import, sweep, write_import, write_rows
 from lakebackup.lease import Lease
 from lakebackup.model import Audit, Backup
+from lakebackup.roots import Roots, destination_id
 from lakebackup.sidecar import marked
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
@@ -31,7 +32,7 @@ from lakebackup_jobs.import_rows import Resolver
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from lakebackup_jobs.progress import Reporter
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 class ImportRequest:
     """What a person asked for: the folder of an export, or files of rows by what they hold.
 
+    `trust_roots`: URIs of other catalogs' destinations whose rows are taken from an export.
     `given`: paths of `backups`, `files`, `departures` and `manifests`, the backups always.
     """
 
@@ -47,6 +49,7 @@ class ImportRequest:
     folder: str | None = None
     given: Mapping[str, str] = field(default_factory=dict)
     source_kind: str = "imported"
+    trust_roots: tuple[str, ...] = ()
     catalog: str | None = None
     dry_run: bool = False
     lease_ttl_s: float = 60.0
@@ -98,7 +101,9 @@ def _files(request: ImportRequest) -> dict[str, tuple[GivenFile, ...]]:
 
 def _identity(request: ImportRequest, files: Mapping[str, tuple[GivenFile, ...]]) -> str:
     """16 hex digits of what is imported, so that the same import is known again."""
-    digest = hashlib.sha256(json.dumps([bool(request.folder), request.source_kind]).encode())
+    asked: list[object] = [bool(request.folder), request.source_kind]
+    asked += [sorted(request.trust_roots)] if request.trust_roots else []
+    digest = hashlib.sha256(json.dumps(asked).encode())
     for table, some in sorted(files.items()):
         for file in some:
             folder, _, name = file.uri.rpartition("/")
@@ -130,6 +135,7 @@ class _Run:
         reader = CatalogReader.open(self.request.destination, self.request.catalog)
         with closing(self._resolver(reader)) as resolver, task_errors():
             backups, rows = resolver.resolve()
+            rows, _ = self._trusted(rows, reader)
             counts = {table: frame.count() for table, frame in rows.items()}
         return {"dry_run": True, **self._summary(backups, counts)}
 
@@ -146,9 +152,11 @@ class _Run:
             self._publish(writer, made)
             counts = dict.fromkeys((chunk.table for chunk in made.chunks), 0) if not new else _counts(made)
             return self._summary(new, counts)
-        with closing(self._resolver(self._reader())) as resolver, ExitStack() as leases:
+        reader = self._reader()
+        with closing(self._resolver(reader)) as resolver, ExitStack() as leases:
             with task_errors():
                 backups, rows = resolver.resolve()
+                rows, taken = self._trusted(rows, reader)
             for source in sorted({backup.source for backup in backups}):
                 ttl = self.request.lease_ttl_s
                 leases.enter_context(Lease.acquire(writer.home, f"source-{source}", holder(), ttl_s=ttl))
@@ -161,7 +169,8 @@ class _Run:
                 ]
             if not backups and not chunks:
                 return self._summary([], {})
-            said = json.dumps({table: [file.uri for file in some] for table, some in self.files.items()})
+            files = {table: [file.uri for file in some] for table, some in self.files.items()}
+            said = json.dumps({"given": files, "destinations": taken})
             now = micros(datetime.now(UTC))
             made = Import(self.import_id, now, holder(), said, tuple(backups), tuple(chunks))
             write_import(writer.home, made)
@@ -176,10 +185,46 @@ class _Run:
             actor=made.actor,
             action="catalog import",
             subject=made.import_id,
-            detail=json.dumps({"given": json.loads(made.given), "backups": len(made.backups)}),
+            detail=json.dumps({**json.loads(made.given), "backups": len(made.backups)}),
         )
         writer.append_audit(entry, made.import_id)
         writer.append(made.backups, f"import-{made.import_id}")
+
+    def _trusted(
+        self, rows: dict[str, DataFrame], reader: CatalogReader | None
+    ) -> tuple[dict[str, DataFrame], list[str]]:
+        """The rows without those of destinations that nobody vouched for, and the ids of those that stay:
+        the destination that this run was opened with, and those at `trust_roots`, which prove themselves.
+
+        Raises UsageProblem (nothing of the export lies at a root), Refused (it does not prove itself).
+        """
+        frame = rows.get("destinations")
+        found = {row.destination: row.uri for row in frame.collect()} if frame is not None else {}
+        named = {open_storage(uri).uri: uri for uri in self.request.trust_roots}
+        if strange := sorted(uri for root, uri in named.items() if root not in found.values()):
+            raise UsageProblem(
+                f"--trust-root {strange[0]}: no destination of the export lies there.",
+                hint=f"It has {', '.join(sorted(found.values())) or 'none'}.",
+            )
+        storage = open_storage(self.request.destination)
+        home = {}
+        with suppress(NotFound):
+            home = {destination_id(storage, create=False): storage.uri}
+        trusted = {name: uri for name, uri in found.items() if uri in named or home.get(name) == uri}
+        roots = Roots(trusted)
+        for name in trusted:
+            roots.open(name)
+        known = reader.destinations().uris if reader else home
+        for name, uri in sorted(found.items()):
+            if name not in trusted and name not in known:
+                self.reporter.warning(
+                    f"destination {name} at {uri} was left out: what it holds cannot be restored from here "
+                    f"before the import is repeated with --trust-root {uri}"
+                )
+        if frame is not None:
+            kept = frame.where(frame["destination"].isin(list(trusted)))
+            rows = {**rows, "destinations": kept} if trusted else _without(rows, "destinations")
+        return rows, sorted(found.keys() & {*trusted, *home})
 
     def _reader(self) -> CatalogReader:
         return CatalogReader.require(self.request.destination, self.request.catalog)
@@ -224,6 +269,10 @@ class _Run:
             ],
             "seconds": round(time.monotonic() - self.started, 3),
         }
+
+
+def _without(rows: Mapping[str, DataFrame], table: str) -> dict[str, DataFrame]:
+    return {name: frame for name, frame in rows.items() if name != table}
 
 
 def _counts(made: Import) -> dict[str, int]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakebackup.changelog.cipher import LogKeys
+    from lakebackup.roots import Roots
     from lakebackup_jobs.kafka.records import Columns
     from lakebackup_jobs.kafka.stats import BlockStats
 
@@ -45,7 +46,7 @@ class CheckFiles:
     check_id: str
     at: int
     mode: Literal["stat", "hash", "decode"]
-    roots: Mapping[str, str]
+    roots: Roots
     board_uri: str
     keys: LogKeys | None = field(default=None, repr=False)
 
@@ -73,8 +74,8 @@ class CheckFiles:
             yield _batch("checks", rows)
 
     def _check(self, file: Mapping[str, Any]) -> Outcome:
-        storage = open_storage(self.roots[file["destination"]])
         try:
+            storage = self.roots.open(file["destination"])
             size = storage.stat(file["path"]).bytes
             if size != file["bytes"]:
                 return "changed", f"{size} bytes, {file['bytes']} were written"
@@ -90,6 +91,8 @@ class CheckFiles:
             data = storage.get(file["path"])
         except NotFound:
             return "missing", None
+        except Refused as error:  # its destination is not where the catalog says
+            return "missing", error.message
         found = self._same_bytes(hashlib.sha256(data).hexdigest(), file)
         return found if found[0] != "ok" else _decode(data, file)
 
@@ -172,7 +175,7 @@ class CheckKeys:
     check_id: str
     at: int
     hashed: bool
-    roots: Mapping[str, str]
+    roots: Roots
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = (row for batch in batches for row in batch.to_pylist())
@@ -195,8 +198,8 @@ class CheckKeys:
         )
 
     def _check(self, path: str, files: Sequence[Mapping[str, Any]]) -> Outcome:
-        storage = open_storage(self.roots[files[0]["destination"]])
         try:
+            storage = self.roots.open(files[0]["destination"])
             size = storage.stat(path).bytes
             for file in files:
                 start, length = file["keys_start"], file["keys_blocks"] * SEALED_BYTES
@@ -206,6 +209,8 @@ class CheckKeys:
                     return "changed", f"the filter at byte {start} is not as it was written"
         except NotFound:
             return "missing", "the files of its task are read whole when somebody asks for a key"
+        except Refused as error:
+            return "missing", error.message
         return "ok", None
 
 
@@ -218,7 +223,7 @@ class CheckMembers:
 
     check_id: str
     at: int
-    roots: Mapping[str, str]
+    roots: Roots
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = (row for batch in batches for row in batch.to_pylist())
@@ -229,7 +234,6 @@ class CheckMembers:
 
     def _row(self, members: Iterator[Mapping[str, Any]]) -> Check:
         first = next(members)
-        storage = open_storage(self.roots[first["destination"]])
         return Check(
             check_id=self.check_id,
             at=self.at,
@@ -238,14 +242,14 @@ class CheckMembers:
             path=first["path"],
             mode="decode",
             outcome="damaged",
-            detail=self._wrong(storage, first["path"], chain([first], members)),
+            detail=self._wrong(first["destination"], first["path"], chain([first], members)),
         )
 
-    def _wrong(self, storage: Storage, path: str, members: Iterable[Mapping[str, Any]]) -> str | None:
+    def _wrong(self, destination: str, path: str, members: Iterable[Mapping[str, Any]]) -> str | None:
         """What is wrong with the first file that is not as its row says."""
         at = 0
         try:
-            with storage.open(path) as stream:
+            with self.roots.open(destination).open(path) as stream:
                 for member in members:
                     if member["position"] < at:
                         return f"the file at byte {member['position']} begins within another"
@@ -259,7 +263,7 @@ class CheckMembers:
                         at += len(piece)
                     if at != end or digest.hexdigest() != member["sha256"]:
                         return f"the file at byte {member['position']} is not as it was written"
-        except NotFound:
+        except (NotFound, Refused):
             pass  # as CheckFiles says
         return None
 
@@ -270,7 +274,7 @@ class CheckSidecars:
 
     check_id: str
     at: int
-    roots: Mapping[str, str]
+    roots: Roots
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -291,11 +295,13 @@ class CheckSidecars:
         )
 
     def _check(self, backup: Mapping[str, Any], path: str) -> Outcome:
-        storage = open_storage(self.roots[backup["destination"]])
         try:
+            storage = self.roots.open(backup["destination"])
             manifest = read_manifest(storage, path)
         except NotFound:
             return "missing", "without it the catalog cannot be rebuilt"
+        except Refused as error:
+            return "missing", error.message
         except Damaged as error:
             return "damaged", error.message
         if manifest.backup.digest != backup["digest"]:
@@ -328,13 +334,13 @@ class ListObjects:
 
     check_id: str
     at: int
-    roots: Mapping[str, str]
+    roots: Roots
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for folder in batch.to_pylist():
                 rows: list[StorageObject] = []
-                for found in open_storage(self.roots[folder["destination"]]).list(folder["folder"]):
+                for found in self.roots.open(folder["destination"]).list(folder["folder"]):
                     rows.append(
                         StorageObject(
                             check_id=self.check_id,

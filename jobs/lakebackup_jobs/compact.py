@@ -19,8 +19,9 @@ from lakebackup.model import Backup, Gap, Group, Position, Scope
 from lakebackup.plan.compact import CompactPlan, CompactTopic, plan_compaction
 from lakebackup.plan.generations import Held
 from lakebackup.plan.restore_request import only_source
+from lakebackup.roots import destination_id
 from lakebackup.storage import Storage, open_storage
-from lakebackup.store import CatalogReader, CatalogWriter, destination_id
+from lakebackup.store import CatalogReader, CatalogWriter
 from lakebackup_jobs import pieces
 from lakebackup_jobs.backup_topics import latest_number, next_sequences
 from lakebackup_jobs.identity import holder, micros

@@ -17,8 +17,9 @@ from lakebackup import layout, sidecar
 from lakebackup.engine.failures import task_errors
 from lakebackup.errors import Incomplete, LakebackupError, UsageProblem
 from lakebackup.lease import Lease
+from lakebackup.roots import destination_id
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader, CatalogWriter, destination_id
+from lakebackup.store import CatalogReader, CatalogWriter
 from lakebackup_jobs import backup_topics, forks
 from lakebackup_jobs.identity import holder
 from lakebackup_jobs.kafka.cluster import Cluster

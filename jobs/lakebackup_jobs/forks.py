@@ -7,6 +7,7 @@ that ends in between finds the same fork again.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from lakebackup.plan.backup_topics import RegionState
     from lakebackup.plan.parents import Choice
+    from lakebackup.storage import Storage
     from lakebackup.store import CatalogReader, CatalogWriter
 
 OnFork = Literal["branch", "fail"]
@@ -155,18 +157,17 @@ def _history(
     return found
 
 
-def _files(reader: CatalogReader, source: str, asked: Collection[Stood]) -> dict[Stood, tuple[str, str, int]]:
+def _files(
+    reader: CatalogReader, source: str, asked: Collection[Stood]
+) -> dict[Stood, tuple[Storage, str, int]]:
     reader.give("suspected", _table(asked))
     roots = reader.destinations()
-    return {
-        Stood(**{name: row[name] for name in _STOOD.names}): (
-            roots[row["destination"]],
-            row["path"],
-            row["bytes"],
-        )
-        for row in reader.rows("fork_files", source=source)
-        if row["destination"] in roots
-    }
+    found = {}
+    for row in reader.rows("fork_files", source=source):
+        with suppress(Refused):  # a destination that is not mounted says nothing of the source's history
+            storage = roots.open(row["destination"])
+            found[Stood(**{name: row[name] for name in _STOOD.names})] = storage, row["path"], row["bytes"]
+    return found
 
 
 def _table(stood: Collection[Stood]) -> pa.Table:

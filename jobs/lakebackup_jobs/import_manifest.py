@@ -1,11 +1,13 @@
 """Bring in a manifest that another tool wrote of a snapshot, as a backup whose objects are there already.
 
-Nothing is copied. The objects are looked at, each for being there and long enough, and never deleted by a
-prune, since another tool wrote them.
+Nothing is copied. The objects are looked at, each for being there and long enough; those without a checksum
+in the manifest are read for one, since a restore writes nothing unchecked. A prune never deletes them:
+another tool wrote them.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -20,10 +22,11 @@ from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.lease import Lease
 from lakebackup.model import ARROW_SCHEMAS, SNAPSHOT, Audit, Backup, DataFile, Digest, Scope, json_line
 from lakebackup.plan.backup_snapshot import Newest, require_snapshots
+from lakebackup.roots import Roots, destination_id
 from lakebackup.snapshot.manifest_json import export_manifest
 from lakebackup.snapshot.manifest_read import Entry, read_manifest_json, resolve
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader, CatalogWriter, destination_id
+from lakebackup.store import CatalogReader, CatalogWriter
 from lakebackup.times import format_ts
 from lakebackup_jobs.identity import holder, micros
 from lakebackup_jobs.snapshot.kept import require_kept
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
 _BATCH = 5_000
 _ROWS_PER_OBJECT = 200_000
 _LOOKS = 16
+_PIECE = 8 << 20
 _SHOWN = 20
 # So far clocks may be apart.
 _AHEAD_MS = 60_000
@@ -131,8 +135,7 @@ class _Run:
         self.backup_id, self.started_at = layout.new_backup_id(now), micros(now)
         self.number = newest.number + 1 if newest else 1
         self.home = destination_id(storage)
-        self.roots = reader.destinations() | {self.home: storage.uri}
-        self.places = {name: open_storage(uri) for name, uri in self.roots.items()}
+        self.roots = Roots(reader.destinations().uris | {self.home: storage.uri})
         self.files = self.bytes = self.unknown = self.latest = 0
         self.tables: dict[str, set[str]] = {}
         self.wrong: list[str] = []
@@ -205,16 +208,17 @@ class _Run:
         if isinstance(entry, str):
             return entry
         said = f"{entry.scope}/{entry.region}/{entry.name:.200}"
-        place = resolve(entry.location, self.roots, self.home)
+        place = resolve(entry.location, self.roots.uris, self.home)
         if isinstance(place, str):
             return f"{said}: {place}"
         destination, path = place
         try:
-            size = self.places[destination].stat(path).bytes
+            size = self.roots.open(destination).stat(path).bytes
         except NotFound:
             return f"{said}: {entry.location:.200} is not there"
         if entry.position + (entry.bytes or 0) > size:
             return f"{said}: it should end behind its object, which has {size} bytes"
+        sha256 = entry.sha256 or self._sha256(destination, path, entry, size)
         return {
             "source": self.source,
             "scope": entry.scope,
@@ -227,11 +231,23 @@ class _Run:
             "mtime_ms": entry.mtime_ms,
             "mode": entry.mode,
             "links": entry.links,
-            "sha256": entry.sha256,
+            "sha256": sha256,
             "destination": destination,
             "path": path,
             "position": entry.position,
         }
+
+    def _sha256(self, destination: str, path: str, entry: Entry, size: int) -> str:
+        """Of the bytes that a restore will read: to the object's end where the manifest gives no size."""
+        digest, storage = hashlib.sha256(), self.roots.open(destination)
+        at, end = entry.position, size if entry.bytes is None else entry.position + entry.bytes
+        while at < end:
+            piece = storage.get(path, start=at, length=min(_PIECE, end - at))
+            if not piece:
+                break
+            digest.update(piece)
+            at += len(piece)
+        return digest.hexdigest()
 
     def _counts(self, row: dict[str, Any] | str) -> bool:
         """Whether a row is wrong; else it is counted."""

@@ -22,8 +22,9 @@ from lakebackup.plan.generations import Held
 from lakebackup.plan.merge import Member, MergePlan, choose, targets, with_topics
 from lakebackup.plan.restore_request import only_source, require_own
 from lakebackup.retention import roll_ms
+from lakebackup.roots import destination_id
 from lakebackup.storage import Storage, open_storage
-from lakebackup.store import CatalogReader, CatalogWriter, destination_id
+from lakebackup.store import CatalogReader, CatalogWriter
 from lakebackup_jobs import pieces
 from lakebackup_jobs.backup_topics import latest_number, next_sequences
 from lakebackup_jobs.identity import holder, micros

@@ -6,6 +6,7 @@ Each step may have been taken before, by a run that was cut off.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
@@ -14,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup import layout, tombstones
 from lakebackup.engine.failures import task_errors
-from lakebackup.errors import Busy, Incomplete
+from lakebackup.errors import Busy, Incomplete, NotFound
 from lakebackup.model import QUEUES, Audit, Hold, spark_columns
 from lakebackup.plan.prune import leaving, snapshots_released
+from lakebackup.roots import destination_id
 from lakebackup.store import CatalogReader
 from lakebackup.tombstones import Chunk, Prune, RemovalReader, RemovalWriter
 from lakebackup_jobs.identity import micros
@@ -66,6 +68,19 @@ class Left:
                 "more, but are still there.",
                 hint="Run the same again when the restore is done.",
             )
+
+
+def foreign_destinations(reader: CatalogReader, home: Storage) -> frozenset[str]:
+    """Ids of the destinations that came with an import: another catalog wrote there, and its prune deletes.
+
+    A catalog that lies in a destination is that one's own, and may delete what it got back by an import.
+    """
+    own: set[str] = set()
+    if reader.catalog_uri == f"{home.uri}/{layout.CATALOG_FOLDER}":
+        with suppress(NotFound):
+            own.add(destination_id(home, create=False))
+    details = [json.loads(row["detail"]) for row in reader.rows("imports_on_record")]
+    return frozenset(name for detail in details for name in detail.get("destinations", ())) - own
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +221,10 @@ class Removing:
         from lakebackup.engine.spark import SparkEngine
 
         reader = CatalogReader(self.destination, self.catalog)
-        roots = {name: self.writer.root_of(uri) for name, uri in reader.destinations().items()}
+        roots = reader.destinations()
         folder = layout.prune_folder(prune.prune_id)
-        job = DeleteObjects(self.storage.uri, folder, roots, prune.chunks, spared)
+        foreign = foreign_destinations(reader, self.storage)
+        job = DeleteObjects(self.storage.uri, folder, roots, prune.chunks, spared, foreign)
         self.reporter.start(prune.files, prune.bytes, self.action)
         count = len(prune.chunks)
         with TaskBoard(self.storage, folder).watched(self.reporter.update), task_errors():
@@ -216,9 +232,14 @@ class Removing:
             rows = tasks.mapInArrow(job, DELETED).collect()
             engine = SparkEngine(self.spark, self.writer.catalog_uri)
             filters = engine.query("unused_key_filters", prune_id=prune.prune_id)
-            gone = filters.mapInArrow(DeleteKeys(roots), KEYS_DELETED).collect()  # a row a batch
+            gone = filters.mapInArrow(DeleteKeys(roots, foreign), KEYS_DELETED).collect()  # a row a batch
         raise_first([*(row.error for row in rows if not row.failed), *(row.error for row in gone)])
         self.reporter.update(prune.files, prune.bytes)
+        if kept := sum(row.foreign or 0 for row in rows):
+            self.reporter.note(
+                f"{kept} files stay: their destinations came with an import, and only the catalog that wrote "
+                "them deletes there"
+            )
         made = Left()
         for row in rows:
             made += Left(row.spared, row.failed, json.loads(row.error)["message"] if row.error else "")

@@ -291,7 +291,7 @@ class _Run:
     def _content(self, file: ConfigFile, upto_tid: int | None) -> bytes:
         """What an engine's own file is at a tid. Raises Damaged."""
         try:
-            content = open_storage(self._reader.destinations()[file.destination]).get(file.path)
+            content = self._reader.destinations().open(file.destination).get(file.path)
         except NotFound:
             content = b""
         if len(content) != file.bytes or hashlib.sha256(content).hexdigest() != file.sha256:
@@ -314,7 +314,7 @@ class _Run:
             made.source, made.full_id, made.backup_id, restore_id, made.first_tid, made.to_tid
         )
         job = QueueReplayJob(
-            roots=dict(self._reader.destinations()),
+            roots=self._reader.destinations(),
             shares=shares,
             group=group_of(restore_id),
             client=self._client,

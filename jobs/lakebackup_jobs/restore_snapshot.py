@@ -118,7 +118,7 @@ def _write(
     """
     shares = deal(target.storage, reader, made)
     reporter.start(made.files, made.bytes, "restore")
-    job = WriteJob(str(target.folder), target.storage.uri, shares, dict(reader.destinations()))
+    job = WriteJob(str(target.folder), target.storage.uri, shares, reader.destinations())
     with TaskBoard(target.storage, "").watched(reporter.update):
         if spark is None or _is_little(made):
             rows = _here(job)

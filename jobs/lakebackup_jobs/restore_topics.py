@@ -119,7 +119,7 @@ def _carry_out(
     refuse_pruned_meanwhile(request.destination, request.catalog, made.source, reader)
     shares = deal(open_storage(request.destination), reader, made, layout.restore_folder(restore_id))
     reporter.start(made.entries, made.bytes, "restore")
-    roots = {name: writer.root_of(uri) for name, uri in reader.destinations().items()}
+    roots = reader.destinations()
     try:
         with shares.board().watched(reporter.update):
             outcomes = target.replay(spark, shares, made, restore_id, roots)

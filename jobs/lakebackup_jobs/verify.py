@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup import layout, tombstones
 from lakebackup.changelog.cipher import LogKeys
-from lakebackup.errors import Busy, Damaged, LakebackupError
+from lakebackup.errors import Busy, Damaged, LakebackupError, Refused
 from lakebackup.model import CHANGES, QUEUES, SNAPSHOT, Check, spark_columns
 from lakebackup.plan.restore_log import LogRestoreRequest
 from lakebackup.plan.restore_request import RestoreRequest
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from lakebackup.roots import Roots
     from lakebackup_jobs.progress import Reporter
 
 # An object this young may belong to a backup that has not committed yet.
@@ -74,7 +75,7 @@ def run(request: VerifyRequest, *, spark: SparkSession | None = None, reporter: 
     engine = SparkEngine(spark, writer.catalog_uri)
     now = datetime.now(UTC)
     check_id, at = layout.new_backup_id(now), micros(now)
-    roots = {name: writer.root_of(uri) for name, uri in reader.destinations().items()}
+    roots = reader.destinations()
 
     mode = "hash" if request.mode == "restore" else request.mode
     (totals,) = reader.rows("check_size", backup_ids=ids)
@@ -113,7 +114,7 @@ def run(request: VerifyRequest, *, spark: SparkSession | None = None, reporter: 
             "checks", packed.mapInArrow(members, spark_columns("checks")), f"{check_id}-members"
         )
     if not ids:
-        _find_orphans(spark, engine, writer, roots, check_id, at, request.grace_ms)
+        _find_orphans(spark, engine, writer, roots, check_id, at, request.grace_ms, reporter)
     if request.mode == "restore":
         writer.append(list(_trial(request, reader, spark, reporter, check_id, at, ids)))
 
@@ -159,10 +160,11 @@ def _find_orphans(
     spark: SparkSession,
     engine: Any,
     writer: CatalogWriter,
-    roots: Mapping[str, str],
+    roots: Roots,
     check_id: str,
     at: int,
     grace_ms: int,
+    reporter: Reporter,
 ) -> None:
     from pyspark.sql import functions as sf
 
@@ -170,10 +172,9 @@ def _find_orphans(
         kinds = {row["source_kind"] for row in engine.rows("source_kinds", source=source)}
         return not kinds or QUEUES in kinds
 
+    storages = {name: roots.open(name) for name in _proved(roots, reporter)}
     folders = [
-        (name, folder)
-        for name, root in roots.items()
-        for folder in _data_folders(open_storage(root), of_queues)
+        (name, folder) for name, storage in storages.items() for folder in _data_folders(storage, of_queues)
     ]
     if not folders:
         return
@@ -183,7 +184,7 @@ def _find_orphans(
     listing = ListObjects(check_id, at, roots)
     objects = frame.mapInArrow(listing, spark_columns("storage_objects"))
     writer.append_frame("storage_objects", objects, f"{check_id}-objects")
-    unfinished = [name for root in roots.values() for name in tombstones.unfinished(open_storage(root))]
+    unfinished = [name for storage in storages.values() for name in tombstones.unfinished(storage)]
     orphans: DataFrame = engine.query(
         "find_orphans", check_id=check_id, before_ms=at // 1000 - grace_ms, unfinished=",".join(unfinished)
     )
@@ -201,6 +202,16 @@ def _find_orphans(
         ),
         f"{check_id}-orphans",
     )
+
+
+def _proved(roots: Roots, reporter: Reporter) -> Iterator[str]:
+    """The destinations that are where the catalog says."""
+    for name in roots.uris:
+        try:
+            roots.open(name)
+            yield name
+        except Refused as error:
+            reporter.warning(f"objects that no backup names were not looked for: {error.message}")
 
 
 def _data_folders(storage: Storage, of_queues: Callable[[str], bool]) -> Iterator[str]:

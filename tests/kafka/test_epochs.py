@@ -12,7 +12,7 @@ from tests.support.kafka_truth import Record
 
 from lakebackup.errors import EnvironmentProblem
 from lakebackup.plan.forks import EpochEnd, Stood
-from lakebackup.storage import open_storage
+from lakebackup.storage import Storage, open_storage
 from lakebackup_jobs.kafka import epochs
 from lakebackup_jobs.kafka.consume import copy_range
 from lakebackup_jobs.kafka.epochs import Logs
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.kafka
 
-Kept = dict[Stood, tuple[str, str, int]]
+Kept = dict[Stood, tuple[Storage, str, int]]
 
 
 def logs(broker: Broker, kept: Kept | None = None, **config: str) -> Logs:
-    def files(asked: Collection[Stood]) -> Mapping[Stood, tuple[str, str, int]]:
+    def files(asked: Collection[Stood]) -> Mapping[Stood, tuple[Storage, str, int]]:
         return {one: place for one, place in (kept or {}).items() if one in asked}
 
     return Logs({"bootstrap.servers": broker.bootstrap, **config}, files)
@@ -45,8 +45,8 @@ def write(broker: Broker, topic: str, *values: bytes | None) -> None:
     truth.produce(broker.bootstrap, topic, rows)
 
 
-def copied(broker: Broker, topic: str, folder: Path, end: int, codec: str) -> tuple[str, str, int]:
-    """A data file of the records of a topic, as (root, path, bytes)."""
+def copied(broker: Broker, topic: str, folder: Path, end: int, codec: str) -> tuple[Storage, str, int]:
+    """A data file of the records of a topic, as (storage, path, bytes)."""
     storage = open_storage(str(folder))
     writers: list[ObjectWriter] = []
 
@@ -57,7 +57,7 @@ def copied(broker: Broker, topic: str, folder: Path, end: int, codec: str) -> tu
     config = {"bootstrap.servers": broker.bootstrap}
     (stats,) = copy_range(config, topic, 0, 0, end, new_file, codec=codec)
     writers[0].commit("file.avro")
-    return str(folder), "file.avro", stats.bytes
+    return storage, "file.avro", stats.bytes
 
 
 def test_where_an_epoch_ends(broker: Broker, topic: Callable[..., str]) -> None:

@@ -28,11 +28,12 @@ from lakebackup.changelog.events import captured
 from lakebackup.changelog.logfile import FORMAT, read_log_file
 from lakebackup.errors import Damaged, EnvironmentProblem
 from lakebackup.model import CHANGES, Backup, Destination, Migration
+from lakebackup.roots import destination_id
 from lakebackup.sidecar import read_part
 from lakebackup.storage import open_storage
 from lakebackup.storage.options import S3Options
 from lakebackup.storage.s3 import S3Storage
-from lakebackup.store import CatalogReader, CatalogWriter, destination_id
+from lakebackup.store import CatalogReader, CatalogWriter
 from lakebackup_jobs.changelog import capture_task
 from lakebackup_jobs.changelog.capture_task import CaptureJob
 from lakebackup_jobs.changelog.feeds import Range

@@ -80,7 +80,7 @@ def test_spark_makes_a_catalog_there_and_both_engines_read_it(spark: SparkSessio
         2: "deleted",
     }
     assert engine.table("files").count() == 6
-    assert reader.destinations() == {engine.table("destinations").collect()[0].destination: uri}
+    assert reader.destinations().uris == {engine.table("destinations").collect()[0].destination: uri}
 
 
 _APPEND_MANY = """

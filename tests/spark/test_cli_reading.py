@@ -14,8 +14,9 @@ import pytest
 
 from lakebackup import layout, sidecar
 from lakebackup.model import Backup, DataFile, Digest, Position, Scope, json_line
+from lakebackup.roots import destination_id
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogWriter, destination_id
+from lakebackup.store import CatalogWriter
 from lakebackup_jobs.cli import main
 
 if TYPE_CHECKING:

@@ -24,6 +24,7 @@ from lakebackup_jobs import catalog_export, catalog_import, prune
 from lakebackup_jobs.catalog_export import ExportRequest
 from lakebackup_jobs.catalog_import import ImportRequest
 from lakebackup_jobs.progress import QuietReporter
+from lakebackup_jobs.removing import foreign_destinations
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,12 +82,15 @@ def test_what_was_exported_comes_back_the_same(
     planned = take(spark, empty, folder=str(out), dry_run=True)
     assert (planned["dry_run"], planned["backups"], planned["files"]) == (True, 3, 8)
     assert rows_of(empty, "backups") == []
-    done = take(spark, empty, folder=str(out))
+    done = take(spark, empty, folder=str(out), trust_roots=(str(root),))
     assert (done["backups"], done["files"], done["positions"]) == (3, 8, 8)
     assert all_rows(empty) == all_rows(root)
     reader = CatalogReader.require(str(empty))
-    assert list(reader.destinations().values()) == [f"file://{root}"], "the data is where it was"
-    again = take(spark, empty, folder=str(out))
+    assert list(reader.destinations().uris.values()) == [f"file://{root}"], "the data is where it was"
+    own = CatalogReader.require(str(root))
+    assert foreign_destinations(reader, open_storage(str(empty))) == own.destinations().uris.keys()
+    assert foreign_destinations(own, open_storage(str(root))) == frozenset()
+    again = take(spark, empty, folder=str(out), trust_roots=(str(root),))
     assert again["backups"] == 0
     assert all_rows(empty) == all_rows(root)
     assert len(rows_of(empty, "audit")) == 2
@@ -94,6 +98,29 @@ def test_what_was_exported_comes_back_the_same(
     shutil.rmtree(empty / "catalog")
     assert rebuild(spark, str(empty)).states == {"complete": 3}
     assert {table: rows_of(empty, table) for table in before} == before
+
+
+def test_a_root_that_nobody_vouched_for_is_left_out(
+    spark: SparkSession, root: Path, empty: Path, tmp_path: Path
+) -> None:
+    """Here, since Spark filters the rows. A forged row could name any folder for a destination."""
+    out, said = tmp_path / "rows", io.StringIO()
+    catalog_export.run(ExportRequest(str(root), str(out)), reporter=QUIET)
+    strange = str(tmp_path / "strange")
+    with pytest.raises(UsageProblem, match="no destination of the export lies there"):
+        take(spark, empty, folder=str(out), trust_roots=(strange,))
+    aside = (root / "lakebackup.json").rename(root / "aside")
+    with pytest.raises(Refused, match="does not prove"):
+        take(spark, empty, folder=str(out), trust_roots=(str(root),))
+    assert rows_of(empty, "backups") == []
+    aside.rename(root / "lakebackup.json")
+    request = ImportRequest(destination=str(empty), folder=str(out))
+    done = catalog_import.run(request, spark=spark, reporter=QuietReporter(io.StringIO(), said))
+    assert done["backups"] == 3
+    assert f"repeated with --trust-root file://{root}" in said.getvalue()
+    assert CatalogReader.require(str(empty)).destinations().uris == {}
+    assert take(spark, empty, folder=str(out), trust_roots=(str(root),))["backups"] == 0
+    assert list(CatalogReader.require(str(empty)).destinations().uris.values()) == [f"file://{root}"]
 
 
 def test_an_export_as_parquet_holds_the_same_rows(root: Path, tmp_path: Path) -> None:

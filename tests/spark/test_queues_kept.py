@@ -101,8 +101,8 @@ def checked(root: Path, spark: SparkSession, **changes: Any) -> dict[str, tuple[
 
 def looked_at(root: Path, mode: Literal["stat", "decode"], backup: str) -> dict[str, tuple[str, str]]:
     """What verify finds in the files of a backup, without Spark: path -> outcome and detail."""
-    reader, writer = CatalogReader(str(root)), CatalogWriter.open(None, str(root))
-    roots = {name: writer.root_of(uri) for name, uri in reader.destinations().items()}
+    reader = CatalogReader(str(root))
+    roots = reader.destinations()
     files = reader.rows("files_to_check", backup_ids=",".join(verify._with_snapshots(reader, [backup])))
     work = CheckFiles("c", 1, mode, roots, str(root))
     found = [row for batch in work([pa.RecordBatch.from_pylist(files)]) for row in batch.to_pylist()]

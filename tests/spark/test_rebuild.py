@@ -13,8 +13,9 @@ from lakebackup.engine.delta import open_table
 from lakebackup.errors import Refused
 from lakebackup.model import TABLES, Gap, Group
 from lakebackup.rebuild import rebuild
+from lakebackup.roots import destination_id
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader, CatalogWriter, destination_id
+from lakebackup.store import CatalogReader, CatalogWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

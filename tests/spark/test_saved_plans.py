@@ -13,8 +13,9 @@ from tests.support.catalogs import EPOCH, backup_id, data_file, manifest, publis
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
 from lakebackup.model import Floor, Removal, Restore
 from lakebackup.plan.restore_request import RestoreRequest
+from lakebackup.roots import destination_id
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader, CatalogWriter, destination_id
+from lakebackup.store import CatalogReader, CatalogWriter
 from lakebackup_jobs.progress import QuietReporter
 from lakebackup_jobs.restore_topics import run
 

@@ -20,8 +20,9 @@ from tests.support.s3 import put_catalog
 
 from lakebackup.errors import EnvironmentProblem, NotFound, Refused
 from lakebackup.model import Audit
+from lakebackup.roots import destination_id
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogWriter, destination_id
+from lakebackup.store import CatalogWriter
 from lakebackup_jobs.account import find_account, require_reader
 from lakebackup_jobs.child import free_port
 from lakebackup_jobs.java import java_home

@@ -19,8 +19,9 @@ from lakebackup.engine.spark import SparkEngine
 from lakebackup.errors import Busy, Damaged, NotFound, UsageProblem
 from lakebackup.lease import Lease, break_lease
 from lakebackup.model import Audit, Check, Migration, as_row, spark_columns
+from lakebackup.roots import destination_id
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader, CatalogWriter, destination_id
+from lakebackup.store import CatalogReader, CatalogWriter
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -87,7 +88,7 @@ def test_a_committed_backup_is_seen_by_both_engines(spark: SparkSession, root: P
     assert shown is not None
     assert shown | as_row(first.backup) == shown
     assert shown["intact"] is True
-    assert reader.destinations() == {destination_id(storage): f"file://{root}"}
+    assert reader.destinations().uris == {destination_id(storage): f"file://{root}"}
 
 
 def test_small_tables_are_read_anew_after_a_commit(spark: SparkSession, root: Path) -> None:
@@ -170,7 +171,7 @@ def test_a_moved_backup_still_finds_its_files(spark: SparkSession, root: Path, t
     storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
     publish(storage, writer, manifest(1))
     moved = root.rename(tmp_path / "elsewhere")
-    assert list(reader_of(moved).destinations().values()) == [f"file://{moved}"]
+    assert list(reader_of(moved).destinations().uris.values()) == [f"file://{moved}"]
 
 
 def test_a_catalog_elsewhere_knows_where_the_destination_is(
@@ -182,7 +183,7 @@ def test_a_catalog_elsewhere_knows_where_the_destination_is(
     publish(storage, writer, manifest(1))
     found = CatalogReader.open(str(tmp_path / "other"), str(catalog))
     assert found is not None
-    assert found.destinations() == {destination_id(storage): f"file://{tmp_path}/data"}
+    assert found.destinations().uris == {destination_id(storage): f"file://{tmp_path}/data"}
 
 
 def test_a_row_that_breaks_a_rule_is_refused_by_both_ways_of_writing(spark: SparkSession, root: Path) -> None:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from lakebackup import layout, sidecar
 from lakebackup.model import Backup, DataFile, Digest, Gap, Position, Scope, json_line
-from lakebackup.store import CatalogWriter, destination_id
+from lakebackup.roots import destination_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakebackup.storage import Storage
+    from lakebackup.store import CatalogWriter
 
 EPOCH = "0123456789abcdef" * 2
 

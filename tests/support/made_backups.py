@@ -30,8 +30,9 @@ from lakebackup.model import (
     as_row,
     table_of,
 )
+from lakebackup.roots import destination_id
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader, destination_id
+from lakebackup.store import CatalogReader
 from lakebackup_jobs.kafka.container import FileWriter
 from lakebackup_jobs.kafka.key_filter import KeyFilters, hashes_of
 from lakebackup_jobs.kafka.records import Block, decode_block

@@ -42,8 +42,8 @@ from lakebackup.model import (
     Scope,
     as_row,
 )
+from lakebackup.roots import destination_id
 from lakebackup.storage import open_storage
-from lakebackup.store import destination_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

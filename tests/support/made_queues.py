@@ -30,8 +30,8 @@ from lakebackup.model import (
     as_row,
 )
 from lakebackup.queues.schema_history import parse
+from lakebackup.roots import destination_id
 from lakebackup.storage import open_storage
-from lakebackup.store import destination_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

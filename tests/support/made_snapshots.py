@@ -21,8 +21,8 @@ from lakebackup.model import (
     SnapshotFile,
     as_row,
 )
+from lakebackup.roots import destination_id
 from lakebackup.storage import open_storage
-from lakebackup.store import destination_id
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from tests.support.archives import Doc, read_archive, write_backup, write_cbb
 from tests.support.catalogs import manifest
 from tests.support.made_backups import MadeBackups, Record
+from tests.support.roots import roots_of
 
 from lakebackup.archive import cbb, chain, tree
 from lakebackup.archive.chain import Copied, Planned, cuts
@@ -463,7 +464,7 @@ def test_a_chain_of_topics_goes_out_and_comes_back_the_same(
     order = [p.backup.backup_id for p in planned]
     limits = cuts([as_row(row) for p in planned for row in p.positions], order)
     data = tuple(as_row(file) for p in planned for file in p.files if file.role == "data")
-    job = ReadJob({"d": f"file://{tmp}/dest"}, data, limits)
+    job = ReadJob(roots_of(d=f"file://{tmp}/dest"), data, limits)
     newest: dict[tuple[int, bytes], dict[str, Any]] = {}
     for row in sorted(
         (row for number in range(len(data)) for row in job.rows(number)),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from tests.support.roots import roots_of
 
 from lakebackup_jobs.check_task import CheckMembers
 
@@ -29,7 +30,7 @@ def said(folder: Path, pack: bytes, **changes: Any) -> list[str]:
         )  # fmt: skip
         at += len(data)
     rows[1] |= changes
-    job = CheckMembers("c", 1, {"d": str(folder)})
+    job = CheckMembers("c", 1, roots_of(d=str(folder)))
     return [row["detail"] for batch in job([pa.RecordBatch.from_pylist(rows)]) for row in batch.to_pylist()]
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.roots import roots_of
 
 from lakebackup import sidecar
 from lakebackup.errors import Damaged
@@ -76,7 +77,7 @@ def compacted(
         mock.patch("lakebackup_jobs.kafka.compact_task.HELD_BYTES", held),
     ):
         count = pieces.cut(storage, FOLDER, files)
-        find = FindNewest(str(root), FOLDER, {"d": str(root)})
+        find = FindNewest(str(root), FOLDER, roots_of(d=str(root)))
         newest: dict[tuple[int, bytes], tuple[int, int]] = defaultdict(lambda: (-1, -1))
         for batch in find([pa.record_batch({"id": list(range(count))})]):
             for row in batch.to_pylist():
@@ -84,8 +85,9 @@ def compacted(
                 newest[place] = max(newest[place], (row["piece"], row["position"]))
     survivors = sorted([*newest.values(), *((number, -1) for number in range(count))])
     keep = KeepNewest(
-        uri=str(root), folder=FOLDER, roots={"d": str(root)}, destination="d", source="s", backup_id=BACKUP,
-        number=9, parent="p", codec="zstandard", compression_level=None, target_bytes=target,
+        uri=str(root), folder=FOLDER, roots=roots_of(d=str(root)), destination="d", source="s",
+        backup_id=BACKUP, number=9, parent="p", codec="zstandard", compression_level=None,
+        target_bytes=target,
         sequences={("t", "0"): 7}, generations={"t": 3}, drop_before={"t": DROP_BEFORE},
     )  # fmt: skip
     told: list[Row] = []
@@ -124,7 +126,7 @@ def compacted(
 
 def check_keys(storage: Storage, row: DataFile) -> tuple[str, str | None]:
     """What verify says of the filters of one file."""
-    roots = {"d": storage.uri}
+    roots = roots_of(d=storage.uri)
     (told,) = CheckKeys("c", 0, True, roots)([pa.RecordBatch.from_pylist([as_row(row)])])
     (found,) = told.to_pylist()
     assert (found["path"], found["mode"], found["backup_id"]) == (row.keys_path, "keys", BACKUP)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import time
@@ -65,7 +66,7 @@ def test_a_manifest_becomes_a_backup(root: Path) -> None:
         {
             "name": "one.sst",
             "bytes": None,
-            "sha256": None,
+            "sha256": hashlib.sha256(b"x" * 100).hexdigest(),
             "links": 2,
             "mode": 0o644,
             "path": "theirs/one.sst",

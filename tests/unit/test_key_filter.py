@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.roots import roots_of
 
 from lakebackup.storage import open_storage
 from lakebackup_jobs.check_task import CheckKeys
@@ -239,11 +240,12 @@ def test_hashes_of_records_leave_those_without_a_key_out() -> None:
 def test_what_verify_says_of_filters(tmp_path: Path) -> None:
     storage, files = stored(tmp_path, sealed([b"a"]), sealed(b"%d" % i for i in range(500)))
     (path,) = (one.path for one in storage.list())
+    roots = roots_of(d=storage.uri)
     data = storage.get(path)
 
     def told(*, hashed: bool) -> tuple[str, str]:
         rows = [{"backup_id": BACKUP, "destination": "d", **asdict(file)} for file in files]
-        check = CheckKeys("c", 5, hashed, {"d": storage.uri})
+        check = CheckKeys("c", 5, hashed, roots)
         # The rows of one object may come in two batches.
         batches = list(check(pa.RecordBatch.from_pylist([row]) for row in rows))
         ((found,),) = (batch.to_pylist() for batch in batches)

@@ -13,6 +13,7 @@ from tests.support.pruning import seen
 
 from lakebackup import layout, sidecar
 from lakebackup.changelog.logfile import read_log_file
+from lakebackup.roots import Roots
 from lakebackup.store import CatalogWriter
 from lakebackup_jobs import outcome
 from lakebackup_jobs.changelog.compact_task import ORDER, ListDepartures, ReadLog, WriteLog
@@ -44,7 +45,7 @@ def batches(rows: list[dict[str, Any]]) -> list[pa.RecordBatch]:
 
 def test_every_record_is_in_a_file_of_its_kind_that_is_not_too_large(tmp_path: Path) -> None:
     made, most_raw = log(tmp_path), 3_000
-    folder, roots = layout.backup_folder("shop", backup_id(9)), {made.destination: str(tmp_path)}
+    folder, roots = layout.backup_folder("shop", backup_id(9)), Roots({made.destination: str(tmp_path)})
     files = seen(tmp_path, ROWS)
     read = pa.Table.from_batches(ReadLog(str(tmp_path), folder, roots)(batches(files)))
     records = read.sort_by([(name, "ascending") for name in ORDER])

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebackup.changelog.events import DEFAULT, WRITE
+from lakebackup.roots import Roots
 from lakebackup_jobs.changelog.apply import pieces
 from lakebackup_jobs.changelog.log_shares import Latest, LogShares, _ReadJob, latest_of
 
@@ -55,14 +56,14 @@ def test_the_latest_of_each_key(pieces: list[list[tuple[int, bytes, int, int, in
     ("kind", "wanted"), [(WRITE, [False, True, True, False]), (DEFAULT, [False, True, True, False])]
 )
 def test_a_span_is_without_its_start_and_with_its_end(kind: str, wanted: list[bool]) -> None:
-    shares = LogShares("", "", {}, {}, 10, 20, 11, None, None, True, None)
+    shares = LogShares("", "", {}, Roots({}), 10, 20, 11, None, None, True, None)
     rows = [(None, b"a", None, ts, ts, "P", 0, 0) for ts in (10, 11, 20, 21)]
     batch = pa.RecordBatch.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], SCHEMA)
     assert _ReadJob(shares, kind)._wanted(batch).to_pylist() == wanted
 
 
 def test_keys_are_from_the_first_to_before_the_one_beyond() -> None:
-    shares = LogShares("", "", {}, {}, 0, 9, None, b"b".hex(), b"d".hex(), True, None)
+    shares = LogShares("", "", {}, Roots({}), 0, 9, None, b"b".hex(), b"d".hex(), True, None)
     rows = [(None, key, None, 1, 1, "P", 0, 0) for key in (b"a", b"b", b"c\xff", b"d")]
     batch = pa.RecordBatch.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], SCHEMA)
     assert _ReadJob(shares, WRITE)._wanted(batch).to_pylist() == [False, True, True, False]

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.roots import roots_of
 
 from lakebackup import sidecar
 from lakebackup.errors import Damaged
@@ -76,8 +77,8 @@ def merged(root: Path, files: Sequence[MergedFile], target: int = 1 << 30) -> li
     storage = open_storage(str(root))
     count = deal(storage, FOLDER, targets(files, target, {}))
     job = Merge(
-        uri=str(root), folder=FOLDER, roots={"d": str(root)}, destination="d", source="s", backup_id=BACKUP,
-        number=9, level=1, parent="p", sequences={("t", "0"): 7},
+        uri=str(root), folder=FOLDER, roots=roots_of(d=str(root)), destination="d", source="s",
+        backup_id=BACKUP, number=9, level=1, parent="p", sequences={("t", "0"): 7},
     )  # fmt: skip
     for _ in range(2):
         told = [row for b in job([pa.record_batch({"id": list(range(count))})]) for row in b.to_pylist()]

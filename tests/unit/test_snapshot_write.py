@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from tests.support.roots import roots_of
 
 from lakebackup.errors import Damaged, EnvironmentProblem, Refused
 from lakebackup.snapshot.names import OWN
@@ -60,7 +61,7 @@ def carry_out(out: Path, storage: Storage, files: Sequence[File]) -> dict[str, A
         stream.write_table(rows)
     own = open_storage(str(out / OWN))
     own.put("plan/000000.arrow", sink.getvalue().to_pybytes())
-    job = WriteJob(str(out), own.uri, ("plan/000000.arrow",), {"d": storage.uri})
+    job = WriteJob(str(out), own.uri, ("plan/000000.arrow",), roots_of(d=storage.uri))
     (batch,) = job([pa.RecordBatch.from_pydict({"id": [0]})])
     row: dict[str, Any] = batch.to_pylist()[0]
     return row
@@ -129,10 +130,20 @@ def test_what_an_earlier_run_wrote_whole_stays_and_what_it_tore_is_written_again
         assert (out / "x").read_bytes() == DATA
 
 
-def test_a_file_without_a_known_hash_is_written_each_time(out: Path) -> None:
-    one = file("x", sha256=None, bytes=None)
+def test_a_file_of_unknown_size_is_kept_by_its_checksum(out: Path) -> None:
+    one = file("x", bytes=None)
     assert write(out, one)
-    assert write(out, one)
+    assert not write(out, one)
+
+
+def test_a_file_without_a_checksum_is_not_written_and_the_others_are(out: Path, storage: Storage) -> None:
+    """An imported row could name any bytes there are."""
+    storage.put("o", DATA)
+    done = carry_out(out, storage, [file("x", sha256=None), file("y")])
+    assert (done["entries"], done["damaged"]) == (1, 1)
+    assert "no checksum" in done["names"]
+    assert (out / "y").read_bytes() == DATA
+    assert not (out / "x").exists()
 
 
 def test_a_folder_that_the_restore_did_not_begin_with_is_refused(tmp_path: Path) -> None:

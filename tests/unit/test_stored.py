@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import fastavro
 import pytest
+from tests.support.roots import roots_of
 
 from lakebackup.errors import Damaged
 from lakebackup_jobs.kafka.records import FORMAT_V1
@@ -50,7 +51,7 @@ def store(root: Path) -> StoredFile:
 
 def test_a_whole_file_is_read(tmp_path: Path) -> None:
     file = store(tmp_path)
-    blocks = list(open_verified({"d": str(tmp_path)}, file).stored())
+    blocks = list(open_verified(roots_of(d=str(tmp_path)), file).stored())
     assert len(blocks) > 1
     counted = Counted(file)
     for _, count, _ in blocks:
@@ -91,11 +92,11 @@ def test_a_damaged_file_is_not_opened(tmp_path: Path, damage: Callable[[bytes], 
     path = tmp_path / file.path
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(Damaged, match=r"0\.data is not what was written"):
-        open_verified({"d": str(tmp_path)}, file)
+        open_verified(roots_of(d=str(tmp_path)), file)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     file = store(tmp_path)
     (tmp_path / file.path).unlink()
     with pytest.raises(Damaged, match=r"0\.data is missing"):
-        open_verified({"d": str(tmp_path)}, file)
+        open_verified(roots_of(d=str(tmp_path)), file)

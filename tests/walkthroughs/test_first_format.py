@@ -21,8 +21,9 @@ from tests.support.runs import Lab
 
 from lakebackup import layout, sidecar
 from lakebackup.model import Backup, DataFile, Digest, Position, Scope, json_line
+from lakebackup.roots import destination_id
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogWriter, destination_id
+from lakebackup.store import CatalogWriter
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -49,7 +49,7 @@ def manifest_json(reader: CatalogReader, backup_id: str) -> Iterator[str]:
     of a snapshot).
     """
     backup = _backup(reader, backup_id)
-    roots = {name: uri.rstrip("/") for name, uri in reader.destinations().items()}
+    roots = {name: uri.rstrip("/") for name, uri in reader.destinations().uris.items()}
     yield "{"
     table = tablet = None
     for batch in reader.query("snapshot_manifest", source=backup["source"], number=backup["number"]):

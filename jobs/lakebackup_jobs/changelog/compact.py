@@ -22,8 +22,9 @@ from lakebackup.engine.failures import task_errors
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.lease import Lease
 from lakebackup.model import CHANGES, Backup, DataFile, from_row
+from lakebackup.roots import destination_id
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader, CatalogWriter, destination_id
+from lakebackup.store import CatalogReader, CatalogWriter
 from lakebackup_jobs.backup_topics import latest_number
 from lakebackup_jobs.changelog.compact_task import (
     LISTED_ROW,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakebackup.changelog.cipher import Cipher, LogKeys
+    from lakebackup.roots import Roots
 
 #: A record with the file it belongs into. place: table id, column family and operation, parted by blanks.
 RECORDS = (
@@ -53,7 +54,7 @@ class ReadLog:
 
     board_uri: str
     folder: str
-    roots: Mapping[str, str]
+    roots: Roots
     keys: LogKeys | None = field(default=None, repr=False)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -68,7 +69,7 @@ class ReadLog:
     def _records(self, row: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        storage = open_storage(self.roots[row["destination"]])
+        storage = self.roots.open(row["destination"])
         file = _File(**{name: row[name] for name in _File._fields})
         place = f"{row['scope']} {row['cf']} {row['op']}"
         for batch in read_log_file(storage, file, self.keys):

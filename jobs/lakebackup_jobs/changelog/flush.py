@@ -17,8 +17,9 @@ from lakebackup.changelog.table_filter import TableFilter
 from lakebackup.errors import UsageProblem
 from lakebackup.plan import log_flush
 from lakebackup.plan.log_flush import FIRST_BYTES, Flush, Newest
+from lakebackup.roots import destination_id
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader, destination_id
+from lakebackup.store import CatalogReader
 from lakebackup_jobs.backup_topics import latest_number
 from lakebackup_jobs.changelog.capture_task import CaptureJob
 from lakebackup_jobs.changelog.feeds import Range, feed_of

@@ -240,7 +240,7 @@ class _Fold:
     def _contents(self, file: Any) -> Iterator[pa.RecordBatch]:
         job, storage = self._job, self._storage
         if file.destination != job.destination:
-            storage = open_storage(self._catalog.destinations()[file.destination])
+            storage = self._catalog.destinations().open(file.destination)
         return read_log_file(storage, file, job.keys)
 
     def _met(self, before: list[dict[str, Any]], finished: Iterable[Mapping[str, Any]]) -> Iterator[LogTable]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from lakebackup.changelog.cipher import LogKeys
     from lakebackup.plan.restore_log import LogRestorePlan
+    from lakebackup.roots import Roots
     from lakebackup.storage import Storage
     from lakebackup.store import CatalogReader
 
@@ -66,7 +67,7 @@ class LogShares:
     uri: str
     folder: str
     counts: Mapping[str, int]
-    roots: Mapping[str, str]
+    roots: Roots
     start_ts: int
     end_ts: int
     begin_ts: int | None
@@ -116,7 +117,7 @@ def deal(
         uri=storage.uri,
         folder=folder,
         counts=counts,
-        roots=dict(reader.destinations()),
+        roots=reader.destinations(),
         start_ts=plan.start_ts,
         end_ts=plan.end_ts,
         begin_ts=plan.begin_ts,
@@ -188,7 +189,7 @@ class _ReadJob:
         import pyarrow as pa
 
         shares = self.shares
-        storage = open_storage(shares.roots[file.destination])
+        storage = shares.roots.open(file.destination)
         names = [column.split()[0] for column in (VALUES if self.kind == DEFAULT else WRITES).split(", ")]
         held = []
         for batch in read_log_file(storage, file, shares.keys, checksum=shares.checksum):

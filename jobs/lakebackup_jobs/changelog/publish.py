@@ -10,8 +10,8 @@ from lakebackup import layout, sidecar
 from lakebackup.changelog.metafile import write_stream_meta
 from lakebackup.frames import LISTED
 from lakebackup.model import CHANGES, Backup
+from lakebackup.roots import destination_id
 from lakebackup.storage import open_storage
-from lakebackup.store import destination_id
 from lakebackup_jobs.changelog import region_marks
 from lakebackup_jobs.changelog.flush import ISOLATION
 

@@ -158,7 +158,7 @@ def _full(
         return rows.select(*apply.COLUMNS)
     if made.full is None:
         return None
-    root = reader.destinations()[made.full.destination]
+    root = reader.destinations().uri(made.full.destination)
     return spark.read.format("delta").load(f"{root}/{layout.full_folder(made.source, made.full.backup_id)}")
 
 

@@ -14,8 +14,9 @@ from tenacity import Retrying, retry_if_exception, sleep_using_event, stop_after
 
 from lakebackup.errors import Busy, LakebackupError
 from lakebackup.lease import Lease
+from lakebackup.roots import destination_id
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader, destination_id
+from lakebackup.store import CatalogReader
 from lakebackup_jobs.changelog import task
 from lakebackup_jobs.changelog.trouble import Trouble
 from lakebackup_jobs.identity import holder

@@ -19,8 +19,9 @@ from lakebackup.errors import Refused
 from lakebackup.lease import Lease, is_held
 from lakebackup.model import CHANGES, Backup, DataFile
 from lakebackup.plan.restore_log import note_of, plan_restore, require_restorable, to_ms
+from lakebackup.roots import destination_id
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader, CatalogWriter, destination_id
+from lakebackup.store import CatalogReader, CatalogWriter
 from lakebackup_jobs.backup_topics import latest_number
 from lakebackup_jobs.changelog.restore import reading, summary_of
 from lakebackup_jobs.changelog.targets import Held

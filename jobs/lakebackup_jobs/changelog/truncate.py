@@ -21,8 +21,9 @@ from lakebackup.lease import Lease, is_held
 from lakebackup.model import Floor, Removal, as_row, spark_columns
 from lakebackup.plan.log_flush import physical_ms, shown_ts, ts_at
 from lakebackup.plan.prune import leaving
+from lakebackup.roots import destination_id
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader, CatalogWriter, destination_id
+from lakebackup.store import CatalogReader, CatalogWriter
 from lakebackup.times import format_ts, parse_time
 from lakebackup.tombstones import Prune
 from lakebackup_jobs.identity import holder, micros

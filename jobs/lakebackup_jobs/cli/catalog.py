@@ -119,6 +119,13 @@ def import_(
     source_kind: Annotated[
         str, typer.Option(metavar="NAME", help="What made these backups, say restic.")
     ] = "imported",
+    trust_root: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URI",
+            help="Restore from this destination of the export, too; repeatable. Default: none but --from.",
+        ),
+    ] = None,
     dry_run: options.DryRun = False,
     from_: options.BackupsAt = None,
     catalog: options.Catalog = None,
@@ -157,6 +164,7 @@ def import_(
             if path
         },
         source_kind=source_kind,
+        trust_roots=tuple(trust_root or ()),
         catalog=found.catalog,
         dry_run=dry_run,
         lease_ttl_s=found.lease_ttl,

@@ -57,7 +57,7 @@ def thrift(
     from lakebackup_jobs.thrift_server import thrift_server
 
     reader = CatalogReader.require(where, found.catalog)
-    roots = sorted(set(reader.destinations().values()))
+    roots = sorted(set(reader.destinations().uris.values()))
     who = find_account(account)
     _tell_if_open(host, json)
     with thrift_server(reader.catalog_uri, roots, who, host=host, port=port) as process:

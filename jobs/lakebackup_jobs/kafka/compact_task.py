@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lakebackup.roots import Roots
     from lakebackup_jobs.kafka.memory import Longs
     from lakebackup_jobs.pieces import Piece
     from lakebackup_jobs.shares import StoredFile
@@ -65,7 +66,7 @@ class FindNewest:
 
     uri: str
     folder: str
-    roots: Mapping[str, str]
+    roots: Roots
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         storage = open_storage(self.uri)
@@ -131,7 +132,7 @@ class KeepNewest:
 
     uri: str
     folder: str
-    roots: Mapping[str, str]
+    roots: Roots
     destination: str
     source: str
     backup_id: str

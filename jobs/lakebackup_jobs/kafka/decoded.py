@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from lakebackup.errors import Damaged, NotFound
 from lakebackup.frames import PartRows
 from lakebackup.model import ARROW_SCHEMAS
-from lakebackup.storage import open_storage
+from lakebackup.roots import Roots
 from lakebackup_jobs.kafka import offsets_log, registry
 from lakebackup_jobs.kafka.offsets_log import OFFSETS_TOPIC
 from lakebackup_jobs.kafka.stored import open_verified
@@ -47,7 +47,7 @@ class Decode:
 
     table: Table
     topics: frozenset[str]
-    roots: Mapping[str, str]
+    roots: Roots
     parts: PartRows | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -72,7 +72,7 @@ class Decode:
         else:
             place |= {"scope": file["scope"], "epoch": file["epoch"]}
         try:
-            open_storage(self.roots[file["destination"]]).stat(file["path"])
+            self.roots.open(file["destination"]).stat(file["path"])
             stored = StoredFile(**{name: file[name] for name in StoredFile.__match_args__})
             for columns in open_verified(self.roots, stored):
                 records = to_arrow(columns).select(["offset", "timestamp", "key", "value"]).to_pylist()
@@ -113,7 +113,7 @@ def decode_backup(
             continue
         count = min(len(paths), MOST_TASKS)
         rows = PartRows(uri, tuple(tuple(paths[i::count]) for i in range(count)))
-        source = Decode(table, topics, {destination: uri}, rows)
+        source = Decode(table, topics, Roots({destination: uri}), rows)
         writer.append_made(table, source, count, backup_id)
         tables.append(table)
     return tables
@@ -131,7 +131,7 @@ def decode_again(
 
     from lakebackup.engine.spark import SparkEngine
 
-    roots = {m.backup.destination: writer.home.uri for m in manifests}
+    roots = Roots({m.backup.destination: writer.home.uri for m in manifests})
     files = SparkEngine(spark, writer.catalog_uri).table("files")
     for table, topics in decoded_topics(schema_topics).items():
         chosen = files.where(

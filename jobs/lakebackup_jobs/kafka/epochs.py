@@ -18,7 +18,6 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from lakebackup.errors import EnvironmentProblem, LakebackupError, UsageProblem
 from lakebackup.plan.forks import EpochEnd
-from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.consume import FIXED
 from lakebackup_jobs.kafka.container import FileReader
 from lakebackup_jobs.kafka.problems import PARTITION_EOF, PASSING, fatal_event, problem
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from lakebackup.plan.forks import Stood
+    from lakebackup.storage import Storage
 
 #: (offset, timestamp or -1, key, value) of a record.
 Record = tuple[int, int, bytes | None, bytes | None]
@@ -54,7 +54,7 @@ class Logs:
     def __init__(
         self,
         config: Mapping[str, str],
-        files: Callable[[Collection[Stood]], Mapping[Stood, tuple[str, str, int]]],
+        files: Callable[[Collection[Stood]], Mapping[Stood, tuple[Storage, str, int]]],
     ) -> None:
         self._config, self._files = config, files
 
@@ -152,9 +152,8 @@ def _first(
             )
 
 
-def _last(root: str, path: str, size: int) -> Record | None:
+def _last(storage: Storage, path: str, size: int) -> Record | None:
     """The last record of a data file, read from its end; None when it cannot be read."""
-    storage = open_storage(root)
     try:
         header = storage.get(path, start=0, length=min(size, _HEADER))
         begins = FileReader(io.BytesIO(header), path).position

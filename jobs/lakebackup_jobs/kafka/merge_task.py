@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lakebackup.roots import Roots
+
 # A task takes small targets until it has this much.
 TASK_BYTES = 128 << 20
 TASK_FILES = 1_000
@@ -104,7 +106,7 @@ class Merge:
 
     uri: str
     folder: str
-    roots: Mapping[str, str]
+    roots: Roots
     destination: str
     source: str
     backup_id: str
@@ -192,7 +194,7 @@ class Merge:
                 if path is None or start is None or blocks is None:
                     yield b"", file.sha256
                 else:
-                    there = open_storage(self.roots[file.destination])
+                    there = self.roots.open(file.destination)
                     yield there.get(path, start=start, length=blocks * SEALED_BYTES), file.sha256
 
         try:

@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 
 from lakebackup.errors import EnvironmentProblem
 from lakebackup.guard_records import COLUMNS
-from lakebackup.storage import open_storage
 from lakebackup.worker import settle
 from lakebackup_jobs.kafka import key_filter
 from lakebackup_jobs.kafka.arrow import binary
@@ -35,9 +34,10 @@ from lakebackup_jobs.kafka.stored import Counted, open_verified
 from lakebackup_jobs.shares import StoredFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
     from lakebackup.plan.records import Span, Wanted
+    from lakebackup.roots import Roots
     from lakebackup_jobs.kafka.container import FileReader
     from lakebackup_jobs.kafka.memory import Longs
     from lakebackup_jobs.kafka.values import Decoder
@@ -95,7 +95,7 @@ class ReadRecords:
     columns: tuple[str, ...]
     wanted: Wanted
     to_ts: int | None
-    roots: Mapping[str, str]
+    roots: Roots
     decoder: Decoder | None = None
     zone: str | None = "UTC"
 
@@ -113,7 +113,7 @@ class ReadRecords:
         if self.wanted.keys is None:
             return True
         keys = [key for key in self.wanted.keys if _between(file, key.hex())]
-        return bool(keys) and key_filter.may_hold(open_storage(self.roots[file.destination]), file, keys)
+        return bool(keys) and key_filter.may_hold(self.roots.open(file.destination), file, keys)
 
     def open(self, file: RecordFile) -> FileReader | None:
         """A file's reader, its size and sha256 compared; None when it cannot hold a wanted record."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakebackup.model import Translation
+    from lakebackup.roots import Roots
     from lakebackup_jobs.kafka.settled import Ends, Place
     from lakebackup_jobs.shares import Shares, StoredFile
 
@@ -47,7 +48,7 @@ class ReplayJob:
     source offsets of a topic that are not brought.
     """
 
-    roots: Mapping[str, str]
+    roots: Roots
     shares: Shares
     group: str
     client: Mapping[str, str]

@@ -7,22 +7,20 @@ import io
 from typing import TYPE_CHECKING
 
 from lakebackup.errors import Damaged, NotFound
-from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.container import FileReader
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from lakebackup.roots import Roots
     from lakebackup_jobs.shares import StoredFile
 
 
-def open_verified(roots: Mapping[str, str], file: StoredFile) -> FileReader:
+def open_verified(roots: Roots, file: StoredFile) -> FileReader:
     """The file's reader, after its size and sha256 were found to be the catalog's; Damaged otherwise.
 
     Holds the file in memory: what was hashed is what is read.
     """
     try:
-        data = open_storage(roots[file.destination]).get(file.path)
+        data = roots.open(file.destination).get(file.path)
     except NotFound:
         raise Damaged(
             f"{file.path} is missing.",

@@ -106,7 +106,7 @@ class Preparing:
             bases=bases,
             config=list(plan.config),
             segments={link.link: segment for link, segment in zip(plan.way.links, segments, strict=True)},
-            names=names_in(dict(self.reader.destinations()), shares) or self.request.names,
+            names=names_in(self.reader.destinations(), shares) or self.request.names,
             leave_out=leave_out,
             open_transactions=count,
             open_ids=open_ids,

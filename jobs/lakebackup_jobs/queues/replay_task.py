@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lakebackup.roots import Roots
     from lakebackup_jobs.kafka.records import Columns
     from lakebackup_jobs.queues.ids import TransactionIds
     from lakebackup_jobs.queues.restore_shares import Partition, QueueFile, QueueShares
@@ -68,7 +69,7 @@ class QueueReplayJob:
     object in the destination that names the transactions that did not end in it, None: there are none.
     """
 
-    roots: Mapping[str, str]
+    roots: Roots
     shares: QueueShares
     group: str
     client: Mapping[str, str]

@@ -21,6 +21,7 @@ from lakebackup_jobs.shares import MOST_TASKS, Shares, StoredFile
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from lakebackup.roots import Roots
     from lakebackup.storage import Storage
     from lakebackup.store import CatalogReader
 
@@ -116,7 +117,7 @@ def deal_scan(storage: Storage, reader: CatalogReader, folder: str, link: int) -
     return _indexed(storage, folder, tasks)
 
 
-def names_in(roots: Mapping[str, str], shares: QueueShares) -> HeaderNames | None:
+def names_in(roots: Roots, shares: QueueShares) -> HeaderNames | None:
     """By which headers the first file's messages were understood; None: there is no file, or it does not say.
 
     Raises Damaged.

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+    from lakebackup.roots import Roots
     from lakebackup.storage import Storage
     from lakebackup.store import CatalogReader
     from lakebackup_jobs.kafka.records import Columns
@@ -52,7 +53,7 @@ def tid_at(reader: CatalogReader, ts: int, names: HeaderNames) -> int:
     least = _BEYOND if later["tid"] is None else int(later["tid"])
     if not later["straddling"]:
         return least - 1
-    roots = dict(reader.destinations())
+    roots = reader.destinations()
     rows = _rows(reader, least, ts)
     at_once = os.cpu_count() or 2
     with ThreadPoolExecutor(at_once) as pool:
@@ -70,7 +71,7 @@ def _rows(reader: CatalogReader, tid: int, ts: int) -> Iterator[dict[str, Any]]:
         yield from batch.to_pylist()
 
 
-def _least_after(roots: Mapping[str, str], ts: int, names: HeaderNames, file: QueueFile) -> int:
+def _least_after(roots: Roots, ts: int, names: HeaderNames, file: QueueFile) -> int:
     least = _BEYOND
     for columns, messages in _messages(roots, file, names):
         later = messages.tids[(columns.rows[:, TIMESTAMP] > ts) & (messages.kinds != Kind.WATERMARK)]
@@ -78,9 +79,7 @@ def _least_after(roots: Mapping[str, str], ts: int, names: HeaderNames, file: Qu
     return least
 
 
-def _messages(
-    roots: Mapping[str, str], file: QueueFile, names: HeaderNames
-) -> Iterator[tuple[Columns, Messages]]:
+def _messages(roots: Roots, file: QueueFile, names: HeaderNames) -> Iterator[tuple[Columns, Messages]]:
     counted, where = Counted(file), f"{file.path}, {file.scope}[{file.region}]"
     reader = open_verified(roots, file)
     names = HeaderNames.read(reader.metadata) or names
@@ -94,7 +93,7 @@ def _messages(
 class ScanJob:
     """The same for every task of one scan: tells of the transactions with a message up to `upto_tid`."""
 
-    roots: Mapping[str, str]
+    roots: Roots
     shares: QueueShares
     names: HeaderNames
     upto_tid: int
@@ -227,7 +226,7 @@ class OpenAt:
         """Read the chosen files of backups behind a link; what is seen of transactions gets a name."""
         shares = deal_scan(open_storage(self._uri), self._reader, folder, link)
         count = len(shares.tasks)
-        job = ScanJob(dict(self._reader.destinations()), shares, self._names, upto_tid)
+        job = ScanJob(self._reader.destinations(), shares, self._names, upto_tid)
         if self._spark is None:
             import pyarrow as pa
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakebackup.plan.restore_queue import ConfigFile
+    from lakebackup.storage import Storage
     from lakebackup_jobs.progress import Reporter
 
 _ALL = 2**63 - 1
@@ -68,10 +69,10 @@ def run(
     ) as counts:
         files = restore_snapshot.run(snapshot, spark=spark, reporter=reporter)["files"]
         for file in made.config:
-            _look_at(reader.destinations()[file.destination], file)
+            _look_at(reader.destinations().open(file.destination), file)
         shares = deal_scan(open_storage(folder), reader, "messages/", 0)
         if shares.tasks:
-            job = ScanJob(dict(reader.destinations()), shares, HeaderNames(), _ALL)
+            job = ScanJob(reader.destinations(), shares, HeaderNames(), _ALL)
             with task_errors():
                 rows = shares.frame(spark).mapInArrow(job, SCANNED).collect()  # a row a share
             raise_first(row.error for row in rows)
@@ -79,8 +80,8 @@ def run(
     return f"{files} files of its snapshot and {made.entries} messages restored"
 
 
-def _look_at(root: str, file: ConfigFile) -> None:
-    content = open_storage(root).get(file.path)
+def _look_at(storage: Storage, file: ConfigFile) -> None:
+    content = storage.get(file.path)
     if hashlib.sha256(content).hexdigest() != file.sha256:
         raise Damaged(f"{file.path} is not what was written (sha256).")
     if file.role == "schema":

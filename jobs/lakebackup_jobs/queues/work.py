@@ -14,7 +14,8 @@ from lakebackup.errors import NotFound, Refused
 from lakebackup.model import QUEUES, Backup
 from lakebackup.plan import backup_queue as planning
 from lakebackup.queues import snapshot_json
-from lakebackup.store import CatalogReader, CatalogWriter, destination_id
+from lakebackup.roots import destination_id
+from lakebackup.store import CatalogReader, CatalogWriter
 from lakebackup_jobs.queues import begun as begin
 from lakebackup_jobs.queues import ending
 from lakebackup_jobs.queues.copy_task import QueueCopyJob

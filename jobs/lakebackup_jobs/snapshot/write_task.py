@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lakebackup.roots import Roots
+
 #: What a task tells of each share: its files, those of them that were there already, and what is damaged.
 WRITTEN = (
     "share BIGINT, entries BIGINT, bytes BIGINT, kept BIGINT, damaged BIGINT, names STRING, error STRING"
@@ -81,7 +83,7 @@ class WriteJob:
     folder: str
     own: str
     shares: tuple[str, ...]
-    roots: Mapping[str, str]
+    roots: Roots
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -96,9 +98,7 @@ class WriteJob:
         with Folder(self.folder) as folder:
             for (destination, path), group in groupby(self._files(number), key=_object):
                 files = list(group)
-                ranges = Ranges(
-                    open_storage(self.roots[destination]), path, [(f.position, f.bytes) for f in files]
-                )
+                ranges = Ranges(self.roots.open(destination), path, [(f.position, f.bytes) for f in files])
                 before: File | None = None
                 for file in files:
                     try:
@@ -164,9 +164,11 @@ class Folder:
     def write(self, file: File, chunks: Callable[[], Iterator[memoryview]], linked: File | None) -> bool:
         """Have a file there, as a hard link to `linked` where that can be; False when it is there already.
 
-        Raises Damaged (its bytes are not what the catalog says), NotFound (they are gone), Refused (another
-        file or a symbolic link is in the way), EnvironmentProblem.
+        Raises Damaged (its bytes are not what the catalog says, or it says nothing of them), NotFound (they
+        are gone), Refused (another file or a symbolic link is in the way), EnvironmentProblem.
         """
+        if file.sha256 is None:
+            raise Damaged(f"the catalog has no checksum of its bytes in {file.path}: they may be anything's")
         with self._explained(file.target):
             above, _, name = file.target.rpartition("/")
             self._in_hand = above
@@ -193,7 +195,7 @@ class Folder:
             return "nothing"
         if not stat.S_ISREG(found.st_mode) or found.st_mtime_ns != file.mtime_ms * 1_000_000:
             raise self._in_the_way(file)
-        if file.sha256 is None or found.st_size != file.bytes:
+        if file.bytes is not None and found.st_size != file.bytes:
             return "torn"
         handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
         with os.fdopen(handle, "rb") as stream:
@@ -289,7 +291,7 @@ def _copy(handle: int, file: File, chunks: Iterator[memoryview]) -> None:
         size += len(chunk)
         while chunk:
             chunk = chunk[os.write(handle, chunk) :]
-    if file.sha256 is not None and sha256.hexdigest() != file.sha256:
+    if sha256.hexdigest() != file.sha256:
         raise Damaged(f"its bytes at {file.position} of {file.path} are not as they were written (sha256)")
 
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from lakebackup.errors import UsageProblem
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
 
     from lakebackup.plan.restore_request import RestoreRequest
     from lakebackup.plan.restore_topics import RestorePlan
+    from lakebackup.roots import Roots
     from lakebackup.store import CatalogReader
     from lakebackup_jobs.shares import Shares
 
@@ -46,7 +47,7 @@ class Target(Protocol):
         shares: Shares,
         plan: RestorePlan,
         restore_id: str,
-        roots: Mapping[str, str],
+        roots: Roots,
     ) -> Sequence[RegionOutcome]:
         """Verify the files in `shares` and bring their records back.
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from lakebackup.plan.restore_request import RestoreRequest
     from lakebackup.plan.restore_topics import RestorePlan
+    from lakebackup.roots import Roots
     from lakebackup_jobs.shares import Shares
 
 
@@ -58,7 +59,7 @@ class DeltaTarget:
         shares: Shares,
         plan: RestorePlan,
         restore_id: str,
-        roots: Mapping[str, str],
+        roots: Roots,
     ) -> Sequence[RegionOutcome]:
         from pyspark.sql import functions as sf
 
@@ -104,7 +105,7 @@ class DeltaTarget:
 @dataclass(frozen=True, slots=True)
 class _DecodeJob:
     shares: Shares
-    roots: Mapping[str, str]
+    roots: Roots
     targets: Mapping[str, str]
     from_ts: int | None
     to_ts: int | None

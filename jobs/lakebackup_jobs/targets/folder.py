@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from lakebackup.plan.restore_request import RestoreRequest
     from lakebackup.plan.restore_topics import RestorePlan
+    from lakebackup.roots import Roots
     from lakebackup_jobs.shares import Shares, StoredFile
 
 
@@ -57,7 +58,7 @@ class FolderTarget:
         shares: Shares,
         plan: RestorePlan,
         restore_id: str,
-        roots: Mapping[str, str],
+        roots: Roots,
     ) -> Sequence[RegionOutcome]:
         if not plan.files:
             return []
@@ -86,7 +87,7 @@ class FolderTarget:
 
 @dataclass(frozen=True, slots=True)
 class _RewriteJob:
-    roots: Mapping[str, str]
+    roots: Roots
     folder: str
     shares: Shares
     targets: Mapping[str, str]

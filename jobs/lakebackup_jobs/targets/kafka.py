@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from lakebackup.plan.restore_request import RestoreRequest
     from lakebackup.plan.restore_topics import RestorePlan, TopicPart
+    from lakebackup.roots import Roots
     from lakebackup.storage import Storage
     from lakebackup.store import CatalogReader
     from lakebackup_jobs.shares import Shares
@@ -115,7 +116,7 @@ class KafkaTarget:
         shares: Shares,
         plan: RestorePlan,
         restore_id: str,
-        roots: Mapping[str, str],
+        roots: Roots,
     ) -> Sequence[RegionOutcome]:
         from lakebackup_jobs.kafka.replay_task import ReplayJob, producer_of
 

@@ -1,0 +1,95 @@
+"""A root proves which destination it is before anything is read or deleted below it."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from tests.support.roots import roots_of
+
+from lakebackup import layout, tombstones
+from lakebackup.errors import Refused
+from lakebackup.model import Removal
+from lakebackup.roots import Roots, destination_id
+from lakebackup.storage import open_storage
+from lakebackup.tombstones import Chunk, RemovalWriter
+from lakebackup_jobs.prune_task import DeleteKeys, DeleteObjects
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_root_with_the_id_is_opened(tmp_path: Path) -> None:
+    roots = roots_of(d=str(tmp_path))
+    assert roots.open("d").uri == roots.uri("d") == f"file://{tmp_path}"
+    assert pickle.loads(pickle.dumps(roots)).uri("d") == f"file://{tmp_path}"
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [(None, "is none"), (b'{"format": 1, "destination": "e"}', "is that of destination e")],
+)
+def test_a_root_without_the_id_is_refused(tmp_path: Path, content: bytes | None, what: str) -> None:
+    storage = open_storage(str(tmp_path))
+    if content:
+        storage.put(layout.ROOT_FILE, content)
+    with pytest.raises(Refused, match=what) as raised:
+        Roots({"d": str(tmp_path)}).open("d")
+    assert '"destination": "d"' in raised.value.hint
+    with pytest.raises(Refused, match="does not know where destination x is"):
+        roots_of(d=str(tmp_path)).open("x")
+
+
+def test_no_new_id_beside_old_backups(tmp_path: Path) -> None:
+    """A lost lakebackup.json must not cut off the backups whose rows have its id."""
+    storage = open_storage(str(tmp_path))
+    storage.put("leases/source-prod/000000000001.json", b"{}")
+    storage.put("theirs/one.sst", b"x")
+    assert destination_id(storage) == destination_id(storage)
+    storage.delete(layout.ROOT_FILE)
+    storage.put(layout.manifest_path("prod", "20260101T000000Z-00000000"), b"{}")
+    with pytest.raises(Refused, match=r"holds backups of prod, but no lakebackup\.json"):
+        destination_id(storage)
+
+
+def removal(destination: str, path: str) -> dict[str, Any]:
+    row = Removal(
+        prune_id="20260101T000000Z-00000000", at=1, source="prod", destination=destination, path=path,
+        backup_id="b", scope="t", epoch="e", region="0", bytes=1, reason="obsolete",
+    )  # fmt: skip
+    return asdict(row)
+
+
+def deleted(roots: Roots, home: Path, *rows: dict[str, Any], foreign: frozenset[str]) -> dict[str, Any]:
+    """What a task says of the deletion of these rows' objects."""
+    prune_id = "20260101T000000Z-00000000"
+    chunk = Chunk(**RemovalWriter(str(home), prune_id)._put(0, rows))
+    assert len(tombstones.read_removals(open_storage(str(home)), chunk)) == len(rows)
+    job = DeleteObjects(str(home), layout.prune_folder(prune_id), roots, (chunk,), frozenset(), foreign)
+    found: dict[str, Any] = job._delete(0)
+    return found
+
+
+def test_a_prune_deletes_nothing_below_a_root_that_is_none_or_that_is_foreign(tmp_path: Path) -> None:
+    """An imported row once had three files deleted in a folder that never was a destination."""
+    places = {name: tmp_path / name for name in ("own", "forged", "foreign")}
+    roots = roots_of(own=str(places["own"]), foreign=str(places["foreign"]))
+    roots = Roots({**roots.uris, "forged": str(places["forged"])})
+    for place in places.values():
+        open_storage(str(place)).put("victim", b"x")
+    rows = [removal(name, "victim") for name in (*places, "unknown")]
+    told = deleted(roots, places["own"], *rows, foreign=frozenset({"foreign"}))
+    assert (told["files"], told["foreign"], told["failed"]) == (1, 1, 2)
+    assert "does not" in json.loads(told["error"])["message"]
+    assert [name for name, place in places.items() if (place / "victim").exists()] == ["forged", "foreign"]
+    keys = pa.RecordBatch.from_pylist([{"destination": "foreign", "keys_path": "victim"}])
+    (batch,) = DeleteKeys(roots, frozenset({"foreign"}))([keys])
+    assert batch.to_pylist()[0]["objects"] == 0
+    keys = pa.RecordBatch.from_pylist([{"destination": "forged", "keys_path": "victim"}])
+    (batch,) = DeleteKeys(roots, frozenset())([keys])
+    assert "does not prove" in batch.to_pylist()[0]["error"]
+    assert (places["forged"] / "victim").exists()
