@@ -85,6 +85,11 @@ class _Catalog:
         self._storage = open_storage(catalog or f"{self._home.uri}/{layout.CATALOG_FOLDER}")
         self.catalog_uri = self._storage.uri
 
+    @property
+    def home(self) -> Storage:
+        """The storage of the destination that this was opened with."""
+        return self._home
+
     def root_of(self, uri: str) -> str:
         """The root of a destination as the table `destinations` has it: empty is relative to the catalog."""
         return uri or self.catalog_uri.rpartition("/")[0]
@@ -158,6 +163,16 @@ class CatalogReader(_Catalog):
                 hint="Check --from and --catalog; `lakebackup catalog rebuild` makes one anew from the "
                 "backups.",
             )
+        return reader
+
+    @classmethod
+    def current(cls, destination: str, catalog: str | None = None) -> CatalogReader:
+        """As `require`, for what restores, deletes or makes backups; Refused when the catalog is behind what
+        is complete in the destination."""
+        from lakebackup.behind import require_current
+
+        reader = cls.require(destination, catalog)
+        require_current(reader)
         return reader
 
     def query(self, name: str, **parameters: Any) -> pa.RecordBatchReader:
@@ -268,6 +283,11 @@ class CatalogWriter(_Catalog):
         """
         return cls(spark, destination, catalog)
 
+    def prepare(self) -> None:
+        """Have a catalog that a run can add backups to: `migrate`, then Refused when it is behind."""
+        self.migrate()
+        CatalogReader.current(self._home.uri, self.catalog_uri)
+
     @property
     def _spark(self) -> SparkSession:
         if self._session is None:
@@ -290,11 +310,6 @@ class CatalogWriter(_Catalog):
                     row = Migration(version=number, name=migration, applied_at=_now())
                     append(self._storage, "migrations", [row], f"migration-{number}")
         return len(names("migrations"))
-
-    @property
-    def home(self) -> Storage:
-        """The storage of the destination that this was opened with."""
-        return self._home
 
     def commit_backup(self, storage: Storage, manifest: Manifest, *, held: Lease | None) -> None:
         """Make a backup exist whose manifest and parts are in `storage`. Repeating it adds nothing.

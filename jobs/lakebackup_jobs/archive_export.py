@@ -131,7 +131,7 @@ def run(
     from lakebackup_jobs.session import spark_session
 
     started = time.monotonic()
-    reader = CatalogReader.require(request.destination, request.catalog)
+    reader = CatalogReader.current(request.destination, request.catalog)
     chain = chain_of(reader, request.what)
     staged = Staged(request.folder)
     export = (_Copies if chain.last["source_kind"] == KIND else _Records)(request, reader, chain, staged)

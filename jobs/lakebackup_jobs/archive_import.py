@@ -81,7 +81,7 @@ def run(
     storage = open_storage(request.destination)
     with Lease.acquire(storage, f"source-{source}", holder(), ttl_s=request.lease_ttl_s) as lease:
         writer = CatalogWriter.open(spark, request.destination, request.catalog)
-        writer.migrate()
+        writer.prepare()
         reader = CatalogReader.require(request.destination, request.catalog)
         planned = _plan(source, destination_id(storage), found, copied, folder, reader)
         new = [one for one in planned if not one.known]

@@ -86,7 +86,7 @@ def run(
     from lakebackup_jobs.session import spark_session
 
     started = time.monotonic()
-    reader = CatalogReader.require(request.destination, request.catalog)
+    reader = CatalogReader.current(request.destination, request.catalog)
     plan = _planned(request, reader)
     staged = Staged(request.folder)
     summary = {

@@ -173,7 +173,7 @@ class _Run:
         plan = self._plan(backup_id, reader, self._standing(reader))
         self._require_there(plan)
         if reader is None:
-            self._writer(None).migrate()
+            self._writer(None).prepare()
             self._record_skipped()
             reader = CatalogReader(self.request.destination, self.request.catalog)
         for note in plan.notes:
@@ -341,7 +341,7 @@ class _Run:
         writer = self._writer(None)
         if writer.version() is None:
             return None
-        writer.migrate()
+        writer.prepare()
         return self._reader()
 
 

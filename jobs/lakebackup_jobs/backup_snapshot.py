@@ -159,10 +159,10 @@ class _Run:
 
     def take_all(self, lease: Lease) -> dict[str, Any]:
         """Go on with what was cut off, then back up what was asked for."""
-        self._writer(None).migrate()
+        self._writer(None).prepare()
         reader = self._reader()
         newest = self._newest(reader)
-        require_kept(self.storage, self.source, reader, newest)
+        require_kept(self.storage, self.source, reader)
         chosen = self._chosen(newest)
         made = []
         begun = begin.found(self.storage, self.source)

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup import layout, patterns, sidecar, tombstones, topic_settings
+from lakebackup.behind import require_current
 from lakebackup.engine.failures import task_errors
 from lakebackup.errors import EnvironmentProblem, Incomplete
 from lakebackup.lease import Lease
@@ -98,6 +99,8 @@ def run(request: BackupRequest, *, spark: SparkSession | None = None, reporter: 
     cluster = Groups(request.kafka)
     source = layout.check_source(request.source or f"kafka-{cluster.cluster_id()}")
     reader = CatalogReader.open(request.destination, request.catalog)
+    if reader:
+        require_current(reader)
     if request.dry_run:
         plan = _plan(request, layout.new_backup_id(datetime.now(UTC)), source, cluster, reader)
         return {"dry_run": True, **_summary(plan, source)}
@@ -119,9 +122,7 @@ def _take(
 
     spark = spark or spark_session(remote=request.remote)
     writer = CatalogWriter.open(spark, request.destination, request.catalog)
-    writer.migrate()
-    if not latest_number(CatalogReader(request.destination, request.catalog), source):
-        sidecar.require_new(storage, source)
+    writer.prepare()
     ended = _settle(request, storage, source, cluster, lease, writer, spark, reporter)
     if ended and request.mode == "full":
         return ended

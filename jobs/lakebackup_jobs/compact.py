@@ -66,7 +66,7 @@ def run(request: CompactRequest, *, spark: SparkSession | None = None, reporter:
     without a key), Damaged (a file is not what the catalog says; nothing was written), Busy (another run on
     the source), EnvironmentProblem.
     """
-    reader = CatalogReader.require(request.destination, request.catalog)
+    reader = CatalogReader.current(request.destination, request.catalog)
     source = layout.check_source(only_source(reader, request.source))
     if request.dry_run:
         return {"dry_run": True, "source": source, **_summary(_plan(request, reader, source))}

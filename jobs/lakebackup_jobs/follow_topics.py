@@ -74,7 +74,7 @@ def follow(
     with Lease.acquire(storage, f"follow-{source}", holder(), ttl_s=request.lease_ttl_s) as lease:
         spark = spark or spark_session()
         writer = CatalogWriter.open(spark, request.destination, request.catalog)
-        writer.migrate()
+        writer.prepare()
         destination_id(storage)
         if not backup_topics.latest_number(CatalogReader(request.destination, request.catalog), source):
             sidecar.require_new(storage, source)

@@ -68,7 +68,7 @@ def run(request: ManifestRequest, *, spark: SparkSession | None = None, reporter
     """Import a manifest, and return what it became.
 
     Raises NotFound (no such file), UsageProblem (it is none, or says what cannot be: nothing is left behind),
-    Refused (the source's backups are of another kind or not in the catalog, or a prune of it was cut off),
+    Refused (the source's backups are of another kind, the catalog is behind, or a prune of it was cut off),
     Busy.
     """
     source = layout.check_source(request.source)
@@ -77,12 +77,12 @@ def run(request: ManifestRequest, *, spark: SparkSession | None = None, reporter
     storage = open_storage(request.destination)
     with Lease.acquire(storage, f"source-{source}", holder(), ttl_s=request.lease_ttl_s) as lease:
         writer = CatalogWriter.open(spark, request.destination, request.catalog)
-        writer.migrate()
+        writer.prepare()
         reader = CatalogReader.require(request.destination, request.catalog)
         found = reader.one("snapshot_newest", source=source)
         newest = Newest(**found) if found else None
         require_snapshots(source, newest)
-        require_kept(storage, source, reader, newest)
+        require_kept(storage, source, reader)
         run = _Run(request, storage, source, reader, newest)
         try:
             manifest = run.put()

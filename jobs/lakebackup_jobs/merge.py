@@ -84,7 +84,7 @@ def run(request: MergeRequest, *, spark: SparkSession | None = None, reporter: R
     topics, or its tombstones are in doubt), Damaged (a file is not what the catalog says; no backup was
     made), Busy (another run on the source), EnvironmentProblem.
     """
-    reader = CatalogReader.require(request.destination, request.catalog)
+    reader = CatalogReader.current(request.destination, request.catalog)
     source = layout.check_source(only_source(reader, request.source))
     if request.dry_run:
         return {"dry_run": True, **_summary(request, source, _plan(request, reader, source))}

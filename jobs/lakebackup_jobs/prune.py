@@ -130,7 +130,7 @@ def run(request: PruneRequest, *, spark: SparkSession | None = None, reporter: R
     failed, the clocks disagree: nothing was done), Incomplete (objects of a restore that began meanwhile, or
     that could not be deleted, stay for now).
     """
-    reader = CatalogReader.require(request.destination, request.catalog)
+    reader = CatalogReader.current(request.destination, request.catalog)
     source = _source(request, reader)
     storage = open_storage(request.destination)
     if not request.delete:

@@ -76,7 +76,7 @@ def move(request: GroupsRequest) -> tuple[dict[str, Any], GroupPlan]:
 
     if not request.target.startswith("kafka://"):
         raise UsageProblem("Groups are put into a Kafka cluster.", hint="Give --to kafka://HOST:PORT.")
-    reader = CatalogReader.require(request.destination, request.catalog)
+    reader = CatalogReader.current(request.destination, request.catalog)
     servers = request.target.removeprefix("kafka://")
     target = AlterGroups({**request.kafka, "bootstrap.servers": servers})
     plan = _plan(request, reader, target)

@@ -86,7 +86,7 @@ class _Run:
         self._sessions = Sessions(spark, request.remote)
         self._client = {**request.kafka, "bootstrap.servers": servers}
         self._topics = Topics(self._client)
-        self._reader = CatalogReader.require(request.destination, request.catalog)
+        self._reader = CatalogReader.current(request.destination, request.catalog)
         self._folder = EngineFolder(request.folder)
         self._over: str | None = None
 

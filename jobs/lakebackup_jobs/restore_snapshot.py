@@ -58,7 +58,7 @@ def run(
     from lakebackup_jobs.session import spark_session
 
     started = time.monotonic()
-    reader = CatalogReader.require(request.destination, request.catalog)
+    reader = CatalogReader.current(request.destination, request.catalog)
     made = plan_restore(request, reader)
     target = Target(request.folder)
     require_names(reader, target.limits())

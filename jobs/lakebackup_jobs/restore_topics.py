@@ -55,7 +55,7 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
     Raises Refused (gaps, damaged files, a target that is not empty), Damaged (a file that is not what the
     catalog says, found before any of it becomes visible), EnvironmentProblem (broker, disk), Busy.
     """
-    reader = CatalogReader.require(request.destination, request.catalog)
+    reader = CatalogReader.current(request.destination, request.catalog)
     kept = saved.read(Path(request.plan)) if request.plan else None
     if kept:
         saved.require_same_catalog(kept, reader)

@@ -68,7 +68,7 @@ def run(request: VerifyRequest, *, spark: SparkSession | None = None, reporter: 
     from lakebackup_jobs.session import spark_session
 
     started = time.monotonic()
-    reader = CatalogReader.require(request.destination, request.catalog)
+    reader = CatalogReader.current(request.destination, request.catalog)
     ids = ",".join(_with_snapshots(reader, [reader.resolve_backup(part) for part in request.backup_ids]))
     spark = spark or spark_session(remote=request.remote)
     writer = CatalogWriter.open(spark, request.destination, request.catalog)

@@ -127,7 +127,9 @@ class LocalStorage:
         names = {f"{e.name}/" if e.is_dir(follow_symlinks=False) else e.name: e for e in entries}
         for name in sorted(names):
             if name.endswith("/"):
-                yield from self.list(prefix + name, after=after)
+                # All paths of a folder that sorts before `after`, and is none of its own, do too.
+                if prefix + name > after or after.startswith(prefix + name):
+                    yield from self.list(prefix + name, after=after)
             elif prefix + name > after and names[name].is_file(follow_symlinks=False):
                 try:
                     found = names[name].stat(follow_symlinks=False)

@@ -86,7 +86,7 @@ def run(
     (another run takes files out of the log), UsageProblem (keys), EnvironmentProblem.
     """
     layout.check_source(request.name)
-    reader = CatalogReader.require(request.destination, request.catalog)
+    reader = CatalogReader.current(request.destination, request.catalog)
     if not reader.rows("log_truncate_state", source=request.name):
         raise NotFound(
             f"The catalog holds no log of {request.name}.", hint="`lakebackup log status` shows the tasks."

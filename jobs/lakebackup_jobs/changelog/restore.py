@@ -50,7 +50,7 @@ def run(
     from lakebackup_jobs.session import spark_session
 
     started = time.monotonic()
-    reader = CatalogReader.require(request.destination, request.catalog)
+    reader = CatalogReader.current(request.destination, request.catalog)
     target = open_target(request)
     before = target.held()
     if upon := _upon(request):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tenacity import Retrying, retry_if_exception, sleep_using_event, stop_after_attempt, wait_fixed
 
+from lakebackup.behind import require_current
 from lakebackup.errors import Busy, LakebackupError
 from lakebackup.lease import Lease
 from lakebackup.roots import destination_id
@@ -55,7 +56,10 @@ def run(
     """
     from lakebackup_jobs.session import spark_session
 
-    task.require(CatalogReader.open(request.destination, request.catalog), request.name)
+    reader = CatalogReader.open(request.destination, request.catalog)
+    task.require(reader, request.name)
+    if reader:
+        require_current(reader)
     job = _Job(request, reporter, stop, trouble or Trouble())
     try:
         destination_id(job.storage)

@@ -62,7 +62,7 @@ def run(
 
     started = datetime.now(UTC)
     began = time.monotonic()
-    catalog = CatalogReader.require(request.destination, request.catalog)
+    catalog = CatalogReader.current(request.destination, request.catalog)
     request = replace(request, on_full=True, filters=())
     made = plan_restore(request, catalog, leave_uncovered=True)
     backup_id = layout.new_backup_id(started)

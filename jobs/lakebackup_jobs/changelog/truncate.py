@@ -100,7 +100,7 @@ def run(request: TruncateRequest, *, spark: SparkSession | None = None, reporter
     restore reads the log, another run takes files out of it), Incomplete (objects that could not be deleted).
     """
     layout.check_source(request.name)
-    reader = CatalogReader.require(request.destination, request.catalog)
+    reader = CatalogReader.current(request.destination, request.catalog)
     if not request.delete:
         cut = request.cut(reader)
         reader.give("leaving", leaving((name, OLDER) for name in cut.leaving))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from lakebackup.errors import NotFound
@@ -33,4 +34,14 @@ def open_found(found: Settings, as_of: str | None = None) -> CatalogReader:
             f"There is no catalog at {found.catalog or where}.",
             hint="Nothing was backed up to there yet. If the catalog was lost: lakebackup catalog rebuild.",
         )
+    if then is None:
+        _warn_if_behind(reader)
     return reader
+
+
+def _warn_if_behind(reader: CatalogReader) -> None:
+    """A question is answered all the same; what restores, deletes or makes backups refuses."""
+    from lakebackup.behind import HINT, describe, lost_backups
+
+    if lost := lost_backups(reader):
+        print(f"warning: {describe(reader, lost)}\n{HINT}", file=sys.stderr)

@@ -6,17 +6,15 @@ from typing import TYPE_CHECKING
 
 from lakebackup import tombstones
 from lakebackup.errors import Refused
-from lakebackup.sidecar import require_new
 
 if TYPE_CHECKING:
-    from lakebackup.plan.backup_snapshot import Newest
     from lakebackup.storage import Storage
     from lakebackup.store import CatalogReader
 
 
-def require_kept(storage: Storage, source: str, reader: CatalogReader, newest: Newest | None) -> None:
-    """Refused when the catalog counts objects of a source as stored that a prune takes away when it goes on,
-    or when it has no backup of a source that has some. The caller holds the source's lease.
+def require_kept(storage: Storage, source: str, reader: CatalogReader) -> None:
+    """Refused when the catalog counts objects of a source as stored that a prune takes away when it goes on.
+    The caller holds the source's lease.
     """
     for name in tombstones.unfinished(storage):
         found = tombstones.read_prune(storage, name)
@@ -28,5 +26,3 @@ def require_kept(storage: Storage, source: str, reader: CatalogReader, newest: N
                 f"Prune {name} was cut off before the catalog knew what it lets go of.",
                 hint="Run `lakebackup prune --delete` again: it goes on. Then back up.",
             )
-    if newest is None:
-        require_new(storage, source)

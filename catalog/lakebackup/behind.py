@@ -1,0 +1,75 @@
+"""A catalog that is behind its destination: a commit of it was lost, or it is an old copy.
+
+A run commits a backup's row before it puts the marker `complete` beside the data, and rows are never taken
+out of `backups`. So a marker without a row says that the catalog lost something.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from lakebackup import layout
+from lakebackup.errors import NotFound, Refused
+from lakebackup.roots import destination_id
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakebackup.store import CatalogReader
+
+_SHOWN = 5
+#: What brings the lost rows back.
+HINT = "Move the catalog's folder away and run `lakebackup catalog rebuild`: it finds every backup again."
+
+
+def lost_backups(reader: CatalogReader) -> list[str]:
+    """Ids of some backups that are marked `complete` in the destination and have no row in the catalog.
+
+    Looks behind the newest backup that the catalog has of each source, by a listing or two of a source
+    however many backups it has: a commit that was lost before others were made is not found.
+    """
+    return list(islice(_lost(reader), _SHOWN))
+
+
+def require_current(reader: CatalogReader) -> None:
+    """Raises Refused when the catalog has lost backups: restores would be of an older state, and numbers of
+    backups would be used again."""
+    if lost := lost_backups(reader):
+        raise Refused(describe(reader, lost), hint=HINT)
+
+
+def describe(reader: CatalogReader, lost: list[str]) -> str:
+    """For the person who has to know of it."""
+    return (
+        f"The catalog at {reader.catalog_uri} is behind: {', '.join(lost)} "
+        f"{'is' if len(lost) == 1 else 'are'} complete in {reader.home.uri}, and not in the catalog. "
+        "A commit of it was lost, or it is an old copy."
+    )
+
+
+def _lost(reader: CatalogReader) -> Iterator[str]:
+    try:
+        home = destination_id(reader.home, create=False)
+    except NotFound:
+        return
+    newest = {row["source"]: row["backup_id"] for row in reader.rows("newest_ids", destination=home)}
+    for source in reader.home.folders():
+        if source in layout.RESERVED:
+            continue
+        folder = f"{source}/backups/"
+        # `0` follows `/`: all that lies in the folder of the newest is left out.
+        after = f"{folder}{newest[source]}0" if source in newest else ""
+        for found in reader.home.list(folder, after=after):
+            backup_id, _, name = found.path.removeprefix(folder).partition("/")
+            if name == "complete" and layout.is_backup_id(backup_id) and not _known(reader, backup_id):
+                yield backup_id
+
+
+def _known(reader: CatalogReader, backup_id: str) -> bool:
+    """Whether the catalog has it by now: a run may have committed since the newest were asked for."""
+    from lakebackup.store import CatalogReader
+
+    return (
+        CatalogReader(reader.home.uri, reader.catalog_uri).one("show_backup", backup_id=backup_id) is not None
+    )

@@ -1,0 +1,8 @@
+-- The newest id of each source in destination :destination, whatever became of the backup: ids sort by time.
+SELECT
+  b.source,
+  MAX(b.backup_id) AS backup_id
+FROM raw_backups AS b
+WHERE b.destination = :destination
+GROUP BY b.source
+ORDER BY b.source

@@ -1,0 +1,90 @@
+"""A catalog that lost its newest commit says so, and nothing is made or restored by it."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.catalogs import backup_id
+from tests.support.made_backups import MadeBackups, Record
+
+from lakebackup import layout, sidecar
+from lakebackup.behind import lost_backups
+from lakebackup.errors import Refused
+from lakebackup.plan.restore_request import RestoreRequest
+from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup_jobs import restore_topics, verify
+from lakebackup_jobs.cli import main
+from lakebackup_jobs.import_manifest import ManifestRequest
+from lakebackup_jobs.import_manifest import run as import_manifest
+from lakebackup_jobs.progress import QuietReporter
+from lakebackup_jobs.verify import VerifyRequest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+QUIET = QuietReporter(io.StringIO(), io.StringIO())
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> MadeBackups:
+    """Two backups of prod and one of other, each in a commit of its own and marked; one is at work."""
+    made = MadeBackups(tmp_path / "backups")
+    for number, source in ((1, "prod"), (2, "other"), (3, "prod")):
+        made.backup([[Record(0, number)]], source=source)
+        made.flush()
+        sidecar.mark(made.storage, layout.marker_path(source, backup_id(number), "complete"))
+    made.storage.put(layout.parts_path("prod", backup_id(4), 0), b"")
+    return made
+
+
+def lose_newest(made: MadeBackups) -> None:
+    max((made.folder / "catalog/backups/_delta_log").glob("*.json")).unlink()
+
+
+def test_a_whole_catalog_is_current(made: MadeBackups) -> None:
+    assert lost_backups(made.reader()) == []
+
+
+def test_a_row_comes_before_its_marker(made: MadeBackups) -> None:
+    """A run that commits between our two looks loses nothing."""
+    reader = made.reader()
+    assert len(reader.rows("every_backup")) == 3  # this reader stays as it is now
+    made.backup([[Record(0, 4)]])
+    made.flush()
+    sidecar.mark(made.storage, layout.marker_path("prod", backup_id(4), "complete"))
+    assert lost_backups(reader) == []
+
+
+def test_a_lost_commit_is_named_by_a_question_and_refused_by_a_run(
+    made: MadeBackups, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lose_newest(made)
+    assert lost_backups(made.reader()) == [backup_id(3)]
+    where = str(made.folder)
+    assert main(["list", "--from", where, "--json"]) == 0
+    told = capsys.readouterr()
+    assert {json.loads(line)["backup_id"] for line in told.out.splitlines()} == {backup_id(1), backup_id(2)}
+    assert backup_id(3) in told.err
+    assert "lakebackup catalog rebuild" in told.err
+    (tmp_path / "m.json").write_text("{}")
+    brought = ManifestRequest(destination=where, file=tmp_path / "m.json", source="yb")
+    with pytest.raises(Refused, match="is behind"):
+        import_manifest(brought, reporter=QUIET)
+    topics = RestoreRequest(destination=where, source="prod", topics=("orders",), target="dir:x")
+    with pytest.raises(Refused, match="is behind"):
+        restore_topics.run(topics, reporter=QUIET)
+    with pytest.raises(Refused, match="is behind"):
+        verify.run(VerifyRequest(destination=where), reporter=QUIET)
+
+
+def test_an_empty_catalog_beside_backups_is_behind(made: MadeBackups) -> None:
+    """The first commit was lost, or the whole catalog: a backup would begin with number 1 again."""
+    shutil.rmtree(made.folder / "catalog")
+    with pytest.raises(Refused, match="is behind"):
+        CatalogWriter.open(None, str(made.folder)).prepare()
+    found = lost_backups(CatalogReader.require(str(made.folder)))
+    assert sorted(found) == [backup_id(1), backup_id(2), backup_id(3)]
