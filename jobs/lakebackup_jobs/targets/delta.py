@@ -65,7 +65,7 @@ class DeltaTarget:
 
         job = _DecodeJob(
             shares=shares,
-            roots=dict(roots),
+            roots=roots,
             targets={t.scope: t.target for t in plan.topics},
             from_ts=plan.from_ts,
             to_ts=plan.to_ts,

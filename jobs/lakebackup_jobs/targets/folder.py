@@ -63,7 +63,7 @@ class FolderTarget:
         if not plan.files:
             return []
         job = _RewriteJob(
-            roots=dict(roots),
+            roots=roots,
             folder=self._storage.uri,
             shares=shares,
             targets={t.scope: t.target for t in plan.topics},

@@ -145,7 +145,7 @@ class KafkaTarget:
         if not plan.files:
             return []
         job = ReplayJob(
-            roots=dict(roots),
+            roots=roots,
             shares=shares,
             group=group_of(restore_id),
             client=self._client,
