@@ -51,7 +51,7 @@ def test_no_new_id_beside_old_backups(tmp_path: Path) -> None:
     storage.put("theirs/one.sst", b"x")
     assert destination_id(storage) == destination_id(storage)
     storage.delete(layout.ROOT_FILE)
-    storage.put(layout.manifest_path("prod", "20260101T000000Z-00000000"), b"{}")
+    storage.put(layout.marker_path("prod", "20260101T000000Z-00000000", "complete"), b"")
     with pytest.raises(Refused, match=r"holds backups of prod, but no lakebackup\.json"):
         destination_id(storage)
 
