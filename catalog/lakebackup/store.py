@@ -311,6 +311,11 @@ class CatalogWriter(_Catalog):
                     append(self._storage, "migrations", [row], f"migration-{number}")
         return len(names("migrations"))
 
+    def require_writable(self) -> None:
+        """Raises EnvironmentProblem when nothing can be written to the catalog."""
+        with self._lease():
+            pass
+
     def commit_backup(self, storage: Storage, manifest: Manifest, *, held: Lease | None) -> None:
         """Make a backup exist whose manifest and parts are in `storage`. Repeating it adds nothing.
 
@@ -550,6 +555,22 @@ class CatalogWriter(_Catalog):
     def _lease(self) -> Lease:
         holder = f"{socket.gethostname()}:{os.getpid()}"
         return Lease.acquire(self._storage, _LEASE, holder, ttl_s=_LEASE_TTL_S, wait_s=_LEASE_WAIT_S)
+
+
+class UnrecordedWriter(CatalogWriter):
+    """For a run that may not write to the catalog: what it would add goes nowhere. Its home is `folder`."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(None, folder)
+
+    def append(self, rows: Sequence[Row], transaction: str | None = None) -> None:
+        """Nothing."""
+
+    def append_made(self, table: str, source: RowSource, tasks: int, transaction: str) -> None:
+        """Nothing."""
+
+    def append_batches(self, table: str, batches: Iterable[pa.RecordBatch], transaction: str) -> None:
+        """Nothing."""
 
 
 def _side_by_side(*tasks: Callable[[], object]) -> None:

@@ -147,7 +147,8 @@ def run(
         source=chain.last["source"],
         target=f"archive:{staged.folder}",
         selection=load("queries", export.SELECTION),
-    ) as counts:
+        reporter=reporter,
+    ) as (_, counts):
         told = export.write(spark, reporter)
         counts.update(entries=told["entries"], bytes=told.get("bytes"))
     return {

@@ -117,7 +117,8 @@ def run(
         selection=load("queries", "archive_files"),
         from_ts=request.from_ts,
         to_ts=request.to_ts,
-    ) as counts:
+        reporter=reporter,
+    ) as (_, counts):
         entries = _write(spark, plan, reader, staged, reporter)
         for row in plan.designs:
             _design(row, reader.destinations(), staged)

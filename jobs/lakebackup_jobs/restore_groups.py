@@ -63,14 +63,14 @@ def run(request: GroupsRequest, *, reporter: Reporter) -> dict[str, Any]:
     Raises NotFound (no such group or topic), UsageProblem, EnvironmentProblem; Incomplete when groups had to
     be left alone that should have been moved: the others are.
     """
-    result, plan = move(request)
+    result, plan = move(request, reporter)
     if plan.short and not request.dry_run:
         reporter.result(result)
         raise short_of(plan)
     return result
 
 
-def move(request: GroupsRequest) -> tuple[dict[str, Any], GroupPlan]:
+def move(request: GroupsRequest, reporter: Reporter) -> tuple[dict[str, Any], GroupPlan]:
     """As `run`; groups left alone are no error."""
     from lakebackup_jobs.kafka.alter_groups import AlterGroups
 
@@ -82,7 +82,7 @@ def move(request: GroupsRequest) -> tuple[dict[str, Any], GroupPlan]:
     plan = _plan(request, reader, target)
     if not request.dry_run and plan.put:
         plan = _put(plan, target)
-        _audit(request, plan)
+        _audit(request, plan, reporter)
     return _result(request, plan), plan
 
 
@@ -131,7 +131,7 @@ def _put(plan: GroupPlan, target: AlterGroups) -> GroupPlan:
     return GroupPlan(tuple(replace(m, outcome="active") if m in late else m for m in plan.moves))
 
 
-def _audit(request: GroupsRequest, plan: GroupPlan) -> None:
+def _audit(request: GroupsRequest, plan: GroupPlan, reporter: Reporter) -> None:
     # An entry of the audit log is appended without Spark; a JVM for it would take longer than all the rest.
     writer = CatalogWriter.open(cast("SparkSession", None), request.destination, request.catalog)
     by_group: dict[str, list[str]] = {}
@@ -139,15 +139,17 @@ def _audit(request: GroupsRequest, plan: GroupPlan) -> None:
         by_group.setdefault(m.target_group, []).append(
             f"{m.scope}[{m.region}] {m.position} -> {landing.scope}[{landing.region}] {landing.position}"
         )
-    writer.append_audit(
-        Audit(
-            at=micros(datetime.now(UTC)),
-            actor=holder(),
-            action="restore groups",
-            subject=request.target,
-            detail=json.dumps({"outcomes": plan.counts(), "groups": by_group}),
-        )
+    entry = Audit(
+        at=micros(datetime.now(UTC)),
+        actor=holder(),
+        action="restore groups",
+        subject=request.target,
+        detail=json.dumps({"outcomes": plan.counts(), "groups": by_group}),
     )
+    try:
+        writer.append_audit(entry)
+    except EnvironmentProblem as error:  # the groups are where they should be
+        reporter.warning(f"the catalog does not know of this run: {error.message}")
 
 
 def _result(request: GroupsRequest, plan: GroupPlan) -> dict[str, Any]:

@@ -16,17 +16,15 @@ from typing import TYPE_CHECKING, Any
 from lakebackup import layout
 from lakebackup.engine.failures import task_errors
 from lakebackup.errors import Damaged, LakebackupError, NotFound, Refused, UsageProblem
-from lakebackup.lease import Lease
 from lakebackup.plan.restore_queue import plan_restore, require_restorable
 from lakebackup.plan.restore_snapshot import SnapshotRestoreRequest
 from lakebackup.queues import schema_history
 from lakebackup.queues.watermark import Watermark, headers_of
-from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
 from lakebackup.times import format_ts
 from lakebackup.topic_settings import TopicSettings
 from lakebackup_jobs import restore_snapshot
-from lakebackup_jobs.identity import holder
+from lakebackup_jobs.desk import Desk, desk
 from lakebackup_jobs.outcome import raise_first
 from lakebackup_jobs.queues import prepared as kept
 from lakebackup_jobs.queues import telling
@@ -65,9 +63,9 @@ def run(
     run = _Run(request, spark, reporter)
     if request.dry_run:
         return run.foresee()
-    storage, name = open_storage(request.destination), f"restore-{request.digest()}"
-    with Lease.acquire(storage, name, holder(), ttl_s=request.lease_ttl_s):
-        return run.carry_out(storage)
+    name, ttl_s = f"restore-{request.digest()}", request.lease_ttl_s
+    with desk(request.destination, request.catalog, name, reporter, ttl_s=ttl_s) as place:
+        return run.carry_out(place)
 
 
 class _Run:
@@ -111,11 +109,12 @@ class _Run:
             "parameters": dict(made.parameters),
         }
 
-    def carry_out(self, storage: Storage) -> dict[str, Any]:
+    def carry_out(self, place: Desk) -> dict[str, Any]:
         """All of it, from where an earlier run was cut off."""
         started = time.monotonic()
-        writer = CatalogWriter.open(None, self.request.destination, self.request.catalog)
-        resumed = unfinished(self._reader, self.request.digest())
+        storage, writer = place.storage, place.writer(None)
+        # Where nothing can be written no plan of an earlier run can be carried on.
+        resumed = unfinished(self._reader, self.request.digest()) if place.recorded else None
         made = self._begun(storage, writer, resumed) if resumed else None
         # One whose messages were all there has told of itself, or was about to: what comes now is another.
         restore_id = resumed if resumed and resumed != self._over else layout.new_backup_id(datetime.now(UTC))

@@ -19,7 +19,7 @@ from lakebackup.engine.failures import task_errors
 from lakebackup.errors import Damaged
 from lakebackup.model import Audit
 from lakebackup.plan.restore_snapshot import EACH, digest_of, in_order, plan_restore, require_names
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.store import CatalogReader
 from lakebackup.times import format_ts
 from lakebackup_jobs.identity import holder, micros
 from lakebackup_jobs.outcome import raise_first
@@ -83,9 +83,9 @@ def run(
             target=f"dir:{target.folder}",
             selection=request.select or load("queries", "restore_snapshot_files"),
             to_ts=made.end_ts,
-        ) as counts:
-            if made.damage:
-                _audit(request, made, str(target.folder))
+            reporter=reporter,
+            audit=_audit(made, str(target.folder)) if made.damage else None,
+        ) as (_, counts):
             rows = _write(spark, reader, made, target, reporter)
             counts.update({count: sum(row[count] for row in rows) for count in ("entries", "bytes")})
             result = {
@@ -216,16 +216,15 @@ def _damage(rows: Sequence[Mapping[str, Any]], target: Target) -> Damaged | None
     )
 
 
-def _audit(request: SnapshotRestoreRequest, made: SnapshotRestorePlan, folder: str) -> None:
-    """Write down that a person restores a backup that is known not to be whole."""
-    entry = Audit(
+def _audit(made: SnapshotRestorePlan, folder: str) -> Audit:
+    """The entry that says that a person restores a backup that is known not to be whole."""
+    return Audit(
         at=micros(datetime.now(UTC)),
         actor=holder(),
         action="restore with damage",
         subject=made.backup_id or "",
         detail=json.dumps({"folder": folder, "damage": made.damage}),
     )
-    CatalogWriter.open(None, request.destination, request.catalog).append_audit(entry)
 
 
 def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -> int:

@@ -17,16 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup import layout
 from lakebackup.errors import LakebackupError, NotFound
-from lakebackup.lease import Lease
 from lakebackup.plan import saved
 from lakebackup.plan.continue_topics import plan_rest
 from lakebackup.plan.restore_request import RestoreRequest, other_ways, plan_restore, read_backups
 from lakebackup.plan.restore_topics import RestorePlan, TopicPart, refusal, require_restorable
-from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.store import CatalogReader
 from lakebackup.times import format_ts
 from lakebackup.translations import publish
-from lakebackup_jobs.identity import holder, micros
+from lakebackup_jobs.desk import Desk, desk
+from lakebackup_jobs.identity import micros
 from lakebackup_jobs.restore_groups import GroupsRequest, move, short_of
 from lakebackup_jobs.restoring import RestoreLog, refuse_pruned_meanwhile, unfinished
 from lakebackup_jobs.shares import deal
@@ -84,9 +83,9 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
             **_refused(request, made, {} if unfinished(reader, digest) else described),
         }
     require_restorable(made, allow_gaps=request.allow_gaps, approximate=request.approximate)
-    storage = open_storage(request.destination)
-    with Lease.acquire(storage, f"restore-{digest}", holder(), ttl_s=request.lease_ttl_s):
-        return _carry_out(request, made, digest, target, reader, spark, reporter)
+    name, ttl_s = f"restore-{digest}", request.lease_ttl_s
+    with desk(request.destination, request.catalog, name, reporter, ttl_s=ttl_s) as place:
+        return _carry_out(request, made, digest, target, reader, spark, reporter, place)
 
 
 def _carry_out(
@@ -97,18 +96,20 @@ def _carry_out(
     reader: CatalogReader,
     given: SparkSession | None,
     reporter: Reporter,
+    place: Desk,
 ) -> dict[str, Any]:
     from lakebackup_jobs.session import spark_session
 
     started = time.monotonic()
-    resumed = unfinished(reader, digest)
+    # Where nothing can be written no plan of an earlier run can be carried on.
+    resumed = unfinished(reader, digest) if place.recorded else None
     restore_id = resumed or layout.new_backup_id(datetime.now(UTC))
     if resumed:
         reporter.note(f"going on with restore {restore_id}, which did not finish")
     target.prepare(made, restore_id, resumed=resumed is not None)
 
     spark = given or spark_session(remote=request.remote)
-    writer = CatalogWriter.open(spark, request.destination, request.catalog)
+    writer = place.writer(spark)
     log = RestoreLog(writer, restore_id, made, request.target, {"digest": digest, "into": target.into(made)})
     for reason, action in _ACCEPTED.items():
         if found := [str(o) for o in made.obstacles if o.reason == reason]:
@@ -117,7 +118,7 @@ def _carry_out(
                 reporter.warning(f"{action}: {text}")
     log.row("running")
     refuse_pruned_meanwhile(request.destination, request.catalog, made.source, reader)
-    shares = deal(open_storage(request.destination), reader, made, layout.restore_folder(restore_id))
+    shares = deal(place.storage, reader, made, layout.restore_folder(restore_id))
     reporter.start(made.entries, made.bytes, "restore")
     roots = reader.destinations()
     try:
@@ -164,7 +165,7 @@ def _move_groups(
         kafka=request.kafka,
     )
     try:
-        return move(asked)
+        return move(asked, reporter)
     except NotFound as error:  # no reason to take the records back
         reporter.warning(error.message)
         return None

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from lakebackup import layout, tombstones
 from lakebackup.errors import Busy, LakebackupError
-from lakebackup.lease import Lease
 from lakebackup.model import Audit, Restore
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.store import CatalogReader
+from lakebackup_jobs.desk import Desk, desk
 from lakebackup_jobs.identity import holder, micros
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from lakebackup.store import CatalogWriter
+    from lakebackup_jobs.progress import Reporter
     from lakebackup_jobs.targets import RegionOutcome
 
 
@@ -34,11 +36,13 @@ def noted(
     source: str,
     target: str,
     selection: str,
+    reporter: Reporter,
     from_ts: int | None = None,
     to_ts: int | None = None,
-) -> Iterator[dict[str, Any]]:
+    audit: Audit | None = None,
+) -> Iterator[tuple[Desk, dict[str, Any]]]:
     """While the block reads backups of a source, a prune of it is Busy. What the block puts into the dict
-    (`entries`, `bytes`) is in the last row of `restores`.
+    (`entries`, `bytes`) is in the last row of `restores`. `audit`: an entry for the audit log.
 
     For what is not gone on with after it was cut off: then nothing is held any more. Raises Busy when a prune
     came in since `planned` was read.
@@ -56,17 +60,20 @@ def noted(
         selection=selection,
         detail=json.dumps({"digest": restore_id}),  # by which a prune finds the lease
     )
-    writer = CatalogWriter.open(spark, destination, catalog)
 
-    def put(state: Any, **counts: Any) -> None:
-        writer.append([replace(began, at=micros(datetime.now(UTC)), state=state, **counts)])
+    with desk(destination, catalog, f"restore-{restore_id}", reporter) as place:
+        writer = place.writer(spark)
 
-    with Lease.acquire(open_storage(destination), f"restore-{restore_id}", holder()):
+        def put(state: Any, **counts: Any) -> None:
+            writer.append([replace(began, at=micros(datetime.now(UTC)), state=state, **counts)])
+
         writer.append([began])
+        if audit:
+            writer.append_audit(audit)
         counts: dict[str, Any] = {}
         try:
             refuse_pruned_meanwhile(destination, catalog, source, planned)
-            yield counts
+            yield place, counts
         except LakebackupError:
             put("failed")
             raise

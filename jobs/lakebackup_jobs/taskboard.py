@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from lakebackup.errors import LakebackupError
+from lakebackup.errors import EnvironmentProblem, LakebackupError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,7 +39,8 @@ class TaskBoard:
             size += more_bytes
             if time.monotonic() >= due:
                 due = time.monotonic() + EVERY_S
-                self._storage.put(f"{self._prefix}{task}", json.dumps([records, size]).encode())
+                with suppress(EnvironmentProblem):  # a courtesy: the storage may be read-only or full
+                    self._storage.put(f"{self._prefix}{task}", json.dumps([records, size]).encode())
 
         return add
 
@@ -50,8 +51,9 @@ class TaskBoard:
 
     def clear(self) -> None:
         """Take the objects away; the numbers are of no use once the job is over."""
-        for found in list(self._storage.list(self._prefix)):
-            self._storage.delete(found.path)
+        with suppress(EnvironmentProblem):
+            for found in list(self._storage.list(self._prefix)):
+                self._storage.delete(found.path)
 
     @contextmanager
     def watched(self, update: Callable[[int, int], None]) -> Iterator[None]:

@@ -20,11 +20,11 @@ from lakebackup.model import CHANGES, QUEUES, SNAPSHOT, Check, spark_columns
 from lakebackup.plan.restore_log import LogRestoreRequest
 from lakebackup.plan.restore_request import RestoreRequest
 from lakebackup.plan.restore_snapshot import SnapshotRestoreRequest
-from lakebackup.storage import Storage, open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
 from lakebackup_jobs import restore_snapshot, restore_topics
 from lakebackup_jobs.changelog import restore as log_restore
 from lakebackup_jobs.check_task import CheckFiles, CheckKeys, CheckMembers, CheckSidecars, ListObjects
+from lakebackup_jobs.desk import findings
 from lakebackup_jobs.identity import micros
 from lakebackup_jobs.queues import trial as queue_trial
 from lakebackup_jobs.shares import MOST_TASKS
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakebackup.roots import Roots
+    from lakebackup.storage import Storage
     from lakebackup_jobs.progress import Reporter
 
 # An object this young may belong to a backup that has not committed yet.
@@ -64,80 +65,154 @@ def run(request: VerifyRequest, *, spark: SparkSession | None = None, reporter: 
     Raises NotFound (no catalog, no such backup). Findings are no error here: the command line ends with
     the exit code of Damaged when there are any but orphans; see `require_whole`.
     """
-    from lakebackup.engine.spark import SparkEngine
     from lakebackup_jobs.session import spark_session
 
     started = time.monotonic()
     reader = CatalogReader.current(request.destination, request.catalog)
     ids = ",".join(_with_snapshots(reader, [reader.resolve_backup(part) for part in request.backup_ids]))
     spark = spark or spark_session(remote=request.remote)
-    writer = CatalogWriter.open(spark, request.destination, request.catalog)
-    engine = SparkEngine(spark, writer.catalog_uri)
-    now = datetime.now(UTC)
-    check_id, at = layout.new_backup_id(now), micros(now)
-    roots = reader.destinations()
+    with findings(spark, request.destination, request.catalog, reporter) as (writer, recorded):
+        check = _Check(request, ids, spark, reader, writer, reporter, recorded)
+        return {**check.run(), "seconds": round(time.monotonic() - started, 3)}
 
-    mode = "hash" if request.mode == "restore" else request.mode
-    (totals,) = reader.rows("check_size", backup_ids=ids)
-    reporter.start(totals["entries"], totals["bytes"], "verify")
-    board = TaskBoard(open_storage(request.destination), f"checks/{check_id}/")
-    files = engine.query("files_to_check", backup_ids=ids).repartition(_tasks(totals["files"]))
-    log_keys = LogKeys.load(request.keys_file) if request.keys_file and mode == "decode" else None
-    if mode == "decode" and totals["encrypted"] and log_keys is None:
-        reporter.warning(
-            f"{totals['encrypted']} files are encrypted and stay closed: name the file of their keys by "
-            "LAKEBACKUP_LOG__KEYS_FILE, or keys_file under [log] in lakebackup.toml"
-        )
-    job = CheckFiles(check_id, at, mode, roots, request.destination, log_keys)
-    with board.watched(reporter.update):
-        writer.append_frame("checks", files.mapInArrow(job, spark_columns("checks")), f"{check_id}-files")
-    backups = engine.query("backups_to_check", backup_ids=ids)
-    sidecars = CheckSidecars(check_id, at, roots)
-    writer.append_frame(
-        "checks", backups.mapInArrow(sidecars, spark_columns("checks")), f"{check_id}-sidecars"
-    )
-    filters = (
-        engine.query("key_filters_to_check", backup_ids=ids)
-        .repartition(_tasks(totals["files"]), "destination", "keys_path")
-        .sortWithinPartitions("destination", "keys_path", "keys_start")
-    )
-    keys = CheckKeys(check_id, at, mode != "stat", roots)
-    writer.append_frame("checks", filters.mapInArrow(keys, spark_columns("checks")), f"{check_id}-keys")
-    if mode == "decode":
-        packed = (
-            engine.query("pack_members_to_check", backup_ids=ids)
-            .repartition(_tasks(totals["files"]), "destination", "path")
-            .sortWithinPartitions("destination", "path", "position")
-        )
-        members = CheckMembers(check_id, at, roots)
-        writer.append_frame(
-            "checks", packed.mapInArrow(members, spark_columns("checks")), f"{check_id}-members"
-        )
-    if not ids:
-        _find_orphans(spark, engine, writer, roots, check_id, at, request.grace_ms, reporter)
-    if request.mode == "restore":
-        writer.append(list(_trial(request, reader, spark, reporter, check_id, at, ids)))
 
-    found = CatalogReader(request.destination, request.catalog)
-    adds_up = list(found.rows("check_totals", check_id=check_id))
-    outcomes = [row for row in adds_up if row["mode"] != "keys"]
-    filters_lost = sum(row["objects"] for row in adds_up if row["mode"] == "keys" and row["outcome"] != "ok")
-    if filters_lost:
-        reporter.warning(
-            f"{filters_lost} objects with key filters are not whole: asking for a key reads more"
+class _Check:
+    """One check on its way. `writer`: where its findings go, the catalog if they are `recorded` there."""
+
+    def __init__(
+        self,
+        request: VerifyRequest,
+        ids: str,
+        spark: SparkSession,
+        reader: CatalogReader,
+        writer: CatalogWriter,
+        reporter: Reporter,
+        recorded: bool,
+    ) -> None:
+        from lakebackup.engine.spark import SparkEngine
+
+        self.request, self.ids, self.spark, self.reader = request, ids, spark, reader
+        self.writer, self.reporter, self.recorded = writer, reporter, recorded
+        self.engine = SparkEngine(spark, reader.catalog_uri)
+        now = datetime.now(UTC)
+        self.check_id, self.at = layout.new_backup_id(now), micros(now)
+        self.roots = reader.destinations()
+
+    def run(self) -> dict[str, Any]:
+        """Every check that was asked for; the totals and the first findings."""
+        request = self.request
+        mode = "hash" if request.mode == "restore" else request.mode
+        (totals,) = self.reader.rows("check_size", backup_ids=self.ids)
+        self.reporter.start(totals["entries"], totals["bytes"], "verify")
+        self._files(mode, totals)
+        sidecars = CheckSidecars(self.check_id, self.at, self.roots)
+        self._put(self.engine.query("backups_to_check", backup_ids=self.ids), sidecars, "sidecars")
+        filters = (
+            self.engine.query("key_filters_to_check", backup_ids=self.ids)
+            .repartition(_tasks(totals["files"]), "destination", "keys_path")
+            .sortWithinPartitions("destination", "keys_path", "keys_start")
         )
-    return {
-        "check_id": check_id,
-        "mode": request.mode,
-        "objects": sum(row["objects"] for row in outcomes),
-        **{
-            outcome: sum(row["objects"] for row in outcomes if row["outcome"] == outcome)
-            for outcome in ("ok", "missing", "changed", "damaged", "unconfirmed", "orphan")
-        },
-        "filters_lost": filters_lost,
-        "findings": list(found.rows("check_findings", check_id=check_id)),
-        "seconds": round(time.monotonic() - started, 3),
-    }
+        self._put(filters, CheckKeys(self.check_id, self.at, mode != "stat", self.roots), "keys")
+        if mode == "decode":
+            packed = (
+                self.engine.query("pack_members_to_check", backup_ids=self.ids)
+                .repartition(_tasks(totals["files"]), "destination", "path")
+                .sortWithinPartitions("destination", "path", "position")
+            )
+            self._put(packed, CheckMembers(self.check_id, self.at, self.roots), "members")
+        if not self.ids:
+            self._find_orphans()
+        if request.mode == "restore":
+            trials = _trial(request, self.reader, self.spark, self.reporter, self.check_id, self.at, self.ids)
+            self.writer.append(list(trials))
+        return self._summary()
+
+    def _put(self, rows: DataFrame, job: Any, name: str) -> None:
+        found = rows.mapInArrow(job, spark_columns("checks"))
+        self.writer.append_frame("checks", found, f"{self.check_id}-{name}")
+
+    def _files(self, mode: Literal["stat", "hash", "decode"], totals: Mapping[str, Any]) -> None:
+        keys_file = self.request.keys_file
+        log_keys = LogKeys.load(keys_file) if keys_file and mode == "decode" else None
+        if mode == "decode" and totals["encrypted"] and log_keys is None:
+            self.reporter.warning(
+                f"{totals['encrypted']} files are encrypted and stay closed: name the file of their keys by "
+                "LAKEBACKUP_LOG__KEYS_FILE, or keys_file under [log] in lakebackup.toml"
+            )
+        files = self.engine.query("files_to_check", backup_ids=self.ids).repartition(_tasks(totals["files"]))
+        board = TaskBoard(self.writer.home, f"checks/{self.check_id}/")
+        job = CheckFiles(self.check_id, self.at, mode, self.roots, self.writer.home.uri, log_keys)
+        with board.watched(self.reporter.update):
+            self._put(files, job, "files")
+
+    def _summary(self) -> dict[str, Any]:
+        found = CatalogReader(self.writer.home.uri, self.writer.catalog_uri)
+        adds_up = list(found.rows("check_totals", check_id=self.check_id))
+        outcomes = [row for row in adds_up if row["mode"] != "keys"]
+        filters_lost = sum(
+            row["objects"] for row in adds_up if row["mode"] == "keys" and row["outcome"] != "ok"
+        )
+        if filters_lost:
+            self.reporter.warning(
+                f"{filters_lost} objects with key filters are not whole: asking for a key reads more"
+            )
+        return {
+            "check_id": self.check_id,
+            "mode": self.request.mode,
+            "objects": sum(row["objects"] for row in outcomes),
+            **{
+                outcome: sum(row["objects"] for row in outcomes if row["outcome"] == outcome)
+                for outcome in ("ok", "missing", "changed", "damaged", "unconfirmed", "orphan")
+            },
+            "filters_lost": filters_lost,
+            "findings": list(found.rows("check_findings", check_id=self.check_id)),
+        }
+
+    def _find_orphans(self) -> None:
+        from pyspark.sql import functions as sf
+
+        def of_queues(source: str) -> bool:
+            kinds = {row["source_kind"] for row in self.engine.rows("source_kinds", source=source)}
+            return not kinds or QUEUES in kinds
+
+        storages = {name: self.roots.open(name) for name in _proved(self.roots, self.reporter)}
+        folders = [
+            (name, folder)
+            for name, storage in storages.items()
+            for folder in _data_folders(storage, of_queues)
+        ]
+        if not folders:
+            return
+        frame = self.spark.createDataFrame(folders, "destination STRING, folder STRING").repartition(
+            _tasks(len(folders))
+        )
+        listing = ListObjects(self.check_id, self.at, self.roots)
+        objects = frame.mapInArrow(listing, spark_columns("storage_objects"))
+        self.writer.append_frame("storage_objects", objects, f"{self.check_id}-objects")
+        if not self.recorded:
+            seen = self.spark.read.format("delta").load(f"{self.writer.catalog_uri}/storage_objects")
+            self.engine.replace("raw_storage_objects", seen)
+        unfinished = [name for storage in storages.values() for name in tombstones.unfinished(storage)]
+        orphans: DataFrame = self.engine.query(
+            "find_orphans",
+            check_id=self.check_id,
+            before_ms=self.at // 1000 - self.request.grace_ms,
+            unfinished=",".join(unfinished),
+        )
+        self.writer.append_frame(
+            "checks",
+            orphans.select(
+                sf.lit(self.check_id).alias("check_id"),
+                sf.lit(self.at).cast("BIGINT").alias("at"),
+                sf.lit(None).cast("STRING").alias("backup_id"),
+                "destination",
+                "path",
+                sf.lit("stat").alias("mode"),
+                sf.lit("orphan").alias("outcome"),
+                sf.concat("bytes", sf.lit(" bytes that no backup names")).alias("detail"),
+            ),
+            f"{self.check_id}-orphans",
+        )
 
 
 def _with_snapshots(reader: CatalogReader, ids: Sequence[str]) -> list[str]:
@@ -154,54 +229,6 @@ def require_whole(result: Mapping[str, Any]) -> None:
             "Not whole: " + ", ".join(f"{count} {name}" for name, count in wrong.items()) + ".",
             hint=f"The view `checks` lists them under check_id {result['check_id']}.",
         )
-
-
-def _find_orphans(
-    spark: SparkSession,
-    engine: Any,
-    writer: CatalogWriter,
-    roots: Roots,
-    check_id: str,
-    at: int,
-    grace_ms: int,
-    reporter: Reporter,
-) -> None:
-    from pyspark.sql import functions as sf
-
-    def of_queues(source: str) -> bool:
-        kinds = {row["source_kind"] for row in engine.rows("source_kinds", source=source)}
-        return not kinds or QUEUES in kinds
-
-    storages = {name: roots.open(name) for name in _proved(roots, reporter)}
-    folders = [
-        (name, folder) for name, storage in storages.items() for folder in _data_folders(storage, of_queues)
-    ]
-    if not folders:
-        return
-    frame = spark.createDataFrame(folders, "destination STRING, folder STRING").repartition(
-        _tasks(len(folders))
-    )
-    listing = ListObjects(check_id, at, roots)
-    objects = frame.mapInArrow(listing, spark_columns("storage_objects"))
-    writer.append_frame("storage_objects", objects, f"{check_id}-objects")
-    unfinished = [name for storage in storages.values() for name in tombstones.unfinished(storage)]
-    orphans: DataFrame = engine.query(
-        "find_orphans", check_id=check_id, before_ms=at // 1000 - grace_ms, unfinished=",".join(unfinished)
-    )
-    writer.append_frame(
-        "checks",
-        orphans.select(
-            sf.lit(check_id).alias("check_id"),
-            sf.lit(at).cast("BIGINT").alias("at"),
-            sf.lit(None).cast("STRING").alias("backup_id"),
-            "destination",
-            "path",
-            sf.lit("stat").alias("mode"),
-            sf.lit("orphan").alias("outcome"),
-            sf.concat("bytes", sf.lit(" bytes that no backup names")).alias("detail"),
-        ),
-        f"{check_id}-orphans",
-    )
 
 
 def _proved(roots: Roots, reporter: Reporter) -> Iterator[str]:

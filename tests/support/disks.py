@@ -1,4 +1,4 @@
-"""A file system of a chosen size, on which writing really fails when it is full."""
+"""File systems on which writing really fails: of a chosen size, full, read-only."""
 
 from __future__ import annotations
 
@@ -27,3 +27,20 @@ def small_disk(folder: Path, size: str) -> Iterator[Path]:
         yield place
     finally:
         subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+@contextmanager
+def read_only(folder: Path) -> Iterator[Path]:
+    """The folder, which nobody can write to as long as the block runs. Skips for other users than root."""
+    _mount("--bind", str(folder), str(folder))
+    try:
+        _mount("-o", "remount,ro,bind", str(folder))
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def _mount(*options: str) -> None:
+    done = subprocess.run(["mount", *options], capture_output=True)
+    if done.returncode:
+        pytest.skip("a read-only file system can be mounted by root only")

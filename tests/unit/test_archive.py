@@ -449,7 +449,7 @@ def test_a_chain_of_topics_goes_out_and_comes_back_the_same(
     request = ArchiveExportRequest(str(made.folder), str(out), target_bytes=target_bytes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(archive_task, "run_tasks", here)
-        patch.setattr(archive_export, "noted", lambda *_, **__: nullcontext({}))  # rows need Spark
+        patch.setattr(archive_export, "noted", lambda *_, **__: nullcontext((None, {})))  # rows need Spark
         patch.setattr(outcome, "settle", lambda: None)  # this process does more than one task
         archive_export.run(request, spark=cast("Any", object()), reporter=quiet)
     rows = [

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from tests.support.disks import read_only
 from tests.support.given_snapshots import Given, GivenSnapshots
 
 from lakebackup import layout
@@ -100,6 +101,16 @@ def test_each_backup_comes_back_as_it_was(made: GivenSnapshots, tmp_path: Path) 
     assert (tmp_path / "out1/t1/a2/000001.sst").samefile(tmp_path / "out1/t1/a2/000003.sst")
     restores = made.reader().select("SELECT state, entries FROM restores ORDER BY at").read_all()
     assert restores.to_pylist() == [{"state": "complete", "entries": count} for count in (7, 3)]
+
+
+def test_a_destination_that_is_read_only_is_restored(made: GivenSnapshots, tmp_path: Path) -> None:
+    said = io.StringIO()
+    with read_only(made.folder) as place:
+        request = SnapshotRestoreRequest(str(place), str(tmp_path / "out"))
+        run(request, reporter=QuietReporter(io.StringIO(), said))
+    assert there(tmp_path / "out") == expected(SNAPSHOTS[-1])
+    assert "warning: no lease could be taken" in said.getvalue()
+    assert made.reader().select("SELECT * FROM restores").read_all().num_rows == 0
 
 
 def test_many_shares_cut_where_the_object_changes(

@@ -39,6 +39,7 @@ class SparkEngine:
         if as_of is not None:
             require_then(self._uri, as_of)
         self._registered: set[str] = set()
+        self._replaced: dict[str, DataFrame] = {}
         self._inlined: dict[str, int | None] = {}
         self._rows: dict[str, pa.Table] = {}  # of those
         self.asked = new_record()
@@ -69,6 +70,10 @@ class SparkEngine:
     def give(self, relation: str, rows: pa.Table) -> None:
         """Give rows that come from elsewhere a name that later queries can use."""
         self._given(rows).createOrReplaceTempView(relation)
+
+    def replace(self, relation: str, rows: DataFrame) -> None:
+        """Give rows the name of a relation of the catalog, in its place."""
+        self._replaced[relation] = rows
 
     def table(self, table: str) -> DataFrame:
         """A whole catalog table, uncommitted rows included."""
@@ -112,7 +117,9 @@ class SparkEngine:
         if step in self._registered:
             return
         name = step.removeprefix(NOW)
-        if name.startswith(RAW):
+        if step in self._replaced:
+            rows: DataFrame | None = self._replaced[step]
+        elif name.startswith(RAW):
             as_of = None if step != name else self._as_of
             rows = self._few(step, as_of)
             if rows is None:

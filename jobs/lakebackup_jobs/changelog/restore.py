@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Any
 from lakebackup import layout
 from lakebackup.changelog.cipher import LogKeys
 from lakebackup.errors import NotFound, Refused
-from lakebackup.lease import Lease
 from lakebackup.model import Audit
 from lakebackup.plan.restore_log import plan_restore, require_restorable, times
-from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.store import CatalogReader
 from lakebackup_jobs.changelog import apply
 from lakebackup_jobs.changelog.log_shares import deal
 from lakebackup_jobs.changelog.targets import Held, is_done, open_target, require_same
 from lakebackup_jobs.changelog.targets.delta import DeltaTarget
+from lakebackup_jobs.desk import desk
 from lakebackup_jobs.identity import holder, micros
 from lakebackup_jobs.restoring import noted
 from lakebackup_sql import load
@@ -82,7 +81,7 @@ def run(
     require_restorable(made, allow_gaps=request.allow_gaps)
     spark = spark or spark_session(remote=request.remote)
     name = f"target-{hashlib.sha256(target.place.encode()).hexdigest()[:32]}"
-    with Lease.acquire(open_storage(request.destination), name, holder(), ttl_s=request.lease_ttl_s):
+    with desk(request.destination, request.catalog, name, reporter, ttl_s=request.lease_ttl_s):
         # Another restore may have come between.
         before = target.held()
         if is_done(before, after, anew=anew):
@@ -104,7 +103,6 @@ def reading(
 ) -> Iterator[tuple[LogShares, DataFrame | None, dict[str, Any]]]:
     """While the block reads the planned files they are not taken away: their shares, the full they stand on,
     and the counts that go into the last row of `restores`."""
-    storage = open_storage(request.destination)
     folder = layout.restore_folder(layout.new_backup_id(datetime.now(UTC)))
     keys = LogKeys.load(request.keys_file) if request.keys_file else None
     with noted(
@@ -117,10 +115,10 @@ def reading(
         selection=load("queries", "log_restore_files"),
         from_ts=made.start_ts,
         to_ts=made.end_ts,
-    ) as counts:
-        if made.gaps:
-            _audit(request, made, place)
-        shares = deal(storage, reader, made, folder, keys=keys, checksum=request.checksum)
+        reporter=reporter,
+        audit=_audit(made, place) if made.gaps else None,
+    ) as (own, counts):
+        shares = deal(own.storage, reader, made, folder, keys=keys, checksum=request.checksum)
         reporter.start(made.entries, made.bytes, "restore")
         try:
             with shares.board().watched(reporter.update), apply.sized(spark, made.raw_bytes):
@@ -180,15 +178,14 @@ def summary_of(made: LogRestorePlan) -> dict[str, Any]:
     }
 
 
-def _audit(request: LogRestoreRequest, made: LogRestorePlan, place: str) -> None:
-    entry = Audit(
+def _audit(made: LogRestorePlan, place: str) -> Audit:
+    return Audit(
         at=micros(datetime.now(UTC)),
         actor=holder(),
         action="restore with gaps",
         subject=made.source,
         detail=json.dumps({"target": place, "gaps": list(made.gaps)}),
     )
-    CatalogWriter.open(None, request.destination, request.catalog).append_audit(entry)
 
 
 def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -> int:

@@ -66,7 +66,8 @@ def run(
         source=source,
         target=f"dir:{folder}",
         selection=made.selection,
-    ) as counts:
+        reporter=reporter,
+    ) as (_, counts):
         files = restore_snapshot.run(snapshot, spark=spark, reporter=reporter)["files"]
         for file in made.config:
             _look_at(reader.destinations().open(file.destination), file)
