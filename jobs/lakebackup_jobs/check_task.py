@@ -93,6 +93,8 @@ class CheckFiles:
             return "missing", None
         except Refused as error:  # its destination is not where the catalog says
             return "missing", error.message
+        except Damaged as error:  # a link, a FIFO
+            return "damaged", error.message
         found = self._same_bytes(hashlib.sha256(data).hexdigest(), file)
         return found if found[0] != "ok" else _decode(data, file)
 
@@ -211,6 +213,8 @@ class CheckKeys:
             return "missing", "the files of its task are read whole when somebody asks for a key"
         except Refused as error:
             return "missing", error.message
+        except Damaged as error:
+            return "damaged", error.message
         return "ok", None
 
 
@@ -263,7 +267,7 @@ class CheckMembers:
                         at += len(piece)
                     if at != end or digest.hexdigest() != member["sha256"]:
                         return f"the file at byte {member['position']} is not as it was written"
-        except (NotFound, Refused):
+        except (NotFound, Refused, Damaged):
             pass  # as CheckFiles says
         return None
 
@@ -306,7 +310,10 @@ class CheckSidecars:
             return "damaged", error.message
         if manifest.backup.digest != backup["digest"]:
             return "changed", "it describes other files than the catalog"
-        parts, digest = self._parts(storage, backup)
+        try:
+            parts, digest = self._parts(storage, backup)
+        except Damaged as error:
+            return "damaged", error.message
         if parts != manifest.parts:
             return "changed", f"{parts} parts are beside it, {manifest.parts} were written"
         if digest != backup["digest"]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from tests.support.roots import roots_of
 
-from lakebackup_jobs.check_task import CheckMembers
+from lakebackup_jobs.check_task import CheckFiles, CheckMembers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,6 +33,18 @@ def said(folder: Path, pack: bytes, **changes: Any) -> list[str]:
     rows[1] |= changes
     job = CheckMembers("c", 1, roots_of(d=str(folder)))
     return [row["detail"] for batch in job([pa.RecordBatch.from_pylist(rows)]) for row in batch.to_pylist()]
+
+
+def test_a_fifo_in_place_of_a_file_is_a_finding(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "file")
+    row = {
+        "destination": "d", "path": "file", "backup_id": "b1", "bytes": 0, "entries": 0, "format": "file",
+        "sha256": "",
+    }  # fmt: skip
+    job = CheckFiles("c", 1, "hash", roots_of(d=str(tmp_path)), str(tmp_path))
+    (found,) = (row for batch in job([pa.RecordBatch.from_pylist([row])]) for row in batch.to_pylist())
+    assert found["outcome"] == "damaged"
+    assert "no regular file" in found["detail"]
 
 
 def test_a_whole_pack_has_no_finding(tmp_path: Path) -> None:

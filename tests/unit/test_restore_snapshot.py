@@ -113,6 +113,25 @@ def test_a_destination_that_is_read_only_is_restored(made: GivenSnapshots, tmp_p
     assert made.reader().select("SELECT * FROM restores").read_all().num_rows == 0
 
 
+def test_what_is_no_file_is_damaged_and_the_rest_is_restored(made: GivenSnapshots, tmp_path: Path) -> None:
+    """A FIFO hung a restore for ever, a symbolic link ended all of it."""
+    kept = expected(SNAPSHOTS[-1])
+    stored = "SELECT path, scope, region, name FROM snapshot_files WHERE bytes > 100 AND gone_in IS NULL"
+    rows = made.reader().select(stored).read_all().to_pylist()
+    first, second = (made.folder / row["path"] for row in rows[:2])
+    first.unlink()
+    os.mkfifo(first)
+    second.rename(tmp_path / "aside")
+    second.symlink_to(tmp_path / "aside")
+    with pytest.raises(Damaged, match=r"2 files are not in .*, all others are") as raised:
+        restore(made, tmp_path / "out", backup=made.reader().rows("every_backup")[-1]["backup_id"])
+    assert "no regular file" in raised.value.message
+    lost = {f"{row['scope']}/{row['region']}/{row['name']}" for row in rows[:2]}
+    assert {name: data for name, data in there(tmp_path / "out").items() if OWN not in name} == {
+        name: data for name, data in kept.items() if name not in lost
+    }
+
+
 def test_many_shares_cut_where_the_object_changes(
     made: GivenSnapshots, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ import errno
 import os
 import pickle
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lakebackup.errors import EnvironmentProblem, UsageProblem
+from lakebackup.errors import Damaged, EnvironmentProblem, UsageProblem
 from lakebackup.storage import AlreadyExists, open_storage
 from lakebackup.storage.local import LocalStorage
 
@@ -81,7 +82,7 @@ def test_a_folder_removed_behind_our_back_is_made_again(root: Path) -> None:
     assert storage.get("a/b") == b"y"
 
 
-def test_symbolic_links_are_neither_followed_nor_listed(root: Path, tmp_path: Path) -> None:
+def test_symbolic_links_are_listed_and_never_followed(root: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "secret").write_bytes(b"s")
@@ -90,16 +91,38 @@ def test_symbolic_links_are_neither_followed_nor_listed(root: Path, tmp_path: Pa
     (root / "folder").symlink_to(outside)
     (root / "file").symlink_to(outside / "secret")
     for path in ("folder/secret", "file"):
-        for operation in (storage.get, storage.open, storage.stat, storage.delete):
-            with pytest.raises(UsageProblem, match="symbolic link"):
+        for operation in (storage.get, storage.open, storage.stat):
+            with pytest.raises(Damaged, match="symbolic link"):
                 operation(path)
         with pytest.raises(UsageProblem, match="symbolic link"):
             storage.put(path, b"overwritten")
     with pytest.raises(UsageProblem, match="symbolic link"):
         list(storage.list("folder/"))
-    assert [found.path for found in storage.list()] == ["kept"]
+    with pytest.raises(UsageProblem, match="symbolic link"):
+        storage.delete("folder/secret")
+    assert [found.path for found in storage.list()] == ["file", "folder", "kept"]
     assert list(storage.folders()) == []
+    storage.delete("file")
+    assert not (root / "file").is_symlink()
+    (root / "circle").symlink_to(root / "circle")
+    with pytest.raises(Damaged, match="symbolic link"):
+        storage.get("circle")
     assert (outside / "secret").read_bytes() == b"s"
+
+
+def test_what_is_no_regular_file_is_damaged_and_nobody_waits_for_it(root: Path) -> None:
+    storage = LocalStorage(str(root))
+    storage.put("kept", b"")
+    os.mkfifo(root / "fifo")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(root / "socket"))
+        for path in ("fifo", "socket"):
+            for operation in (storage.get, storage.open, storage.stat):
+                with pytest.raises(Damaged, match="no regular file"):
+                    operation(path)
+    assert [found.path for found in storage.list()] == ["fifo", "kept", "socket"]
+    storage.delete("fifo")
+    assert not (root / "fifo").exists()
 
 
 def test_a_root_that_is_itself_a_link_works(root: Path, tmp_path: Path) -> None:

@@ -118,12 +118,11 @@ class SparkEngine:
             return
         name = step.removeprefix(NOW)
         if step in self._replaced:
-            rows: DataFrame | None = self._replaced[step]
+            rows = self._replaced[step]
         elif name.startswith(RAW):
             as_of = None if step != name else self._as_of
-            rows = self._few(step, as_of)
-            if rows is None:
-                rows = self._table(name.removeprefix(RAW), as_of)
+            few = self._few(step, as_of)
+            rows = self._table(name.removeprefix(RAW), as_of) if few is None else few
         elif name in KEPT and {read for read in steps_for([step]) if RAW in read} <= set(self._inlined):
             rows = self._kept(step)
         else:

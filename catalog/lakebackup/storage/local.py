@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import time
 import uuid
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from lakebackup.errors import EnvironmentProblem, LakebackupError, NotFound, UsageProblem
+from lakebackup.errors import Damaged, EnvironmentProblem, LakebackupError, NotFound, UsageProblem
 from lakebackup.storage import AlreadyExists, ObjectStat
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 _TEMPORARY = ".tmp"
 _CHUNK = 1 << 20
+# Never through a link, and without waiting for whoever should write into a FIFO.
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _STRAY_AFTER_S = 24 * 3600  # a writer that wrote nothing for a day is dead
 _HINTS = {
     errno.ENOSPC: "Free some space there, then run the same command again.",
@@ -41,7 +44,8 @@ _HINTS = {
 class LocalStorage:
     """Objects as files below the folder `root`, which the first put creates.
 
-    Symbolic links below the root are refused, never followed: a path cannot leave the root through one.
+    What else lies below the root (symbolic links, FIFOs, devices) is listed, and Damaged when it is read: it
+    is never followed, so that a path cannot leave the root, and never waited for.
     Folders that became empty stay: removing them would race with a put into them.
     """
 
@@ -105,14 +109,26 @@ class LocalStorage:
             return stream.read(-1 if length is None else length)
 
     def open(self, path: str) -> BinaryIO:
-        """A stream over the whole object; NotFound when there is none."""
+        """A stream over the whole object; NotFound when there is none, Damaged when it is no regular file."""
         with _explained("read", path):
-            return self._file(path).open("rb")
+            try:
+                handle = os.open(self._read_from(path), _READ)
+            except OSError as error:
+                if error.errno in (errno.ELOOP, errno.ENXIO):  # a link, a socket
+                    raise self._no_file(path) from error
+                raise
+            try:
+                self._require_file(path, os.fstat(handle).st_mode)
+            except BaseException:
+                os.close(handle)
+                raise
+            return os.fdopen(handle, "rb")
 
     def stat(self, path: str) -> ObjectStat:
         """Size and last change; NotFound when there is no such object."""
         with _explained("read", path):
-            found = self._file(path).stat()
+            found = self._read_from(path).lstat()
+            self._require_file(path, found.st_mode)
         return ObjectStat(path, found.st_size, found.st_mtime_ns // 1_000_000)
 
     def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectStat]:
@@ -130,7 +146,7 @@ class LocalStorage:
                 # All paths of a folder that sorts before `after`, and is none of its own, do too.
                 if prefix + name > after or after.startswith(prefix + name):
                     yield from self.list(prefix + name, after=after)
-            elif prefix + name > after and names[name].is_file(follow_symlinks=False):
+            elif prefix + name > after:
                 try:
                     found = names[name].stat(follow_symlinks=False)
                 except FileNotFoundError:  # deleted since
@@ -152,29 +168,51 @@ class LocalStorage:
     def delete(self, path: str) -> None:
         """Remove an object; one that is already gone is no error. A deletion may be undone by a power cut."""
         with suppress(NotFound), _explained("delete", path):
-            self._file(path).unlink()
+            folder = self._root / path.rpartition("/")[0]
+            if folder != self._root:
+                self._locate(path.rpartition("/")[0])
+            file = self._named(path)
+            if not stat.S_ISDIR(file.lstat().st_mode):
+                file.unlink()  # a link goes itself, not what it leads to
 
-    def _locate(self, path: str) -> Path:
-        """The absolute name of `path`; UsageProblem if malformed, reserved or behind a symbolic link."""
+    def _named(self, path: str) -> Path:
+        """The absolute name of `path`; UsageProblem if malformed or reserved."""
         parts = path.split("/")
         if any(part in ("", ".", "..") or "\0" in part for part in parts) or parts[0] == _TEMPORARY:
             raise UsageProblem(
                 f"{path!r} is not a path below the storage's root {self._root}.",
                 hint="Paths are relative, parted by '/', without '.' or '..'.",
             )
-        full = self._root / path
-        if full.resolve() != full:
+        return self._root / path
+
+    def _locate(self, path: str) -> Path:
+        """As `_named`; UsageProblem too if it is behind a symbolic link."""
+        full = self._named(path)
+        if _is_linked(full):
             raise UsageProblem(
                 f"{path!r} leads through a symbolic link below {self._root}.",
                 hint="Replace the link by the folder or file itself (a bind mount is fine).",
             )
         return full
 
-    def _file(self, path: str) -> Path:
-        full = self._locate(path)
-        if full.is_dir():
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(full))
+    def _read_from(self, path: str) -> Path:
+        """As `_named`; Damaged if it is behind a symbolic link, which nobody but a stranger puts there."""
+        full = self._named(path)
+        if _is_linked(full):
+            raise self._no_file(path)
         return full
+
+    def _require_file(self, path: str, mode: int) -> None:
+        if stat.S_ISDIR(mode):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self._root / path))
+        if not stat.S_ISREG(mode):
+            raise self._no_file(path)
+
+    def _no_file(self, path: str) -> Damaged:
+        return Damaged(
+            f"{path} in {self._root} is no regular file, or lies behind a symbolic link.",
+            hint="Put the object itself back, from a copy of the destination.",
+        )
 
     def _folder(self, prefix: str) -> Path:
         if prefix and not prefix.endswith("/"):
@@ -257,6 +295,14 @@ class LocalWriter:
             self._file.close()
         with suppress(FileNotFoundError):
             self._temporary.unlink()
+
+
+def _is_linked(path: Path) -> bool:
+    """Whether some part of an absolute path is a symbolic link."""
+    try:
+        return path.resolve() != path
+    except RuntimeError:  # links in a circle, before Python 3.13
+        return True
 
 
 def _sync_folder(folder: Path) -> None:
