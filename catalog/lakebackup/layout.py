@@ -5,7 +5,7 @@ lakebackup.json                                                          format 
 <source>/backups/<backup_id>/parts/<task>.jsonl | keys/<task>-<hex>.keys | manifest.json | complete | deleted
 <source>/snapshots/<backup_id>/<table>/<tablet>/<name> | packs/<task>-<n>-<hex>.pack    files of a snapshot
 <source>/backups/<backup_id>/listing/<task>-<hex>.files.parquet | .gone.parquet    rows of its catalog
-<source>/backups/<backup_id>/manifest-<UTC>-<backup id>.json    the snapshot's manifest, for other tools
+<source>/backups/<backup_id>/manifest-<UTC>-<backup id>.json[.sha256]    the snapshot's, for other tools
 <source>/log/<backup_id>/<table id %02x>/<region %016x><min ts %016x>-<cf>-<op>/<store>.log.<codec>[.<cipher>]
 <source>/log/<backup_id>/meta/...    the same, of meta keys
 <source>/backups/<backup_id>/marks/<task>.parquet    what a flush saw of regions, until it is committed
@@ -234,6 +234,11 @@ def json_manifest_path(source: str, backup_id: str, end_ts: int) -> str:
     """A snapshot's manifest for other tools; `end_ts`, in ms, is in its name."""
     at = datetime.fromtimestamp(end_ts / 1000, UTC)
     return f"{backup_folder(source, backup_id)}manifest-{at:%Y%m%dT%H%M%SZ}-{backup_id}.json"
+
+
+def json_manifest_checksum_path(source: str, backup_id: str, end_ts: int) -> str:
+    """The SHA-256 of a snapshot's manifest for other tools, as sha256sum writes and checks it."""
+    return f"{json_manifest_path(source, backup_id, end_ts)}.sha256"
 
 
 def log_folder(source: str, backup_id: str) -> str:

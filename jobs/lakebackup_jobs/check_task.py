@@ -15,7 +15,7 @@ from lakebackup.changelog.events import DEFAULT
 from lakebackup.changelog.logfile import FORMAT as LOG
 from lakebackup.changelog.logfile import read_log_file
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
-from lakebackup.model import ARROW_SCHEMAS, Check, Digest, StorageObject, as_row
+from lakebackup.model import ARROW_SCHEMAS, SNAPSHOT, Check, Digest, StorageObject, as_row
 from lakebackup.queues.headers import HeaderNames
 from lakebackup.sidecar import marked, read_manifest
 from lakebackup.storage import Storage, open_storage
@@ -282,11 +282,39 @@ class CheckSidecars:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            yield _batch("checks", [self._row(backup) for backup in batch.to_pylist()])
+            backups = batch.to_pylist()
+            rows = [self._row(backup) for backup in backups]
+            exported = (self._exported(backup) for backup in backups if backup["source_kind"] == SNAPSHOT)
+            yield _batch("checks", rows + [row for row in exported if row])
 
     def _row(self, backup: Mapping[str, Any]) -> Check:
         path = layout.manifest_path(backup["source"], backup["backup_id"])
-        outcome, detail = self._check(backup, path)
+        return self._said(backup, path, *self._check(backup, path))
+
+    def _exported(self, backup: Mapping[str, Any]) -> Check | None:
+        """What there is to say of a snapshot's manifest for other tools; older ones have no checksum."""
+        place = backup["source"], backup["backup_id"], backup["end_ts"]
+        path, outcome, detail = layout.json_manifest_path(*place), "ok", None
+        try:
+            storage = self.roots.open(backup["destination"])
+            said = storage.get(layout.json_manifest_checksum_path(*place)).decode(errors="replace")
+        except (NotFound, Refused):
+            return None
+        except Damaged as error:
+            return self._said(backup, path, "damaged", error.message)
+        try:
+            if (found := _sha256(storage, path)) != said.partition(" ")[0]:
+                outcome, detail = (
+                    "changed",
+                    f"sha256 is {found}: `lakebackup catalog manifest` writes it anew",
+                )
+        except NotFound:
+            outcome = "missing"
+        except Damaged as error:
+            outcome, detail = "damaged", error.message
+        return self._said(backup, path, outcome, detail)
+
+    def _said(self, backup: Mapping[str, Any], path: str, outcome: Any, detail: str | None) -> Check:
         return Check(
             check_id=self.check_id,
             at=self.at,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup import layout, tombstones
 from lakebackup.changelog.cipher import LogKeys
-from lakebackup.errors import Busy, Damaged, LakebackupError, Refused
+from lakebackup.errors import Busy, Damaged, LakebackupError, NotFound, Refused
 from lakebackup.model import CHANGES, QUEUES, SNAPSHOT, Check, spark_columns
 from lakebackup.plan.restore_log import LogRestoreRequest
 from lakebackup.plan.restore_request import RestoreRequest
@@ -62,14 +62,19 @@ class VerifyRequest:
 def run(request: VerifyRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
     """Check, and return the totals and the first findings.
 
-    Raises NotFound (no catalog, no such backup). Findings are no error here: the command line ends with
-    the exit code of Damaged when there are any but orphans; see `require_whole`.
+    Raises NotFound (no catalog, no such backup, none that counts). Findings are no error here: the command
+    line ends with the exit code of Damaged when there are any but orphans; see `require_whole`.
     """
     from lakebackup_jobs.session import spark_session
 
     started = time.monotonic()
     reader = CatalogReader.current(request.destination, request.catalog)
     ids = ",".join(_with_snapshots(reader, [reader.resolve_backup(part) for part in request.backup_ids]))
+    if not reader.one("backups_to_check", backup_ids=ids):
+        raise NotFound(
+            f"There is nothing to verify: no backup in {reader.home.uri} counts.",
+            hint="`lakebackup list` shows what there is, and the state of each.",
+        )
     spark = spark or spark_session(remote=request.remote)
     with findings(spark, request.destination, request.catalog, reporter) as (writer, recorded):
         check = _Check(request, ids, spark, reader, writer, reporter, recorded)

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from tests.support.made_snapshots import MadeSnapshots
 from tests.support.roots import roots_of
 
-from lakebackup_jobs.check_task import CheckFiles, CheckMembers
+from lakebackup.errors import NotFound
+from lakebackup.snapshot.manifest_json import export_manifest
+from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup_jobs import verify
+from lakebackup_jobs.check_task import CheckFiles, CheckMembers, CheckSidecars
+from lakebackup_jobs.progress import QuietReporter
+from lakebackup_jobs.verify import VerifyRequest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,6 +53,34 @@ def test_a_fifo_in_place_of_a_file_is_a_finding(tmp_path: Path) -> None:
     (found,) = (row for batch in job([pa.RecordBatch.from_pylist([row])]) for row in batch.to_pylist())
     assert found["outcome"] == "damaged"
     assert "no regular file" in found["detail"]
+
+
+def test_an_exported_manifest_is_compared_with_its_checksum(tmp_path: Path) -> None:
+    made = MadeSnapshots(tmp_path, CatalogWriter.open(None, str(tmp_path)))
+    made.writer.migrate()
+    name = made.take({"000001.sst": b"one"})
+    reader, roots = CatalogReader(str(tmp_path)), CatalogReader(str(tmp_path)).destinations()
+    place = tmp_path / export_manifest(reader, made.storage, name)
+
+    def found() -> dict[str, str]:
+        rows = pa.RecordBatch.from_pylist(reader.rows("backups_to_check", backup_ids=""))
+        (batch,) = CheckSidecars("c", 1, roots)([rows])
+        return {row["path"].rpartition("/")[2]: row["outcome"] for row in batch.to_pylist()}
+
+    assert found() == {"manifest.json": "ok", place.name: "ok"}
+    whole = place.read_bytes()
+    place.write_bytes(whole.replace(b"sst", b"tss", 1))
+    assert found() == {"manifest.json": "ok", place.name: "changed"}
+    place.unlink()
+    assert found() == {"manifest.json": "ok", place.name: "missing"}
+    place.with_name(f"{place.name}.sha256").unlink()  # as older backups have it
+    assert found() == {"manifest.json": "ok"}
+
+
+def test_a_catalog_without_a_backup_that_counts_has_nothing_to_verify(tmp_path: Path) -> None:
+    CatalogWriter.open(None, str(tmp_path)).migrate()
+    with pytest.raises(NotFound, match="nothing to verify"):  # no JVM was started for it
+        verify.run(VerifyRequest(str(tmp_path)), reporter=QuietReporter(io.StringIO(), io.StringIO()))
 
 
 def test_a_whole_pack_has_no_finding(tmp_path: Path) -> None:

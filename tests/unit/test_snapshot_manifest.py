@@ -11,6 +11,7 @@ import pytest
 
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.model import ARROW_SCHEMAS
+from lakebackup.roots import Roots
 from lakebackup.snapshot import manifest_read
 from lakebackup.snapshot.manifest_json import export_manifest, manifest_json
 from lakebackup.snapshot.manifest_read import Entry, read_manifest_json, resolve
@@ -31,8 +32,8 @@ class Given(CatalogReader):
         for table, schema in ARROW_SCHEMAS.items():
             self.give(f"raw_{table}", pa.Table.from_pylist(tables.get(table, []), schema))
 
-    def destinations(self) -> dict[str, str]:
-        return {"d": "file:///backups ü", "s": "s3://bucket/prod"}
+    def destinations(self) -> Roots:
+        return Roots({"d": "file:///backups ü", "s": "s3://bucket/prod"})
 
 
 def backup(number: int, **changes: Any) -> dict[str, Any]:

@@ -6,6 +6,7 @@ backups; the others are ours. A file's bytes are `[offset, offset + size)` of th
 
 from __future__ import annotations
 
+import hashlib
 from json.encoder import encode_basestring as _text  # a third of the time of an encoder's `encode`
 from typing import TYPE_CHECKING
 
@@ -27,16 +28,21 @@ _COLUMNS = (
 
 
 def export_manifest(reader: CatalogReader, storage: Storage, backup_id: str) -> str:
-    """Put the manifest of a snapshot's backup beside it, in place of an older one; returns its path.
+    """Put the manifest of a snapshot's backup and its checksum beside it, in place of older ones; its path.
 
     `reader` was opened after the commit. Raises as `manifest_json` does.
     """
     backup = _backup(reader, backup_id)
-    path = layout.json_manifest_path(str(backup["source"]), backup_id, int(str(backup["end_ts"])))
+    place = str(backup["source"]), backup_id, int(str(backup["end_ts"]))
+    path, digest = layout.json_manifest_path(*place), hashlib.sha256()
     with storage.writer() as writer:
         for piece in manifest_json(reader, backup_id):
-            writer.write(piece.encode())
+            data = piece.encode()
+            digest.update(data)
+            writer.write(data)
         writer.commit(path, if_absent=False)
+    line = f"{digest.hexdigest()}  {path.rpartition('/')[2]}\n"
+    storage.put(layout.json_manifest_checksum_path(*place), line.encode())
     return path
 
 

@@ -4,6 +4,8 @@ SELECT
   b.destination,
   b.source,
   b.backup_id,
+  b.source_kind,
+  b.end_ts,
   b.digest
 FROM backups AS b
 WHERE b.state IN ('complete', 'out_of_sync')

@@ -2,6 +2,8 @@ SELECT
   b.destination,
   b.source,
   b.backup_id,
+  b.source_kind,
+  b.end_ts,
   b.digest
 FROM backups AS b
 WHERE
