@@ -26,7 +26,7 @@ from pydantic_settings import (
 )
 
 from lakebackup.errors import NotFound, UsageProblem
-from lakebackup.storage.options import S3Options
+from lakebackup.storage.options import S3Options, StorageOptions
 from lakebackup.times import parse_duration
 
 FILE_NAME = "lakebackup.toml"
@@ -199,6 +199,10 @@ class Settings(BaseSettings):
     remote: str | None = Field(None, description="a running Spark Connect server: sc://host:15002")
     spark: PropertyTable = Field(
         Properties(), description="Spark properties for the session: spark.driver.memory, …"
+    )
+    storage: StorageOptions = Field(
+        StorageOptions(),
+        description="folders that hold backups: mode, who else may read them (private, group, world)",
     )
     s3: S3Options = Field(
         S3Options(), description="how S3 is reached and what objects are written with: endpoint, sse, …"

@@ -206,7 +206,7 @@ class _Copies:
             pairs.append((row, f"{newest}/{within.lstrip('/')}".lstrip("/")))
         for destination in sorted({row["destination"] for row, _ in pairs}):
             files = tuple((r["path"], r["sha256"], to) for r, to in pairs if r["destination"] == destination)
-            job = archive_task.CopyJob(roots.uri(destination), self.staged.storage.uri, files)
+            job = archive_task.CopyJob(roots.uri(destination), self.staged.storage.uri, files, private=False)
             archive_task.run_tasks(spark, job, len(files), archive_task.CHECKED)
         self.staged.finish(
             {folder_of(self.chain, b["backup_id"]): b["end_ts"] / 1000 for b in self.chain.backups}

@@ -271,7 +271,7 @@ class DocumentsJob:
 
     def _one(self, scope: str, task: int, rows: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
         path, entries = f"bucket-{quote_plus(scope)}/docs-{task:04d}.jsonl", 0
-        with open_storage(self.uri).writer() as writer:
+        with open_storage(self.uri, private=False).writer() as writer:
             for row in rows:
                 writer.write(line(row))
                 entries += 1

@@ -109,11 +109,13 @@ def check(spark: SparkSession, uri: str, paths: Sequence[str]) -> dict[str, Copi
 
 @dataclass(frozen=True, slots=True)
 class CopyJob:
-    """For `mapInArrow` over numbers: copies (path, sha256, to) from one place to another."""
+    """For `mapInArrow` over numbers: copies (path, sha256, to) from one place to another; see
+    `open_storage` for `private`."""
 
     uri: str
     target: str
     files: tuple[tuple[str, str, str], ...]
+    private: bool = True
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -122,7 +124,7 @@ class CopyJob:
                 yield guarded(CHECKED, partial(self._one, path, sha256, to), path=path)
 
     def _one(self, path: str, sha256: str, to: str) -> Mapping[str, Any]:
-        size = copy(open_storage(self.uri), path, sha256, open_storage(self.target), to)
+        size = copy(open_storage(self.uri), path, sha256, open_storage(self.target, private=self.private), to)
         return {"path": path, "bytes": size, "sha256": sha256}
 
 

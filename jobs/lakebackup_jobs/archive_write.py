@@ -82,7 +82,7 @@ class WriteJob:
                 yield guarded(WRITTEN, partial(self._one, number), path=str(number))
 
     def _one(self, number: int) -> Mapping[str, Any]:
-        storage = open_storage(self.uri)
+        storage = open_storage(self.uri, private=False)
         head, *lines = storage.get(_plan(number)).decode().split("\n")
         path, order = json.loads(head)
         piece = Piece(path, order, tuple(StoredFile(**json.loads(line)) for line in lines))

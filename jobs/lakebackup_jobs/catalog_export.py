@@ -31,7 +31,7 @@ def run(request: ExportRequest, *, reporter: Reporter) -> dict[str, Any]:
     """
     started = time.monotonic()
     reader = CatalogReader.require(request.destination, request.catalog)
-    folder = open_storage(request.folder)
+    folder = open_storage(request.folder, private=False)
     reporter.start(None, None, "export")
     made = export(reader, folder, request.form, reporter.update)
     totals = [(table, [file for file in made.files if file.table == table]) for table in EXCHANGED]

@@ -19,7 +19,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from lakebackup.errors import EnvironmentProblem, UsageProblem
-from lakebackup.storage.options import S3Options
+from lakebackup.storage.options import MODE, S3Options
 from lakebackup_jobs.child import Child, free_port, tail
 from lakebackup_jobs.jars import cache_folder, class_path
 from lakebackup_jobs.java import java_home
@@ -92,11 +92,11 @@ def _object_storage() -> dict[str, str]:
         "fs.AbstractFileSystem.s3.impl": "org.apache.hadoop.fs.s3a.S3A",
         "fs.s3a.aws.credentials.provider": f"{_AWS}.auth.credentials.DefaultCredentialsProvider",
     }
-    workers: dict[str, str] = {}
+    workers = {MODE: os.environ[MODE]} if MODE in os.environ else {}
     # Settings of AWS that are wrong are told when something is to be kept in S3, and no matter before.
     with suppress(UsageProblem):
         options = S3Options.from_environment()
-        workers = {name: os.environ[name] for name in _CHECKSUMS if name in os.environ}
+        workers |= {name: os.environ[name] for name in _CHECKSUMS if name in os.environ}
         workers |= options.variables()
         settings |= {
             "fs.s3a.endpoint.region": options.region or "",

@@ -32,7 +32,7 @@ class Staged:
         self.folder = Path(uri.removeprefix("file://"))
         self._partial = self.folder / _PARTIAL
         self.require_empty()
-        self.storage: Storage = open_storage(str(self._partial))
+        self.storage: Storage = open_storage(str(self._partial), private=False)
 
     def require_empty(self) -> None:
         """Raises Refused when the folder holds anything."""

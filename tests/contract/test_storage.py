@@ -46,6 +46,21 @@ def test_a_place_never_written_to_is_empty(storage: Storage) -> None:
         storage.get("a")
 
 
+def test_nobody_else_may_read_what_is_put(storage: Storage, tmp_path: Path) -> None:
+    """Where there are permission bits: object storage has policies instead."""
+    storage.put("a/b", b"x")
+    storage.upload("a/c", io.BytesIO(b"x"))
+    with storage.writer() as writer:
+        writer.write(b"x")
+        writer.commit("d/e")
+    if isinstance(storage, S3Storage):
+        return
+    root = tmp_path / "a place" / "root"
+    bits = {path.stat().st_mode & 0o777 for path in root.rglob("*") if path.is_file()}
+    assert (bits, root.stat().st_mode & 0o777) == ({0o600}, 0o700)
+    assert {path.stat().st_mode & 0o777 for path in root.rglob("*") if path.is_dir()} == {0o700}
+
+
 def test_put_then_get(storage: Storage) -> None:
     storage.put("a/b/c", b"\0\xff" * 3)
     assert storage.get("a/b/c") == b"\0\xff" * 3

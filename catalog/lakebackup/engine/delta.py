@@ -317,10 +317,14 @@ def _commit(
         except AlreadyExists:
             return False
         return True
-    # What delta-rs has just written has no checksums of its own.
+    from lakebackup.storage.local import LocalStorage
+
+    # What delta-rs has just written has no checksums of its own, and the modes of the process's umask.
     for entry in storage.list(f"{table}/{FOLDER}/"):
         name = entry.path.rpartition("/")[2]
         if name.endswith((".json", ".parquet")) and name[:20] > f"{before:020d}":
+            if isinstance(storage, LocalStorage):
+                storage.protect(entry.path)
             with suppress(AlreadyExists):
                 put_sums(storage, entry.path, storage.get(entry.path))
     return True

@@ -126,19 +126,22 @@ class Storage(Protocol):
         ...
 
 
-def open_storage(uri: str) -> Storage:
+def open_storage(uri: str, *, private: bool = True) -> Storage:
     """The storage at a URI: a folder's path, `file://` or `s3://bucket/prefix` (or `s3a://`).
 
-    The settings of S3 are those of this process's environment, see `lakebackup.storage.options`.
+    What is put into a folder is for its owner alone, or as `[storage] mode` says; with `private` False, for
+    what a person gets from a restore or an export, the process's umask says who may read it. The settings of
+    S3 are those of this process's environment, see `lakebackup.storage.options`.
     Raises UsageProblem for other schemes.
     """
     from lakebackup.storage.local import LocalStorage
 
     scheme, separator, rest = uri.partition("://")
     if not separator:
-        return LocalStorage(uri)
+        return LocalStorage(uri, private=private)
     if scheme == "file":
-        return LocalStorage(rest if rest.startswith("/") else f"/{rest.partition('/')[2]}")
+        place = rest if rest.startswith("/") else f"/{rest.partition('/')[2]}"
+        return LocalStorage(place, private=private)
     if scheme in ("s3", "s3a"):
         from lakebackup.storage.s3 import S3Storage  # AWS's SDK takes a while to load
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from lakebackup.errors import Damaged, EnvironmentProblem, LakebackupError, NotFound, UsageProblem
 from lakebackup.storage import AlreadyExists, ObjectStat
+from lakebackup.storage.options import modes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 _TEMPORARY = ".tmp"
 _CHUNK = 1 << 20
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 # Never through a link, and without waiting for whoever should write into a FIFO.
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _STRAY_AFTER_S = 24 * 3600  # a writer that wrote nothing for a day is dead
@@ -47,10 +49,14 @@ class LocalStorage:
     What else lies below the root (symbolic links, FIFOs, devices) is listed, and Damaged when it is read: it
     is never followed, so that a path cannot leave the root, and never waited for.
     Folders that became empty stay: removing them would race with a put into them.
+
+    Files are 0600 and new folders 0700, or as LAKEBACKUP_STORAGE__MODE says, whatever the process's umask is;
+    a storage that is not `private` leaves them to the umask.
     """
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, *, private: bool = True) -> None:
         self._root = Path(root).resolve()
+        self._file_mode, self._folder_mode = modes() if private else (None, None)
         self._durable: set[Path] = set()  # folders whose own names this process has synced
         self._swept = False
 
@@ -79,7 +85,8 @@ class LocalStorage:
         with _explained("write below", str(self._root)):
             self._make(folder)
             self._sweep(folder)
-            return LocalWriter(folder / f"{os.getpid()}-{uuid.uuid4().hex}", self._publish)
+            name = f"{os.getpid()}-{uuid.uuid4().hex}"
+            return LocalWriter(folder / name, self._publish, self._file_mode)
 
     def upload(
         self,
@@ -175,6 +182,11 @@ class LocalStorage:
             if not stat.S_ISDIR(file.lstat().st_mode):
                 file.unlink()  # a link goes itself, not what it leads to
 
+    def protect(self, path: str) -> None:
+        """Give a file that another library wrote below the root the mode of those that are put here."""
+        if self._file_mode is not None:
+            self._locate(path).chmod(self._file_mode)
+
     def _named(self, path: str) -> Path:
         """The absolute name of `path`; UsageProblem if malformed or reserved."""
         parts = path.split("/")
@@ -243,7 +255,12 @@ class LocalStorage:
         if self._root in folder.parents or not folder.is_dir():
             self._make(folder.parent)
             with suppress(FileExistsError):
-                folder.mkdir()
+                own = folder == self._root or self._root in folder.parents
+                if self._folder_mode is None or not own:
+                    folder.mkdir()
+                else:
+                    folder.mkdir(0o700)
+                    folder.chmod(self._folder_mode)  # mkdir leaves out what the umask has
             _sync_folder(folder.parent)
         self._durable.add(folder)
 
@@ -262,10 +279,13 @@ class LocalStorage:
 class LocalWriter:
     """An object on its way, see `lakebackup.storage.ObjectWriter`."""
 
-    def __init__(self, temporary: Path, publish: Callable[[Path, str, bool], None]) -> None:
+    def __init__(self, temporary: Path, publish: Callable[[Path, str, bool], None], mode: int | None) -> None:
         self._temporary = temporary
         self._publish = publish
-        self._file = temporary.open("xb")
+        handle = os.open(temporary, _NEW, 0o666 if mode is None else 0o600)
+        self._file = os.fdopen(handle, "wb")
+        if mode is not None:
+            os.fchmod(handle, mode)
         self._synced = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:

@@ -20,6 +20,34 @@ if TYPE_CHECKING:
 PREFIX = "LAKEBACKUP_S3__"
 
 
+MODE = "LAKEBACKUP_STORAGE__MODE"
+Mode = Literal["private", "group", "world"]
+
+
+class StorageOptions(BaseModel):
+    """The settings `[storage]`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    mode: Mode = Field(default="private", description="who else may read what is stored in a folder")
+
+    def variables(self) -> Mapping[str, str]:
+        """What is set, as variables that `modes` of another process reads."""
+        return {MODE: self.mode} if self.mode != "private" else {}
+
+
+def modes() -> tuple[int, int]:
+    """The permission bits of stored files and of their folders, by this process's LAKEBACKUP_STORAGE__MODE.
+
+    Raises UsageProblem for a value that is none.
+    """
+    found = {"private": (0o600, 0o700), "group": (0o640, 0o750), "world": (0o644, 0o755)}
+    mode = environ.get(MODE) or "private"
+    if mode not in found:
+        raise UsageProblem(f"The variable {MODE}: {mode!r} is none of {', '.join(found)}.")
+    return found[mode]
+
+
 class S3Options(BaseModel):
     """The settings `[s3]`. Hashable, and travels to workers."""
 

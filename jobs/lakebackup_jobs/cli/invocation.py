@@ -57,7 +57,7 @@ def settings(
     spark = parse_properties(spark_conf, "--spark-conf")
     found = load({**flags, "kafka": kafka or None, "spark": spark or None}, config)
     # Whoever opens a place finds them there, Python processes that Spark starts included. No secrets.
-    environ.update(found.s3.variables())
+    environ.update({**found.s3.variables(), **found.storage.variables()})
     return found
 
 

@@ -33,7 +33,7 @@ class FolderTarget:
 
     def __init__(self, request: RestoreRequest, path: str) -> None:
         self._request = request
-        self._storage = open_storage(path)
+        self._storage = open_storage(path, private=False)
 
     def describe(self, plan: RestorePlan) -> dict[str, Any]:
         taken = self._taken(plan)
@@ -124,7 +124,7 @@ class _RewriteJob:
     def _one(self, file: StoredFile, seq: int) -> int:
         counted = Counted(file)
         reader = open_verified(self.roots, file)
-        with open_storage(self.folder).writer() as sink:
+        with open_storage(self.folder, private=False).writer() as sink:
             writer = FileWriter(sink, codec=reader.codec, fmt=reader.fmt)
             kept = 0
             for columns in reader:

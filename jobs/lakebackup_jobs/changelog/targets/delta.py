@@ -85,7 +85,7 @@ class DeltaTarget:
 
     def _commits(self) -> Iterator[dict[str, Any]]:
         """What the commits of the table say of themselves, the newest first."""
-        storage = open_storage(self._path)
+        storage = open_storage(self._path, private=False)
         names = [found.path for found in storage.list(f"{FOLDER}/") if found.path.endswith(".json")]
         for name in sorted((name for name in names if Path(name).stem.isdigit()), reverse=True):
             for line in storage.get(name).splitlines():

@@ -36,7 +36,7 @@ class FolderTarget:
 
     def held(self) -> Held | None:
         """What the newest span says. Refused when other things are there."""
-        storage = open_storage(self._path)
+        storage = open_storage(self._path, private=False)
         newest: Held | None = None
         for found in storage.list(""):
             if not _SPAN.match(found.path):
@@ -67,7 +67,7 @@ class FolderTarget:
             "gone": [table for table in plan.without if table in plan.changed],
             "entries": entries,
         }
-        open_storage(self._path).put(f"{name}/{RANGE}", json.dumps(told).encode())
+        open_storage(self._path, private=False).put(f"{name}/{RANGE}", json.dumps(told).encode())
         return {"entries": entries}
 
 
