@@ -79,7 +79,7 @@ def require_reader(account: Account, catalog: Path, destinations: Iterable[Path]
     if unread:
         raise EnvironmentProblem(
             f"The account {account.name} cannot read {unread}.",
-            hint="Let it read the catalog (chmod -R o+rX, or a group; for what is written from now on, mode under "
+            hint="Let it read the catalog (chmod -R o+rX, or a group; for what is written later, mode under "
             "[storage] in lakebackup.toml), or choose another: --account NAME.",
         )
 
