@@ -56,7 +56,8 @@ class LocalStorage:
 
     def __init__(self, root: str, *, private: bool = True) -> None:
         self._root = Path(root).resolve()
-        self._file_mode, self._folder_mode = modes() if private else (None, None)
+        found: tuple[int | None, int | None] = modes() if private else (None, None)
+        self._file_mode, self._folder_mode = found
         self._durable: set[Path] = set()  # folders whose own names this process has synced
         self._swept = False
 
