@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
+import signal
+import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager, suppress
 from importlib.resources import as_file, files
@@ -12,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyspark
+from py4j.protocol import Py4JError
 from pyspark.conf import SparkConf
 from pyspark.core.context import SparkContext
 from pyspark.errors import PySparkException
@@ -176,7 +181,9 @@ def _start_context(app: str, extra: Mapping[str, str]) -> None:
         conf = SparkConf()
         for key, value in spark_settings(conf.get("spark.master", "local[*]") or "local[*]").items():
             conf.setIfMissing(key, value)
-        SparkContext(conf=conf.setAppName(conf.get("spark.app.name", app) or app).setAll(list(extra.items())))
+        conf.setAppName(conf.get("spark.app.name", app) or app).setAll(list(extra.items()))
+        with _interrupt_later():
+            SparkContext(conf=conf)
         return
     settings = spark_settings(extra.get("spark.master", "local[*]")) | dict(extra)
     conf = SparkConf(loadDefaults=False).setAppName(app).setAll(list(settings.items()))
@@ -184,13 +191,80 @@ def _start_context(app: str, extra: Mapping[str, str]) -> None:
     # Spark and its JVM write start-up warnings that no one can act on; a person's terminal stays clean.
     with log.open("ab") as output:
         try:
-            gateway = launch_gateway(conf=conf, popen_kwargs={"stderr": output})  # type: ignore[no-untyped-call]
-            SparkContext(conf=conf, gateway=gateway)
+            with _interrupt_later():
+                gateway = launch_gateway(conf=conf, popen_kwargs={"stderr": output})  # type: ignore[no-untyped-call]
+                SparkContext(conf=conf, gateway=gateway)
         except Exception as cause:
             raise EnvironmentProblem(
                 f"Spark did not start: {str(cause).splitlines()[0]}. End of {log}:\n{tail(log)}",
                 hint="`make setup` checks Java and the jars.",
             ) from cause
+
+
+@contextmanager
+def _interrupt_later() -> Iterator[None]:
+    """A Ctrl-C while Spark starts is handled once it has started: before, nobody could end its JVM.
+
+    A second one ends the process at once. Spark's own handler is not kept: it asks the JVM to cancel all jobs
+    over the connection that waits for an answer, which breaks it (Py4JError).
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    asked = False
+
+    def later(*_: object) -> None:
+        nonlocal asked
+        asked = True
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    before = signal.signal(signal.SIGINT, later)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if asked:
+            signal.raise_signal(signal.SIGINT)
+
+
+def cancel_jobs(seconds: float = 3) -> None:
+    """Cancel all Spark jobs from a signal handler, while the main thread may wait for one of them.
+
+    The main thread's connection to the JVM is closed, since the next answer on it would be that of the call
+    that was interrupted; the next call makes another.
+    """
+    context = SparkContext._active_spark_context  # noqa: SLF001
+    if context is None or context._gateway is None:  # noqa: SLF001
+        return
+    thread = threading.Thread(target=_cancel, args=(context,), name="cancel", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    waiting = context._gateway._gateway_client.get_thread_connection()  # noqa: SLF001
+    if waiting is not None:
+        waiting.close(reset=True)
+
+
+def _cancel(context: SparkContext) -> None:
+    with suppress(Py4JError):  # the JVM may be gone
+        context.cancelAllJobs()
+
+
+def end_jvm(seconds: float = 10) -> None:
+    """End the JVM that this process started and wait for its end; it takes the Python workers with it.
+
+    After that the process can use Spark no more. Nothing happens without such a JVM.
+    """
+    context = SparkContext._active_spark_context  # noqa: SLF001
+    jvm = getattr(context and context._gateway, "proc", None)  # noqa: SLF001
+    if jvm is None:
+        return
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it would report each closed connection
+    jvm.stdin.close()  # it ends with the pipe
+    try:
+        jvm.wait(seconds)
+    except subprocess.TimeoutExpired:
+        jvm.kill()
+        jvm.wait()
 
 
 def _environment(master: str) -> None:

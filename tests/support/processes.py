@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pty
+import select
 import signal
 import subprocess
 import sys
+import termios
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 from uuid import uuid4
 
 import psutil
@@ -74,3 +78,57 @@ class Run:
                 if process.environ().get(MARK) == self.mark and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(" ".join(process.cmdline())[:100])
         return found
+
+
+class TerminalRun(Run):
+    """The command as a person runs it: in the foreground of a terminal, of which `shown` is the output."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.mark = uuid4().hex
+        self.shown = b""
+        self._keys, terminal = pty.openpty()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "lakebackup_jobs.cli", *arguments],
+            env={**os.environ, MARK: self.mark, "TERM": "xterm", "COLUMNS": "200"},
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+        os.close(terminal)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.kill()
+        os.close(self._keys)
+
+    def until(self, reached: Callable[[], bool], what: str, seconds: float = 120) -> None:
+        """Wait for a condition, reading what is shown; fails when the command ends first."""
+        deadline = time.monotonic() + seconds
+        while not reached():
+            assert self.process.poll() is None, f"ended before {what}: {self.shown.decode()[-2000:]}"
+            assert time.monotonic() < deadline, f"never: {what}: {self.shown.decode()[-2000:]}"
+            self._read()
+
+    def press_ctrl_c(self) -> None:
+        """The terminal then signals every process of its foreground group."""
+        os.write(self._keys, b"\x03")
+
+    def ended(self, seconds: float = 15) -> int:
+        """The exit code, once the command and all that it started have ended."""
+        deadline = time.monotonic() + seconds
+        while self.process.poll() is None:
+            assert time.monotonic() < deadline, f"still running: {self.shown.decode()[-2000:]}"
+            self._read()
+        self._read()
+        truth.until(lambda: not self.left(), f"the JVM and the workers end: {self.left()}", 10)
+        return self.process.returncode
+
+    def _read(self) -> None:
+        with suppress(OSError):  # EIO: every process of the terminal has ended
+            while select.select([self._keys], [], [], 0.05)[0]:
+                self.shown += os.read(self._keys, 65536)

@@ -13,6 +13,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import LakebackupError, UsageProblem
+from lakebackup_jobs.cli.interrupt import end_spark, interruptible
+from lakebackup_jobs.cli.interrupt import message as interruption
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,19 +32,27 @@ def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -
     arguments = list(sys.argv[1:] if argv is None else argv)
     # Read from the text, because an error in the flags themselves must be told in the right form too.
     as_json, debug = "--json" in arguments, "--debug" in arguments
-    try:
-        code = _run(arguments, spark)
-    except LakebackupError as error:
-        return _tell(error, error.exit_code, type(error).__name__, error.message, error.hint, as_json, debug)
-    except KeyboardInterrupt:
-        code = INTERRUPTED
-    except Exception as error:  # noqa: BLE001 - whatever it is, its exit code is 1
-        message = f"Unexpected failure: {type(error).__name__}: {error}"
-        hint = "This is a defect of lakebackup. Please report it, with what --debug and --version print."
-        return _tell(error, 1, "Unexpected", message, hint, as_json, debug)
-    if code == INTERRUPTED:
-        return _tell(None, code, "Interrupted", "Interrupted.", "", as_json, debug)
-    return code
+    with interruptible() as interrupted:
+        try:
+            code = _run(arguments, spark)
+            if code != INTERRUPTED:
+                return code
+        except KeyboardInterrupt:
+            pass
+        except LakebackupError as error:
+            if not interrupted:
+                return tell(error, as_json=as_json, debug=debug)
+        except Exception as error:  # noqa: BLE001 - whatever it is, its exit code is 1
+            if not interrupted:
+                message = f"Unexpected failure: {type(error).__name__}: {error}"
+                hint = (
+                    "This is a defect of lakebackup. Please report it, with what --debug and --version print."
+                )
+                return _tell(error, 1, "Unexpected", message, hint, as_json, debug)
+        _tell(None, INTERRUPTED, "Interrupted", interruption(arguments), "", as_json, debug)
+        if spark is None:
+            end_spark()
+    return INTERRUPTED
 
 
 def run_verb(verb: Sequence[str], argv: Sequence[str] | None, *, spark: SparkSession | None = None) -> int:
@@ -77,6 +87,11 @@ def _commands() -> Any:
     from lakebackup_jobs.cli.app import app
 
     return typer.main.get_command(app)
+
+
+def tell(error: LakebackupError, *, as_json: bool, debug: bool = False) -> int:
+    """Report an expected failure on standard error; returns its exit code."""
+    return _tell(error, error.exit_code, type(error).__name__, error.message, error.hint, as_json, debug)
 
 
 def _tell(

@@ -1,0 +1,69 @@
+"""Ctrl-C: a command that is interrupted ends within seconds, with one message and no process left.
+
+A terminal sends SIGINT to every process of the foreground group. Spark's JVM and its Python workers ignore
+it (see `lakebackup_jobs.session`), so that this process alone decides how the command ends.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+class Interrupted:
+    """Whether Ctrl-C was pressed; errors after that come from the interruption."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def __bool__(self) -> bool:
+        return self.asked
+
+    def __call__(self, *_: object) -> None:
+        """The handler of the signal. The next Ctrl-C ends the process at once."""
+        self.asked = True
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        session = sys.modules.get("lakebackup_jobs.session")
+        if session is not None:
+            session.cancel_jobs()
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def interruptible() -> Iterator[Interrupted]:
+    """Handle Ctrl-C while the block runs, unless the process ignores it or another thread owns signals."""
+    interrupted = Interrupted()
+    here = threading.current_thread() is threading.main_thread()
+    if not here or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        yield interrupted
+        return
+    before = signal.signal(signal.SIGINT, interrupted)
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def end_spark() -> None:
+    """End the JVM that this process started, if it did, with all its workers."""
+    session = sys.modules.get("lakebackup_jobs.session")
+    if session is not None:
+        session.end_jvm()
+
+
+def message(arguments: Sequence[str]) -> str:
+    """What a person reads who interrupted the command `arguments`."""
+    verb = arguments[0] if arguments else ""
+    if verb == "backup":
+        return "Interrupted; no unfinished backup was published. Run the same command again to resume."
+    if verb == "restore":
+        return "Interrupted; the restore is not complete. Run the same command again to resume."
+    if verb in ("compact", "merge", "prune", "archive", "catalog", "log"):
+        return "Interrupted; nothing unfinished was published. Run the same command again to resume."
+    return "Interrupted."

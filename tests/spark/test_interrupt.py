@@ -1,0 +1,123 @@
+"""Ctrl-C at a terminal while a Spark job runs: one message, exit code 130, no process left.
+
+On a real pseudo-terminal, since that sends the signal to Spark's processes too. The quick test runs one
+verb (a JVM of its own, 8 s); what differs between verbs is long.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support import kafka_truth as truth
+from tests.support.change_feed import ChangeFeed
+from tests.support.log_tasks import LogTask, busy
+from tests.support.processes import TerminalRun
+
+from lakebackup.lease import Lease
+from lakebackup.storage import open_storage
+from lakebackup.store import CatalogReader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.support.runs import Lab
+
+pytestmark = pytest.mark.spark
+
+INTERRUPTED = 130
+ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+def interrupted(
+    run: TerminalRun, reached: Callable[[], bool], what: str, expected: int = INTERRUPTED
+) -> list[str]:
+    """What is on the terminal after Ctrl-C, line by line, when the command has ended as it should."""
+    with run:
+        run.until(reached, what)
+        run.press_ctrl_c()
+        code = run.ended()
+    shown = [line.strip() for line in ANSI.sub("", run.shown.decode()).splitlines() if line.strip()]
+    assert code == expected, shown[-5:]
+    assert "Py4J" not in "".join(shown)
+    return shown
+
+
+def test_backup(tmp_path: Path) -> None:
+    tree, to = tmp_path / "tree" / "t-x" / "s1", tmp_path / "to"
+    tree.mkdir(parents=True)
+    for number in range(100):  # sparse, and too much to be copied without Spark
+        with (tree / f"f{number}").open("wb") as file:
+            file.truncate(1 << 20)
+    layout = "t-{scope}/{snapshot}/{name}"
+    command = ("backup", "snapshot", str(tmp_path / "tree"), "--to", str(to), "--layout", layout)
+    shown = interrupted(
+        TerminalRun(*command, "--bandwidth", "2MB/s"), lambda: any(to.rglob("f[0-9]*")), "tasks copy files"
+    )
+    assert (
+        shown[-1]
+        == "error: Interrupted; no unfinished backup was published. Run the same command again to resume."
+    )
+    assert CatalogReader.require(str(to)).rows("find_backups", prefix="") == []
+    with Lease.acquire(open_storage(str(to)), "source-tree", "the next run"):
+        pass
+
+
+def with_spark(run: TerminalRun) -> list[str]:
+    """Interrupted while Spark's Python workers are there."""
+    return interrupted(run, lambda: any("worker_daemon" in name for name in run.left()), "tasks run")
+
+
+def filled(lab: Lab, topic: Callable[..., str]) -> str:
+    """A topic of some records, backed up."""
+    name = topic("orders", partitions=2)
+    rows = [truth.Record(n % 2, b"%d" % n, b"v", (), 1_600_000_000_000 + n) for n in range(2000)]
+    truth.produce(lab.bootstrap, name, rows)
+    lab.backup(name)
+    return name
+
+
+@pytest.mark.long
+@pytest.mark.kafka
+def test_verify(lab: Lab, topic: Callable[..., str]) -> None:
+    filled(lab, topic)
+    shown = with_spark(TerminalRun("verify", "--from", str(lab.folder), "--decode"))
+    assert shown[-1] == "error: Interrupted."
+
+
+@pytest.mark.long
+@pytest.mark.kafka
+def test_restore(lab: Lab, topic: Callable[..., str], tmp_path: Path) -> None:
+    name, to = filled(lab, topic), f"dir:{tmp_path / 'out'}"
+    command = ("restore", "topics", name, "--from", str(lab.folder), "--to", to)
+    shown = with_spark(TerminalRun(*command))
+    assert (
+        shown[-1] == "error: Interrupted; the restore is not complete. Run the same command again to resume."
+    )
+    with TerminalRun(*command) as again:
+        assert again.ended(120) == 0, again.shown.decode()
+
+
+@pytest.mark.long
+@pytest.mark.kafka
+def test_follow(lab: Lab, topic: Callable[..., str]) -> None:
+    """The batch comes to its end, as documented: nothing was interrupted."""
+    name = topic("orders")
+    lab.make_catalog()
+    client = ("--bootstrap-server", lab.bootstrap, "--source", "lab", "--groups", "none")
+    run = TerminalRun("backup", "topics", name, "--to", str(lab.folder), *client, "--follow")
+    interrupted(run, lambda: any(lab.folder.glob("lab/backups/*/complete")), "the first batch", expected=0)
+
+
+@pytest.mark.long
+@pytest.mark.kafka
+def test_log_run(lab: Lab, topic: Callable[..., str]) -> None:
+    """As for follow."""
+    name, feed = topic("feed"), ChangeFeed(partitions=1)
+    busy(feed, feed.create_table("shop", "orders"), 10)
+    feed.send(lab.bootstrap, name)
+    LogTask(lab, name).begin()
+    run = TerminalRun("log", "run", "lab", "--from", str(lab.folder))
+    interrupted(run, lambda: any(lab.folder.glob("lab/backups/*/complete")), "the first flush", expected=0)
