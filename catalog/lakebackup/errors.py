@@ -82,6 +82,12 @@ class NeedsFull(LakebackupError):
     exit_code = 9
 
 
+class TimedOut(LakebackupError):
+    """A query did not end within its time limit."""
+
+    exit_code = 10
+
+
 EXIT_CODES: dict[int, str] = {
     0: "done",
     1: "unexpected failure: a defect, please report it",
@@ -96,6 +102,7 @@ EXIT_CODES: dict[int, str] = {
             Damaged,
             Busy,
             NeedsFull,
+            TimedOut,
         )
     },
     130: "interrupted",

@@ -236,8 +236,12 @@ class CatalogReader(_Catalog):
         self._engine.give(relation, rows)
 
     def define_checked(self, relation: str, checked: Checked) -> None:
-        """As `define`, of a person's SELECT that was checked."""
+        """As `define`, of a person's SELECT that was checked. Raises TimedOut after five minutes."""
         self._engine.define_checked(relation, checked)
+
+    def interrupt(self) -> None:
+        """Stop the query that runs now, from another thread; it raises an error."""
+        self._engine.interrupt()
 
     def supposing(self, states: Mapping[str, State]) -> CatalogReader:
         """The same catalog as if some backups had other states: id -> state."""

@@ -17,6 +17,7 @@ import duckdb
 from lakebackup.engine import FIRST, KEPT, NOW, RAW, Asked, new_record, steps, steps_for, to_duckdb, view_text
 from lakebackup.engine.delta import open_table, open_then, require_then
 from lakebackup.engine.failures import damaged_table, told_in
+from lakebackup.engine.limits import Limits
 from lakebackup.engine.log import folder_of, prefetch, until_fork
 from lakebackup.errors import EnvironmentProblem, NotFound, UsageProblem
 from lakebackup.model import ARROW_SCHEMAS
@@ -88,15 +89,20 @@ class DuckEngine:
         self._keep(relation, to_duckdb(text), steps(text), parameters)
 
     def define_checked(self, relation: str, checked: Checked) -> None:
-        """As `define`, of a person's SELECT that was checked."""
+        """As `define`, of a person's SELECT that was checked. Raises TimedOut after five minutes."""
         self.asked.append(Asked(relation, checked.spark, {}))
-        self._keep(relation, checked.duckdb, steps_for(checked.relations), {})
+        with Limits(self.interrupt).running():
+            self._keep(relation, checked.duckdb, steps_for(checked.relations), {})
 
     def give(self, relation: str, rows: pa.Table) -> None:
         """Give rows that come from elsewhere a name that later queries can use: a new one, or one of the
         catalog's in its place, as long as nothing was asked of that yet."""
         self._connection.register(relation, rows)
         self._registered.add(relation)
+
+    def interrupt(self) -> None:
+        """Stop the query that runs now, from another thread; it raises an error."""
+        self._connection.interrupt()
 
     def columns(self, relation: str) -> list[str]:
         """The columns of a relation that was defined or given."""
@@ -190,7 +196,7 @@ class DuckEngine:
             yield
         except duckdb.OutOfMemoryException as error:
             raise EnvironmentProblem(
-                f"The query needs more than {_LOCKED['memory_limit']} of memory.",
+                f"The query needs more than the {_LOCKED['memory_limit']} of memory that it may use.",
                 hint="Ask for fewer rows or columns, or run it on Spark.",
             ) from error
         except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:

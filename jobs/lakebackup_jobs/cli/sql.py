@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli import options
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
 
     from lakebackup.config import Settings
+    from lakebackup.engine.limits import Limits
+    from lakebackup.errors import TimedOut
     from lakebackup_jobs.ask import Reading
 
 EXAMPLES = options.examples(
@@ -31,6 +34,9 @@ def sql(
         str, typer.Argument(metavar="SELECT", help="One SELECT; '-' reads it from standard input.")
     ],
     as_of: options.AsOf = None,
+    timeout: Annotated[
+        str, typer.Option("--timeout", metavar="SPAN", help="Stop the query when it has run for so long.")
+    ] = "5m",
     explain: options.Explain = False,
     engine: Annotated[
         Literal["duckdb", "spark"] | None,
@@ -67,19 +73,71 @@ def sql(
         remote=remote,
         master=master,
     )
+    from lakebackup.engine.limits import Limits
     from lakebackup_jobs import ask
 
+    seconds, give_up = _seconds(timeout), _give_up(json)
     if explain:
         _explain(found, text, as_of, as_json=json)
     elif (engine or ("spark" if remote else "duckdb")) == "spark":
-        rows.write(_by_spark(context, found, text, as_of), as_json=json, as_csv=csv)
+        rows.write(_by_spark(context, found, text, as_of, seconds, give_up), as_json=json, as_csv=csv)
     else:
-        answer = ask.select(open_found(found, as_of), text)
-        rows.write(answer.rows, as_json=json, as_csv=csv)
+        reader = open_found(found, as_of)
+        limits = Limits(reader.interrupt, seconds=seconds, give_up=give_up)
+        with limits.running():
+            answer = ask.select(reader, text)
+        rows.write(_within(limits, answer.rows), as_json=json, as_csv=csv)
         _note(answer.readings)
 
 
-def _by_spark(context: typer.Context, found: Settings, text: str, as_of: str | None) -> pa.RecordBatchReader:
+def _seconds(timeout: str) -> float:
+    from lakebackup.times import parse_duration
+
+    seconds = parse_duration(timeout, of=timeout) / 1000
+    if not seconds:
+        raise UsageProblem("--timeout must be longer than 0.", hint="Example: --timeout 30m")
+    return seconds
+
+
+def _give_up(as_json: bool) -> Callable[[TimedOut], None]:
+    """The last resort against a query that does not let itself be stopped: end the process."""
+    import os
+    import sys
+
+    from lakebackup_jobs.cli import tell
+
+    def give_up(error: TimedOut) -> None:
+        code = tell(error, as_json=as_json)
+        sys.stderr.flush()
+        os._exit(code)
+
+    return give_up
+
+
+def _within(limits: Limits, rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    """The same rows, each batch read within the limits."""
+    import pyarrow as pa
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        while True:
+            with limits.running():
+                batch = next(rows, None)
+            if batch is None:
+                return
+            yield batch
+
+    return pa.RecordBatchReader.from_batches(rows.schema, batches())
+
+
+def _by_spark(
+    context: typer.Context,
+    found: Settings,
+    text: str,
+    as_of: str | None,
+    seconds: float,
+    give_up: Callable[[TimedOut], None],
+) -> pa.RecordBatchReader:
+    from lakebackup.engine.limits import Limits
     from lakebackup_jobs import ask
     from lakebackup_jobs.cli.invocation import instant, session_of
     from lakebackup_jobs.cli.reading import open_found
@@ -88,8 +146,11 @@ def _by_spark(context: typer.Context, found: Settings, text: str, as_of: str | N
     reader = open_found(found, as_of)
     spark = session_of(context, found) or spark_session(remote=found.remote)
     then = instant(as_of)
-    frame = ask.select_on_spark(spark, reader, text, as_of=None if then is None else then * 1000)
-    return ask.streamed(frame)
+    limits = Limits(spark.interruptAll, seconds=seconds, give_up=give_up, memory=False)
+    with limits.running():
+        frame = ask.select_on_spark(spark, reader, text, as_of=None if then is None else then * 1000)
+        rows = ask.streamed(frame)
+    return _within(limits, rows)
 
 
 def _explain(found: Settings, text: str, as_of: str | None, *, as_json: bool) -> None:
