@@ -2,49 +2,30 @@
 
 from __future__ import annotations
 
-import secrets
 import socket
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
-from fastapi import APIRouter, Depends, FastAPI, Request, Response
-from fastapi.responses import JSONResponse
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi import APIRouter, Depends, FastAPI, Response
+from fastapi.security import HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, ConfigDict, Field, with_config
 
-from lakebackup.errors import (
-    Busy,
-    Damaged,
-    EnvironmentProblem,
-    LakebackupError,
-    NotFound,
-    Refused,
-    UsageProblem,
-)
+from lakebackup.errors import EnvironmentProblem, UsageProblem
 from lakebackup.storage import open_storage
 from lakebackup_jobs.changelog import control
+from lakebackup_jobs.changelog.http_gate import Gate, answer_errors
 from lakebackup_jobs.changelog.metrics import LogCollector, registry
 from lakebackup_jobs.changelog.status import statuses
 from lakebackup_jobs.changelog.task import TaskSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from lakebackup_jobs.changelog.control import Place
-
-# A refusal is a conflict with how the task is.
-_STATUS: Mapping[type[LakebackupError], int] = {
-    UsageProblem: 422,
-    NotFound: 404,
-    Refused: 409,
-    Busy: 409,
-    EnvironmentProblem: 503,
-    Damaged: 500,
-}
 
 
 @with_config(ConfigDict(extra="forbid"))
@@ -60,14 +41,6 @@ class Start(BaseModel, extra="forbid"):
     settings: Asked
 
 
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
-_BEARER = HTTPBearer(auto_error=False)
-
-
-class _Denied(Exception):
-    """Whoever asks may not."""
-
-
 def app_of(place: Place, token: str | None) -> FastAPI:
     """The API for the tasks of a place; `token`: what requests carry as a bearer, None: nothing is asked.
 
@@ -75,21 +48,10 @@ def app_of(place: Place, token: str | None) -> FastAPI:
     what was asked.
     """
 
-    def allowed(
-        request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]
-    ) -> None:
-        found = given.credentials if given else ""
-        if token is None:
-            # A page of somebody else's in a browser on this machine, also when its name is said to be here.
-            if "origin" in request.headers or request.url.hostname not in _LOOPBACK:
-                raise _Denied
-        elif not secrets.compare_digest(found.encode(), token.encode()):
-            raise _Denied
-
     app = FastAPI(title="lakebackup", docs_url=None, redoc_url=None)
-    app.include_router(_tasks(place), dependencies=[Depends(allowed)])
-    app.add_exception_handler(_Denied, _refuse)
-    app.add_exception_handler(LakebackupError, _tell)
+    app.include_router(_tasks(place), dependencies=[Depends(HTTPBearer(auto_error=False))])  # described alone
+    app.add_middleware(Gate, token=token)
+    answer_errors(app)
     return app
 
 
@@ -145,20 +107,6 @@ def _check_servers(place: Place, settings: TaskSettings) -> None:
             f"The Kafka settings of this server are not for {settings.bootstrap}.",
             hint=f"Over HTTP tasks read from {own}." if own else "Set bootstrap.servers beside them.",
         )
-
-
-def _refuse(_request: Request, _error: Exception) -> Response:
-    told = {"error": "Unauthorized", "message": "The token is missing or wrong.", "hint": ""}
-    return JSONResponse(told, 401, {"WWW-Authenticate": "Bearer"})
-
-
-def _tell(_request: Request, error: Exception) -> Response:
-    assert isinstance(error, LakebackupError)  # noqa: S101 - what it is registered for
-    code = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
-    told: dict[str, Any] = {"error": type(error).__name__, "message": error.message, "hint": error.hint}
-    if isinstance(error, control.Failed):
-        told["task"] = dict(error.found)
-    return JSONResponse(told, code)
 
 
 @contextmanager
