@@ -12,6 +12,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
 
+from lakebackup_jobs.visible import visible, visible_lines
+
 if TYPE_CHECKING:
     from types import TracebackType
 
@@ -67,7 +69,7 @@ class QuietReporter:
         pass
 
     def warning(self, text: str) -> None:
-        print(f"warning: {text}", file=self._err, flush=True)
+        print(f"warning: {visible_lines(text)}", file=self._err, flush=True)
 
     def result(self, values: Mapping[str, Any]) -> None:
         print_result(values, self._out)
@@ -136,7 +138,7 @@ class TerminalReporter(QuietReporter):
         if self._task is not None:
             bar.update(self._task, visible=False)
         self._task = bar.add_task(
-            what, total=total_bytes if self._by_bytes else total_records, rate="", done=""
+            visible(what), total=total_bytes if self._by_bytes else total_records, rate="", done=""
         )
 
     def update(self, done_records: int, done_bytes: int) -> None:
@@ -154,10 +156,10 @@ class TerminalReporter(QuietReporter):
         )
 
     def note(self, text: str) -> None:
-        self._console.print(text, style="dim", markup=False, highlight=False)
+        self._console.print(visible_lines(text), style="dim", markup=False, highlight=False)
 
     def warning(self, text: str) -> None:
-        self._console.print(f"warning: {text}", style="yellow", markup=False, highlight=False)
+        self._console.print(f"warning: {visible_lines(text)}", style="yellow", markup=False, highlight=False)
 
     def result(self, values: Mapping[str, Any]) -> None:
         self._stop()
@@ -223,7 +225,9 @@ def print_result(values: Mapping[str, Any], out: TextIO) -> None:
             and value
             and isinstance(value[0], Mapping)
         ):
-            table = Table(*value[0], title=_label(name), title_justify="left", box=None, pad_edge=False)
+            table = Table(
+                *map(visible, value[0]), title=_label(name), title_justify="left", box=None, pad_edge=False
+            )
             for row in value:
                 table.add_row(*(display(key, cell) for key, cell in row.items()))
             tables.append(table)
@@ -239,7 +243,11 @@ _ORACLE = 1 << 48
 
 
 def display(name: str, value: Any) -> str:
-    """One value as text; the name's ending tells the unit (`bytes`, `_ts` in ms, `_at` in µs, `_s`)."""
+    """One value as visible text; its name's ending names the unit (`bytes`, `_ts` ms, `_at` µs, `_s`)."""
+    return visible(_display(name, value))
+
+
+def _display(name: str, value: Any) -> str:
     from lakebackup.times import format_ts
 
     if value is None:
@@ -257,11 +265,11 @@ def display(name: str, value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.2f} s" if name.endswith("_s") else f"{value:g}"
     if isinstance(value, Mapping):
-        return ", ".join(f"{key}={display(key, item)}" for key, item in value.items())
+        return ", ".join(f"{key}={_display(key, item)}" for key, item in value.items())
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return ", ".join(display(name, item) for item in value)
+        return ", ".join(_display(name, item) for item in value)
     return str(value)
 
 
 def _label(name: str) -> str:
-    return name.replace("_", " ")
+    return visible(name.replace("_", " "))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from lakebackup.errors import EnvironmentProblem
 from lakebackup.times import format_ts
 from lakebackup_jobs.progress import human_bytes
+from lakebackup_jobs.visible import all_visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -79,6 +80,8 @@ def page(found: Mapping[str, Any]) -> str:
     from markupsafe import Markup
 
     from lakebackup_jobs import charts
+
+    found = all_visible(found)
 
     def of(name: str, source: str) -> Rows:
         return [row for row in found[name] if row["source"] == source]

@@ -10,8 +10,10 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from lakebackup.errors import UsageProblem
+from lakebackup.errors import NotFound, UsageProblem
+from lakebackup_jobs.cli import tell
 from lakebackup_jobs.cli.rows import write
+from lakebackup_jobs.progress import print_result, reporter
 
 AT = datetime(2026, 11, 21, 14, 5, tzinfo=UTC)
 TABLE = pa.table(
@@ -53,6 +55,67 @@ def test_csv(capsys: pytest.CaptureFixture[str]) -> None:
         ['quo"ted, [bold]', "0", "", "", "false", ""],
         ["", "", "", "", "", ""],
     ]
+
+
+def test_csv_holds_no_formulas(capsys: pytest.CaptureFixture[str]) -> None:
+    formulas = ["=1+1", "+cmd|x", "-2+3", "@SUM(1)", "\t=1", "\r=1"]
+    harmless = ["-5", "+3.5", "a=b", "", None, "'=1"]
+    table = pa.table({"text": [*formulas, *harmless], "n": [-1.5] * 12})
+    write(reader(table), as_json=False, as_csv=True)
+    rows = list(csv.reader(io.StringIO(capsys.readouterr().out, newline="")))
+    assert [row[0] for row in rows[1:]] == [
+        *(f"'{text}" for text in formulas),
+        "-5",
+        "+3.5",
+        "a=b",
+        "",
+        "",
+        "'=1",
+    ]
+    assert {row[1] for row in rows[1:]} == {"-1.5"}
+
+
+HOSTILE = "\x1b]0;title\x07a\x9b31m\u202eb\nc"
+SHOWN = r"\x1b]0;title\x07a\x9b31m\u202eb\nc"
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_what_others_wrote_is_shown_and_not_obeyed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = pa.table({"name": [HOSTILE]})
+    for columns in (None, ("name",)):
+        write(reader(table), as_json=False, as_csv=False, columns=columns)
+        assert SHOWN in capsys.readouterr().out
+    print_result({HOSTILE: HOSTILE, "rows": [{HOSTILE: {HOSTILE: [HOSTILE]}}]}, sys.stdout)
+    assert capsys.readouterr().out.count(SHOWN) == 5
+    tell(NotFound(f"There is no {HOSTILE}", hint=HOSTILE), as_json=False)
+    told = capsys.readouterr().err
+    assert told.count(SHOWN.replace("\\n", "\n")) == 2
+    tell(NotFound(HOSTILE), as_json=True)
+    assert json.loads(capsys.readouterr().err)["message"] == HOSTILE
+    write(reader(table), as_json=True, as_csv=False)
+    assert json.loads(capsys.readouterr().out)["name"] == HOSTILE
+    for kind, expected in ((io.StringIO, HOSTILE), (_Terminal, SHOWN)):
+        monkeypatch.setattr(sys, "stdout", kind())
+        write(reader(table), as_json=False, as_csv=True)
+        found = list(csv.reader(io.StringIO(sys.stdout.getvalue(), newline="")))
+        assert found == [["name"], [expected]]
+
+
+def test_notes_and_warnings_are_not_obeyed_either() -> None:
+    err = _Terminal()
+    with reporter(as_json=False, out=io.StringIO(), err=err) as report:
+        report.start(None, None, HOSTILE)
+        report.note(HOSTILE)
+        report.warning(HOSTILE)
+    assert "\x1b]0;" not in err.getvalue()
+    assert "\u202e" not in err.getvalue()
+    assert r"\x1b]0;title" in err.getvalue()
 
 
 def test_a_table_in_a_pipe_is_whole_and_aligned(capsys: pytest.CaptureFixture[str]) -> None:

@@ -101,6 +101,31 @@ def test_the_page_stands_alone(page: Path) -> None:
         assert part in found.text, part
 
 
+HOSTILE = "<script>x</script>\"'><img src=//canary.invalid onerror=x>\x1b[31m\u202e"
+
+
+def hostile(value: Any) -> Any:
+    """The same facts, with such a name in every text."""
+    if isinstance(value, list):
+        return [hostile(item) for item in value]
+    if isinstance(value, dict):
+        return {key: hostile(item) for key, item in value.items()}
+    return value + HOSTILE if isinstance(value, str) else value
+
+
+def test_no_field_of_the_page_is_obeyed(facts: dict[str, Any]) -> None:
+    some = {name: rows for name, rows in facts.items() if not isinstance(rows, list)}
+    for name in facts.keys() - some.keys():  # of one source: pictures take time
+        some[name] = [row for row in facts[name] if row.get("source") != "edge"][:30]
+    text = report.page(hostile(some))
+    found = _Page(text)
+    assert not found.tags & {"script", "img"}
+    assert not found.attributes & {"src", "onerror"}
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert found.text.count("<script>x</script>\"'><img src=//canary.invalid onerror=x>\\x1b[31m\\u202e") > 50
+
+
 @pytest.mark.browser
 def test_in_a_browser(page: Path, tmp_path: Path) -> None:
     text, hosts = browser.dom(page, tmp_path)

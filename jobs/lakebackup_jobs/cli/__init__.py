@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from lakebackup.errors import LakebackupError, UsageProblem
 from lakebackup_jobs.cli.interrupt import end_spark, interruptible
 from lakebackup_jobs.cli.interrupt import message as interruption
+from lakebackup_jobs.visible import visible_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,7 +107,7 @@ def _tell(
     import typer
 
     typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
-    typer.echo(message, err=True)
+    typer.echo(visible_lines(message), err=True)
     if hint:
-        typer.secho(hint, dim=True, err=True)
+        typer.secho(visible_lines(hint), dim=True, err=True)
     return code

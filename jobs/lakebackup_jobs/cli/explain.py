@@ -6,6 +6,8 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from lakebackup_jobs.visible import visible
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -37,7 +39,7 @@ def write(asked: Sequence[Asked], *, as_json: bool) -> None:
             line = {"query": name, "sql": text.strip(), "parameters": values}
             sys.stdout.write(json.dumps(line, default=str) + "\n")
         else:
-            sys.stdout.write("".join(f"-- {line}\n" for line in _notes(name, text, values, defined)))
+            sys.stdout.write("".join(f"-- {visible(line)}\n" for line in _notes(name, text, values, defined)))
             sys.stdout.write(f"{text.strip()};\n\n")
         defined.add(name)
     sys.stdout.flush()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,10 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import UsageProblem
 from lakebackup_jobs.progress import UNFOLDED, display
+from lakebackup_jobs.visible import visible
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 _FIRST_ROWS = 200
 """Column widths of a table come from this many rows: the rest streams by."""
 
@@ -81,12 +85,34 @@ def _cell(name: str, value: Any) -> str:
     return json.dumps(value, default=_plain).strip('"')
 
 
+def _shown(name: str, value: Any) -> str:
+    return visible(_cell(name, value))
+
+
 def _csv(rows: pa.RecordBatchReader) -> None:
     import csv
 
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(rows.schema.names)
-    writer.writerows([_cell(name, value) for name, value in row.items()] for row in _rows(rows))
+    plain = csv.writer(sys.stdout, lineterminator="\n")
+    quoted = csv.writer(sys.stdout, lineterminator="\n", quoting=csv.QUOTE_ALL)
+    # A program gets the text as it is; a person's terminal must not obey it.
+    shown = visible if sys.stdout.isatty() else str
+
+    def put(cells: Iterable[str]) -> None:
+        row = list(map(shown, cells))
+        # Python's own rule leaves a carriage return bare, which ends the line for other programs.
+        (quoted if any("\r" in cell for cell in row) else plain).writerow(row)
+
+    put(map(_no_formula, rows.schema.names))
+    for row in _rows(rows):
+        put(
+            _no_formula(value) if isinstance(value, str) else _cell(name, value)
+            for name, value in row.items()
+        )
+
+
+def _no_formula(text: str) -> str:
+    """A text that a spreadsheet would run gets a quote in front, which makes it text there; numbers stay."""
+    return f"'{text}" if text.startswith(_FORMULA) and not _NUMBER.fullmatch(text) else text
 
 
 def _table(rows: pa.RecordBatchReader, columns: Sequence[str] | None) -> None:
@@ -95,7 +121,7 @@ def _table(rows: pa.RecordBatchReader, columns: Sequence[str] | None) -> None:
     from rich.table import Table
 
     console = Console(file=sys.stdout, highlight=False, markup=False, width=UNFOLDED)
-    cell, names = (display, columns) if columns else (_cell, rows.schema.names)
+    cell, names = (display, columns) if columns else (_shown, rows.schema.names)
     fields = [rows.schema.field(name) for name in names]
     cells = ([cell(name, row[name]) for name in names] for row in _rows(rows))
     part = list(islice(cells, _FIRST_ROWS))
@@ -105,7 +131,7 @@ def _table(rows: pa.RecordBatchReader, columns: Sequence[str] | None) -> None:
         table = Table(box=None, pad_edge=False, show_header=header, header_style="bold")
         for field, width in zip(fields, widths, strict=True):
             number = any(is_a(field.type) for is_a in (types.is_integer, types.is_floating, types.is_decimal))
-            table.add_column(field.name, justify="right" if number else "left", min_width=width)
+            table.add_column(visible(field.name), justify="right" if number else "left", min_width=width)
         for line in part:
             table.add_row(*line)
         with console.capture() as text:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup_jobs.cli.rows import json_line, reader_may_leave
 from lakebackup_jobs.progress import UNFOLDED, display
+from lakebackup_jobs.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -59,7 +60,7 @@ def _draw(rows: Sequence[Row]) -> None:
 
     console = Console(file=sys.stdout, highlight=False, markup=False, width=UNFOLDED)
     for source in dict.fromkeys(row["source"] for row in rows):
-        top = Tree(source)
+        top = Tree(visible(source))
         last: list[Tree] = []  # at each depth
         for depth, row in in_order([row for row in rows if row["source"] == source]):
             del last[depth:]
@@ -79,4 +80,4 @@ def _text(row: Mapping[str, Any]) -> str:
         f"{row['entries']} entries",
         display("bytes", row["bytes"]),
     ]
-    return "  ".join([*shown, f"branch {row['branch']}"] if row["branch"] else shown)
+    return visible("  ".join([*shown, f"branch {row['branch']}"] if row["branch"] else shown))

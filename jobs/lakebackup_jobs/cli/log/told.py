@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lakebackup_jobs.visible import visible_lines
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
@@ -46,7 +48,7 @@ def job_flags(
 
 def say(text: str) -> None:
     """A line on standard output."""
-    sys.stdout.write(f"{text}\n")
+    sys.stdout.write(f"{visible_lines(text)}\n")
     sys.stdout.flush()
 
 
