@@ -63,6 +63,10 @@ class EnvironmentProblem(LakebackupError):
     retryable = True
 
 
+class TooLarge(EnvironmentProblem):
+    """A query needs more memory than DuckDB may use; Spark can still run it."""
+
+
 class Damaged(LakebackupError):
     """Stored bytes are not what the catalog says: missing, torn, flipped or lying."""
 

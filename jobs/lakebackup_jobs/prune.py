@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup import layout, tombstones
 from lakebackup.archive import KIND
-from lakebackup.errors import Busy, EnvironmentProblem, Refused, UsageProblem
+from lakebackup.errors import Busy, Refused, TooLarge, UsageProblem
 from lakebackup.lease import Lease, is_held
 from lakebackup.model import CHANGES, QUEUES, SNAPSHOT
 from lakebackup.plan.prune import (
@@ -146,6 +146,11 @@ def _source(request: PruneRequest, reader: CatalogReader) -> str:
     """The source to prune; one that cannot be restored at all, or has no topics, loses backups whole."""
     known = {row["source"] for row in reader.rows("sources_known")}
     asked = request.source or (known.pop() if len(known) == 1 else None)
+    if asked is None and known and not reader.rows("list_sources"):
+        raise UsageProblem(
+            f"The catalog holds several sources, none of which can be restored: {', '.join(sorted(known))}.",
+            hint="Choose one with --source NAME. Backups that another program made are not pruned here.",
+        )
     kinds = _kinds(reader, asked) if asked else set()
     if CHANGES in kinds:
         raise UsageProblem(
@@ -323,7 +328,7 @@ def _planned(
     reader = CatalogReader(request.destination, request.catalog, as_written=True)
     try:
         return request.plan(reader, source, held, backups, kept)
-    except EnvironmentProblem as full:
+    except TooLarge as full:
         reporter.note(f"planning on Spark: {full.message}")
         return request.plan(engine(), source, held, backups, kept)
 

@@ -7,14 +7,20 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import typer
+from rich.text import Text
 
 from lakebackup import errors
 from lakebackup_jobs import cli
 from lakebackup_jobs.cli import config as config_verb
 from lakebackup_jobs.cli import main, run_verb
+from lakebackup_jobs.cli.app import app
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 VERBS = [
@@ -232,6 +238,19 @@ def test_version() -> None:
     done = run("-m", "lakebackup_jobs.cli", "--version")
     assert (done.returncode, done.stderr) == (0, "")
     assert re.fullmatch(r"lakebackup \d+\.\d+\.\d+\n", done.stdout)
+
+
+def test_help_loses_nothing_to_markup() -> None:
+    """`[log]` would be taken for a style."""
+
+    def commands(command: Any) -> Iterator[Any]:
+        yield command
+        for inner in getattr(command, "commands", {}).values():
+            yield from commands(inner)
+
+    for command in commands(typer.main.get_command(app)):
+        for text in (command.help, command.epilog, *(getattr(p, "help", "") for p in command.params)):
+            assert Text.from_markup(text or "").plain == (text or "").replace("\\[", "["), command.name
 
 
 def test_help_loads_nothing_slow() -> None:

@@ -19,11 +19,14 @@ from lakebackup_jobs.changelog.flush import LogRequest
 from lakebackup_jobs.changelog.run import _Job
 from lakebackup_jobs.changelog.task import Task, TaskSettings, settings_text
 from lakebackup_jobs.changelog.trouble import Trouble
+from lakebackup_jobs.cli import main
 from lakebackup_jobs.progress import QuietReporter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from lakebackup_jobs.changelog.task import State
 
 
 def settings(**changes: Any) -> TaskSettings:
@@ -110,6 +113,25 @@ def test_a_job_that_has_paused_does_not_take_back_that_it_was_resumed_meanwhile(
     assert at(root).state == "running"
     job.tell("paused", asked=at(root))
     assert at(root).state == "paused"
+
+
+@pytest.mark.parametrize(
+    ("state", "at_work", "code"), [("running", False, 4), ("running", True, 0), ("stopped", False, 0)]
+)
+def test_status_ends_with_a_code_when_stores_are_in_error(
+    root: str, monkeypatch: pytest.MonkeyPatch, state: State, at_work: bool, code: int
+) -> None:
+    task.tell(root, None, "prod", state, settings())
+    rows = CatalogReader.rows
+
+    def with_a_store(reader: CatalogReader, name: str, **asked: Any) -> list[dict[str, Any]]:
+        return [{"store": 1, "next_backup_ts": 5}] if name == "log_stores" else rows(reader, name, **asked)
+
+    monkeypatch.setattr(CatalogReader, "rows", with_a_store)
+    monkeypatch.setattr(task, "lease_of", lambda *_: 1 if at_work else None)
+    monkeypatch.setattr("lakebackup_jobs.changelog.status.waiting", lambda *_: None)
+    for form in ([], ["--json"]):
+        assert main(["log", "status", "--from", root, *form]) == code
 
 
 def test_a_look_at_the_catalog_that_fails_now_and_then_is_made_again(

@@ -100,7 +100,7 @@ def test_a_policy_is_set_changed_and_removed(root: Path, capsys: pytest.CaptureF
         (("policy", "set", "prod"), 2, "Nobody said what is to change"),
         (("policy", "set", "nobody", "--redundancy", "1"), 3, "no source or topic 'nobody'"),
         (("policy", "set", "prod", "--full", "often"), 2, "'often' is no schedule"),
-        (("policy", "set", "prod", "--window", "36h"), 2, "'36h' is no number of days"),
+        (("policy", "set", "prod", "--window", "36h"), 2, "'36h' is not a number of whole days"),
         (("policy", "remove", "prod"), 3, "prod has no policy"),
         (("hold", "2026", "--reason", "x"), 2, "Nobody said how long"),
         (("hold", backup_id(1), "--until", "-2h", "--reason", "x"), 2, "is past"),
@@ -147,6 +147,10 @@ def holding(made: MadeBackups, *topics: str, **changes: Any) -> str:
 
 def test_what_is_due(old: MadeBackups, capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys, "due")[0]["due"] == []
+    assert main(["due"]) == 0
+    assert capsys.readouterr().out == "No backup is due.\n"
+    assert main(["due", "--run"]) == 0  # from cron, which mails what is printed
+    assert capsys.readouterr().out == ""
     said(capsys, "policy", "set", "prod", "--full", "weekly sun 02:00", "--incr", "hourly", "--level", "2")
 
     def at(now: int) -> list[policies.Due]:

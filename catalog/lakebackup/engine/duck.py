@@ -19,7 +19,7 @@ from lakebackup.engine.delta import open_table, open_then, require_then
 from lakebackup.engine.failures import damaged_table, told_in
 from lakebackup.engine.limits import Limits
 from lakebackup.engine.log import folder_of, prefetch, until_fork
-from lakebackup.errors import EnvironmentProblem, NotFound, UsageProblem
+from lakebackup.errors import NotFound, TooLarge, UsageProblem
 from lakebackup.model import ARROW_SCHEMAS
 from lakebackup_sql import load, names
 
@@ -195,7 +195,7 @@ class DuckEngine:
         try:
             yield
         except duckdb.OutOfMemoryException as error:
-            raise EnvironmentProblem(
+            raise TooLarge(
                 f"The query needs more than the {_LOCKED['memory_limit']} of memory that it may use.",
                 hint="Ask for fewer rows or columns, or run it on Spark.",
             ) from error

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lakebackup.errors import EnvironmentProblem, TimedOut
+from lakebackup.errors import TimedOut, TooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -60,7 +60,7 @@ class Limits:
             if self._fired:
                 raise self._timed_out() from error
             if isinstance(error, MemoryError):
-                raise EnvironmentProblem(
+                raise TooLarge(
                     "The query needs more memory than it may use.",
                     hint="Ask for fewer rows or columns, or run it on Spark.",
                 ) from error

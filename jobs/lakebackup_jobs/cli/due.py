@@ -47,6 +47,9 @@ def due(
     reader = CatalogReader.require(where, found.catalog)
     wanted = policies.due(reader, found.source, time.time_ns() // 1_000_000)
     with reporter(as_json=json) as report:
+        if not wanted and not json:
+            # Cron mails what is printed: there, nothing is due most of the time.
+            report.note("No backup is due.") if run else typer.echo("No backup is due.")
         told: list[dict[str, Any]] = [
             asdict(one) | {"arguments": shlex.join(one.arguments)} for one in wanted
         ]

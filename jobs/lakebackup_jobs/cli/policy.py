@@ -170,5 +170,7 @@ def _days(window: str | None) -> int | None:
         return None if window is None else 0
     ms = span(window) or 0
     if ms % _DAY_MS or not ms:
-        raise UsageProblem(f"--window {window!r} is no number of days.", hint="Write 14d, 4w; none.")
+        raise UsageProblem(
+            f"--window {window!r} is not a number of whole days, at least 1.", hint="Write 14d, 4w; none."
+        )
     return ms // _DAY_MS

@@ -114,4 +114,10 @@ def _window(arguments: list[str]) -> tuple[list[str], int | None]:
             f"{arguments[0]} days are of whole backups, and {arguments[1]} is a topic.",
             hint="Leave out one; a topic whose name is a number comes by --pattern.",
         )
-    return [], int(arguments[0])
+    days = int(arguments[0])
+    if not days:
+        raise UsageProblem(
+            "A recovery window of 0 days is none.",
+            hint="Give at least 1. Without a number the policy decides: lakebackup policy show.",
+        )
+    return [], days

@@ -26,5 +26,6 @@ LEFT JOIN pruned_backups AS p
 WHERE
   TRY_CAST($source AS TEXT) IS NULL OR b.source = $source
 ORDER BY
+  b.finished_time DESC,
   b.source NULLS FIRST,
   b.number DESC

@@ -33,7 +33,7 @@ def compact(
         bool | None,
         typer.Option(
             "--encrypt/--no-encrypt",
-            help="Encrypt with the current key of [log] keys_file.",
+            help="Encrypt with the current key of \\[log] keys_file.",
             show_default="as what it reads",
         ),
     ] = None,

@@ -60,7 +60,7 @@ def start(
     ] = "128MiB",
     codec: Annotated[Literal["zstd", "lz4", "none"], typer.Option(help="Of log files.")] = "zstd",
     encrypt: Annotated[
-        bool, typer.Option("--encrypt", help="Encrypt log files with the current key of [log] keys_file.")
+        bool, typer.Option("--encrypt", help="Encrypt log files with the current key of \\[log] keys_file.")
     ] = False,
     allow_gaps: Annotated[
         bool, typer.Option("--allow-gaps", help="Go on where the feed lost events before they were read.")

@@ -31,7 +31,7 @@ def status(
     """Show what tasks are to do, whether a job is at work, how far each store is, what went wrong."""
     found = settings(config, kafka_config=kafka_config, destination=from_, catalog=catalog)
     where = destination(found, "--from")
-    from lakebackup.errors import NotFound
+    from lakebackup.errors import Incomplete, NotFound
     from lakebackup.storage import open_storage
     from lakebackup.store import CatalogReader
     from lakebackup_jobs.changelog.status import lines, statuses, waiting
@@ -52,6 +52,15 @@ def status(
             told.say(f"{one['task']}:")
         told.stores("\n".join(lines(one)))
         told.say(_summary(one))
+    failed = [
+        one["task"]
+        for one in tasks
+        if one["state"] in ("running", "paused") and any(not s["ok"] for s in one["stores"])
+    ]
+    if failed:
+        raise Incomplete(
+            f"Stores of {', '.join(failed)} are in error.", hint=f"See: lakebackup log resume {failed[0]}"
+        )
 
 
 def _summary(one: Mapping[str, Any]) -> str:
