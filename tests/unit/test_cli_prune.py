@@ -52,7 +52,7 @@ def test_inventories_of_other_programs_are_named(tmp_path: Path, capsys: pytest.
     for source in ("medusa-a", "medusa-b"):
         made.backup([[Record(0, 0)]], full=True, source=source)
     kept = [replace(row, source_kind="medusa") for row in made._rows["backups"] if isinstance(row, Backup)]
-    made._rows |= {"backups": [*kept], "positions": []}
+    made._rows |= {"backups": [*kept], "scopes": []}
     made.flush()
     assert main(["prune", "7", "--from", str(tmp_path)]) == UsageProblem.exit_code
     told = capsys.readouterr().err

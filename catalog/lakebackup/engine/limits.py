@@ -35,7 +35,7 @@ class Limits:
 
     def __init__(
         self,
-        interrupt: Callable[[], None],
+        interrupt: Callable[[], object],
         *,
         seconds: float = SECONDS,
         give_up: Callable[[TimedOut], None] | None = None,
