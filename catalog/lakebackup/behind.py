@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 _SHOWN = 5
 #: What brings the lost rows back.
-HINT = "Move the catalog's folder away and run `lakebackup catalog rebuild`: it finds every backup again."
+HINT = (
+    "Name the catalog that has them with --catalog; or, if they were lost, move the catalog's folder away and run "
+    "`lakebackup catalog rebuild`, which finds every backup again."
+)
 
 
 def lost_backups(reader: CatalogReader) -> list[str]:

@@ -13,8 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakebackup import layout
-from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
+from lakebackup.errors import Damaged, NotFound, UsageProblem
 from lakebackup.model import Backup, DataFile, Gap, Group, Position, R, Scope, as_row, from_row, json_line
 from lakebackup.storage import AlreadyExists
 
@@ -139,18 +138,6 @@ def marked(storage: Storage, path: str) -> bool:
     except NotFound:
         return False
     return True
-
-
-def require_new(storage: Storage, source: str) -> None:
-    """Refused when a source that the catalog has no backup of has some in the destination: two backups of one
-    number would be taken for one another."""
-    for backup_id in storage.folders(layout.backups_folder(source)):
-        if marked(storage, layout.marker_path(source, backup_id, "complete")):
-            raise Refused(
-                f"The destination has backups of {source}, such as {backup_id}, and the catalog has none.",
-                hint="Name the catalog that has them with --catalog, or recreate it with "
-                "`lakebackup catalog rebuild` if it is lost.",
-            )
 
 
 def _manifest(content: dict[str, Any]) -> Manifest:

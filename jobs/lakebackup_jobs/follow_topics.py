@@ -76,8 +76,6 @@ def follow(
         writer = CatalogWriter.open(spark, request.destination, request.catalog)
         writer.prepare()
         destination_id(storage)
-        if not backup_topics.latest_number(CatalogReader(request.destination, request.catalog), source):
-            sidecar.require_new(storage, source)
         return _Follower(request, storage, source, writer, reporter).run(spark, every_s, stop, lease)
 
 

@@ -66,8 +66,11 @@ def run(
     for note in made.notes:
         reporter.warning(note)
     summary = _summary(made, target)
+    refused = target.taken(digest)
+    if refused and target.holds(in_order(reader, made)):
+        return {"done_before": True, **summary}
     if request.dry_run:
-        return {"dry_run": True, **summary, "refused_because": target.taken(digest)}
+        return {"dry_run": True, **summary, "refused_because": refused}
     target.require_free(made, digest, reader)
     with target.begun(digest, made) as resumed:
         if resumed:

@@ -145,7 +145,7 @@ def test_a_look_at_the_catalog_that_fails_now_and_then_is_made_again(
             raise EnvironmentProblem("the network is away")
         return found
 
-    monkeypatch.setattr(job, "task", look)
+    monkeypatch.setattr(job.watch, "look", look)
     monkeypatch.setattr(run, "_LOOK_S", 0.01)
     assert job.looked() == found
     fails[0] = 3

@@ -132,6 +132,29 @@ def test_what_is_no_file_is_damaged_and_the_rest_is_restored(made: GivenSnapshot
     }
 
 
+def test_a_restore_that_is_done_says_so(made: GivenSnapshots, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    first = restore(made, out, to_ts=1000)
+    again = restore(made, out, to_ts=1000)
+    assert (again["done_before"], again["files"], "written" in again) == (True, first["files"], False)
+    assert restore(made, out, to_ts=1000, dry_run=True)["done_before"]
+    assert there(out) == expected(SNAPSHOTS[0])
+    with pytest.raises(Refused, match="already"):
+        restore(made, out, to_ts=2000)
+    some = next(path for path in out.rglob("*") if path.is_file())
+    before = some.stat()
+    for change in (
+        lambda: (out / "more").write_bytes(b""),
+        lambda: os.utime(some, (12_345, 12_345)),
+        lambda: (out / "more").unlink(),
+    ):
+        change()
+        with pytest.raises(Refused, match="already"):
+            restore(made, out, to_ts=1000)
+    os.utime(some, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert restore(made, out, to_ts=1000)["done_before"]
+
+
 def test_many_shares_cut_where_the_object_changes(
     made: GivenSnapshots, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

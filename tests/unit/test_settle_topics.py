@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import io
-import json
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup import layout, sidecar
-from lakebackup.errors import Busy, Refused
+from lakebackup.errors import Busy
 from lakebackup.model import Backup
 from lakebackup.plan.backup_topics import BackupPlan, Prepared, Split
 from lakebackup_jobs import backup_topics, unfinished
@@ -101,15 +100,3 @@ def test_one_that_exists_is_returned_to_who_asked_for_it(tmp_path: Path) -> None
     assert cut.settle(topics=("users",)) is None
     assert not (tmp_path / layout.begun_path("prod")).exists()
     assert cut.whole()
-
-
-def test_a_source_with_backups_that_the_catalog_lacks_is_refused(tmp_path: Path) -> None:
-    storage = MadeBackups(tmp_path).storage
-    sidecar.require_new(storage, "prod")
-    path = layout.manifest_path("prod", "20261123T000000Z-00000000")
-    storage.put(path, json.dumps({}).encode())
-    sidecar.require_new(storage, "prod")  # one that never came to exist
-    sidecar.mark(storage, path.rpartition("/")[0] + "/complete")
-    with pytest.raises(Refused, match="and the catalog has none") as refused:
-        sidecar.require_new(storage, "prod")
-    assert "catalog rebuild" in refused.value.hint

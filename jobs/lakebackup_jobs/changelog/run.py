@@ -2,7 +2,7 @@
 
 Spark's Structured Streaming runs the flushes; nothing is held between two. What counts is the catalog: a
 flush begins where the catalog ends and gives way when another backup of the task came in between. What a
-person wants of the task is read from the catalog, about once a second.
+person wants of the task is in the catalog, of which the job watches one table (see TaskWatch).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from lakebackup.roots import destination_id
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader
 from lakebackup_jobs.changelog import task
+from lakebackup_jobs.changelog.task_watch import TaskWatch
 from lakebackup_jobs.changelog.trouble import Trouble
 from lakebackup_jobs.identity import holder
 
@@ -81,6 +82,8 @@ class _Job:
         self.last: str | None = None
         self.failures = 0
         self.failed: str | None = None
+        catalog = CatalogReader.require(request.destination, request.catalog).catalog_uri
+        self.watch = TaskWatch(f"{catalog}/log_tasks", self.task)
 
     def run(self, spark: SparkSession) -> dict[str, Any]:
         """Capture, sleep, capture, until the task is over."""
@@ -103,7 +106,8 @@ class _Job:
     def step(self, spark: SparkSession) -> bool:
         """Do what the task is to do until it is to do something else; whether it is over."""
         self.hold()
-        found = self.task()
+        self.watch.forget()
+        found = self.watch.look()
         if found.state == "running":
             self.capture(spark, found)
             self.settle(spark)
@@ -146,7 +150,7 @@ class _Job:
         """Until something else is wanted."""
         while not self.stop.wait(_LOOK_S):
             self.lease.check()
-            if self.task().state != "paused":
+            if self.watch.look().state != "paused":
                 self.trouble.text = None
                 self.lease.renew()  # whoever resumes it waits for a sign that this job lives
                 return
@@ -207,7 +211,8 @@ class _Job:
         return found
 
     def looked(self) -> Task:
-        """As `task`; a look that fails, once or a few times in a row, is none of the flush at work."""
+        """What the task is to do, as of a moment ago; a look that fails, once or a few times in a row, does
+        not disturb the flush at work."""
         looks = Retrying(
             retry=retry_if_exception(lambda error: isinstance(error, LakebackupError) and error.retryable),
             wait=wait_fixed(_LOOK_S),
@@ -216,7 +221,7 @@ class _Job:
             sleep=sleep_using_event(self.stop),
             reraise=True,
         )
-        return looks(self.task)
+        return looks(self.watch.look)
 
     def tell(self, state: State, detail: str | None = None, *, asked: Task | None = None) -> None:
         """Put down what has become of the task, unless somebody wants something else of it by now; `asked`:
@@ -225,6 +230,7 @@ class _Job:
         if not now.over and (asked is None or now.at == asked.at):
             request = self.request
             task.tell(request.destination, request.catalog, now.name, state, now.settings, detail)
+            self.watch.forget()
 
 
 def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -> int:

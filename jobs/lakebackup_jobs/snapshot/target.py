@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import shutil
+import stat
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,9 @@ from lakebackup.storage import open_storage
 from lakebackup_jobs.snapshot.write_task import UNFINISHED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+    import pyarrow as pa
 
     from lakebackup.plan.restore_snapshot import SnapshotRestorePlan
     from lakebackup.storage import Storage
@@ -77,6 +80,28 @@ class Target:
                 f"(of {state.get('source')}, {state.get('backup_id') or 'by a SELECT'})"
             )
         return None
+
+    def holds(self, files: Iterable[pa.RecordBatch]) -> bool:
+        """Whether the folder has these files and no other, by names, sizes and modification times: what a
+        restore of them leaves when it is done. `files`: rows of the query restore_snapshot_order.
+        """
+        if not self.folder.is_dir():
+            return False
+        count = 0
+        for batch in files:
+            wanted = zip(*(batch[name].to_pylist() for name in ("target", "bytes", "mtime_ms")), strict=True)
+            if not all(self._is_there(*one) for one in wanted):
+                return False
+            count += batch.num_rows
+        return count == sum(len(names) for _, _, names in os.walk(self.folder))
+
+    def _is_there(self, name: str, size: int, mtime_ms: int) -> bool:
+        try:
+            found = (self.folder / name).lstat()
+        except OSError:
+            return False
+        same = (found.st_size, found.st_mtime_ns // 1_000_000) == (size, mtime_ms)
+        return stat.S_ISREG(found.st_mode) and same
 
     def require_free(self, made: SnapshotRestorePlan, digest: str, reader: CatalogReader) -> None:
         """Refused when the folder is taken, EnvironmentProblem when its disk has not enough room.

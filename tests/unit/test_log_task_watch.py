@@ -1,0 +1,91 @@
+"""How often a log task's job asks the catalog what it is to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakebackup_jobs.changelog import task_watch
+from lakebackup_jobs.changelog.task import Task, TaskSettings
+from lakebackup_jobs.changelog.task_watch import TaskWatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Table:
+    """A table whose versions are looked at and read, by a clock of its own."""
+
+    def __init__(self) -> None:
+        self.version, self.now = 3, 0.0
+        self.looks: list[float] = []
+        self.reads: list[float] = []
+
+    def newest(self, _uri: str) -> int:
+        self.looks.append(self.now)
+        return self.version
+
+    def read(self) -> Task:
+        self.reads.append(self.now)
+        return Task("prod", "running", self.version, "me", TaskSettings("br", "h:1", ("t",)), None)
+
+    def watched(self, uri: str) -> Callable[[int], list[int]]:
+        watch = TaskWatch(uri, self.read, lambda: self.now)
+
+        def seconds(count: int) -> list[int]:
+            """What is seen, each second."""
+            seen = []
+            for _ in range(count):
+                seen.append(watch.look().at)
+                self.now += 1
+            return seen
+
+        return seconds
+
+
+@pytest.fixture
+def table(monkeypatch: pytest.MonkeyPatch) -> Table:
+    made = Table()
+    monkeypatch.setattr(task_watch, "newest_version", made.newest)
+    return made
+
+
+def test_object_storage_is_asked_seldom_while_nothing_changes(table: Table) -> None:
+    seconds = table.watched("s3://bucket/catalog/log_tasks")
+    assert seconds(59) == [3] * 59
+    assert len(table.reads) == 1
+    assert len(table.looks) < 16
+    table.version = 4
+    assert 4 in seconds(5)
+    assert len(table.reads) == 2
+    looks = len(table.looks)
+    seconds(3)
+    assert len(table.looks) - looks >= 1  # soon again after a change
+
+
+def test_what_was_forgotten_is_read(table: Table) -> None:
+    watch = TaskWatch("s3://bucket/catalog/log_tasks", table.read, lambda: 0.0)
+    watch.look()
+    table.version = 4
+    watch.forget()
+    assert watch.look().at == 4
+
+
+def test_a_folder_is_looked_at_each_second_and_read_when_it_changed(table: Table) -> None:
+    seconds = table.watched("/backups/catalog/log_tasks")
+    assert seconds(30) == [3] * 30
+    assert (len(table.looks), len(table.reads)) == (30, 1)
+    table.version = 4
+    assert seconds(2) == [4, 4]
+    assert seconds(90)[-1] == 4
+    assert len(table.reads) == 3  # once more after a minute: another table may be in its place
+
+
+def test_a_table_that_cannot_be_looked_at_is_read(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(_uri: str) -> int:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(task_watch, "newest_version", gone)
+    assert table.watched("/backups/catalog/log_tasks")(3) == [3, 3, 3]
+    assert len(table.reads) == 3
