@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +16,11 @@ import typer
 from rich.text import Text
 
 from lakebackup import errors
-from lakebackup_jobs import cli
+from lakebackup_jobs import cli, session
 from lakebackup_jobs.cli import config as config_verb
 from lakebackup_jobs.cli import main, run_verb
 from lakebackup_jobs.cli.app import app
+from lakebackup_jobs.cli.interrupt import stopped_by_signals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,6 +108,46 @@ def test_ctrl_c(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().err == "error: Interrupted.\n"
     assert main(["config", "--json"]) == 130
     assert json.loads(capsys.readouterr().err)["exit_code"] == 130
+
+
+def test_errors_that_follow_ctrl_c_are_the_interruption(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = signal.getsignal(signal.SIGINT)
+
+    def fail(*_: object, **__: object) -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL  # another one ends the process
+            raise RuntimeError("Answer from Java side is empty") from None
+
+    monkeypatch.setattr(config_verb, "settings", fail)
+    assert main(["config"]) == 130
+    assert capsys.readouterr().err == "error: Interrupted.\n"
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_signal_lets_work_come_to_its_end_and_a_second_does_not() -> None:
+    stop = threading.Event()
+    with stopped_by_signals(stop):
+        signal.raise_signal(signal.SIGINT)
+        assert stop.is_set()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_ctrl_c_while_spark_starts_waits_until_its_jvm_has_an_owner() -> None:
+    order = []
+
+    def start() -> None:
+        with session._interrupt_later():
+            signal.raise_signal(signal.SIGINT)
+            order.append("started")
+
+    with pytest.raises(KeyboardInterrupt):
+        start()
+    assert order == ["started"]
 
 
 FOLLOW = ["backup", "topics", "a", "--to", "x", "--bootstrap-server", "h:1", "--follow"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -11,6 +10,7 @@ import typer
 from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli import options
 from lakebackup_jobs.cli.explain import explain as show
+from lakebackup_jobs.cli.interrupt import stopped_by_signals
 from lakebackup_jobs.cli.invocation import destination, kafka_client, session_of, settings
 
 if TYPE_CHECKING:
@@ -222,21 +222,10 @@ def _level(found: Settings, mode: str | None, level: int | None) -> int | None:
 def _follow(
     request: BackupRequest, every: str, spark: SparkSession | None, report: Reporter
 ) -> dict[str, Any]:
-    """Follow until SIGINT or SIGTERM; a second one ends the process as it always does."""
+    """Follow until SIGINT or SIGTERM; a second one interrupts the batch."""
     from lakebackup.times import parse_duration
     from lakebackup_jobs.follow_topics import follow
 
     stop = threading.Event()
-    before: dict[int, Any] = {}
-
-    def told(*_: object) -> None:
-        stop.set()
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    before = {number: signal.signal(number, told) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with stopped_by_signals(stop, "Stops after this batch; Ctrl-C again interrupts it."):
         return follow(request, every_s=parse_duration(every) / 1000, stop=stop, spark=spark, reporter=report)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -6,11 +6,12 @@ it (see `lakebackup_jobs.session`), so that this process alone decides how the c
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -48,6 +49,29 @@ def interruptible() -> Iterator[Interrupted]:
         yield interrupted
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def stopped_by_signals(stop: threading.Event, note: str = "") -> Iterator[None]:
+    """While the block runs, SIGINT or SIGTERM sets `stop`, for work that then ends by itself.
+
+    A terminal shows `note`. A second signal does what it did before the block.
+    """
+    before: dict[int, Any] = {}
+
+    def asked(*_: object) -> None:
+        stop.set()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if note and sys.stderr.isatty():
+            os.write(sys.stderr.fileno(), f"\n{note}\n".encode())  # print may be what was interrupted
+
+    before = {number: signal.signal(number, asked) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def end_spark() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +10,7 @@ import typer
 
 from lakebackup.errors import EnvironmentProblem, NotFound, UsageProblem
 from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.interrupt import stopped_by_signals
 from lakebackup_jobs.cli.invocation import destination, settings
 
 if TYPE_CHECKING:
@@ -169,13 +169,7 @@ def _tell_if_open(host: str, as_json: bool) -> None:
 def _until_stopped(runs: Callable[[], bool]) -> None:
     """Wait for SIGINT or SIGTERM. Raises EnvironmentProblem when the server ends by itself."""
     stop = threading.Event()
-    before = {
-        number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
+    with stopped_by_signals(stop):
         while not stop.wait(1):
             if not runs():
                 raise EnvironmentProblem("The server ended by itself; its log is in the cache's folder logs.")
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from contextlib import ExitStack
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.interrupt import stopped_by_signals
 from lakebackup_jobs.cli.invocation import destination, session_of, settings
 from lakebackup_jobs.cli.log import told
 
@@ -75,23 +75,12 @@ def run(
         lease_ttl_s=found.lease_ttl,
     )
     stop, trouble = threading.Event(), Trouble()
-    before: dict[int, Any] = {}
+    note = "Stops after this flush; Ctrl-C again interrupts it."
+    with stopped_by_signals(stop, note), reporter(as_json=json) as report, ExitStack() as beside:
+        if metrics_port is not None:
+            from lakebackup_jobs.changelog.metrics import LogCollector, serve
 
-    def asked(*_: object) -> None:
-        stop.set()
-        for number, handler in before.items():  # a second one ends the process as it always does
-            signal.signal(number, handler)
-
-    before = {number: signal.signal(number, asked) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        with reporter(as_json=json) as report, ExitStack() as beside:
-            if metrics_port is not None:
-                from lakebackup_jobs.changelog.metrics import LogCollector, serve
-
-                collector = LogCollector(where, found.catalog, name, trouble)
-                beside.enter_context(serve(collector, metrics_host, metrics_port))
-            spark = session_of(context, found)
-            report.result(run_task(request, stop=stop, spark=spark, reporter=report, trouble=trouble))
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+            collector = LogCollector(where, found.catalog, name, trouble)
+            beside.enter_context(serve(collector, metrics_host, metrics_port))
+        spark = session_of(context, found)
+        report.result(run_task(request, stop=stop, spark=spark, reporter=report, trouble=trouble))
