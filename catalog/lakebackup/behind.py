@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _SHOWN = 5
 #: What brings the lost rows back.
 HINT = (
-    "Name the catalog that has them with --catalog; or, if they were lost, move the catalog's folder away and run "
+    "Name the catalog that has them with --catalog. If they were lost, move its folder away and run "
     "`lakebackup catalog rebuild`, which finds every backup again."
 )
 
