@@ -68,7 +68,7 @@ def two_generations(folder: Path) -> CatalogReader:
     made.backup([[Record(0, n, ts=1_000 + n) for n in (4, 5)]], full=True, low={0: 0}, generation=1)
     rows = made._rows["scopes"]
     made._rows["scopes"] = [replace(r, settings=COMPACT) for r in rows if isinstance(r, Scope)]
-    return made.reader()
+    return made.planner()
 
 
 def planned(folder: Path, **asked: Any) -> RestorePlan:

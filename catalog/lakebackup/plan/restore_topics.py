@@ -253,6 +253,8 @@ def refusal(plan: RestorePlan, *, allow_gaps: bool, approximate: bool) -> Refuse
         if reasons == {"older"}
         else "Choose a later --to-time, or none: then each partition begins where it was pruned."
         if reasons == {"pruned"}
+        else "Choose another --to-time, or accept what is missing with --allow-gaps and --approximate."
+        if reasons == {"gap", "compacted"}
         else "Choose another --to-time that does not need these files; `lakebackup verify` shows all damage.",
     )
 

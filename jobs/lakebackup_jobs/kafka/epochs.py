@@ -7,6 +7,7 @@ position asked for. So the position asked for is one that no log reaches.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import re
 import time
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from lakebackup.plan.forks import Stood
     from lakebackup.storage import Storage
 
-#: (offset, timestamp or -1, key, value) of a record.
-Record = tuple[int, int, bytes | None, bytes | None]
+#: (offset, timestamp or -1, SHA-256 of key and value) of a record: a thousand large ones are held at once.
+Record = tuple[int, int, bytes]
 
 BEYOND = 2**62
 PATIENCE_S = 30.0
@@ -41,7 +42,8 @@ _AT_ONCE = 500
 _ENDS = re.compile(r"broker end offset is (-?\d+) \(offset leader epoch (-?\d+)\)")
 # A record is all that is wanted of a partition.
 _LITTLE = {"fetch.message.max.bytes": "65536", "queued.min.messages": "1", "fetch.wait.max.ms": "10"}
-_TAIL = 1 << 20
+# Read of a file's end at first, then four times as much until a block begins in it.
+_TAIL = 1 << 17
 _HEADER = 1 << 16
 
 
@@ -83,7 +85,7 @@ class Logs:
         def take(stood: Stood, message: Any) -> None:
             if not message.error() and message.offset() == kept[stood][0]:
                 kind, ts = message.timestamp()
-                record = (message.offset(), ts if kind else -1, message.key(), message.value())
+                record = (message.offset(), ts if kind else -1, _digest(message.key(), message.value()))
                 found[stood] = record == kept[stood]
 
         self._each({stood: (record[0], None) for stood, record in kept.items()}, take)
@@ -174,12 +176,21 @@ def _last(storage: Storage, path: str, size: int) -> Record | None:
             return (
                 int(row[OFFSET]),
                 int(row[TIMESTAMP]),
-                _part(block.data, int(row[KEY]), int(row[KEY_LENGTH])),
-                _part(block.data, int(row[VALUE]), int(row[VALUE_LENGTH])),
+                _digest(
+                    _part(block.data, int(row[KEY]), int(row[KEY_LENGTH])),
+                    _part(block.data, int(row[VALUE]), int(row[VALUE_LENGTH])),
+                ),
             )
     except LakebackupError:
         pass  # `verify` tells of damaged files; they say nothing of the source's history
     return None
+
+
+def _digest(key: Any, value: Any) -> bytes:
+    digest = hashlib.sha256()
+    for part in (key, value):
+        digest.update(b"-" if part is None else b"%d:" % len(part) + part)
+    return digest.digest()
 
 
 def _part(data: Any, start: int, length: int) -> bytes | None:
