@@ -54,7 +54,7 @@ def test_backup(tmp_path: Path) -> None:
     layout = "t-{scope}/{snapshot}/{name}"
     command = ("backup", "snapshot", str(tmp_path / "tree"), "--to", str(to), "--layout", layout)
     shown = interrupted(
-        TerminalRun(*command, "--bandwidth", "2MB/s"), lambda: any(to.rglob("f[0-9]*")), "tasks copy files"
+        TerminalRun(*command, "--bandwidth", "5MB/s"), lambda: any(to.rglob("f[0-9]*")), "tasks copy files"
     )
     assert (
         shown[-1]

@@ -96,6 +96,8 @@ def test_what_others_wrote_is_shown_and_not_obeyed(
     tell(NotFound(f"There is no {HOSTILE}", hint=HOSTILE), as_json=False)
     told = capsys.readouterr().err
     assert told.count(SHOWN.replace("\\n", "\n")) == 2
+    tell(NotFound(HOSTILE), as_json=False, debug=True)
+    assert capsys.readouterr().err.count(SHOWN.replace("\\n", "\n")) == 2
     tell(NotFound(HOSTILE), as_json=True)
     assert json.loads(capsys.readouterr().err)["message"] == HOSTILE
     write(reader(table), as_json=True, as_csv=False)

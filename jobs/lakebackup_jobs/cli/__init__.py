@@ -99,7 +99,7 @@ def _tell(
     error: BaseException | None, code: int, kind: str, message: str, hint: str, as_json: bool, debug: bool
 ) -> int:
     if debug and error is not None:
-        traceback.print_exception(error)
+        print(visible_lines("".join(traceback.format_exception(error))), end="", file=sys.stderr)
     if as_json:
         event = {"event": "error", "error": kind, "message": message, "hint": hint, "exit_code": code}
         print(json.dumps(event), file=sys.stderr)

@@ -1,0 +1,36 @@
+"""`sql --timeout` on Spark: the query's jobs are cancelled. Long: the limit itself is tested on DuckDB."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.made_backups import MadeBackups
+
+from lakebackup.errors import TimedOut
+from lakebackup_jobs.cli import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+LONG = """
+    WITH a AS (SELECT 1 AS x UNION ALL SELECT count(*) FROM files),
+         b AS (SELECT p.x + q.x + r.x + s.x AS x FROM a p CROSS JOIN a q CROSS JOIN a r CROSS JOIN a s),
+         c AS (SELECT p.x + q.x + r.x + s.x AS x FROM b p CROSS JOIN b q CROSS JOIN b r CROSS JOIN b s)
+    SELECT count(*) AS n FROM c p CROSS JOIN c q WHERE p.x + q.x <> 5
+"""
+
+
+@pytest.mark.long
+def test_time_is_bounded_on_spark(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    MadeBackups(tmp_path).flush()
+    asked = ["sql", LONG, "--from", str(tmp_path), "--engine", "spark", "--timeout", "5s"]
+    assert main(asked, spark=spark) == TimedOut.exit_code
+    assert "within 5 s" in capsys.readouterr().err
+    assert spark.sql("SELECT 1 AS x").collect()[0]["x"] == 1
