@@ -11,7 +11,7 @@ import json
 import re
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakebackup.errors import Damaged, NotFound, UsageProblem
 from lakebackup.model import Backup, DataFile, Gap, Group, Position, R, Scope, as_row, from_row, json_line
@@ -20,8 +20,11 @@ from lakebackup.storage import AlreadyExists
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from pydantic import TypeAdapter
+
     from lakebackup.storage import Storage
 
+T = TypeVar("T")
 FORMAT = 1
 _SEAL = re.compile(rb',"sha256":"([0-9a-f]{64})"\}\n')
 _SEAL_BYTES = 78
@@ -123,6 +126,22 @@ def get_sealed(storage: Storage, path: str) -> dict[str, Any]:
         return content
     except (ValueError, RecursionError) as error:
         raise Damaged(f"{path}: {error}.", hint=_RESTORE_HINT) from error
+
+
+def get_record(storage: Storage, path: str, kind: TypeAdapter[T]) -> T | None:
+    """What a run that was cut off recorded of itself; None when there is nothing.
+
+    A record that is damaged, or of another version or shape, is deleted: what its run stored are orphans.
+    """
+    from pydantic import ValidationError
+
+    try:
+        return kind.validate_python(get_sealed(storage, path))
+    except NotFound:
+        return None
+    except (Damaged, UsageProblem, ValidationError):
+        storage.delete(path)
+        return None
 
 
 def mark(storage: Storage, path: str, payload: Mapping[str, object] | None = None) -> None:

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from pydantic import TypeAdapter
+
 from lakebackup import layout, sidecar, tombstones, topic_settings
 from lakebackup.engine.failures import task_errors
-from lakebackup.errors import Damaged, NotFound, Refused
+from lakebackup.errors import Damaged, Refused
 from lakebackup.lease import Lease
 from lakebackup.model import Backup, Gap, Group, Position, Scope
 from lakebackup.plan.generations import Held
@@ -75,6 +77,9 @@ class _Begun:
     started_at: int
     tasks: int
     asked: str
+
+
+_BEGUN = TypeAdapter(_Begun)
 
 
 def run(request: MergeRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
@@ -137,10 +142,7 @@ class _Run:
         }
 
     def _begun(self) -> _Begun | None:
-        try:
-            return _Begun(**sidecar.get_sealed(self.storage, layout.merge_path(self.source)))
-        except (NotFound, Damaged):
-            return None
+        return sidecar.get_record(self.storage, layout.merge_path(self.source), _BEGUN)
 
     def _go_on(self, begun: _Begun | None, plan: MergePlan) -> tuple[bool, _Begun]:
         """Whether it is the merge that was cut off, or else a new one, its tasks written down."""
@@ -150,6 +152,7 @@ class _Run:
             self.reporter.note(f"going on with merge {begun.backup_id}, which did not finish")
             return True, begun
         if begun:
+            self.lease.renew()
             pieces.clear(self.storage, layout.backup_folder(self.source, begun.backup_id))
         now = datetime.now(UTC)
         backup_id = layout.new_backup_id(now)

@@ -2,16 +2,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from lakebackup.errors import Damaged, NotFound, UsageProblem
 from lakebackup.model import Backup, DataFile, Gap, Position, Scope, as_row, json_line
-from lakebackup.sidecar import Manifest, mark, marked, read_manifest, read_part, write_manifest, write_part
+from lakebackup.sidecar import (
+    Manifest,
+    get_record,
+    mark,
+    marked,
+    put_sealed,
+    read_manifest,
+    read_part,
+    write_manifest,
+    write_part,
+)
 from lakebackup.storage.local import LocalStorage
 
 if TYPE_CHECKING:
@@ -278,6 +289,35 @@ def test_a_newer_manifest_is_refused(storage: Storage) -> None:
     storage.put(MANIFEST, sealed({"format": 2, "whatever": 1}))
     with pytest.raises(UsageProblem, match="format version 2"):
         read_manifest(storage, MANIFEST)
+
+
+@dataclass(frozen=True)
+class Note:
+    """A record of a run at work."""
+
+    name: str
+    tasks: int
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"format": 1, "name": "a"},
+        {"format": 1, "name": "a", "tasks": "many"},
+        {"format": 1, "name": ["a"], "tasks": 1},
+        {"format": 2, "name": "a", "tasks": 1},
+    ],
+)
+def test_a_record_of_another_shape_is_deleted(storage: Storage, content: dict[str, Any]) -> None:
+    put_sealed(storage, "prod/merge.json", content)
+    assert get_record(storage, "prod/merge.json", TypeAdapter(Note)) is None
+    assert list(storage.list()) == []
+    assert get_record(storage, "prod/merge.json", TypeAdapter(Note)) is None
+
+
+def test_a_record_comes_back(storage: Storage) -> None:
+    put_sealed(storage, "note.json", {"format": 1, "name": "a", "tasks": 3})
+    assert get_record(storage, "note.json", TypeAdapter(Note)) == Note("a", 3)
 
 
 def test_markers(storage: Storage) -> None:

@@ -10,10 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from lakebackup import layout, sidecar
-from lakebackup.errors import Damaged, NotFound, UsageProblem
 from lakebackup.plan.backup_queue import QueuePlan  # noqa: TC001 - read by pydantic
 from lakebackup_jobs.unfinished import take_files
 
@@ -83,18 +82,8 @@ def begin(storage: Storage, source: str, begun: Begun) -> None:
 
 
 def found(storage: Storage, source: str) -> Begun | None:
-    """What the last run of a source left; None when it came to its end.
-
-    What cannot be read, being damaged or of another version, is let go of: its objects are orphans.
-    """
-    path = layout.begun_path(source)
-    try:
-        return _BEGUN.validate_python(sidecar.get_sealed(storage, path))
-    except NotFound:
-        return None
-    except (Damaged, UsageProblem, ValidationError):
-        storage.delete(path)
-        return None
+    """What the last run of a source left; None when it came to its end."""
+    return sidecar.get_record(storage, layout.begun_path(source), _BEGUN)
 
 
 def stored(storage: Storage, source: str, backup_id: str) -> set[int]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from lakebackup import layout, sidecar
-from lakebackup.errors import Damaged, NotFound, UsageProblem
 from lakebackup.plan.backup_snapshot import Amount  # noqa: TC001 - read by pydantic
 
 if TYPE_CHECKING:
@@ -88,18 +87,8 @@ def begin(storage: Storage, source: str, begun: Begun) -> None:
 
 
 def found(storage: Storage, source: str) -> Begun | None:
-    """What the last run of a source left; None when it came to its end.
-
-    What cannot be read, being damaged or of another version, is let go of: its objects are orphans.
-    """
-    path = layout.begun_path(source)
-    try:
-        return _BEGUN.validate_python(sidecar.get_sealed(storage, path))
-    except NotFound:
-        return None
-    except (Damaged, UsageProblem, ValidationError):
-        storage.delete(path)
-        return None
+    """What the last run of a source left; None when it came to its end."""
+    return sidecar.get_record(storage, layout.begun_path(source), _BEGUN)
 
 
 def end(storage: Storage, source: str, backup_id: str) -> None:
