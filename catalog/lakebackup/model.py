@@ -354,6 +354,31 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyTopics:
+    """Which topics a source's policy owns, append-only: the last row by `at` counts.
+
+    `patterns`: a JSON array of expressions (see `patterns.select`); None: those that backups hold.
+    """
+
+    source: str
+    at: int
+    actor: str
+    patterns: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSeen:
+    """A topic of a cluster that neither a policy nor a backup of the source held at `at` (us since 1970 UTC).
+
+    Rows of one `at` are one look; a look that found none has a row with an empty `scope`.
+    """
+
+    source: str
+    at: int
+    scope: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
     """A backup that is kept whatever the policy says, append-only: the last row of a backup by `at` counts.
 
@@ -647,6 +672,8 @@ Row = (
     | Removal
     | Floor
     | Policy
+    | PolicyTopics
+    | TopicSeen
     | Hold
     | SnapshotFile
     | SnapshotDeparture
@@ -682,6 +709,8 @@ TABLES: Mapping[str, type[Row]] = {
     "removals": Removal,
     "floors": Floor,
     "policies": Policy,
+    "policy_topics": PolicyTopics,
+    "topics_seen": TopicSeen,
     "holds": Hold,
     "snapshot_files": SnapshotFile,
     "snapshot_departures": SnapshotDeparture,

@@ -35,6 +35,7 @@ from lakebackup.model import (
     LogTask,
     Migration,
     Policy,
+    PolicyTopics,
     QueueRestore,
     Row,
     State,
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 #: What the audit log holds whole rows of: action -> table.
 TOLD = {
     "set_policy": "policies",
+    "set_policy_topics": "policy_topics",
     "hold": "holds",
     "log_task": "log_tasks",
     "queue_restore": "queue_restores",
@@ -136,20 +138,12 @@ class CatalogReader(_Catalog):
     ) -> CatalogReader | None:
         """The catalog of a destination, or at the URI `catalog`; None when there is none.
 
-        Raises UsageProblem when its schema version is newer or older than this program's, NotFound when it
-        was made after `as_of`.
+        Tables that an older catalog lacks are empty. Raises UsageProblem when its schema version is newer
+        than this program's, NotFound when it was made after `as_of`.
         """
-        version = _Catalog(destination, catalog).version()
-        if version is None:
+        if _Catalog(destination, catalog).version() is None:
             return None
-        reader = cls(destination, catalog, as_of=as_of)
-        if version < len(names("migrations")):
-            raise UsageProblem(
-                f"The catalog at {reader.catalog_uri} has schema version {version}, "
-                f"this lakebackup needs {len(names('migrations'))}.",
-                hint="Run `lakebackup catalog init`, which brings it up to date.",
-            )
-        return reader
+        return cls(destination, catalog, as_of=as_of)
 
     @classmethod
     def require(
@@ -446,7 +440,7 @@ class CatalogWriter(_Catalog):
         self._keep_audit(entry, audit_id)
         self.append([entry], f"audit-{entry.at}-{audit_id}")
 
-    def tell(self, row: Policy | Hold | LogTask | QueueRestore) -> None:
+    def tell(self, row: Policy | PolicyTopics | Hold | LogTask | QueueRestore) -> None:
         """Put down a policy, a hold, what a log task is to do or where an engine was restored: in the audit
         log, where a rebuild finds it again, and as a row."""
         self.append_audit(_told(row))
@@ -584,7 +578,7 @@ def _side_by_side(*tasks: Callable[[], object]) -> None:
             done.result()
 
 
-def _told(row: Policy | Hold | LogTask | QueueRestore) -> Audit:
+def _told(row: Policy | PolicyTopics | Hold | LogTask | QueueRestore) -> Audit:
     """The entry of the audit log that holds a row whole."""
     table = table_of(type(row))
     action = next(action for action, told in TOLD.items() if told == table)

@@ -27,7 +27,7 @@ from lakebackup.retention import roll_ms
 from lakebackup.roots import destination_id
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
-from lakebackup_jobs import forks, unfinished
+from lakebackup_jobs import forks, policies, unfinished
 from lakebackup_jobs.identity import holder, micros
 from lakebackup_jobs.kafka.groups import Groups, group_rows
 from lakebackup_jobs.kafka.offsets_log import OFFSETS_TOPIC
@@ -144,6 +144,9 @@ def _take(
     totals = _copy(spark, storage, source, prepared, job, reporter)
     result = publish(request, storage, source, prepared, totals, writer, lease, reporter)
     unfinished.end(storage, source)
+    taken = {scope.scope for scope in prepared.plan.scopes}
+    alone = policies.record_unprotected(reader, writer, source, cluster.topic_names(), taken)
+    result["unprotected"] = len(alone)
     if ended:
         result["ended"] = ended
     if prepared.plan.left_out:

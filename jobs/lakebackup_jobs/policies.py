@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from dataclasses import asdict, dataclass, replace
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from lakebackup import schedule, tombstones
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.lease import Lease
-from lakebackup.model import CHANGES, QUEUES, SNAPSHOT, Hold, Policy
-from lakebackup.patterns import is_internal
+from lakebackup.model import CHANGES, QUEUES, SNAPSHOT, Hold, Policy, PolicyTopics, TopicSeen
+from lakebackup.patterns import compile_pattern, is_internal
 from lakebackup.plan.import_backups import OWN
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
@@ -19,7 +20,7 @@ from lakebackup.times import format_ts
 from lakebackup_jobs.identity import holder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 Kind = Literal["differential", "cumulative"]
 _UNSCHEDULED: Mapping[str, str] = {
@@ -32,7 +33,7 @@ _MODES: Mapping[str, str] = {"differential": "incr-diff", "cumulative": "incr-ac
 @dataclass(frozen=True, slots=True)
 class Change:
     """What a person said of a policy; None: as it was. A schedule, a window or a redundancy can be "none" or
-    0: no such thing from now on."""
+    0, and `patterns` of topics empty: no such thing from now on."""
 
     full: str | None = None
     incremental: str | None = None
@@ -42,6 +43,7 @@ class Change:
     redundancy: int | None = None
     min_redundancy: int | None = None
     note: str | None = None
+    patterns: tuple[str, ...] | None = None
 
 
 def set_policy(destination: str, catalog: str | None, name: str, change: Change) -> dict[str, Any]:
@@ -67,8 +69,21 @@ def set_policy(destination: str, catalog: str | None, name: str, change: Change)
             f"The backups of {source} {why}: none can be due here.",
             hint="Leave out --full and --incr; a window and a redundancy are for every source.",
         )
-    CatalogWriter.open(None, destination, catalog).tell(made)
-    return asdict(made)
+    patterns = _patterns(reader, source) if change.patterns is None else change.patterns
+    for pattern in patterns:
+        compile_pattern(pattern)
+    if others and change.patterns:
+        raise UsageProblem(
+            f"The backups of {source} are of no topics ({', '.join(sorted(others))}).",
+            hint="Leave out --pattern.",
+        )
+    writer = CatalogWriter.open(None, destination, catalog)
+    writer.migrate()
+    writer.tell(made)
+    if change.patterns is not None:
+        text = json.dumps(list(patterns)) if patterns else None
+        writer.tell(PolicyTopics(source=source, at=made.at, actor=made.actor, patterns=text))
+    return {**asdict(made), "patterns": list(patterns)}
 
 
 def remove_policy(destination: str, catalog: str | None, name: str) -> dict[str, Any]:
@@ -166,20 +181,60 @@ def due(reader: CatalogReader, source: str | None, now: int) -> list[Due]:
             due_ts=at if row["backup_id"] is not None else now,
             missed=row["missed"],
             lag_ms=row["lag_ms"],
-            arguments=(*_topics(reader, row["source"]), "--source", row["source"], "--mode", *mode),
+            arguments=(
+                *_topics(reader, row["source"], row["patterns"]),
+                "--source",
+                row["source"],
+                "--mode",
+                *mode,
+            ),
         )
     return list(found.values())
 
 
-def _topics(reader: CatalogReader, source: str) -> list[str]:
-    """What the newest backup of a source holds; groups' own topic comes by itself.
+def _topics(reader: CatalogReader, source: str, patterns: str | None) -> list[str]:
+    """The topics that a policy owns: by its patterns, or those that some backup of the source holds; groups'
+    own topic comes by itself.
 
-    An expression, not names: a topic that was deleted since does not stand in the way of the others.
+    Expressions, not names: a topic that was deleted does not stop the others, and comes again when it is
+    recreated.
     """
-    held = [row["scope"] for row in reader.rows("newest_topics", source=source)]
-    internal = [topic for topic in held if is_internal(topic) and topic != "__consumer_offsets"]
-    others = [re.escape(topic) for topic in held if not is_internal(topic)]
-    return [*internal, *(["--pattern", "|".join(others)] if others else [])]
+    newest = [row["scope"] for row in reader.rows("newest_topics", source=source)]
+    internal = [topic for topic in newest if is_internal(topic) and topic != "__consumer_offsets"]
+    if patterns is None:
+        held = [row["scope"] for row in reader.rows("held_topics", source=source)]
+        others = "|".join(re.escape(topic) for topic in held if not is_internal(topic))
+        expressions = [others] if others else []
+    else:
+        expressions = json.loads(patterns)
+    return [*internal, *(text for one in expressions for text in ("--pattern", one))]
+
+
+def record_unprotected(
+    reader: CatalogReader,
+    writer: CatalogWriter,
+    source: str,
+    existing: Collection[str],
+    taken: Collection[str],
+) -> list[str]:
+    """Topics of a cluster that neither this backup takes nor another holds, and that no policy of the source
+    names, sorted; they are recorded where they are others than before. The view: unprotected_topics."""
+    owned = [compile_pattern(pattern) for pattern in _patterns(reader, source)]
+    held = {row["scope"] for row in reader.rows("held_topics", source=source)}
+    found = sorted(
+        topic
+        for topic in set(existing) - set(taken) - held
+        if not is_internal(topic) and not any(one.fullmatch(topic) for one in owned)
+    )
+    if found != [row["scope"] for row in reader.rows("topics_seen", source=source)]:
+        at = time.time_ns() // 1000
+        writer.append([TopicSeen(source=source, at=at, scope=topic) for topic in found or [""]])
+    return found
+
+
+def _patterns(reader: CatalogReader, source: str) -> tuple[str, ...]:
+    found = reader.one("policy_in_force", source=source)
+    return tuple(json.loads(found["patterns"])) if found and found["patterns"] else ()
 
 
 def _source(reader: CatalogReader, name: str) -> str:

@@ -118,6 +118,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "source": "prod", "at": 0, "actor": "", "incremental_kind": "differential", "level": 1,
         "min_redundancy": 1, "removed": False,
     },
+    "policy_topics": {"source": "prod", "at": 0, "actor": ""},
+    "topics_seen": {"source": "prod", "at": 0},
     "holds": {"backup_id": "b1", "source": "prod", "at": 0, "actor": "", "reason": "", "released": False},
     "snapshot_files": {
         "source": "prod", "scope": "t1", "region": "a", "name": "000001.sst", "role": "data",

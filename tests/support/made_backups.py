@@ -15,6 +15,7 @@ import fastavro
 import pyarrow as pa
 from deltalake import write_deltalake
 from tests.support.catalogs import EPOCH, backup_id
+from tests.support.made_up import declaration
 
 from lakebackup import layout
 from lakebackup.engine.delta import append
@@ -37,7 +38,7 @@ from lakebackup_jobs.kafka.container import FileWriter
 from lakebackup_jobs.kafka.key_filter import KeyFilters, hashes_of
 from lakebackup_jobs.kafka.records import Block, decode_block
 from lakebackup_jobs.kafka.schemas import FORMAT_V2, SCHEMA_V2, TIMESTAMP_TYPES
-from lakebackup_sql import load
+from lakebackup_sql import names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -229,13 +230,13 @@ def _empty_catalog() -> Mapping[str, bytes]:
     """The files of a catalog without rows and without CHECK constraints: path below its folder -> content."""
     with tempfile.TemporaryDirectory() as folder:
         for table in TABLES:
-            ddl = load("migrations/0001_initial", table)
+            ddl = declaration(table)
             counted = re.findall(r"'(delta.dataSkippingStatsColumns)' = '([^']*)'", ddl)
             write_deltalake(
                 f"{folder}/{table}", ARROW_SCHEMAS[table].empty_table(), configuration=dict(counted)
             )
-        first = Migration(version=1, name="0001", applied_at=0)
-        append(open_storage(folder), "migrations", [first], "m")
+        done = [Migration(version=n, name=m, applied_at=0) for n, m in enumerate(names("migrations"), 1)]
+        append(open_storage(folder), "migrations", done, "m")
         files = [file for file in Path(folder).rglob("*") if file.is_file()]
         return {str(file.relative_to(folder)): file.read_bytes() for file in files}
 

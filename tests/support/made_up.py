@@ -45,6 +45,12 @@ CLUSTERS = {"prod": ("orders", "payments", "clicks", "invoices", NASTY), "edge":
 REGIONS = 2
 
 
+def declaration(table: str) -> str:
+    """The CREATE TABLE statement of a table."""
+    folders = [f"migrations/{migration}" for migration in names("migrations")]
+    return load(next(folder for folder in folders if table in names(folder)), table)
+
+
 def put(folder: Path, rows: Iterable[Row]) -> None:
     """A catalog in a folder's `catalog/` that has these rows."""
     storage = open_storage(str(folder / "catalog"))
@@ -52,7 +58,7 @@ def put(folder: Path, rows: Iterable[Row]) -> None:
     for row in rows:
         tables[table_of(type(row))].append(row)
     for table, some in tables.items():
-        text = load(f"migrations/{names('migrations')[0]}", table)
+        text = declaration(table)
         settings = dict(re.findall(r"'(delta\.dataSkippingStatsColumns)' = '([^']*)'", text))
         DeltaTable.create(f"{folder}/catalog/{table}", ARROW_SCHEMAS[table], configuration=settings)
         append(storage, table, some, "made-up")

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import time
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.catalogs import backup_id
 from tests.support.made_backups import MadeBackups, Record
+from tests.support.made_up import declaration
 
+from lakebackup.engine.ddl import create_table
+from lakebackup.engine.delta import append
 from lakebackup.lease import Lease, is_held
-from lakebackup.model import Backup, Scope
+from lakebackup.model import Backup, Migration, Scope
 from lakebackup.patterns import select
 from lakebackup.storage import open_storage
+from lakebackup.store import CatalogReader, CatalogWriter
 from lakebackup_jobs import policies
 from lakebackup_jobs.cli import main
 
@@ -92,6 +98,68 @@ def test_a_policy_is_set_changed_and_removed(root: Path, capsys: pytest.CaptureF
     # All of it stands in the destination too.
     log = [json.loads(entry.read_text()) for entry in sorted((root / "audit").iterdir())]
     assert [entry["action"] for entry in log] == ["set_policy", "set_policy", "hold", "hold", "set_policy"]
+
+
+def due_topics(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    (done,) = said(capsys, "due")
+    words = shlex.split(done["due"][0]["arguments"])
+    return [word for before, word in pairwise(words) if before == "--pattern"]
+
+
+def test_a_policy_owns_topics(old: MadeBackups, capsys: pytest.CaptureFixture[str]) -> None:
+    """New ones too; without patterns those that any backup holds, so that a recreated topic comes again."""
+    said(capsys, "policy", "set", "prod", "--full", "hourly")
+    holding(old, full=False, end_ts=2)
+    old.flush()
+    assert due_topics(capsys) == [r"app\.one|orders"]
+    (row,) = said(capsys, "policy", "set", "prod", "--pattern", "app\\..*", "--pattern", "pay")
+    assert row["patterns"] == ["app\\..*", "pay"]
+    assert due_topics(capsys) == ["app\\..*", "pay"]
+    said(capsys, "policy", "set", "prod", "--window", "7d")
+    assert due_topics(capsys) == ["app\\..*", "pay"]
+    (error,) = said(capsys, "policy", "set", "prod", "--pattern", "(", code=2)
+    assert "'('" in error["message"]
+    said(capsys, "policy", "set", "prod", "--pattern", "none")
+    assert due_topics(capsys) == [r"app\.one|orders"]
+
+
+def test_topics_that_nothing_protects_are_recorded(
+    old: MadeBackups, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def look(*existing: str, taken: str = "orders") -> list[str]:
+        reader = CatalogReader(str(old.folder))
+        writer = CatalogWriter.open(None, str(old.folder))
+        return policies.record_unprotected(reader, writer, "prod", ["orders", "__x", *existing], [taken])
+
+    def shown() -> list[str]:
+        return [
+            row["scope"] for row in said(capsys, "sql", "SELECT scope FROM unprotected_topics ORDER BY 1")
+        ]
+
+    assert look("new", "pay", "app.one") == ["new", "pay"] == shown()
+    said(capsys, "policy", "set", "prod", "--pattern", "p.*", "--redundancy", "2")
+    assert look("new", "pay") == ["new"] == shown()
+    assert look("new", "pay") == ["new"]
+    assert look("new", taken="new") == [] == shown()
+
+
+def test_a_catalog_without_the_newer_tables_is_read_and_brought_up_to_date(
+    old: MadeBackups, capsys: pytest.CaptureFixture[str]
+) -> None:
+    catalog = old.folder / "catalog"
+    for table in ("policy_topics", "topics_seen", "migrations"):
+        shutil.rmtree(catalog / table)
+    create_table(open_storage(str(catalog)), "migrations", declaration("migrations"))
+    append(open_storage(str(catalog)), "migrations", [Migration(version=1, name="a", applied_at=1)], "m")
+    assert said(capsys, "policy", "show") == []
+    assert said(capsys, "sql", "SELECT * FROM unprotected_topics") == []
+    said(capsys, "policy", "set", "prod", "--pattern", "app", "--redundancy", "1")
+    (row,) = said(capsys, "policy", "show")
+    assert (row["patterns"], CatalogReader(str(old.folder)).version()) == ('["app"]', 2)
+    # A table that is lost is not one that is yet to come.
+    shutil.rmtree(catalog / "policy_topics")
+    (error,) = said(capsys, "policy", "show", code=3)
+    assert "There is no table at" in error["message"]
 
 
 @pytest.mark.parametrize(
@@ -174,7 +242,7 @@ def test_what_is_due(old: MadeBackups, capsys: pytest.CaptureFixture[str]) -> No
 def test_topics_that_are_gone_and_a_compaction_leave_the_others_due(old: MadeBackups) -> None:
     holding(old, "app.one", end_ts=2)
     old.backup([[Record(0, 7)]], end_ts=2, generation=1)  # a compaction of orders alone
-    found = policies._topics(old.reader(), "prod")
+    found = policies._topics(old.reader(), "prod", None)
     assert found == ["--pattern", r"app\.one|orders"]
     assert select([], found[1:], ["orders", "app-one", "orders2"]) == ["orders"]
 

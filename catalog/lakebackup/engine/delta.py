@@ -24,6 +24,7 @@ from lakebackup.errors import Busy, Damaged, NotFound, UsageProblem
 from lakebackup.model import ARROW_SCHEMAS, Row, as_row
 from lakebackup.storage import AlreadyExists, open_storage
 from lakebackup.times import format_ts
+from lakebackup_sql import names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -96,14 +97,35 @@ def _verify_log(log: Path, *, history: bool = False) -> None:
                 )
 
 
-def open_then(uri: str, as_of: int | None) -> DeltaTable | None:
-    """The table as it was at an instant (us since 1970), or as it is; None when it was not made yet then.
+def open_then(uri: str, as_of: int | None, *, known: bool = False) -> DeltaTable | None:
+    """The table as it was at an instant (us since 1970), or as it is (`known`: as of `open_table`); None when
+    it was not made yet then, or the catalog has not gone through the migration that makes it.
 
     What counts is the time of a commit that its writer put into the log. Raises NotFound when what the table
     held then is not kept any more.
     """
-    if as_of is None:
-        return open_table(uri)
+    try:
+        return open_table(uri, known=known) if as_of is None else _open_as_of(uri, as_of)
+    except NotFound:
+        if _is_to_come(uri):
+            return None
+        raise
+
+
+def _is_to_come(uri: str) -> bool:
+    """Whether a table comes with a migration that its catalog has not gone through."""
+    catalog, _, table = uri.rpartition("/")
+    made_by = next(
+        n for n, folder in enumerate(names("migrations"), 1) if table in names(f"migrations/{folder}")
+    )
+    if made_by == 1:
+        return False
+    from lakebackup.engine.duck import rows_of
+
+    return max(rows_of(f"{catalog}/migrations")["version"].to_pylist(), default=0) < made_by
+
+
+def _open_as_of(uri: str, as_of: int) -> DeltaTable | None:
     with local_log(uri, history=True) as folder:
         table = _open(uri, folder, history=True)
         history = sorted((entry["version"], int(entry.get("timestamp") or 0)) for entry in table.history())

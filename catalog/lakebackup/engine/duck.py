@@ -183,7 +183,7 @@ class DuckEngine:
             table = step.removeprefix(NOW).removeprefix(RAW)
             uri = f"{self._uri}/{table}"
             known = table in self._known
-            self._opened[step] = open_table(uri, known=True) if known else open_then(uri, as_of)
+            self._opened[step] = open_then(uri, as_of, known=known)
         return self._opened[step]
 
     def _batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.engine import FIRST, KEPT, NOW, RAW, Asked, new_record, steps, steps_for, view_text
-from lakebackup.engine.delta import newest_version, open_table, open_then, require_then
+from lakebackup.engine.delta import newest_version, open_then, require_then
 from lakebackup.engine.failures import damaged_table, task_errors
 from lakebackup.engine.log import folder_of, prefetch
 from lakebackup.model import ARROW_SCHEMAS
@@ -143,9 +143,9 @@ class SparkEngine:
 
         uri = f"{self._uri}/{_table_of(step)}"
         seen = self._remote and as_of is None and step.startswith(RAW)
-        opened = open_table(uri, known=True) if seen else open_then(uri, as_of)
+        opened = open_then(uri, as_of, known=seen)
         if opened is None:
-            return None
+            return self._given(ARROW_SCHEMAS[_table_of(step)].empty_table())
         files = opened.get_add_actions(flatten=True)
         counts = files.column("num_records").to_pylist() if "num_records" in files.schema.names else [None]
         if None in counts or sum(counts) > _FEW_ROWS:

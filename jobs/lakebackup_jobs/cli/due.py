@@ -31,8 +31,8 @@ def due(
 ) -> None:
     """Tell which backups are due by the policies' schedules, or take them. Ends at once when none is.
 
-    A backup holds the topics of the newest one that are still there; others come in by
-    `lakebackup backup topics`.
+    A backup takes the topics that the policy's patterns match, new ones too (`policy set --pattern`); without
+    patterns, those that some backup of the source holds. The view unprotected_topics has the others.
     """
     import shlex
     import time

@@ -34,6 +34,7 @@ Name = Annotated[
     epilog=options.examples(
         "lakebackup policy set prod --full 'weekly sun 02:00' --incr hourly --window 14d",
         "lakebackup policy set prod --redundancy 4 --min-redundancy 2",
+        "lakebackup policy set prod --pattern 'orders\\..*' --pattern payments",
         "lakebackup policy set prod --window none",
     ),
 )
@@ -65,6 +66,14 @@ def set_(
         int | None,
         typer.Option(min=1, metavar="N", help="Never leave fewer usable fulls.", show_default="1"),
     ] = None,
+    pattern: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="REGEX",
+            help="Topics that the policy owns, new ones too, as in backup topics; repeatable; none.",
+            show_default="those that backups hold",
+        ),
+    ] = None,
     note: Annotated[str | None, typer.Option(metavar="TEXT", help="Kept with the policy.")] = None,
     from_: options.BackupsAt = None,
     catalog: options.Catalog = None,
@@ -91,6 +100,7 @@ def set_(
         redundancy=redundancy,
         min_redundancy=min_redundancy,
         note=note,
+        patterns=None if pattern is None else () if pattern == ["none"] else tuple(pattern),
     )
     if change == Change():
         raise UsageProblem("Nobody said what is to change.", hint="See: lakebackup policy set --help")

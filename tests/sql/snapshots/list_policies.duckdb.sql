@@ -7,6 +7,7 @@ SELECT
   p.window_days,
   p.redundancy,
   p.min_redundancy,
+  p.patterns,
   p.note,
   p.actor,
   p.time

@@ -7,7 +7,8 @@ SELECT
   m.missed,
   m.lag_ms,
   p.incremental_kind,
-  p.level
+  p.level,
+  p.patterns
 FROM missed_runs AS m
 JOIN policies AS p
   ON m.source = p.source

@@ -12,6 +12,7 @@ SELECT
   p.redundancy,
   p.min_redundancy,
   p.note,
+  t.patterns,
   TIMESTAMP_MICROS(p."at") AS time,
   EPOCH_MS(CURRENT_TIMESTAMP) - TRY_CAST(p.window_days AS BIGINT) * 86400000 AS window_from_ts,
   TIMESTAMP_MILLIS(EPOCH_MS(CURRENT_TIMESTAMP) - TRY_CAST(p.window_days AS BIGINT) * 86400000) AS window_from_time
@@ -21,5 +22,12 @@ FROM (
     ROW_NUMBER() OVER (PARTITION BY r.source ORDER BY r."at" DESC) AS nth
   FROM raw_policies AS r
 ) AS p
+LEFT JOIN (
+  SELECT
+    r.*,
+    ROW_NUMBER() OVER (PARTITION BY r.source ORDER BY r."at" DESC) AS nth
+  FROM raw_policy_topics AS r
+) AS t
+  ON p.source = t.source AND t.nth = 1
 WHERE
   p.nth = 1 AND NOT p.removed
