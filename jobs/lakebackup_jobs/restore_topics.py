@@ -106,6 +106,9 @@ def _carry_out(
     restore_id = resumed or layout.new_backup_id(datetime.now(UTC))
     if resumed:
         reporter.note(f"going on with restore {restore_id}, which did not finish")
+    roots = reader.destinations()
+    for row in reader.rows("selected_destinations"):  # before anything is written
+        roots.open(row["destination"])
     target.prepare(made, restore_id, resumed=resumed is not None)
 
     spark = given or spark_session(remote=request.remote)
@@ -120,7 +123,6 @@ def _carry_out(
     refuse_pruned_meanwhile(request.destination, request.catalog, made.source, reader)
     shares = deal(place.storage, reader, made, layout.restore_folder(restore_id))
     reporter.start(made.entries, made.bytes, "restore")
-    roots = reader.destinations()
     try:
         with shares.board().watched(reporter.update):
             outcomes = target.replay(spark, shares, made, restore_id, roots)

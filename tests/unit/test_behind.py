@@ -81,6 +81,22 @@ def test_a_lost_commit_is_named_by_a_question_and_refused_by_a_run(
         verify.run(VerifyRequest(destination=where), reporter=QUIET)
 
 
+def test_a_restore_writes_nothing_when_a_root_is_not_its_destination(
+    made: MadeBackups, tmp_path: Path
+) -> None:
+    """Before the target is touched, and before Spark."""
+    elsewhere = tmp_path / "elsewhere"
+    (made.folder / "catalog").rename(elsewhere)
+    (made.folder / "lakebackup.json").write_text('{"format": 1, "destination": "another"}')
+    topics = RestoreRequest(
+        destination=str(made.folder), catalog=str(elsewhere), source="prod", topics=("orders",),
+        target=f"dir:{tmp_path}/out",
+    )  # fmt: skip
+    with pytest.raises(Refused, match=r"does not prove|does not know where"):
+        restore_topics.run(topics, reporter=QUIET)
+    assert not (tmp_path / "out").exists()
+
+
 def test_an_empty_catalog_beside_backups_is_behind(made: MadeBackups) -> None:
     """The first commit was lost, or the whole catalog: a backup would begin with number 1 again."""
     shutil.rmtree(made.folder / "catalog")
