@@ -555,22 +555,6 @@ class CatalogWriter(_Catalog):
         return Lease.acquire(self._storage, _LEASE, holder, ttl_s=_LEASE_TTL_S, wait_s=_LEASE_WAIT_S)
 
 
-class UnrecordedWriter(CatalogWriter):
-    """For a run that may not write to the catalog: what it would add goes nowhere. Its home is `folder`."""
-
-    def __init__(self, folder: str) -> None:
-        super().__init__(None, folder)
-
-    def append(self, rows: Sequence[Row], transaction: str | None = None) -> None:
-        """Nothing."""
-
-    def append_made(self, table: str, source: RowSource, tasks: int, transaction: str) -> None:
-        """Nothing."""
-
-    def append_batches(self, table: str, batches: Iterable[pa.RecordBatch], transaction: str) -> None:
-        """Nothing."""
-
-
 def _side_by_side(*tasks: Callable[[], object]) -> None:
     """Do tasks that wait more than they work; when all are done, raises the first error."""
     with ThreadPoolExecutor(4) as pool:

@@ -14,18 +14,37 @@ from typing import TYPE_CHECKING
 from lakebackup.errors import EnvironmentProblem
 from lakebackup.lease import Lease
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogWriter, UnrecordedWriter
+from lakebackup.store import CatalogWriter
 from lakebackup_jobs.identity import holder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
+    from lakebackup.frames import RowSource
+    from lakebackup.model import Row
     from lakebackup.storage import Storage
     from lakebackup_jobs.progress import Reporter
 
 _NO_LEASE = "no lease could be taken, so that a prune may delete what is read, and this run is not recorded"
+
+
+class _Unrecorded(CatalogWriter):
+    """For a run that may not write to the catalog: what it would add goes nowhere. Its home is `folder`."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(None, folder)
+
+    def append(self, rows: Sequence[Row], transaction: str | None = None) -> None:
+        """Nothing."""
+
+    def append_made(self, table: str, source: RowSource, tasks: int, transaction: str) -> None:
+        """Nothing."""
+
+    def append_batches(self, table: str, batches: Iterable[pa.RecordBatch], transaction: str) -> None:
+        """Nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +61,7 @@ class Desk:
         """The catalog; what a run that is not recorded writes to it goes nowhere."""
         if self.recorded:
             return CatalogWriter.open(spark, self.destination, self.catalog)
-        return UnrecordedWriter(self.storage.uri)
+        return _Unrecorded(self.storage.uri)
 
 
 @contextmanager

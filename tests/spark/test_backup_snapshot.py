@@ -426,7 +426,7 @@ def test_the_manifest_for_other_tools_is_beside_it(place: Place, monkeypatch: py
         assert place.backup()["copied"] == 1
     assert "for other tools is not beside it: The disk is full." in place.warnings.getvalue()
     made = place.backup()
-    (path,) = [path for path in place.objects() if Path(path).name.startswith("manifest-")]
+    (path,) = [path for path in place.objects() if Path(path).match("manifest-*.json")]
     told = json.loads(open_storage(str(place.destination)).get(path))
     assert told["tree"]["-"]["a"]["size"] == 2
     assert made["backup_id"] in path
