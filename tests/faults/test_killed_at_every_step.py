@@ -117,7 +117,8 @@ def test_a_backup(at: int | str, source: Source, empty_catalog: Path, tmp_path: 
         with pytest.raises(Busy, match="source-lab is in use"):
             lab.backup(name)
     expire_leases(lab.folder)
-    assert lab.backup(name)["entries"] == (0 if exists else 85), last
+    # One that exists without its marker is what the next run of the same command was asked for.
+    assert lab.backup(name)["entries"] == (0 if "put complete" in taken else 85), last
     assert stored(lab) == before
 
 

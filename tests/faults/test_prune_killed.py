@@ -14,7 +14,7 @@ from tests.support.pruning import data, listed, orders, put, run, seen
 from lakebackup import tombstones
 from lakebackup.engine.delta import open_table
 from lakebackup.errors import Busy, EnvironmentProblem
-from lakebackup.model import Policy, as_row
+from lakebackup.model import as_row
 from lakebackup.rebuild import rebuild
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogWriter
@@ -44,13 +44,13 @@ GOES, STAYS = orders(1, 2, 3, regions=1), orders(4, 5, regions=1)
 
 @pytest.fixture(scope="module")
 def made(empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Backups 1 and 2 go by the policy, and the file of the third by its topic's retention."""
+    """Backups 1 and 2 go whole, being out of sync, and the file of the third by its topic's retention."""
     root = tmp_path_factory.mktemp("killed")
     shutil.copytree(empty_catalog, root / "catalog")
     writer = CatalogWriter.open(None, str(root))
     for number, base in ((1, 1), (2, 1), (3, 3), (4, 3), (5, 5)):
         put(root, writer, number, base=base, regions=1)
-    writer.tell(Policy(source="prod", at=1, actor="me", redundancy=2))
+    writer.set_states([backup_id(2), backup_id(1)], "out_of_sync", actor="me", reason="cut back")
     return root
 
 

@@ -15,7 +15,7 @@ from tests.support.pruning import data, listed, orders, put, run, seen
 
 from lakebackup import layout, tombstones
 from lakebackup.engine.delta import open_table
-from lakebackup.errors import Busy, Damaged, EnvironmentProblem, Incomplete, NotFound, Refused
+from lakebackup.errors import Busy, Damaged, Incomplete, NotFound, Refused, TooLarge
 from lakebackup.lease import Lease
 from lakebackup.model import Restore
 from lakebackup.plan import prune as plans
@@ -313,7 +313,7 @@ def test_both_engines_plan_the_same(root: Path, spark: SparkSession, monkeypatch
 
     def full(*given: object) -> None:
         asked.append(given)
-        raise EnvironmentProblem("The query needs more than 1GB of memory.")
+        raise TooLarge("The query needs more than 1GB of memory.")
 
     monkeypatch.setattr(CatalogReader, "give", full)
     assert run(root, spark, keep_bytes=250) == looked

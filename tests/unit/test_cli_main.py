@@ -110,6 +110,16 @@ def test_ctrl_c(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
     assert json.loads(capsys.readouterr().err)["exit_code"] == 130
 
 
+@pytest.fixture
+def _own_signals(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The JVM of the test run is shared: neither our handler nor PySpark's cancels its jobs here."""
+    monkeypatch.setattr(session, "cancel_jobs", lambda: None)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_own_signals")
 def test_errors_that_follow_ctrl_c_are_the_interruption(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -128,6 +138,7 @@ def test_errors_that_follow_ctrl_c_are_the_interruption(
     assert signal.getsignal(signal.SIGINT) is before
 
 
+@pytest.mark.usefixtures("_own_signals")
 def test_a_signal_lets_work_come_to_its_end_and_a_second_does_not() -> None:
     stop = threading.Event()
     with stopped_by_signals(stop):
@@ -137,6 +148,7 @@ def test_a_signal_lets_work_come_to_its_end_and_a_second_does_not() -> None:
             signal.raise_signal(signal.SIGINT)
 
 
+@pytest.mark.usefixtures("_own_signals")
 def test_ctrl_c_while_spark_starts_waits_until_its_jvm_has_an_owner() -> None:
     order = []
 
