@@ -162,7 +162,7 @@ def test_looking_needs_no_java(shop: Shop) -> None:
         ["sql", count, "--csv"],
         [*restore, "dir:/nowhere/out", "--json"],
         # No client configuration: planning into Kafka asks the cluster, and starts no Java either.
-        [*restore, f"kafka://{shop.bootstrap}", "--map", f"{shop.topic}=new"],
+        [*restore, f"kafka://{shop.bootstrap}", "--map", f"{shop.topic}=new", "--explain"],
     ]
     done = subprocess.run(
         [sys.executable, "-c", IN_TURN],
