@@ -138,14 +138,14 @@ def _take(
     tell(prepared.plan, reporter)
     if prepared.plan.fork:
         forks.record(writer, prepared.plan.fork)
+    taken = {scope.scope for scope in prepared.plan.scopes}
+    alone = policies.record_unprotected(reader, writer, source, cluster.topic_names(), taken)
     sequences = next_sequences(reader, source, prepared.plan.scopes)
     job = copy_job(request, storage, source, prepared, sequences)
     unfinished.begin(storage, source, request, prepared, sequences)
     totals = _copy(spark, storage, source, prepared, job, reporter)
     result = publish(request, storage, source, prepared, totals, writer, lease, reporter)
     unfinished.end(storage, source)
-    taken = {scope.scope for scope in prepared.plan.scopes}
-    alone = policies.record_unprotected(reader, writer, source, cluster.topic_names(), taken)
     result["unprotected"] = len(alone)
     if ended:
         result["ended"] = ended
