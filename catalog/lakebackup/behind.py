@@ -70,9 +70,11 @@ def _lost(reader: CatalogReader) -> Iterator[str]:
 
 
 def _known(reader: CatalogReader, backup_id: str) -> bool:
-    """Whether the catalog has it by now: a run may have committed since the newest were asked for."""
+    """Whether the catalog has it by now, since a run may have committed meanwhile; or has on record that a
+    rebuild could not put it in."""
     from lakebackup.store import CatalogReader
 
-    return (
-        CatalogReader(reader.home.uri, reader.catalog_uri).one("show_backup", backup_id=backup_id) is not None
+    now = CatalogReader(reader.home.uri, reader.catalog_uri)
+    return bool(
+        now.rows("show_backup", backup_id=backup_id) or now.rows("rebuild_left_out", backup_id=backup_id)
     )

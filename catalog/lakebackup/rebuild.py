@@ -6,7 +6,9 @@ a time and one row a backup.
 
 from __future__ import annotations
 
+import json
 import secrets
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,7 +20,7 @@ from lakebackup import imports, layout, sidecar, translations
 from lakebackup.engine.delta import open_table
 from lakebackup.errors import Damaged, LakebackupError, NotFound, Refused, UsageProblem
 from lakebackup.frames import LISTED, LISTED_BY, TornListings
-from lakebackup.model import LANE_DIGITS, LANES, SNAPSHOT, Backup, Digest, Row, State, spark_columns
+from lakebackup.model import LANE_DIGITS, LANES, SNAPSHOT, Audit, Backup, Digest, Row, State, spark_columns
 from lakebackup.pruned import rebuild_prunes
 from lakebackup.roots import FORMAT, destination_id
 from lakebackup.store import TOLD, CatalogWriter
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
     from lakebackup.storage import Storage
 
+#: The audit log's action for a backup that a rebuild could not put in.
+LEFT_OUT = "rebuild left out"
 # Manifests read, checked and put in together.
 _BATCH = 200
 _READERS = 64
@@ -89,6 +93,7 @@ class _Rebuild:
         self.result = Rebuilt()
         self.states: dict[str, State] = {}
         self.gone: set[str] = set()
+        self.left_out: dict[str, str] = {}  # backup -> why
 
     def run(self) -> Rebuilt:
         self._audit()
@@ -116,8 +121,23 @@ class _Rebuild:
             self.result.states[backup.state] = self.result.states.get(backup.state, 0) + 1
         translations.rebuild(self.writer)
         self.writer.register_home()
+        self.writer.append(self._acknowledged(), f"rebuild-{self.run_id}-left-out")
         self.writer.append(backups, f"rebuild-{self.run_id}")
         return self.result
+
+    def _acknowledged(self) -> list[Audit]:
+        """A row of the audit log for each backup that could not be put in: the catalog knows of it."""
+        at = time.time_ns() // 1000
+        return [
+            Audit(
+                at=at,
+                actor="catalog rebuild",
+                action=LEFT_OUT,
+                subject=backup_id,
+                detail=json.dumps({"why": why}),
+            )
+            for backup_id, why in sorted(self.left_out.items())
+        ]
 
     def _imports(self, own: Sequence[Backup]) -> list[Backup]:
         """The backups that came from elsewhere, after their rows."""
@@ -194,7 +214,7 @@ class _Rebuild:
             except NotFound:
                 continue  # a run that ended before its manifest: nothing was promised
             except LakebackupError as error:
-                self.result.problems.append(error.message)
+                self._lacks(backup_id, error.message)
                 continue
             yield found
 
@@ -206,7 +226,7 @@ class _Rebuild:
         for manifest in batch:
             backup = manifest.backup
             if backup.backup_id in torn:
-                self.result.problems.append(torn[backup.backup_id])
+                self._lacks(backup.backup_id, torn[backup.backup_id])
                 continue
             said = (manifest.parts, backup.files, backup.bytes, backup.entries, backup.digest)
             holds = (self._parts(manifest), *found.get(backup.backup_id, (0, 0, 0, Digest().hex())))
@@ -216,8 +236,12 @@ class _Rebuild:
             names = ("parts", "files", "bytes", "entries", "digest")
             wrong = [f"{n} {a}, not {b}" for n, a, b in zip(names, holds, said, strict=True) if a != b]
             path = layout.manifest_path(backup.source, backup.backup_id)
-            self.result.problems.append(f"{path}: its parts hold {'; '.join(wrong)}.")
+            self._lacks(backup.backup_id, f"{path}: its parts hold {'; '.join(wrong)}.")
         return good
+
+    def _lacks(self, backup_id: str, why: str) -> None:
+        self.result.problems.append(why)
+        self.left_out[backup_id] = why
 
     def _added_up(self, batch: Sequence[sidecar.Manifest]) -> dict[str, tuple[int, int, int, str]]:
         """Per backup: rows, bytes, entries and digest of what its parts hold."""

@@ -9,6 +9,7 @@ import pytest
 from tests.support.catalogs import EPOCH, backup_id, manifest, publish, put_sidecar
 
 from lakebackup import layout, sidecar
+from lakebackup.behind import lost_backups
 from lakebackup.engine.delta import open_table
 from lakebackup.errors import Refused
 from lakebackup.model import TABLES, Gap, Group
@@ -116,6 +117,7 @@ def test_markers_decide_and_a_lying_manifest_is_named(spark: SparkSession, root:
     assert states == {1: "complete", 2: "unconfirmed", 4: "deleted"}
     seen = reader.select("SELECT DISTINCT backup_id FROM files").read_all().to_pylist()
     assert seen == [{"backup_id": backup_id(1)}]
+    assert lost_backups(reader) == []  # it is known that backup 3 is not there
 
 
 def put_sidecar_kept(root: Path, destination: str) -> None:

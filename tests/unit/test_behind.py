@@ -14,7 +14,9 @@ from tests.support.made_backups import MadeBackups, Record
 from lakebackup import layout, sidecar
 from lakebackup.behind import lost_backups
 from lakebackup.errors import Refused
+from lakebackup.model import Audit
 from lakebackup.plan.restore_request import RestoreRequest
+from lakebackup.rebuild import LEFT_OUT
 from lakebackup.store import CatalogReader, CatalogWriter
 from lakebackup_jobs import restore_topics, verify
 from lakebackup_jobs.cli import main
@@ -79,6 +81,12 @@ def test_a_lost_commit_is_named_by_a_question_and_refused_by_a_run(
         restore_topics.run(topics, reporter=QUIET)
     with pytest.raises(Refused, match="is behind"):
         verify.run(VerifyRequest(destination=where), reporter=QUIET)
+
+
+def test_a_backup_that_a_rebuild_could_not_put_in_is_not_lost(made: MadeBackups) -> None:
+    lose_newest(made)
+    made.add(Audit(at=1, actor="me", action=LEFT_OUT, subject=backup_id(3), detail="{}"))
+    assert lost_backups(made.reader()) == []
 
 
 def test_a_restore_writes_nothing_when_a_root_is_not_its_destination(
