@@ -89,7 +89,7 @@ class _Run:
         self._existing = self._cluster.topic_names()
         self._topics = self._cluster.describe(patterns.select_shell(request.topics, self._existing))
         self._end_ts, regions = self._cluster.positions(self._topics, ISOLATION)
-        known = skipped.recorded(self._reader() if self._writer(None).version() else None, source)
+        known = skipped.recorded(CatalogReader.open(request.destination, request.catalog), source)
         self._skip = skipped.asked(request.skip, self._topics) - known
         self._skipped = self._skip | known
         tails = Tails(dict(request.kafka), ISOLATION, request.names, self._skipped)

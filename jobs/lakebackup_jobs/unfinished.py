@@ -184,7 +184,7 @@ def _changed(
 
 
 def _other(begun: Begun, request: BackupRequest) -> list[str]:
-    """What is asked for in another way than of the begun backup."""
+    """The options that differ from those of the backup in progress."""
     asked = _asked(request)
     return [name for name in _SAME if asked[name] != begun.asked.get(name)]
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def require_kept(storage: Storage, source: str, reader: CatalogReader) -> None:
-    """Refused when the catalog counts objects of a source as stored that a prune takes away when it goes on.
+    """Refused when the catalog counts objects of a source as stored that a prune deletes when it resumes.
     The caller holds the source's lease.
     """
     for name in tombstones.unfinished(storage):

@@ -7,8 +7,8 @@
 -- behind what another backup stands on. No backup answers for the times between the last of a chain and the next full.
 -- status: restorable; gap: a restore to these times is refused; fork: what was backed up then is not part of the
 --   source's history any more, and a restore to these times brings the history that went on
--- reason: of a gap: purged (the source let go of records before they were backed up), recreated (the topic was
---   deleted and made again), bridged (the chain goes on over a gap: possible with --allow-gaps), compacted (values
+-- reason: of a gap: purged (the source deleted records before they were backed up), recreated (the topic was
+--   deleted and recreated), bridged (the chain goes on over a gap: possible with --allow-gaps), compacted (values
 --   that were replaced before the next backup are not known: possible with --approximate), pruned, missing,
 --   changed or damaged (a file, see unusable_backups), chain (an earlier backup of the chain is not there); of a
 --   fork: out_of_sync
