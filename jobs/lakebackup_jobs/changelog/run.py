@@ -82,7 +82,7 @@ class _Job:
         self.last: str | None = None
         self.failures = 0
         self.failed: str | None = None
-        catalog = CatalogReader.require(request.destination, request.catalog).catalog_uri
+        catalog = CatalogReader(request.destination, request.catalog).catalog_uri
         self.watch = TaskWatch(f"{catalog}/log_tasks", self.task)
 
     def run(self, spark: SparkSession) -> dict[str, Any]:
