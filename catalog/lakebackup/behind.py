@@ -1,7 +1,8 @@
 """A catalog that is behind its destination: a commit of it was lost, or it is an old copy.
 
-A run commits a backup's row before it puts the marker `complete` beside the data, and rows are never taken
-out of `backups`. So a marker without a row says that the catalog lost something.
+A run commits a backup's row last, with the versions of the other tables in it, and then puts the marker
+`complete` beside the data; rows are never removed from `backups`. So a marker without a row, or a table at an
+earlier version, shows that the catalog lost something.
 """
 
 from __future__ import annotations
@@ -35,20 +36,28 @@ def lost_backups(reader: CatalogReader) -> list[str]:
     return list(islice(_lost(reader), _SHOWN))
 
 
-def require_current(reader: CatalogReader) -> None:
-    """Raises Refused when the catalog has lost backups: restores would be of an older state, and numbers of
-    backups would be used again."""
+def what_is_lost(reader: CatalogReader) -> str | None:
+    """Why the catalog is behind its destination, for the person who has to know of it; None: it is not."""
     if lost := lost_backups(reader):
-        raise Refused(describe(reader, lost), hint=HINT)
-
-
-def describe(reader: CatalogReader, lost: list[str]) -> str:
-    """For the person who has to know of it."""
+        why = (
+            f"{', '.join(lost)} {'is' if len(lost) == 1 else 'are'} complete in {reader.home.uri}, and not "
+            "in the catalog"
+        )
+    elif tables := reader.tables_behind():
+        why = f"the newest commits of {', '.join(tables)} are not there, and a backup was made after them"
+    else:
+        return None
     return (
-        f"The catalog at {reader.catalog_uri} is behind: {', '.join(lost)} "
-        f"{'is' if len(lost) == 1 else 'are'} complete in {reader.home.uri}, and not in the catalog. "
+        f"The catalog at {reader.catalog_uri} is behind: {why}. "
         "A commit of it was lost, or it is an old copy."
     )
+
+
+def require_current(reader: CatalogReader) -> None:
+    """Raises Refused when the catalog lost something: restores would be of an older state or not whole, and
+    numbers of backups would be used again."""
+    if lost := what_is_lost(reader):
+        raise Refused(lost, hint=HINT)
 
 
 def _lost(reader: CatalogReader) -> Iterator[str]:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
-from lakebackup.model import TABLES, columns
+from lakebackup.model import OF_BACKUPS, TABLES, columns
 from lakebackup.sidecar import get_sealed, put_sealed
 from lakebackup_sql import names
 
@@ -28,12 +28,7 @@ INDEX = "lakebackup-export.json"
 Form = Literal["jsonl", "parquet"]
 ROWS_PER_FILE = 1_000_000
 _BATCH = 10_000
-#: Tables whose rows belong to the backup that they name, and count only if there is that backup.
-OF_BACKUPS = (
-    "files", "positions", "scopes", "gaps", "groups", "group_commits", "schemas", "snapshot_files",
-    "log_regions", "log_tables", "queue_points", "queue_positions", "queue_transactions", "queue_schemas",
-)  # fmt: skip
-#: The others; `migrations` speaks of one catalog alone.
+#: All but `migrations`, which speaks of one catalog alone.
 EXCHANGED = tuple(table for table in TABLES if table != "migrations")
 
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup import layout
 from lakebackup.errors import Damaged, LakebackupError, NotFound
-from lakebackup.exchange import OF_BACKUPS, RowsFile
+from lakebackup.exchange import RowsFile
 from lakebackup.frames import ROWS_PER_FILE
-from lakebackup.model import ARROW_SCHEMAS, Backup, as_row, from_row, spark_columns
+from lakebackup.model import ARROW_SCHEMAS, OF_BACKUPS, Backup, as_row, from_row, spark_columns
 from lakebackup.sidecar import FORMAT, get_sealed, put_sealed
 from lakebackup.storage import open_storage
 from lakebackup.worker import settle

@@ -729,6 +729,12 @@ TABLES: Mapping[str, type[Row]] = {
     "migrations": Migration,
 }
 
+#: Tables whose rows belong to the backup that they name, and count only if there is that backup.
+OF_BACKUPS = (
+    "files", "positions", "scopes", "gaps", "groups", "group_commits", "schemas", "snapshot_files",
+    "log_regions", "log_tables", "queue_points", "queue_positions", "queue_transactions", "queue_schemas",
+)  # fmt: skip
+
 _TABLE_OF: Mapping[type[Any], str] = {kind: table for table, kind in TABLES.items()}
 
 

@@ -93,10 +93,14 @@ def roll_ms(settings: Mapping[str, str], asked: int | None) -> int | None:
     return max(1, keep // ROLL_PART) if keep is not None and "delete" in _policies(settings) else None
 
 
-def deletes(settings: Mapping[str, str], oldest: int, now: int) -> bool:
-    """Whether a topic with these settings in force deletes a record of time `oldest` at once; both in ms."""
-    keep = _limit(settings, "retention.ms")
-    return keep is not None and "delete" in _policies(settings) and keep < now - oldest
+def limits_passed(settings: Mapping[str, str], *, age_ms: int, size: int) -> dict[str, int]:
+    """The limits in force by which a topic deletes at once of a partition of `size` bytes whose oldest record
+    has that age: name -> limit."""
+    if "delete" not in _policies(settings):
+        return {}
+    found = {"retention.ms": age_ms, "retention.bytes": size}
+    limits = {name: _limit(settings, name) for name in found}
+    return {name: limit for name, limit in limits.items() if limit is not None and limit < found[name]}
 
 
 def _policies(settings: Mapping[str, str]) -> set[str]:

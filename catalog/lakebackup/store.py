@@ -211,6 +211,10 @@ class CatalogReader(_Catalog):
         found = {table: self._engine.version(table) for table in TABLES}
         return {table: version for table, version in found.items() if version is not None}
 
+    def tables_behind(self) -> list[str]:
+        """Tables that lack commits which the newest backup's was made after."""
+        return self._engine.behind()
+
     def select(self, sql: str) -> pa.RecordBatchReader:
         """The rows of a person's SELECT over the views. Raises UsageProblem when it is not just that."""
         from lakebackup.guard import check_select

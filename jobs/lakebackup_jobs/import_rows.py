@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Refused, UsageProblem
-from lakebackup.exchange import OF_BACKUPS
 from lakebackup.given import MANIFESTS, Given, GivenFile, given_columns
-from lakebackup.model import Backup, spark_columns
+from lakebackup.model import OF_BACKUPS, Backup, spark_columns
 from lakebackup.plan.import_backups import BackupsPlan, counted, numbered, plan_backups
 
 if TYPE_CHECKING:

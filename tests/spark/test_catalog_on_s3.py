@@ -18,7 +18,7 @@ from lakebackup.engine.delta import append, commit, open_table, write_rows
 from lakebackup.engine.duck import rows_of
 from lakebackup.engine.log import FOLDER, remote_log
 from lakebackup.engine.spark import SparkEngine
-from lakebackup.errors import Damaged, EnvironmentProblem
+from lakebackup.errors import Damaged, EnvironmentProblem, Refused
 from lakebackup.lease import Lease
 from lakebackup.model import ARROW_SCHEMAS, Audit, as_row, spark_columns
 from lakebackup.rebuild import rebuild
@@ -167,6 +167,18 @@ def test_few_requests(place: str, requests: list[str]) -> None:
     requests.clear()
     assert len(rows_of(f"{catalog.uri}/audit")) == 12
     assert len(requests) == 13  # the listing, and each file once
+
+
+def test_a_lost_commit_is_noticed(place: str) -> None:
+    """A backup's own row comes last: the log of `backups` notes how far the other tables were."""
+    storage, writer = open_storage(place), CatalogWriter.open(None, place)
+    for number in (1, 2):
+        publish(storage, writer, manifest(number))
+    assert CatalogReader(place).tables_behind() == []
+    catalog = open_storage(f"{place}/catalog")
+    catalog.delete(f"positions/{FOLDER}/{log_of(catalog, 'positions')[-1]}")
+    with pytest.raises(Refused, match="newest commits of positions are not there"):
+        CatalogReader.current(place)
 
 
 def test_another_table_in_its_place_is_not_taken_for_it(place: str, empty_catalog: Path) -> None:

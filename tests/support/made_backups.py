@@ -89,8 +89,8 @@ class MadeBackups:
         return self._planner
 
     def flush(self) -> None:
-        """Commit the rows that are held, a commit a table."""
-        for table, rows in self._rows.items():
+        """Commit the rows that are held, a commit a table, those of `backups` last."""
+        for table, rows in sorted(self._rows.items(), key=lambda held: held[0] == "backups"):
             append(self.catalog, table, rows, f"{table}-{self.number}")
         self._rows = {}
 

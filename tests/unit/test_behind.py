@@ -43,8 +43,8 @@ def made(tmp_path: Path) -> MadeBackups:
     return made
 
 
-def lose_newest(made: MadeBackups) -> None:
-    max((made.folder / "catalog/backups/_delta_log").glob("*.json")).unlink()
+def lose_newest(made: MadeBackups, table: str = "backups") -> None:
+    max((made.folder / f"catalog/{table}/_delta_log").glob("*.json")).unlink()
 
 
 def test_a_whole_catalog_is_current(made: MadeBackups) -> None:
@@ -81,6 +81,20 @@ def test_a_lost_commit_is_named_by_a_question_and_refused_by_a_run(
         restore_topics.run(topics, reporter=QUIET)
     with pytest.raises(Refused, match="is behind"):
         verify.run(VerifyRequest(destination=where), reporter=QUIET)
+
+
+@pytest.mark.parametrize("table", ["files", "positions", "scopes"])
+def test_a_backup_whose_other_rows_are_lost(
+    table: str, made: MadeBackups, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its own row is there: a restore would bring less than the backup holds, without a word."""
+    lose_newest(made, table)
+    where = str(made.folder)
+    assert main(["list", "--from", where]) == 0
+    assert f"the newest commits of {table} are not there," in capsys.readouterr().err
+    for verb in (["restore", "topics", "--pattern", ".*", "--to", "dir:x"], ["verify"]):
+        assert main([*verb, "--from", where]) == 5
+        assert "is behind" in capsys.readouterr().err
 
 
 def test_a_backup_that_a_rebuild_could_not_put_in_is_not_lost(made: MadeBackups) -> None:

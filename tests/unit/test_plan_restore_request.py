@@ -41,6 +41,20 @@ def test_a_backup_of_which_all_was_pruned_is_not_restored_as_if_it_held_nothing(
     assert [part.files for topic in plan.topics for part in topic.parts] == [1]
 
 
+def test_a_newer_backup_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    made = MadeBackups(tmp_path)
+    first, lost, last = (made.backup([[Record(0, n)]]) for n in range(3))
+    request = RestoreRequest(str(tmp_path), "dir:out", topics=("orders",))
+    assert plan_restore(request, made.planner()).notes == ()
+    made._rows["backups"][1] = replace(made._rows["backups"][1], state="unconfirmed")
+    made.add()  # the reader is of the rows before
+    plan = plan_restore(request, made.planner())
+    assert [topic.backup_id for topic in plan.topics] == [first]
+    assert [note.split(" of ")[0] for note in plan.notes] == [f"backup {last}", f"backup {lost}"]
+    assert "is passed over: it cannot be restored" in plan.notes[0]
+    assert plan_restore(replace(request, to_ts=1000), made.planner()).notes == ()
+
+
 def test_what_makes_two_requests_the_same_restore() -> None:
     one = RestoreRequest("/backups", "dir:out", topics=("orders",))
     others: dict[str, Any] = {

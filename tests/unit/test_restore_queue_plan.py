@@ -199,6 +199,21 @@ def test_a_day_needs_the_incrementals_up_to_it(made: Made) -> None:
     assert ([link.number for link in found.way.links], found.files, found.whole) == ([1, 2, 3], 2, False)
 
 
+def test_a_newer_backup_that_cannot_be_used_is_named(made: Made) -> None:
+    made.full(1000, 100)
+    last = made.child(1, 2000, 200)
+    assert made.plan().notes == ()
+    made.rows = [
+        replace(row, state="unconfirmed") if isinstance(row, Backup) and row.number == last else row
+        for row in made.rows
+    ]
+    found = made.plan()
+    assert [link.number for link in found.way.links] == [1]
+    (note,) = found.notes
+    assert f"{made.name(last)} of 1970-01-01T00:00:02.000Z is passed over" in note
+    assert made.plan(to_tid=100).notes == ()
+
+
 def test_what_was_restored_is_what_is_gone_on_from(made: Made) -> None:
     a = made.full(1000, 100)
     b = made.full(2000, 200)

@@ -83,12 +83,32 @@ def test_restored_records_outlive_the_retention_in_force_at_their_new_place(
     assert [said in note for note in notes] == ([True] if said else [])
 
 
+@pytest.mark.parametrize(
+    ("own", "brokers", "size", "said"),
+    [
+        ({"retention.bytes": "1000"}, "-1", 1001, "its own 1000 bytes would delete"),
+        ({"retention.bytes": "1000"}, "-1", 1000, None),
+        ({}, "1000", 1001, "this cluster's 1000 bytes would delete"),
+        ({"retention.bytes": "-1"}, "1000", 1001, None),
+        ({"cleanup.policy": "compact"}, "1000", 1001, None),
+    ],
+)
+def test_restored_records_outlive_the_size_in_force_at_their_new_place(
+    own: dict[str, str], brokers: str, size: int, said: str | None
+) -> None:
+    topics = Suspended(BROKERS | {"retention.bytes": brokers})
+    notes = topics.settle("t", TopicSettings(own), ago(1), "auto", largest=size)
+    assert topics.own == (own | {"retention.bytes": "-1"} if said else own)
+    assert [said in note for note in notes] == ([True] if said else [])
+
+
 def test_records_are_protected_where_the_clusters_retention_may_not_be_read() -> None:
     topics = Suspended(None)
-    (note,) = topics.settle("t", TopicSettings({}), ago(1), "auto")
-    assert topics.own == {"retention.ms": "-1"}
-    assert "DescribeConfigs on the cluster" in note
-    own = {"retention.ms": str(9 * DAY)}
+    age, size = topics.settle("t", TopicSettings({}), ago(1), "auto")
+    assert topics.own == {"retention.ms": "-1", "retention.bytes": "-1"}
+    assert "DescribeConfigs on the cluster" in age
+    assert "less than the size" in size
+    own = {"retention.ms": str(9 * DAY), "retention.bytes": "9"}
     assert (Suspended(None)).settle("t", TopicSettings(own), ago(1), "auto") == []
 
 

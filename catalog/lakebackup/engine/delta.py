@@ -21,7 +21,7 @@ from lakebackup.engine.failures import damaged_table
 from lakebackup.engine.log import FOLDER, folder_of, local_log, remote_log, until_fork
 from lakebackup.engine.verified import is_whole, put_sums
 from lakebackup.errors import Busy, Damaged, NotFound, UsageProblem
-from lakebackup.model import ARROW_SCHEMAS, Row, as_row
+from lakebackup.model import ARROW_SCHEMAS, OF_BACKUPS, Row, as_row
 from lakebackup.storage import AlreadyExists, open_storage
 from lakebackup.times import format_ts
 from lakebackup_sql import names
@@ -41,6 +41,10 @@ _CHECKPOINT_EVERY = 10
 _TRIES = 5
 # Within a file, so that a topic and time range touches few of its pages, and few of a table's files.
 SORTED_BY = ("source", "scope", "min_ts")
+# A backup's row comes last. Its commit keeps the versions of the tables before it, as Delta keeps those of an
+# application: through checkpoints and other writers' commits. A table that is behind them lost a commit.
+_COMMITTED_BEFORE = (*OF_BACKUPS, "departures", "snapshot_departures")
+_VERSION_OF = "version of "
 
 
 def open_table(uri: str, *, known: bool = False) -> DeltaTable:
@@ -69,13 +73,26 @@ def _open(uri: str, folder: str, *, history: bool = False) -> DeltaTable:
     return table
 
 
-def newest_version(uri: str) -> int:
-    """Version of the newest commit of the table at a URI, by the names in its log alone."""
+def newest_version(uri: str, *, known: bool = False) -> int:
+    """Version of the newest commit of the table at a URI, by the names in its log alone; -1: it has none.
+
+    `known`: as of `open_table`.
+    """
     folder = folder_of(uri)
     if folder is None:
-        return remote_log(uri).refresh()
-    found = os.listdir(folder / FOLDER)  # noqa: PTH208 - fast
-    return int(max(name for name in found if name.endswith(".json") and name[:20].isdigit())[:20])
+        return remote_log(uri).newest if known else remote_log(uri).refresh()
+    try:
+        found = os.listdir(folder / FOLDER)  # noqa: PTH208 - fast
+    except FileNotFoundError:
+        return -1
+    commits = (name[:20] for name in found if name.endswith(".json") and name[:20].isdigit())
+    return int(max(commits, default=-1))
+
+
+def versions_then(backups: DeltaTable) -> dict[str, int]:
+    """Table -> version that it had when rows were last committed to `backups`, where that is known."""
+    found = {table: backups.transaction_version(_VERSION_OF + table) for table in _COMMITTED_BEFORE}
+    return {table: version for table, version in found.items() if version is not None}
 
 
 def _verify_log(log: Path, *, history: bool = False) -> None:
@@ -311,6 +328,9 @@ def _commit(
     folder, opened = at
     before, now = opened.version(), int(time.time() * 1000)
     once = [] if transaction is None else [Transaction(transaction, 1)]
+    if table == "backups":
+        reached = {name: newest_version(f"{storage.uri}/{name}", known=True) for name in _COMMITTED_BEFORE}
+        once += [Transaction(_VERSION_OF + name, version) for name, version in reached.items() if version > 0]
     opened.create_write_transaction(
         [
             *(RemoveAction(path, data_change=True, deletion_timestamp=now) for path in gone),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from lakebackup.engine import FIRST, KEPT, NOW, RAW, Asked, new_record, steps, steps_for, to_duckdb, view_text
-from lakebackup.engine.delta import open_table, open_then, require_then
+from lakebackup.engine.delta import newest_version, open_table, open_then, require_then, versions_then
 from lakebackup.engine.failures import damaged_table, told_in
 from lakebackup.engine.limits import Limits
 from lakebackup.engine.log import folder_of, prefetch, until_fork
@@ -118,6 +118,19 @@ class DuckEngine:
         """The Delta version of a table that is read here; None when there was no such table at `as_of`."""
         opened = self._open(f"{RAW}{table}")
         return None if opened is None else opened.version()
+
+    def behind(self) -> list[str]:
+        """Tables that lost commits: they are behind the versions that the log of `backups` notes."""
+        backups = self._open(FIRST)
+        then = versions_then(backups) if backups else {}
+        if folder_of(self._uri) is None:
+            prefetch(f"{self._uri}/{table}" for table in then.keys() - self._known)
+            self._known |= then.keys()
+        return [
+            table
+            for table, version in then.items()
+            if newest_version(f"{self._uri}/{table}", known=True) < version
+        ]
 
     def _keep(
         self, relation: str, statement: str, needs: tuple[str, ...], parameters: Mapping[str, Any]

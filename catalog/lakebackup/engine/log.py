@@ -118,6 +118,12 @@ class RemoteLog:
             self._look()
             return self._newest()
 
+    @property
+    def newest(self) -> int:
+        """The newest version that this process saw, -1 if none."""
+        with self._lock:
+            return self._newest()
+
     def entries(self, *, history: bool = False, known: bool = False) -> dict[str, bytes]:
         """Name -> bytes of what the table is read from (`history`: of the whole log)."""
         with self._lock:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lakebackup import layout, patterns, topic_settings
 from lakebackup.errors import Damaged, NotFound, Refused
 from lakebackup.model import QUEUES
+from lakebackup.plan.passed_over import passed_over
 from lakebackup.plan.queue_ways import Point, Way, reached_by, ways
 from lakebackup.queues.headers import HeaderNames
 from lakebackup_sql import load
@@ -225,6 +226,7 @@ def _plan(
     queues = _queues(request, reader, way.last)
     renamed = any(queue.scope != queue.target for queue in queues)
     config, torn = _config(request, reader, way.last, way.links[_done_by(way, upto)])
+    newest = upto is None and not request.backup
     return QueueRestorePlan(
         source=request.source,
         way=way,
@@ -242,6 +244,7 @@ def _plan(
             *_snapshot(request, reader, way.full),
             *torn,
         ),
+        notes=tuple(passed_over(request.source, way.last.number, reader)) if newest else (),
     )
 
 

@@ -17,6 +17,7 @@ from lakebackup.guard import check_select
 from lakebackup.model import CHANGES, QUEUES, SNAPSHOT
 from lakebackup.plan.chains import BackupSet, Cost, Step, on_the_way, other_sets
 from lakebackup.plan.generations import is_compacted
+from lakebackup.plan.passed_over import passed_over
 from lakebackup.plan.restore_topics import (
     BackupPart,
     Obstacle,
@@ -102,6 +103,8 @@ def plan_restore(request: RestoreRequest, reader: CatalogReader) -> RestorePlan:
         _topic(row, names[row["scope"]], parts) for row in reader.rows("restore_targets", **bounds)
     )
     inexact, notes = _between(request.to_ts, chosen, reader, bounds)
+    if request.to_ts is None and not request.backup:
+        notes += passed_over(source, max((topic.number for topic in chosen), default=0), reader)
     obstacles = [
         *_gaps(reader, bounds),
         *inexact,

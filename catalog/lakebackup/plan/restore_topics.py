@@ -20,13 +20,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RegionPart:
-    """The files of one partition in a restore: how many, how large, and which offsets they hold."""
+    """The files of one partition in a restore: how many, how large (`raw_bytes`: before compression), and
+    which offsets they hold."""
 
     scope: str
     epoch: str
     region: str
     files: int
     bytes: int
+    raw_bytes: int
     entries: int
     start_position: int
     end_position: int

@@ -41,7 +41,7 @@ def open_found(found: Settings, as_of: str | None = None) -> CatalogReader:
 
 def _warn_if_behind(reader: CatalogReader) -> None:
     """A question is answered all the same; what restores, deletes or makes backups refuses."""
-    from lakebackup.behind import HINT, describe, lost_backups
+    from lakebackup.behind import HINT, what_is_lost
 
-    if lost := lost_backups(reader):
-        print(f"warning: {describe(reader, lost)}\n{HINT}", file=sys.stderr)
+    if lost := what_is_lost(reader):
+        print(f"warning: {lost}\n{HINT}", file=sys.stderr)

@@ -197,4 +197,5 @@ class KafkaTarget:
             # Whatever it was: a registry needs every key's last record.
             saved = replace(saved, own={**saved.own, "cleanup.policy": "compact"})
         oldest = min((p.min_ts for p in topic.parts), default=None)
-        return self._cluster.settle(topic.target, saved, oldest, self._request.settings)
+        largest = max((p.raw_bytes for p in topic.parts), default=0)
+        return self._cluster.settle(topic.target, saved, oldest, self._request.settings, largest=largest)

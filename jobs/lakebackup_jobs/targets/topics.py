@@ -6,7 +6,7 @@ import time
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from lakebackup.retention import deletes
+from lakebackup.retention import limits_passed
 from lakebackup_jobs.kafka.cluster import Denied
 from lakebackup_jobs.kafka.visible import Watermarks
 
@@ -58,12 +58,15 @@ class Topics(Watermarks):
         else:
             self.create_topic(topic, regions, min(replication, self.brokers()), {**settings, **SUSPENDED})
 
-    def settle(self, topic: str, saved: TopicSettings, oldest: int | None, mode: str) -> Sequence[str]:
-        """Put a topic's own saved settings back; retention last, and in mode auto no `retention.ms` that
-        deletes what was restored, whether the topic's own or this cluster's.
+    def settle(
+        self, topic: str, saved: TopicSettings, oldest: int | None, mode: str, *, largest: int = 0
+    ) -> Sequence[str]:
+        """Put a topic's own saved settings back; retention last, and in mode auto no `retention.ms` or
+        `retention.bytes` that deletes what was restored, whether the topic's own or this cluster's.
 
-        `oldest`: the least time (ms) of a restored record, None: there is none. Returns what a person must
-        know: also where this cluster keeps the records for another time than the source did.
+        `oldest`: the least time (ms) of a restored record, None: there is none. `largest`: bytes of the
+        largest partition before compression. Returns what a person must know: also where this cluster keeps
+        the records for another time than the source did.
         """
         if mode == "suspended":
             return [f"topic {topic} keeps its retention suspended, as asked"]
@@ -71,11 +74,10 @@ class Topics(Watermarks):
         brokers = self._brokers
         notes, retention = [], list(RETENTION)
         if mode == "auto" and oldest is not None:
-            why = _protected(saved.own, brokers, oldest)
-            if why:
-                retention.remove("retention.ms")
+            for name, why in _protected(saved.own, brokers, oldest, largest).items():
+                retention.remove(name)
                 notes.append(
-                    f"topic {topic} keeps retention.ms=-1: {why}; set it when you no longer need "
+                    f"topic {topic} keeps {name}=-1: {why}; set it when you no longer need "
                     "them, or restore with --settings saved"
                 )
         self._put_back(topic, saved.own, retention)
@@ -115,18 +117,25 @@ class Topics(Watermarks):
         ]
 
 
-def _protected(own: Mapping[str, str], brokers: Mapping[str, str] | None, oldest: int) -> str | None:
-    """Why restored records of the time `oldest` (ms) and later need protection; None: they do not."""
-    in_force = {**(brokers or {}), **own}
-    if brokers is None and "retention.ms" not in own and own.get("cleanup.policy") != "compact":
-        return (
+def _protected(
+    own: Mapping[str, str], brokers: Mapping[str, str] | None, oldest: int, largest: int
+) -> dict[str, str]:
+    """The limits that would delete restored records (of the time `oldest` (ms) and later, `largest` bytes of
+    a partition) or may, with the reason of each."""
+    if brokers is None and own.get("cleanup.policy") != "compact":
+        why = (
             "this user may not read how long this cluster keeps records (DescribeConfigs on the cluster), "
-            "which may be less than the age of restored ones"
+            "which may be less than the {} of restored ones"
         )
-    if not deletes(in_force, oldest, time.time_ns() // 1_000_000):
-        return None
-    whose = "its own" if "retention.ms" in own else "this cluster's"
-    return f"{whose} {in_force['retention.ms']} ms would delete restored records at once"
+        unknown = {"retention.ms": why.format("age"), "retention.bytes": why.format("size")}
+        return {name: text for name, text in unknown.items() if name not in own}
+    age_ms = time.time_ns() // 1_000_000 - oldest
+    passed = limits_passed({**(brokers or {}), **own}, age_ms=age_ms, size=largest)
+    found = {}
+    for name, limit in passed.items():
+        whose, unit = "its own" if name in own else "this cluster's", name.rpartition(".")[2]
+        found[name] = f"{whose} {limit} {unit} would delete restored records at once"
+    return found
 
 
 def _other_than_at_the_source(

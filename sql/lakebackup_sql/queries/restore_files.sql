@@ -3,7 +3,7 @@
 -- these backups are known to lie between :first_backup and :last_backup (restore_range).
 SELECT
   f.source, f.scope, f.epoch, f.region, f.generation, f.backup_id, f.destination, f.path, f.format,
-  f.codec, f.bytes, f.sha256, f.entries, f.start_position, f.end_position, f.min_ts, f.max_ts
+  f.codec, f.bytes, f.raw_bytes, f.sha256, f.entries, f.start_position, f.end_position, f.min_ts, f.max_ts
 FROM files AS f
 JOIN backups AS b
   ON f.backup_id = b.backup_id

@@ -5,6 +5,7 @@ SELECT
   f.region,
   COUNT(*) AS files,
   CAST(SUM(f.bytes) AS BIGINT) AS bytes,
+  CAST(SUM(f.raw_bytes) AS BIGINT) AS raw_bytes,
   CAST(SUM(f.entries) AS BIGINT) AS entries,
   MIN(f.start_position) AS start_position,
   MAX(f.end_position) AS end_position,

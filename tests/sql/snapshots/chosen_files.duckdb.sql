@@ -10,6 +10,7 @@ SELECT DISTINCT
   f.format,
   f.codec,
   f.bytes,
+  f.raw_bytes,
   f.sha256,
   f.entries,
   f.start_position,

@@ -10,6 +10,7 @@ SELECT
   MAX(f.format) AS format,
   MAX(f.codec) AS codec,
   MAX(f.bytes) AS bytes,
+  MAX(f.raw_bytes) AS raw_bytes,
   MAX(f.sha256) AS sha256,
   MAX(f.entries) AS entries,
   MAX(f.start_position) AS start_position,

@@ -10,6 +10,7 @@ SELECT
   f.format,
   f.codec,
   f.bytes,
+  f.raw_bytes,
   f.sha256,
   f.entries,
   f.start_position,

@@ -4,6 +4,7 @@ SELECT
   f.region,
   COUNT(*) AS files,
   TRY_CAST(SUM(f.bytes) AS BIGINT) AS bytes,
+  TRY_CAST(SUM(f.raw_bytes) AS BIGINT) AS raw_bytes,
   TRY_CAST(SUM(f.entries) AS BIGINT) AS entries,
   MIN(f.start_position) AS start_position,
   MAX(f.end_position) AS end_position,
