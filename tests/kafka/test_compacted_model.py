@@ -1,14 +1,17 @@
-"""Any life of a compacted topic: written to, cleaned by the broker, backed up, compacted, killed on the way.
+"""Any life of a compacted topic: written to, cleaned by the broker, backed up, compacted, pruned, killed.
 
 After every step the newest restore point gives the latest value of each key as the last backup saw it, and
-each earlier one gives what was true at its own instant.
+each earlier one gives what was true at its own instant, or is refused after a prune that no policy and no
+hold kept from it.
 """
 
 from __future__ import annotations
 
 import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -20,8 +23,9 @@ from tests.support.faults import Killed, expire_leases, watched
 from tests.support.lives import live
 from tests.support.runs import Lab
 
-from lakebackup.errors import EnvironmentProblem
-from lakebackup.store import CatalogReader
+from lakebackup.errors import EnvironmentProblem, Refused
+from lakebackup.model import Hold, Policy
+from lakebackup.store import CatalogReader, CatalogWriter
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -51,6 +55,9 @@ class Compacted(RuleBasedStateMachine):
         self.topic = f"compacted-model-{uuid4().hex[:8]}"
         self.now: Latest = {}
         self.kept: dict[int, Latest] = {}
+        self.promised: set[int] = set()  # ends of backups, in ms, that no prune may touch
+        self.held: dict[int, str] = {}
+        self.redundancy: int | None = None
 
     @initialize()
     def begin(self) -> None:
@@ -79,8 +86,7 @@ class Compacted(RuleBasedStateMachine):
 
     @rule(full=st.integers(0, 5), anew=st.integers(0, 2), growth=st.sampled_from([1.0, 2.0, 100.0]))
     def backup(self, full: int, anew: int, growth: float) -> None:
-        done = self._take(full == 5, anew == 2, growth)
-        self.kept[done] = dict(self.now)
+        self._took(self._take(full == 5, anew == 2, growth))
         self.newest_is_right()
 
     @precondition(lambda self: self.kept)
@@ -102,18 +108,58 @@ class Compacted(RuleBasedStateMachine):
                 self._take(full=False, anew=True, growth=2.0)
         expire_leases(self.lab.folder)
         for end_ts in self._ends() - before:  # it died behind the row that counts, or not at all
-            self.kept[end_ts] = dict(self.now)
+            self._took(end_ts)
+        self.newest_is_right()
+
+    @rule(fulls=st.sampled_from([None, 1, 2]))
+    def policy(self, fulls: int | None) -> None:
+        if fulls != self.redundancy:
+            self._writer().tell(
+                Policy(source="lab", at=_now(), actor="me", redundancy=fulls, removed=fulls is None)
+            )
+            self.redundancy = fulls
+
+    @precondition(lambda self: self.promised)
+    @rule(data=st.data())
+    def hold(self, data: st.DataObject) -> None:
+        """Hold a backup that is there, or release it."""
+        end_ts = data.draw(st.sampled_from(sorted(self.promised)), label="held")
+        point = "SELECT backup_id FROM restore_points WHERE covers_from < {0} AND {0} <= covers_to"
+        held = self.held.pop(end_ts, None)
+        one = held or self._sql(point.format(end_ts))[0]["backup_id"]
+        self._writer().tell(
+            Hold(backup_id=one, source="lab", at=_now(), actor="me", reason="why", released=held is not None)
+        )
+        if not held:
+            self.held[end_ts] = one
+
+    @precondition(lambda self: self.kept)
+    @rule()
+    def prune(self) -> None:
+        fulls = sorted(row["end_ts"] for row in self._sql("SELECT end_ts FROM backups WHERE kind = 'full'"))
+        since = fulls[-min(self.redundancy, len(fulls))] if self.redundancy else max(self.kept)
+        self.lab.prune()
+        self.promised = {end for end in self.promised if end >= since or end in self.held}
         self.newest_is_right()
 
     @precondition(lambda self: self.kept)
     @rule(data=st.data())
     def earlier_is_right(self, data: st.DataObject) -> None:
         end_ts = data.draw(st.sampled_from(sorted(self.kept)), label="to_ts")
-        assert self._restored(end_ts) == self.kept[end_ts]
+        try:
+            found = self._restored(end_ts)
+        except Refused:
+            assert end_ts not in self.promised
+        else:
+            assert found == self.kept[end_ts]
 
     def newest_is_right(self) -> None:
         if self.kept:
             assert self._restored(None) == self.kept[max(self.kept)]
+
+    def _took(self, end_ts: int) -> None:
+        self.kept[end_ts] = dict(self.now)
+        self.promised.add(end_ts)
 
     def _take(self, full: bool, anew: bool, growth: float) -> int:
         mode = "full" if full else "auto"
@@ -121,9 +167,16 @@ class Compacted(RuleBasedStateMachine):
         return int(done["end_ts"])
 
     def _ends(self) -> set[int]:
-        opened = CatalogReader.open(str(self.lab.folder))
-        assert opened is not None
-        return {row["end_ts"] for row in opened.select("SELECT end_ts FROM backups").read_all().to_pylist()}
+        return {row["end_ts"] for row in self._sql("SELECT end_ts FROM backups")}
+
+    def _sql(self, text: str) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = (
+            CatalogReader.require(str(self.lab.folder)).select(text).read_all().to_pylist()
+        )
+        return rows
+
+    def _writer(self) -> CatalogWriter:
+        return CatalogWriter.open(None, str(self.lab.folder))
 
     def _restored(self, to_ts: int | None) -> Latest:
         out = Path(tempfile.mkdtemp(dir=self.folder))
@@ -135,6 +188,10 @@ class Compacted(RuleBasedStateMachine):
         truth.delete_topic(self.lab.bootstrap, self.topic)
 
 
+def _now() -> int:
+    return time.time_ns() // 1000
+
+
 @pytest.mark.long
 def test_many_lives(lab: Lab, tmp_path: Path) -> None:
-    live(lambda: Compacted(lab, tmp_path), 60, 30)
+    live(lambda: Compacted(lab, tmp_path), 40, 30)
