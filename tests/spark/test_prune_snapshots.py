@@ -168,16 +168,17 @@ def test_the_proof_stops_a_prune_of_what_is_needed(
 
 
 @pytest.mark.long
-def test_a_locked_object_is_told_and_tried_again(root: Path, spark: SparkSession) -> None:
-    """A link stands in its place, which is not followed: the others go."""
+def test_objects_that_cannot_be_deleted_are_named_and_tried_again(root: Path, spark: SparkSession) -> None:
+    """A link stands in the place of their folder, which is not followed."""
     keep(root, 2)
-    (locked,) = (path for path in root.rglob("a") if path.is_file())
-    locked.rename(locked.with_suffix(".aside"))
-    locked.symlink_to(locked.with_suffix(".aside"))
-    with pytest.raises(Incomplete, match="1 files could not be deleted"):
+    (one,) = (path for path in root.rglob("a") if path.is_file())
+    folder, aside = one.parent, one.parent.with_suffix(".aside")
+    folder.rename(aside)
+    folder.symlink_to(aside)
+    with pytest.raises(Incomplete, match="files could not be deleted"):
         run(root, spark, delete=True)
-    locked.unlink()
-    locked.with_suffix(".aside").rename(locked)
+    folder.unlink()
+    aside.rename(folder)
     assert run(root, spark, delete=True)["resumed"] == 1
     assert "1/a" not in stored(root)
 

@@ -89,9 +89,12 @@ def newest_version(uri: str, *, known: bool = False) -> int:
     return int(max(commits, default=-1))
 
 
-def versions_then(backups: DeltaTable) -> dict[str, int]:
+def versions_then(catalog_uri: str) -> dict[str, int]:
     """Table -> version that it had when rows were last committed to `backups`, where that is known."""
-    found = {table: backups.transaction_version(_VERSION_OF + table) for table in _COMMITTED_BEFORE}
+    uri = f"{catalog_uri}/backups"
+    with local_log(uri, known=True) as folder:  # what an application noted is read from the log when asked
+        backups = _open(uri, folder)
+        found = {table: backups.transaction_version(_VERSION_OF + table) for table in _COMMITTED_BEFORE}
     return {table: version for table, version in found.items() if version is not None}
 
 

@@ -121,8 +121,8 @@ class DuckEngine:
 
     def behind(self) -> list[str]:
         """Tables that lost commits: they are behind the versions that the log of `backups` notes."""
-        backups = self._open(FIRST)
-        then = versions_then(backups) if backups else {}
+        self._open(FIRST)
+        then = versions_then(self._uri)
         if folder_of(self._uri) is None:
             prefetch(f"{self._uri}/{table}" for table in then.keys() - self._known)
             self._known |= then.keys()
