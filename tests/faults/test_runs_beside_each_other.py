@@ -161,8 +161,8 @@ def test_records_deleted_between_plan_and_copy(
     truth.produce(lab.bootstrap, name, rows_of(1, 20, 20))
     plan = backup_topics._plan
 
-    def overtaken(*args: Any) -> Any:
-        made = plan(*args)
+    def overtaken(*args: Any, **given: Any) -> Any:
+        made = plan(*args, **given)
         truth.delete_records(lab.bootstrap, name, {0: 30})
         return made
 

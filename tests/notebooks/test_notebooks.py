@@ -111,8 +111,8 @@ def test_coverage_of_rows_made_by_hand(spark: SparkSession, tmp_path: Path) -> N
 def test_inventory(backups: tuple[Lab, str]) -> None:
     shown, lab = _run("01", backups), backups[0]
     listed, chains, storage, topics, unusable = shown.tables
-    assert [row["kind"] for row in listed] == ["differential", "full", "differential", "full"]
-    assert [row["backups"] for row in chains] == [1, 3]
+    assert [row["kind"] for row in listed] == ["differential", "differential", "differential", "full"]
+    assert [row["backups"] for row in chains] == [4]
     assert storage[0]["bytes"] == sum(f.stat().st_size for f in lab.folder.glob("lab/*/topics/**/*.data"))
     assert {row["scope"]: row["records"] for row in topics}[backups[1]] == 120 + (160 - 70 - 80 + 80)
     assert unusable == []
