@@ -110,7 +110,7 @@ class Life(RuleBasedStateMachine):
         self.known: list[Taken] = []  # and of the history that the newest backup is of
         self.put: Put | None = None
         self.low: dict[Place, int] = {}
-        self.was_reset = False
+        self.was_reset = self.forgotten = False
 
     @initialize(seed=seeds, more=st.lists(st.tuples(seeds, counts, modes), min_size=1, max_size=3))
     def begins(self, seed: int, more: list[tuple[int, int, Mode]]) -> None:
@@ -199,6 +199,7 @@ class Life(RuleBasedStateMachine):
         (point,) = self.lab.rows(f"SELECT * FROM queue_points WHERE backup_id = '{row['backup_id']}'")
         assert point["last_tid"] == tid
         behind = self.put is not None and (self.put.pending or mode == "differential")
+        unseen = bool(needed and self.put and self.put.pending and self.forgotten)
         taken = Taken(
             row["backup_id"],
             1 + len(self.taken),
@@ -218,7 +219,9 @@ class Life(RuleBasedStateMachine):
         if needed:
             self.put, self.was_reset = None, False
         self.taken.append(taken)
-        self.line = self.known = taken.line = [*self.line, taken]
+        self.line = taken.line = [*self.line, taken]
+        # A full does not know of a restore behind it when no queue has its watermark any more.
+        self.known = [*self.known, taken] if unseen else self.line
 
     def ends(self) -> dict[Place, int]:
         return self.lab.ends(self.graph.queues)
@@ -253,7 +256,7 @@ class Life(RuleBasedStateMachine):
                 if place[0] == name:
                     graph.engine.position[place] = 0
                     self.low.pop(place, None)
-        self.was_reset = True
+        self.was_reset, self.forgotten = True, self.forgotten or all_of_them
 
     def wanted(self, kind: str, dice: random.Random) -> Wanted:
         lasts = sorted(self.known, key=lambda t: (t.chain[0].number, t.number))
@@ -336,7 +339,7 @@ class Life(RuleBasedStateMachine):
         self.put = Put(reached, row["whole"], row["last_tid"], base)
         # Of a full there is never a part.
         self.line = [t for t in reached.line if t is not reached or row["whole"] or t.parent is None]
-        self.was_reset = False
+        self.was_reset = self.forgotten = False
 
     @precondition(lambda self: self.line)
     @rule(kind=what, seed=seeds)
