@@ -121,4 +121,4 @@ def test_every_view_has_columns_and_statements_are_found_by_name() -> None:
     assert columns["backups"][-1] == "finished_time"
     assert names("migrations") == ("0001_initial", "0002_policy_topics")
     with pytest.raises(KeyError):
-        load("queries", "../views/backups")
+        load("queries", "../views/backups/backups")
