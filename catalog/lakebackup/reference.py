@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lakebackup.engine import RAW
+from lakebackup.engine import INTERNAL, RAW
 from lakebackup.engine.ddl import definition
 from lakebackup.engine.duck import view_types
 from lakebackup.model import TABLES, columns
@@ -116,6 +116,8 @@ def reference() -> str:
 def _views() -> Iterator[str]:
     yield "## Views\n"
     for folder, views in _by_area("views"):
+        if folder == INTERNAL:
+            continue
         yield f"### Views: {folder}\n"
         for view in views:
             known = meanings(view)

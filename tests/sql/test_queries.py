@@ -315,12 +315,12 @@ _TAKES_SPARK = re.compile(r"\b(SparkEngine|class Questions)\b")
 
 @cache
 def changed() -> frozenset[tuple[str, str]]:
-    """Statements whose text, cases or recorded text differ from those of the main branch."""
+    """Statements whose text, cases or recorded text differ from the main branch, wherever they lie."""
     base = os.environ.get("LAKEBACKUP_TEST_BASE") or _git("merge-base", "HEAD", "origin/main", check=False)
     if not base:
         return frozenset()
     folders = ("sql/lakebackup_sql", "tests/sql/cases", "tests/sql/snapshots")
-    found = _git("diff", "--name-only", "--no-renames", base, "--", *folders).splitlines()
+    found = _git("diff", "--name-only", "-M100%", "--diff-filter=r", base, "--", *folders).splitlines()
     found += _git("ls-files", "--others", "--exclude-standard", "--", *folders).splitlines()
     return frozenset(statement_of(path) for path in found)
 
@@ -520,6 +520,7 @@ def test_the_duckdb_text_is_the_recorded_one(kind: str, name: str) -> None:
     snapshot = recorded("snapshots", kind, name, "duckdb.sql")
     text = to_duckdb(load(kind, name)) + "\n"
     if not snapshot.exists():
+        snapshot.parent.mkdir(parents=True, exist_ok=True)
         snapshot.write_text(text, encoding="utf-8")
         pytest.fail(f"{snapshot.name} was not there and has been recorded: read it, then run again")
     assert snapshot.read_text(encoding="utf-8") == text

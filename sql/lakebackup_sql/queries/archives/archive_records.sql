@@ -1,20 +1,17 @@
 -- The data files that restoring the topics of the backup :backup_id needs, backup after backup and topic after topic,
 -- with the backup that wrote each.
 SELECT
-  f.backup_id, b.link, f.scope, f.epoch, f.region, f.start_position, f.end_position, f.destination, f.path, f.format,
+  f.backup_id, n.link, f.scope, f.epoch, f.region, f.start_position, f.end_position, f.destination, f.path, f.format,
   f.codec, f.bytes, f.sha256, f.entries
 FROM restore_points AS t
-JOIN backups AS b
-  ON b.source = t.source
-  AND b.base = t.base
-  AND b.link <= t.link
-  AND t.link < b.unlinked
+JOIN needs AS n
+  ON t.backup_id = n.backup_id
 JOIN files AS f
-  ON b.backup_id = f.backup_id
+  ON n.needed_id = f.backup_id
   AND f.scope = t.scope
   AND f.epoch = t.epoch
   AND f.generation = t.generation
 WHERE t.backup_id = :backup_id
-  AND b.state = 'complete'
+  AND n.state = 'complete'
   AND f.role = 'data'
-ORDER BY b.link, f.scope, CAST(f.region AS INT), f.start_position, f.path
+ORDER BY n.link, f.scope, CAST(f.region AS INT), f.start_position, f.path

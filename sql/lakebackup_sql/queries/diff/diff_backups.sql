@@ -4,15 +4,12 @@ SELECT
   b.backup_id, b.source, b.source_kind, b.number, b.place, b.state, b.base, b.link, b.unlinked, n.first, n.last, m.moved
 FROM backups AS b
 JOIN (
-  SELECT t.backup_id, MIN(p.number) AS first, MAX(p.number) AS last
-  FROM backups AS t
+  SELECT k.backup_id, MIN(p.number) AS first, MAX(p.number) AS last
+  FROM needs AS k
   JOIN backups AS p
-    ON p.source = t.source
-    AND p.base = t.base
-    AND p.link <= t.link
-    AND t.link < p.unlinked
-  WHERE t.backup_id IN (:a, :b)
-  GROUP BY t.backup_id
+    ON k.needed_id = p.backup_id
+  WHERE k.backup_id IN (:a, :b)
+  GROUP BY k.backup_id
 ) AS n
   ON b.backup_id = n.backup_id
 CROSS JOIN (

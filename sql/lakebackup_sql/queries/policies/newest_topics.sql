@@ -1,6 +1,6 @@
 -- The topics of the newest backup of a source that can be restored; when none can, of the newest in any state.
--- A compaction holds some topics only: it ends where an earlier backup does, at a place of its own. A merge may leave
--- topics out: of backups at the same place, the first has read the source.
+-- A compaction holds some topics only. A merge may leave topics out: of backups at the same place, the first has read
+-- the source.
 SELECT s.scope, s.epoch
 FROM raw_scopes AS s
 JOIN (
@@ -10,17 +10,9 @@ JOIN (
       c.backup_id, c.place, c.number,
       MAX(CASE WHEN c.state = 'complete' AND c.intact THEN 1 ELSE 0 END) OVER (PARTITION BY c.place) AS usable
     FROM backups AS c
-    LEFT ANTI JOIN (
-      SELECT l.place
-      FROM raw_backups AS l
-      JOIN raw_backups AS e
-        ON l.source = e.source
-        AND l.end_ts = e.end_ts
-        AND e.number < l.number
-      WHERE l.source = :source
-        AND l.number = l.place
-    ) AS k
-      ON c.place = k.place
+    LEFT ANTI JOIN compactions AS k
+      ON c.source = k.source
+      AND c.place = k.place
     WHERE c.source = :source
   ) AS b
   ORDER BY b.usable DESC, b.place DESC, b.number

@@ -1,11 +1,8 @@
 -- The backups that :backup_id needs, itself the last, in the order of the chain.
 SELECT b.*
-FROM backups AS t
+FROM needs AS n
 JOIN backups AS b
-  ON t.source = b.source
-  AND t.base = b.base
-  AND b.link <= t.link
-  AND t.link < b.unlinked
-WHERE t.backup_id = :backup_id
-  AND b.state = 'complete'
+  ON n.needed_id = b.backup_id
+WHERE n.backup_id = :backup_id
+  AND n.state = 'complete'
 ORDER BY b.link

@@ -64,16 +64,13 @@ held AS (
 -- What stands in the way of every restore from one backup of a chain and generation on.
 causes AS (
   SELECT
-    f.source, f.scope, f.epoch, f.region, f.generation, b.base, b.link, b.unlinked, c.outcome AS reason,
+    f.source, f.scope, f.epoch, f.region, f.generation, b.base, b.link, b.unlinked, f.outcome AS reason,
     MIN(f.min_ts) - 1 AS from_ts, CAST(NULL AS BIGINT) AS from_position
-  FROM faults AS c
-  JOIN files AS f
-    ON c.destination = f.destination
-    AND c.path = f.path
+  FROM faulty_files AS f
   JOIN backups AS b
     ON f.backup_id = b.backup_id
   WHERE f.role = 'data'
-  GROUP BY f.source, f.scope, f.epoch, f.region, f.generation, b.base, b.link, b.unlinked, c.outcome
+  GROUP BY f.source, f.scope, f.epoch, f.region, f.generation, b.base, b.link, b.unlinked, f.outcome
   UNION ALL
   SELECT
     g.source, g.scope, g.epoch, g.region, s.generation, b.base, b.link, b.unlinked, 'bridged' AS reason,
@@ -153,14 +150,7 @@ logged AS (
   LEFT JOIN floors AS l
     ON b.source = l.source
     AND l.scope = '-'
-  LEFT ANTI JOIN (
-    SELECT f.backup_id
-    FROM faults AS c
-    JOIN files AS f
-      ON c.destination = f.destination
-      AND c.path = f.path
-    WHERE f.format = 'delta'
-  ) AS d
+  LEFT ANTI JOIN (SELECT backup_id FROM faulty_files WHERE format = 'delta') AS d
     ON b.backup_id = d.backup_id
   WHERE b.source_kind = 'changes' AND b.state = 'complete' AND b.intact
   UNION ALL
@@ -175,12 +165,9 @@ logged AS (
   WHERE b.source_kind = 'changes' AND b.state = 'complete'
   UNION ALL
   SELECT
-    f.source, c.outcome AS reason, f.min_ts - 1 AS from_ts,
+    f.source, f.outcome AS reason, f.min_ts - 1 AS from_ts,
     GREATEST(f.max_ts, MAX(COALESCE(w.max_ts, f.max_ts))) AS to_ts
-  FROM faults AS c
-  JOIN files AS f
-    ON c.destination = f.destination
-    AND c.path = f.path
+  FROM faulty_files AS f
   LEFT ANTI JOIN departures AS d
     ON f.destination = d.destination
     AND f.path = d.path
@@ -191,32 +178,15 @@ logged AS (
     AND w.min_begin_ts <= f.max_ts
     AND w.max_ts >= f.min_ts
   WHERE f.format = 'log-arrow-1' AND f.role = 'data' AND f.op = 'put'
-  GROUP BY f.source, c.outcome, f.destination, f.path, f.min_ts, f.max_ts
+  GROUP BY f.source, f.outcome, f.destination, f.path, f.min_ts, f.max_ts
 ),
--- What an engine's backups lack: of messages, those that stand on them lack them too, for the times from the first of
--- them on; an engine's own files are those of the backup that a restore ends with; the snapshot is the whole chain's.
+-- What an engine's backups lack, for the times after from_ts.
 spoiled AS (
   SELECT b.backup_id, x.reason, MIN(x.from_ts) AS from_ts
   FROM (
-    SELECT
-      n.source, n.base, n.link, CASE WHEN f.role = 'data' THEN n.unlinked ELSE n.link + 1 END AS unlinked,
-      c.outcome AS reason, CASE WHEN f.role = 'data' THEN f.min_ts - 1 ELSE -1 END AS from_ts
-    FROM faults AS c
-    JOIN files AS f
-      ON c.destination = f.destination
-      AND c.path = f.path
-    JOIN backups AS n
-      ON f.backup_id = n.backup_id
-    WHERE n.source_kind = 'queues'
-      AND f.role IN ('data', 'config', 'schema')
-    UNION ALL
-    SELECT n.source, n.base, n.link, n.unlinked, u.reason, -1 AS from_ts
-    FROM raw_queue_points AS p
-    JOIN backups AS n
-      ON p.backup_id = n.backup_id
-    JOIN unusable_backups AS u
-      ON p.snapshot_id = u.backup_id
-    WHERE u.reason IN ('missing', 'changed', 'damaged')
+    SELECT source, base, link, unlinked, outcome AS reason, from_ts
+    FROM queue_faults
+    WHERE COALESCE(snapshot_state, 'complete') <> 'deleted'
     UNION ALL
     SELECT n.source, n.base, n.link, n.unlinked, 'chain' AS reason, -1 AS from_ts
     FROM raw_queue_points AS p

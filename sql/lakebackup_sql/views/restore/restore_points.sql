@@ -45,9 +45,7 @@ FROM (
     FROM raw_scopes AS s
     JOIN backups AS b
       ON s.backup_id = b.backup_id
-    LEFT JOIN (
-      SELECT source, scope, epoch, MAX(generation) AS generation FROM raw_floors GROUP BY source, scope, epoch
-    ) AS l
+    LEFT JOIN scope_floors AS l
       ON s.source = l.source AND s.scope = l.scope AND s.epoch = l.epoch
     WHERE b.state = 'complete'
       AND b.intact

@@ -41,20 +41,12 @@ SELECT
   t.covers_to AS covered_ts,
   t.covers_to_time AS covered_time
 FROM (
-  -- A compaction holds some topics only: it ends where an earlier backup does, at a place of its own.
+  -- A compaction holds some topics only.
   SELECT
     p.*,
     (p.scope = '-' AND p.epoch = '-') OR p.place >= MAX(CASE WHEN k.place IS NULL THEN p.place END) OVER (PARTITION BY p.source) AS present
   FROM restore_points AS p
-  LEFT JOIN (
-    SELECT DISTINCT l.source, l.place
-    FROM raw_backups AS l
-    JOIN raw_backups AS e
-      ON l.source = e.source
-      AND l.end_ts = e.end_ts
-      AND e.number < l.number
-    WHERE l.number = l.place
-  ) AS k
+  LEFT JOIN compactions AS k
     ON p.source = k.source
     AND p.place = k.place
 ) AS t

@@ -1,6 +1,6 @@
 SELECT
   f.backup_id,
-  b.link,
+  n.link,
   f.scope,
   f.region,
   f.role,
@@ -10,18 +10,13 @@ SELECT
   f.bytes,
   f.sha256,
   f.entries
-FROM backups AS t
-JOIN backups AS b
-  ON b.source = t.source
-  AND b.base = t.base
-  AND b.link <= t.link
-  AND t.link < b.unlinked
+FROM needs AS n
 JOIN files AS f
-  ON b.backup_id = f.backup_id
+  ON n.needed_id = f.backup_id
 WHERE
-  t.backup_id = $backup_id AND b.state = 'complete'
+  n.backup_id = $backup_id AND n.state = 'complete'
 ORDER BY
-  b.link NULLS FIRST,
+  n.link NULLS FIRST,
   f.scope NULLS FIRST,
   f.region NULLS FIRST,
   f.path NULLS FIRST

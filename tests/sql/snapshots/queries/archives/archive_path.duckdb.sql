@@ -20,12 +20,9 @@ SELECT
   r.window_days,
   r.redundancy,
   r.min_redundancy
-FROM backups AS t
+FROM needs AS n
 JOIN backups AS b
-  ON b.source = t.source
-  AND b.base = t.base
-  AND b.link <= t.link
-  AND t.link < b.unlinked
+  ON n.needed_id = b.backup_id
 LEFT JOIN (
   SELECT
     source,
@@ -38,9 +35,9 @@ LEFT JOIN (
 LEFT JOIN policies AS r
   ON b.source = r.source
 WHERE
-  t.backup_id = $backup_id
+  n.backup_id = $backup_id
   AND (
-    b.state = 'complete' OR b.backup_id = t.backup_id
+    n.state = 'complete' OR n.needed_id = n.backup_id
   )
 ORDER BY
   b.link NULLS FIRST

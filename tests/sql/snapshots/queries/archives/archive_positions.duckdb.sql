@@ -1,21 +1,16 @@
 SELECT
   p.backup_id,
-  b.link,
+  n.link,
   p.scope,
   p.region,
   p.start_position,
   p.end_position
-FROM backups AS t
-JOIN backups AS b
-  ON b.source = t.source
-  AND b.base = t.base
-  AND b.link <= t.link
-  AND t.link < b.unlinked
+FROM needs AS n
 JOIN raw_positions AS p
-  ON b.backup_id = p.backup_id
+  ON n.needed_id = p.backup_id
 WHERE
-  t.backup_id = $backup_id AND b.state = 'complete'
+  n.backup_id = $backup_id AND n.state = 'complete'
 ORDER BY
-  b.link NULLS FIRST,
+  n.link NULLS FIRST,
   p.scope NULLS FIRST,
   TRY_CAST(p.region AS INT) NULLS FIRST

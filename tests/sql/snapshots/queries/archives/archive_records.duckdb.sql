@@ -1,6 +1,6 @@
 SELECT
   f.backup_id,
-  b.link,
+  n.link,
   f.scope,
   f.epoch,
   f.region,
@@ -14,20 +14,17 @@ SELECT
   f.sha256,
   f.entries
 FROM restore_points AS t
-JOIN backups AS b
-  ON b.source = t.source
-  AND b.base = t.base
-  AND b.link <= t.link
-  AND t.link < b.unlinked
+JOIN needs AS n
+  ON t.backup_id = n.backup_id
 JOIN files AS f
-  ON b.backup_id = f.backup_id
+  ON n.needed_id = f.backup_id
   AND f.scope = t.scope
   AND f.epoch = t.epoch
   AND f.generation = t.generation
 WHERE
-  t.backup_id = $backup_id AND b.state = 'complete' AND f.role = 'data'
+  t.backup_id = $backup_id AND n.state = 'complete' AND f.role = 'data'
 ORDER BY
-  b.link NULLS FIRST,
+  n.link NULLS FIRST,
   f.scope NULLS FIRST,
   TRY_CAST(f.region AS INT) NULLS FIRST,
   f.start_position NULLS FIRST,

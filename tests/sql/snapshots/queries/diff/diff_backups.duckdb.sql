@@ -14,19 +14,16 @@ SELECT
 FROM backups AS b
 JOIN (
   SELECT
-    t.backup_id,
+    k.backup_id,
     MIN(p.number) AS first,
     MAX(p.number) AS last
-  FROM backups AS t
+  FROM needs AS k
   JOIN backups AS p
-    ON p.source = t.source
-    AND p.base = t.base
-    AND p.link <= t.link
-    AND t.link < p.unlinked
+    ON k.needed_id = p.backup_id
   WHERE
-    t.backup_id IN ($a, $b)
+    k.backup_id IN ($a, $b)
   GROUP BY
-    t.backup_id
+    k.backup_id
 ) AS n
   ON b.backup_id = n.backup_id
 CROSS JOIN (

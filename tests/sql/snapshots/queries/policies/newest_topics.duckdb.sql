@@ -12,16 +12,8 @@ JOIN (
       c.number,
       MAX(CASE WHEN c.state = 'complete' AND c.intact THEN 1 ELSE 0 END) OVER (PARTITION BY c.place) AS usable
     FROM backups AS c
-    ANTI JOIN (
-      SELECT
-        l.place
-      FROM raw_backups AS l
-      JOIN raw_backups AS e
-        ON l.source = e.source AND l.end_ts = e.end_ts AND e.number < l.number
-      WHERE
-        l.source = $source AND l.number = l.place
-    ) AS k
-      ON c.place = k.place
+    ANTI JOIN compactions AS k
+      ON c.source = k.source AND c.place = k.place
     WHERE
       c.source = $source
   ) AS b

@@ -1,12 +1,9 @@
 SELECT
   b.*
-FROM backups AS t
+FROM needs AS n
 JOIN backups AS b
-  ON t.source = b.source
-  AND t.base = b.base
-  AND b.link <= t.link
-  AND t.link < b.unlinked
+  ON n.needed_id = b.backup_id
 WHERE
-  t.backup_id = $backup_id AND b.state = 'complete'
+  n.backup_id = $backup_id AND n.state = 'complete'
 ORDER BY
   b.link NULLS FIRST

@@ -12,11 +12,9 @@ SELECT
   f.max_ts,
   f.min_time,
   f.max_time,
-  c.check_id,
-  c."at" AS found_at,
-  c.time AS found_time
-FROM faults AS c
-JOIN files AS f
-  ON c.destination = f.destination AND c.path = f.path
+  f.check_id,
+  f.found_at,
+  TIMESTAMP_MICROS(f.found_at) AS found_time
+FROM faulty_files AS f
 WHERE
-  c.outcome = 'missing'
+  f.outcome = 'missing'

@@ -1,26 +1,18 @@
-WITH unusable AS (
+WITH without_file AS (
   SELECT
-    b.backup_id,
-    b.state AS reason,
-    b.backup_id AS fault_backup_id,
-    TRY_CAST(0 AS BIGINT) AS faults,
-    TRY_CAST(NULL AS TEXT) AS destination,
-    TRY_CAST(NULL AS TEXT) AS path,
-    TRY_CAST(NULL AS TEXT) AS detail,
-    TRY_CAST(NULL AS BIGINT) AS found_at
-  FROM backups AS b
+    backup_id,
+    state AS reason,
+    backup_id AS fault_backup_id,
+    TRY_CAST(NULL AS TEXT) AS detail
+  FROM backups
   WHERE
-    b.state IN ('out_of_sync', 'unconfirmed')
+    state IN ('out_of_sync', 'unconfirmed')
   UNION ALL
   SELECT
     b.backup_id,
     'chain' AS reason,
     ARG_MIN(e.backup_id, e.link) AS fault_backup_id,
-    TRY_CAST(0 AS BIGINT) AS faults,
-    TRY_CAST(NULL AS TEXT) AS destination,
-    TRY_CAST(NULL AS TEXT) AS path,
-    TRY_CAST(NULL AS TEXT) AS detail,
-    TRY_CAST(NULL AS BIGINT) AS found_at
+    TRY_CAST(NULL AS TEXT) AS detail
   FROM backups AS b
   LEFT JOIN (
     SELECT
@@ -40,6 +32,97 @@ WITH unusable AS (
     b.backup_id
   UNION ALL
   SELECT
+    b.backup_id,
+    'chain' AS reason,
+    p.snapshot_id AS fault_backup_id,
+    TRY_CAST(NULL AS TEXT) AS detail
+  FROM raw_queue_points AS p
+  LEFT JOIN raw_backups AS s
+    ON p.snapshot_id = s.backup_id
+  JOIN backups AS b
+    ON p.backup_id = b.base AND p.source = b.source
+  WHERE
+    NOT p.snapshot_id IS NULL
+    AND COALESCE(s.state, 'deleted') <> 'complete'
+    AND b.state = 'complete'
+    AND b.intact
+  UNION ALL
+  SELECT
+    s.backup_id,
+    'pruned' AS reason,
+    s.backup_id AS fault_backup_id,
+    MIN(s.scope) AS detail
+  FROM raw_scopes AS s
+  JOIN scope_floors AS l
+    ON s.source = l.source
+    AND s.scope = l.scope
+    AND s.epoch = l.epoch
+    AND s.generation < l.generation
+  GROUP BY
+    s.backup_id
+), faulty AS (
+  SELECT
+    b.backup_id,
+    c.outcome,
+    s.backup_id AS fault_backup_id,
+    s.added_in AS link,
+    c.destination,
+    c.path,
+    c.detail,
+    c."at" AS found_at
+  FROM snapshot_files AS s
+  JOIN faults AS c
+    ON s.destination = c.destination AND s.path = c.path AND s.stored
+  JOIN backups AS b
+    ON s.source = b.source
+    AND s.added_in <= b.number
+    AND COALESCE(b.number < s.gone_in, TRUE)
+  UNION ALL
+  SELECT
+    f.backup_id,
+    f.outcome,
+    f.backup_id AS fault_backup_id,
+    0 AS link,
+    f.destination,
+    f.path,
+    f.detail,
+    f.found_at
+  FROM faulty_files AS f
+  ANTI JOIN departures AS d
+    ON f.destination = d.destination AND f.path = d.path
+  JOIN raw_backups AS b
+    ON f.backup_id = b.backup_id
+  WHERE
+    b.source_kind = 'changes' AND f.format IN ('log-arrow-1', 'delta')
+  UNION ALL
+  SELECT
+    b.backup_id,
+    q.outcome,
+    q.backup_id AS fault_backup_id,
+    q.link,
+    q.destination,
+    q.path,
+    q.detail,
+    q.found_at
+  FROM queue_faults AS q
+  JOIN backups AS b
+    ON q.source = b.source
+    AND q.base = b.base
+    AND q.link <= b.link
+    AND b.link < q.unlinked
+), unusable AS (
+  SELECT
+    backup_id,
+    reason,
+    fault_backup_id,
+    TRY_CAST(0 AS BIGINT) AS faults,
+    TRY_CAST(NULL AS TEXT) AS destination,
+    TRY_CAST(NULL AS TEXT) AS path,
+    detail,
+    TRY_CAST(NULL AS BIGINT) AS found_at
+  FROM without_file
+  UNION ALL
+  SELECT
     w.backup_id,
     w.outcome AS reason,
     w.fault_backup_id,
@@ -56,7 +139,7 @@ WITH unusable AS (
       f.destination,
       f.path,
       f.detail,
-      f."at" AS found_at,
+      f.found_at,
       TRY_CAST(SUM(f.faults) OVER (PARTITION BY b.backup_id, f.outcome) AS BIGINT) AS faults,
       ROW_NUMBER() OVER (
         PARTITION BY b.backup_id, f.outcome
@@ -72,15 +155,13 @@ WITH unusable AS (
         d.scope,
         d.epoch,
         d.generation,
-        c.outcome,
+        d.outcome,
         COUNT(*) AS faults,
-        MIN(c.destination) AS destination,
-        MIN(c.path) AS path,
-        NULLIF(ARG_MIN(COALESCE(c.detail, ''), c.path), '') AS detail,
-        ARG_MIN(c."at", c.path) AS "at"
-      FROM faults AS c
-      JOIN files AS d
-        ON c.destination = d.destination AND c.path = d.path
+        MIN(d.destination) AS destination,
+        MIN(d.path) AS path,
+        NULLIF(ARG_MIN(COALESCE(d.detail, ''), d.path), '') AS detail,
+        ARG_MIN(d.found_at, d.path) AS found_at
+      FROM faulty_files AS d
       JOIN backups AS n
         ON d.backup_id = n.backup_id
       WHERE
@@ -94,7 +175,7 @@ WITH unusable AS (
         d.scope,
         d.epoch,
         d.generation,
-        c.outcome
+        d.outcome
     ) AS f
     JOIN scopes AS s
       ON f.source = s.source
@@ -111,164 +192,18 @@ WITH unusable AS (
     w.place = 1
   UNION ALL
   SELECT
-    b.backup_id,
-    c.outcome AS reason,
-    ARG_MIN(s.backup_id, s.added_in) AS fault_backup_id,
+    backup_id,
+    outcome AS reason,
+    ARG_MIN(fault_backup_id, link) AS fault_backup_id,
     COUNT(*) AS faults,
-    ARG_MIN(c.destination, c.path) AS destination,
-    MIN(c.path) AS path,
-    NULLIF(ARG_MIN(COALESCE(c.detail, ''), c.path), '') AS detail,
-    ARG_MIN(c."at", c.path) AS found_at
-  FROM snapshot_files AS s
-  JOIN faults AS c
-    ON s.destination = c.destination AND s.path = c.path AND s.stored
-  JOIN backups AS b
-    ON s.source = b.source
-    AND s.added_in <= b.number
-    AND COALESCE(b.number < s.gone_in, TRUE)
+    ARG_MIN(destination, path) AS destination,
+    MIN(path) AS path,
+    NULLIF(ARG_MIN(COALESCE(detail, ''), path), '') AS detail,
+    ARG_MIN(found_at, path) AS found_at
+  FROM faulty
   GROUP BY
-    b.backup_id,
-    c.outcome
-  UNION ALL
-  SELECT
-    f.backup_id,
-    c.outcome AS reason,
-    f.backup_id AS fault_backup_id,
-    COUNT(*) AS faults,
-    ARG_MIN(c.destination, c.path) AS destination,
-    MIN(c.path) AS path,
-    NULLIF(ARG_MIN(COALESCE(c.detail, ''), c.path), '') AS detail,
-    ARG_MIN(c."at", c.path) AS found_at
-  FROM faults AS c
-  JOIN files AS f
-    ON c.destination = f.destination AND c.path = f.path
-  ANTI JOIN departures AS d
-    ON f.destination = d.destination AND f.path = d.path
-  JOIN raw_backups AS b
-    ON f.backup_id = b.backup_id
-  WHERE
-    b.source_kind = 'changes' AND f.format IN ('log-arrow-1', 'delta')
-  GROUP BY
-    f.backup_id,
-    c.outcome
-  UNION ALL
-  SELECT
-    b.backup_id,
-    q.outcome AS reason,
-    ARG_MIN(q.backup_id, q.link) AS fault_backup_id,
-    COUNT(*) AS faults,
-    ARG_MIN(q.destination, q.path) AS destination,
-    MIN(q.path) AS path,
-    NULLIF(ARG_MIN(COALESCE(q.detail, ''), q.path), '') AS detail,
-    ARG_MIN(q."at", q.path) AS found_at
-  FROM (
-    SELECT
-      n.source,
-      n.base,
-      n.backup_id,
-      n.link,
-      CASE WHEN d.role = 'data' THEN n.unlinked ELSE n.link + 1 END AS unlinked,
-      c.outcome,
-      c.destination,
-      c.path,
-      c.detail,
-      c."at"
-    FROM faults AS c
-    JOIN files AS d
-      ON c.destination = d.destination AND c.path = d.path
-    JOIN backups AS n
-      ON d.backup_id = n.backup_id
-    WHERE
-      n.source_kind = 'queues' AND d.role IN ('data', 'config', 'schema')
-    UNION ALL
-    SELECT
-      n.source,
-      n.base,
-      s.backup_id,
-      n.link,
-      n.unlinked,
-      c.outcome,
-      c.destination,
-      c.path,
-      c.detail,
-      c."at"
-    FROM (
-      SELECT DISTINCT
-        p.backup_id AS full_id,
-        m.backup_id,
-        k.destination,
-        k.path
-      FROM raw_queue_points AS p
-      JOIN raw_backups AS m
-        ON p.snapshot_id = m.backup_id
-      JOIN snapshot_files AS k
-        ON m.source = k.source
-        AND k.added_in <= m.number
-        AND COALESCE(m.number < k.gone_in, TRUE)
-        AND k.stored
-    ) AS s
-    JOIN faults AS c
-      ON s.destination = c.destination AND s.path = c.path
-    JOIN backups AS n
-      ON s.full_id = n.backup_id
-  ) AS q
-  JOIN backups AS b
-    ON q.source = b.source
-    AND q.base = b.base
-    AND q.link <= b.link
-    AND b.link < q.unlinked
-  GROUP BY
-    b.backup_id,
-    q.outcome
-  UNION ALL
-  SELECT
-    b.backup_id,
-    'chain' AS reason,
-    p.snapshot_id AS fault_backup_id,
-    TRY_CAST(0 AS BIGINT) AS faults,
-    TRY_CAST(NULL AS TEXT) AS destination,
-    TRY_CAST(NULL AS TEXT) AS path,
-    TRY_CAST(NULL AS TEXT) AS detail,
-    TRY_CAST(NULL AS BIGINT) AS found_at
-  FROM raw_queue_points AS p
-  LEFT JOIN raw_backups AS s
-    ON p.snapshot_id = s.backup_id
-  JOIN backups AS b
-    ON p.backup_id = b.base AND p.source = b.source
-  WHERE
-    NOT p.snapshot_id IS NULL
-    AND COALESCE(s.state, 'deleted') <> 'complete'
-    AND b.state = 'complete'
-    AND b.intact
-  UNION ALL
-  SELECT
-    s.backup_id,
-    'pruned' AS reason,
-    s.backup_id AS fault_backup_id,
-    TRY_CAST(0 AS BIGINT) AS faults,
-    TRY_CAST(NULL AS TEXT) AS destination,
-    TRY_CAST(NULL AS TEXT) AS path,
-    MIN(s.scope) AS detail,
-    TRY_CAST(NULL AS BIGINT) AS found_at
-  FROM raw_scopes AS s
-  JOIN (
-    SELECT
-      source,
-      scope,
-      epoch,
-      MAX(generation) AS generation
-    FROM raw_floors
-    GROUP BY
-      source,
-      scope,
-      epoch
-  ) AS l
-    ON s.source = l.source
-    AND s.scope = l.scope
-    AND s.epoch = l.epoch
-    AND s.generation < l.generation
-  GROUP BY
-    s.backup_id
+    backup_id,
+    outcome
   UNION ALL
   SELECT
     c.backup_id,

@@ -2,18 +2,7 @@ SELECT
   s.source,
   s.backup_id
 FROM raw_scopes AS s
-LEFT JOIN (
-  SELECT
-    source,
-    scope,
-    epoch,
-    MAX(generation) AS generation
-  FROM raw_floors
-  GROUP BY
-    source,
-    scope,
-    epoch
-) AS l
+LEFT JOIN scope_floors AS l
   ON s.source = l.source AND s.scope = l.scope AND s.epoch = l.epoch
 WHERE
   s.source IN (

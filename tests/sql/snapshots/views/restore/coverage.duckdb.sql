@@ -73,12 +73,10 @@ WITH points AS (
     b.base,
     b.link,
     b.unlinked,
-    c.outcome AS reason,
+    f.outcome AS reason,
     MIN(f.min_ts) - 1 AS from_ts,
     TRY_CAST(NULL AS BIGINT) AS from_position
-  FROM faults AS c
-  JOIN files AS f
-    ON c.destination = f.destination AND c.path = f.path
+  FROM faulty_files AS f
   JOIN backups AS b
     ON f.backup_id = b.backup_id
   WHERE
@@ -92,7 +90,7 @@ WITH points AS (
     b.base,
     b.link,
     b.unlinked,
-    c.outcome
+    f.outcome
   UNION ALL
   SELECT
     g.source,
@@ -210,12 +208,10 @@ WITH points AS (
     ON b.source = l.source AND l.scope = '-'
   ANTI JOIN (
     SELECT
-      f.backup_id
-    FROM faults AS c
-    JOIN files AS f
-      ON c.destination = f.destination AND c.path = f.path
+      backup_id
+    FROM faulty_files
     WHERE
-      f.format = 'delta'
+      format = 'delta'
   ) AS d
     ON b.backup_id = d.backup_id
   WHERE
@@ -246,12 +242,10 @@ WITH points AS (
   UNION ALL
   SELECT
     f.source,
-    c.outcome AS reason,
+    f.outcome AS reason,
     f.min_ts - 1 AS from_ts,
     GREATEST(f.max_ts, MAX(COALESCE(w.max_ts, f.max_ts))) AS to_ts
-  FROM faults AS c
-  JOIN files AS f
-    ON c.destination = f.destination AND c.path = f.path
+  FROM faulty_files AS f
   ANTI JOIN departures AS d
     ON f.destination = d.destination AND f.path = d.path
   LEFT JOIN files AS w
@@ -264,7 +258,7 @@ WITH points AS (
     f.format = 'log-arrow-1' AND f.role = 'data' AND f.op = 'put'
   GROUP BY
     f.source,
-    c.outcome,
+    f.outcome,
     f.destination,
     f.path,
     f.min_ts,
@@ -276,34 +270,15 @@ WITH points AS (
     MIN(x.from_ts) AS from_ts
   FROM (
     SELECT
-      n.source,
-      n.base,
-      n.link,
-      CASE WHEN f.role = 'data' THEN n.unlinked ELSE n.link + 1 END AS unlinked,
-      c.outcome AS reason,
-      CASE WHEN f.role = 'data' THEN f.min_ts - 1 ELSE -1 END AS from_ts
-    FROM faults AS c
-    JOIN files AS f
-      ON c.destination = f.destination AND c.path = f.path
-    JOIN backups AS n
-      ON f.backup_id = n.backup_id
+      source,
+      base,
+      link,
+      unlinked,
+      outcome AS reason,
+      from_ts
+    FROM queue_faults
     WHERE
-      n.source_kind = 'queues' AND f.role IN ('data', 'config', 'schema')
-    UNION ALL
-    SELECT
-      n.source,
-      n.base,
-      n.link,
-      n.unlinked,
-      u.reason,
-      -1 AS from_ts
-    FROM raw_queue_points AS p
-    JOIN backups AS n
-      ON p.backup_id = n.backup_id
-    JOIN unusable_backups AS u
-      ON p.snapshot_id = u.backup_id
-    WHERE
-      u.reason IN ('missing', 'changed', 'damaged')
+      COALESCE(snapshot_state, 'complete') <> 'deleted'
     UNION ALL
     SELECT
       n.source,

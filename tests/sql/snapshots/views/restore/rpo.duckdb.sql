@@ -62,16 +62,7 @@ FROM (
     )
     OR p.place >= MAX(CASE WHEN k.place IS NULL THEN p.place END) OVER (PARTITION BY p.source) AS present
   FROM restore_points AS p
-  LEFT JOIN (
-    SELECT DISTINCT
-      l.source,
-      l.place
-    FROM raw_backups AS l
-    JOIN raw_backups AS e
-      ON l.source = e.source AND l.end_ts = e.end_ts AND e.number < l.number
-    WHERE
-      l.number = l.place
-  ) AS k
+  LEFT JOIN compactions AS k
     ON p.source = k.source AND p.place = k.place
 ) AS t
 LEFT JOIN (
