@@ -59,14 +59,8 @@ SELECT
   branch, state, ts_domain, start_ts, end_ts, started_at, finished_at, files, bytes, entries, digest, isolation,
   codec, created_by, tool, note, link, unlinked,
   state = 'complete' AND reach = place AS intact,
-  CASE ts_domain
-    WHEN 'ms' THEN timestamp_millis(start_ts)
-    WHEN 'tso' THEN timestamp_millis(start_ts DIV 262144)
-  END AS start_time,
-  CASE ts_domain
-    WHEN 'ms' THEN timestamp_millis(end_ts)
-    WHEN 'tso' THEN timestamp_millis(end_ts DIV 262144)
-  END AS end_time,
+  timestamp_millis(start_ts DIV CASE ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS start_time,
+  timestamp_millis(end_ts DIV CASE ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS end_time,
   timestamp_micros(started_at) AS started_time,
   timestamp_micros(finished_at) AS finished_time
 FROM reached

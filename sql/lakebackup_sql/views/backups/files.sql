@@ -6,26 +6,18 @@
 -- resolved_time: resolved_ts, in UTC; null: none, or a unit that is no time
 SELECT
   f.*,
-  CASE
-    WHEN f.min_ts < 0 THEN NULL
-    WHEN f.ts_domain = 'ms' THEN timestamp_millis(f.min_ts)
-    WHEN f.ts_domain = 'tso' THEN timestamp_millis(f.min_ts DIV 262144)
-  END AS min_time,
-  CASE
-    WHEN f.max_ts < 0 THEN NULL
-    WHEN f.ts_domain = 'ms' THEN timestamp_millis(f.max_ts)
-    WHEN f.ts_domain = 'tso' THEN timestamp_millis(f.max_ts DIV 262144)
-  END AS max_time,
-  CASE
-    WHEN f.min_begin_ts < 0 THEN NULL
-    WHEN f.ts_domain = 'ms' THEN timestamp_millis(f.min_begin_ts)
-    WHEN f.ts_domain = 'tso' THEN timestamp_millis(f.min_begin_ts DIV 262144)
-  END AS min_begin_time,
-  CASE
-    WHEN f.resolved_ts < 0 THEN NULL
-    WHEN f.ts_domain = 'ms' THEN timestamp_millis(f.resolved_ts)
-    WHEN f.ts_domain = 'tso' THEN timestamp_millis(f.resolved_ts DIV 262144)
-  END AS resolved_time
+  timestamp_millis(
+    CASE WHEN f.min_ts >= 0 THEN f.min_ts DIV CASE f.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END END
+  ) AS min_time,
+  timestamp_millis(
+    CASE WHEN f.max_ts >= 0 THEN f.max_ts DIV CASE f.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END END
+  ) AS max_time,
+  timestamp_millis(
+    CASE WHEN f.min_begin_ts >= 0 THEN f.min_begin_ts DIV CASE f.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END END
+  ) AS min_begin_time,
+  timestamp_millis(
+    CASE WHEN f.resolved_ts >= 0 THEN f.resolved_ts DIV CASE f.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END END
+  ) AS resolved_time
 FROM raw_files AS f
 JOIN raw_backups AS b ON b.backup_id = f.backup_id
 LEFT ANTI JOIN raw_removals AS r ON r.destination = f.destination AND r.path = f.path

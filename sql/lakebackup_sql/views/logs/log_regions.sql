@@ -2,10 +2,7 @@
 -- resolved_time: resolved_ts, in UTC; null: a unit that is no time
 SELECT
   r.source, r.region, r.store, r.resolved_ts, r.closed, r.successors, r.backup_id, r.number,
-  CASE r.ts_domain
-    WHEN 'ms' THEN timestamp_millis(r.resolved_ts)
-    WHEN 'tso' THEN timestamp_millis(r.resolved_ts DIV 262144)
-  END AS resolved_time
+  timestamp_millis(r.resolved_ts DIV CASE r.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS resolved_time
 FROM (
   SELECT
     l.*, b.ts_domain,

@@ -4,14 +4,8 @@
 -- to_time: to_ts, in UTC; null: it has it still, or a unit that is no time
 SELECT
   n.source, n.table_id, n.db, n.name, n.action, n.replaces, n.from_ts, n.to_ts, n.covered_from, n.backup_id,
-  CASE n.ts_domain
-    WHEN 'ms' THEN timestamp_millis(n.from_ts)
-    WHEN 'tso' THEN timestamp_millis(n.from_ts DIV 262144)
-  END AS from_time,
-  CASE n.ts_domain
-    WHEN 'ms' THEN timestamp_millis(n.to_ts)
-    WHEN 'tso' THEN timestamp_millis(n.to_ts DIV 262144)
-  END AS to_time
+  timestamp_millis(n.from_ts DIV CASE n.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS from_time,
+  timestamp_millis(n.to_ts DIV CASE n.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS to_time
 FROM (
   SELECT
     t.source, t.table_id, t.db, t.name, t.action, t.replaces, t.from_ts, t.backup_id, b.ts_domain,

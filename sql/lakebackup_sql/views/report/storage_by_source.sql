@@ -20,14 +20,8 @@ SELECT
   COALESCE(h.backups, 0) AS backups,
   h.oldest_ts,
   h.newest_ts,
-  CASE h.ts_domain
-    WHEN 'ms' THEN timestamp_millis(h.oldest_ts)
-    WHEN 'tso' THEN timestamp_millis(h.oldest_ts DIV 262144)
-  END AS oldest_time,
-  CASE h.ts_domain
-    WHEN 'ms' THEN timestamp_millis(h.newest_ts)
-    WHEN 'tso' THEN timestamp_millis(h.newest_ts DIV 262144)
-  END AS newest_time,
+  timestamp_millis(h.oldest_ts DIV CASE h.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS oldest_time,
+  timestamp_millis(h.newest_ts DIV CASE h.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS newest_time,
   COALESCE(r.pruned_files, 0) AS pruned_files,
   COALESCE(r.pruned_bytes, 0) AS pruned_bytes
 FROM (

@@ -400,15 +400,8 @@ SELECT
   CASE WHEN i.reason <> 'held' THEN i.reason END AS reason,
   CASE WHEN i.from_ts >= 0 THEN i.from_ts END AS from_ts,
   i.to_ts,
-  CASE
-    WHEN i.from_ts < 0 THEN NULL
-    WHEN d.ts_domain = 'ms' THEN timestamp_millis(i.from_ts)
-    WHEN d.ts_domain = 'tso' THEN timestamp_millis(i.from_ts DIV 262144)
-  END AS from_time,
-  CASE d.ts_domain
-    WHEN 'ms' THEN timestamp_millis(i.to_ts)
-    WHEN 'tso' THEN timestamp_millis(i.to_ts DIV 262144)
-  END AS to_time,
+  timestamp_millis(CASE WHEN i.from_ts >= 0 THEN i.from_ts DIV CASE d.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END END) AS from_time,
+  timestamp_millis(i.to_ts DIV CASE d.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS to_time,
   i.from_position, i.to_position,
   ROW_NUMBER() OVER (PARTITION BY i.source, i.scope, i.region ORDER BY i.to_ts DESC, i.epoch) = 1 AS newest
 FROM intervals AS i

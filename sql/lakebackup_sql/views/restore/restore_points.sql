@@ -14,15 +14,8 @@
 SELECT
   p.source, p.scope, p.epoch, p.destination, p.backup_id, p.base, p.number, p.place, p.link, p.kind, p.regions, p.replication,
   p.settings, p.generation, p.covers_from, p.covers_to, p.newest, p.ts_domain,
-  CASE
-    WHEN p.covers_from < 0 THEN NULL
-    WHEN p.ts_domain = 'ms' THEN timestamp_millis(p.covers_from)
-    WHEN p.ts_domain = 'tso' THEN timestamp_millis(p.covers_from DIV 262144)
-  END AS covers_from_time,
-  CASE p.ts_domain
-    WHEN 'ms' THEN timestamp_millis(p.covers_to)
-    WHEN 'tso' THEN timestamp_millis(p.covers_to DIV 262144)
-  END AS covers_to_time
+  timestamp_millis(CASE WHEN p.covers_from >= 0 THEN p.covers_from DIV CASE p.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END END) AS covers_from_time,
+  timestamp_millis(p.covers_to DIV CASE p.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS covers_to_time
 FROM (
   SELECT
     e.source, e.scope, e.epoch, e.destination, e.backup_id, e.base, e.number, e.place, e.link, e.kind, e.regions,

@@ -30,10 +30,7 @@ levels AS (
 SELECT
   t.source, t.scope, t.epoch, t.backup_id, t.present,
   l.to_ts AS restorable_ts,
-  CASE t.ts_domain
-    WHEN 'ms' THEN timestamp_millis(l.to_ts)
-    WHEN 'tso' THEN timestamp_millis(l.to_ts DIV 262144)
-  END AS restorable_time,
+  timestamp_millis(l.to_ts DIV CASE t.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS restorable_time,
   CASE t.ts_domain
     WHEN 'ms' THEN unix_millis(current_timestamp()) - l.to_ts
     WHEN 'tso' THEN unix_millis(current_timestamp()) - l.to_ts DIV 262144

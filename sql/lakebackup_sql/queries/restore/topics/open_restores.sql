@@ -1,18 +1,5 @@
--- Restores that began and did not finish, by the newest row of each that speaks of the whole restore.
-SELECT
-  r.restore_id,
-  r.state,
-  r.at,
-  r.detail
-FROM (
-  SELECT
-    w.restore_id,
-    w.state,
-    w.at,
-    w.detail,
-    ROW_NUMBER() OVER (PARTITION BY w.restore_id ORDER BY w.at DESC) AS place
-  FROM restores AS w
-  WHERE w.scope IS NULL
-) AS r
-WHERE r.place = 1 AND r.state IN ('running', 'failed')
-ORDER BY r.at DESC
+-- Restores that did not finish, the newest first.
+SELECT restore_id, state, at, detail
+FROM restores
+WHERE scope IS NULL AND state IN ('running', 'failed')
+ORDER BY at DESC

@@ -11,9 +11,6 @@ JOIN restore_points AS t
   AND t.link < b.unlinked
 WHERE s.source = :source
   AND s.scope = :scope
-  AND (
-    (CAST(:to_ts AS BIGINT) IS NULL AND t.newest)
-    OR (t.covers_from < CAST(:to_ts AS BIGINT) AND CAST(:to_ts AS BIGINT) <= t.covers_to)
-  )
+  AND CASE WHEN CAST(:to_ts AS BIGINT) IS NULL THEN t.newest ELSE :to_ts > t.covers_from AND :to_ts <= t.covers_to END
   AND (CAST(:to_ts AS BIGINT) IS NULL OR s.log_ts <= CAST(:to_ts AS BIGINT))
 ORDER BY CAST(s.log_region AS BIGINT), s.log_position

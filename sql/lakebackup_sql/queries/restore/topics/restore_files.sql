@@ -22,9 +22,6 @@ WHERE f.source = :source
   AND f.backup_id BETWEEN :first_backup AND :last_backup
   AND b.state = 'complete'
   AND f.role = 'data'
-  AND (
-    (CAST(:to_ts AS BIGINT) IS NULL AND t.newest)
-    OR (t.covers_from < CAST(:to_ts AS BIGINT) AND CAST(:to_ts AS BIGINT) <= t.covers_to)
-  )
+  AND CASE WHEN CAST(:to_ts AS BIGINT) IS NULL THEN t.newest ELSE :to_ts > t.covers_from AND :to_ts <= t.covers_to END
   AND (CAST(:from_ts AS BIGINT) IS NULL OR f.max_ts > CAST(:from_ts AS BIGINT))
   AND (CAST(:to_ts AS BIGINT) IS NULL OR f.min_ts <= CAST(:to_ts AS BIGINT))

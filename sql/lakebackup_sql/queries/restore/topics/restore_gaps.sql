@@ -22,10 +22,7 @@ LEFT JOIN scopes AS s
 WHERE g.source = :source
   AND ARRAY_CONTAINS(SPLIT(:scopes, ','), g.scope)
   AND n.state IN ('complete', 'deleted')
-  AND (
-    (CAST(:to_ts AS BIGINT) IS NULL AND t.newest)
-    OR (t.covers_from < CAST(:to_ts AS BIGINT) AND CAST(:to_ts AS BIGINT) <= t.covers_to)
-  )
+  AND CASE WHEN CAST(:to_ts AS BIGINT) IS NULL THEN t.newest ELSE :to_ts > t.covers_from AND :to_ts <= t.covers_to END
   AND (
     (
       g.bridged AND n.state = 'complete' AND g.epoch = t.epoch AND n.base = t.base AND n.link <= t.link AND t.link < n.unlinked

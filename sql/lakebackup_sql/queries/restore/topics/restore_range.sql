@@ -12,7 +12,4 @@ JOIN backups AS b
 WHERE t.source = :source
   AND ARRAY_CONTAINS(SPLIT(:scopes, ','), t.scope)
   AND b.state = 'complete'
-  AND (
-    (CAST(:to_ts AS BIGINT) IS NULL AND t.newest)
-    OR (t.covers_from < CAST(:to_ts AS BIGINT) AND CAST(:to_ts AS BIGINT) <= t.covers_to)
-  )
+  AND CASE WHEN CAST(:to_ts AS BIGINT) IS NULL THEN t.newest ELSE :to_ts > t.covers_from AND :to_ts <= t.covers_to END

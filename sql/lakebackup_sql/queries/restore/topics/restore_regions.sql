@@ -32,10 +32,7 @@ WHERE p.source = :source
   AND ARRAY_CONTAINS(SPLIT(:scopes, ','), p.scope)
   AND p.backup_id BETWEEN :first_backup AND :last_backup
   AND b.state = 'complete'
-  AND (
-    (CAST(:to_ts AS BIGINT) IS NULL AND t.newest)
-    OR (t.covers_from < CAST(:to_ts AS BIGINT) AND CAST(:to_ts AS BIGINT) <= t.covers_to)
-  )
+  AND CASE WHEN CAST(:to_ts AS BIGINT) IS NULL THEN t.newest ELSE :to_ts > t.covers_from AND :to_ts <= t.covers_to END
 GROUP BY p.scope, p.epoch, p.region
 HAVING MAX(CASE WHEN p.backup_id = t.backup_id THEN p.end_position END) IS NOT NULL
 ORDER BY p.scope, p.epoch, CAST(p.region AS BIGINT)

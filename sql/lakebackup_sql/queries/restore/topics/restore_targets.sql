@@ -13,8 +13,5 @@ SELECT
 FROM restore_points AS t
 WHERE t.source = :source
   AND ARRAY_CONTAINS(SPLIT(:scopes, ','), t.scope)
-  AND (
-    (CAST(:to_ts AS BIGINT) IS NULL AND t.newest)
-    OR (t.covers_from < CAST(:to_ts AS BIGINT) AND CAST(:to_ts AS BIGINT) <= t.covers_to)
-  )
+  AND CASE WHEN CAST(:to_ts AS BIGINT) IS NULL THEN t.newest ELSE :to_ts > t.covers_from AND :to_ts <= t.covers_to END
 ORDER BY t.scope

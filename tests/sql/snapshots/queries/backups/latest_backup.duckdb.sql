@@ -1,17 +1,9 @@
 SELECT
   *
-FROM (
-  SELECT
-    b.*,
-    MAX(b.link) OVER (PARTITION BY b.source, b.base) AS last_link
-  FROM backups AS b
-  WHERE
-    b.source = $source
-) AS l
+FROM parents
 WHERE
-  state = 'complete'
-  AND intact
-  AND unlinked > last_link
+  source = $source
+  AND reason IS NULL
   AND (
     TRY_CAST($level AS INT) IS NULL OR level <= $level
   )

@@ -1,20 +1,10 @@
 SELECT
-  r.restore_id,
-  r.state,
-  r."at",
-  r.detail
-FROM (
-  SELECT
-    w.restore_id,
-    w.state,
-    w."at",
-    w.detail,
-    ROW_NUMBER() OVER (PARTITION BY w.restore_id ORDER BY w."at" DESC) AS place
-  FROM restores AS w
-  WHERE
-    w.scope IS NULL AND w.source = $source
-) AS r
+  restore_id,
+  state,
+  "at",
+  detail
+FROM restores
 WHERE
-  r.place = 1 AND r.state IN ('running', 'failed')
+  source = $source AND scope IS NULL AND state IN ('running', 'failed')
 ORDER BY
-  r."at" NULLS FIRST
+  "at" NULLS FIRST

@@ -30,20 +30,10 @@ FROM (
       CASE WHEN b.kind = 'full' THEN b.number END
     ) AS full_started_at
   FROM raw_scopes AS s
-  JOIN (
-    SELECT
-      l.*,
-      MAX(l.link) OVER (PARTITION BY l.source, l.base) AS last_link
-    FROM backups AS l
-    WHERE
-      l.source = $source
-  ) AS b
+  JOIN parents AS b
     ON s.backup_id = b.backup_id
   WHERE
-    s.source = $source
-    AND b.state = 'complete'
-    AND b.intact
-    AND b.unlinked > b.last_link
+    s.source = $source AND b.source = $source AND b.reason IS NULL
   GROUP BY
     s.scope,
     s.epoch

@@ -13,27 +13,9 @@ SELECT
   p.open_transactions,
   p.carried,
   p.snapshot_id,
-  CASE
-    WHEN b.state <> 'complete'
-    THEN b.state
-    WHEN NOT b.intact
-    THEN 'chain'
-    WHEN b.unlinked <= m.last_link
-    THEN 'aside'
-  END AS reason
-FROM backups AS b
+  b.reason
+FROM parents AS b
 JOIN raw_queue_points AS p
   ON b.backup_id = p.backup_id
-JOIN (
-  SELECT
-    source,
-    base,
-    MAX(link) AS last_link
-  FROM backups
-  GROUP BY
-    source,
-    base
-) AS m
-  ON b.source = m.source AND b.base = m.base
 WHERE
   b.backup_id = $backup_id

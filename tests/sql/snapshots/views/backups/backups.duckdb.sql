@@ -86,18 +86,8 @@ SELECT
   link,
   unlinked,
   state = 'complete' AND reach = place AS intact,
-  CASE ts_domain
-    WHEN 'ms'
-    THEN TIMESTAMP_MILLIS(start_ts)
-    WHEN 'tso'
-    THEN TIMESTAMP_MILLIS(start_ts // 262144)
-  END AS start_time,
-  CASE ts_domain
-    WHEN 'ms'
-    THEN TIMESTAMP_MILLIS(end_ts)
-    WHEN 'tso'
-    THEN TIMESTAMP_MILLIS(end_ts // 262144)
-  END AS end_time,
+  TIMESTAMP_MILLIS(start_ts // CASE ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS start_time,
+  TIMESTAMP_MILLIS(end_ts // CASE ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS end_time,
   TIMESTAMP_MICROS(started_at) AS started_time,
   TIMESTAMP_MICROS(finished_at) AS finished_time
 FROM reached

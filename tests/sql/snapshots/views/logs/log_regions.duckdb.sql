@@ -7,12 +7,7 @@ SELECT
   r.successors,
   r.backup_id,
   r.number,
-  CASE r.ts_domain
-    WHEN 'ms'
-    THEN TIMESTAMP_MILLIS(r.resolved_ts)
-    WHEN 'tso'
-    THEN TIMESTAMP_MILLIS(r.resolved_ts // 262144)
-  END AS resolved_time
+  TIMESTAMP_MILLIS(r.resolved_ts // CASE r.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS resolved_time
 FROM (
   SELECT
     l.*,

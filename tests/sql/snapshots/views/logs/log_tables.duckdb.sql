@@ -9,18 +9,8 @@ SELECT
   n.to_ts,
   n.covered_from,
   n.backup_id,
-  CASE n.ts_domain
-    WHEN 'ms'
-    THEN TIMESTAMP_MILLIS(n.from_ts)
-    WHEN 'tso'
-    THEN TIMESTAMP_MILLIS(n.from_ts // 262144)
-  END AS from_time,
-  CASE n.ts_domain
-    WHEN 'ms'
-    THEN TIMESTAMP_MILLIS(n.to_ts)
-    WHEN 'tso'
-    THEN TIMESTAMP_MILLIS(n.to_ts // 262144)
-  END AS to_time
+  TIMESTAMP_MILLIS(n.from_ts // CASE n.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS from_time,
+  TIMESTAMP_MILLIS(n.to_ts // CASE n.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS to_time
 FROM (
   SELECT
     t.source,

@@ -8,18 +8,8 @@ SELECT
   COALESCE(h.backups, 0) AS backups,
   h.oldest_ts,
   h.newest_ts,
-  CASE h.ts_domain
-    WHEN 'ms'
-    THEN TIMESTAMP_MILLIS(h.oldest_ts)
-    WHEN 'tso'
-    THEN TIMESTAMP_MILLIS(h.oldest_ts // 262144)
-  END AS oldest_time,
-  CASE h.ts_domain
-    WHEN 'ms'
-    THEN TIMESTAMP_MILLIS(h.newest_ts)
-    WHEN 'tso'
-    THEN TIMESTAMP_MILLIS(h.newest_ts // 262144)
-  END AS newest_time,
+  TIMESTAMP_MILLIS(h.oldest_ts // CASE h.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS oldest_time,
+  TIMESTAMP_MILLIS(h.newest_ts // CASE h.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS newest_time,
   COALESCE(r.pruned_files, 0) AS pruned_files,
   COALESCE(r.pruned_bytes, 0) AS pruned_bytes
 FROM (

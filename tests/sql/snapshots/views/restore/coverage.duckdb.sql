@@ -654,20 +654,13 @@ SELECT
   CASE WHEN i.reason <> 'held' THEN i.reason END AS reason,
   CASE WHEN i.from_ts >= 0 THEN i.from_ts END AS from_ts,
   i.to_ts,
-  CASE
-    WHEN i.from_ts < 0
-    THEN NULL
-    WHEN d.ts_domain = 'ms'
-    THEN TIMESTAMP_MILLIS(i.from_ts)
-    WHEN d.ts_domain = 'tso'
-    THEN TIMESTAMP_MILLIS(i.from_ts // 262144)
-  END AS from_time,
-  CASE d.ts_domain
-    WHEN 'ms'
-    THEN TIMESTAMP_MILLIS(i.to_ts)
-    WHEN 'tso'
-    THEN TIMESTAMP_MILLIS(i.to_ts // 262144)
-  END AS to_time,
+  TIMESTAMP_MILLIS(
+    CASE
+      WHEN i.from_ts >= 0
+      THEN i.from_ts // CASE d.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END
+    END
+  ) AS from_time,
+  TIMESTAMP_MILLIS(i.to_ts // CASE d.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS to_time,
   i.from_position,
   i.to_position,
   ROW_NUMBER() OVER (

@@ -17,20 +17,13 @@ SELECT
   p.covers_to,
   p.newest,
   p.ts_domain,
-  CASE
-    WHEN p.covers_from < 0
-    THEN NULL
-    WHEN p.ts_domain = 'ms'
-    THEN TIMESTAMP_MILLIS(p.covers_from)
-    WHEN p.ts_domain = 'tso'
-    THEN TIMESTAMP_MILLIS(p.covers_from // 262144)
-  END AS covers_from_time,
-  CASE p.ts_domain
-    WHEN 'ms'
-    THEN TIMESTAMP_MILLIS(p.covers_to)
-    WHEN 'tso'
-    THEN TIMESTAMP_MILLIS(p.covers_to // 262144)
-  END AS covers_to_time
+  TIMESTAMP_MILLIS(
+    CASE
+      WHEN p.covers_from >= 0
+      THEN p.covers_from // CASE p.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END
+    END
+  ) AS covers_from_time,
+  TIMESTAMP_MILLIS(p.covers_to // CASE p.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS covers_to_time
 FROM (
   SELECT
     e.source,

@@ -40,12 +40,7 @@ SELECT
   t.backup_id,
   t.present,
   l.to_ts AS restorable_ts,
-  CASE t.ts_domain
-    WHEN 'ms'
-    THEN TIMESTAMP_MILLIS(l.to_ts)
-    WHEN 'tso'
-    THEN TIMESTAMP_MILLIS(l.to_ts // 262144)
-  END AS restorable_time,
+  TIMESTAMP_MILLIS(l.to_ts // CASE t.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS restorable_time,
   CASE t.ts_domain
     WHEN 'ms'
     THEN EPOCH_MS(CURRENT_TIMESTAMP) - l.to_ts

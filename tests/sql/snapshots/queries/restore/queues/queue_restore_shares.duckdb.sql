@@ -13,6 +13,8 @@ SELECT
   f.entries,
   f.link
 FROM selected AS f
+WHERE
+  TRY_CAST($link AS BIGINT) IS NULL OR f.link > TRY_CAST($link AS BIGINT)
 ORDER BY
   f.scope NULLS FIRST,
   TRY_CAST(f.region AS BIGINT) NULLS FIRST,

@@ -22,15 +22,11 @@ JOIN restore_points AS t
 WHERE
   s.source = $source
   AND s.scope = $scope
-  AND (
-    (
-      TRY_CAST($to_ts AS BIGINT) IS NULL AND t.newest
-    )
-    OR (
-      t.covers_from < TRY_CAST($to_ts AS BIGINT)
-      AND TRY_CAST($to_ts AS BIGINT) <= t.covers_to
-    )
-  )
+  AND CASE
+    WHEN TRY_CAST($to_ts AS BIGINT) IS NULL
+    THEN t.newest
+    ELSE $to_ts > t.covers_from AND $to_ts <= t.covers_to
+  END
   AND (
     TRY_CAST($to_ts AS BIGINT) IS NULL OR s.log_ts <= TRY_CAST($to_ts AS BIGINT)
   )

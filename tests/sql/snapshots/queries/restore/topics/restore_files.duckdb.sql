@@ -36,15 +36,11 @@ WHERE
   AND f.backup_id BETWEEN $first_backup AND $last_backup
   AND b.state = 'complete'
   AND f.role = 'data'
-  AND (
-    (
-      TRY_CAST($to_ts AS BIGINT) IS NULL AND t.newest
-    )
-    OR (
-      t.covers_from < TRY_CAST($to_ts AS BIGINT)
-      AND TRY_CAST($to_ts AS BIGINT) <= t.covers_to
-    )
-  )
+  AND CASE
+    WHEN TRY_CAST($to_ts AS BIGINT) IS NULL
+    THEN t.newest
+    ELSE $to_ts > t.covers_from AND $to_ts <= t.covers_to
+  END
   AND (
     TRY_CAST($from_ts AS BIGINT) IS NULL OR f.max_ts > TRY_CAST($from_ts AS BIGINT)
   )

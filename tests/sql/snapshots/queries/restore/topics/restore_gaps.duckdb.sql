@@ -17,15 +17,11 @@ WHERE
   g.source = $source
   AND ARRAY_CONTAINS(STR_SPLIT_REGEX($scopes, ','), g.scope)
   AND n.state IN ('complete', 'deleted')
-  AND (
-    (
-      TRY_CAST($to_ts AS BIGINT) IS NULL AND t.newest
-    )
-    OR (
-      t.covers_from < TRY_CAST($to_ts AS BIGINT)
-      AND TRY_CAST($to_ts AS BIGINT) <= t.covers_to
-    )
-  )
+  AND CASE
+    WHEN TRY_CAST($to_ts AS BIGINT) IS NULL
+    THEN t.newest
+    ELSE $to_ts > t.covers_from AND $to_ts <= t.covers_to
+  END
   AND (
     (
       g.bridged

@@ -27,15 +27,11 @@ WHERE
   AND ARRAY_CONTAINS(STR_SPLIT_REGEX($scopes, ','), p.scope)
   AND p.backup_id BETWEEN $first_backup AND $last_backup
   AND b.state = 'complete'
-  AND (
-    (
-      TRY_CAST($to_ts AS BIGINT) IS NULL AND t.newest
-    )
-    OR (
-      t.covers_from < TRY_CAST($to_ts AS BIGINT)
-      AND TRY_CAST($to_ts AS BIGINT) <= t.covers_to
-    )
-  )
+  AND CASE
+    WHEN TRY_CAST($to_ts AS BIGINT) IS NULL
+    THEN t.newest
+    ELSE $to_ts > t.covers_from AND $to_ts <= t.covers_to
+  END
 GROUP BY
   p.scope,
   p.epoch,

@@ -12,14 +12,10 @@ FROM restore_points AS t
 WHERE
   t.source = $source
   AND ARRAY_CONTAINS(STR_SPLIT_REGEX($scopes, ','), t.scope)
-  AND (
-    (
-      TRY_CAST($to_ts AS BIGINT) IS NULL AND t.newest
-    )
-    OR (
-      t.covers_from < TRY_CAST($to_ts AS BIGINT)
-      AND TRY_CAST($to_ts AS BIGINT) <= t.covers_to
-    )
-  )
+  AND CASE
+    WHEN TRY_CAST($to_ts AS BIGINT) IS NULL
+    THEN t.newest
+    ELSE $to_ts > t.covers_from AND $to_ts <= t.covers_to
+  END
 ORDER BY
   t.scope NULLS FIRST

@@ -5,8 +5,11 @@ SELECT
   b.end_ts,
   b.destination,
   b.note,
+  NOT h.backup_id IS NULL AS held,
   MIN(c.path) AS damaged
 FROM backups AS b
+LEFT JOIN holds AS h
+  ON b.backup_id = h.backup_id
 LEFT JOIN files AS f
   ON b.backup_id = f.backup_id AND f.format = 'delta'
 LEFT JOIN faults AS c
@@ -25,8 +28,8 @@ GROUP BY
   b.ts_domain,
   b.end_ts,
   b.destination,
-  b.note
+  b.note,
+  h.backup_id
 ORDER BY
   b.end_ts DESC,
   b.number DESC
-LIMIT 100
