@@ -288,7 +288,7 @@ marks AS (
     AND c.base = t.base
     AND c.link <= t.link
     AND t.link < c.unlinked
-  GROUP BY c.source, c.scope, c.epoch, c.region, c.reason, c.link
+  GROUP BY c.source, c.scope, c.epoch, c.region, c.generation, c.base, c.link, c.reason
   UNION ALL
   SELECT
     p.source, p.scope, p.epoch, p.region, 'pruned' AS reason, p.covers_from AS from_ts,

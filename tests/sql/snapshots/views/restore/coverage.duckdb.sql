@@ -465,8 +465,10 @@ WITH points AS (
     c.scope,
     c.epoch,
     c.region,
-    c.reason,
-    c.link
+    c.generation,
+    c.base,
+    c.link,
+    c.reason
   UNION ALL
   SELECT
     p.source,
