@@ -4,7 +4,6 @@ SELECT
   b.chain_position, b.start_ts, b.end_ts, b.end_time, b.started_time, b.finished_time, b.files, b.bytes, b.entries,
   b.isolation, b.codec, b.tool, b.note
 FROM backups AS b
-LEFT JOIN pruned_backups AS p
-  ON b.backup_id = p.backup_id
+LEFT JOIN pruned_backups AS p ON b.backup_id = p.backup_id
 WHERE CAST(:source AS STRING) IS NULL OR b.source = :source
 ORDER BY b.finished_time DESC NULLS LAST, b.source, b.number DESC

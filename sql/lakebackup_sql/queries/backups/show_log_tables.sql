@@ -19,8 +19,5 @@ FROM (
     AND format = 'log-arrow-1'
   GROUP BY source, scope
 ) AS f
-LEFT JOIN log_tables AS n
-  ON f.source = n.source
-  AND f.scope = CAST(n.table_id AS STRING)
-  AND n.to_ts IS NULL
+LEFT JOIN log_tables AS n ON f.source = n.source AND f.scope = CAST(n.table_id AS STRING) AND n.to_ts IS NULL
 ORDER BY LENGTH(f.scope), f.scope

@@ -9,6 +9,5 @@ LEFT JOIN (
   FROM queue_schemas AS s
   WHERE s.backup_id = :backup_id AND s.to_tid IS NULL
   GROUP BY s.backup_id
-) AS v
-  ON p.backup_id = v.backup_id
+) AS v ON p.backup_id = v.backup_id
 WHERE p.backup_id = :backup_id

@@ -1,7 +1,6 @@
 -- Topics of a backup: partitions, offsets covered, and the files it added.
 SELECT
-  s.scope, s.epoch, s.regions, s.replication, s.settings,
-  p.start_positions, p.end_positions,
+  s.scope, s.epoch, s.regions, s.replication, s.settings, p.start_positions, p.end_positions,
   coalesce(f.files, 0) AS files, coalesce(f.bytes, 0) AS bytes, coalesce(f.entries, 0) AS entries,
   f.min_ts, f.max_ts
 FROM scopes AS s

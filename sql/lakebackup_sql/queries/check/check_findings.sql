@@ -1,9 +1,5 @@
 -- What check :check_id found wrong, the first 100.
-SELECT
-  k.outcome,
-  k.backup_id,
-  k.path,
-  k.detail
+SELECT k.outcome, k.backup_id, k.path, k.detail
 FROM checks AS k
 WHERE k.check_id = :check_id
   AND k.outcome <> 'ok'

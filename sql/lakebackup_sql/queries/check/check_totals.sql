@@ -1,7 +1,6 @@
 -- How the findings of check :check_id add up.
 SELECT
-  k.mode,
-  k.outcome,
+  k.mode, k.outcome,
   COUNT(*) AS objects
 FROM checks AS k
 WHERE k.check_id = :check_id

@@ -2,16 +2,12 @@
 -- in :backup_ids (parted by commas), with the topics each one answers for. Of a change feed, its log up to the newest
 -- checkpoint, or a full.
 SELECT
-  t.source,
-  b.source_kind,
-  t.destination,
-  t.backup_id,
+  t.source, b.source_kind, t.destination, t.backup_id,
   MAX(t.kind) AS kind,
   MAX(t.covers_to) AS to_ts,
   ARRAY_JOIN(SORT_ARRAY(COLLECT_LIST(t.scope)), ',') AS scopes
 FROM restore_points AS t
-JOIN raw_backups AS b
-  ON t.backup_id = b.backup_id
+JOIN raw_backups AS b ON t.backup_id = b.backup_id
 WHERE (:backup_ids = '' AND t.newest)
   OR ARRAY_CONTAINS(SPLIT(:backup_ids, ','), t.backup_id)
 GROUP BY t.source, b.source_kind, t.destination, t.backup_id

@@ -6,12 +6,10 @@ FROM backups AS b
 JOIN (
   SELECT k.backup_id, MIN(p.number) AS first, MAX(p.number) AS last
   FROM needs AS k
-  JOIN backups AS p
-    ON k.needed_id = p.backup_id
+  JOIN backups AS p ON k.needed_id = p.backup_id
   WHERE k.backup_id IN (:a, :b)
   GROUP BY k.backup_id
-) AS n
-  ON b.backup_id = n.backup_id
+) AS n ON b.backup_id = n.backup_id
 CROSS JOIN (
   SELECT COUNT(*) AS moved
   FROM (

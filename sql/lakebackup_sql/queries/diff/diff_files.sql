@@ -5,20 +5,17 @@
 -- older ones that went in (:low, :high].
 WITH candidates AS (
   SELECT
-    f.destination, f.path, f.scope, f.epoch, f.region, f.generation, f.bytes, f.entries, f.sha256, f.added_in,
-    d.gone_in
+    f.destination, f.path, f.scope, f.epoch, f.region, f.generation, f.bytes, f.entries, f.sha256, f.added_in, d.gone_in
   FROM files AS f
   LEFT JOIN (
     SELECT destination, path, added_in, gone_in
     FROM departures
     WHERE source = :source AND added_in BETWEEN :from_number AND :to_number AND gone_in <= :high
-  ) AS d
-    ON f.destination = d.destination AND f.path = d.path AND f.added_in = d.added_in
+  ) AS d ON f.destination = d.destination AND f.path = d.path AND f.added_in = d.added_in
   WHERE f.source = :source
     AND f.added_in BETWEEN :from_number AND :to_number
   UNION ALL
-  SELECT
-    destination, path, scope, epoch, region, 0 AS generation, bytes, entries, sha256, added_in, gone_in
+  SELECT destination, path, scope, epoch, region, 0 AS generation, bytes, entries, sha256, added_in, gone_in
   FROM departures
   WHERE source = :source
     AND added_in < :from_number
@@ -37,21 +34,15 @@ members AS (
       ELSE c.added_in <= :b_number AND COALESCE(c.gone_in > :b_number, TRUE)
     END AS in_b
   FROM candidates AS c
-  JOIN (
-    SELECT number, state, base, link, unlinked FROM backups WHERE source = :source
-  ) AS b
-    ON c.added_in = b.number
+  JOIN (SELECT number, state, base, link, unlinked FROM backups WHERE source = :source) AS b ON c.added_in = b.number
   LEFT JOIN (
     SELECT scope, epoch, generation, MAX(backup_id = :a) AS in_a, MAX(backup_id = :b) AS in_b
     FROM scopes
     WHERE backup_id IN (:a, :b)
     GROUP BY scope, epoch, generation
-  ) AS s
-    ON c.scope = s.scope AND c.epoch = s.epoch AND c.generation = s.generation
+  ) AS s ON c.scope = s.scope AND c.epoch = s.epoch AND c.generation = s.generation
 ),
-sides AS (
-  SELECT destination, path, scope, region, bytes, entries, sha256, in_a, in_b FROM members WHERE in_a <> in_b
-),
+sides AS (SELECT destination, path, scope, region, bytes, entries, sha256, in_a, in_b FROM members WHERE in_a <> in_b),
 places AS (
   SELECT
     COALESCE(n.destination, o.destination) AS destination,
@@ -65,14 +56,12 @@ places AS (
     o.sha256 AS old_sha256,
     n.sha256
   FROM (SELECT * FROM sides WHERE in_b) AS n
-  FULL OUTER JOIN (SELECT * FROM sides WHERE in_a) AS o
-    ON n.destination = o.destination AND n.path = o.path
+  FULL OUTER JOIN (SELECT * FROM sides WHERE in_a) AS o ON n.destination = o.destination AND n.path = o.path
 ),
 shared AS (
   SELECT DISTINCT n.sha256 AS contents
   FROM (SELECT sha256 FROM places WHERE old_sha256 IS NULL) AS n
-  JOIN (SELECT old_sha256 FROM places WHERE sha256 IS NULL) AS o
-    ON n.sha256 = o.old_sha256
+  JOIN (SELECT old_sha256 FROM places WHERE sha256 IS NULL) AS o ON n.sha256 = o.old_sha256
 ),
 halves AS (
   SELECT
@@ -80,24 +69,16 @@ halves AS (
     c.contents,
     ROW_NUMBER() OVER (PARTITION BY c.contents, h.sha256 IS NULL ORDER BY h.destination, h.path) AS nth
   FROM places AS h
-  JOIN shared AS c
-    ON COALESCE(h.old_sha256, h.sha256) = c.contents
+  JOIN shared AS c ON COALESCE(h.old_sha256, h.sha256) = c.contents
   WHERE h.old_sha256 IS NULL OR h.sha256 IS NULL
 )
 SELECT
   CASE WHEN p.old_sha256 IS NULL THEN 'added' WHEN p.sha256 IS NULL THEN 'gone' ELSE 'changed' END AS change,
-  p.destination,
-  p.scope,
-  p.region,
-  p.path,
+  p.destination, p.scope, p.region, p.path,
   CAST(NULL AS STRING) AS old_path,
-  p.bytes,
-  p.old_bytes,
-  p.entries,
-  p.old_entries
+  p.bytes, p.old_bytes, p.entries, p.old_entries
 FROM places AS p
-LEFT JOIN shared AS c
-  ON c.contents = COALESCE(p.old_sha256, p.sha256)
+LEFT JOIN shared AS c ON c.contents = COALESCE(p.old_sha256, p.sha256)
 WHERE (c.contents IS NULL AND (p.old_sha256 IS NULL OR p.sha256 IS NULL))
   OR p.old_sha256 <> p.sha256
 UNION ALL

@@ -26,9 +26,6 @@ FULL OUTER JOIN (
     AND added_in <= :a_number
     AND COALESCE(gone_in > :a_number, TRUE)
     AND (added_in > :b_number OR COALESCE(gone_in <= :b_number, FALSE))
-) AS o
-  ON n.scope = o.scope
-  AND n.region = o.region
-  AND n.name = o.name
+) AS o ON n.scope = o.scope AND n.region = o.region AND n.name = o.name
 WHERE COALESCE(n.sha256 <> o.sha256, TRUE)
 ORDER BY change, scope, region, path

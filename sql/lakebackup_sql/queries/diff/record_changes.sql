@@ -13,8 +13,6 @@ SELECT
   a.kafka_offset AS old_offset,
   b.kafka_offset AS new_offset
 FROM newest_a AS a
-FULL OUTER JOIN newest_b AS b
-  ON a.partition = b.partition
-  AND a.key_hex = b.key_hex
+FULL OUTER JOIN newest_b AS b ON a.partition = b.partition AND a.key_hex = b.key_hex
 WHERE COALESCE(a.digest, '') <> COALESCE(b.digest, '')
   AND (NOT CAST(:continued AS BOOLEAN) OR b.key_hex IS NOT NULL)

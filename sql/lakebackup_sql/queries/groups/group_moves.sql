@@ -9,22 +9,19 @@ WITH known AS (
     AND t.cluster = :cluster
     AND ARRAY_CONTAINS(SPLIT(:targets, ','), CONCAT(t.scope, '=', t.target_epoch))
 ),
-histories AS (
-  SELECT scope, MIN(epoch) AS epoch, COUNT(DISTINCT epoch) AS epochs FROM known GROUP BY scope
-),
+histories AS (SELECT scope, MIN(epoch) AS epoch, COUNT(DISTINCT epoch) AS epochs FROM known GROUP BY scope),
 -- Old records of __consumer_offsets do not say which topic of a name they mean.
 asked AS (
   SELECT
     w.group_id, w.scope, w.region, w.position, w.metadata, w.ts, h.epochs,
     CASE WHEN w.epoch IS NULL AND w.seen = 'log' AND h.epochs = 1 THEN h.epoch ELSE w.epoch END AS epoch
   FROM wanted AS w
-  LEFT JOIN histories AS h
-    ON w.scope = h.scope
+  LEFT JOIN histories AS h ON w.scope = h.scope
 ),
 bounds AS (
   SELECT
-    k.scope, k.epoch, k.region, k.target_scope, k.target_region, k.from_position, k.first_position,
-    k.to_position, k.target_position,
+    k.scope, k.epoch, k.region, k.target_scope, k.target_region, k.from_position, k.first_position, k.to_position,
+    k.target_position,
     ROW_NUMBER() OVER (
       PARTITION BY k.scope, k.epoch, k.region ORDER BY k.from_position, k.at DESC, k.to_position DESC
     ) AS from_start,
@@ -35,38 +32,24 @@ bounds AS (
 ),
 hits AS (
   SELECT
-    a.group_id, k.scope, k.epoch, k.region, k.target_scope, k.target_region, k.first_position,
-    k.target_position,
+    a.group_id, k.scope, k.epoch, k.region, k.target_scope, k.target_region, k.first_position, k.target_position,
     ROW_NUMBER() OVER (
       PARTITION BY a.group_id, k.scope, k.epoch, k.region ORDER BY k.at DESC, k.from_position DESC
     ) AS place
   FROM asked AS a
   JOIN known AS k
-    ON a.scope = k.scope
-    AND a.epoch = k.epoch
-    AND a.region = k.region
-    AND k.from_position <= a.position
+    ON a.scope = k.scope AND a.epoch = k.epoch AND a.region = k.region AND k.from_position <= a.position
     AND a.position < k.to_position
 ),
 lost AS (
   SELECT DISTINCT a.group_id, a.scope, a.epoch, a.region
   FROM asked AS a
   JOIN gaps AS g
-    ON g.source = :source
-    AND a.scope = g.scope
-    AND a.epoch = g.epoch
-    AND a.region = g.region
-    AND g.from_position <= a.position
-    AND a.position < g.to_position
+    ON g.source = :source AND a.scope = g.scope AND a.epoch = g.epoch AND a.region = g.region
+    AND g.from_position <= a.position AND a.position < g.to_position
 )
 SELECT
-  a.group_id,
-  a.scope,
-  a.epoch,
-  a.region,
-  a.position,
-  a.metadata,
-  a.ts,
+  a.group_id, a.scope, a.epoch, a.region, a.position, a.metadata, a.ts,
   COALESCE(h.target_scope, e.target_scope) AS target_scope,
   COALESCE(h.target_region, e.target_region) AS target_region,
   CASE
@@ -96,27 +79,9 @@ SELECT
   END AS offsets
 FROM asked AS a
 LEFT JOIN hits AS h
-  ON a.group_id = h.group_id
-  AND a.scope = h.scope
-  AND a.epoch = h.epoch
-  AND a.region = h.region
-  AND h.place = 1
-LEFT JOIN bounds AS s
-  ON a.scope = s.scope
-  AND a.epoch = s.epoch
-  AND a.region = s.region
-  AND s.from_start = 1
-LEFT JOIN bounds AS e
-  ON a.scope = e.scope
-  AND a.epoch = e.epoch
-  AND a.region = e.region
-  AND e.from_end = 1
-LEFT JOIN (SELECT DISTINCT scope, epoch FROM known) AS o
-  ON a.scope = o.scope
-  AND a.epoch = o.epoch
-LEFT JOIN lost AS l
-  ON a.group_id = l.group_id
-  AND a.scope = l.scope
-  AND a.epoch = l.epoch
-  AND a.region = l.region
+  ON a.group_id = h.group_id AND a.scope = h.scope AND a.epoch = h.epoch AND a.region = h.region AND h.place = 1
+LEFT JOIN bounds AS s ON a.scope = s.scope AND a.epoch = s.epoch AND a.region = s.region AND s.from_start = 1
+LEFT JOIN bounds AS e ON a.scope = e.scope AND a.epoch = e.epoch AND a.region = e.region AND e.from_end = 1
+LEFT JOIN (SELECT DISTINCT scope, epoch FROM known) AS o ON a.scope = o.scope AND a.epoch = o.epoch
+LEFT JOIN lost AS l ON a.group_id = l.group_id AND a.scope = l.scope AND a.epoch = l.epoch AND a.region = l.region
 ORDER BY a.group_id, a.scope, CAST(a.region AS BIGINT)

@@ -1,7 +1,6 @@
 -- Files that are given twice for one backup (relation given_rows).
 SELECT
-  g.backup_id,
-  g.path,
+  g.backup_id, g.path,
   MIN(g.row_file) AS row_file,
   MIN(g.row_number) AS row_number,
   COUNT(*) AS times

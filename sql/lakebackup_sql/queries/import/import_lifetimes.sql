@@ -11,8 +11,7 @@ WITH seen AS (
     MIN(l.min_ts) AS min_ts, MAX(l.max_ts) AS max_ts,
     CAST(NULL AS STRING) AS backup_id
   FROM listed AS l
-  JOIN numbered AS b
-    ON l.backup_id = b.backup_id
+  JOIN numbered AS b ON l.backup_id = b.backup_id
   GROUP BY
     b.source, b.place, COALESCE(l.scope, 'files'), COALESCE(l.region, '0'), l.path,
     COALESCE(l.sha256, CAST(l.max_ts AS STRING))
@@ -46,9 +45,7 @@ SELECT
   l.first_place > 0 AS fresh,
   g.number AS gone_in
 FROM lifetimes AS l
-LEFT JOIN numbered AS b
-  ON l.source = b.source AND l.first_place = b.place
-LEFT JOIN numbered AS g
-  ON l.source = g.source AND l.last_place + 1 = g.place
+LEFT JOIN numbered AS b ON l.source = b.source AND l.first_place = b.place
+LEFT JOIN numbered AS g ON l.source = g.source AND l.last_place + 1 = g.place
 WHERE l.first_place > 0 OR g.number IS NOT NULL
 ORDER BY l.source, l.scope, l.path, l.first_place

@@ -7,16 +7,10 @@ SELECT
 FROM (
   SELECT f.*, COUNT(*) OVER (PARTITION BY f.scope, f.cf, f.op) AS alike
   FROM files AS f
-  JOIN backups AS b
-    ON f.backup_id = b.backup_id
-  LEFT ANTI JOIN departures AS d
-    ON f.destination = d.destination
-    AND f.path = d.path
-  LEFT ANTI JOIN holds AS h
-    ON f.backup_id = h.backup_id
-  LEFT ANTI JOIN faults AS c
-    ON f.destination = c.destination
-    AND f.path = c.path
+  JOIN backups AS b ON f.backup_id = b.backup_id
+  LEFT ANTI JOIN departures AS d ON f.destination = d.destination AND f.path = d.path
+  LEFT ANTI JOIN holds AS h ON f.backup_id = h.backup_id
+  LEFT ANTI JOIN faults AS c ON f.destination = c.destination AND f.path = c.path
   WHERE f.source = :source
     AND f.format = 'log-arrow-1'
     AND f.role = 'data'

@@ -6,14 +6,9 @@ SELECT
   b.backup_id, b.number, b.ts_domain, b.end_ts, b.destination, b.note, h.backup_id IS NOT NULL AS held,
   MIN(c.path) AS damaged
 FROM backups AS b
-LEFT JOIN holds AS h
-  ON b.backup_id = h.backup_id
-LEFT JOIN files AS f
-  ON b.backup_id = f.backup_id
-  AND f.format = 'delta'
-LEFT JOIN faults AS c
-  ON f.destination = c.destination
-  AND f.path = c.path
+LEFT JOIN holds AS h ON b.backup_id = h.backup_id
+LEFT JOIN files AS f ON b.backup_id = f.backup_id AND f.format = 'delta'
+LEFT JOIN faults AS c ON f.destination = c.destination AND f.path = c.path
 WHERE b.source = :source
   AND b.source_kind = 'changes'
   AND b.kind = 'full'

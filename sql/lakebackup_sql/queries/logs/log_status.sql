@@ -4,8 +4,7 @@ SELECT
   COALESCE(s.flushes, 0) AS flushes, COALESCE(s.files, 0) AS files, COALESCE(s.bytes, 0) AS bytes,
   COALESCE(s.entries, 0) AS entries, s.finished_at, n.ts_domain, n.start_ts, n.end_ts AS checkpoint_ts
 FROM log_tasks AS t
-LEFT JOIN (SELECT source, COUNT(detail) AS errors FROM raw_log_tasks GROUP BY source) AS e
-  ON t.source = e.source
+LEFT JOIN (SELECT source, COUNT(detail) AS errors FROM raw_log_tasks GROUP BY source) AS e ON t.source = e.source
 LEFT JOIN (
   SELECT
     source, COUNT(*) AS flushes, CAST(SUM(files) AS BIGINT) AS files, CAST(SUM(bytes) AS BIGINT) AS bytes,
@@ -14,16 +13,13 @@ LEFT JOIN (
   FROM backups
   WHERE source_kind = 'changes' AND kind = 'log'
   GROUP BY source
-) AS s
-  ON t.source = s.source
+) AS s ON t.source = s.source
 LEFT JOIN (
   SELECT
     source, ts_domain, end_ts, MIN(start_ts) OVER (PARTITION BY source) AS start_ts,
     ROW_NUMBER() OVER (PARTITION BY source ORDER BY number DESC) AS nth
   FROM backups
   WHERE source_kind = 'changes' AND kind = 'log' AND state = 'complete'
-) AS n
-  ON t.source = n.source
-  AND n.nth = 1
+) AS n ON t.source = n.source AND n.nth = 1
 WHERE CAST(:source AS STRING) IS NULL OR t.source = :source
 ORDER BY t.source

@@ -9,14 +9,11 @@ LEFT JOIN (
     SELECT destination, path FROM doomed_log
     UNION ALL
     SELECT destination, path FROM removals
-  ) AS r
-    ON f.destination = r.destination
-    AND f.path = r.path
+  ) AS r ON f.destination = r.destination AND f.path = r.path
   WHERE f.source = :source
     AND f.format = 'log-arrow-1'
   GROUP BY f.backup_id
-) AS c
-  ON b.backup_id = c.backup_id
+) AS c ON b.backup_id = c.backup_id
 WHERE b.source = :source
   AND b.source_kind = 'changes'
   AND b.kind = 'log'

@@ -4,20 +4,15 @@
 WITH own AS (
   SELECT f.*, d.path IS NOT NULL AS replaced
   FROM files AS f
-  LEFT ANTI JOIN holds AS h
-    ON f.backup_id = h.backup_id
-  LEFT JOIN departures AS d
-    ON f.destination = d.destination
-    AND f.path = d.path
+  LEFT ANTI JOIN holds AS h ON f.backup_id = h.backup_id
+  LEFT JOIN departures AS d ON f.destination = d.destination AND f.path = d.path
   WHERE f.source = :source
     AND f.format = 'log-arrow-1'
 ),
 begins AS (
   SELECT LEAST(COALESCE(MIN(w.min_begin_ts), :cut), :cut) AS ts
   FROM files AS w
-  LEFT ANTI JOIN departures AS d
-    ON w.destination = d.destination
-    AND w.path = d.path
+  LEFT ANTI JOIN departures AS d ON w.destination = d.destination AND w.path = d.path
   WHERE w.source = :source
     AND w.cf = 'write'
     AND w.max_ts >= :cut
@@ -38,5 +33,4 @@ SELECT
   CAST(:at AS BIGINT) AS at,
   w.source, w.destination, w.path, w.backup_id, w.scope, w.epoch, w.region, w.bytes, v.reason
 FROM files AS w
-JOIN leaving AS v
-  ON w.backup_id = v.backup_id
+JOIN leaving AS v ON w.backup_id = v.backup_id

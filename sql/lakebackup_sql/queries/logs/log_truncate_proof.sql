@@ -4,14 +4,9 @@ SELECT g.path, g.cf, g.max_ts
 FROM (
   SELECT f.*
   FROM files AS f
-  JOIN doomed AS d
-    ON f.destination = d.destination
-    AND f.path = d.path
-  LEFT ANTI JOIN departures AS e
-    ON f.destination = e.destination
-    AND f.path = e.path
-  LEFT ANTI JOIN leaving AS v
-    ON f.backup_id = v.backup_id
+  JOIN doomed AS d ON f.destination = d.destination AND f.path = d.path
+  LEFT ANTI JOIN departures AS e ON f.destination = e.destination AND f.path = e.path
+  LEFT ANTI JOIN leaving AS v ON f.backup_id = v.backup_id
 ) AS g
 WHERE g.format <> 'log-arrow-1'
   OR (g.cf = 'write' AND g.max_ts > :cut)

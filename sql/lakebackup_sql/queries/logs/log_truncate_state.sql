@@ -6,9 +6,7 @@ SELECT
   MAX(b.end_ts) AS end_ts,
   MAX(f.low_position) AS floor_ts
 FROM backups AS b
-LEFT JOIN floors AS f
-  ON b.source = f.source
-  AND f.scope = '-'
+LEFT JOIN floors AS f ON b.source = f.source AND f.scope = '-'
 WHERE b.source = :source
   AND b.source_kind = 'changes'
   AND b.kind = 'log'

@@ -10,13 +10,10 @@ JOIN (
       c.backup_id, c.place, c.number,
       MAX(CASE WHEN c.state = 'complete' AND c.intact THEN 1 ELSE 0 END) OVER (PARTITION BY c.place) AS usable
     FROM backups AS c
-    LEFT ANTI JOIN compactions AS k
-      ON c.source = k.source
-      AND c.place = k.place
+    LEFT ANTI JOIN compactions AS k ON c.source = k.source AND c.place = k.place
     WHERE c.source = :source
   ) AS b
   ORDER BY b.usable DESC, b.place DESC, b.number
   LIMIT 1
-) AS n
-  ON s.backup_id = n.backup_id
+) AS n ON s.backup_id = n.backup_id
 ORDER BY s.scope

@@ -4,7 +4,6 @@ SELECT
   COUNT(*) AS files,
   CAST(SUM(f.bytes) AS BIGINT) AS bytes
 FROM files AS f
-JOIN leaving AS v
-  ON f.backup_id = v.backup_id
+JOIN leaving AS v ON f.backup_id = v.backup_id
 WHERE f.format NOT IN ('queue-points', 'queue-positions', 'queue-transactions', 'queue-schemas')
 GROUP BY f.backup_id

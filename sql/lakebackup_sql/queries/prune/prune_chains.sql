@@ -10,8 +10,7 @@ FROM (
       CASE WHEN v.backup_id IS NULL AND b.state = 'complete' AND b.intact THEN b.link END
     ) OVER later AS needed_by
   FROM backups AS b
-  LEFT JOIN leaving AS v
-    ON b.backup_id = v.backup_id
+  LEFT JOIN leaving AS v ON b.backup_id = v.backup_id
   WHERE b.source = :source
   WINDOW later AS (
     PARTITION BY b.base ORDER BY b.link DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW

@@ -6,8 +6,7 @@
 WITH points AS (
   SELECT t.scope, t.epoch, t.generation, t.backup_id, t.base, t.link
   FROM restore_points AS t
-  JOIN kept AS k
-    ON t.backup_id = k.backup_id
+  JOIN kept AS k ON t.backup_id = k.backup_id
 ),
 -- What each backup added to a topic, and the first kept restore point that it may be part of.
 added AS (
@@ -18,25 +17,16 @@ added AS (
       ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
     ) AS next
   FROM raw_scopes AS s
-  JOIN backups AS b
-    ON s.backup_id = b.backup_id
-  LEFT JOIN points AS p
-    ON s.backup_id = p.backup_id
-    AND s.scope = p.scope
-    AND s.epoch = p.epoch
-  LEFT SEMI JOIN rules AS r
-    ON s.source = r.source
+  JOIN backups AS b ON s.backup_id = b.backup_id
+  LEFT JOIN points AS p ON s.backup_id = p.backup_id AND s.scope = p.scope AND s.epoch = p.epoch
+  LEFT SEMI JOIN rules AS r ON s.source = r.source
 ),
 needed AS (
   SELECT f.scope, f.epoch, f.region, MIN(f.start_position) AS position
   FROM files AS f
-  JOIN backups AS b
-    ON f.backup_id = b.backup_id
+  JOIN backups AS b ON f.backup_id = b.backup_id
   JOIN added AS a
-    ON f.backup_id = a.backup_id
-    AND f.scope = a.scope
-    AND f.epoch = a.epoch
-    AND f.generation = a.generation
+    ON f.backup_id = a.backup_id AND f.scope = a.scope AND f.epoch = a.epoch AND f.generation = a.generation
     AND a.next < b.unlinked
   WHERE f.role = 'data'
     AND b.state = 'complete'
@@ -45,42 +35,21 @@ needed AS (
 bounded AS (
   SELECT
     f.source, f.scope, f.epoch, f.region, f.generation, f.bytes, f.start_position, f.end_position, f.min_ts, f.max_ts,
-    r.cutoff_ts,
-    n.position,
+    r.cutoff_ts, n.position,
     CASE WHEN r.compacted THEN r.generation ELSE 0 END AS newest_generation,
     CASE WHEN r.compacted THEN LEAST(r.generation, g.generation) ELSE 0 END AS compacted_to
   FROM files AS f
-  JOIN rules AS r
-    ON f.source = r.source
-    AND f.scope = r.scope
-    AND f.epoch = r.epoch
+  JOIN rules AS r ON f.source = r.source AND f.scope = r.scope AND f.epoch = r.epoch
   LEFT JOIN (
     SELECT p.scope, p.epoch, MIN(p.generation) AS generation FROM points AS p GROUP BY p.scope, p.epoch
-  ) AS g
-    ON f.scope = g.scope
-    AND f.epoch = g.epoch
-  LEFT JOIN needed AS n
-    ON f.scope = n.scope
-    AND f.epoch = n.epoch
-    AND f.region = n.region
-  LEFT ANTI JOIN held AS h
-    ON f.scope = h.scope
-    AND f.epoch = h.epoch
-    AND f.region = h.region
-  LEFT ANTI JOIN leaving AS v
-    ON f.backup_id = v.backup_id
+  ) AS g ON f.scope = g.scope AND f.epoch = g.epoch
+  LEFT JOIN needed AS n ON f.scope = n.scope AND f.epoch = n.epoch AND f.region = n.region
+  LEFT ANTI JOIN held AS h ON f.scope = h.scope AND f.epoch = h.epoch AND f.region = h.region
+  LEFT ANTI JOIN leaving AS v ON f.backup_id = v.backup_id
   WHERE f.role = 'data'
 )
 SELECT
-  t.source,
-  t.scope,
-  t.epoch,
-  t.region,
-  t.files,
-  t.bytes,
-  t.least,
-  t.superseded,
-  t.compacted_to,
+  t.source, t.scope, t.epoch, t.region, t.files, t.bytes, t.least, t.superseded, t.compacted_to,
   LEAST(COALESCE(t.oldest_young, t.most, t.least), t.position) AS time_floor,
   LEAST(COALESCE(s.size_floor, t.least), t.position) AS size_floor,
   t.compacted_to < t.newest_generation
@@ -119,24 +88,13 @@ LEFT JOIN (
         ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
       ) - f.bytes AS newer_bytes
     FROM files AS f
-    JOIN rules AS r
-      ON f.source = r.source
-      AND f.scope = r.scope
-      AND f.epoch = r.epoch
-      AND f.generation = r.generation
+    JOIN rules AS r ON f.source = r.source AND f.scope = r.scope AND f.epoch = r.epoch AND f.generation = r.generation
     JOIN backups AS b
-      ON f.backup_id = b.backup_id
-      AND b.base = r.base
-      AND b.link <= r.link
-      AND r.link < b.unlinked
+      ON f.backup_id = b.backup_id AND b.base = r.base AND b.link <= r.link AND r.link < b.unlinked
       AND b.state = 'complete'
     WHERE f.role = 'data'
       AND r.keep_bytes IS NOT NULL
   ) AS w
   GROUP BY w.source, w.scope, w.epoch, w.region
-) AS s
-  ON t.source = s.source
-  AND t.scope = s.scope
-  AND t.epoch = s.epoch
-  AND t.region = s.region
+) AS s ON t.source = s.source AND t.scope = s.scope AND t.epoch = s.epoch AND t.region = s.region
 ORDER BY t.scope, t.epoch, t.region

@@ -7,8 +7,7 @@ WITH kept AS (
       PARTITION BY b.source ORDER BY b.number DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
     ) AS next
   FROM raw_backups AS b
-  LEFT JOIN leaving AS v
-    ON b.backup_id = v.backup_id
+  LEFT JOIN leaving AS v ON b.backup_id = v.backup_id
   WHERE b.source_kind = 'snapshot'
 ),
 -- Several files may have one place.
@@ -18,9 +17,7 @@ places AS (
     MAX(s.bytes) AS bytes,
     MAX(CASE WHEN COALESCE(k.next < s.gone_in, k.next IS NOT NULL) THEN 1 ELSE 0 END) AS needed
   FROM snapshot_files AS s
-  JOIN kept AS k
-    ON s.source = k.source
-    AND s.added_in = k.number
+  JOIN kept AS k ON s.source = k.source AND s.added_in = k.number
   GROUP BY s.destination, s.path, s.position
 ),
 objects AS (
@@ -41,9 +38,7 @@ SELECT
   CAST(SUM(CASE WHEN o.needed = 1 THEN o.idle ELSE 0 END) AS BIGINT) AS idle,
   CAST(SUM(CASE WHEN o.needed = 1 THEN o.idle_bytes ELSE 0 END) AS BIGINT) AS idle_bytes
 FROM files AS f
-LEFT JOIN objects AS o
-  ON f.destination = o.destination
-  AND f.path = o.path
+LEFT JOIN objects AS o ON f.destination = o.destination AND f.path = o.path
 WHERE f.source = :source
   AND f.format IN ('file', 'pack')
 GROUP BY f.scope

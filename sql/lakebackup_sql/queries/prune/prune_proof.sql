@@ -1,15 +1,7 @@
 -- Where letting go of the files in the relation doomed would change what a restore point of a source gives, other
 -- than to begin at the floors in the relation cuts: no row, no harm. Those of backups in the relation leaving go too. A restore point is made of what each backup
 -- of its chain up to it added to a partition; so each such addition is looked at once, for all restore points.
-SELECT
-  a.scope,
-  a.epoch,
-  a.region,
-  a.base,
-  a.number,
-  a.needed,
-  a.remaining,
-  a.lost
+SELECT a.scope, a.epoch, a.region, a.base, a.number, a.needed, a.remaining, a.lost
 FROM (
   SELECT
     f.scope, f.epoch, f.region, b.base, b.number,
@@ -20,8 +12,7 @@ FROM (
       AND (c.region IS NULL OR (f.end_position > c.low_position AND f.generation >= c.generation))
       THEN 1 ELSE 0 END) AS BIGINT) AS lost
   FROM files AS f
-  JOIN backups AS b
-    ON f.backup_id = b.backup_id
+  JOIN backups AS b ON f.backup_id = b.backup_id
   JOIN (
     SELECT
       s.backup_id, s.scope, s.epoch, s.generation,
@@ -30,31 +21,18 @@ FROM (
         ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
       ) AS next
     FROM raw_scopes AS s
-    JOIN backups AS c
-      ON s.backup_id = c.backup_id
+    JOIN backups AS c ON s.backup_id = c.backup_id
     LEFT JOIN (
       SELECT q.backup_id, q.scope, q.epoch, q.link
       FROM restore_points AS q
-      LEFT ANTI JOIN leaving AS v
-        ON q.backup_id = v.backup_id
-    ) AS t
-      ON s.backup_id = t.backup_id
-      AND s.scope = t.scope
-      AND s.epoch = t.epoch
+      LEFT ANTI JOIN leaving AS v ON q.backup_id = v.backup_id
+    ) AS t ON s.backup_id = t.backup_id AND s.scope = t.scope AND s.epoch = t.epoch
     WHERE c.source = :source
   ) AS p
-    ON f.backup_id = p.backup_id
-    AND f.scope = p.scope
-    AND f.epoch = p.epoch
-    AND f.generation = p.generation
+    ON f.backup_id = p.backup_id AND f.scope = p.scope AND f.epoch = p.epoch AND f.generation = p.generation
     AND p.next < b.unlinked
-  LEFT JOIN doomed AS d
-    ON f.destination = d.destination
-    AND f.path = d.path
-  LEFT JOIN cuts AS c
-    ON f.scope = c.scope
-    AND f.epoch = c.epoch
-    AND f.region = c.region
+  LEFT JOIN doomed AS d ON f.destination = d.destination AND f.path = d.path
+  LEFT JOIN cuts AS c ON f.scope = c.scope AND f.epoch = c.epoch AND f.region = c.region
   WHERE f.source = :source
     AND f.role = 'data'
     AND b.state = 'complete'

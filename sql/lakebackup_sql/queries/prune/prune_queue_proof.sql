@@ -2,8 +2,7 @@
 -- doomed (those in the relation leaving go) or because they were let go of before: no row, no harm. Needed are the
 -- messages of the whole chain, and the engine's own files of each backup that stays.
 SELECT
-  n.source,
-  n.number,
+  n.source, n.number,
   COUNT(*) AS files,
   MIN(f.path) AS path
 FROM (
@@ -14,18 +13,12 @@ FROM (
       PARTITION BY b.base ORDER BY b.link DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
     ) AS next
   FROM backups AS b
-  LEFT JOIN leaving AS v
-    ON b.backup_id = v.backup_id
+  LEFT JOIN leaving AS v ON b.backup_id = v.backup_id
   WHERE b.source = :source
 ) AS n
-JOIN raw_files AS f
-  ON n.backup_id = f.backup_id
-LEFT JOIN (SELECT DISTINCT destination, path FROM doomed) AS d
-  ON f.destination = d.destination
-  AND f.path = d.path
-LEFT JOIN raw_removals AS r
-  ON f.destination = r.destination
-  AND f.path = r.path
+JOIN raw_files AS f ON n.backup_id = f.backup_id
+LEFT JOIN (SELECT DISTINCT destination, path FROM doomed) AS d ON f.destination = d.destination AND f.path = d.path
+LEFT JOIN raw_removals AS r ON f.destination = r.destination AND f.path = r.path
 WHERE n.state = 'complete'
   AND n.next < n.unlinked
   AND (f.role = 'data' OR (n.stays AND f.role IN ('config', 'schema')))

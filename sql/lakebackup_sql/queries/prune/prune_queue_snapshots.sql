@@ -2,12 +2,9 @@
 -- none does any more once those in the relation leaving are gone. What a person holds is left out.
 SELECT h.source, h.backup_id
 FROM holds AS h
-JOIN raw_queue_points AS p
-  ON h.backup_id = p.snapshot_id
-JOIN raw_backups AS b
-  ON p.backup_id = b.backup_id
-LEFT JOIN leaving AS v
-  ON p.backup_id = v.backup_id
+JOIN raw_queue_points AS p ON h.backup_id = p.snapshot_id
+JOIN raw_backups AS b ON p.backup_id = b.backup_id
+LEFT JOIN leaving AS v ON p.backup_id = v.backup_id
 WHERE p.source = :source
   AND h.reason LIKE CONCAT('the full % of ', p.source, ' stands on it')
 GROUP BY h.source, h.backup_id

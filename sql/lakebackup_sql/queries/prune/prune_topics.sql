@@ -1,13 +1,5 @@
 -- Each topic of a source, and each earlier one of its name, as its newest restore point has it.
-SELECT
-  p.source,
-  p.scope,
-  p.epoch,
-  p.base,
-  p.link,
-  p.generation,
-  p.settings,
-  p.covers_to
+SELECT p.source, p.scope, p.epoch, p.base, p.link, p.generation, p.settings, p.covers_to
 FROM (
   SELECT
     t.source, t.scope, t.epoch, t.base, t.link, t.generation, t.settings, t.covers_to,

@@ -21,24 +21,20 @@ WITH kept AS (
       FROM backups
       WHERE source = :source
     ) AS o
-    LEFT JOIN retained AS r
-      ON o.number = r.number
+    LEFT JOIN retained AS r ON o.number = r.number
   ) AS n
 )
 SELECT f.destination, f.path, f.scope, f.region, f.added_in, f.bytes
 FROM files AS f
-JOIN kept AS k
-  ON f.added_in = k.number
+JOIN kept AS k ON f.added_in = k.number
 WHERE f.source = :source
   AND f.added_in BETWEEN :from_number AND :to_number
   AND k.next IS NULL
 UNION ALL
 SELECT d.destination, d.path, d.scope, d.region, d.added_in, d.bytes
 FROM departures AS d
-JOIN kept AS k
-  ON d.added_in = k.number
-LEFT ANTI JOIN removals AS r
-  ON d.destination = r.destination AND d.path = r.path
+JOIN kept AS k ON d.added_in = k.number
+LEFT ANTI JOIN removals AS r ON d.destination = r.destination AND d.path = r.path
 WHERE d.source = :source
   AND d.gone_in <= :gone_by
   AND d.gone_in <= k.next

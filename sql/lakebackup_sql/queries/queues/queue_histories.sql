@@ -2,8 +2,8 @@
 -- and the newest restore into it on the cluster :cluster.
 SELECT
   COALESCE(h.scope, r.scope) AS scope, COALESCE(h.epoch, r.epoch) AS epoch,
-  h.backup_id, h.number, h.started_at, h.full_id, h.full_number, h.full_started_at,
-  r.restore_id, r.restored_at, r.restored_id, r.restored_full_id, r.whole, r.restored_tid
+  h.backup_id, h.number, h.started_at, h.full_id, h.full_number, h.full_started_at, r.restore_id, r.restored_at,
+  r.restored_id, r.restored_full_id, r.whole, r.restored_tid
 FROM (
   SELECT
     s.scope, s.epoch,
@@ -15,8 +15,7 @@ FROM (
     MAX_BY(CASE WHEN b.kind = 'full' THEN b.started_at END, CASE WHEN b.kind = 'full' THEN b.number END)
       AS full_started_at
   FROM raw_scopes AS s
-  JOIN parents AS b
-    ON s.backup_id = b.backup_id
+  JOIN parents AS b ON s.backup_id = b.backup_id
   WHERE s.source = :source AND b.source = :source AND b.reason IS NULL
   GROUP BY s.scope, s.epoch
 ) AS h
@@ -32,6 +31,5 @@ FULL JOIN (
   FROM raw_queue_restores AS q
   WHERE q.source = :source AND q.cluster = :cluster
   GROUP BY q.scope, q.epoch
-) AS r
-  ON h.scope = r.scope AND h.epoch = r.epoch
+) AS r ON h.scope = r.scope AND h.epoch = r.epoch
 ORDER BY scope, epoch

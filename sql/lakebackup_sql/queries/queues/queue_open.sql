@@ -11,7 +11,6 @@ FROM (
   FROM raw_queue_transactions
   WHERE backup_id = :parent
 ) AS o
-LEFT ANTI JOIN (SELECT DISTINCT transaction_id FROM queue_seen WHERE ended) AS e
-  ON o.transaction_id = e.transaction_id
+LEFT ANTI JOIN (SELECT DISTINCT transaction_id FROM queue_seen WHERE ended) AS e ON o.transaction_id = e.transaction_id
 GROUP BY o.transaction_id, o.scope, o.epoch, o.region
 HAVING SUM(o.entries) > 0

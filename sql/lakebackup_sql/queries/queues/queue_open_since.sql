@@ -2,8 +2,7 @@
 -- before it has that tid or a greater one.
 SELECT p.scope, p.epoch, p.region, MAX(p.end_position) AS end_position
 FROM raw_positions AS p
-JOIN raw_queue_points AS q
-  ON p.backup_id = q.backup_id
+JOIN raw_queue_points AS q ON p.backup_id = q.backup_id
 WHERE p.source = :source
   AND q.source = :source
   AND q.last_tid < CAST(:tid AS BIGINT)

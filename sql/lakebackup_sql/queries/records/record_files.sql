@@ -37,17 +37,10 @@ newer AS (
   FROM (
     SELECT p.epoch, p.region, c.base, c.generation, c.place, MIN(p.start_position) AS start_position
     FROM positions AS p
-    JOIN scopes AS s
-      ON p.backup_id = s.backup_id
-      AND p.scope = s.scope
-      AND p.epoch = s.epoch
-    JOIN backups AS b
-      ON p.backup_id = b.backup_id
+    JOIN scopes AS s ON p.backup_id = s.backup_id AND p.scope = s.scope AND p.epoch = s.epoch
+    JOIN backups AS b ON p.backup_id = b.backup_id
     JOIN chains AS c
-      ON p.epoch = c.epoch
-      AND s.generation = c.generation
-      AND b.base = c.base
-      AND b.link <= c.link
+      ON p.epoch = c.epoch AND s.generation = c.generation AND b.base = c.base AND b.link <= c.link
       AND c.link < b.unlinked
     WHERE p.source = :source
       AND p.scope = :scope
@@ -55,24 +48,14 @@ newer AS (
   ) AS r
 )
 SELECT
-  f.backup_id, f.source, f.scope, f.epoch, f.region, f.start_position, f.end_position, f.destination, f.path,
-  f.format, f.codec, f.bytes, f.sha256, f.entries, f.null_keys, f.start_key, f.end_key,
-  f.keys_path, f.keys_start, f.keys_blocks,
+  f.backup_id, f.source, f.scope, f.epoch, f.region, f.start_position, f.end_position, f.destination, f.path, f.format,
+  f.codec, f.bytes, f.sha256, f.entries, f.null_keys, f.start_key, f.end_key, f.keys_path, f.keys_start, f.keys_blocks,
   LEAST(f.end_position, COALESCE(n.start_position, f.end_position)) AS to_position
 FROM files AS f
-JOIN backups AS b
-  ON f.backup_id = b.backup_id
+JOIN backups AS b ON f.backup_id = b.backup_id
 JOIN chains AS c
-  ON f.epoch = c.epoch
-  AND f.generation = c.generation
-  AND b.base = c.base
-  AND b.link <= c.link
-  AND c.link < b.unlinked
-LEFT JOIN newer AS n
-  ON f.epoch = n.epoch
-  AND f.region = n.region
-  AND b.base = n.base
-  AND f.generation = n.generation
+  ON f.epoch = c.epoch AND f.generation = c.generation AND b.base = c.base AND b.link <= c.link AND c.link < b.unlinked
+LEFT JOIN newer AS n ON f.epoch = n.epoch AND f.region = n.region AND b.base = n.base AND f.generation = n.generation
 WHERE f.source = :source
   AND f.scope = :scope
   AND f.role = 'data'

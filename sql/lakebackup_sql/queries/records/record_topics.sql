@@ -2,8 +2,7 @@
 -- they cannot.
 SELECT t.source, t.scope, t.covers_to AS end_ts, b.source_kind
 FROM restore_points AS t
-JOIN raw_backups AS b
-  ON t.backup_id = b.backup_id
+JOIN raw_backups AS b ON t.backup_id = b.backup_id
 WHERE t.newest
   AND b.source_kind <> 'snapshot'
 ORDER BY t.source, t.scope

@@ -1,19 +1,8 @@
 -- The newest run of verify of each kind, and what it found.
-SELECT
-  mode,
-  check_id,
-  at,
-  objects,
-  ok,
-  missing,
-  changed,
-  damaged,
-  unconfirmed,
-  orphan
+SELECT mode, check_id, at, objects, ok, missing, changed, damaged, unconfirmed, orphan
 FROM (
   SELECT
-    mode,
-    check_id,
+    mode, check_id,
     MAX(at) AS at,
     COUNT(*) AS objects,
     COUNT(CASE WHEN outcome = 'ok' THEN 1 END) AS ok,

@@ -5,12 +5,7 @@ SELECT
   COUNT(*) OVER () AS all_rows
 FROM (
   SELECT
-    source,
-    reason,
-    fault_backup_id,
-    fault_state,
-    path,
-    detail,
+    source, reason, fault_backup_id, fault_state, path, detail,
     COUNT(*) AS backups,
     MAX(faults) AS faults,
     MIN(end_ts) AS from_ts,

@@ -5,12 +5,7 @@ SELECT
   COUNT(*) OVER () AS all_rows
 FROM (
   SELECT
-    source,
-    scope,
-    status,
-    reason,
-    from_ts,
-    to_ts,
+    source, scope, status, reason, from_ts, to_ts,
     COUNT(*) AS regions,
     SUM(to_position - from_position) AS positions
   FROM covered

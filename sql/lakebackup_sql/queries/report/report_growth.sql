@@ -20,10 +20,7 @@ FROM (
       SELECT
         source,
         CAST(DATEDIFF(day, DATE'1970-01-01') AS BIGINT) AS day,
-        new_bytes,
-        removed_bytes,
-        referenced_bytes,
-        held_bytes
+        new_bytes, removed_bytes, referenced_bytes, held_bytes
       FROM growth
     ) AS n
   ) AS d

@@ -18,8 +18,7 @@ FROM (
       FROM files
       GROUP BY source, scope, backup_id
     ) AS f
-    JOIN backups AS b
-      ON f.backup_id = b.backup_id
+    JOIN backups AS b ON f.backup_id = b.backup_id
     GROUP BY f.source, f.scope
   ) AS t
 ) AS r

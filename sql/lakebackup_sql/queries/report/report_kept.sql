@@ -15,8 +15,7 @@ FROM (
     CAST(SUM(CASE WHEN o.status = 'OBSOLETE' THEN o.bytes ELSE 0 END) AS BIGINT) AS obsolete_bytes,
     ROW_NUMBER() OVER (PARTITION BY o.source ORDER BY MAX(o.number) DESC) AS nth
   FROM obsolete_backups AS o
-  JOIN raw_backups AS b
-    ON o.backup_id = b.backup_id
+  JOIN raw_backups AS b ON o.backup_id = b.backup_id
   WHERE o.status <> 'DELETED'
   GROUP BY o.source, o.base
 ) AS c

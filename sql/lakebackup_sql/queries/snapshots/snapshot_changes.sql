@@ -7,12 +7,9 @@
 -- first_*: of the file's hard links the one whose bytes are copied, itself without others. On a cluster the numbers of
 --   devices are each worker's own: files of one number that differ in size or time are two
 WITH live AS (
-  SELECT
-    f.scope, f.region, f.name, f.bytes, f.mtime_ms, f.sha256, f.added_in, f.stored AND c.path IS NULL AS whole
+  SELECT f.scope, f.region, f.name, f.bytes, f.mtime_ms, f.sha256, f.added_in, f.stored AND c.path IS NULL AS whole
   FROM snapshot_files AS f
-  LEFT JOIN faults AS c
-    ON f.destination = c.destination
-    AND f.path = c.path
+  LEFT JOIN faults AS c ON f.destination = c.destination AND f.path = c.path
   WHERE f.source = :source AND f.gone_in IS NULL
 ),
 compared AS (
@@ -31,14 +28,8 @@ compared AS (
       ELSE 'unchanged'
     END AS change
   FROM snapshot_listed AS l
-  FULL OUTER JOIN live AS v
-    ON l.scope = v.scope
-    AND l.region = v.region
-    AND l.name = v.name
-  LEFT JOIN snapshot_hashed AS h
-    ON l.scope = h.scope
-    AND l.region = h.region
-    AND l.name = h.name
+  FULL OUTER JOIN live AS v ON l.scope = v.scope AND l.region = v.region AND l.name = v.name
+  LEFT JOIN snapshot_hashed AS h ON l.scope = h.scope AND l.region = h.region AND l.name = h.name
 ),
 same AS (
   SELECT f.bytes, f.sha256, f.destination, f.path, f.position
@@ -47,11 +38,8 @@ same AS (
       s.bytes, s.sha256, s.destination, s.path, s.position,
       ROW_NUMBER() OVER (PARTITION BY s.bytes, s.sha256 ORDER BY s.added_in DESC, s.path, s.position) AS place
     FROM snapshot_files AS s
-    JOIN (SELECT DISTINCT sha256 FROM snapshot_hashed) AS w
-      ON s.sha256 = w.sha256
-    LEFT JOIN faults AS c
-      ON s.destination = c.destination
-      AND s.path = c.path
+    JOIN (SELECT DISTINCT sha256 FROM snapshot_hashed) AS w ON s.sha256 = w.sha256
+    LEFT JOIN faults AS c ON s.destination = c.destination AND s.path = c.path
     WHERE s.source = :source AND s.stored AND c.path IS NULL AND :find_same AND NOT :anew
   ) AS f
   WHERE f.place = 1
@@ -64,10 +52,7 @@ found AS (
       ELSE CONCAT(c.scope, '/', c.region, '/', c.name)
     END AS alone
   FROM compared AS c
-  LEFT JOIN same AS s
-    ON c.change IN ('new', 'changed', 'unlike')
-    AND c.bytes = s.bytes
-    AND c.sha256 = s.sha256
+  LEFT JOIN same AS s ON c.change IN ('new', 'changed', 'unlike') AND c.bytes = s.bytes AND c.sha256 = s.sha256
 )
 SELECT
   f.scope, f.region, f.name, f.role, f.folder, f.bytes, f.mtime_ns, f.mtime_ms, f.mode, f.links, f.device, f.inode,

@@ -1,11 +1,7 @@
 -- What the newest backup of a source of snapshots has, as rows of departures: a backup :backup_id with number :number
 -- has all of it anew.
 SELECT
-  f.source,
-  f.scope,
-  f.region,
-  f.name,
-  f.added_in,
+  f.source, f.scope, f.region, f.name, f.added_in,
   CAST(:number AS BIGINT) AS gone_in,
   :backup_id AS gone_by
 FROM snapshot_files AS f

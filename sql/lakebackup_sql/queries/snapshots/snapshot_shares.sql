@@ -24,8 +24,8 @@ regions AS (
 )
 SELECT
   p.scope, p.region, p.name, p.role, p.folder, p.bytes, p.mtime_ns, p.mtime_ms, p.mode, p.links, p.device, p.inode,
-  p.added_in, p.change, p.same_destination, p.same_path, p.same_position, p.same_sha256,
-  p.first_scope, p.first_region, p.first_name,
+  p.added_in, p.change, p.same_destination, p.same_path, p.same_position, p.same_sha256, p.first_scope, p.first_region,
+  p.first_name,
   -- Names of one file are peers in the order: they have one sum.
   CAST(
     (
@@ -37,6 +37,4 @@ SELECT
     ) * :tasks DIV r.total AS INT
   ) AS task
 FROM priced AS p
-JOIN regions AS r
-  ON p.first_scope = r.first_scope
-  AND p.first_region = r.first_region
+JOIN regions AS r ON p.first_scope = r.first_scope AND p.first_region = r.first_region

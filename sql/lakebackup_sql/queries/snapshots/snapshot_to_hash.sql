@@ -8,15 +8,10 @@ LEFT JOIN (
   FROM snapshot_files AS f
   WHERE f.source = :source AND f.gone_in IS NULL
 ) AS v
-  ON l.scope = v.scope
-  AND l.region = v.region
-  AND l.name = v.name
-  AND l.bytes = v.bytes
-  AND l.mtime_ms = v.mtime_ms
+  ON l.scope = v.scope AND l.region = v.region AND l.name = v.name AND l.bytes = v.bytes AND l.mtime_ms = v.mtime_ms
 LEFT JOIN (
   SELECT DISTINCT s.bytes FROM snapshot_files AS s WHERE s.source = :source AND s.stored AND s.sha256 IS NOT NULL
-) AS z
-  ON l.bytes = z.bytes
+) AS z ON l.bytes = z.bytes
 WHERE NOT l.always
   AND (
     (:verify AND v.name IS NOT NULL)

@@ -12,17 +12,14 @@ FROM restore_points AS t
 LEFT JOIN (
   SELECT s.scope, s.epoch, b.end_ts, MIN(b.number) AS number
   FROM scopes AS s
-  JOIN backups AS b
-    ON s.backup_id = b.backup_id
+  JOIN backups AS b ON s.backup_id = b.backup_id
   WHERE b.source = :source
   GROUP BY s.scope, s.epoch, b.end_ts
-) AS e
-  ON t.scope = e.scope AND t.epoch = e.epoch AND t.covers_to = e.end_ts
+) AS e ON t.scope = e.scope AND t.epoch = e.epoch AND t.covers_to = e.end_ts
 LEFT JOIN (
   SELECT d.scope, d.epoch, d.generation, d.path, d.bytes, d.entries, d.null_keys, b.base, b.link, b.unlinked
   FROM files AS d
-  JOIN backups AS b
-    ON d.backup_id = b.backup_id
+  JOIN backups AS b ON d.backup_id = b.backup_id
   WHERE d.source = :source AND d.role = 'data' AND b.state = 'complete'
 ) AS f
   ON t.scope = f.scope AND t.epoch = f.epoch AND t.generation = f.generation AND t.base = f.base

@@ -6,12 +6,8 @@ FROM (
     b.place, b.number, p.scope, p.epoch, p.region, p.end_position AS position, p.leader_epoch,
     ROW_NUMBER() OVER (PARTITION BY p.scope, p.epoch, p.region ORDER BY b.place DESC, b.number DESC) AS nth
   FROM raw_positions AS p
-  JOIN backups AS b
-    ON p.backup_id = b.backup_id
-  JOIN suspected AS s
-    ON p.scope = s.scope
-    AND p.epoch = s.epoch
-    AND p.region = s.region
+  JOIN backups AS b ON p.backup_id = b.backup_id
+  JOIN suspected AS s ON p.scope = s.scope AND p.epoch = s.epoch AND p.region = s.region
   WHERE p.source = :source
     AND b.source = :source
     AND b.state = 'complete'

@@ -7,8 +7,7 @@ WITH held AS (
     MIN(b.number) OVER (PARTITION BY s.scope, s.epoch, b.end_ts) < b.number AS compaction,
     b.base = :base AND b.link <= :link AND :link < b.unlinked AND b.state = 'complete' AND b.intact AS present
   FROM raw_scopes AS s
-  JOIN backups AS b
-    ON s.backup_id = b.backup_id
+  JOIN backups AS b ON s.backup_id = b.backup_id
   WHERE s.source = :source AND b.source = :source
 ),
 numbers AS (
@@ -25,8 +24,7 @@ spans AS (
       LAG(h.end_ts) OVER (PARTITION BY h.scope, h.epoch ORDER BY h.place, h.number), h.end_ts
     ) END AS span_ms
   FROM held AS h
-  JOIN numbers AS n
-    ON h.scope = n.scope AND h.epoch = n.epoch AND h.generation = n.generation
+  JOIN numbers AS n ON h.scope = n.scope AND h.epoch = n.epoch AND h.generation = n.generation
   WHERE h.present
 ),
 sizes AS (
@@ -35,8 +33,7 @@ sizes AS (
     CAST(SUM(f.bytes) AS BIGINT) AS bytes,
     CAST(SUM(CASE WHEN s.number = s.first_number THEN f.bytes ELSE 0 END) AS BIGINT) AS first_bytes
   FROM spans AS s
-  JOIN raw_files AS f
-    ON s.backup_id = f.backup_id AND s.scope = f.scope AND s.epoch = f.epoch
+  JOIN raw_files AS f ON s.backup_id = f.backup_id AND s.scope = f.scope AND s.epoch = f.epoch
   WHERE f.source = :source AND f.role = 'data'
   GROUP BY s.scope, s.epoch
 ),
@@ -52,8 +49,6 @@ SELECT
   e.end_ts,
   COALESCE(e.longest_ms, 0) AS longest_ms
 FROM numbers AS n
-LEFT JOIN ends AS e
-  ON n.scope = e.scope AND n.epoch = e.epoch
-LEFT JOIN sizes AS z
-  ON n.scope = z.scope AND n.epoch = z.epoch
+LEFT JOIN ends AS e ON n.scope = e.scope AND n.epoch = e.epoch
+LEFT JOIN sizes AS z ON n.scope = z.scope AND n.epoch = z.epoch
 ORDER BY n.scope, n.epoch

@@ -13,8 +13,7 @@ FROM (
     MAX(CASE WHEN s.backup_id = :last THEN s.replication END) AS replication,
     MAX(CASE WHEN s.backup_id = :last THEN s.settings END) AS settings
   FROM scopes AS s
-  JOIN to_merge AS m
-    ON s.backup_id = m.backup_id
+  JOIN to_merge AS m ON s.backup_id = m.backup_id
   WHERE s.source = :source
   GROUP BY s.scope, s.epoch, s.generation
 ) AS h
@@ -25,10 +24,8 @@ LEFT JOIN (
     CAST(SUM(d.bytes) AS BIGINT) AS bytes,
     CAST(SUM(d.entries) AS BIGINT) AS entries
   FROM files AS d
-  JOIN to_merge AS m
-    ON d.backup_id = m.backup_id
+  JOIN to_merge AS m ON d.backup_id = m.backup_id
   WHERE d.source = :source AND d.role = 'data'
   GROUP BY d.scope, d.epoch, d.generation
-) AS f
-  ON h.scope = f.scope AND h.epoch = f.epoch AND h.generation = f.generation
+) AS f ON h.scope = f.scope AND h.epoch = f.epoch AND h.generation = f.generation
 ORDER BY h.scope, h.epoch, h.generation

@@ -13,8 +13,7 @@ FROM (
       p.scope, p.epoch, p.region, p.end_position, b.end_ts, b.number, b.place, b.backup_id, p.leader_epoch,
       b.base = :base AND b.link <= :link AND :link < b.unlinked AS in_chain
     FROM raw_positions AS p
-    JOIN backups AS b
-      ON p.backup_id = b.backup_id
+    JOIN backups AS b ON p.backup_id = b.backup_id
     WHERE b.source = :source AND p.source = :source AND b.state = 'complete' AND b.intact
   ) AS o
 ) AS n

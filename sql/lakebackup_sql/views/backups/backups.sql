@@ -19,19 +19,14 @@ WITH ordered AS (
 replaced AS (
   SELECT o.backup_id, MIN(t.link) AS unlinked
   FROM ordered AS o
-  JOIN ordered AS t
-    ON o.source = t.source
-    AND o.base = t.base
-    AND o.link < t.link
-    AND o.place > t.parent_place
+  JOIN ordered AS t ON o.source = t.source AND o.base = t.base AND o.link < t.link AND o.place > t.parent_place
   WHERE t.turns
   GROUP BY o.backup_id
 ),
 linked AS (
   SELECT o.*, COALESCE(r.unlinked, o.beyond) AS unlinked
   FROM ordered AS o
-  LEFT JOIN replaced AS r
-    ON o.backup_id = r.backup_id
+  LEFT JOIN replaced AS r ON o.backup_id = r.backup_id
 ),
 ends AS (
   SELECT source, base, unlinked, SUM(place - COALESCE(parent_place, 0)) AS span
@@ -49,15 +44,12 @@ reached AS (
       PARTITION BY l.source, l.base ORDER BY l.link ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
     ) AS reach
   FROM linked AS l
-  LEFT JOIN ends AS e
-    ON l.source = e.source
-    AND l.base = e.base
-    AND l.link = e.unlinked
+  LEFT JOIN ends AS e ON l.source = e.source AND l.base = e.base AND l.link = e.unlinked
 )
 SELECT
   backup_id, number, source, source_kind, destination, kind, level, parent, base, chain_position, place, parent_place,
-  branch, state, ts_domain, start_ts, end_ts, started_at, finished_at, files, bytes, entries, digest, isolation,
-  codec, created_by, tool, note, link, unlinked,
+  branch, state, ts_domain, start_ts, end_ts, started_at, finished_at, files, bytes, entries, digest, isolation, codec,
+  created_by, tool, note, link, unlinked,
   state = 'complete' AND reach = place AS intact,
   timestamp_millis(start_ts DIV CASE ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS start_time,
   timestamp_millis(end_ts DIV CASE ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS end_time,

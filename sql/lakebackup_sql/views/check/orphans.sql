@@ -8,12 +8,7 @@ SELECT
   CAST(FLOOR(o.at / 1000) AS BIGINT) - o.modified_ms AS age_ms,
   timestamp_micros(o.at) AS time
 FROM storage_objects AS o
-LEFT JOIN raw_files AS f
-  ON o.destination = f.destination
-  AND o.path = f.path
-LEFT JOIN raw_backups AS b
-  ON f.backup_id = b.backup_id
-LEFT JOIN raw_removals AS r
-  ON o.destination = r.destination
-  AND o.path = r.path
+LEFT JOIN raw_files AS f ON o.destination = f.destination AND o.path = f.path
+LEFT JOIN raw_backups AS b ON f.backup_id = b.backup_id
+LEFT JOIN raw_removals AS r ON o.destination = r.destination AND o.path = r.path
 WHERE b.backup_id IS NULL OR r.path IS NOT NULL

@@ -15,6 +15,4 @@ JOIN (
   SELECT source, base, MAX(branch) AS last_branch, MAX(link) AS last_link
   FROM backups
   GROUP BY source, base
-) AS m
-  ON b.source = m.source
-  AND b.base = m.base
+) AS m ON b.source = m.source AND b.base = m.base

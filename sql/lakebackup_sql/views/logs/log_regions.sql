@@ -8,7 +8,6 @@ FROM (
     l.*, b.ts_domain,
     ROW_NUMBER() OVER (PARTITION BY l.source, l.region ORDER BY l.number DESC) AS nth
   FROM raw_log_regions AS l
-  JOIN raw_backups AS b
-    ON l.backup_id = b.backup_id
+  JOIN raw_backups AS b ON l.backup_id = b.backup_id
 ) AS r
 WHERE r.nth = 1

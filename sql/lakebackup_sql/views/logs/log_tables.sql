@@ -12,8 +12,7 @@ FROM (
     LEAD(t.from_ts) OVER (PARTITION BY t.source, t.table_id ORDER BY t.from_ts) AS to_ts,
     MIN(t.covered_from) OVER (PARTITION BY t.source, t.table_id) AS covered_from
   FROM raw_log_tables AS t
-  JOIN raw_backups AS b
-    ON t.backup_id = b.backup_id
+  JOIN raw_backups AS b ON t.backup_id = b.backup_id
   -- Databases stand beside their tables, under negative ids.
   WHERE t.table_id >= 0
 ) AS n

@@ -6,9 +6,7 @@ SELECT
   h.source, h.backup_id, h.at, h.actor, h.until_ts, h.reason,
   timestamp_micros(h.at) AS time,
   timestamp_millis(h.until_ts) AS until_time
-FROM (
-  SELECT r.*, ROW_NUMBER() OVER (PARTITION BY r.backup_id ORDER BY r.at DESC) AS nth FROM raw_holds AS r
-) AS h
+FROM (SELECT r.*, ROW_NUMBER() OVER (PARTITION BY r.backup_id ORDER BY r.at DESC) AS nth FROM raw_holds AS r) AS h
 WHERE h.nth = 1
   AND NOT h.released
   AND (h.until_ts IS NULL OR h.until_ts > unix_millis(current_timestamp()))

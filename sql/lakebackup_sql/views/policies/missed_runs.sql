@@ -41,7 +41,5 @@ FROM (
       ON r.run = 'incremental' OR t.kind = 'full'
     WHERE t.state = 'complete' AND t.intact AND t.number = t.place
     GROUP BY t.source, r.run
-  ) AS b
-    ON w.source = b.source
-    AND w.run = b.run
+  ) AS b ON w.source = b.source AND w.run = b.run
 ) AS s

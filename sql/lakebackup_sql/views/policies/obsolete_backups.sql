@@ -18,15 +18,9 @@ WITH broken AS (
 candidates AS (
   SELECT b.backup_id, m.backup_id AS merge_id, m.number
   FROM backups AS m
-  JOIN backups AS l
-    ON m.source = l.source
-    AND m.place = l.place
-    AND l.number < m.number
+  JOIN backups AS l ON m.source = l.source AND m.place = l.place AND l.number < m.number
   JOIN backups AS b
-    ON l.source = b.source
-    AND l.base = b.base
-    AND b.link <= l.link
-    AND l.link < b.unlinked
+    ON l.source = b.source AND l.base = b.base AND b.link <= l.link AND l.link < b.unlinked
     AND b.place > COALESCE(m.parent_place, 0)
   WHERE m.number > m.place
     AND m.state = 'complete'
@@ -38,13 +32,9 @@ merged AS (
   FROM (
     SELECT d.backup_id, d.merge_id, d.number
     FROM candidates AS d
-    LEFT JOIN restore_points AS t
-      ON d.backup_id = t.backup_id
+    LEFT JOIN restore_points AS t ON d.backup_id = t.backup_id
     LEFT JOIN raw_scopes AS s
-      ON d.merge_id = s.backup_id
-      AND t.scope = s.scope
-      AND t.epoch = s.epoch
-      AND t.generation = s.generation
+      ON d.merge_id = s.backup_id AND t.scope = s.scope AND t.epoch = s.epoch AND t.generation = s.generation
     GROUP BY d.backup_id, d.merge_id, d.number
     HAVING COUNT(t.scope) = COUNT(s.scope)
   ) AS c
@@ -58,16 +48,12 @@ put_back AS (
     FROM raw_queue_restores AS s
     GROUP BY s.source
   ) AS r
-  LEFT ANTI JOIN raw_backups AS n
-    ON r.source = n.source
-    AND r.at < n.started_at
-    AND n.state IN ('complete', 'deleted')
+  LEFT ANTI JOIN raw_backups AS n ON r.source = n.source AND r.at < n.started_at AND n.state IN ('complete', 'deleted')
 ),
 known AS (
   SELECT
-    b.backup_id, b.source, b.number, b.kind, b.level, b.base, b.parent, b.place, b.parent_place, b.link, b.unlinked, b.state,
-    b.end_ts, b.end_time, b.finished_at, b.files, b.bytes,
-    g.merged_into,
+    b.backup_id, b.source, b.number, b.kind, b.level, b.base, b.parent, b.place, b.parent_place, b.link, b.unlinked,
+    b.state, b.end_ts, b.end_time, b.finished_at, b.files, b.bytes, g.merged_into,
     y.backup_id IS NOT NULL AS pruned,
     e.full_id AS engine_full,
     r.source IS NOT NULL AS restored,
@@ -77,29 +63,22 @@ known AS (
     MIN(b.place) OVER (PARTITION BY b.source, b.base) AS base_place,
     p.window_days, p.window_from_ts, p.redundancy, p.min_redundancy
   FROM backups AS b
-  LEFT JOIN merged AS g
-    ON b.backup_id = g.backup_id
-  LEFT JOIN pruned_backups AS y
-    ON b.backup_id = y.backup_id
+  LEFT JOIN merged AS g ON b.backup_id = g.backup_id
+  LEFT JOIN pruned_backups AS y ON b.backup_id = y.backup_id
   LEFT JOIN (
     SELECT backup_id FROM broken
     UNION
     SELECT backup_id FROM unusable_backups WHERE reason IN ('chain', 'missing', 'changed', 'damaged')
-  ) AS f
-    ON b.backup_id = f.backup_id
-  LEFT JOIN holds AS h
-    ON b.backup_id = h.backup_id
-  LEFT JOIN policies AS p
-    ON b.source = p.source
+  ) AS f ON b.backup_id = f.backup_id
+  LEFT JOIN holds AS h ON b.backup_id = h.backup_id
+  LEFT JOIN policies AS p ON b.source = p.source
   LEFT JOIN (
     SELECT q.snapshot_id, MAX_BY(f.backup_id, f.number) AS full_id
     FROM raw_queue_points AS q
-    JOIN raw_backups AS f
-      ON q.backup_id = f.backup_id
+    JOIN raw_backups AS f ON q.backup_id = f.backup_id
     WHERE f.state IN ('complete', 'unconfirmed')
     GROUP BY q.snapshot_id
-  ) AS e
-    ON b.backup_id = e.snapshot_id
+  ) AS e ON b.backup_id = e.snapshot_id
   LEFT JOIN put_back AS r
     ON b.source = r.source
     AND (b.backup_id = r.backup_id OR b.backup_id = r.full_id)
@@ -194,6 +173,4 @@ SELECT
     WHEN c.needed THEN c.next_id
     ELSE c.merged_into
   END AS because_of
-FROM (
-  SELECT b.*, COALESCE(b.next_link < b.unlinked, FALSE) AS needed FROM bound AS b
-) AS c
+FROM (SELECT b.*, COALESCE(b.next_link < b.unlinked, FALSE) AS needed FROM bound AS b) AS c

@@ -4,16 +4,11 @@
 -- time: at, in UTC
 SELECT t.source, t.scope, t.at, timestamp_micros(t.at) AS time
 FROM raw_topics_seen AS t
-JOIN (SELECT source, MAX(at) AS at FROM raw_topics_seen GROUP BY source) AS n
-  ON t.source = n.source
-  AND t.at = n.at
+JOIN (SELECT source, MAX(at) AS at FROM raw_topics_seen GROUP BY source) AS n ON t.source = n.source AND t.at = n.at
 LEFT ANTI JOIN (
   SELECT s.source, s.scope
   FROM raw_scopes AS s
-  JOIN raw_backups AS b
-    ON s.backup_id = b.backup_id
+  JOIN raw_backups AS b ON s.backup_id = b.backup_id
   WHERE b.state = 'complete'
-) AS h
-  ON t.source = h.source
-  AND t.scope = h.scope
+) AS h ON t.source = h.source AND t.scope = h.scope
 WHERE t.scope <> ''

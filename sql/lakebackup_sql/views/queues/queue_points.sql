@@ -13,12 +13,9 @@ WITH jumps AS (
     c.source, MIN(n.number) AS number, a.number AS at_number,
     CASE WHEN r.whole OR a.kind = 'full' THEN a.number ELSE a.number - 1 END AS to_number
   FROM raw_queue_points AS c
-  JOIN raw_backups AS n
-    ON c.backup_id = n.backup_id
-  JOIN (SELECT DISTINCT restore_id, backup_id, whole FROM raw_queue_restores) AS r
-    ON c.restore_id = r.restore_id
-  JOIN raw_backups AS a
-    ON r.backup_id = a.backup_id
+  JOIN raw_backups AS n ON c.backup_id = n.backup_id
+  JOIN (SELECT DISTINCT restore_id, backup_id, whole FROM raw_queue_restores) AS r ON c.restore_id = r.restore_id
+  JOIN raw_backups AS a ON r.backup_id = a.backup_id
   WHERE n.state <> 'unconfirmed'
   GROUP BY c.source, c.restore_id, a.number, a.kind, r.whole
 ),
@@ -38,13 +35,11 @@ walks AS (
   GROUP BY j.source, j.most
 )
 SELECT
-  p.source, p.backup_id, b.number, b.kind, b.parent, b.base, p.first_tid, p.last_tid, p.snapshot_id, p.restore_id, p.carried,
-  p.open_transactions,
+  p.source, p.backup_id, b.number, b.kind, b.parent, b.base, p.first_tid, p.last_tid, p.snapshot_id, p.restore_id,
+  p.carried, p.open_transactions,
   COALESCE(SIZE(FILTER(w.walk, k -> k.to_number < b.number AND b.number < k.number)) > 0, FALSE) AS superseded,
   b.start_ts, b.end_ts, b.start_time, b.end_time
 FROM raw_queue_points AS p
-JOIN backups AS b
-  ON p.backup_id = b.backup_id
-LEFT JOIN walks AS w
-  ON p.source = w.source
+JOIN backups AS b ON p.backup_id = b.backup_id
+LEFT JOIN walks AS w ON p.source = w.source
 WHERE b.state IN ('complete', 'out_of_sync')

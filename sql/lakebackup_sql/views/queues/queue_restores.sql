@@ -8,8 +8,8 @@
 -- newest: true: the latest restore into this partition
 -- time: at, in UTC
 SELECT
-  r.source, r.restore_id, r.at, r.actor, r.backup_id, r.full_id, r.whole, r.last_tid, r.cluster, r.scope, r.epoch, r.region,
-  r.base_position, r.end_position,
+  r.source, r.restore_id, r.at, r.actor, r.backup_id, r.full_id, r.whole, r.last_tid, r.cluster, r.scope, r.epoch,
+  r.region, r.base_position, r.end_position,
   ROW_NUMBER() OVER (
     PARTITION BY r.source, r.cluster, r.epoch, r.region ORDER BY r.at DESC, r.restore_id DESC
   ) = 1 AS newest,

@@ -7,6 +7,5 @@ SELECT
   LEAD(s.from_tid) OVER (PARTITION BY s.source, s.backup_id ORDER BY s.from_tid, s.version) AS to_tid,
   s.change, s.definition
 FROM raw_queue_schemas AS s
-JOIN raw_backups AS b
-  ON s.backup_id = b.backup_id
+JOIN raw_backups AS b ON s.backup_id = b.backup_id
 WHERE b.state IN ('complete', 'out_of_sync')

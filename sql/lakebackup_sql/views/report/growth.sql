@@ -14,8 +14,7 @@ WITH chain_of AS (
     CAST(timestamp_micros(b.finished_at) AS DATE) AS day, b.files, b.bytes,
     b.state <> 'deleted' AS there
   FROM raw_backups AS b
-  LEFT JOIN (SELECT DISTINCT backup_id FROM raw_removals) AS g
-    ON b.backup_id = g.backup_id
+  LEFT JOIN (SELECT DISTINCT backup_id FROM raw_removals) AS g ON b.backup_id = g.backup_id
   WHERE b.state IN ('complete', 'out_of_sync')
     OR (b.state = 'deleted' AND (b.source_kind = 'snapshot' OR g.backup_id IS NOT NULL))
 ),
@@ -23,10 +22,8 @@ WITH chain_of AS (
 passed AS (
   SELECT c.source, c.base, c.day, n.day AS gone_day, CAST(SUM(s.bytes) AS BIGINT) AS bytes
   FROM snapshot_files AS s
-  JOIN chain_of AS c
-    ON s.backup_id = c.backup_id
-  JOIN chain_of AS n
-    ON s.gone_by = n.backup_id
+  JOIN chain_of AS c ON s.backup_id = c.backup_id
+  JOIN chain_of AS n ON s.gone_by = n.backup_id
   GROUP BY c.source, c.base, c.day, n.day
 ),
 events AS (
@@ -39,21 +36,14 @@ events AS (
     CASE WHEN c.source_kind = 'snapshot' OR g.path IS NOT NULL THEN -r.bytes ELSE 0 END AS gone_bytes,
     0 AS passed_bytes
   FROM raw_removals AS r
-  JOIN chain_of AS c
-    ON r.backup_id = c.backup_id
-  LEFT JOIN raw_departures AS g
-    ON r.destination = g.destination
-    AND r.path = g.path
+  JOIN chain_of AS c ON r.backup_id = c.backup_id
+  LEFT JOIN raw_departures AS g ON r.destination = g.destination AND r.path = g.path
   UNION ALL
   SELECT c.source, c.base, n.day, 0 AS backups, CAST(NULL AS BIGINT) AS number,
     0 AS new_files, 0 AS new_bytes, 0 AS removed_bytes, d.bytes AS gone_bytes, 0 AS passed_bytes
   FROM raw_departures AS d
-  JOIN chain_of AS c
-    ON d.backup_id = c.backup_id
-  JOIN chain_of AS n
-    ON d.source = n.source
-    AND d.gone_in = n.number
-    AND c.base = n.base
+  JOIN chain_of AS c ON d.backup_id = c.backup_id
+  JOIN chain_of AS n ON d.source = n.source AND d.gone_in = n.number AND c.base = n.base
   UNION ALL
   SELECT p.source, p.base, p.gone_day AS day, 0 AS backups, CAST(NULL AS BIGINT) AS number,
     0 AS new_files, 0 AS new_bytes, 0 AS removed_bytes,
@@ -94,8 +84,7 @@ dated AS (
   WINDOW upto AS (PARTITION BY t.source ORDER BY t.day ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
 )
 SELECT
-  d.source,
-  d.day,
+  d.source, d.day,
   CAST(MAX(d.backups) AS BIGINT) AS backups,
   CAST(MAX(d.new_files) AS BIGINT) AS new_files,
   CAST(MAX(d.new_bytes) AS BIGINT) AS new_bytes,
@@ -105,11 +94,6 @@ SELECT
   CAST(MAX(d.removed_bytes) AS BIGINT) AS removed_bytes,
   CAST(MAX(d.held_bytes) AS BIGINT) AS held_bytes
 FROM dated AS d
-LEFT JOIN chain_of AS c
-  ON d.source = c.source
-  AND d.newest = c.number
-LEFT JOIN days AS e
-  ON c.source = e.source
-  AND c.base = e.base
-  AND e.day <= d.day
+LEFT JOIN chain_of AS c ON d.source = c.source AND d.newest = c.number
+LEFT JOIN days AS e ON c.source = e.source AND c.base = e.base AND e.day <= d.day
 GROUP BY d.source, d.day

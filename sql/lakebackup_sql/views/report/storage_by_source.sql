@@ -18,8 +18,7 @@ SELECT
   COALESCE(h.raw_bytes, 0) AS raw_bytes,
   COALESCE(h.entries, 0) AS entries,
   COALESCE(h.backups, 0) AS backups,
-  h.oldest_ts,
-  h.newest_ts,
+  h.oldest_ts, h.newest_ts,
   timestamp_millis(h.oldest_ts DIV CASE h.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS oldest_time,
   timestamp_millis(h.newest_ts DIV CASE h.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS newest_time,
   COALESCE(r.pruned_files, 0) AS pruned_files,
@@ -54,6 +53,4 @@ FULL OUTER JOIN (
   SELECT source, destination, COUNT(*) AS pruned_files, CAST(SUM(bytes) AS BIGINT) AS pruned_bytes
   FROM raw_removals
   GROUP BY source, destination
-) AS r
-  ON h.source = r.source
-  AND h.destination = r.destination
+) AS r ON h.source = r.source AND h.destination = r.destination

@@ -25,8 +25,7 @@ WITH points AS (
     COALESCE(LAG(t.epoch) OVER (PARTITION BY t.source, t.scope ORDER BY t.place, t.number) <> t.epoch, TRUE) AS first_of_epoch,
     MAX(t.covers_to) OVER (PARTITION BY t.source, t.scope, t.epoch, t.base, t.generation) AS chain_to
   FROM restore_points AS t
-  JOIN raw_backups AS b
-    ON t.backup_id = b.backup_id
+  JOIN raw_backups AS b ON t.backup_id = b.backup_id
   WHERE b.source_kind NOT IN ('changes', 'queues')
 ),
 told AS (
@@ -43,8 +42,7 @@ told AS (
     COALESCE(b.start_ts, CAST(FLOOR(b.started_at / 1000) AS BIGINT)) AS from_ts,
     b.end_ts AS to_ts
   FROM raw_scopes AS s
-  JOIN backups AS b
-    ON s.backup_id = b.backup_id
+  JOIN backups AS b ON s.backup_id = b.backup_id
   WHERE b.source_kind <> 'changes' AND (b.state = 'out_of_sync' OR (b.state = 'complete' AND NOT b.intact))
 ),
 held AS (
@@ -55,10 +53,7 @@ held AS (
     MIN_BY(p.start_position, t.number) AS from_position,
     MAX_BY(p.end_position, t.number) AS to_position
   FROM raw_positions AS p
-  JOIN told AS t
-    ON p.backup_id = t.backup_id
-    AND p.scope = t.scope
-    AND p.epoch = t.epoch
+  JOIN told AS t ON p.backup_id = t.backup_id AND p.scope = t.scope AND p.epoch = t.epoch
   GROUP BY p.source, p.scope, p.epoch, p.region, t.reason, t.apart
 ),
 -- What stands in the way of every restore from one backup of a chain and generation on.
@@ -67,8 +62,7 @@ causes AS (
     f.source, f.scope, f.epoch, f.region, f.generation, b.base, b.link, b.unlinked, f.outcome AS reason,
     MIN(f.min_ts) - 1 AS from_ts, CAST(NULL AS BIGINT) AS from_position
   FROM faulty_files AS f
-  JOIN backups AS b
-    ON f.backup_id = b.backup_id
+  JOIN backups AS b ON f.backup_id = b.backup_id
   WHERE f.role = 'data'
   GROUP BY f.source, f.scope, f.epoch, f.region, f.generation, b.base, b.link, b.unlinked, f.outcome
   UNION ALL
@@ -76,12 +70,8 @@ causes AS (
     g.source, g.scope, g.epoch, g.region, s.generation, b.base, b.link, b.unlinked, 'bridged' AS reason,
     g.to_ts - 1 AS from_ts, g.to_position AS from_position
   FROM raw_gaps AS g
-  JOIN backups AS b
-    ON g.backup_id = b.backup_id
-  JOIN raw_scopes AS s
-    ON g.backup_id = s.backup_id
-    AND g.scope = s.scope
-    AND g.epoch = s.epoch
+  JOIN backups AS b ON g.backup_id = b.backup_id
+  JOIN raw_scopes AS s ON g.backup_id = s.backup_id AND g.scope = s.scope AND g.epoch = s.epoch
   WHERE g.bridged AND b.state = 'complete' AND b.source_kind <> 'changes'
 ),
 -- Compacted topics of which a backup lacks records at offsets that it read: what was replaced before it came is not
@@ -89,16 +79,9 @@ causes AS (
 replaced AS (
   SELECT t.source, t.scope, t.epoch, p.region, t.covers_from, t.covers_to
   FROM points AS t
-  JOIN raw_positions AS p
-    ON t.backup_id = p.backup_id
-    AND t.scope = p.scope
-    AND t.epoch = p.epoch
+  JOIN raw_positions AS p ON t.backup_id = p.backup_id AND t.scope = p.scope AND t.epoch = p.epoch
   LEFT JOIN raw_files AS f
-    ON t.backup_id = f.backup_id
-    AND p.scope = f.scope
-    AND p.epoch = f.epoch
-    AND p.region = f.region
-    AND f.role = 'data'
+    ON t.backup_id = f.backup_id AND p.scope = f.scope AND p.epoch = f.epoch AND p.region = f.region AND f.role = 'data'
   WHERE t.settings RLIKE '"cleanup.policy": "[^"]*compact'
   GROUP BY t.source, t.scope, t.epoch, p.region, t.covers_from, t.covers_to, p.start_position, p.end_position
   HAVING p.end_position - p.start_position > COALESCE(SUM(f.entries), 0)
@@ -118,22 +101,13 @@ pruned AS (
       MIN(CASE WHEN r.path IS NULL THEN f.min_ts END) AS kept_min_ts,
       MAX(CASE WHEN r.path IS NOT NULL THEN f.max_ts END) AS gone_max_ts
     FROM raw_files AS f
-    JOIN floors AS l
-      ON f.source = l.source
-      AND f.scope = l.scope
-      AND f.epoch = l.epoch
-      AND f.region = l.region
-    LEFT JOIN raw_removals AS r
-      ON f.destination = r.destination
-      AND f.path = r.path
+    JOIN floors AS l ON f.source = l.source AND f.scope = l.scope AND f.epoch = l.epoch AND f.region = l.region
+    LEFT JOIN raw_removals AS r ON f.destination = r.destination AND f.path = r.path
     WHERE f.role = 'data'
     GROUP BY f.source, f.scope, f.epoch, f.region, f.generation, f.backup_id
   ) AS a
   JOIN points AS t
-    ON a.backup_id = t.backup_id
-    AND a.scope = t.scope
-    AND a.epoch = t.epoch
-    AND a.generation = t.generation
+    ON a.backup_id = t.backup_id AND a.scope = t.scope AND a.epoch = t.epoch AND a.generation = t.generation
   WINDOW upto AS (
     PARTITION BY a.source, a.scope, a.epoch, a.region, t.base, t.generation ORDER BY t.link
     ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
@@ -147,11 +121,8 @@ logged AS (
     CASE WHEN b.kind = 'full' THEN b.end_ts - 1 ELSE GREATEST(b.start_ts, COALESCE(l.low_position, 0)) END AS from_ts,
     b.end_ts AS to_ts
   FROM backups AS b
-  LEFT JOIN floors AS l
-    ON b.source = l.source
-    AND l.scope = '-'
-  LEFT ANTI JOIN (SELECT backup_id FROM faulty_files WHERE format = 'delta') AS d
-    ON b.backup_id = d.backup_id
+  LEFT JOIN floors AS l ON b.source = l.source AND l.scope = '-'
+  LEFT ANTI JOIN (SELECT backup_id FROM faulty_files WHERE format = 'delta') AS d ON b.backup_id = d.backup_id
   WHERE b.source_kind = 'changes' AND b.state = 'complete' AND b.intact
   UNION ALL
   SELECT b.source, 'chain' AS reason, b.start_ts AS from_ts, b.end_ts AS to_ts
@@ -160,22 +131,16 @@ logged AS (
   UNION ALL
   SELECT g.source, g.reason, g.from_ts, g.to_ts
   FROM raw_gaps AS g
-  JOIN raw_backups AS b
-    ON g.backup_id = b.backup_id
+  JOIN raw_backups AS b ON g.backup_id = b.backup_id
   WHERE b.source_kind = 'changes' AND b.state = 'complete'
   UNION ALL
   SELECT
     f.source, f.outcome AS reason, f.min_ts - 1 AS from_ts,
     GREATEST(f.max_ts, MAX(COALESCE(w.max_ts, f.max_ts))) AS to_ts
   FROM faulty_files AS f
-  LEFT ANTI JOIN departures AS d
-    ON f.destination = d.destination
-    AND f.path = d.path
+  LEFT ANTI JOIN departures AS d ON f.destination = d.destination AND f.path = d.path
   LEFT JOIN files AS w
-    ON f.cf = 'default'
-    AND f.source = w.source
-    AND w.cf = 'write'
-    AND w.min_begin_ts <= f.max_ts
+    ON f.cf = 'default' AND f.source = w.source AND w.cf = 'write' AND w.min_begin_ts <= f.max_ts
     AND w.max_ts >= f.min_ts
   WHERE f.format = 'log-arrow-1' AND f.role = 'data' AND f.op = 'put'
   GROUP BY f.source, f.outcome, f.destination, f.path, f.min_ts, f.max_ts
@@ -190,32 +155,21 @@ spoiled AS (
     UNION ALL
     SELECT n.source, n.base, n.link, n.unlinked, 'chain' AS reason, -1 AS from_ts
     FROM raw_queue_points AS p
-    JOIN backups AS n
-      ON p.backup_id = n.backup_id
-    LEFT JOIN raw_backups AS s
-      ON p.snapshot_id = s.backup_id
+    JOIN backups AS n ON p.backup_id = n.backup_id
+    LEFT JOIN raw_backups AS s ON p.snapshot_id = s.backup_id
     WHERE p.snapshot_id IS NOT NULL
       AND COALESCE(s.state, 'deleted') <> 'complete'
   ) AS x
-  JOIN backups AS b
-    ON x.source = b.source
-    AND x.base = b.base
-    AND x.link <= b.link
-    AND b.link < x.unlinked
+  JOIN backups AS b ON x.source = b.source AND x.base = b.base AND x.link <= b.link AND b.link < x.unlinked
   GROUP BY b.backup_id, x.reason
 ),
 -- Of an engine's queues: a state answers for all of them, so that what a backup lacks of one it lacks of all. Several
 -- backups may answer for a time; one that is whole is enough.
 states AS (
-  SELECT
-    t.source, t.scope, t.epoch, p.region, t.backup_id, t.covers_from, t.covers_to, p.start_position, p.end_position
+  SELECT t.source, t.scope, t.epoch, p.region, t.backup_id, t.covers_from, t.covers_to, p.start_position, p.end_position
   FROM restore_points AS t
-  JOIN raw_queue_points AS q
-    ON t.backup_id = q.backup_id
-  JOIN raw_positions AS p
-    ON t.backup_id = p.backup_id
-    AND t.scope = p.scope
-    AND t.epoch = p.epoch
+  JOIN raw_queue_points AS q ON t.backup_id = q.backup_id
+  JOIN raw_positions AS p ON t.backup_id = p.backup_id AND t.scope = p.scope AND t.epoch = p.epoch
 ),
 queued AS (
   SELECT
@@ -230,12 +184,10 @@ queued AS (
     w.source, w.scope, w.epoch, w.region, s.reason, GREATEST(w.covers_from, s.from_ts) AS from_ts, w.covers_to AS to_ts,
     CAST(NULL AS BIGINT) AS from_position, w.end_position AS to_position
   FROM states AS w
-  JOIN spoiled AS s
-    ON w.backup_id = s.backup_id
+  JOIN spoiled AS s ON w.backup_id = s.backup_id
 ),
 marks AS (
-  SELECT
-    w.source, w.scope, w.epoch, w.region, w.reason, w.from_ts, w.to_ts, w.from_position, w.to_position
+  SELECT w.source, w.scope, w.epoch, w.region, w.reason, w.from_ts, w.to_ts, w.from_position, w.to_position
   FROM queued AS w
   UNION ALL
   SELECT l.source, '-' AS scope, '-' AS epoch, '-' AS region, l.reason, l.from_ts, l.to_ts,
@@ -245,11 +197,9 @@ marks AS (
   SELECT h.source, h.scope, h.epoch, h.region, h.reason, h.from_ts, h.to_ts, h.from_position, h.to_position
   FROM held AS h
   UNION ALL
-  SELECT
-    g.source, g.scope, g.epoch, g.region, g.reason, g.from_ts, g.to_ts - 1 AS to_ts, g.from_position, g.to_position
+  SELECT g.source, g.scope, g.epoch, g.region, g.reason, g.from_ts, g.to_ts - 1 AS to_ts, g.from_position, g.to_position
   FROM raw_gaps AS g
-  JOIN raw_backups AS b
-    ON g.backup_id = b.backup_id
+  JOIN raw_backups AS b ON g.backup_id = b.backup_id
   WHERE b.state IN ('complete', 'deleted') AND b.source_kind <> 'changes'
   UNION ALL
   -- Gaps of another history of the topic count for its times; they are shown with that history.
@@ -261,16 +211,11 @@ marks AS (
     SELECT DISTINCT
       d.source, d.scope, d.epoch, CASE WHEN d.reason <> 'recreated' THEN d.region END AS region, d.from_ts, d.to_ts
     FROM raw_gaps AS d
-    JOIN raw_backups AS b
-      ON d.backup_id = b.backup_id
+    JOIN raw_backups AS b ON d.backup_id = b.backup_id
     WHERE b.state IN ('complete', 'deleted')
   ) AS g
-    ON h.source = g.source
-    AND h.scope = g.scope
-    AND h.epoch <> g.epoch
-    AND h.region = COALESCE(g.region, h.region)
-    AND h.from_ts < g.to_ts
-    AND h.to_ts > g.from_ts
+    ON h.source = g.source AND h.scope = g.scope AND h.epoch <> g.epoch AND h.region = COALESCE(g.region, h.region)
+    AND h.from_ts < g.to_ts AND h.to_ts > g.from_ts
   WHERE h.reason = 'held'
   UNION ALL
   SELECT
@@ -281,13 +226,8 @@ marks AS (
     CAST(NULL AS BIGINT) AS to_position
   FROM causes AS c
   JOIN points AS t
-    ON c.source = t.source
-    AND c.scope = t.scope
-    AND c.epoch = t.epoch
-    AND c.generation = t.generation
-    AND c.base = t.base
-    AND c.link <= t.link
-    AND t.link < c.unlinked
+    ON c.source = t.source AND c.scope = t.scope AND c.epoch = t.epoch AND c.generation = t.generation
+    AND c.base = t.base AND c.link <= t.link AND t.link < c.unlinked
   GROUP BY c.source, c.scope, c.epoch, c.region, c.generation, c.base, c.link, c.reason
   UNION ALL
   SELECT
@@ -316,20 +256,11 @@ marks AS (
   JOIN (
     SELECT s.source, s.scope, s.epoch, s.generation, MAX(b.end_ts) AS end_ts
     FROM raw_scopes AS s
-    JOIN raw_backups AS b
-      ON s.backup_id = b.backup_id
+    JOIN raw_backups AS b ON s.backup_id = b.backup_id
     WHERE b.state = 'complete'
     GROUP BY s.source, s.scope, s.epoch, s.generation
-  ) AS o
-    ON l.source = o.source
-    AND l.scope = o.scope
-    AND l.epoch = o.epoch
-    AND l.generation > o.generation
-  JOIN points AS t
-    ON l.source = t.source
-    AND l.scope = t.scope
-    AND l.epoch = t.epoch
-    AND t.first_of_epoch
+  ) AS o ON l.source = o.source AND l.scope = o.scope AND l.epoch = o.epoch AND l.generation > o.generation
+  JOIN points AS t ON l.source = t.source AND l.scope = t.scope AND l.epoch = t.epoch AND t.first_of_epoch
 ),
 -- What begins (1) and ends (-1) at each instant.
 steps AS (
@@ -405,6 +336,5 @@ SELECT
   i.from_position, i.to_position,
   ROW_NUMBER() OVER (PARTITION BY i.source, i.scope, i.region ORDER BY i.to_ts DESC, i.epoch) = 1 AS newest
 FROM intervals AS i
-JOIN (SELECT source, MIN(ts_domain) AS ts_domain FROM raw_backups GROUP BY source) AS d
-  ON i.source = d.source
+JOIN (SELECT source, MIN(ts_domain) AS ts_domain FROM raw_backups GROUP BY source) AS d ON i.source = d.source
 WHERE i.to_ts IS NOT NULL AND i.reason <> 'nothing'

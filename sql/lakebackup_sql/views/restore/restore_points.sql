@@ -12,8 +12,8 @@
 -- covers_from_time: covers_from, in UTC; null: none is before
 -- covers_to_time: covers_to, in UTC
 SELECT
-  p.source, p.scope, p.epoch, p.destination, p.backup_id, p.base, p.number, p.place, p.link, p.kind, p.regions, p.replication,
-  p.settings, p.generation, p.covers_from, p.covers_to, p.newest, p.ts_domain,
+  p.source, p.scope, p.epoch, p.destination, p.backup_id, p.base, p.number, p.place, p.link, p.kind, p.regions,
+  p.replication, p.settings, p.generation, p.covers_from, p.covers_to, p.newest, p.ts_domain,
   timestamp_millis(CASE WHEN p.covers_from >= 0 THEN p.covers_from DIV CASE p.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END END) AS covers_from_time,
   timestamp_millis(p.covers_to DIV CASE p.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS covers_to_time
 FROM (
@@ -28,18 +28,16 @@ FROM (
     ROW_NUMBER() OVER (PARTITION BY e.source, e.scope ORDER BY e.place DESC, e.number DESC) = 1 AS newest
   FROM (
     SELECT
-      b.source, b.source_kind, s.scope, s.epoch, b.destination, b.backup_id, b.base, b.number, b.place, b.link, b.kind, s.regions,
-      s.replication, s.settings, s.generation, b.ts_domain, b.start_ts,
+      b.source, b.source_kind, s.scope, s.epoch, b.destination, b.backup_id, b.base, b.number, b.place, b.link, b.kind,
+      s.regions, s.replication, s.settings, s.generation, b.ts_domain, b.start_ts,
       CASE
         WHEN b.source_kind IN ('snapshot', 'queues') THEN b.end_ts
         WHEN LEAD(b.end_ts) OVER (PARTITION BY b.source, s.scope ORDER BY b.place, b.number) = b.end_ts THEN b.end_ts - 1
         ELSE b.end_ts
       END AS covers_to
     FROM raw_scopes AS s
-    JOIN backups AS b
-      ON s.backup_id = b.backup_id
-    LEFT JOIN scope_floors AS l
-      ON s.source = l.source AND s.scope = l.scope AND s.epoch = l.epoch
+    JOIN backups AS b ON s.backup_id = b.backup_id
+    LEFT JOIN scope_floors AS l ON s.source = l.source AND s.scope = l.scope AND s.epoch = l.epoch
     WHERE b.state = 'complete'
       AND b.intact
       AND b.source_kind <> 'changes'
@@ -54,9 +52,7 @@ FROM (
   FROM (
     SELECT b.*, COALESCE(f.low_position, 0) AS low
     FROM backups AS b
-    LEFT JOIN floors AS f
-      ON b.source = f.source
-      AND f.scope = '-'
+    LEFT JOIN floors AS f ON b.source = f.source AND f.scope = '-'
     WHERE b.source_kind = 'changes' AND b.state = 'complete' AND b.intact
   ) AS c
   -- A flush whose checkpoint did not go on, and a compaction, hold nothing that the one before does not answer for.

@@ -43,33 +43,22 @@ FROM (
     p.*,
     (p.scope = '-' AND p.epoch = '-') OR p.place >= MAX(CASE WHEN k.place IS NULL THEN p.place END) OVER (PARTITION BY p.source) AS present
   FROM restore_points AS p
-  LEFT JOIN compactions AS k
-    ON p.source = k.source
-    AND p.place = k.place
+  LEFT JOIN compactions AS k ON p.source = k.source AND p.place = k.place
 ) AS t
 LEFT JOIN (
   SELECT v.source, v.scope, v.epoch, MAX(v.to_ts) AS to_ts
   FROM levels AS v
   JOIN restore_points AS p
-    ON v.source = p.source
-    AND v.scope = p.scope
-    AND v.epoch = p.epoch
-    AND p.newest
-    AND v.regions >= p.regions
+    ON v.source = p.source AND v.scope = p.scope AND v.epoch = p.epoch AND p.newest AND v.regions >= p.regions
   GROUP BY v.source, v.scope, v.epoch
   UNION ALL
   SELECT p.source, p.scope, p.epoch, MAX(p.covers_to) AS to_ts
   FROM restore_points AS p
-  JOIN raw_backups AS b
-    ON p.backup_id = b.backup_id
+  JOIN raw_backups AS b ON p.backup_id = b.backup_id
   LEFT ANTI JOIN (
     SELECT backup_id FROM unusable_backups WHERE reason IN ('missing', 'changed', 'damaged')
-  ) AS u
-    ON p.backup_id = u.backup_id
+  ) AS u ON p.backup_id = u.backup_id
   WHERE b.source_kind = 'snapshot'
   GROUP BY p.source, p.scope, p.epoch
-) AS l
-  ON t.source = l.source
-  AND t.scope = l.scope
-  AND t.epoch = l.epoch
+) AS l ON t.source = l.source AND t.scope = l.scope AND t.epoch = l.epoch
 WHERE t.newest

@@ -17,16 +17,10 @@ FROM (
       ELSE 'unknown'
     END AS reason
   FROM chosen AS c
-  LEFT JOIN selected AS s
-    ON c.path = s.path
-  LEFT JOIN raw_files AS f
-    ON c.path = f.path
-  LEFT JOIN files AS g
-    ON f.destination = g.destination
-    AND f.path = g.path
-  LEFT JOIN raw_removals AS m
-    ON f.destination = m.destination
-    AND f.path = m.path
+  LEFT JOIN selected AS s ON c.path = s.path
+  LEFT JOIN raw_files AS f ON c.path = f.path
+  LEFT JOIN files AS g ON f.destination = g.destination AND f.path = g.path
+  LEFT JOIN raw_removals AS m ON f.destination = m.destination AND f.path = m.path
   WHERE s.path IS NULL
   GROUP BY c.path
 ) AS r

@@ -11,9 +11,6 @@ LEFT JOIN (
     AND ARRAY_CONTAINS(SPLIT(:targets, ','), CONCAT(t.scope, '=', t.target_epoch))
     AND (CAST(:restore_id AS STRING) IS NULL OR t.restore_id <> CAST(:restore_id AS STRING))
   GROUP BY t.scope, t.epoch, t.region
-) AS r
-  ON f.scope = r.scope
-  AND f.epoch = r.epoch
-  AND f.region = r.region
+) AS r ON f.scope = r.scope AND f.epoch = r.epoch AND f.region = r.region
 WHERE r.position IS NULL OR f.end_position > r.position
 ORDER BY f.destination, f.path

@@ -1,8 +1,6 @@
 -- The files chosen for a restore (relation selected: rows as of restore_files), added up for each partition.
 SELECT
-  f.scope,
-  f.epoch,
-  f.region,
+  f.scope, f.epoch, f.region,
   COUNT(*) AS files,
   CAST(SUM(f.bytes) AS BIGINT) AS bytes,
   CAST(SUM(f.raw_bytes) AS BIGINT) AS raw_bytes,

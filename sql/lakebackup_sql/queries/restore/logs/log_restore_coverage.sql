@@ -13,9 +13,7 @@ FROM (
       b.number, b.ts_domain, b.start_ts, b.end_ts, COALESCE(f.low_position, 0) AS low,
       MAX(b.end_ts) OVER (ORDER BY b.number ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
     FROM backups AS b
-    LEFT JOIN floors AS f
-      ON b.source = f.source
-      AND f.scope = '-'
+    LEFT JOIN floors AS f ON b.source = f.source AND f.scope = '-'
     WHERE b.source = :source
       AND b.source_kind = 'changes'
       AND b.kind = 'log'

@@ -6,11 +6,8 @@
 WITH own AS (
   SELECT f.*
   FROM files AS f
-  LEFT ANTI JOIN departures AS d
-    ON f.destination = d.destination
-    AND f.path = d.path
-  LEFT ANTI JOIN (SELECT EXPLODE(CAST(:without AS ARRAY<STRING>)) AS scope) AS x
-    ON f.scope = x.scope
+  LEFT ANTI JOIN departures AS d ON f.destination = d.destination AND f.path = d.path
+  LEFT ANTI JOIN (SELECT EXPLODE(CAST(:without AS ARRAY<STRING>)) AS scope) AS x ON f.scope = x.scope
   WHERE f.source = :source
     AND f.format = 'log-arrow-1'
     AND f.role = 'data'

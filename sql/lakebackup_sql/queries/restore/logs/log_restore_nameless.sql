@@ -7,8 +7,7 @@ LEFT ANTI JOIN (
   FROM log_tables AS t
   WHERE t.source = :source
     AND t.from_ts <= :end_ts
-) AS n
-  ON f.scope = n.scope
+) AS n ON f.scope = n.scope
 WHERE f.source = :source
   AND f.format = 'log-arrow-1'
   AND f.role = 'data'

@@ -23,8 +23,7 @@ JOIN (
   FROM log_tables AS n
   WHERE n.source = :source
   GROUP BY n.table_id
-) AS h
-  ON t.table_id = h.table_id
+) AS h ON t.table_id = h.table_id
 LEFT JOIN (
   SELECT n.replaces AS table_id, MAX(n.from_ts) AS from_ts
   FROM log_tables AS n
@@ -32,8 +31,7 @@ LEFT JOIN (
     AND n.from_ts <= :end_ts
     AND n.replaces IS NOT NULL
   GROUP BY n.replaces
-) AS r
-  ON t.table_id = r.table_id
+) AS r ON t.table_id = r.table_id
 LEFT JOIN (
   SELECT f.scope, MIN(f.min_ts) AS min_ts
   FROM files AS f
@@ -42,8 +40,7 @@ LEFT JOIN (
     AND f.role = 'data'
     AND f.cf = 'write'
   GROUP BY f.scope
-) AS w
-  ON w.scope = CAST(t.table_id AS STRING)
+) AS w ON w.scope = CAST(t.table_id AS STRING)
 WHERE t.source = :source
   AND t.from_ts <= :end_ts
   AND (t.to_ts IS NULL OR t.to_ts > :end_ts)

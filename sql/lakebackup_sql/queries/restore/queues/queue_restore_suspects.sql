@@ -5,6 +5,5 @@ SELECT COUNT(DISTINCT u.transaction_id) AS transactions
 FROM queue_unended AS u
 LEFT ANTI JOIN (
   SELECT transaction_id FROM raw_queue_transactions WHERE backup_id = :parent
-) AS p
-  ON u.transaction_id = p.transaction_id
+) AS p ON u.transaction_id = p.transaction_id
 WHERE u.first_tid <= CAST(:tid AS BIGINT)

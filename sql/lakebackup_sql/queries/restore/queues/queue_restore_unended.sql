@@ -7,8 +7,7 @@ LEFT JOIN (
   SELECT transaction_id FROM raw_queue_transactions WHERE backup_id = :parent
   UNION
   SELECT transaction_id FROM queue_later WHERE ended
-) AS k
-  ON u.transaction_id = k.transaction_id
+) AS k ON u.transaction_id = k.transaction_id
 WHERE u.first_tid > CAST(:tid AS BIGINT)
   OR k.transaction_id IS NOT NULL
 ORDER BY u.transaction_id

@@ -4,8 +4,8 @@
 -- target: where a file goes, below the folder, in the form :layout: tree (table/tablet/name), yugabyte
 --   (table-…/tablet-…/name) or flat (name); files of no table, or of a table that is not parted, have one folder less
 SELECT
-  f.source, f.scope, f.region, f.added_in, f.bytes, f.mtime_ms, f.mode, f.links, f.sha256, f.destination,
-  f.path, f.position, f.stored,
+  f.source, f.scope, f.region, f.added_in, f.bytes, f.mtime_ms, f.mode, f.links, f.sha256, f.destination, f.path,
+  f.position, f.stored,
   CONCAT(
     CASE
       WHEN f.scope = '-' OR :layout = 'flat' THEN ''

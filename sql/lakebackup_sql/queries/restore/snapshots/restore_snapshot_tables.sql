@@ -1,8 +1,7 @@
 -- What a restore of snapshots' files (relation snapshot_selected) brings of each table.
 -- pruned: files whose object a prune took away; unknown: files whose SHA-256 is not known
 SELECT
-  s.source,
-  s.scope,
+  s.source, s.scope,
   COUNT(DISTINCT s.region) AS regions,
   MIN(s.region) AS region,
   COUNT(*) AS files,

@@ -6,13 +6,8 @@ SELECT
   CAST(SUM(f.bytes) AS BIGINT) AS bytes,
   CAST(SUM(f.entries) AS BIGINT) AS entries
 FROM restore_points AS t
-JOIN files AS f
-  ON t.source = f.source
-  AND t.scope = f.scope
-  AND t.epoch = f.epoch
-  AND t.generation = f.generation
-JOIN backups AS b
-  ON f.backup_id = b.backup_id
+JOIN files AS f ON t.source = f.source AND t.scope = f.scope AND t.epoch = f.epoch AND t.generation = f.generation
+JOIN backups AS b ON f.backup_id = b.backup_id
 WHERE t.backup_id = :backup_id
   AND ARRAY_CONTAINS(SPLIT(:scopes, ','), t.scope)
   AND b.state = 'complete'

@@ -2,19 +2,13 @@
 -- parted by commas): those of the backup each topic is restored from, and of the chain it stands on. The ids of
 -- these backups are known to lie between :first_backup and :last_backup (restore_range).
 SELECT
-  f.source, f.scope, f.epoch, f.region, f.generation, f.backup_id, f.destination, f.path, f.format,
-  f.codec, f.bytes, f.raw_bytes, f.sha256, f.entries, f.start_position, f.end_position, f.min_ts, f.max_ts
+  f.source, f.scope, f.epoch, f.region, f.generation, f.backup_id, f.destination, f.path, f.format, f.codec, f.bytes,
+  f.raw_bytes, f.sha256, f.entries, f.start_position, f.end_position, f.min_ts, f.max_ts
 FROM files AS f
-JOIN backups AS b
-  ON f.backup_id = b.backup_id
+JOIN backups AS b ON f.backup_id = b.backup_id
 JOIN restore_points AS t
-  ON f.source = t.source
-  AND f.scope = t.scope
-  AND f.epoch = t.epoch
-  AND f.generation = t.generation
-  AND b.base = t.base
-  AND b.link <= t.link
-  AND t.link < b.unlinked
+  ON f.source = t.source AND f.scope = t.scope AND f.epoch = t.epoch AND f.generation = t.generation AND b.base = t.base
+  AND b.link <= t.link AND t.link < b.unlinked
 WHERE f.source = :source
   AND ARRAY_CONTAINS(SPLIT(:scopes, ','), f.scope)
   AND t.source = :source

@@ -1,24 +1,11 @@
 -- Why the topics in :scopes (names parted by commas) cannot be brought back to :to_ts as they were: a gap
 -- that the chain goes on over within the generation to restore, or a time between the last backup before a
 -- gap and the one that noticed it.
-SELECT DISTINCT
-  g.scope,
-  g.region,
-  g.reason,
-  g.from_position,
-  g.to_position,
-  g.from_ts,
-  g.to_ts
+SELECT DISTINCT g.scope, g.region, g.reason, g.from_position, g.to_position, g.from_ts, g.to_ts
 FROM gaps AS g
-JOIN backups AS n
-  ON g.backup_id = n.backup_id
-JOIN restore_points AS t
-  ON g.source = t.source
-  AND g.scope = t.scope
-LEFT JOIN scopes AS s
-  ON g.backup_id = s.backup_id
-  AND g.scope = s.scope
-  AND g.epoch = s.epoch
+JOIN backups AS n ON g.backup_id = n.backup_id
+JOIN restore_points AS t ON g.source = t.source AND g.scope = t.scope
+LEFT JOIN scopes AS s ON g.backup_id = s.backup_id AND g.scope = s.scope AND g.epoch = s.epoch
 WHERE g.source = :source
   AND ARRAY_CONTAINS(SPLIT(:scopes, ','), g.scope)
   AND n.state IN ('complete', 'deleted')

@@ -3,31 +3,16 @@
 -- reached behind.
 -- :first_backup, :last_backup: as restore_range has them.
 SELECT
-  p.scope,
-  p.epoch,
-  p.region,
+  p.scope, p.epoch, p.region,
   GREATEST(MIN(p.start_position), COALESCE(MAX(l.low_position), 0)) AS start_position,
   MAX(CASE WHEN p.backup_id = t.backup_id THEN p.end_position END) AS end_position
 FROM positions AS p
-JOIN backups AS b
-  ON p.backup_id = b.backup_id
-JOIN scopes AS s
-  ON p.backup_id = s.backup_id
-  AND p.scope = s.scope
-  AND p.epoch = s.epoch
+JOIN backups AS b ON p.backup_id = b.backup_id
+JOIN scopes AS s ON p.backup_id = s.backup_id AND p.scope = s.scope AND p.epoch = s.epoch
 JOIN restore_points AS t
-  ON p.source = t.source
-  AND p.scope = t.scope
-  AND p.epoch = t.epoch
-  AND s.generation = t.generation
-  AND b.base = t.base
-  AND b.link <= t.link
-  AND t.link < b.unlinked
-LEFT JOIN floors AS l
-  ON p.source = l.source
-  AND p.scope = l.scope
-  AND p.epoch = l.epoch
-  AND p.region = l.region
+  ON p.source = t.source AND p.scope = t.scope AND p.epoch = t.epoch AND s.generation = t.generation AND b.base = t.base
+  AND b.link <= t.link AND t.link < b.unlinked
+LEFT JOIN floors AS l ON p.source = l.source AND p.scope = l.scope AND p.epoch = l.epoch AND p.region = l.region
 WHERE p.source = :source
   AND ARRAY_CONTAINS(SPLIT(:scopes, ','), p.scope)
   AND p.backup_id BETWEEN :first_backup AND :last_backup

@@ -1,7 +1,6 @@
 -- How fast the newest finished restores into targets that begin with :target were: bytes and microseconds.
 SELECT
-  f.restore_id,
-  f.bytes,
+  f.restore_id, f.bytes,
   f.finished_at - f.started_at AS micros
 FROM (
   SELECT

@@ -3,18 +3,10 @@
 SELECT t.scope, t.region, MIN(b.backup_id) AS backup_id
 FROM translations AS t
 JOIN raw_positions AS p
-  ON t.source = p.source
-  AND t.scope = p.scope
-  AND t.epoch = p.epoch
-  AND t.region = p.region
+  ON t.source = p.source AND t.scope = p.scope AND t.epoch = p.epoch AND t.region = p.region
   AND t.to_position > p.start_position
-JOIN raw_backups AS b
-  ON p.backup_id = b.backup_id
-  AND b.state = 'out_of_sync'
-JOIN raw_audit AS a
-  ON b.backup_id = a.subject
-  AND a.action = 'set_state'
-  AND t.at < a.at
+JOIN raw_backups AS b ON p.backup_id = b.backup_id AND b.state = 'out_of_sync'
+JOIN raw_audit AS a ON b.backup_id = a.subject AND a.action = 'set_state' AND t.at < a.at
 WHERE t.source = :source
   AND t.cluster = :cluster
   AND ARRAY_CONTAINS(SPLIT(:targets, ','), CONCAT(t.scope, '=', t.target_epoch))

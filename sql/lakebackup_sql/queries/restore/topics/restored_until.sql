@@ -2,9 +2,7 @@
 -- parted by commas) of the cluster :cluster; to_ts: an instant after which they left records out. The restore
 -- :restore_id itself (null: none) does not count.
 SELECT
-  t.scope,
-  t.epoch,
-  t.region,
+  t.scope, t.epoch, t.region,
   MAX(t.to_position) AS position,
   MAX(t.to_ts) AS to_ts
 FROM translations AS t
