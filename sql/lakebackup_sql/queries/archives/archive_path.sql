@@ -1,5 +1,5 @@
--- The backups that restoring the backup :backup_id needs, itself the last, in the order of what they hold; when the
--- topics' records were last let go of by a prune (null: never), in microseconds since 1970 UTC; the policy in force.
+-- The backups that restoring the backup :backup_id needs, itself the last, in the order of what they hold; when a prune
+-- last deleted files of the source (null: never), in microseconds since 1970 UTC; the policy in force.
 SELECT
   b.backup_id, b.source, b.source_kind, b.number, b.kind, b.level, b.parent, b.base, b.link, b.place, b.state, b.intact,
   b.end_ts, b.finished_at, b.created_by, b.note,

@@ -1,5 +1,5 @@
--- The backup that the next one can continue: the newest that can be restored, of level :level or below (null: any).
--- Not one that another stands in for: what continued it would not be in a line with what came since.
+-- The backup that the next one can continue: the newest that can be restored, of level :level or below (null: any). Not
+-- one that another stands in for: a backup after it would not follow those that came since.
 SELECT *
 FROM parents
 WHERE source = :source

@@ -1,5 +1,5 @@
--- The state of an engine that the backup :backup_id of its queues brings back, and the newest version of the schema that it
--- found.
+-- The state of an engine that the backup :backup_id of its queues restores, and the newest version of the schema that
+-- it found.
 SELECT
   p.first_tid, p.last_tid, p.snapshot_id, p.restore_id, p.carried, p.open_transactions, p.superseded,
   v.version AS schema_version, v.from_tid AS schema_from_tid

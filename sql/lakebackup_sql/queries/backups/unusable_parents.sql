@@ -1,4 +1,4 @@
--- The backups of :source that no other can go on from, latest first: those behind the one at :place (null: all).
+-- The backups of :source after the one at :place (null: all) that no other can continue, latest first.
 SELECT
   backup_id, number, end_ts,
   CASE WHEN state = 'complete' THEN 'chain' ELSE state END AS reason

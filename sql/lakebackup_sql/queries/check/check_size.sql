@@ -1,4 +1,4 @@
--- How much there is to check in the backups whose ids are in :backup_ids (parted by commas; empty: all), see
+-- How much there is to check in the backups whose ids are in :backup_ids (separated by commas; empty: all), see
 -- files_to_check.
 -- encrypted: files that only a key opens
 SELECT

@@ -1,6 +1,6 @@
--- The files of the backups whose ids are in :backup_ids (parted by commas), all of them when that is empty; of
--- those that this program keeps the files of (topics, snapshots, change feeds, queues, and archives that were imported). Of a snapshot, those
--- are all objects that its files lie in, whichever backup wrote them.
+-- The files of the backups whose ids are in :backup_ids (separated by commas), all of them when that is empty; of those
+-- that this program keeps the files of (topics, snapshots, change feeds, queues, and archives that were imported). Of a
+-- snapshot, those are all objects that its files lie in, whichever backup wrote them.
 SELECT
   f.backup_id, f.scope, f.epoch, f.region, f.start_position, f.end_position, f.destination, f.path, f.format, f.codec,
   f.key_id, f.cf, f.bytes, f.sha256, f.entries, f.min_ts, f.max_ts, f.min_tid, f.max_tid

@@ -1,5 +1,6 @@
--- The files that lie in packs, pack by pack, those of the backups whose ids are in :backup_ids (parted by commas; empty: all).
--- Those without bytes are left out: each has the place of the next; and those whose size or SHA-256 is not known.
+-- The files that lie in packs, pack by pack, those of the backups whose ids are in :backup_ids (separated by
+-- commas; empty: all). Those without bytes are left out: each has the place of the next; and those whose size or
+-- SHA-256 is not known.
 SELECT DISTINCT f.backup_id, f.destination, f.path, s.position, s.bytes, s.sha256
 FROM files AS f
 JOIN snapshot_files AS s ON f.destination = s.destination AND f.path = s.path

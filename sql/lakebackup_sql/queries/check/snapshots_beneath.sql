@@ -1,4 +1,4 @@
--- The backups of snapshots that the fulls of queues stand on whose ids are in :backup_ids (parted by commas).
+-- The backups of snapshots that the fulls of queues depend on whose ids are in :backup_ids (separated by commas).
 SELECT DISTINCT p.snapshot_id
 FROM raw_queue_points AS p
 WHERE p.snapshot_id IS NOT NULL

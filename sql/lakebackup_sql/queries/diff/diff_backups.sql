@@ -1,5 +1,5 @@
--- The backups :a and :b, each with the first and the last number among those that it needs, and how many generations
--- of topics only one of the two holds (moved).
+-- The backups :a and :b, each with the first and the last number among those that it needs, and how many generations of
+-- topics only one of the two holds (moved).
 SELECT
   b.backup_id, b.source, b.source_kind, b.number, b.place, b.state, b.base, b.link, b.unlinked, n.first, n.last, m.moved
 FROM backups AS b

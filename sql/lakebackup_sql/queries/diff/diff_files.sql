@@ -1,8 +1,8 @@
 -- In which data files the file sets of two backups differ, :a and :b: added, gone, changed (the path now has other
--- contents) or moved (the contents now have another path, the old one is old_path). Of a topic, a backup has what
--- it and those it needs wrote of the topic's generation; of other sources, what came by then and had not gone.
--- Which rows can differ at all is said by ranges of numbers: those added in [:from_number, :to_number], and
--- older ones that went in (:low, :high].
+-- contents) or moved (the contents now have another path, the old one is old_path). Of a topic, a backup has what it
+-- and those it needs wrote of the topic's generation; of other sources, what came by then and had not gone. Only rows
+-- in these ranges of numbers can differ: those added in [:from_number, :to_number], and older ones that went in (:low,
+-- :high].
 WITH candidates AS (
   SELECT
     f.destination, f.path, f.scope, f.epoch, f.region, f.generation, f.bytes, f.entries, f.sha256, f.added_in, d.gone_in

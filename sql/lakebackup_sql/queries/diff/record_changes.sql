@@ -1,5 +1,5 @@
--- The keys of topic :scope whose value is another in newest_b than in newest_a (rows of record_newest), a
--- tombstone being none. :continued: newest_b has only what came after newest_a, and other keys stay.
+-- The keys of topic :scope whose value is another in newest_b than in newest_a (rows of record_newest), a tombstone
+-- being none. :continued: newest_b has only what came after newest_a, and other keys stay.
 SELECT
   :scope AS scope,
   COALESCE(b.partition, a.partition) AS partition,

@@ -1,5 +1,5 @@
--- Where the consumer groups of :source stood at the newest restore point of each topic; those that the newest
--- backup saw on a topic that was gone by then have no epoch.
+-- Where the consumer groups of :source stood at the newest restore point of each topic; those that the newest backup
+-- saw on a topic that was gone by then have no epoch.
 SELECT g.group_id, g.scope, g.epoch, g.region, g.position, g.metadata, g.ts, 'backup' AS seen
 FROM groups AS g
 JOIN restore_points AS t ON g.backup_id = t.backup_id AND g.scope = t.scope AND g.epoch = t.epoch

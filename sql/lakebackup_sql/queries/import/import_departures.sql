@@ -1,5 +1,5 @@
--- Rows of departures out of what another tool said (relation given_departures: backup_id and path of a file, and
--- gone_in) and the files themselves (relation known_files: rows of files).
+-- Rows of departures from another tool's list (relation given_departures: backup_id and path of a file, and gone_in)
+-- and the files themselves (relation known_files: rows of files).
 SELECT
   f.destination, f.path, f.backup_id, f.added_in, d.gone_in, f.source, f.scope, f.epoch, f.region, f.bytes, f.entries,
   f.sha256

@@ -1,5 +1,5 @@
--- Rows of files out of what another tool said of them (relation given_files) and of their backups (relation
--- numbered): what it left out is filled in.
+-- Rows of files from another tool's list of them (relation given_files) and of their backups (relation numbered): what
+-- it left out is filled in.
 SELECT
   COALESCE(f.destination, b.destination) AS destination,
   f.path, f.backup_id,

@@ -1,7 +1,7 @@
--- Lifetimes of the files that another tool's manifests list (relation listed: a row a backup and file): a row for
--- each run of consecutive backups of a source that have a file unchanged. Relation numbered: the backups, place
--- counts those of a source from 1 in their order. Relation present: files that the source's newest backup in the
--- catalog has, as place 0. A file is the same as long as its SHA-256 is, or without one its last change (max_ts).
+-- Lifetimes of the files that another tool's manifests list (relation listed: a row a backup and file): a row for each
+-- run of consecutive backups of a source that have a file unchanged. Relation numbered: the backups, place counts those
+-- of a source from 1 in their order. Relation present: files that the source's newest backup in the catalog has, as
+-- place 0. A file is the same as long as its SHA-256 is, or without one its last change (max_ts).
 -- fresh: the run begins with a listed backup. gone_in: number of the backup that does not have it any more.
 WITH seen AS (
   SELECT

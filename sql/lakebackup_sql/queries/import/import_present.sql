@@ -1,4 +1,4 @@
--- Files of the sources in :sources (parted by commas) that their newest backup in the catalog has.
+-- Files of the sources in :sources (separated by commas) that their newest backup in the catalog has.
 SELECT f.*
 FROM raw_files AS f
 JOIN raw_backups AS b ON f.backup_id = b.backup_id

@@ -1,5 +1,5 @@
--- The newest flush of a task, which is no compaction: when it was, its offsets, and the bytes of its log files
--- before they were compressed.
+-- The newest flush of a task, which is no compaction: when it was, its offsets, and the bytes of its log files before
+-- they were compressed.
 SELECT
   p.backup_id, p.started_at, p.finished_at, CAST(p.offsets AS BIGINT) AS offsets,
   CAST(

@@ -1,5 +1,5 @@
--- The stores of the log task :source: from which ts the next flush goes on in the region that is furthest behind.
--- The checkpoint holds for every region, also for one that has nothing to say.
+-- The stores of the log task :source: from which ts the next flush continues in the region that is furthest behind. The
+-- checkpoint holds for every region, also for one without events.
 SELECT r.store, MIN(GREATEST(r.resolved_ts, COALESCE(c.ts, r.resolved_ts))) AS next_backup_ts, COUNT(*) AS regions
 FROM log_regions AS r
 CROSS JOIN (

@@ -1,5 +1,5 @@
--- The flushes of the change feed :source of which no log file is left without those in the relation doomed_log: had none, and
--- end before :cut, or had some.
+-- The flushes of the change feed :source of which no log file is left without those in the relation doomed_log: had
+-- none, and end before :cut, or had some.
 SELECT b.backup_id
 FROM backups AS b
 LEFT JOIN (

@@ -1,5 +1,5 @@
 -- What the log of the change feed :source holds: from where on, and up to its newest checkpoint.
--- floor_ts: what came up to it was let go of; null: nothing was
+-- floor_ts: what came up to it was deleted; null: nothing was
 SELECT
   MIN(b.ts_domain) AS ts_domain,
   MIN(b.start_ts) AS start_ts,

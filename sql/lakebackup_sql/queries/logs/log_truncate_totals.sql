@@ -1,4 +1,5 @@
--- What goes of a change feed (relation doomed_log: rows as of log_truncate_files), added up by reason, and what it holds.
+-- What goes of a change feed (relation doomed_log: rows as of log_truncate_files), added up by reason, and what it
+-- holds.
 SELECT
   r.reason,
   COUNT(*) AS files,

@@ -1,6 +1,6 @@
--- The topics of the newest backup of a source that can be restored; when none can, of the newest in any state.
--- A compaction holds some topics only. A merge may leave topics out: of backups at the same place, the first has read
--- the source.
+-- The topics of the newest backup of a source that can be restored; when none can, of the newest in any state. A
+-- compaction holds some topics only. A merge may leave topics out: of backups at the same place, the first has read the
+-- source.
 SELECT s.scope, s.epoch
 FROM raw_scopes AS s
 JOIN (

@@ -1,7 +1,8 @@
--- How far each partition may be cut by the relation rules (a row a topic and epoch), partitions of the relation
--- held and backups of the relation leaving left out: below time_floor no file holds a record as young as cutoff_ts or one without a time; from
--- size_floor on, the newest chain has keep_bytes. superseded: files of generations before compacted_to, the newest complete one.
--- Files that restore points of backups in the relation kept need are not cut, whatever the rules say.
+-- How far each partition may be cut by the relation rules (a row a topic and epoch), partitions of the relation held
+-- and backups of the relation leaving left out: below time_floor no file holds a record as young as cutoff_ts or one
+-- without a time; from size_floor on, the newest chain has keep_bytes. superseded: files of generations before
+-- compacted_to, the newest complete one. Files that restore points of backups in the relation kept need are not cut,
+-- whatever the rules are.
 -- bound: true: without these restore points the rules would cut more
 WITH points AS (
   SELECT t.scope, t.epoch, t.generation, t.backup_id, t.base, t.link

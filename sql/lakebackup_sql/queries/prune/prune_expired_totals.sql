@@ -1,5 +1,5 @@
 -- What of each table of a source of snapshots goes with the backups of the relation leaving (see prune_expired), and
--- what goes on to be there without being needed: files of which nothing is needed but other files in their pack are.
+-- what stays though nothing needs it, since other files in its pack are needed.
 WITH kept AS (
   SELECT
     b.source, b.number,

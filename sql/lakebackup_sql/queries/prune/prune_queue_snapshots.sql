@@ -1,4 +1,4 @@
--- Backups of the snapshots of the engine :source that are held because fulls of its queues stand on them, and on which
+-- Backups of the snapshots of the engine :source that are held because fulls of its queues depend on them, and on which
 -- none does any more once those in the relation leaving are gone. What a person holds is left out.
 SELECT h.source, h.backup_id
 FROM holds AS h

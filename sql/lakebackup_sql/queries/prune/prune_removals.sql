@@ -1,5 +1,5 @@
--- The files that cutting the partitions of the relation cuts takes away, and all files of the
--- backups of the relation leaving, as rows of removals. The rows that a backup of queues lists stay beside it as proof.
+-- The files that cutting the partitions of the relation cuts deletes, and all files of the backups of the relation
+-- leaving, as rows of removals. Those with the rows of a backup of queues stay as proof.
 SELECT
   :prune_id AS prune_id,
   CAST(:at AS BIGINT) AS at,

@@ -1,5 +1,5 @@
 -- Backups of snapshots that would not find their files any more without the objects of the relation doomed: no row, no
--- harm. Those in the relation leaving go too. Of :source, nothing that was let go of earlier may be wanted either.
+-- harm. Those in the relation leaving go too. Of :source, nothing that was deleted earlier may be needed either.
 SELECT
   b.source, b.number,
   COUNT(*) AS files,

@@ -1,5 +1,5 @@
--- What cutting the partitions of the relation cuts would take away, added up for each of them by reason;
--- the backups of the relation leaving, which go whole, left out.
+-- What cutting the partitions of the relation cuts would delete, added up for each of them by reason; the backups of
+-- the relation leaving, which go whole, left out.
 SELECT
   d.scope, d.epoch, d.region, d.reason,
   COUNT(*) AS files,

@@ -1,7 +1,7 @@
--- Files that no backup needs which is to be kept (relation retained: number): nothing that is kept was taken
--- between a file's coming and its going. Of topics and queues, that is between the links of the backup that wrote it. No other
--- rows are looked at than files added in [:from_number, :to_number], behind which nothing is kept, and files
--- that went up to :gone_by.
+-- Files that no backup needs which is to be kept (relation retained: number): nothing that is kept was taken between a
+-- file's coming and its going. Of topics and queues, that is between the links of the backup that wrote it. No other
+-- rows are looked at than files added in [:from_number, :to_number], after which nothing is kept, and files that went
+-- up to :gone_by.
 WITH kept AS (
   SELECT
     n.number,

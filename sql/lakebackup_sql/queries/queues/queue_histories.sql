@@ -1,4 +1,4 @@
--- What is known of each history of the queues of :source: the newest backup and the newest full that can be gone on from,
+-- What is known of each history of the queues of :source: the newest backup and the newest full that can be continued,
 -- and the newest restore into it on the cluster :cluster.
 SELECT
   COALESCE(h.scope, r.scope) AS scope, COALESCE(h.epoch, r.epoch) AS epoch,

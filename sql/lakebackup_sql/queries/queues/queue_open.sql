@@ -1,6 +1,6 @@
--- The transactions that are open when a backup of queues ends: those that it saw (queue_seen) and those that were open when
--- the backup :parent (null: none) ended, but for those that it saw end. What queue_seen counts, the parent has not counted;
--- where none of it counts, no backup has a message.
+-- The transactions that are open when a backup of queues ends: those that it saw (queue_seen) and those that were open
+-- when the backup :parent (null: none) ended, but for those that it saw end. What queue_seen counts, the parent has not
+-- counted; where none of it counts, no backup has a message.
 SELECT
   o.transaction_id, o.scope, o.epoch, o.region,
   MIN(o.first_position) AS first_position, MIN(o.first_tid) AS first_tid, CAST(SUM(o.entries) AS BIGINT) AS entries

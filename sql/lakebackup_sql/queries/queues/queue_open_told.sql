@@ -1,4 +1,4 @@
--- The transactions of queue_found that are open, but for those that nobody can go on with (queue_gone); when :told, only
+-- The transactions of queue_found that are open, but for those that nothing can continue (queue_gone); when :told, only
 -- those that the engine itself names (queue_told).
 SELECT f.transaction_id, f.scope, f.epoch, f.region, f.first_position, f.first_tid, f.entries
 FROM queue_found AS f

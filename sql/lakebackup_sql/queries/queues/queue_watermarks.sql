@@ -1,5 +1,5 @@
--- Where the restores of the source :source on the cluster :cluster put queues back: the watermark of each stands there, or
--- behind.
+-- Where the restores of the source :source on the cluster :cluster put queues back: the watermark of each stands there,
+-- or after.
 SELECT restore_id, scope, epoch, region, base_position AS base
 FROM raw_queue_restores
 WHERE source = :source

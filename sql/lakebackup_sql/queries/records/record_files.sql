@@ -1,9 +1,8 @@
--- The files that hold the records of topic :scope, of which each gives the offsets below to_position.
--- Without :to_ts and :backup_id: all that usable backups hold, once: of each of the topic's histories (epoch)
--- the newest generation, of topics that are not compacted the older ones too, and of older chains and generations
--- what lies before the newer ones. With :to_ts: what a restore to
--- that instant reads. With :backup_id: what that backup and the chain up to it hold.
--- The rest narrows it (null: all): timestamps, offsets and partitions from the least to the greatest, both in;
+-- The files that hold the records of topic :scope, of which each gives the offsets below to_position. Without :to_ts
+-- and :backup_id: all that usable backups hold, once: of each of the topic's histories (epoch) the newest generation,
+-- of topics that are not compacted the older ones too, and of older chains and generations what lies before the newer
+-- ones. With :to_ts: what a restore to that instant reads. With :backup_id: what that backup and the chain up to it
+-- hold. The rest narrows it (null: all): timestamps, offsets and partitions from the least to the greatest, both in;
 -- keys in hex likewise; only_null_keys: files with a record that has none; what backups after a number added.
 WITH points AS (
   SELECT

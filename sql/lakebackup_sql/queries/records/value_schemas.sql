@@ -1,5 +1,5 @@
--- What the schema registries of :source ever held, erased schemas too, as long as a backup has the record: the
--- meaning of the ids that values carry, the newest record of each last.
+-- What the schema registries of :source ever held, erased schemas too, as long as a backup has the record: the meaning
+-- of the ids that values carry, the newest record of each last.
 SELECT
   s.scope, s.epoch, s.subject, s.version, s.schema_id, s.schema_type, s.schema_text, s.schema_references,
   MAX(s.log_position) AS log_position

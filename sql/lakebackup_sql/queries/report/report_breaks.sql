@@ -1,4 +1,5 @@
--- For a picture: the times that the chains in `drawn` noticed to be lost, one row for what one backup noticed. Times in ms.
+-- For a picture: the times that the chains in `drawn` noticed to be lost, one row for what one backup noticed. Times in
+-- ms.
 SELECT
   d.source, d.line,
   MIN(UNIX_MILLIS(g.from_time)) AS from_ts,

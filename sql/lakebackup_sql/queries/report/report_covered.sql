@@ -1,4 +1,4 @@
--- Coverage as the report tells it: what a prune let go was let go on purpose and is no gap. Times in ms.
+-- Coverage as the report shows it: what a prune deleted is no gap. Times in ms.
 SELECT
   c.source, c.scope, c.epoch, c.region,
   CASE WHEN c.reason = 'pruned' THEN 'pruned' ELSE c.status END AS status,

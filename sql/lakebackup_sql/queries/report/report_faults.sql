@@ -1,4 +1,4 @@
--- What makes backups unusable, at most :most causes, newest first: how many backups each one takes away
+-- What makes backups unusable, at most :most causes, newest first: how many backups each one makes unusable
 -- (`unusable`), and the first file at fault; `all_rows` says how many causes there are.
 SELECT
   f.*,

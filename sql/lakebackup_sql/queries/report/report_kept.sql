@@ -1,5 +1,5 @@
--- The :chains newest chains of each source, the newest first: what their backups wrote, and what of that the policy
--- lets go of. Times in ms.
+-- The :chains newest chains of each source, the newest first: what their backups wrote, and how much of that is
+-- obsolete by the policy. Times in ms.
 SELECT c.source, c.base, c.from_ts, c.to_ts, c.backups, c.files, c.items, c.bytes, c.held, c.obsolete, c.obsolete_bytes
 FROM (
   SELECT

@@ -1,5 +1,5 @@
--- For a picture: the backups of the chains in `drawn`; of those of a chain that are alike and fall into the same
--- of :steps parts of their source's time, the newest. Times in ms.
+-- For a picture: the backups of the chains in `drawn`; of those of a chain that are alike and fall into the same of
+-- :steps parts of their source's time, the newest. Times in ms.
 SELECT
   m.source, m.line, m.kind, m.status,
   MAX(m.end_ts) AS ts,

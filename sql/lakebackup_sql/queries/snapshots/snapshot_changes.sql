@@ -1,11 +1,11 @@
 -- Each file of a snapshot (`snapshot_listed`) beside what the source's newest backup has of it, and each that only that
 -- has. :anew: all files are copied. :find_same: a new file is one that is stored already when its SHA-256, which
 -- `snapshot_hashed` has, says so.
--- change: unchanged; new; changed (in size or time); unlike (only its SHA-256 differs from what is stored); again (it is
---   copied whatever it is, or what is stored of it is not whole, or its SHA-256 is asked for and not known); gone
--- added_in: of the row that ends here, and of the one that goes on
+-- change: unchanged; new; changed (in size or time); unlike (only its SHA-256 differs from what is stored); again (it
+--   is copied whatever it is, or what is stored of it is not whole, or its SHA-256 is asked for and not known); gone
+-- added_in: of the row that ends here, or that continues
 -- first_*: of the file's hard links the one whose bytes are copied, itself without others. On a cluster the numbers of
---   devices are each worker's own: files of one number that differ in size or time are two
+-- devices are each worker's own: files of one number that differ in size or time are two
 WITH live AS (
   SELECT f.scope, f.region, f.name, f.bytes, f.mtime_ms, f.sha256, f.added_in, f.stored AND c.path IS NULL AS whole
   FROM snapshot_files AS f

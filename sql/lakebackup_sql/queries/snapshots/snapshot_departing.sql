@@ -1,5 +1,5 @@
 -- What the newest backup of a source of snapshots has, as rows of departures: a backup :backup_id with number :number
--- has all of it anew.
+-- has all of it again.
 SELECT
   f.source, f.scope, f.region, f.name, f.added_in,
   CAST(:number AS BIGINT) AS gone_in,

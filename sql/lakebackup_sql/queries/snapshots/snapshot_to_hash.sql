@@ -1,5 +1,5 @@
--- Files of a snapshot (`snapshot_listed`) whose SHA-256 decides what is done with them. :verify: those that have the size
--- and time of what is stored. :find_same: those that count as new or changed and have the size of any file that is
+-- Files of a snapshot (`snapshot_listed`) whose SHA-256 decides what is done with them. :verify: those that have the
+-- size and time of what is stored. :find_same: those that count as new or changed and have the size of any file that is
 -- stored.
 SELECT l.scope, l.region, l.name, l.folder, l.bytes, l.mtime_ns, l.inode
 FROM snapshot_listed AS l

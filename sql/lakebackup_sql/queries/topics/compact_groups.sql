@@ -1,5 +1,5 @@
--- What consumer groups had committed at the backup that a compaction is made from: for the topics in :scopes
--- (names parted by commas), and for topics that were gone.
+-- What consumer groups had committed at the backup that a compaction is made from: for the topics in :scopes (names
+-- separated by commas), and for topics that were gone.
 SELECT g.group_id, g.protocol, g.state, g.scope, g.epoch, g.region, g.position, g.leader_epoch, g.metadata, g.ts
 FROM groups AS g
 WHERE g.source = :source

@@ -1,5 +1,5 @@
--- What the newest restore points of the topics in :scopes (names parted by commas) cover of each partition,
--- from where their generation began.
+-- What the newest restore points of the topics in :scopes (names separated by commas) cover of each partition, from
+-- where their generation began.
 SELECT
   p.scope, p.epoch, p.region, o.start_position, p.end_position, p.low_position, p.high_position, p.leader_epoch, p.ts
 FROM restore_points AS t

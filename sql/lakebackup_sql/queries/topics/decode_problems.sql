@@ -1,5 +1,5 @@
--- How many records of a backup could not be decoded, for each topic, with the first of them. The backup need
--- not be committed.
+-- How many records of a backup could not be decoded, for each topic, with the first of them. The backup need not be
+-- committed.
 SELECT scope, records, region, position, problem
 FROM (
   SELECT

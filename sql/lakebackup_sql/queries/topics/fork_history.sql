@@ -1,5 +1,5 @@
--- Where every backup that can be restored ended in the partitions of the relation `suspected`, in the order of what
--- the backups hold: the last :last of each partition, null: all.
+-- Where every backup that can be restored ended in the partitions of the relation `suspected`, in the order of what the
+-- backups hold: the last :last of each partition, null: all.
 SELECT place, scope, epoch, region, position, leader_epoch
 FROM (
   SELECT

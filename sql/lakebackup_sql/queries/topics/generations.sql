@@ -1,6 +1,6 @@
--- Each topic's generations. last: the highest number ever given. generation, the rest: what the backup :link of
--- the chain on :base and those it needs hold of it: bytes of its first backup and of all, when its end was last read, and the longest
--- time (ms) that passed from the reading of its end to the end of the run that read on from there.
+-- Each topic's generations. last: the highest number ever given. generation, the rest: what the backup :link of the
+-- chain on :base and those it needs hold of it: bytes of its first backup and of all, when its end was last read, and
+-- the longest time (ms) that passed from the reading of its end to the end of the run that read on from there.
 WITH held AS (
   SELECT
     s.scope, s.epoch, s.generation, b.backup_id, b.number, b.place, b.end_ts, b.finished_at,

@@ -1,4 +1,4 @@
--- The gaps that the backups to merge (relation to_merge: backup_id) noticed. bridged: what is merged goes on over it,
+-- The gaps that the backups to merge (relation to_merge: backup_id) noticed. bridged: what is merged continues over it,
 -- in the generation that :last, the last of them, has.
 SELECT
   g.scope, g.epoch, g.region, g.from_position, g.to_position, g.reason, g.from_ts, g.to_ts,

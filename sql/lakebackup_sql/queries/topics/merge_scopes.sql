@@ -1,6 +1,6 @@
 -- The topics of the backups to merge (relation to_merge: backup_id), in each epoch and generation that they hold.
--- regions, replication, settings: as :last, the last of them, has the topic; null: it has no such one any more.
--- files, bytes, entries: what they hold of it.
+-- regions, replication, settings: as :last, the last of them, has the topic; null: it has no such one any more. files,
+-- bytes, entries: what they hold of it.
 SELECT
   h.scope, h.epoch, h.generation, h.regions, h.replication, h.settings,
   COALESCE(f.files, 0) AS files,

@@ -1,6 +1,5 @@
--- How far each partition was ever backed up: the last position that the backup :link of the chain on :base and those
--- it needs cover, where the next one continues (in_chain), and the last one of all others, behind which a gap
--- may lie.
+-- How far each partition was ever backed up: the last position that the backup :link of the chain on :base and those it
+-- needs cover, where the next one continues (in_chain), and the last one of all others, after which a gap may lie.
 SELECT scope, epoch, region, end_position, end_ts, number, backup_id, leader_epoch, in_chain
 FROM (
   SELECT

@@ -1,5 +1,5 @@
--- Each full with the backups that stand on it, branch by branch: behind a branch point another row begins, while the
--- backups that went out of sync stay in the row of the branch they were in.
+-- Each full with the backups that depend on it, a row for each branch. Backups that went out of sync stay in the row of
+-- the branch that they were in.
 -- branch: 0: that of the full itself
 -- backups: how many they are
 -- first_number: number of the first of them

@@ -1,6 +1,6 @@
--- Objects that the newest run of verify saw in each destination and that no file of any backup names. A young one
--- may belong to a backup that has not committed yet: see modified_time.
--- prune_id: the prune that let go of the file and has not deleted its object; null: no backup has such a file
+-- Objects that the newest run of verify saw in each destination and that no file of any backup names. A young one may
+-- belong to a backup that has not committed yet: see modified_time.
+-- prune_id: the prune that removed the file and has not deleted its object; null: no backup has such a file
 -- age_ms: how long before the look the object was last changed
 -- time: when verify looked, in UTC
 SELECT

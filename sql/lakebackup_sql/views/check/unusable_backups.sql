@@ -1,14 +1,15 @@
--- Backups that cannot be restored, or not with all their topics, and why: a row for each backup and reason. Those
--- that were deleted are left out.
+-- Backups that cannot be restored, or not with all their topics, and why: a row for each backup and reason. Those that
+-- were deleted are left out.
 -- reason: out_of_sync (its history was cut back), unconfirmed (its marker is not there), chain (an earlier backup of
---   its chain, or the snapshot that an engine's full depends on, cannot be used), missing, changed or damaged (a file that
---   it needs), pruned (a prune removed the generation of a topic that it holds), trial (a trial restore failed)
--- fault_backup_id: the backup at fault: itself, the earliest of its chain, or that of the snapshot; null: it is not there
+--   its chain, or the snapshot that an engine's full depends on, cannot be used), missing, changed or damaged (a file
+--   that it needs), pruned (a prune removed the generation of a topic that it holds), trial (a trial restore failed)
+-- fault_backup_id: the backup at fault: itself, the earliest of its chain, or that of the snapshot; null: it is not
+--   there
 -- fault_state: that backup's state
 -- faults: how many files are at fault
 -- destination: the destination of the first file at fault
 -- path: the first file at fault
--- detail: what verify says of it; of pruned: the first of the topics
+-- detail: what verify found; of pruned: the first of the topics
 -- found_at: when verify found it, microseconds since 1970 UTC
 -- found_time: when verify found it, in UTC
 WITH without_file AS (

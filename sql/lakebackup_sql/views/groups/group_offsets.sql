@@ -1,12 +1,12 @@
 -- Every committed offset that is known, with its time: from the records of __consumer_offsets, each of which counts
--- once, and from what the cluster said at each backup.
+-- once, and from what the cluster reported at each backup.
 -- position: next offset that the group reads; null: it was erased, as happens when its topic is deleted
--- epoch: topic id; null: the record does not say, or the topic was gone
+-- epoch: topic id; null: not in the record, or the topic was gone
 -- metadata: what the group put beside the offset
 -- leader_epoch: as the group committed it
 -- ts: when it was committed (log) or read (backup), in ms; what a transaction committed has the time it was sent
 -- time: ts, in UTC
--- seen: log: a record of __consumer_offsets; backup: what the cluster said when a backup began
+-- seen: log: a record of __consumer_offsets; backup: what the cluster reported when a backup began
 -- backup_id: the backup that holds it; of several, one
 -- log_position: offset of the record; null: seen is backup
 SELECT

@@ -1,5 +1,6 @@
--- Faults that spoil backups of queues: those of the same base with a link from link to before unlinked. A fault in messages
--- spoils the rest of the chain, one in an engine's own files that backup alone, one in the snapshot the whole chain.
+-- Faults that spoil backups of queues: those of the same base with a link from link to before unlinked. A fault in
+-- messages spoils the rest of the chain, one in an engine's own files that backup alone, one in the snapshot the whole
+-- chain.
 -- backup_id: the backup that wrote the file, of queues or of the snapshot
 -- snapshot_state: of a fault in the snapshot: the state of the snapshot's backup
 -- from_ts: the fault spoils the times after this instant; -1: all

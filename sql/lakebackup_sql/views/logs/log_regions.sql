@@ -1,4 +1,4 @@
--- How far each region of a change feed has been read: by the newest committed backup that told of it.
+-- How far each region of a change feed has been read: by the newest committed backup that recorded it.
 -- resolved_time: resolved_ts, in UTC; null: a unit that is no time
 SELECT
   r.source, r.region, r.store, r.resolved_ts, r.closed, r.successors, r.backup_id, r.number,

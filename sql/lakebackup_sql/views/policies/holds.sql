@@ -1,5 +1,5 @@
 -- The backups that are held now: kept whatever the policy says.
--- at: when it was said, microseconds since 1970 UTC
+-- at: when the hold was set, microseconds since 1970 UTC
 -- time: at, in UTC
 -- until_time: until_ts, in UTC; null: forever
 SELECT

@@ -1,5 +1,5 @@
--- What each schedule of a policy promises, and whether it is kept: runs that should have been since the newest
--- backup that can be restored, no merge (for full: the newest full). lag_ms is what would be lost now; more than every_ms is
+-- What each schedule of a policy promises, and whether it is kept: runs that should have been since the newest backup
+-- that can be restored, no merge (for full: the newest full). lag_ms is what would be lost now; more than every_ms is
 -- more than was promised.
 -- run: full or incremental; a full counts as an incremental too
 -- schedule: when it is to run

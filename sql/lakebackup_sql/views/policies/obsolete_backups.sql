@@ -1,13 +1,13 @@
 -- Every backup with what its source's policy makes of it. With a window and a redundancy, a backup is obsolete when
--- both say so. What a backup needs that is kept is kept too; what stands on one that is obsolete is obsolete. A backup
--- of a snapshot stands on no other, and counts as a full.
--- status: KEEP (a person holds it), VALID (it stays), OBSOLETE (lakebackup prune --delete lets it go), DELETED
+-- both say so. What a backup needs that is kept is kept too; what depends on one that is obsolete is obsolete. A backup
+-- of a snapshot depends on no other, and counts as a full.
+-- status: KEEP (a person holds it), VALID (it stays), OBSOLETE (lakebackup prune --delete deletes it), DELETED
 -- reason: of KEEP: held; of VALID: no_limit (nothing limits it), window (it is needed to restore to a time in the
 --   recovery window), redundancy (it depends on one of the newest fulls), minimum (without it there would be fewer
---   fulls than min_redundancy), inherited (it depends on one that is held), needed (by because_of: a backup that depends
---   on it, or an engine's full whose snapshot it is), restored (an engine was put back to it, and was not backed up since),
---   unconfirmed; of OBSOLETE: window, redundancy, both, superseded (no restore in the window takes it), merged (into because_of,
---   which answers for all its topics), pruned (see pruned_backups), out_of_sync; of
+--   fulls than min_redundancy), inherited (it depends on one that is held), needed (by because_of: a backup that
+--   depends on it, or an engine's full whose snapshot it is), restored (an engine was restored to it, and was not
+--   backed up since), unconfirmed; of OBSOLETE: window, redundancy, both, superseded (no restore in the window takes
+--   it), merged (into because_of, which answers for all its topics), pruned (see pruned_backups), out_of_sync; of
 --   DELETED: deleted
 -- because_of: the backup that needs it, or that it was merged into
 WITH broken AS (

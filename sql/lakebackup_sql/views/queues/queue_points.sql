@@ -1,10 +1,10 @@
--- What each backup of an engine's queues brings back: the state in which everything up to last_tid is done.
--- snapshot_id: of a full: the backup of the engine's snapshot that it stands on, in the source <engine>.snapshot
--- restore_id: the restore behind which the backup goes on; null: none
+-- The state that each backup of an engine's queues restores: everything up to last_tid is done.
+-- snapshot_id: of a full: the backup of the engine's snapshot that it depends on, in the source <engine>.snapshot
+-- restore_id: the restore that the backup continues; null: none
 -- carried: its messages in front, of transactions that were open at the full before
 -- open_transactions: how many transactions were open at its end
--- superseded: true: the engine was put back to an earlier state since, and went on from there
--- start_ts: from when on it answers for times: the end of what it stands on, or when the engine was put back
+-- superseded: true: the engine was restored to an earlier state since, and continued from there
+-- start_ts: it answers for times after this: the end of what it depends on, or when the engine was restored
 -- end_time: end_ts, in UTC
 WITH jumps AS (
   -- Restores that were gone on from: number is the first backup behind one, at_number the backup that was brought back.

@@ -1,10 +1,11 @@
--- Restores of engines, a row for each partition of their queues. The next backup of these queues goes on behind the
+-- Restores of engines, a row for each partition of their queues. The next backup of these queues continues after the
 -- newest restore into them.
--- backup_id: the last backup that was brought back, whole or in part
--- whole: true: the end of backup_id was reached, and an incremental backup stands on it; else the next stands on the full
+-- backup_id: the last backup that was restored, whole or in part
+-- whole: true: the end of backup_id was reached, and the next backup may depend on it; else the next depends on the
+--   full
 -- last_tid: the engine had everything up to this tid
--- base_position: offset behind which the messages that follow the full stand
--- end_position: offset behind the last restored message
+-- base_position: offset after which the messages that follow the full stand
+-- end_position: offset after the last restored message
 -- newest: true: the latest restore into this partition
 -- time: at, in UTC
 SELECT

@@ -1,11 +1,11 @@
--- What backups added and prunes took away, for each source and day (UTC), by the instant a backup ended.
+-- What backups added and prunes deleted, for each source and day (UTC), by the instant a backup ended.
 -- day: the day, in UTC
 -- backups: backups that were finished
 -- new_files: data files they wrote
 -- new_bytes: size of these files
--- referenced_bytes: what the chain of the newest backup held before that day and was not copied anew; of snapshots,
+-- referenced_bytes: what the chain of the newest backup held before that day and was not copied again; of snapshots,
 --   what the newest has of earlier days; of a change feed, its log and its fulls of earlier days
--- removed_bytes: size of the files that prunes took away
+-- removed_bytes: size of the files that prunes deleted
 -- held_bytes: size of all data files in the storage at the end of the day, of all chains
 WITH chain_of AS (
   SELECT

@@ -1,4 +1,4 @@
--- What each source holds in each destination, and what prunes took away.
+-- What each source holds in each destination, and what prunes deleted.
 -- files: data files that are there
 -- bytes: size of these files
 -- raw_bytes: size of their records before compression
@@ -8,7 +8,7 @@
 -- newest_ts: greatest timestamp of their records; null: no record has one
 -- oldest_time: oldest_ts, in UTC
 -- newest_time: newest_ts, in UTC
--- pruned_files: data files that prunes took away
+-- pruned_files: data files that prunes deleted
 -- pruned_bytes: size of these files
 SELECT
   COALESCE(h.source, r.source) AS source,

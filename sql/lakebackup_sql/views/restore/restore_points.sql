@@ -1,11 +1,12 @@
--- What a topic can be restored to: one row for each backup that holds it. The row answers for every
--- time in (covers_from, covers_to]; epoch is the topic's id then.
--- A snapshot answers for its own instant alone. A change feed is one scope, '-': a flush of its log answers for the times
--- from the checkpoint before it (or the floor of a truncated log) to its own, a full for its own instant.
--- A full of an engine's queues answers for its own instant; its other backups for the times behind what they stand on.
--- Left out: backups that are not whole, and generations that a prune let go. Of two that end at the same
--- instant (a backup and its compaction) the later answers for it, the earlier for the times before.
--- settings: JSON: what the topic overrides, by name; under inherited, by origin (broker, default), what else was in force
+-- What a topic can be restored to: one row for each backup that holds it. The row answers for every time in
+-- (covers_from, covers_to]; epoch is the topic's id then. A snapshot answers for its own instant alone. A change feed
+-- is one scope, '-': a flush of its log answers for the times from the checkpoint before it (or the floor of a
+-- truncated log) to its own, a full for its own instant. A full of an engine's queues answers for its own instant; its
+-- other backups for the times after what they depend on. Left out: backups that are not whole, and generations that a
+-- prune deleted. Of two that end at the same instant (a backup and its compaction) the later answers for it, the
+-- earlier for the times before.
+-- settings: JSON: what the topic overrides, by name; under inherited, by origin (broker, default), what else was in
+--   force
 -- covers_from: the end of the restore point before; -1: none is before
 -- covers_to: the last instant that the backup answers for
 -- newest: true: the last restore point of its topic

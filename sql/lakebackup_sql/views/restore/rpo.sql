@@ -1,8 +1,8 @@
--- Until when each topic can be restored, with all its partitions: the newest restorable instant, and how long ago
--- it is. Of a table of snapshots that is the instant of the newest one that is whole; of a change feed (scope '-') the
+-- Until when each topic can be restored, with all its partitions: the newest restorable instant, and how long ago it
+-- is. Of a table of snapshots that is the instant of the newest one that is whole; of a change feed (scope '-') the
 -- newest checkpoint.
--- present: true: the source's newest restorable backup holds the topic; false: the source has it no more, or it
---   is not backed up any more
+-- present: true: the source's newest restorable backup holds the topic; false: the source has it no more, or it is
+--   not backed up any more
 -- restorable_ts: the newest instant that all partitions can be restored to; null: there is none
 -- restorable_time: restorable_ts, in UTC
 -- lag_ms: from that instant to the present; null: there is none

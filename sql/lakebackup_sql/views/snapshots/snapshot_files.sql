@@ -3,7 +3,7 @@
 -- mtime: mtime_ms, in UTC
 -- gone_in: number of the first backup that does not have the file so any more; null: the newest has it
 -- gone_by: that backup
--- stored: false: a prune took away the object that holds its bytes
+-- stored: false: a prune deleted the object that holds its bytes
 SELECT
   f.source, f.scope, f.region, f.name, f.role, f.bytes, f.mtime_ms, timestamp_millis(f.mtime_ms) AS mtime, f.mode,
   f.links, f.sha256, f.destination, f.path, f.position, f.backup_id, f.added_in, g.gone_in, g.gone_by,

@@ -1,5 +1,5 @@
--- How the files to restore (relation selected) differ from those of a saved plan (relation planned: destination,
--- path): gone, with the prune that took them; added, with the backup that wrote them. path: the first of them.
+-- How the files to restore (relation selected) differ from those of a saved plan (relation planned: destination, path):
+-- gone, with the prune that took them; added, with the backup that wrote them. path: the first of them.
 SELECT
   c.change, c.cause,
   COUNT(*) AS files,

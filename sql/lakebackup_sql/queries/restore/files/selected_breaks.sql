@@ -1,6 +1,6 @@
--- Where a chosen set of files (relation selected) is not what a topic once held: files of the same chain
--- and generation left out before or between the chosen ones, or chosen files from chains or generations that
--- hold the same offsets twice.
+-- Where a chosen set of files (relation selected) is not what a topic once held: files of the same chain and generation
+-- left out before or between the chosen ones, or chosen files from chains or generations that hold the same offsets
+-- twice.
 WITH chosen AS (
   SELECT
     f.source, f.scope, f.epoch, f.region, f.generation, f.path, f.start_position, f.end_position, b.base, b.link, b.unlinked

@@ -1,5 +1,5 @@
--- Which restore point the files chosen for a restore (relation selected) reach in each partition: the last one of
--- their chain and generation of which they leave nothing out; null when they hold none whole.
+-- Which restore point the files chosen for a restore (relation selected) reach in each partition: the last one of their
+-- chain and generation of which they leave nothing out; null when they hold none whole.
 WITH chosen AS (
   SELECT f.source, f.scope, f.epoch, f.region, f.generation, b.base, f.destination, f.path
   FROM selected AS s

@@ -1,6 +1,6 @@
--- Of the files chosen for a restore (relation selected) those that earlier restores into the topics :targets
--- (source topic=id of the target topic, parted by commas) of the cluster :cluster did not bring whole. The
--- restore :restore_id itself (null: none) does not count.
+-- Of the files chosen for a restore (relation selected) those that earlier restores into the topics :targets (source
+-- topic=id of the target topic, separated by commas) of the cluster :cluster did not bring whole. The restore
+-- :restore_id itself (null: none) does not count.
 SELECT f.*
 FROM selected AS f
 LEFT JOIN (

@@ -1,4 +1,4 @@
--- Events that the feed of :source had let go of before they were captured, at times in (:start_ts, :end_ts].
+-- Events that the feed of :source had deleted before they were captured, at times in (:start_ts, :end_ts].
 SELECT g.scope, g.region, g.from_position, g.to_position, g.reason, g.from_ts, g.to_ts
 FROM gaps AS g
 JOIN backups AS b ON g.backup_id = b.backup_id

@@ -1,5 +1,5 @@
--- The files with messages of the backups up to :link of the chain of :base that its last one needs: those that hold
--- a message with a tid up to :to_tid (null: all).
+-- The files with messages of the backups up to :link of the chain of :base that its last one needs: those that hold a
+-- message with a tid up to :to_tid (null: all).
 -- link: the place of the file's backup in its chain
 SELECT
   f.source, f.scope, f.epoch, f.region, f.generation, f.backup_id, b.link, f.destination, f.path, f.format, f.codec,

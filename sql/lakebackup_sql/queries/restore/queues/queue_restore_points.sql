@@ -1,4 +1,4 @@
--- The backups of the queues of :source, and the state that each brings back.
+-- The backups of the queues of :source, and the state that each restores.
 SELECT
   b.backup_id, b.number, b.kind, b.base, b.link, b.unlinked, b.state, b.intact, p.superseded, p.last_tid, p.snapshot_id,
   p.restore_id, COALESCE(b.start_ts, b.end_ts - 1) AS start_ts, b.end_ts

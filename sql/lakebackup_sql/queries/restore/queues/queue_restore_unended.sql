@@ -1,6 +1,6 @@
--- The transactions that are open at a tid (relation queue_unended, made by queue_open). Of those that began before :tid,
--- the end of the backup :parent, and were not open then, the ones that are seen to end in the next backup (relation
--- queue_later): others may have ended before, and what was committed is not left out for what may be open.
+-- The transactions that are open at a tid (relation queue_unended, made by queue_open). Of those that began before
+-- :tid, the end of the backup :parent, and were not open then, the ones that are seen to end in the next backup
+-- (relation queue_later): others may have ended before, and what was committed is not left out for what may be open.
 SELECT DISTINCT u.transaction_id
 FROM queue_unended AS u
 LEFT JOIN (

@@ -1,7 +1,7 @@
--- Backups of snapshots of :source that can be restored to :to_ts (ms; null: to the newest): first the newest one
--- before then that is whole, then what came after it, without a whole one all of them, the newest first; no more
--- than 100. With :backup_id (else null) that backup alone.
--- reason, path, detail: why the view unusable_backups has it; null: it is whole
+-- Backups of snapshots of :source that can be restored to :to_ts (ms; null: to the newest): first the newest one before
+-- then that is whole, then what came after it, without a whole one all of them, the newest first; no more than 100.
+-- With :backup_id (else null) that backup alone. reason, path, detail: why the view unusable_backups has it; null: it
+-- is whole
 SELECT k.source, k.backup_id, k.number, k.end_ts, k.state, k.reason, k.path, k.detail
 FROM (
   SELECT

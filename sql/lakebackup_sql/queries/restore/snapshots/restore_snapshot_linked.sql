@@ -1,4 +1,5 @@
--- Bytes of a restore's files (relation snapshot_selected) that are not written, since the file is a hard link of another.
+-- Bytes of a restore's files (relation snapshot_selected) that are not written, since the file is a hard link of
+-- another.
 SELECT CAST(COALESCE(SUM(t.bytes * (t.names - 1)), 0) AS BIGINT) AS bytes
 FROM (
   SELECT s.bytes, COUNT(*) AS names

@@ -1,5 +1,5 @@
 -- What a restore of snapshots' files (relation snapshot_selected) brings of each table.
--- pruned: files whose object a prune took away; unknown: files whose SHA-256 is not known
+-- pruned: files whose object a prune deleted; unknown: files whose SHA-256 is not known
 SELECT
   s.source, s.scope,
   COUNT(DISTINCT s.region) AS regions,

@@ -1,4 +1,4 @@
--- Partitions of the topics in :scopes (names parted by commas) of which a backup, the one in restore_points (see
+-- Partitions of the topics in :scopes (names separated by commas) of which a backup, the one in restore_points (see
 -- restore_point), has nothing left: all that it needs was pruned, and the source itself still held some of it then.
 -- :first_backup, :last_backup: as restore_range has them.
 SELECT

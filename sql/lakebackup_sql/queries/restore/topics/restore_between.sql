@@ -1,5 +1,5 @@
 -- Where :to_ts lies before the end of the backup that answers for it: what that backup read of each partition of the
--- topics in :scopes (names parted by commas). entries, min_ts: of all its files; null: it has none.
+-- topics in :scopes (names separated by commas). entries, min_ts: of all its files; null: it has none.
 -- before_ts: the end of the restore point before, null: none is; after_ts: its own.
 SELECT
   t.scope, p.region, t.backup_id, p.start_position, p.end_position,

@@ -1,5 +1,5 @@
--- What the complete backups up to :backup_id have of the topics in :scopes (names parted by commas) that are restored
--- from that one: files with records in (:from_ts, :to_ts], as restore_files chooses them.
+-- What the complete backups up to :backup_id have of the topics in :scopes (names separated by commas) that are
+-- restored from that one: files with records in (:from_ts, :to_ts], as restore_files chooses them.
 SELECT
   b.backup_id,
   COUNT(*) AS files,

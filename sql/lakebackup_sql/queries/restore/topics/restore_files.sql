@@ -1,6 +1,6 @@
--- The files that hold records with a timestamp in (:from_ts, :to_ts] of the topics in :scopes (names
--- parted by commas): those of the backup each topic is restored from, and of the chain it stands on. The ids of
--- these backups are known to lie between :first_backup and :last_backup (restore_range).
+-- The files that hold records with a timestamp in (:from_ts, :to_ts] of the topics in :scopes (names separated by
+-- commas): those of the backup each topic is restored from, and of the chain it depends on. The ids of these backups
+-- are known to lie between :first_backup and :last_backup (restore_range).
 SELECT
   f.source, f.scope, f.epoch, f.region, f.generation, f.backup_id, f.destination, f.path, f.format, f.codec, f.bytes,
   f.raw_bytes, f.sha256, f.entries, f.start_position, f.end_position, f.min_ts, f.max_ts

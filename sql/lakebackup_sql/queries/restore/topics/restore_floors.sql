@@ -1,6 +1,6 @@
--- Partitions of the topics in :scopes (names parted by commas) that cannot be brought back to :to_ts because of
--- what was pruned: nothing is left as old, though a backup once held it; or the generation of then is gone.
--- :first_backup, :last_backup: as restore_range has them.
+-- Partitions of the topics in :scopes (names separated by commas) that cannot be restored to :to_ts because of what
+-- was pruned: nothing is left as old, though a backup once held it; or the generation of then is gone. :first_backup,
+-- :last_backup: as restore_range has them.
 -- after_ts: the earliest time that can be restored again.
 SELECT
   a.scope, a.region,

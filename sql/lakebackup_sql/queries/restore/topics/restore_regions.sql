@@ -1,7 +1,6 @@
--- From where to where the backups hold each partition of the topics in :scopes (names parted by commas), as
--- they are restored at :to_ts (null: the newest): what was pruned and earlier generations lie before, what no backup
--- reached behind.
--- :first_backup, :last_backup: as restore_range has them.
+-- From where to where the backups hold each partition of the topics in :scopes (names separated by commas), as they are
+-- restored at :to_ts (null: the newest): what was pruned and earlier generations lie before, what no backup reached
+-- after. :first_backup, :last_backup: as restore_range has them.
 SELECT
   p.scope, p.epoch, p.region,
   GREATEST(MIN(p.start_position), COALESCE(MAX(l.low_position), 0)) AS start_position,

@@ -1,5 +1,5 @@
--- The backup that each topic in :scopes (names parted by commas) is restored from: the first one taken
--- at or after :to_ts, or the newest when that is NULL.
+-- The backup that each topic in :scopes (names separated by commas) is restored from: the first one taken at or after
+-- :to_ts, or the newest when that is NULL.
 SELECT
   t.scope, t.epoch, t.backup_id, t.base, t.number,
   t.covers_to AS end_ts,

@@ -1,5 +1,5 @@
 -- How far earlier restores brought each partition into the topics :targets (source topic=id of the target topic,
--- parted by commas) of the cluster :cluster; to_ts: an instant after which they left records out. The restore
+-- separated by commas) of the cluster :cluster; to_ts: an instant after which they left records out. The restore
 -- :restore_id itself (null: none) does not count.
 SELECT
   t.scope, t.epoch, t.region,
