@@ -1,7 +1,7 @@
 -- The data files that restoring the topics of the backup :backup_id needs, backup after backup and topic after topic,
 -- with the backup that wrote each.
 SELECT
-  f.backup_id, n.link, f.scope, f.epoch, f.region, f.start_position, f.end_position, f.destination, f.path, f.format,
+  f.backup_id, f.scope, f.epoch, f.region, f.start_position, f.end_position, f.destination, f.path, f.format,
   f.codec, f.bytes, f.sha256, f.entries
 FROM restore_points AS t
 JOIN needs AS n ON t.backup_id = n.backup_id

@@ -1,6 +1,6 @@
 -- The backup of a source that an archive is written from, or that is restored: the newest that can be restored, of
 -- those that ended at :to_ts or before (null: any).
-SELECT b.backup_id, b.source, b.source_kind, b.base, b.link, b.end_ts
+SELECT b.backup_id
 FROM backups AS b
 WHERE b.source = :source
   AND b.state = 'complete'

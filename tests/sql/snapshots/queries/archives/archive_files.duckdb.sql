@@ -1,6 +1,5 @@
 SELECT
   f.backup_id,
-  n.link,
   f.scope,
   f.region,
   f.role,

@@ -1,6 +1,5 @@
 SELECT
   p.backup_id,
-  n.link,
   p.scope,
   p.region,
   p.start_position,

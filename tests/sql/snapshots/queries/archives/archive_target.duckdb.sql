@@ -1,10 +1,5 @@
 SELECT
-  b.backup_id,
-  b.source,
-  b.source_kind,
-  b.base,
-  b.link,
-  b.end_ts
+  b.backup_id
 FROM backups AS b
 WHERE
   b.source = $source
