@@ -1,7 +1,7 @@
 -- The flushes of the change feed :source of which no log file is left without those in the relation doomed_log: had
 -- none, and end before :cut, or had some.
 SELECT b.backup_id
-FROM backups AS b
+FROM log_flushes AS b
 LEFT JOIN (
   SELECT f.backup_id, COUNT(*) AS files, COUNT(CASE WHEN r.path IS NULL THEN 1 END) AS stay
   FROM raw_files AS f
@@ -15,8 +15,5 @@ LEFT JOIN (
   GROUP BY f.backup_id
 ) AS c ON b.backup_id = c.backup_id
 WHERE b.source = :source
-  AND b.source_kind = 'changes'
-  AND b.kind = 'log'
-  AND b.state = 'complete'
   AND (c.stay = 0 OR (c.files IS NULL AND b.end_ts < :cut))
 ORDER BY b.number

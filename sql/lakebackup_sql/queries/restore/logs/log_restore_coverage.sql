@@ -10,14 +10,10 @@ FROM (
     SUM(CASE WHEN l.before >= l.start_ts THEN 0 ELSE 1 END) OVER (ORDER BY l.number) AS span
   FROM (
     SELECT
-      b.number, b.ts_domain, b.start_ts, b.end_ts, COALESCE(f.low_position, 0) AS low,
+      b.number, b.ts_domain, b.start_ts, b.end_ts, COALESCE(b.floor_ts, 0) AS low,
       MAX(b.end_ts) OVER (ORDER BY b.number ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
-    FROM backups AS b
-    LEFT JOIN floors AS f ON b.source = f.source AND f.scope = '-'
+    FROM log_flushes AS b
     WHERE b.source = :source
-      AND b.source_kind = 'changes'
-      AND b.kind = 'log'
-      AND b.state = 'complete'
       AND b.start_ts IS NOT NULL
   ) AS l
 ) AS s

@@ -1,6 +1,6 @@
 SELECT
   b.backup_id
-FROM backups AS b
+FROM log_flushes AS b
 LEFT JOIN (
   SELECT
     f.backup_id,
@@ -27,9 +27,6 @@ LEFT JOIN (
   ON b.backup_id = c.backup_id
 WHERE
   b.source = $source
-  AND b.source_kind = 'changes'
-  AND b.kind = 'log'
-  AND b.state = 'complete'
   AND (
     c.stay = 0 OR (
       c.files IS NULL AND b.end_ts < $cut

@@ -6,14 +6,11 @@ SELECT
 FROM (
   SELECT
     MIN(b.end_ts) AS held_ts
-  FROM backups AS b
+  FROM log_flushes AS b
   JOIN holds AS k
     ON b.backup_id = k.backup_id
   WHERE
     b.source = $source
-    AND b.source_kind = 'changes'
-    AND b.kind = 'log'
-    AND b.state = 'complete'
 ) AS h
 LEFT JOIN policies AS p
   ON p.source = $source

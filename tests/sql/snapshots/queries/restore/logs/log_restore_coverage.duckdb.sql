@@ -12,17 +12,11 @@ FROM (
       b.ts_domain,
       b.start_ts,
       b.end_ts,
-      COALESCE(f.low_position, 0) AS low,
+      COALESCE(b.floor_ts, 0) AS low,
       MAX(b.end_ts) OVER (ORDER BY b.number NULLS FIRST ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
-    FROM backups AS b
-    LEFT JOIN floors AS f
-      ON b.source = f.source AND f.scope = '-'
+    FROM log_flushes AS b
     WHERE
-      b.source = $source
-      AND b.source_kind = 'changes'
-      AND b.kind = 'log'
-      AND b.state = 'complete'
-      AND NOT b.start_ts IS NULL
+      b.source = $source AND NOT b.start_ts IS NULL
   ) AS l
 ) AS s
 GROUP BY
