@@ -15,11 +15,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lakebackup.engine import RAW
+from lakebackup.engine import INTERNAL, RAW
 from lakebackup.engine.ddl import definition
 from lakebackup.engine.duck import view_types
 from lakebackup.model import TABLES, columns
-from lakebackup_sql import load, names
+from lakebackup_sql import area, load, names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -31,7 +31,7 @@ _COLUMN = re.compile(r"-- ([a-z][a-z0-9_]*): (.+)")
 _START = """\
 # SQL reference
 
-Made from the files in `sql/`; `python -m lakebackup.reference docs/sql-reference.md` makes it anew.
+Made from the files in `sql/`; `python -m lakebackup.reference docs/sql-reference.md` makes it again.
 
 `lakebackup sql` and notebooks read the [views](#views). Jobs read them by the [queries](#queries), whose
 values are parameters. The [tables](#tables) hold more than what counts; they are registered as `raw_<table>`,
@@ -115,22 +115,36 @@ def reference() -> str:
 
 def _views() -> Iterator[str]:
     yield "## Views\n"
-    for view in names("views"):
-        known = meanings(view)
-        yield f"### {view}\n\n{describe(load('views', view)).text}\n"
-        yield "| column | type | meaning |\n|---|---|---|"
-        for column, kind in view_types()[view].items():
-            yield _row(f"`{column}`", _TYPES.get(kind, kind), known[column])
-        yield ""
+    for folder, views in _by_area("views"):
+        if folder == INTERNAL:
+            continue
+        yield f"### Views: {folder}\n"
+        for view in views:
+            known = meanings(view)
+            yield f"#### {view}\n\n{describe(load('views', view)).text}\n"
+            yield "| column | type | meaning |\n|---|---|---|"
+            for column, kind in view_types()[view].items():
+                yield _row(f"`{column}`", _TYPES.get(kind, kind), known[column])
+            yield ""
 
 
 def _queries() -> Iterator[str]:
-    yield "## Queries\n\n| query | parameters | rows |\n|---|---|---|"
-    for query in names("queries"):
-        text = load("queries", query)
-        given = ", ".join(f"`:{name}`" for name in parameters(text))
-        yield _row(f"`{query}`", given, describe(text).text)
-    yield ""
+    yield "## Queries\n"
+    for folder, queries in _by_area("queries"):
+        yield f"### Queries: {folder}\n\n| query | parameters | rows |\n|---|---|---|"
+        for query in queries:
+            text = load("queries", query)
+            given = ", ".join(f"`:{name}`" for name in parameters(text))
+            yield _row(f"`{query}`", given, describe(text).text)
+        yield ""
+
+
+def _by_area(kind: str) -> Iterator[tuple[str, list[str]]]:
+    """The statements of a kind by area, both sorted."""
+    found: dict[str, list[str]] = {}
+    for name in names(kind):
+        found.setdefault(area(kind, name), []).append(name)
+    yield from sorted(found.items())
 
 
 def _tables() -> Iterator[str]:

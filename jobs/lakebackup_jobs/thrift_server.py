@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyspark
 
-from lakebackup.engine import RAW, steps_for
+from lakebackup.engine import RAW, shown_views, steps_for
 from lakebackup.errors import EnvironmentProblem, Refused
 from lakebackup_jobs.account import PATH, Account, require_reader
 from lakebackup_jobs.child import tail
 from lakebackup_jobs.jars import cache_folder
 from lakebackup_jobs.java import java_home
 from lakebackup_jobs.session import spark_settings
-from lakebackup_sql import load, names
+from lakebackup_sql import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -168,7 +168,7 @@ def _open_views(
 
 def _views(catalog_uri: str) -> Iterator[str]:
     """Views that every session of the server sees, as they are in the catalog when they are asked."""
-    for step in steps_for(names("views")):
+    for step in steps_for(shown_views()):
         if step.startswith(RAW):
             folder = f"{catalog_uri}/{step.removeprefix(RAW)}".replace("`", "``")
             yield f"CREATE VIEW `{step}` AS SELECT * FROM delta.`{folder}`"  # noqa: S608 - our own names

@@ -1,23 +1,58 @@
-"""The catalog's SQL, one statement a file, in Spark's dialect, values only as `:name` parameters."""
+"""The catalog's SQL, one statement a file, in Spark's dialect, values only as `:name` parameters.
+
+Views and queries lie in folders by area. A name is unique in its kind, so callers need not know its area.
+"""
 
 from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from importlib.resources.abc import Traversable
 
 
 @cache
 def load(kind: str, name: str) -> str:
     """The text of a statement; `kind` is views, queries or migrations/<number>_<name>. Raises KeyError."""
-    if name not in names(kind):
+    found = _statements(kind).get(name)
+    if found is None:
         raise KeyError(f"there is no statement {kind}/{name}")
-    return (files(__name__) / kind / f"{name}.sql").read_text(encoding="utf-8")
+    return found[1].read_text(encoding="utf-8")
 
 
 @cache
 def names(kind: str) -> tuple[str, ...]:
     """Names of the statements of a kind, sorted; for `migrations` the folders, in the order they apply."""
-    entries = [entry.name for entry in (files(__name__) / kind).iterdir()]
     if kind == "migrations":
-        return tuple(sorted(entry for entry in entries if entry[:4].isdigit()))
-    return tuple(sorted(entry.removesuffix(".sql") for entry in entries if entry.endswith(".sql")))
+        folders = (entry.name for entry in files(__name__).joinpath(kind).iterdir())
+        return tuple(sorted(folder for folder in folders if folder[:4].isdigit()))
+    return tuple(sorted(_statements(kind)))
+
+
+def area(kind: str, name: str) -> str:
+    """The folder of a statement within its kind, such as `prune` or `restore/topics`. Raises KeyError."""
+    return _statements(kind)[name][0]
+
+
+@cache
+def _statements(kind: str) -> Mapping[str, tuple[str, Traversable]]:
+    """Name of each statement of a kind -> its area and its file."""
+    found: dict[str, tuple[str, Traversable]] = {}
+    for folder, file in _files(files(__name__).joinpath(kind)):
+        name = file.name.removesuffix(".sql")
+        if name in found:
+            raise ValueError(f"{kind} has two statements {name}: in {found[name][0]} and in {folder}")
+        found[name] = folder, file
+    return found
+
+
+def _files(place: Traversable, area: str = "") -> Iterator[tuple[str, Traversable]]:
+    """The SQL files below a folder, each with the path of its own folder."""
+    for entry in place.iterdir():
+        if entry.is_dir():
+            yield from _files(entry, f"{area}/{entry.name}" if area else entry.name)
+        elif entry.name.endswith(".sql"):
+            yield area, entry

@@ -141,7 +141,7 @@ def test_upon_a_full_and_upon_a_restore(feed: Feed, capsys: pytest.CaptureFixtur
     middle, later = end // 2, end - 20
     first = lakebackup("log", "snapshot", "shop", "--ts", str(middle))
     reader = CatalogReader.require(str(feed.folder / "backups"))
-    (row,) = reader.rows("log_restore_fulls", source="shop", to_ts=None)
+    (row,) = reader.rows("log_fulls", source="shop", to_ts=None)
     assert (row["backup_id"], row["end_ts"], row["number"]) == (first["backup_id"], middle, 4)
     assert first["entries"] == len(feed.made.latest(middle))
     whole = lakebackup("restore", "point", "shop", "--endts", str(later), "--to", f"delta:{point}")

@@ -1,5 +1,5 @@
-"""Each query and view of sql/ on both engines: rows in, parameters, rows out, from cases/<query>.yml and
-cases/views/<view>.yml.
+"""Each query and view of sql/ on both engines: rows in, parameters, rows out, from the file in cases/ that
+has the path of the statement.
 
 Every case runs on DuckDB. On Spark these run: the first case of each view, and of each query that jobs or
 notebooks can ask Spark; and every case of a statement that this branch changed (`LAKEBACKUP_TEST_BASE` names
@@ -33,7 +33,7 @@ from lakebackup.plan.import_backups import numbered_schema
 from lakebackup.plan.prune import Cut, Held, columns_of, in_force_schema, leaving_schema
 from lakebackup.plan.restore_snapshot import chosen_schema
 from lakebackup.retention import Rule
-from lakebackup_sql import load, names
+from lakebackup_sql import area, load, names
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -285,13 +285,13 @@ def statements() -> list[tuple[str, str]]:
     return [(kind, name) for kind in ("queries", "views") for name in names(kind)]
 
 
-def recorded(folder: str, kind: str, name: str) -> Path:
-    return HERE / folder / ("views" if kind == "views" else "") / name
+def recorded(folder: str, kind: str, name: str, ending: str) -> Path:
+    return HERE / folder / kind / area(kind, name) / f"{name}.{ending}"
 
 
 @cache
 def cases_of(kind: str, name: str) -> list[dict[str, Any]]:
-    file = recorded("cases", kind, f"{name}.yml")
+    file = recorded("cases", kind, name, "yml")
     text = file.read_text(encoding="utf-8") if file.exists() else "[]"
     found: list[dict[str, Any]] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     return found
@@ -315,12 +315,12 @@ _TAKES_SPARK = re.compile(r"\b(SparkEngine|class Questions)\b")
 
 @cache
 def changed() -> frozenset[tuple[str, str]]:
-    """Statements whose text, cases or recorded text differ from those of the main branch."""
+    """Statements whose text, cases or recorded text differ from the main branch, wherever they lie."""
     base = os.environ.get("LAKEBACKUP_TEST_BASE") or _git("merge-base", "HEAD", "origin/main", check=False)
     if not base:
         return frozenset()
     folders = ("sql/lakebackup_sql", "tests/sql/cases", "tests/sql/snapshots")
-    found = _git("diff", "--name-only", "--no-renames", base, "--", *folders).splitlines()
+    found = _git("diff", "--name-only", "-M100%", "--diff-filter=r", base, "--", *folders).splitlines()
     found += _git("ls-files", "--others", "--exclude-standard", "--", *folders).splitlines()
     return frozenset(statement_of(path) for path in found)
 
@@ -328,7 +328,7 @@ def changed() -> frozenset[tuple[str, str]]:
 def statement_of(path: str) -> tuple[str, str]:
     """The kind and the name of the statement that a file of the repository belongs to."""
     folder, _, name = path.rpartition("/")
-    return ("views" if folder.endswith("/views") else "queries"), name.partition(".")[0]
+    return ("views" if "/views/" in folder else "queries"), name.partition(".")[0]
 
 
 def _git(*words: str, check: bool = True) -> str:
@@ -412,6 +412,18 @@ def test_every_statement_has_a_case() -> None:
     assert [name for kind, name in statements() if not cases_of(kind, name)] == []
 
 
+@pytest.mark.parametrize(("folder", "ending"), [("cases", ".yml"), ("snapshots", ".duckdb.sql")])
+def test_every_file_is_of_a_statement(folder: str, ending: str) -> None:
+    files = {path for path in (HERE / folder).rglob("*") if path.is_file()}
+    assert files == {recorded(folder, kind, name, ending[1:]) for kind, name in statements()}
+
+
+def test_no_folder_of_statements_is_long() -> None:
+    for kind in ("queries", "views"):
+        for folder, _, files in os.walk(ROOT / "sql/lakebackup_sql" / kind):
+            assert len(files) <= 24, folder
+
+
 def test_every_query_that_spark_runs_is_found() -> None:
     known = {"prune_cuts", "prune_proof", "record_changes", "find_orphans", "queue_open", "report_growth"}
     assert known <= asked_of_spark() < set(names("queries"))
@@ -420,10 +432,10 @@ def test_every_query_that_spark_runs_is_found() -> None:
 @pytest.mark.parametrize(
     ("path", "statement"),
     [
-        ("sql/lakebackup_sql/queries/prune_cuts.sql", ("queries", "prune_cuts")),
-        ("sql/lakebackup_sql/views/coverage.sql", ("views", "coverage")),
-        ("tests/sql/cases/prune_cuts.yml", ("queries", "prune_cuts")),
-        ("tests/sql/snapshots/views/coverage.duckdb.sql", ("views", "coverage")),
+        ("sql/lakebackup_sql/queries/prune/prune_cuts.sql", ("queries", "prune_cuts")),
+        ("sql/lakebackup_sql/queries/restore/topics/restore_files.sql", ("queries", "restore_files")),
+        ("tests/sql/cases/queries/prune/prune_cuts.yml", ("queries", "prune_cuts")),
+        ("tests/sql/snapshots/views/restore/coverage.duckdb.sql", ("views", "coverage")),
     ],
 )
 def test_a_changed_file_is_of_a_statement(path: str, statement: tuple[str, str]) -> None:
@@ -505,9 +517,10 @@ def naive(value: Any) -> Any:
 @pytest.mark.parametrize(("kind", "name"), statements())
 def test_the_duckdb_text_is_the_recorded_one(kind: str, name: str) -> None:
     """A new sqlglot must not change what runs unseen. To record: delete the file and run the test."""
-    snapshot = recorded("snapshots", kind, f"{name}.duckdb.sql")
+    snapshot = recorded("snapshots", kind, name, "duckdb.sql")
     text = to_duckdb(load(kind, name)) + "\n"
     if not snapshot.exists():
+        snapshot.parent.mkdir(parents=True, exist_ok=True)
         snapshot.write_text(text, encoding="utf-8")
         pytest.fail(f"{snapshot.name} was not there and has been recorded: read it, then run again")
     assert snapshot.read_text(encoding="utf-8") == text

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from lakebackup_sql import load, names
+from lakebackup_sql import area, load, names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -25,6 +25,8 @@ NOW = "now_"
 #: Views that others stand on, or that Spark plans for long, and that are small: worked out once, not wherever
 #: they are named.
 KEPT = frozenset({"backups", "coverage", "faults", "restore_points"})
+#: The area of views that others share; a person does not see them.
+INTERNAL = "internal"
 #: Looked at before the other tables: a backup's rows of those are there before its own.
 FIRST = f"{RAW}backups"
 
@@ -103,6 +105,12 @@ def steps_for(relations: Iterable[str]) -> tuple[str, ...]:
         elif name.startswith(RAW):
             found[relation] = None
     return tuple(found)
+
+
+@cache
+def shown_views() -> tuple[str, ...]:
+    """The views that a person's SELECT may read, sorted."""
+    return tuple(view for view in names("views") if area("views", view) != INTERNAL)
 
 
 def view_text(relation: str) -> str:

@@ -14,7 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from lakebackup.engine import FIRST, KEPT, NOW, RAW, Asked, new_record, steps, steps_for, to_duckdb, view_text
+from lakebackup.engine import (
+    FIRST,
+    KEPT,
+    NOW,
+    RAW,
+    Asked,
+    new_record,
+    shown_views,
+    steps,
+    steps_for,
+    to_duckdb,
+    view_text,
+)
 from lakebackup.engine.delta import newest_version, open_table, open_then, require_then, versions_then
 from lakebackup.engine.failures import damaged_table, told_in
 from lakebackup.engine.limits import Limits
@@ -314,8 +326,9 @@ def _unlocked(kind: type[ds.FileSystemDataset]) -> type[ds.FileSystemDataset]:
 
 @cache
 def view_columns(*, now: bool = False) -> Mapping[str, tuple[str, ...]]:
-    """Names of each view's columns, in order, with `now_<view>` too when asked; no catalog is opened."""
-    then = {view: tuple(types) for view, types in view_types().items()}
+    """Names of the columns, in order, of each shown view, with `now_<view>` too when asked; no catalog is
+    opened."""
+    then = {view: tuple(view_types()[view]) for view in shown_views()}
     return {**then, **{f"{NOW}{view}": columns for view, columns in then.items()}} if now else then
 
 

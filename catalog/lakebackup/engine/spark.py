@@ -5,12 +5,23 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.engine import FIRST, KEPT, NOW, RAW, Asked, new_record, steps, steps_for, view_text
+from lakebackup.engine import (
+    FIRST,
+    KEPT,
+    NOW,
+    RAW,
+    Asked,
+    new_record,
+    shown_views,
+    steps,
+    steps_for,
+    view_text,
+)
 from lakebackup.engine.delta import newest_version, open_then, require_then
 from lakebackup.engine.failures import damaged_table, task_errors
 from lakebackup.engine.log import folder_of, prefetch
 from lakebackup.model import ARROW_SCHEMAS
-from lakebackup_sql import load, names
+from lakebackup_sql import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -82,7 +93,7 @@ class SparkEngine:
     def register(self, relations: Iterable[str] | None = None) -> None:
         """Make views of the catalog (all of them unless named) temporary views of the session: the catalog as
         it is now, as far as its tables are small."""
-        self._prepare(steps_for(names("views") if relations is None else relations))
+        self._prepare(steps_for(shown_views() if relations is None else relations))
 
     def _table(self, table: str, as_of: int | None) -> DataFrame:
         uri = f"{self._uri}/{table}"

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from lakebackup.store import CatalogReader
 
 _SHOWN = 10
+# Fulls that a restore looks at, the newest first.
+_FULLS = 100
 #: `whole_from` of a table that was never in its task's filter.
 NEVER = 2**63 - 1
 
@@ -266,7 +268,7 @@ def _full(
 ) -> Full | None:
     """The newest full that holds all, whose files are whole and from which on the log is; None: the log has
     all from 0 on."""
-    rows = reader.rows("log_restore_fulls", source=request.name, to_ts=end_ts)
+    rows = reader.rows("log_fulls", source=request.name, to_ts=end_ts)[:_FULLS]
     others: list[str] = []
     for row in rows:
         reached = row["end_ts"] == end_ts or any(_holds(span, row["end_ts"], end_ts) for span in covered)

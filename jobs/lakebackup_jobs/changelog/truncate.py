@@ -68,7 +68,10 @@ class TruncateRequest:
         return cut_of(
             self.name,
             reader.one("log_truncate_state", source=self.name),
-            [Full(**row) for row in reader.rows("log_truncate_fulls", source=self.name)],
+            [
+                Full(**{name: row[name] for name in Full.__match_args__})
+                for row in reader.rows("log_fulls", source=self.name, to_ts=None)
+            ],
             until=self.until,
             ranges_only=self.ranges_only,
             kept=Kept(**(reader.one("log_truncate_kept", source=self.name) or {})),

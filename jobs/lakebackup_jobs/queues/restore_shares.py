@@ -92,7 +92,8 @@ def deal(
         tasks[number % len(tasks)].append(path)
         number += 1
 
-    for key, rows in groupby(_rows(reader, "queue_restore_shares"), key=itemgetter("scope", "region")):
+    everything = _rows(reader, "queue_restore_shares", link=None)
+    for key, rows in groupby(everything, key=itemgetter("scope", "region")):
         put(rest.pop(key), rows)
     for place in rest.values():
         put(place, ())
@@ -110,7 +111,7 @@ def deal_scan(storage: Storage, reader: CatalogReader, folder: str, link: int) -
         size = row["bytes"] if size + row["bytes"] > _SCANNED else size + row["bytes"]
         return row["scope"], row["epoch"], row["region"], number
 
-    for _, rows in groupby(_rows(reader, "queue_restore_scanned", link=link), key=weigh):
+    for _, rows in groupby(_rows(reader, "queue_restore_shares", link=link), key=weigh):
         path = f"{folder}plan/{len(tasks):06d}.jsonl"
         _write(storage, path, rows)
         tasks.append([path])

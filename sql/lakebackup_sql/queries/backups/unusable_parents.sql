@@ -1,0 +1,11 @@
+-- The backups of :source after the one at :place (null: all) that no other can continue, latest first.
+SELECT
+  backup_id, number, end_ts,
+  CASE WHEN state = 'complete' THEN 'chain' ELSE state END AS reason
+FROM backups
+WHERE source = :source
+  AND NOT intact
+  AND state <> 'deleted'
+  AND (CAST(:place AS BIGINT) IS NULL OR place > :place)
+ORDER BY place DESC, number DESC
+LIMIT 100

@@ -1,9 +1,0 @@
--- How the findings of check :check_id add up.
-SELECT
-  k.mode,
-  k.outcome,
-  COUNT(*) AS objects
-FROM checks AS k
-WHERE k.check_id = :check_id
-GROUP BY k.mode, k.outcome
-ORDER BY k.mode, k.outcome

@@ -1,2 +1,0 @@
--- The backups of a source that were let go of whole.
-SELECT b.backup_id FROM raw_backups AS b WHERE b.source = :source AND b.state = 'deleted'

@@ -1,0 +1,15 @@
+-- Where the consumer groups of :source stood at the newest restore point of each topic; those that the newest backup
+-- saw on a topic that was gone by then have no epoch.
+SELECT g.group_id, g.scope, g.epoch, g.region, g.position, g.metadata, g.ts, 'backup' AS seen
+FROM groups AS g
+JOIN restore_points AS t ON g.backup_id = t.backup_id AND g.scope = t.scope AND g.epoch = t.epoch
+WHERE g.source = :source
+  AND t.newest
+UNION ALL
+SELECT g.group_id, g.scope, g.epoch, g.region, g.position, g.metadata, g.ts, 'backup' AS seen
+FROM groups AS g
+JOIN (SELECT MAX(number) AS number FROM backups WHERE source = :source AND state = 'complete') AS n ON true
+JOIN backups AS b ON g.backup_id = b.backup_id AND b.number = n.number
+WHERE g.source = :source
+  AND g.epoch IS NULL
+ORDER BY group_id, scope, region, epoch

@@ -1,0 +1,11 @@
+-- Rows of departures from another tool's list (relation given_departures: backup_id and path of a file, and gone_in)
+-- and the files themselves (relation known_files: rows of files).
+SELECT
+  f.destination, f.path, f.backup_id, f.added_in, d.gone_in, f.source, f.scope, f.epoch, f.region, f.bytes, f.entries,
+  f.sha256
+FROM given_departures AS d
+JOIN known_files AS f
+  ON d.backup_id = f.backup_id
+  AND d.path = f.path
+  AND (d.scope IS NULL OR d.scope = f.scope)
+  AND (d.region IS NULL OR d.region = f.region)

@@ -1,0 +1,36 @@
+-- Rows of files from another tool's list of them (relation given_files) and of their backups (relation numbered): what
+-- it left out is filled in.
+SELECT
+  COALESCE(f.destination, b.destination) AS destination,
+  f.path, f.backup_id,
+  b.number AS added_in,
+  b.source,
+  COALESCE(f.scope, 'files') AS scope,
+  COALESCE(f.epoch, '') AS epoch,
+  COALESCE(f.region, '0') AS region,
+  COALESCE(f.role, 'data') AS role,
+  COALESCE(f.format, b.source_kind) AS format,
+  COALESCE(f.codec, '') AS codec,
+  f.key_id, f.bytes,
+  COALESCE(f.raw_bytes, f.bytes) AS raw_bytes,
+  COALESCE(f.sha256, '') AS sha256,
+  COALESCE(f.entries, 0) AS entries,
+  COALESCE(f.ts_domain, 'ms') AS ts_domain,
+  COALESCE(f.min_ts, f.max_ts, b.end_ts) AS min_ts,
+  COALESCE(f.max_ts, f.min_ts, b.end_ts) AS max_ts,
+  f.min_begin_ts, f.resolved_ts,
+  COALESCE(f.start_position, f.end_position - 1, 0) AS start_position,
+  COALESCE(f.end_position, f.start_position + 1, 1) AS end_position,
+  f.start_key, f.end_key,
+  COALESCE(f.null_keys, 0) AS null_keys,
+  COALESCE(f.tombstones, 0) AS tombstones,
+  f.cf, f.op,
+  COALESCE(f.level, b.level) AS level,
+  f.parent,
+  COALESCE(f.generation, 0) AS generation,
+  CAST(NULL AS STRING) AS keys_path,
+  CAST(NULL AS BIGINT) AS keys_start,
+  CAST(NULL AS BIGINT) AS keys_blocks,
+  f.min_tid, f.max_tid
+FROM given_files AS f
+JOIN numbered AS b ON f.backup_id = b.backup_id

@@ -1,0 +1,5 @@
+-- What `catalog import` brought in, and when: `detail` names the destinations of other catalogs.
+SELECT a.at, a.subject, a.detail
+FROM audit AS a
+WHERE a.action = 'catalog import'
+ORDER BY a.at, a.subject

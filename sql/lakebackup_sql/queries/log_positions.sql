@@ -1,8 +1,0 @@
--- Up to which offset a log task has read each partition.
-SELECT p.scope, p.epoch, p.region, MAX(p.end_position) AS end_position
-FROM raw_positions AS p
-JOIN backups AS b
-  ON p.backup_id = b.backup_id
-WHERE p.source = :source AND b.source = :source AND b.kind = 'log'
-GROUP BY p.scope, p.epoch, p.region
-ORDER BY p.scope, p.epoch, CAST(p.region AS BIGINT)

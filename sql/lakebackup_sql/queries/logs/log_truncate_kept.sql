@@ -1,0 +1,11 @@
+-- What the policy of the change feed :source and holds keep of its log; null: nothing.
+-- window_from_ts: where the recovery window begins, ms since 1970 UTC
+-- held_ts: the end of the earliest flush that a person holds
+SELECT p.window_from_ts, p.redundancy, p.min_redundancy, h.held_ts
+FROM (
+  SELECT MIN(b.end_ts) AS held_ts
+  FROM log_flushes AS b
+  JOIN holds AS k ON b.backup_id = k.backup_id
+  WHERE b.source = :source
+) AS h
+LEFT JOIN policies AS p ON p.source = :source

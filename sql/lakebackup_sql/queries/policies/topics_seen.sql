@@ -1,0 +1,7 @@
+-- What was last recorded of the topics of a source that nothing protects.
+SELECT t.scope
+FROM raw_topics_seen AS t
+JOIN (SELECT MAX(at) AS at FROM raw_topics_seen WHERE source = :source) AS n ON t.at = n.at
+WHERE t.source = :source
+  AND t.scope <> ''
+ORDER BY t.scope

@@ -1,0 +1,9 @@
+-- The backups of a source that are obsolete by its policy, each before those that it depends on. Those that other
+-- programs made are not ours to delete.
+SELECT o.backup_id, o.kind, o.level, o.end_ts, o.reason, o.because_of
+FROM obsolete_backups AS o
+JOIN backups AS b ON o.backup_id = b.backup_id
+WHERE o.source = :source
+  AND o.status = 'OBSOLETE'
+  AND b.source_kind IN ('kafka', 'couchbase', 'snapshot', 'queues')
+ORDER BY o.place DESC, o.number DESC

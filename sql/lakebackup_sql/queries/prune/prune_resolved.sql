@@ -1,0 +1,18 @@
+-- Backups of snapshots that would not find their files any more without the objects of the relation doomed: no row, no
+-- harm. Those in the relation leaving go too. Of :source, nothing that was deleted earlier may be needed either.
+SELECT
+  b.source, b.number,
+  COUNT(*) AS files,
+  MIN(w.path) AS path
+FROM (
+  SELECT s.source, s.added_in, s.gone_in, s.path
+  FROM snapshot_files AS s
+  LEFT JOIN doomed AS d ON s.destination = d.destination AND s.path = d.path
+  WHERE d.path IS NOT NULL OR (s.source = :source AND NOT s.stored)
+) AS w
+JOIN raw_backups AS b ON w.source = b.source AND w.added_in <= b.number AND COALESCE(b.number < w.gone_in, TRUE)
+LEFT ANTI JOIN leaving AS v ON b.backup_id = v.backup_id
+WHERE b.state <> 'deleted'
+GROUP BY b.source, b.number
+ORDER BY b.source, b.number
+LIMIT 10

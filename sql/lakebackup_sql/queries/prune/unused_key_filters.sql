@@ -1,0 +1,16 @@
+-- Objects with key filters that lost files to prune :prune_id, and that no file needs any more.
+SELECT g.destination, g.keys_path
+FROM (
+  SELECT DISTINCT f.destination, f.keys_path
+  FROM raw_removals AS r
+  JOIN raw_files AS f ON r.destination = f.destination AND r.path = f.path
+  WHERE r.prune_id = :prune_id
+    AND f.keys_path IS NOT NULL
+) AS g
+LEFT JOIN (
+  SELECT DISTINCT destination, keys_path
+  FROM files
+  WHERE keys_path IS NOT NULL
+) AS k ON g.destination = k.destination AND g.keys_path = k.keys_path
+WHERE k.keys_path IS NULL
+ORDER BY g.destination, g.keys_path

@@ -1,5 +1,0 @@
--- Some of the transactions that nobody can go on with behind a full (queue_gone), and how many they are.
-SELECT g.transaction_id, COUNT(*) OVER () AS transactions
-FROM queue_gone AS g
-ORDER BY g.transaction_id
-LIMIT 3

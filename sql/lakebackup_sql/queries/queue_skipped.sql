@@ -1,6 +1,0 @@
--- The messages that backups of the engine :source leave out, as a person said: entries of the audit log.
-SELECT a.detail
-FROM audit AS a
-WHERE a.action = 'skip message'
-  AND a.subject = :source
-ORDER BY a.at, a.detail

@@ -1,0 +1,6 @@
+-- The messages that backups of the engine :source leave out at a person's request: entries of the audit log.
+SELECT a.detail
+FROM audit AS a
+WHERE a.action = 'skip message'
+  AND a.subject = :source
+ORDER BY a.at, a.detail

@@ -1,0 +1,23 @@
+-- The :chains newest chains of each source, the newest first: what their backups wrote, and how much of that is
+-- obsolete by the policy. Times in ms.
+SELECT c.source, c.base, c.from_ts, c.to_ts, c.backups, c.files, c.items, c.bytes, c.held, c.obsolete, c.obsolete_bytes
+FROM (
+  SELECT
+    o.source, o.base,
+    MIN(COALESCE(UNIX_MILLIS(o.end_time), o.end_ts)) AS from_ts,
+    MAX(COALESCE(UNIX_MILLIS(o.end_time), o.end_ts)) AS to_ts,
+    COUNT(*) AS backups,
+    CAST(SUM(o.files) AS BIGINT) AS files,
+    CAST(SUM(b.entries) AS BIGINT) AS items,
+    CAST(SUM(o.bytes) AS BIGINT) AS bytes,
+    COUNT(CASE WHEN o.status = 'KEEP' THEN 1 END) AS held,
+    COUNT(CASE WHEN o.status = 'OBSOLETE' THEN 1 END) AS obsolete,
+    CAST(SUM(CASE WHEN o.status = 'OBSOLETE' THEN o.bytes ELSE 0 END) AS BIGINT) AS obsolete_bytes,
+    ROW_NUMBER() OVER (PARTITION BY o.source ORDER BY MAX(o.number) DESC) AS nth
+  FROM obsolete_backups AS o
+  JOIN raw_backups AS b ON o.backup_id = b.backup_id
+  WHERE o.status <> 'DELETED'
+  GROUP BY o.source, o.base
+) AS c
+WHERE c.nth <= :chains
+ORDER BY c.source, c.nth

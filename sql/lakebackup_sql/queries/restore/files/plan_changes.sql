@@ -1,0 +1,29 @@
+-- How the files to restore (relation selected) differ from those of a saved plan (relation planned: destination, path):
+-- gone, with the prune that took them; added, with the backup that wrote them. path: the first of them.
+SELECT
+  c.change, c.cause,
+  COUNT(*) AS files,
+  MIN(c.path) AS path
+FROM (
+  SELECT
+    'gone' AS change,
+    COALESCE(CONCAT('prune ', m.prune_id), CONCAT('backup ', f.backup_id)) AS cause,
+    p.path
+  FROM planned AS p
+  LEFT JOIN selected AS s ON p.destination = s.destination AND p.path = s.path
+  LEFT JOIN raw_files AS f ON p.destination = f.destination AND p.path = f.path
+  LEFT JOIN raw_removals AS m ON p.destination = m.destination AND p.path = m.path
+  WHERE s.path IS NULL
+  UNION ALL
+  SELECT
+    'added' AS change,
+    CONCAT('backup ', f.backup_id) AS cause,
+    s.path
+  FROM selected AS s
+  JOIN files AS f ON s.destination = f.destination AND s.path = f.path
+  LEFT JOIN planned AS p ON s.destination = p.destination AND s.path = p.path
+  WHERE p.path IS NULL
+) AS c
+GROUP BY c.change, c.cause
+ORDER BY c.change, c.cause
+LIMIT 20

@@ -1,0 +1,9 @@
+-- The sources that the files chosen for a restore (relation selected) come from.
+SELECT
+  f.source,
+  MAX(b.source_kind) AS source_kind,
+  COUNT(*) AS files
+FROM selected AS f
+JOIN backups AS b ON f.backup_id = b.backup_id
+GROUP BY f.source
+ORDER BY f.source

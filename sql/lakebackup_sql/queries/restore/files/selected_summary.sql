@@ -1,0 +1,14 @@
+-- The files chosen for a restore (relation selected: rows as of restore_files), added up for each partition.
+SELECT
+  f.scope, f.epoch, f.region,
+  COUNT(*) AS files,
+  CAST(SUM(f.bytes) AS BIGINT) AS bytes,
+  CAST(SUM(f.raw_bytes) AS BIGINT) AS raw_bytes,
+  CAST(SUM(f.entries) AS BIGINT) AS entries,
+  MIN(f.start_position) AS start_position,
+  MAX(f.end_position) AS end_position,
+  MIN(f.min_ts) AS min_ts,
+  MAX(f.max_ts) AS max_ts
+FROM selected AS f
+GROUP BY f.scope, f.epoch, f.region
+ORDER BY f.scope, f.epoch, f.region

@@ -1,0 +1,17 @@
+-- How many tables of the change feed :source have writes in (:start_ts, :end_ts] and no name by then, so that no filter
+-- can mean them.
+SELECT COUNT(DISTINCT f.scope) AS tables
+FROM files AS f
+LEFT ANTI JOIN (
+  SELECT CAST(t.table_id AS STRING) AS scope
+  FROM log_tables AS t
+  WHERE t.source = :source
+    AND t.from_ts <= :end_ts
+) AS n ON f.scope = n.scope
+WHERE f.source = :source
+  AND f.format = 'log-arrow-1'
+  AND f.role = 'data'
+  AND f.op = 'put'
+  AND f.cf = 'write'
+  AND f.max_ts > :start_ts
+  AND f.min_ts <= :end_ts

@@ -1,0 +1,47 @@
+-- The tables of the change feed :source by the names that they have at :end_ts; those that were dropped or truncated by
+-- then, and did not come back, are gone.
+-- whole_from: from this ts on a restore has every change of it; before born_ts it had none
+-- unnamed: writes of it are older than its first name
+-- changed: at times in (:start_ts, :end_ts] it came to be gone, got another name, or a name for what it has already
+SELECT
+  t.table_id, t.db, t.name,
+  t.action = 'drop' OR COALESCE(r.from_ts >= t.from_ts, FALSE) AS gone,
+  t.covered_from AS whole_from,
+  h.born_ts,
+  COALESCE(w.min_ts < h.named_ts, FALSE) AS unnamed,
+  COALESCE(r.from_ts > :start_ts, FALSE)
+  OR (
+    t.from_ts > :start_ts
+    AND (t.action IN ('drop', 'rename') OR COALESCE(w.min_ts < h.named_ts, FALSE))
+  ) AS changed
+FROM log_tables AS t
+JOIN (
+  SELECT
+    n.table_id,
+    MIN(n.from_ts) AS named_ts,
+    MIN(CASE WHEN n.action IN ('create', 'truncate') THEN n.from_ts END) AS born_ts
+  FROM log_tables AS n
+  WHERE n.source = :source
+  GROUP BY n.table_id
+) AS h ON t.table_id = h.table_id
+LEFT JOIN (
+  SELECT n.replaces AS table_id, MAX(n.from_ts) AS from_ts
+  FROM log_tables AS n
+  WHERE n.source = :source
+    AND n.from_ts <= :end_ts
+    AND n.replaces IS NOT NULL
+  GROUP BY n.replaces
+) AS r ON t.table_id = r.table_id
+LEFT JOIN (
+  SELECT f.scope, MIN(f.min_ts) AS min_ts
+  FROM files AS f
+  WHERE f.source = :source
+    AND f.format = 'log-arrow-1'
+    AND f.role = 'data'
+    AND f.cf = 'write'
+  GROUP BY f.scope
+) AS w ON w.scope = CAST(t.table_id AS STRING)
+WHERE t.source = :source
+  AND t.from_ts <= :end_ts
+  AND (t.to_ts IS NULL OR t.to_ts > :end_ts)
+ORDER BY t.table_id

@@ -1,0 +1,5 @@
+-- Restores that did not finish, the newest first.
+SELECT restore_id, state, at, detail
+FROM restores
+WHERE scope IS NULL AND state IN ('running', 'failed')
+ORDER BY at DESC

@@ -1,0 +1,21 @@
+-- Where :to_ts lies before the end of the backup that answers for it: what that backup read of each partition of the
+-- topics in :scopes (names separated by commas). entries, min_ts: of all its files; null: it has none.
+-- before_ts: the end of the restore point before, null: none is; after_ts: its own.
+SELECT
+  t.scope, p.region, t.backup_id, p.start_position, p.end_position,
+  CAST(SUM(f.entries) AS BIGINT) AS entries,
+  MIN(f.min_ts) AS min_ts,
+  CASE WHEN t.covers_from < 0 THEN NULL ELSE t.covers_from END AS before_ts,
+  t.covers_to AS after_ts
+FROM restore_points AS t
+JOIN raw_positions AS p ON t.backup_id = p.backup_id AND t.scope = p.scope AND t.epoch = p.epoch
+LEFT JOIN raw_files AS f
+  ON t.backup_id = f.backup_id AND f.source = :source AND f.role = 'data' AND p.scope = f.scope AND p.epoch = f.epoch
+  AND p.region = f.region
+WHERE t.source = :source
+  AND p.source = :source
+  AND ARRAY_CONTAINS(SPLIT(:scopes, ','), t.scope)
+  AND t.covers_from < CAST(:to_ts AS BIGINT)
+  AND CAST(:to_ts AS BIGINT) < t.covers_to
+GROUP BY t.scope, p.region, t.backup_id, p.start_position, p.end_position, t.covers_from, t.covers_to
+ORDER BY t.scope, CAST(p.region AS BIGINT)

@@ -1,0 +1,19 @@
+-- Files of a snapshot (`snapshot_listed`) whose SHA-256 decides what is done with them. :verify: those that have the
+-- size and time of what is stored. :find_same: those that count as new or changed and have the size of any file that is
+-- stored.
+SELECT l.scope, l.region, l.name, l.folder, l.bytes, l.mtime_ns, l.inode
+FROM snapshot_listed AS l
+LEFT JOIN (
+  SELECT f.scope, f.region, f.name, f.bytes, f.mtime_ms
+  FROM snapshot_files AS f
+  WHERE f.source = :source AND f.gone_in IS NULL
+) AS v
+  ON l.scope = v.scope AND l.region = v.region AND l.name = v.name AND l.bytes = v.bytes AND l.mtime_ms = v.mtime_ms
+LEFT JOIN (
+  SELECT DISTINCT s.bytes FROM snapshot_files AS s WHERE s.source = :source AND s.stored AND s.sha256 IS NOT NULL
+) AS z ON l.bytes = z.bytes
+WHERE NOT l.always
+  AND (
+    (:verify AND v.name IS NOT NULL)
+    OR (:find_same AND v.name IS NULL AND z.bytes IS NOT NULL)
+  )

@@ -1,0 +1,9 @@
+-- Per partition of a source's topics, the first sequence number that no file row has, whatever became of its backup. An
+-- object without a row may still have it: its conditional put decides.
+SELECT
+  scope, epoch, region,
+  max(CAST(regexp_extract(path, '-([0-9]+)[.]data$', 1) AS BIGINT)) + 1 AS next_sequence
+FROM raw_files
+WHERE source = :source AND role = 'data'
+GROUP BY scope, epoch, region
+ORDER BY scope, epoch, CAST(region AS BIGINT)

@@ -1,0 +1,20 @@
+-- How far each partition was ever backed up: the last position that the backup :link of the chain on :base and those it
+-- needs cover, where the next one continues (in_chain), and the last one of all others, after which a gap may lie.
+SELECT scope, epoch, region, end_position, end_ts, number, backup_id, leader_epoch, in_chain
+FROM (
+  SELECT
+    o.*,
+    ROW_NUMBER() OVER (
+      PARTITION BY o.scope, o.epoch, o.region, o.in_chain ORDER BY o.place DESC, o.number DESC
+    ) AS nth
+  FROM (
+    SELECT
+      p.scope, p.epoch, p.region, p.end_position, b.end_ts, b.number, b.place, b.backup_id, p.leader_epoch,
+      b.base = :base AND b.link <= :link AND :link < b.unlinked AS in_chain
+    FROM raw_positions AS p
+    JOIN backups AS b ON p.backup_id = b.backup_id
+    WHERE b.source = :source AND p.source = :source AND b.state = 'complete' AND b.intact
+  ) AS o
+) AS n
+WHERE n.nth = 1
+ORDER BY scope, epoch, CAST(region AS BIGINT), number

@@ -1,0 +1,58 @@
+-- Every committed backup.
+-- link: its place in the chain of its base, in the order of what they hold; a merge stands after what it merges
+-- unlinked: the first later link that needs it no more: backups with a link from this one's to before unlinked do
+-- intact: true: it and all backups that it needs are complete, so it can be restored
+-- start_time: start_ts, in UTC; null: none, or a unit that is no time
+-- end_time: end_ts, in UTC; null: a unit that is no time
+-- started_time: started_at, in UTC
+-- finished_time: finished_at, in UTC
+WITH ordered AS (
+  SELECT
+    b.*,
+    ROW_NUMBER() OVER chain AS link,
+    COUNT(*) OVER (PARTITION BY b.source, b.base) + 1 AS beyond,
+    b.state = 'complete' AND b.parent_place < LAG(b.place) OVER chain AS turns
+  FROM raw_backups AS b
+  WINDOW chain AS (PARTITION BY b.source, b.base ORDER BY b.place, b.number)
+),
+-- A backup that does not continue the one before it stands in for all behind its parent.
+replaced AS (
+  SELECT o.backup_id, MIN(t.link) AS unlinked
+  FROM ordered AS o
+  JOIN ordered AS t ON o.source = t.source AND o.base = t.base AND o.link < t.link AND o.place > t.parent_place
+  WHERE t.turns
+  GROUP BY o.backup_id
+),
+linked AS (
+  SELECT o.*, COALESCE(r.unlinked, o.beyond) AS unlinked
+  FROM ordered AS o
+  LEFT JOIN replaced AS r ON o.backup_id = r.backup_id
+),
+ends AS (
+  SELECT source, base, unlinked, SUM(place - COALESCE(parent_place, 0)) AS span
+  FROM linked
+  WHERE state = 'complete' AND unlinked < beyond
+  GROUP BY source, base, unlinked
+),
+-- The backups that one needs, laid end to end, reach from nothing to its place, or one is not there.
+reached AS (
+  SELECT
+    l.*,
+    SUM(
+      CASE WHEN l.state = 'complete' THEN l.place - COALESCE(l.parent_place, 0) ELSE 0 END - COALESCE(e.span, 0)
+    ) OVER (
+      PARTITION BY l.source, l.base ORDER BY l.link ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+    ) AS reach
+  FROM linked AS l
+  LEFT JOIN ends AS e ON l.source = e.source AND l.base = e.base AND l.link = e.unlinked
+)
+SELECT
+  backup_id, number, source, source_kind, destination, kind, level, parent, base, chain_position, place, parent_place,
+  branch, state, ts_domain, start_ts, end_ts, started_at, finished_at, files, bytes, entries, digest, isolation, codec,
+  created_by, tool, note, link, unlinked,
+  state = 'complete' AND reach = place AS intact,
+  timestamp_millis(start_ts DIV CASE ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS start_time,
+  timestamp_millis(end_ts DIV CASE ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS end_time,
+  timestamp_micros(started_at) AS started_time,
+  timestamp_micros(finished_at) AS finished_time
+FROM reached

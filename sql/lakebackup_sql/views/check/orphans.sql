@@ -1,0 +1,14 @@
+-- Objects that the newest run of verify saw in each destination and that no file of any backup names. A young one may
+-- belong to a backup that has not committed yet: see modified_time.
+-- prune_id: the prune that removed the file and has not deleted its object; null: no backup has such a file
+-- age_ms: how long before the look the object was last changed
+-- time: when verify looked, in UTC
+SELECT
+  o.check_id, o.at, o.destination, o.path, o.bytes, o.modified_ms, o.modified_time, r.prune_id,
+  CAST(FLOOR(o.at / 1000) AS BIGINT) - o.modified_ms AS age_ms,
+  timestamp_micros(o.at) AS time
+FROM storage_objects AS o
+LEFT JOIN raw_files AS f ON o.destination = f.destination AND o.path = f.path
+LEFT JOIN raw_backups AS b ON f.backup_id = b.backup_id
+LEFT JOIN raw_removals AS r ON o.destination = r.destination AND o.path = r.path
+WHERE b.backup_id IS NULL OR r.path IS NOT NULL

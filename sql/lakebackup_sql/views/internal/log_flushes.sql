@@ -1,0 +1,6 @@
+-- Backups of change feeds that hold a part of the log.
+-- floor_ts: what came up to it was deleted; null: nothing was
+SELECT b.*, f.low_position AS floor_ts
+FROM backups AS b
+LEFT JOIN floors AS f ON b.source = f.source AND f.scope = '-'
+WHERE b.source_kind = 'changes' AND b.kind = 'log' AND b.state = 'complete'

@@ -1,0 +1,18 @@
+-- Each backup, and whether the next one can continue it.
+-- last_branch: the last branch of its chain
+-- last_link: the last link of its chain
+-- reason: why it cannot be continued: its state, chain (a backup that it needs cannot be used) or aside (another
+--   backup stands in for it); null: it can
+SELECT
+  b.*, m.last_branch, m.last_link,
+  CASE
+    WHEN b.state <> 'complete' THEN b.state
+    WHEN NOT b.intact THEN 'chain'
+    WHEN b.unlinked <= m.last_link THEN 'aside'
+  END AS reason
+FROM backups AS b
+JOIN (
+  SELECT source, base, MAX(branch) AS last_branch, MAX(link) AS last_link
+  FROM backups
+  GROUP BY source, base
+) AS m ON b.source = m.source AND b.base = m.base

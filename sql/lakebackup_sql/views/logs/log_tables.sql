@@ -1,0 +1,18 @@
+-- Which name each table of a change feed had when: from its commit ts from_ts on, up to before to_ts.
+-- to_ts: commit ts from which it has another name, or none; null: it has it still
+-- from_time: from_ts, in UTC; null: a unit that is no time
+-- to_time: to_ts, in UTC; null: it has it still, or a unit that is no time
+SELECT
+  n.source, n.table_id, n.db, n.name, n.action, n.replaces, n.from_ts, n.to_ts, n.covered_from, n.backup_id,
+  timestamp_millis(n.from_ts DIV CASE n.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS from_time,
+  timestamp_millis(n.to_ts DIV CASE n.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS to_time
+FROM (
+  SELECT
+    t.source, t.table_id, t.db, t.name, t.action, t.replaces, t.from_ts, t.backup_id, b.ts_domain,
+    LEAD(t.from_ts) OVER (PARTITION BY t.source, t.table_id ORDER BY t.from_ts) AS to_ts,
+    MIN(t.covered_from) OVER (PARTITION BY t.source, t.table_id) AS covered_from
+  FROM raw_log_tables AS t
+  JOIN raw_backups AS b ON t.backup_id = b.backup_id
+  -- Databases stand beside their tables, under negative ids.
+  WHERE t.table_id >= 0
+) AS n

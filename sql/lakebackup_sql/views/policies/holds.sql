@@ -1,0 +1,12 @@
+-- The backups that are held now: kept whatever the policy says.
+-- at: when the hold was set, microseconds since 1970 UTC
+-- time: at, in UTC
+-- until_time: until_ts, in UTC; null: forever
+SELECT
+  h.source, h.backup_id, h.at, h.actor, h.until_ts, h.reason,
+  timestamp_micros(h.at) AS time,
+  timestamp_millis(h.until_ts) AS until_time
+FROM (SELECT r.*, ROW_NUMBER() OVER (PARTITION BY r.backup_id ORDER BY r.at DESC) AS nth FROM raw_holds AS r) AS h
+WHERE h.nth = 1
+  AND NOT h.released
+  AND (h.until_ts IS NULL OR h.until_ts > unix_millis(current_timestamp()))

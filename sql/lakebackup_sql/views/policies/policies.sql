@@ -1,0 +1,17 @@
+-- The policy in force of each source that has one: the newest that was set, unless it was removed.
+-- patterns: regular expressions of the topics that it owns, a JSON array; null: those that backups hold
+-- at: when it was set, microseconds since 1970 UTC
+-- time: at, in UTC
+-- window_from_ts: beginning of the recovery window, ms since 1970 UTC: the present less window_days; null: no window
+-- window_from_time: window_from_ts, in UTC
+SELECT
+  p.source, p.at, p.actor, p.full_schedule, p.full_every_ms, p.incremental_schedule, p.incremental_every_ms,
+  p.incremental_kind, p.level, p.window_days, p.redundancy, p.min_redundancy, p.note, t.patterns,
+  timestamp_micros(p.at) AS time,
+  unix_millis(current_timestamp()) - CAST(p.window_days AS BIGINT) * 86400000 AS window_from_ts,
+  timestamp_millis(unix_millis(current_timestamp()) - CAST(p.window_days AS BIGINT) * 86400000) AS window_from_time
+FROM (SELECT r.*, ROW_NUMBER() OVER (PARTITION BY r.source ORDER BY r.at DESC) AS nth FROM raw_policies AS r) AS p
+LEFT JOIN (
+  SELECT r.*, ROW_NUMBER() OVER (PARTITION BY r.source ORDER BY r.at DESC) AS nth FROM raw_policy_topics AS r
+) AS t ON p.source = t.source AND t.nth = 1
+WHERE p.nth = 1 AND NOT p.removed

@@ -1,0 +1,45 @@
+-- The state that each backup of an engine's queues restores: everything up to last_tid is done.
+-- snapshot_id: of a full: the backup of the engine's snapshot that it depends on, in the source <engine>.snapshot
+-- restore_id: the restore that the backup continues; null: none
+-- carried: its messages in front, of transactions that were open at the full before
+-- open_transactions: how many transactions were open at its end
+-- superseded: true: the engine was restored to an earlier state since, and continued from there
+-- start_ts: it answers for times after this: the end of what it depends on, or when the engine was restored
+-- end_time: end_ts, in UTC
+WITH jumps AS (
+  -- Restores that were gone on from: number is the first backup behind one, at_number the backup that was brought back.
+  -- What lies between to_number and number was left: of a backup that was brought back in part it is the rest.
+  SELECT
+    c.source, MIN(n.number) AS number, a.number AS at_number,
+    CASE WHEN r.whole OR a.kind = 'full' THEN a.number ELSE a.number - 1 END AS to_number
+  FROM raw_queue_points AS c
+  JOIN raw_backups AS n ON c.backup_id = n.backup_id
+  JOIN (SELECT DISTINCT restore_id, backup_id, whole FROM raw_queue_restores) AS r ON c.restore_id = r.restore_id
+  JOIN raw_backups AS a ON r.backup_id = a.backup_id
+  WHERE n.state <> 'unconfirmed'
+  GROUP BY c.source, c.restore_id, a.number, a.kind, r.whole
+),
+-- The jumps of the present history, from the newest on backwards. One that lies behind the backup that a later one goes
+-- back to was left with it.
+walks AS (
+  SELECT
+    j.source,
+    AGGREGATE(
+      SORT_ARRAY(
+        COLLECT_LIST(ARRAY(NAMED_STRUCT('number', j.number, 'at_number', j.at_number, 'to_number', j.to_number))), FALSE
+      ),
+      ARRAY(NAMED_STRUCT('number', j.most, 'at_number', j.most, 'to_number', j.most)),
+      (w, k) -> CASE WHEN ELEMENT_AT(k, 1).number <= ELEMENT_AT(w, -1).at_number THEN CONCAT(w, k) ELSE w END
+    ) AS walk
+  FROM (SELECT *, MAX(number) OVER (PARTITION BY source) AS most FROM jumps) AS j
+  GROUP BY j.source, j.most
+)
+SELECT
+  p.source, p.backup_id, b.number, b.kind, b.parent, b.base, p.first_tid, p.last_tid, p.snapshot_id, p.restore_id,
+  p.carried, p.open_transactions,
+  COALESCE(SIZE(FILTER(w.walk, k -> k.to_number < b.number AND b.number < k.number)) > 0, FALSE) AS superseded,
+  b.start_ts, b.end_ts, b.start_time, b.end_time
+FROM raw_queue_points AS p
+JOIN backups AS b ON p.backup_id = b.backup_id
+LEFT JOIN walks AS w ON p.source = w.source
+WHERE b.state IN ('complete', 'out_of_sync')

@@ -1,0 +1,18 @@
+-- Restores of engines, a row for each partition of their queues. The next backup of these queues continues after the
+-- newest restore into them.
+-- backup_id: the last backup that was restored, whole or in part
+-- whole: true: the end of backup_id was reached, and the next backup may depend on it; else the next depends on the
+--   full
+-- last_tid: the engine had everything up to this tid
+-- base_position: offset after which the messages that follow the full stand
+-- end_position: offset after the last restored message
+-- newest: true: the latest restore into this partition
+-- time: at, in UTC
+SELECT
+  r.source, r.restore_id, r.at, r.actor, r.backup_id, r.full_id, r.whole, r.last_tid, r.cluster, r.scope, r.epoch,
+  r.region, r.base_position, r.end_position,
+  ROW_NUMBER() OVER (
+    PARTITION BY r.source, r.cluster, r.epoch, r.region ORDER BY r.at DESC, r.restore_id DESC
+  ) = 1 AS newest,
+  timestamp_micros(r.at) AS time
+FROM raw_queue_restores AS r

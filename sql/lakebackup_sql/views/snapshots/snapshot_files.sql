@@ -1,0 +1,21 @@
+-- Files of snapshots with the whole of their lifetime: the backups of the source with a number from added_in to before
+-- gone_in have the file. Those of deleted backups are here too, since later backups may have them.
+-- mtime: mtime_ms, in UTC
+-- gone_in: number of the first backup that does not have the file so any more; null: the newest has it
+-- gone_by: that backup
+-- stored: false: a prune deleted the object that holds its bytes
+SELECT
+  f.source, f.scope, f.region, f.name, f.role, f.bytes, f.mtime_ms, timestamp_millis(f.mtime_ms) AS mtime, f.mode,
+  f.links, f.sha256, f.destination, f.path, f.position, f.backup_id, f.added_in, g.gone_in, g.gone_by,
+  r.path IS NULL AS stored
+FROM raw_snapshot_files AS f
+JOIN raw_backups AS b ON f.backup_id = b.backup_id
+LEFT JOIN (
+  SELECT d.source, d.scope, d.region, d.name, d.added_in, d.gone_in, d.gone_by
+  FROM raw_snapshot_departures AS d
+  JOIN raw_backups AS e ON d.gone_by = e.backup_id
+) AS g
+  ON f.source = g.source AND f.scope = g.scope AND f.region = g.region AND f.name = g.name AND f.added_in = g.added_in
+LEFT JOIN (
+  SELECT DISTINCT destination, path FROM raw_removals
+) AS r ON f.destination = r.destination AND f.path = r.path

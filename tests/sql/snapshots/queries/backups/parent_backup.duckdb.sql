@@ -1,0 +1,5 @@
+SELECT
+  *
+FROM parents
+WHERE
+  backup_id = $backup_id

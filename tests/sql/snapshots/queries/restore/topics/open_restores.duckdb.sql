@@ -1,0 +1,10 @@
+SELECT
+  restore_id,
+  state,
+  "at",
+  detail
+FROM restores
+WHERE
+  scope IS NULL AND state IN ('running', 'failed')
+ORDER BY
+  "at" DESC

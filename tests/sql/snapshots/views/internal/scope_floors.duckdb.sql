@@ -1,0 +1,10 @@
+SELECT
+  source,
+  scope,
+  epoch,
+  MAX(generation) AS generation
+FROM raw_floors
+GROUP BY
+  source,
+  scope,
+  epoch
