@@ -411,14 +411,3 @@ def _summary(amount: plan.Amount) -> dict[str, Any]:
         "copied_bytes": amount.copy_bytes,
         **{name: changes.get(name, 0) for name in ("new", "changed", "again", "unchanged", "gone")},
     }
-
-
-def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -> int:
-    """As a program for spark-submit: the arguments of `lakebackup backup snapshot`."""
-    from lakebackup_jobs.cli import run_verb
-
-    return run_verb(["backup", "snapshot"], argv, spark=spark)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

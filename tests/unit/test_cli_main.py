@@ -16,9 +16,9 @@ import typer
 from rich.text import Text
 
 from lakebackup import errors
-from lakebackup_jobs import cli, session
+from lakebackup_jobs import session
 from lakebackup_jobs.cli import config as config_verb
-from lakebackup_jobs.cli import main, run_verb
+from lakebackup_jobs.cli import main
 from lakebackup_jobs.cli.app import app
 from lakebackup_jobs.cli.interrupt import stopped_by_signals
 
@@ -241,11 +241,6 @@ def test_no_verb_shows_the_way(capsys: pytest.CaptureFixture[str]) -> None:
     assert "error:" not in shown.err
 
 
-def test_a_job_is_its_verb(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_verb(["backup", "topics"], ["--help"]) == 0
-    assert "Usage: lakebackup backup topics" in capsys.readouterr().out
-
-
 def test_the_session_rides_along(monkeypatch: pytest.MonkeyPatch) -> None:
     """A caller's session reaches the job; without one and without Spark settings the job makes its own."""
     seen: list[Any] = []
@@ -262,10 +257,10 @@ def test_the_session_rides_along(monkeypatch: pytest.MonkeyPatch) -> None:
     from lakebackup_jobs.cli import backup
 
     monkeypatch.setattr(backup, "session_of", capture)
-    arguments = ["a", "--to", "x", "--bootstrap-servers", "127.0.0.1:1"]
+    command = ["backup", "topics", "a", "--to", "x", "--bootstrap-servers", "127.0.0.1:1"]
     session: Any = object()
-    assert run_verb(["backup", "topics"], arguments, spark=session) == Stop.exit_code
-    assert run_verb(["backup", "topics"], arguments) == Stop.exit_code
+    assert main(command, spark=session) == Stop.exit_code
+    assert main(command) == Stop.exit_code
     assert seen == [session, None]
 
 
@@ -290,7 +285,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_version() -> None:
-    done = run("-m", "lakebackup_jobs.cli", "--version")
+    done = run("-m", "lakebackup_jobs", "--version")
     assert (done.returncode, done.stderr) == (0, "")
     assert re.fullmatch(r"lakebackup \d+\.\d+\.\d+\n", done.stdout)
 
@@ -320,7 +315,7 @@ def test_help_loads_nothing_slow() -> None:
 
 
 def test_a_piped_process_is_quiet_and_carries_the_code(folder: Path) -> None:
-    done = run("-m", "lakebackup_jobs.cli", "config", "--config", str(folder / "none.toml"))
+    done = run("-m", "lakebackup_jobs", "config", "--config", str(folder / "none.toml"))
     assert done.returncode == 3
     assert done.stdout == ""
     assert done.stderr.startswith("error: There is no configuration file")
@@ -358,4 +353,4 @@ def test_commands_are_documented(folder: Path) -> None:
 def test_nothing_is_read_from_the_process_when_arguments_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["lakebackup", "--version"])
     assert main() == 0
-    assert cli.run_verb(["config"], ["--json"]) == 0
+    assert main(["config", "--json"]) == 0

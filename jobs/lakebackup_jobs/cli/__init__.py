@@ -1,8 +1,4 @@
-"""The command line: `main` runs one command and turns every failure into its documented exit code.
-
-A job's own `main(argv, spark)` is this one with its verb in front, so that `spark-submit` and
-`lakebackup` take the same flags.
-"""
+"""The command line: `main` runs one command and turns every failure into its documented exit code."""
 
 from __future__ import annotations
 
@@ -54,11 +50,6 @@ def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -
         if spark is None:
             end_spark()
     return INTERRUPTED
-
-
-def run_verb(verb: Sequence[str], argv: Sequence[str] | None, *, spark: SparkSession | None = None) -> int:
-    """`main` for a job's own program; `verb` is its name here, such as `["backup", "topics"]`."""
-    return main([*verb, *(sys.argv[1:] if argv is None else argv)], spark)
 
 
 def _run(arguments: list[str], spark: SparkSession | None) -> int:

@@ -66,9 +66,9 @@ def due(
     shared += [text for flag, value in given if value is not None for text in (flag, str(value))]
     shared += ["--json"] if json else []
     spark = context.obj.spark if isinstance(context.obj, Invocation) else None
-    from lakebackup_jobs.cli import run_verb
+    from lakebackup_jobs.cli import main
 
-    codes = [run_verb(["backup", "topics"], [*one.arguments, *shared], spark=spark) for one in wanted]
+    codes = [main(["backup", "topics", *one.arguments, *shared], spark) for one in wanted]
     failed = [one.source for one, code in zip(wanted, codes, strict=True) if code]
     if failed:
         raise Incomplete(

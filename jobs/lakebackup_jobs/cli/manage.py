@@ -50,7 +50,7 @@ def manage(
     told = {"from": folder, "catalog": catalog, "source": source, "config": config}
     arguments += [part for flag, value in told.items() if value for part in (f"--{flag}", str(value))]
     arguments += [f"--{flag}" for flag, given in (("delete", delete), ("json", json)) if given]
-    from lakebackup_jobs.cli import run_verb
+    from lakebackup_jobs.cli import main
 
     spark = context.obj.spark if isinstance(context.obj, Invocation) else None
-    raise typer.Exit(run_verb([verb], arguments, spark=spark))
+    raise typer.Exit(main([verb, *arguments], spark))
