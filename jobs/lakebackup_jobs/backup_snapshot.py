@@ -98,7 +98,7 @@ def run(request: SnapshotRequest, *, spark: SparkSession | None = None, reporter
     that are there), Busy (another run on the source), EnvironmentProblem, Damaged.
     """
     if not request.paths:
-        raise UsageProblem("Nobody said where the snapshot is.", hint="Name a folder.")
+        raise UsageProblem("Missing PATH: where is the snapshot?", hint="Name a folder.")
     source = layout.check_source(request.source or root_of(request.paths[0]).name)
     storage = open_storage(request.destination)
     run = _Run(request, storage, source, spark, reporter)
