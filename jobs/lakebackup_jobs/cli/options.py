@@ -14,7 +14,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-SETTINGS, KAFKA, SPARK, OUTPUT, COPYING = "Settings", "Kafka", "Spark", "Output", "Copying"
+SETTINGS, KAFKA, SPARK, OUTPUT = "Settings", "Kafka", "Spark", "Output"
+COPYING, STORED = "Copying", "Data files"
 TIMES = "2026-11-21T14:05Z, '14:05' (today), -2h, '90 min ago', ms since 1970; UTC without a zone."
 """Help on the forms that a time can have."""
 
@@ -81,10 +82,10 @@ def _setting(panel: str, option: str, metavar: str, said: str, kind: Any = str, 
 
 
 CODEC = _setting(
-    COPYING, "--codec", "CODEC", "null, deflate, snappy or zstandard.", CodecName, default="zstandard"
+    STORED, "--codec", "CODEC", "null, deflate, snappy or zstandard.", CodecName, default="zstandard"
 )
-COMPRESSION_LEVEL = _setting(COPYING, "--compression-level", "N", "Of the codec.", int, default="the codec's")
-TARGET_SIZE = _setting(COPYING, "--target-size", "SIZE", "Close a data file at this size.", default="128MiB")
+COMPRESSION_LEVEL = _setting(STORED, "--compression-level", "N", "Of the codec.", int, default="the codec's")
+TARGET_SIZE = _setting(STORED, "--target-size", "SIZE", "Close a data file at this size.", default="128MiB")
 NOTE = _flag(None, "--note", "TEXT", "Kept with the backup.")
 DRY_RUN = _flag(None, "--dry-run", "", "Show the plan; write nothing.")
 EXPLAIN = _flag(None, "--explain", "", "Print the SQL that decides, with its parameters; change nothing.")

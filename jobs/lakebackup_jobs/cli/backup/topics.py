@@ -107,7 +107,7 @@ def topics(
             metavar="SPAN",
             help="Close a data file when its records span this long: 6h; never.",
             show_default="a tenth of the topic's retention.ms",
-            rich_help_panel=options.COPYING,
+            rich_help_panel=options.STORED,
         ),
     ] = None,
     follow: Annotated[
