@@ -39,7 +39,7 @@ class Flag:
     @property
     def parameter(self) -> Parameter:
         """As a parameter that typer reads."""
-        shown = Annotated.__class_getitem__((self.kind, typer.Option(*self.options, **self.shown)))  # type: ignore[attr-defined]
+        shown: Any = Annotated[self.kind, typer.Option(*self.options, **self.shown)]
         default = False if self.kind is bool else None
         return Parameter(self.name, Parameter.KEYWORD_ONLY, default=default, annotation=shown)
 

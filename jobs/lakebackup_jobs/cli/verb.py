@@ -105,12 +105,14 @@ class Call:
         return found
 
     def fields(self, request: type) -> dict[str, Any]:
-        """What shared flags and their settings say for the fields of a request."""
+        """What shared flags and settings say for the fields of a request that every job means alike."""
         found, taken = self.settings, self.flags
         values: dict[str, Any] = {
             "destination": self.where,
             "catalog": found.catalog,
             "dry_run": self.dry_run,
+            "keys_file": found.log.keys_file,
+            "schema_topics": found.schema_topics,
         }
         if "kafka_config" in taken:
             values["kafka"] = self.kafka

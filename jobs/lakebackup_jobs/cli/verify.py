@@ -43,6 +43,5 @@ def verify(
         **call.fields(VerifyRequest),
         backup_ids=tuple(backup_ids or ()),
         mode=mode,
-        keys_file=call.settings.log.keys_file,
     )
     require_whole(call.run(run, request))

@@ -145,7 +145,6 @@ def topics(
         new_generation=new_generation,
         growth=found.generation_growth,
         groups=found.groups,
-        schema_topics=found.schema_topics,
     )
     if follow:
         call.report.result(_follow(call, request, every))

@@ -13,5 +13,5 @@ def rebuild(call: Call) -> None:
     """Make a lost catalog again from the manifests that lie beside the backups."""
     from lakebackup_jobs.rebuild import RebuildRequest, run
 
-    request = RebuildRequest(**call.fields(RebuildRequest), schema_topics=call.settings.schema_topics)
+    request = RebuildRequest(**call.fields(RebuildRequest))
     call.run(run, request)

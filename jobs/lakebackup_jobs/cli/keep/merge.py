@@ -59,6 +59,5 @@ def merge(
         until=until,
         to_ts=instant(to_date),
         drop_gone=drop_gone,
-        schema_topics=call.settings.schema_topics,
     )
     call.run(run, request)

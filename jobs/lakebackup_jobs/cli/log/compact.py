@@ -55,6 +55,5 @@ def compact(
         until=ts_of(call.where, found.catalog, name, until) if until else None,
         codec=one_of({"lz4": lz4}, otherwise="zstd"),
         encrypt=encrypt,
-        keys_file=found.log.keys_file,
     )
     call.run(run, request, spark=not call.dry_run)

@@ -68,6 +68,5 @@ def merge(
         upon=read_snapshot_storage,
         checksum=checksum,
         allow_gaps=allow_gaps,
-        keys_file=call.settings.log.keys_file,
     )
     call.run(run, request)

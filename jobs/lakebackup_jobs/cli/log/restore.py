@@ -68,7 +68,6 @@ def restore(
         beyond_key=_key("--end-key", end_key),
         checksum=checksum,
         allow_gaps=allow_gaps,
-        keys_file=call.settings.log.keys_file,
     )
     call.run(run, request)
 

@@ -43,14 +43,12 @@ def run(
     from lakebackup_jobs.changelog.trouble import Trouble
 
     known = require(CatalogReader.open(where, found.catalog), name)
+    shared = call.fields(LogRequest)
+    shared["kafka"] = {**found.kafka, "bootstrap.servers": known.settings.bootstrap}
     request = LogRequest(
-        **{
-            **call.fields(LogRequest),
-            "kafka": {**found.kafka, "bootstrap.servers": known.settings.bootstrap},
-        },
+        **shared,
         name=name,
         settings=known.settings,
-        keys_file=found.log.keys_file,
         scratch=found.log.scratch,
         tries=found.log.tries,
     )

@@ -47,6 +47,5 @@ def snapshot(
         to_ms=end_of(ts, to_time),
         checksum=checksum,
         allow_gaps=allow_gaps,
-        keys_file=call.settings.log.keys_file,
     )
     call.run(run, request, plain=plain)

@@ -51,6 +51,5 @@ def point(
         on_full=True,
         checksum=checksum,
         allow_gaps=allow_gaps,
-        keys_file=call.settings.log.keys_file,
     )
     call.run(run, request)
