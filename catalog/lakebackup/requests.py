@@ -7,12 +7,14 @@ import json
 from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any
 
-from pydantic_core import to_jsonable_python
+from pydantic import TypeAdapter
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from _typeshed import DataclassInstance
+
+_ANY: TypeAdapter[Any] = TypeAdapter(Any)
 
 
 def asked(request: DataclassInstance, *, always: Sequence[str], never: Collection[str]) -> dict[str, Any]:
@@ -28,7 +30,7 @@ def asked(request: DataclassInstance, *, always: Sequence[str], never: Collectio
     values = {name: getattr(request, name) for name in default}
     others = [name for name in default if name not in always and name not in never]
     return {
-        name: to_jsonable_python(values[name])
+        name: _ANY.dump_python(values[name], mode="json")
         for name in (*always, *(name for name in others if values[name] != default[name]))
     }
 
