@@ -366,14 +366,3 @@ def _folders(chain: Chain) -> dict[str, str]:
         root = root or name
         made[backup["backup_id"]] = f"{root}/{name}-{ending}"
     return made
-
-
-def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -> int:
-    """As a program for spark-submit: the arguments of `lakebackup archive export`."""
-    from lakebackup_jobs.cli import run_verb
-
-    return run_verb(["archive", "export"], argv, spark=spark)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

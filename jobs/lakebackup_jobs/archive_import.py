@@ -205,14 +205,3 @@ def _summary(
         ],
         "seconds": round(time.monotonic() - started, 3),
     }
-
-
-def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -> int:
-    """As a program for spark-submit: the arguments of `lakebackup archive import`."""
-    from lakebackup_jobs.cli import run_verb
-
-    return run_verb(["archive", "import"], argv, spark=spark)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

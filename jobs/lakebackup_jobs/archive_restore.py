@@ -315,14 +315,3 @@ def _is_json(text: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return not text.startswith("\ufeff")
-
-
-def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -> int:
-    """As a program for spark-submit: the arguments of `lakebackup archive restore`."""
-    from lakebackup_jobs.cli import run_verb
-
-    return run_verb(["archive", "restore"], argv, spark=spark)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

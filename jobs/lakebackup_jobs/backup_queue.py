@@ -42,8 +42,6 @@ from lakebackup_jobs.queues.request import QueueRequest, files_of, said_of
 from lakebackup_jobs.queues.work import ISOLATION, Work, result_of, summary
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pyspark.sql import SparkSession
 
     from lakebackup.plan.backup_queue import QueuePlan
@@ -343,14 +341,3 @@ class _Run:
             return None
         writer.prepare()
         return self._reader()
-
-
-def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -> int:
-    """As a program for spark-submit: the arguments of `lakebackup backup queue`."""
-    from lakebackup_jobs.cli import run_verb
-
-    return run_verb(["backup", "queue"], argv, spark=spark)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
 
-from lakebackup import layout, sidecar
+from lakebackup import layout, requests, sidecar
 from lakebackup.engine.failures import task_errors
 from lakebackup.errors import Damaged, LakebackupError, Refused, UsageProblem
 from lakebackup.lease import Lease
@@ -51,6 +51,18 @@ PACK_BELOW = 1 << 20
 _PACK_FROM = 64
 
 
+# What makes two requests the same backup: these, what is added to requests later, and none of _ELSE.
+_SAME = (
+    "layout", "mode", "pack_below", "verify_unchanged", "find_same", "taken_at", "note", "paths", "always",
+    "sidecars",
+)  # fmt: skip
+# Places, how fast it is done, and which snapshots are: each is a backup of its own.
+_ELSE = (
+    "destination", "catalog", "source", "remote", "lease_ttl_s", "parallelism", "bandwidth", "dry_run",
+    "snapshots", "everything",
+)  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class SnapshotRequest:
     """What a person asked for. `paths`: trees of one layout. `snapshots`: ids; none: the newest, or with
@@ -81,13 +93,8 @@ class SnapshotRequest:
     @property
     def asked(self) -> dict[str, Any]:
         """What makes two requests the same backup."""
-        kept = ("layout", "mode", "pack_below", "verify_unchanged", "find_same", "taken_at", "note")
-        return {
-            **{name: getattr(self, name) for name in kept},
-            "paths": [str(root_of(path)) for path in self.paths],
-            "always": list(self.always),
-            "sidecars": [list(pair) for pair in self.sidecars],
-        }
+        kept = requests.asked(self, always=_SAME, never=_ELSE)
+        return {**kept, "paths": [str(root_of(path)) for path in self.paths]}
 
 
 def run(request: SnapshotRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
@@ -98,7 +105,7 @@ def run(request: SnapshotRequest, *, spark: SparkSession | None = None, reporter
     that are there), Busy (another run on the source), EnvironmentProblem, Damaged.
     """
     if not request.paths:
-        raise UsageProblem("Nobody said where the snapshot is.", hint="Name a folder.")
+        raise UsageProblem("Missing PATH: where is the snapshot?", hint="Name a folder.")
     source = layout.check_source(request.source or root_of(request.paths[0]).name)
     storage = open_storage(request.destination)
     run = _Run(request, storage, source, spark, reporter)
@@ -411,14 +418,3 @@ def _summary(amount: plan.Amount) -> dict[str, Any]:
         "copied_bytes": amount.copy_bytes,
         **{name: changes.get(name, 0) for name in ("new", "changed", "again", "unchanged", "gone")},
     }
-
-
-def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -> int:
-    """As a program for spark-submit: the arguments of `lakebackup backup snapshot`."""
-    from lakebackup_jobs.cli import run_verb
-
-    return run_verb(["backup", "snapshot"], argv, spark=spark)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

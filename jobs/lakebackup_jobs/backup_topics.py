@@ -573,14 +573,3 @@ def _summary(plan: BackupPlan, source: str) -> dict[str, Any]:
         ],
         "left_out": list(plan.left_out),
     }
-
-
-def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -> int:
-    """As a program for spark-submit: the arguments of `lakebackup backup topics`."""
-    from lakebackup_jobs.cli import run_verb
-
-    return run_verb(["backup", "topics"], argv, spark=spark)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -278,14 +278,3 @@ def _without(rows: Mapping[str, DataFrame], table: str) -> dict[str, DataFrame]:
 def _counts(made: Import) -> dict[str, int]:
     tables = sorted({chunk.table for chunk in made.chunks})
     return {table: sum(chunk.rows for chunk in made.chunks if chunk.table == table) for table in tables}
-
-
-def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -> int:
-    """As a program for spark-submit: the arguments of `lakebackup catalog import`."""
-    from lakebackup_jobs.cli import run_verb
-
-    return run_verb(["catalog", "import"], argv, spark=spark)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

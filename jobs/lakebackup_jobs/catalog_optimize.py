@@ -13,8 +13,6 @@ from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pyspark.sql import SparkSession
 
     from lakebackup.storage import Storage
@@ -119,14 +117,3 @@ def _told(before: dict[str, dict[str, int]], after: dict[str, dict[str, int]]) -
             if before[table]["stored_files"]
         ],
     }
-
-
-def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -> int:
-    """As a program for spark-submit: the arguments of `lakebackup catalog optimize`."""
-    from lakebackup_jobs.cli import run_verb
-
-    return run_verb(["catalog", "optimize"], argv, spark=spark)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

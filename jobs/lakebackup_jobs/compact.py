@@ -287,14 +287,3 @@ def _summary(plan: CompactPlan) -> dict[str, Any]:
         ],
         "left_out": [{"topic": scope, "because": reason} for scope, reason in plan.left_out.items()],
     }
-
-
-def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -> int:
-    """As a program for spark-submit: the arguments of `lakebackup compact`."""
-    from lakebackup_jobs.cli import run_verb
-
-    return run_verb(["compact"], argv, spark=spark)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -369,14 +369,3 @@ def _summary(request: MergeRequest, source: str, plan: MergePlan | None) -> dict
         "left_out": list(plan.without) if plan else [],
         "because": None if plan else f"no two backups of level {request.level} follow one another",
     }
-
-
-def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -> int:
-    """As a program for spark-submit: the arguments of `lakebackup merge`."""
-    from lakebackup_jobs.cli import run_verb
-
-    return run_verb(["merge"], argv, spark=spark)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

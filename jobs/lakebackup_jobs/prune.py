@@ -433,14 +433,3 @@ def _partitions(made: PrunePlan) -> Iterator[dict[str, Any]]:
             "files": files,
             "bytes": size,
         }
-
-
-def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -> int:
-    """As a program for spark-submit: the arguments of `lakebackup prune`."""
-    from lakebackup_jobs.cli import run_verb
-
-    return run_verb(["prune"], argv, spark=spark)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -11,8 +11,6 @@ from lakebackup.errors import Incomplete
 from lakebackup_jobs.kafka.registry import SCHEMAS_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pyspark.sql import SparkSession
 
     from lakebackup_jobs.progress import Reporter
@@ -58,14 +56,3 @@ def run(request: RebuildRequest, *, spark: SparkSession | None = None, reporter:
             hint="Their files are still there. Bring their manifests back from a copy and rebuild once more.",
         )
     return result
-
-
-def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -> int:
-    """As a program for spark-submit: the arguments of `lakebackup catalog rebuild`."""
-    from lakebackup_jobs.cli import run_verb
-
-    return run_verb(["catalog", "rebuild"], argv, spark=spark)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -38,7 +38,7 @@ from lakebackup_jobs.targets import RegionOutcome
 from lakebackup_jobs.targets.topics import Topics, group_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection
 
     from pyspark.sql import SparkSession
 
@@ -351,14 +351,3 @@ def _replayed(job: QueueReplayJob, shares: QueueShares, spark: SparkSession | No
         rows = shares.frame(spark).mapInArrow(job, REPLAYED).collect()  # one row a partition
     raise_first(row.error for row in rows)
     return [row.asDict() for row in rows]
-
-
-def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -> int:
-    """As a program for spark-submit: the arguments of `lakebackup restore queue`."""
-    from lakebackup_jobs.cli import run_verb
-
-    return run_verb(["restore", "queue"], argv, spark=spark)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

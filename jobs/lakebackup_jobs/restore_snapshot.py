@@ -228,14 +228,3 @@ def _audit(made: SnapshotRestorePlan, folder: str) -> Audit:
         subject=made.backup_id or "",
         detail=json.dumps({"folder": folder, "damage": made.damage}),
     )
-
-
-def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -> int:
-    """As a program for spark-submit: the arguments of `lakebackup restore snapshot`."""
-    from lakebackup_jobs.cli import run_verb
-
-    return run_verb(["restore", "snapshot"], argv, spark=spark)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

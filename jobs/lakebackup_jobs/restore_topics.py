@@ -32,7 +32,7 @@ from lakebackup_jobs.shares import deal
 from lakebackup_jobs.targets import Target, open_target
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
 
@@ -291,14 +291,3 @@ def _save(
     plan = saved.make(request, made, reader, now=micros(datetime.now(UTC)), tool=tool)
     saved.write(Path(request.save_plan), plan)
     return {"plan": request.save_plan, "digest": plan.digest}
-
-
-def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -> int:
-    """As a program for spark-submit: the arguments of `lakebackup restore topics`."""
-    from lakebackup_jobs.cli import run_verb
-
-    return run_verb(["restore", "topics"], argv, spark=spark)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
-from lakebackup import layout, sidecar
+from lakebackup import layout, requests, sidecar
 from lakebackup.errors import Damaged, NotFound
 from lakebackup.plan.backup_topics import Prepared  # noqa: TC001 - read by pydantic
 from lakebackup_jobs import forks
@@ -28,10 +28,15 @@ if TYPE_CHECKING:
     from lakebackup_jobs.backup_topics import BackupRequest
     from lakebackup_jobs.kafka.cluster import Cluster
 
-# What makes two requests the same backup.
+# What makes two requests the same backup: these, what is added to requests later, and none of _ELSE.
 _SAME = ("topics", "patterns", "isolation", "groups", "mode", "level", "parent", "new_generation")
 # What was begun is ended as it was begun: its files and its row say so.
 _KEPT = ("codec", "compression_level", "target_bytes", "roll_ms", "note")
+# Places, credentials, how fast it is done, and what is decided before a backup is begun.
+_ELSE = (
+    "destination", "catalog", "source", "kafka", "remote", "lease_ttl_s", "parallelism", "dry_run", "log",
+    "on_gap", "on_fork", "growth", "schema_topics",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,11 +191,12 @@ def _changed(
 def _other(begun: Begun, request: BackupRequest) -> list[str]:
     """The options that differ from those of the backup in progress."""
     asked = _asked(request)
-    return [name for name in _SAME if asked[name] != begun.asked.get(name)]
+    names = [name for name in {**asked, **begun.asked} if name not in _KEPT]
+    return [name for name in names if asked.get(name) != begun.asked.get(name)]
 
 
 def _asked(request: BackupRequest) -> dict[str, Any]:
-    asked = {name: getattr(request, name) for name in (*_SAME, *_KEPT)}
+    asked = requests.asked(request, always=(*_SAME, *_KEPT), never=_ELSE)
     # The same backup by two names.
     mode = "incr-diff" if request.mode == "auto" else request.mode
     lists = {name: sorted(asked[name]) for name in ("topics", "patterns")}

@@ -346,14 +346,3 @@ def _restored(
 
 def _tasks(things: int) -> int:
     return max(1, min(MOST_TASKS, things))
-
-
-def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -> int:
-    """As a program for spark-submit: the arguments of `lakebackup verify`."""
-    from lakebackup_jobs.cli import run_verb
-
-    return run_verb(["verify"], argv, spark=spark)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

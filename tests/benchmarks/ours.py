@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-COMMAND = [sys.executable, "-m", "lakebackup_jobs.cli"]
+COMMAND = [sys.executable, "-m", "lakebackup_jobs"]
 
 
 def cold_backup(bootstrap: str, topic: str, destination: Path, log: Path) -> Cost:

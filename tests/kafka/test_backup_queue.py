@@ -539,7 +539,7 @@ def test_by_command_without_spark_and_with_exit_codes(
 def test_the_command_runs_where_there_is_no_java(social: Social) -> None:
     social.send(social.delta)
     done = subprocess.run(
-        [sys.executable, "-m", "lakebackup_jobs.cli", "backup", "queue", "social", "--topics", social.delta,
+        [sys.executable, "-m", "lakebackup_jobs", "backup", "queue", "social", "--topics", social.delta,
          "--topics", social.journal, "--bootstrap-server", social.bootstrap, "--to", str(social.place),
          "--snapshot", str(social.snapshot), "--json"],
         capture_output=True, text=True, check=False, timeout=120, env={"PATH": "", "HOME": "/nowhere"},

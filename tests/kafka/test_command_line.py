@@ -65,7 +65,7 @@ class Shop:
 def by_process(*arguments: str | Path) -> Done:
     """A process of its own, its output a pipe."""
     return subprocess.run(
-        [sys.executable, "-m", "lakebackup_jobs.cli", *map(str, arguments)],
+        [sys.executable, "-m", "lakebackup_jobs", *map(str, arguments)],
         capture_output=True,
         text=True,
         check=False,

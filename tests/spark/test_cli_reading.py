@@ -143,7 +143,7 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_process_needs_no_java(backups: Path) -> None:
-    asked = [sys.executable, "-m", "lakebackup_jobs.cli", "list", "--json", "--from", str(backups)]
+    asked = [sys.executable, "-m", "lakebackup_jobs", "list", "--json", "--from", str(backups)]
     # No Java to be found: a verb that started it would fail.
     env = {"PATH": "", "HOME": str(backups)}
     done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=60, env=env)

@@ -1,4 +1,4 @@
-"""The jobs on a Spark Connect server, and as plain programs of spark-submit."""
+"""The jobs on a Spark Connect server, and by spark-submit."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def remote() -> Iterator[str]:
 def lakebackup(*arguments: str | Path) -> dict[str, Any]:
     """The result of a command run as a process of its own, which can have a connected session."""
     done = subprocess.run(
-        [sys.executable, "-m", "lakebackup_jobs.cli", *map(str, arguments), "--json"],
+        [sys.executable, "-m", "lakebackup_jobs", *map(str, arguments), "--json"],
         capture_output=True,
         text=True,
         check=False,
@@ -87,9 +87,7 @@ def test_every_job_on_a_server(
     assert keys == [row.key for row in ROWS]
 
 
-def test_a_job_is_a_program_for_spark_submit(
-    broker: Broker, topic: Callable[..., str], tmp_path: Path
-) -> None:
+def test_spark_submit_takes_a_verb(broker: Broker, topic: Callable[..., str], tmp_path: Path) -> None:
     name, folder = topic("submit"), tmp_path / "backups"
     truth.produce(broker.bootstrap, name, ROWS)
     options = subprocess.run(
@@ -99,11 +97,11 @@ def test_a_job_is_a_program_for_spark_submit(
         check=True,
         timeout=60,
     ).stdout
-    job = Path(lakebackup_jobs.__file__).with_name("backup_topics.py")
+    program = Path(lakebackup_jobs.__file__).with_name("__main__.py")
     done = subprocess.run(
         [
             str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), *shlex.split(options),
-            "--master", "local[2]", str(job),
+            "--master", "local[2]", str(program), "backup", "topics",
             name, "--to", str(folder), "--bootstrap-servers", broker.bootstrap, "--groups", "none", "--json",
         ],
         env={**os.environ, "PYSPARK_PYTHON": sys.executable},

@@ -68,7 +68,7 @@ def place(spark: SparkSession, empty_catalog: Path) -> Iterator[Path]:
 def served(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A server as a process of its own, and the address it says it is ready at; then Ctrl-C."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "lakebackup_jobs.cli", "serve", *arguments, "--json"],
+        [sys.executable, "-m", "lakebackup_jobs", "serve", *arguments, "--json"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

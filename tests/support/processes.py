@@ -32,7 +32,7 @@ class Run:
     def __init__(self, lab: Lab, *arguments: str) -> None:
         self.mark = uuid4().hex
         self.log = lab.folder.parent / f"{self.mark}.log"
-        command = [sys.executable, "-m", "lakebackup_jobs.cli", *arguments, "--master", "local[2]"]
+        command = [sys.executable, "-m", "lakebackup_jobs", *arguments, "--master", "local[2]"]
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
                 command,
@@ -88,7 +88,7 @@ class TerminalRun(Run):
         self.shown = b""
         self._keys, terminal = pty.openpty()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "lakebackup_jobs.cli", *arguments],
+            [sys.executable, "-m", "lakebackup_jobs", *arguments],
             env={**os.environ, MARK: self.mark, "TERM": "xterm", "COLUMNS": "200"},
             stdin=terminal,
             stdout=terminal,

@@ -15,12 +15,12 @@ import pytest
 import typer
 from rich.text import Text
 
-from lakebackup import errors
-from lakebackup_jobs import cli, session
-from lakebackup_jobs.cli import config as config_verb
-from lakebackup_jobs.cli import main, run_verb
+from lakebackup import config, errors
+from lakebackup_jobs import session
+from lakebackup_jobs.cli import main
 from lakebackup_jobs.cli.app import app
 from lakebackup_jobs.cli.interrupt import stopped_by_signals
+from lakebackup_jobs.cli.verb import Call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +57,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(config_verb, "settings", fail)
+    monkeypatch.setattr(config, "load", fail)
 
 
 KINDS = [
@@ -132,7 +132,7 @@ def test_errors_that_follow_ctrl_c_are_the_interruption(
             assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL  # another one ends the process
             raise RuntimeError("Answer from Java side is empty") from None
 
-    monkeypatch.setattr(config_verb, "settings", fail)
+    monkeypatch.setattr(config, "load", fail)
     assert main(["config"]) == 130
     assert capsys.readouterr().err == "error: Interrupted.\n"
     assert signal.getsignal(signal.SIGINT) is before
@@ -172,9 +172,13 @@ FOLLOW = ["backup", "topics", "a", "--to", "x", "--bootstrap-server", "h:1", "--
         (["list", "--bogus"], "--bogus", "See: lakebackup list --help"),
         (["backup", "topics", "--on-gap", "ignore"], "ignore", "See: lakebackup backup topics --help"),
         (["show"], "ID", "See: lakebackup show --help"),
-        (["backup", "topics", "a"], "where the backups are kept", "--to"),
-        (["list"], "where the backups are kept", "--from"),
-        (["backup", "topics", "a", "--to", "x"], "which Kafka cluster", "--bootstrap-server"),
+        (["backup", "topics", "a"], "Missing --to: where are the backups to be stored?", "--to"),
+        (["list"], "Missing --from: where are the backups stored?", "--from"),
+        (
+            ["backup", "topics", "a", "--to", "x"],
+            "Missing --bootstrap-server: which Kafka cluster?",
+            "--bootstrap-server",
+        ),
         (
             ["backup", "topics", "a", "-X", f"sasl.password={SECRET}"],
             "sasl.password is a secret",
@@ -187,7 +191,11 @@ FOLLOW = ["backup", "topics", "a", "--to", "x", "--bootstrap-server", "h:1", "--
         ),
         (["backup", "topics", "--target-size", "huge"], "--target-size", ""),
         (["backup", "topics", "--lease-ttl", "soon"], "--lease-ttl", ""),
-        (["restore", "topics", "a", "--from", "x"], "where the records go", "--to kafka://"),
+        (
+            ["restore", "topics", "a", "--from", "x"],
+            "Missing --to: where do the records go?",
+            "--to kafka://",
+        ),
         (["restore", "topics", "a", "--from", "x", "--to", "./out"], "'./out' is not a place", "dir:PATH"),
         (
             ["restore", "topics", "--from", "x", "--to", "dir:y", "--to-time", "noon"],
@@ -241,11 +249,6 @@ def test_no_verb_shows_the_way(capsys: pytest.CaptureFixture[str]) -> None:
     assert "error:" not in shown.err
 
 
-def test_a_job_is_its_verb(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_verb(["backup", "topics"], ["--help"]) == 0
-    assert "Usage: lakebackup backup topics" in capsys.readouterr().out
-
-
 def test_the_session_rides_along(monkeypatch: pytest.MonkeyPatch) -> None:
     """A caller's session reaches the job; without one and without Spark settings the job makes its own."""
     seen: list[Any] = []
@@ -253,19 +256,17 @@ def test_the_session_rides_along(monkeypatch: pytest.MonkeyPatch) -> None:
     class Stop(errors.Refused):
         pass
 
-    def capture(context: Any, found: Any) -> None:
-        from lakebackup_jobs.cli.invocation import session_of
+    spark = Call.spark
 
-        seen.append(session_of(context, found))
+    def capture(call: Call) -> None:
+        seen.append(spark(call))
         raise Stop("seen")
 
-    from lakebackup_jobs.cli import backup
-
-    monkeypatch.setattr(backup, "session_of", capture)
-    arguments = ["a", "--to", "x", "--bootstrap-servers", "127.0.0.1:1"]
+    monkeypatch.setattr(Call, "spark", capture)
+    command = ["backup", "topics", "a", "--to", "x", "--bootstrap-servers", "127.0.0.1:1"]
     session: Any = object()
-    assert run_verb(["backup", "topics"], arguments, spark=session) == Stop.exit_code
-    assert run_verb(["backup", "topics"], arguments) == Stop.exit_code
+    assert main(command, spark=session) == Stop.exit_code
+    assert main(command) == Stop.exit_code
     assert seen == [session, None]
 
 
@@ -290,7 +291,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_version() -> None:
-    done = run("-m", "lakebackup_jobs.cli", "--version")
+    done = run("-m", "lakebackup_jobs", "--version")
     assert (done.returncode, done.stderr) == (0, "")
     assert re.fullmatch(r"lakebackup \d+\.\d+\.\d+\n", done.stdout)
 
@@ -320,7 +321,7 @@ def test_help_loads_nothing_slow() -> None:
 
 
 def test_a_piped_process_is_quiet_and_carries_the_code(folder: Path) -> None:
-    done = run("-m", "lakebackup_jobs.cli", "config", "--config", str(folder / "none.toml"))
+    done = run("-m", "lakebackup_jobs", "config", "--config", str(folder / "none.toml"))
     assert done.returncode == 3
     assert done.stdout == ""
     assert done.stderr.startswith("error: There is no configuration file")
@@ -358,4 +359,4 @@ def test_commands_are_documented(folder: Path) -> None:
 def test_nothing_is_read_from_the_process_when_arguments_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["lakebackup", "--version"])
     assert main() == 0
-    assert cli.run_verb(["config"], ["--json"]) == 0
+    assert main(["config", "--json"]) == 0

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from lakebackup.errors import NotFound, UsageProblem
-from lakebackup_jobs.cli import tell
+from lakebackup_jobs.cli.errors import tell
 from lakebackup_jobs.cli.rows import write
 from lakebackup_jobs.progress import print_result, reporter
 

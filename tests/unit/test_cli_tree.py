@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from lakebackup_jobs.cli.tree import in_order, write
+from lakebackup_jobs.cli.look.tree import in_order, write
 
 if TYPE_CHECKING:
     import pytest

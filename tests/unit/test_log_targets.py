@@ -11,7 +11,7 @@ import pytest
 from lakebackup.errors import Refused, UsageProblem
 from lakebackup_jobs.changelog.targets import Held, is_done
 from lakebackup_jobs.changelog.targets.delta import DeltaTarget
-from lakebackup_jobs.cli import run_verb
+from lakebackup_jobs.cli import main
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,7 +69,6 @@ def test_what_stands_on_another_table_goes_on_nowhere() -> None:
 
 
 def test_a_point_goes_into_no_topics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    verb = ["restore", "point"]
-    arguments = ["shop", "--from", str(tmp_path), "--to", "kafka://localhost:1"]
-    assert run_verb(verb, arguments) == UsageProblem.exit_code
+    command = ["restore", "point", "shop", "--from", str(tmp_path), "--to", "kafka://localhost:1"]
+    assert main(command) == UsageProblem.exit_code
     assert "into topics" in capsys.readouterr().err

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from typer import Typer
 
 from lakebackup.model import Gap, Position
 from lakebackup.plan.log_flush import Flush, Newest
@@ -13,9 +14,14 @@ from lakebackup_jobs.changelog.feeds import feed_of
 from lakebackup_jobs.changelog.flush import LogRequest
 from lakebackup_jobs.changelog.status import lines, problem
 from lakebackup_jobs.changelog.task import TaskSettings, settings_text, task_of
+from lakebackup_jobs.cli import options
 from lakebackup_jobs.cli.log import pause, stop
-from lakebackup_jobs.cli.log.told import job_flags
+from lakebackup_jobs.cli.log.shown import place_of
+from lakebackup_jobs.cli.verb import Call, verb
 from lakebackup_jobs.tally import Totals
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def found(state: str = "running", detail: str | None = None, at_work: bool = True) -> dict[str, Any]:
@@ -149,8 +155,30 @@ def test_where_a_task_was_paused_or_stopped() -> None:
     assert stop._ended({"checkpoint_ts": None, "lost": {}}).endswith("\nStopped; no checkpoint is known yet.")
 
 
-def test_flags_that_a_job_gets() -> None:
-    assert job_flags(["a=b"], ["c=d", "e=f"], master="local", metrics_port=None, lease_ttl="5s") == [
-        "-X", "a=b", "--spark-conf", "c=d", "--spark-conf", "e=f", "--master", "local", "--lease-ttl", "5s",
-    ]  # fmt: skip
-    assert job_flags(None, None) == []
+def test_flags_that_a_job_gets(tmp_path: Path) -> None:
+    """Those of the command that starts it, but for those that `launch` adds and those of its output."""
+    app, places = Typer(), []
+
+    @app.command()
+    @verb(options.FROM, options.KAFKA_CLIENT, options.LEASE, options.CLUSTER)
+    def start(call: Call) -> None:
+        places.append((place_of(call, run=True, metrics_port=9), place_of(call)))
+
+    where = ["--from", str(tmp_path), "--catalog", "c", "--json"]
+    flags = [
+        "--lease-ttl",
+        "5s",
+        "-X",
+        "a=b",
+        "--master",
+        "local",
+        "--spark-conf",
+        "c=d",
+        "--spark-conf",
+        "e=f",
+    ]
+    app([*where, *flags], standalone_mode=False)
+    app(where, standalone_mode=False)
+    assert places[0][0].options == [*flags, "--metrics-port", "9"]
+    assert places[1][0].options == ["--metrics-port", "9"]
+    assert places[0][1].options is None

@@ -165,12 +165,16 @@ def test_a_catalog_without_the_newer_tables_is_read_and_brought_up_to_date(
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (("policy", "set", "prod"), 2, "Nobody said what is to change"),
+        (("policy", "set", "prod"), 2, "Nothing to change"),
         (("policy", "set", "nobody", "--redundancy", "1"), 3, "no source or topic 'nobody'"),
         (("policy", "set", "prod", "--full", "often"), 2, "'often' is no schedule"),
         (("policy", "set", "prod", "--window", "36h"), 2, "'36h' is not a number of whole days"),
         (("policy", "remove", "prod"), 3, "prod has no policy"),
-        (("hold", "2026", "--reason", "x"), 2, "Nobody said how long"),
+        (
+            ("hold", "2026", "--reason", "x"),
+            2,
+            "Missing --until, --forever or --release",
+        ),
         (("hold", backup_id(1), "--until", "-2h", "--reason", "x"), 2, "is past"),
         (("hold", backup_id(1), "--release", "--reason", "x"), 3, "is not held"),
         (("catalog", "break-lease", "source-prod", "--reason", "x"), 3, "Nobody holds a lease"),

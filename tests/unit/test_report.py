@@ -184,7 +184,7 @@ def test_the_command(catalog: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_command_needs_no_java(catalog: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "lakebackup_jobs.cli", "report", "--from", str(catalog), "--json"]
+    command = [sys.executable, "-m", "lakebackup_jobs", "report", "--from", str(catalog), "--json"]
     command += ["--html", str(tmp_path / "report.html")]
     env = {"PATH": "", "HOME": str(tmp_path)}  # no Java to be found
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=env)

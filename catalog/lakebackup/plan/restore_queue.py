@@ -5,13 +5,11 @@ Planning writes nothing. Afterwards the reader has the relation `selected`, the 
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping  # noqa: TC003 - read by pydantic
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lakebackup import layout, patterns, topic_settings
+from lakebackup import layout, patterns, requests, topic_settings
 from lakebackup.errors import Damaged, NotFound, Refused
 from lakebackup.model import QUEUES
 from lakebackup.plan.passed_over import passed_over
@@ -25,6 +23,13 @@ if TYPE_CHECKING:
     from lakebackup.store import CatalogReader
 
 _SHOWN = 10
+# What makes two requests the same restore, in the order of their digest: these, what is added to requests
+# later, and none of _ELSE.
+_SAME = ("source", "target", "folder", "backup", "to_tid", "to_ts", "maps", "append", "keep_open")
+# Places, credentials, waiting times, how messages are read, and what is done once they are there.
+_ELSE = (
+    "destination", "catalog", "kafka", "remote", "lease_ttl_s", "dry_run", "names", "settings", "zero_as_one",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +58,8 @@ class QueueRestoreRequest:
 
     def digest(self) -> str:
         """What makes two requests the same restore: all but credentials, places and waiting times."""
-        asked = [
-            "queue", self.source, self.target, self.folder, self.backup, self.to_tid, self.to_ts,
-            sorted(self.maps.items()), self.append, self.keep_open,
-        ]  # fmt: skip
-        return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:32]
+        asked = requests.asked(self, always=_SAME, never=_ELSE)
+        return requests.digest("queue", {**asked, "maps": sorted(self.maps.items())}, always=_SAME)
 
 
 @dataclass(frozen=True, slots=True)

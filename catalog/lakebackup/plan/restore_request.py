@@ -5,12 +5,10 @@ Planning writes nothing. Afterwards the reader has the relation `selected`, the 
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lakebackup import patterns, topic_settings
+from lakebackup import patterns, requests, topic_settings
 from lakebackup.archive import KIND
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.guard import check_select
@@ -35,6 +33,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakebackup.store import CatalogReader
+# What makes two requests the same restore, in the order of their digest: these, what is added to requests
+# later, and none of _ELSE.
+_SAME = (
+    "target", "topics", "patterns", "maps", "to_ts", "from_ts", "select", "partial", "append", "allow_gaps",
+    "continued", "repartition", "partitions", "backup",
+)  # fmt: skip
+# Places, credentials, waiting times, and what is done once the records are there.
+_ELSE = (
+    "destination", "catalog", "source", "kafka", "remote", "lease_ttl_s", "dry_run", "save_plan", "plan",
+    "groups", "settings", "zero_as_one",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +80,9 @@ class RestoreRequest:
 
     def digest(self, source: str) -> str:
         """What makes two requests the same restore: all but credentials, places and waiting times."""
-        asked = [
-            source, self.target, sorted(self.topics), sorted(self.patterns), sorted(self.maps.items()),
-            self.to_ts, self.from_ts, self.select, self.partial, self.append, self.allow_gaps,
-            self.continued, self.repartition, self.partitions, self.backup,
-            *(["approximate"] if self.approximate else []),
-        ]  # fmt: skip
-        return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:32]
+        asked = requests.asked(self, always=_SAME, never=_ELSE)
+        lists = {name: sorted(asked[name]) for name in ("topics", "patterns")}
+        return requests.digest(source, {**asked, **lists, "maps": sorted(self.maps.items())}, always=_SAME)
 
 
 def plan_restore(request: RestoreRequest, reader: CatalogReader) -> RestorePlan:

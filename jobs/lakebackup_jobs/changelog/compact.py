@@ -291,14 +291,3 @@ def _asked(request: CompactLogRequest, newest: int) -> dict[str, Any]:
         "small": request.most_raw // 2,
         "newest": newest,
     }
-
-
-def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -> int:
-    """As a program for spark-submit: the arguments of `lakebackup log compact`."""
-    from lakebackup_jobs.cli import run_verb
-
-    return run_verb(["log", "compact"], argv, spark=spark)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

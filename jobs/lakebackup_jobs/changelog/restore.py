@@ -27,7 +27,7 @@ from lakebackup_jobs.restoring import noted
 from lakebackup_sql import load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -186,14 +186,3 @@ def _audit(made: LogRestorePlan, place: str) -> Audit:
         subject=made.source,
         detail=json.dumps({"target": place, "gaps": list(made.gaps)}),
     )
-
-
-def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -> int:
-    """As a program for spark-submit: the arguments of `lakebackup log restore`."""
-    from lakebackup_jobs.cli import run_verb
-
-    return run_verb(["log", "restore"], argv, spark=spark)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -25,7 +25,7 @@ from lakebackup_jobs.identity import holder
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
 
@@ -231,14 +231,3 @@ class _Job:
             request = self.request
             task.tell(request.destination, request.catalog, now.name, state, now.settings, detail)
             self.watch.forget()
-
-
-def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -> int:
-    """As a program for spark-submit: the arguments of `lakebackup log run`."""
-    from lakebackup_jobs.cli import run_verb
-
-    return run_verb(["log", "run"], argv, spark=spark)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -278,14 +278,3 @@ def _summary(cut: LogCut, totals: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "compacted_files": sum(row["files"] for row in totals if row["reason"] == "compacted"),
         "fulls": list(cut.leaving),
     }
-
-
-def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -> int:
-    """As a program for spark-submit: the arguments of `lakebackup log truncate`."""
-    from lakebackup_jobs.cli import run_verb
-
-    return run_verb(["log", "truncate"], argv, spark=spark)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

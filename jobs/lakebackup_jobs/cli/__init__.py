@@ -1,21 +1,15 @@
-"""The command line: `main` runs one command and turns every failure into its documented exit code.
-
-A job's own `main(argv, spark)` is this one with its verb in front, so that `spark-submit` and
-`lakebackup` take the same flags.
-"""
+"""The command line: `main` runs one command and turns every failure into its documented exit code."""
 
 from __future__ import annotations
 
-import json
 import sys
-import traceback
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import LakebackupError, UsageProblem
+from lakebackup_jobs.cli.errors import tell, tell_text
 from lakebackup_jobs.cli.interrupt import end_spark, interruptible
 from lakebackup_jobs.cli.interrupt import message as interruption
-from lakebackup_jobs.visible import visible_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,28 +43,20 @@ def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -
                 hint = (
                     "This is a defect of lakebackup. Please report it, with what --debug and --version print."
                 )
-                return _tell(error, 1, "Unexpected", message, hint, as_json, debug)
-        _tell(None, INTERRUPTED, "Interrupted", interruption(arguments), "", as_json, debug)
+                return tell_text(error, 1, "Unexpected", message, hint, as_json=as_json, debug=debug)
+        message = interruption(arguments)
+        tell_text(None, INTERRUPTED, "Interrupted", message, "", as_json=as_json, debug=debug)
         if spark is None:
             end_spark()
     return INTERRUPTED
 
 
-def run_verb(verb: Sequence[str], argv: Sequence[str] | None, *, spark: SparkSession | None = None) -> int:
-    """`main` for a job's own program; `verb` is its name here, such as `["backup", "topics"]`."""
-    return main([*verb, *(sys.argv[1:] if argv is None else argv)], spark)
-
-
 def _run(arguments: list[str], spark: SparkSession | None) -> int:
     import typer
 
-    from lakebackup_jobs.cli.invocation import Invocation
-
     try:
         # Outside its standalone mode typer returns the code of an Exit and lets errors through.
-        code = _commands()(
-            arguments or ["--help"], prog_name="lakebackup", obj=Invocation(spark), standalone_mode=False
-        )
+        code = _commands()(arguments or ["--help"], prog_name="lakebackup", obj=spark, standalone_mode=False)
     except typer.TyperException as error:
         if not error.format_message():  # a group without a verb has shown its help
             return UsageProblem.exit_code
@@ -88,26 +74,3 @@ def _commands() -> Any:
     from lakebackup_jobs.cli.app import app
 
     return typer.main.get_command(app)
-
-
-def tell(error: LakebackupError, *, as_json: bool, debug: bool = False) -> int:
-    """Report an expected failure on standard error; returns its exit code."""
-    return _tell(error, error.exit_code, type(error).__name__, error.message, error.hint, as_json, debug)
-
-
-def _tell(
-    error: BaseException | None, code: int, kind: str, message: str, hint: str, as_json: bool, debug: bool
-) -> int:
-    if debug and error is not None:
-        print(visible_lines("".join(traceback.format_exception(error))), end="", file=sys.stderr)
-    if as_json:
-        event = {"event": "error", "error": kind, "message": message, "hint": hint, "exit_code": code}
-        print(json.dumps(event), file=sys.stderr)
-        return code
-    import typer
-
-    typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
-    typer.echo(visible_lines(message), err=True)
-    if hint:
-        typer.secho(visible_lines(hint), dim=True, err=True)
-    return code

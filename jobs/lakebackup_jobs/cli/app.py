@@ -7,32 +7,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from lakebackup_jobs.cli import (
-    archive,
-    backup,
-    backup_queue,
-    backup_snapshot,
-    catalog,
-    compact,
-    config,
-    diff,
-    due,
-    files,
-    listing,
-    log,
-    manage,
-    merge,
-    policy,
-    prune,
-    report,
-    restore,
-    restore_queue,
-    restore_snapshot,
-    serve,
-    show,
-    sql,
-    verify,
-)
+from lakebackup_jobs.cli import archive, backup, catalog, log, restore, verify
+from lakebackup_jobs.cli.keep import compact, config, due, manage, merge, policy, prune
+from lakebackup_jobs.cli.look import diff, files, list_, report, serve, show, sql
 from lakebackup_jobs.cli.options import examples
 
 
@@ -83,16 +60,11 @@ app = typer.Typer(
 )
 
 _WORK, _LOOK, _KEEP = "Back up and restore", "Look", "Keep"
-backup.app.command("queue", epilog=backup_queue.EXAMPLES)(backup_queue.queue)
-backup.app.command("snapshot", epilog=backup_snapshot.EXAMPLES)(backup_snapshot.snapshot)
 app.add_typer(backup.app, name="backup", rich_help_panel=_WORK)
 app.add_typer(restore.app, name="restore", rich_help_panel=_WORK)
-restore.app.command("queue", epilog=restore_queue.EXAMPLES)(restore_queue.queue)
-restore.app.command("snapshot", epilog=restore_snapshot.EXAMPLES)(restore_snapshot.snapshot)
-restore.app.command("point", epilog=log.restore.POINT)(log.restore.point)
 app.add_typer(log.app, name="log", rich_help_panel=_WORK)
 app.command("verify", rich_help_panel=_WORK, epilog=verify.EXAMPLES)(verify.verify)
-app.command("list", rich_help_panel=_LOOK, epilog=listing.EXAMPLES)(listing.list_backups)
+app.command("list", rich_help_panel=_LOOK, epilog=list_.EXAMPLES)(list_.list_backups)
 app.command("show", rich_help_panel=_LOOK, epilog=show.EXAMPLES)(show.show)
 app.command("files", rich_help_panel=_LOOK, epilog=files.EXAMPLES)(files.files)
 app.command("diff", rich_help_panel=_LOOK, epilog=diff.EXAMPLES)(diff.diff)

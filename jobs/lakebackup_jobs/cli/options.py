@@ -1,48 +1,137 @@
-"""Flags that several verbs share, so that they read and mean the same everywhere."""
+"""Flags that several verbs share, so that they read and mean the same everywhere.
+
+A verb takes a `Flag` through its decorator (see `verb`); what comes after them here is for the signatures of
+verbs.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from inspect import Parameter
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
 
-_PLACE = "Settings"
-_KAFKA = "Kafka"
-_SPARK = "Spark"
-_OUTPUT = "Output"
+SETTINGS, KAFKA, SPARK, OUTPUT = "Settings", "Kafka", "Spark", "Output"
+COPYING, STORED = "Copying", "Data files"
+TIMES = "2026-11-21T14:05Z, '14:05' (today), -2h, '90 min ago', ms since 1970; UTC without a zone."
+"""Help on the forms that a time can have."""
 
-Config = Annotated[
-    Path | None,
-    typer.Option("--config", metavar="FILE", help="Instead of ./lakebackup.toml.", rich_help_panel=_PLACE),
-]
-BackupsAt = Annotated[
-    str | None,
-    typer.Option("--from", metavar="URI", help="Where the backups are kept.", rich_help_panel=_PLACE),
-]
-KeepAt = Annotated[
-    str | None,
-    typer.Option(
-        "--to",
-        metavar="URI",
-        help="Where to keep it: a folder or s3://bucket/prefix.",
-        rich_help_panel=_PLACE,
-    ),
-]
-Catalog = Annotated[
-    str | None,
-    typer.Option("--catalog", metavar="URI", help="The catalog, when not in there.", rich_help_panel=_PLACE),
-]
-Source = Annotated[
-    str | None,
-    typer.Option(
-        "--source",
-        metavar="NAME",
-        help="The cluster's name in the catalog.",
-        show_default="its id",
-        rich_help_panel=_PLACE,
-    ),
-]
+CodecName = Literal["null", "deflate", "snappy", "zstandard"]
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """A flag that verbs share; `Call.flags` has it by `name`. `setting`: the setting that it overrides."""
+
+    name: str
+    kind: Any
+    options: tuple[str, ...]
+    shown: Mapping[str, Any]
+    setting: str | None
+
+    def but(self, *options: str, **shown: Any) -> Flag:
+        """The same flag with other spellings or another help."""
+        return replace(self, options=options or self.options, shown={**self.shown, **shown})
+
+    @property
+    def parameter(self) -> Parameter:
+        """As a parameter that typer reads."""
+        shown: Any = Annotated[self.kind, typer.Option(*self.options, **self.shown)]
+        default = False if self.kind is bool else None
+        return Parameter(self.name, Parameter.KEYWORD_ONLY, default=default, annotation=shown)
+
+    def arguments(self, value: Any) -> list[str]:
+        """The flag as it is typed; nothing when it was not given."""
+        if value is True:
+            return [self.options[0]]
+        given = value if isinstance(value, list) else [value] if value else []
+        texts = [str(one.absolute() if isinstance(one, Path) else one) for one in given]
+        return [part for text in texts for part in (self.options[0], text)]
+
+
+def _flag(
+    panel: str | None,
+    options: str,
+    metavar: str,
+    said: str,
+    kind: Any = str,
+    *,
+    name: str = "",
+    setting: str | None = None,
+    default: str | None = None,
+) -> Flag:
+    """A flag by its spellings; one without a `metavar` has no value. `default`: as help shows it."""
+    spellings = tuple(options.split())
+    shown = {"help": said, "rich_help_panel": panel, "metavar": metavar, "show_default": default}
+    return Flag(
+        name or spellings[0].strip("-").replace("-", "_"),
+        kind | None if metavar else bool,
+        spellings,
+        {word: value for word, value in shown.items() if value},
+        setting,
+    )
+
+
+def _setting(panel: str, option: str, metavar: str, said: str, kind: Any = str, **more: str) -> Flag:
+    """A flag that overrides the setting of its name, or the one that `setting` names."""
+    flag = _flag(panel, option, metavar, said, kind, **more)
+    return flag if flag.setting else replace(flag, setting=flag.name)
+
+
+CODEC = _setting(
+    STORED, "--codec", "CODEC", "null, deflate, snappy or zstandard.", CodecName, default="zstandard"
+)
+COMPRESSION_LEVEL = _setting(STORED, "--compression-level", "N", "Of the codec.", int, default="the codec's")
+TARGET_SIZE = _setting(STORED, "--target-size", "SIZE", "Close a data file at this size.", default="128MiB")
+NOTE = _flag(None, "--note", "TEXT", "Kept with the backup.")
+DRY_RUN = _flag(None, "--dry-run", "", "Show the plan; write nothing.")
+EXPLAIN = _flag(None, "--explain", "", "Print the SQL that decides, with its parameters; change nothing.")
+AS_OF = _flag(None, "--as-of", "TIME", "As the catalog was then; relations as they are: now_…")
+BACKUPS_AT = _setting(
+    SETTINGS, "--from", "URI", "Where the backups are kept.", name="from_", setting="destination"
+)
+KEEP_AT = _setting(
+    SETTINGS, "--to", "URI", "Where to keep it: a folder or s3://bucket/prefix.", setting="destination"
+)
+CATALOG = _setting(SETTINGS, "--catalog", "URI", "The catalog, when not in there.")
+SOURCE = _setting(SETTINGS, "--source", "NAME", "The cluster's name in the catalog.", default="its id")
+LEASE = _setting(SETTINGS, "--lease-ttl", "SPAN", "A run silent this long has lost its lease.", default="60s")
+CONFIG = _flag(SETTINGS, "--config", "FILE", "Instead of ./lakebackup.toml.", Path, name="settings_file")
+BOOTSTRAP = _flag(KAFKA, "--bootstrap-server --bootstrap-servers", "HOST:PORT,…", "Brokers.")
+KAFKA_CONFIG = _flag(
+    KAFKA, "--kafka-config", "FILE", "Client properties, key=value a line; the place for secrets.", Path
+)
+KAFKA_PROPERTY = _flag(
+    KAFKA, "-X", "KEY=VALUE", "A librdkafka property; repeatable.", list[str], name="kafka_property"
+)
+REMOTE = _setting(SPARK, "--remote", "sc://HOST", "A Spark Connect server.")
+MASTER = _setting(SPARK, "--master", "URL", "Spark master.", default="this machine")
+SPARK_CONF = _flag(SPARK, "--spark-conf", "KEY=VALUE", "A Spark property; repeatable.", list[str])
+JSON = _flag(OUTPUT, "--json", "", "JSON lines on standard output.")
+CSV = _flag(OUTPUT, "--csv", "", "CSV with a header line.")
+DEBUG = _flag(OUTPUT, "--debug", "", "Show the traceback of a failure.")
+
+ALL = (
+    CODEC, COMPRESSION_LEVEL, TARGET_SIZE, NOTE, DRY_RUN, EXPLAIN, AS_OF,
+    BACKUPS_AT, KEEP_AT, CATALOG, SOURCE, LEASE, CONFIG,
+    BOOTSTRAP, KAFKA_CONFIG, KAFKA_PROPERTY, REMOTE, MASTER, SPARK_CONF, JSON, CSV, DEBUG,
+)  # fmt: skip
+"""Every shared flag, in the order in which help shows them, after a verb's own."""
+
+EVERY_VERB = (CONFIG, JSON, DEBUG)
+FROM = (BACKUPS_AT, CATALOG)
+TO = (KEEP_AT, CATALOG)
+DATA_FILES = (CODEC, COMPRESSION_LEVEL, TARGET_SIZE)
+KAFKA_CLIENT = (KAFKA_CONFIG, KAFKA_PROPERTY)
+KAFKA_SERVERS = (BOOTSTRAP, *KAFKA_CLIENT)
+CLUSTER = (MASTER, SPARK_CONF)
+SPARK_JOB = (REMOTE, *CLUSTER)
+PLAN = (DRY_RUN, EXPLAIN)
+ROWS = (AS_OF, *FROM, CSV)
+
 Pattern = Annotated[
     list[str] | None,
     typer.Option(
@@ -51,72 +140,23 @@ Pattern = Annotated[
         help="Topics whose whole name matches; repeatable. Internal topics (__…) only come by name.",
     ),
 ]
-BootstrapServers = Annotated[
-    str | None,
-    typer.Option(
-        "--bootstrap-server",
-        "--bootstrap-servers",
-        metavar="HOST:PORT,…",
-        help="Brokers.",
-        rich_help_panel=_KAFKA,
-    ),
-]
-KafkaConfig = Annotated[
-    Path | None,
-    typer.Option(
-        "--kafka-config",
-        metavar="FILE",
-        help="Client properties, key=value a line; the place for secrets.",
-        rich_help_panel=_KAFKA,
-    ),
-]
-KafkaProperty = Annotated[
-    list[str] | None,
-    typer.Option(
-        "-X", metavar="KEY=VALUE", help="A librdkafka property; repeatable.", rich_help_panel=_KAFKA
-    ),
-]
-Remote = Annotated[
-    str | None,
-    typer.Option("--remote", metavar="sc://HOST", help="A Spark Connect server.", rich_help_panel=_SPARK),
-]
-Master = Annotated[
-    str | None,
-    typer.Option(
-        "--master", metavar="URL", help="Spark master.", show_default="this machine", rich_help_panel=_SPARK
-    ),
-]
-SparkConf = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--spark-conf", metavar="KEY=VALUE", help="A Spark property; repeatable.", rich_help_panel=_SPARK
-    ),
-]
-LeaseTtl = Annotated[
-    str | None,
-    typer.Option(
-        "--lease-ttl",
-        metavar="SPAN",
-        help="A run silent this long has lost its lease.",
-        show_default="60s",
-        rich_help_panel=_PLACE,
-    ),
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan; write nothing.")]
-Explain = Annotated[
-    bool, typer.Option("--explain", help="Print the SQL that decides, with its parameters; change nothing.")
-]
-AsOf = Annotated[
-    str | None,
-    typer.Option("--as-of", metavar="TIME", help="As the catalog was then; relations as they are: now_…"),
-]
-Json = Annotated[bool, typer.Option("--json", help="JSON lines on standard output.", rich_help_panel=_OUTPUT)]
-Csv = Annotated[bool, typer.Option("--csv", help="CSV with a header line.", rich_help_panel=_OUTPUT)]
-Debug = Annotated[
-    bool, typer.Option("--debug", help="Show the traceback of a failure.", rich_help_panel=_OUTPUT)
-]
 BackupId = Annotated[
     str, typer.Argument(metavar="ID", help="A backup's id, or as much of its beginning as is unambiguous.")
+]
+TopicSettings = Annotated[
+    Literal["auto", "saved", "suspended"],
+    typer.Option(
+        "--settings",
+        help="Topic settings at the end: as saved, but no retention that eats what was restored (auto); "
+        "as saved; or retention off until you set it (suspended).",
+    ),
+]
+ZeroTimestampsAsOne = Annotated[
+    bool,
+    typer.Option(
+        "--zero-timestamps-as-one",
+        help="Write 1 ms for a timestamp of 0, which Kafka's C client would replace by now.",
+    ),
 ]
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Literal, cast
 
 import typer
 
 from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.invocation import destination, one_of, session_of, settings
+from lakebackup_jobs.cli.values import one_of
+from lakebackup_jobs.cli.verb import Call, verb
 
 EXAMPLES = options.examples(
     "lakebackup verify --from ./backups",
@@ -18,8 +19,9 @@ EXAMPLES = options.examples(
 Mode = Literal["stat", "hash", "decode", "restore"]
 
 
+@verb(options.FROM, options.SPARK_JOB)
 def verify(
-    context: typer.Context,
+    call: Call,
     backup_ids: Annotated[
         list[str] | None,
         typer.Argument(metavar="ID", help="Backups, or how their ids begin.", show_default="all"),
@@ -29,41 +31,17 @@ def verify(
     restore: Annotated[
         bool, typer.Option("--restore", help="Also restore into a folder, read it back and take it away.")
     ] = False,
-    from_: options.BackupsAt = None,
-    catalog: options.Catalog = None,
-    config: options.Config = None,
-    remote: options.Remote = None,
-    master: options.Master = None,
-    spark_conf: options.SparkConf = None,
-    json: options.Json = False,
-    _debug: options.Debug = False,
 ) -> None:
     """Check stored files against the catalog, both ways: existence, size and sha256.
 
     Findings are kept as rows (checks, storage_objects). Exit code 7: something is wrong.
     """
     mode = cast("Mode", one_of({"stat": stat, "decode": decode, "restore": restore}, otherwise="hash"))
-    found = settings(
-        config,
-        spark_conf=spark_conf or (),
-        destination=from_,
-        catalog=catalog,
-        remote=remote,
-        master=master,
-    )
-    where = destination(found, "--from")
-    from lakebackup_jobs.progress import reporter
     from lakebackup_jobs.verify import VerifyRequest, require_whole, run
 
     request = VerifyRequest(
-        destination=where,
-        catalog=found.catalog,
+        **call.fields(VerifyRequest),
         backup_ids=tuple(backup_ids or ()),
         mode=mode,
-        remote=found.remote,
-        keys_file=found.log.keys_file,
     )
-    with reporter(as_json=json) as report:
-        result: dict[str, Any] = run(request, spark=session_of(context, found), reporter=report)
-        report.result(result)
-    require_whole(result)
+    require_whole(call.run(run, request))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from lakebackup import layout
+from lakebackup import layout, requests
 from lakebackup.errors import NotFound
 from lakebackup.queues import schema_history, snapshot_json
 from lakebackup.queues.headers import HeaderNames
@@ -24,6 +24,16 @@ if TYPE_CHECKING:
 
 CONFIG: Literal["config.yaml"] = "config.yaml"
 SCHEMA: Literal["delta_schema_history.yaml"] = "delta_schema_history.yaml"
+# What makes two requests the same backup: these, what is added to requests later, and none of _ELSE.
+_SAME = (
+    "mode", "snapshot", "positions", "config", "schema", "codec", "compression_level", "note", "topics",
+    "names",
+)  # fmt: skip
+# Places, credentials, how it is done, and messages to leave out, which are recorded by themselves.
+_ELSE = (
+    "destination", "catalog", "source", "kafka", "remote", "lease_ttl_s", "parallelism", "dry_run",
+    "target_bytes", "skip",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +68,7 @@ class QueueRequest:
     @property
     def asked(self) -> dict[str, Any]:
         """What makes two requests the same backup."""
-        kept = ("mode", "snapshot", "positions", "config", "schema", "codec", "compression_level", "note")
-        return {
-            **{name: getattr(self, name) for name in kept},
-            "topics": sorted(self.topics),
-            "names": asdict(self.names),
-        }
+        return {**requests.asked(self, always=_SAME, never=_ELSE), "topics": sorted(self.topics)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import typer
 
 from lakebackup_jobs.cli.log import (
     compact,
+    merge,
     pause,
     restore,
     resume,
@@ -27,7 +28,7 @@ app.command("resume", epilog=resume.EXAMPLES)(resume.resume)
 app.command("stop", epilog=stop.EXAMPLES)(stop.stop)
 app.command("restore", epilog=restore.EXAMPLES)(restore.restore)
 app.command("snapshot", epilog=snapshot.EXAMPLES)(snapshot.snapshot)
-app.command("merge", epilog=snapshot.MERGE)(snapshot.merge)
+app.command("merge", epilog=merge.EXAMPLES)(merge.merge)
 app.command("run", epilog=run.EXAMPLES)(run.run)
 app.command("compact", epilog=compact.EXAMPLES)(compact.compact)
 app.command("truncate", epilog=truncate.EXAMPLES)(truncate.truncate)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.invocation import destination, settings
-from lakebackup_jobs.cli.log import told
+from lakebackup_jobs.cli.log import shown
+from lakebackup_jobs.cli.verb import Call, verb
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,29 +14,19 @@ if TYPE_CHECKING:
 EXAMPLES = options.examples("lakebackup log pause prod --from ./backups")
 
 
+@verb(options.FROM)
 def pause(
-    name: told.Name,
-    from_: options.BackupsAt = None,
-    catalog: options.Catalog = None,
-    config: options.Config = None,
-    json: options.Json = False,
-    _debug: options.Debug = False,
+    call: Call,
+    name: shown.Name,
 ) -> None:
     """Flush what there is at once, put down how far each region is, then read nothing until it is resumed.
 
     The feed must keep its events that long.
     """
-    found = settings(config, destination=from_, catalog=catalog)
-    where = destination(found, "--from")
     from lakebackup_jobs.changelog import control
 
-    place = control.Place(where, found.catalog, dict(found.kafka))
-    told.told(
-        f"Pausing task {name}...",
-        json,
-        lambda: control.pause(place, name),
-        _ended,
-    )
+    place = shown.place_of(call)
+    shown.progress(f"Pausing task {name}...", call.json, lambda: control.pause(place, name), _ended)
 
 
 def _ended(now: Mapping[str, Any]) -> str:

@@ -8,8 +8,9 @@ import typer
 
 from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.invocation import destination, settings, size, span
-from lakebackup_jobs.cli.log import told
+from lakebackup_jobs.cli.log import shown
+from lakebackup_jobs.cli.values import required, size, span
+from lakebackup_jobs.cli.verb import Call, verb
 
 EXAMPLES = options.examples(
     "lakebackup log start prod --source kafka://localhost:9092 --topic tikv-changes --to ./backups",
@@ -19,8 +20,10 @@ EXAMPLES = options.examples(
 _SCHEME = "kafka://"
 
 
+@verb(options.TO, options.KAFKA_CLIENT, options.LEASE, options.CLUSTER)
 def start(
-    name: told.Name,
+    call: Call,
+    name: shown.Name,
     source: Annotated[
         str | None, typer.Option("--source", metavar="kafka://HOST:PORT,…", help="The feed's brokers.")
     ] = None,
@@ -33,7 +36,6 @@ def start(
     feed: Annotated[
         Literal["br", "debezium"], typer.Option(help="What the events are: docs/change-logs.md.")
     ] = "br",
-    to: options.KeepAt = None,
     filter_: Annotated[
         list[str] | None,
         typer.Option(
@@ -65,41 +67,20 @@ def start(
     allow_gaps: Annotated[
         bool, typer.Option("--allow-gaps", help="Go on where the feed lost events before they were read.")
     ] = False,
-    no_run: told.NoRun = False,
-    metrics_port: Annotated[
-        int | None, typer.Option("--metrics-port", metavar="PORT", help="The job serves Prometheus there.")
-    ] = None,
-    kafka_config: options.KafkaConfig = None,
-    kafka_property: options.KafkaProperty = None,
-    catalog: options.Catalog = None,
-    lease_ttl: options.LeaseTtl = None,
-    config: options.Config = None,
-    master: options.Master = None,
-    spark_conf: options.SparkConf = None,
-    json: options.Json = False,
-    _debug: options.Debug = False,
+    no_run: shown.NoRun = False,
+    metrics_port: shown.MetricsPort = None,
 ) -> None:
     """Begin to capture a change feed, or go on with a task that was stopped; its job is started here.
 
     It goes on when this command has ended, and prints into a file that is named. One that ended by itself is
     started again by the same command.
     """
-    found = settings(
-        config,
-        kafka_config=kafka_config,
-        kafka_properties=kafka_property or (),
-        spark_conf=spark_conf or (),
-        destination=to,
-        catalog=catalog,
-        lease_ttl=lease_ttl,
-        master=master,
-    )
-    where = destination(found, "--to")
-    bootstrap = (source or "").removeprefix(_SCHEME) or found.kafka.get("bootstrap.servers", "")
-    if not bootstrap or (source and not source.startswith(_SCHEME)):
-        raise UsageProblem("Nobody said where the feed is.", hint="Give --source kafka://HOST:PORT.")
-    if not topic:
-        raise UsageProblem("Nobody said in which topics the feed is.", hint="Give --topic NAME.")
+    where, found, hint = call.where, call.settings, "Give --source kafka://HOST:PORT."
+    if source and not source.startswith(_SCHEME):
+        raise UsageProblem(f"--source {source!r} is not the address of a feed.", hint=hint)
+    servers = (source or "").removeprefix(_SCHEME) or found.kafka.get("bootstrap.servers")
+    bootstrap = required(servers, "--source", "where is the feed?", hint=hint)
+    topics = required(topic, "--topic", "in which topics is the feed?", hint="Give --topic NAME.")
     from lakebackup.store import CatalogWriter
     from lakebackup_jobs.changelog import control
     from lakebackup_jobs.changelog.task import TaskSettings
@@ -107,7 +88,7 @@ def start(
     wanted = TaskSettings(
         feed=feed,
         bootstrap=bootstrap,
-        topics=tuple(topic),
+        topics=tuple(topics),
         filters=tuple(filter_ or ()),
         lastbackupts=lastbackupts,
         endts=endts,
@@ -118,10 +99,7 @@ def start(
         allow_gaps=allow_gaps,
     )
     CatalogWriter.open(None, where, found.catalog).migrate()
-    more = told.job_flags(
-        kafka_property, spark_conf, master=master, metrics_port=metrics_port, lease_ttl=lease_ttl
-    )
-    place = told.place_of(found, where, config=config, kafka_config=kafka_config, run=not no_run, more=more)
+    place = shown.place_of(call, run=not no_run, metrics_port=metrics_port)
     newest = place.reader().one("log_newest", source=name)
     first = newest["end_ts"] if newest else lastbackupts
     begins = "what the feed has" if first is None else f"ts={first}"
@@ -131,6 +109,5 @@ def start(
             return f"Started, and paused itself: {found['detail']}"
         return "Started!" + (f" Its log: {found['log']}" if found["log"] else "")
 
-    told.told(
-        f"Starting task {name} from {begins}...", json, lambda: control.start(place, name, wanted), ended
-    )
+    doing = f"Starting task {name} from {begins}..."
+    shown.progress(doing, call.json, lambda: control.start(place, name, wanted), ended)

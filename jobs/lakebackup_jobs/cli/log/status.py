@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json as json_text
+import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.invocation import destination, settings
-from lakebackup_jobs.cli.log import told
+from lakebackup_jobs.cli.log import shown
+from lakebackup_jobs.cli.verb import Call, verb
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,18 +19,13 @@ EXAMPLES = options.examples(
 )
 
 
+@verb(options.FROM, options.KAFKA_CONFIG)
 def status(
+    call: Call,
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="One task alone.")] = None,
-    from_: options.BackupsAt = None,
-    kafka_config: options.KafkaConfig = None,
-    catalog: options.Catalog = None,
-    config: options.Config = None,
-    json: options.Json = False,
-    _debug: options.Debug = False,
 ) -> None:
     """Show what tasks are to do, whether a job is at work, how far each store is, what went wrong."""
-    found = settings(config, kafka_config=kafka_config, destination=from_, catalog=catalog)
-    where = destination(found, "--from")
+    where, found = call.where, call.settings
     from lakebackup.errors import Incomplete, NotFound
     from lakebackup.storage import open_storage
     from lakebackup.store import CatalogReader
@@ -38,20 +33,20 @@ def status(
     from lakebackup_jobs.changelog.task import require
 
     reader = CatalogReader.require(where, found.catalog)
-    if name and not json:
-        told.say(f"Checking status of {name}...\n")
+    if name and not call.json:
+        shown.line(f"Checking status of {name}...\n")
     tasks = statuses(reader, open_storage(where), name)
-    if not tasks and not json:
+    if not tasks and not call.json:
         raise NotFound("There is no log task.", hint="`lakebackup log start` makes one.")
     for one in tasks:
         one["waiting"] = waiting(where, found.catalog, require(reader, one["task"]), dict(found.kafka))
-        if json:
-            told.say(json_text.dumps({"event": "result", **one}, default=str))
+        if call.json:
+            shown.line(json.dumps({"event": "result", **one}, default=str))
             continue
         if not name:
-            told.say(f"{one['task']}:")
-        told.stores("\n".join(lines(one)))
-        told.say(_summary(one))
+            shown.line(f"{one['task']}:")
+        shown.stores("\n".join(lines(one)))
+        shown.line(_summary(one))
     failed = [
         one["task"]
         for one in tasks

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.invocation import destination, settings
-from lakebackup_jobs.cli.log import told
+from lakebackup_jobs.cli.log import shown
+from lakebackup_jobs.cli.verb import Call, verb
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,25 +14,19 @@ if TYPE_CHECKING:
 EXAMPLES = options.examples("lakebackup log stop prod --from ./backups")
 
 
+@verb(options.FROM, options.KAFKA_CONFIG)
 def stop(
-    name: told.Name,
-    from_: options.BackupsAt = None,
-    kafka_config: options.KafkaConfig = None,
-    catalog: options.Catalog = None,
-    config: options.Config = None,
-    json: options.Json = False,
-    _debug: options.Debug = False,
+    call: Call,
+    name: shown.Name,
 ) -> None:
     """End a task. What is not flushed by then is not in the log; how much that is, is said.
 
     `log start` goes on where it ended, as long as the feed still has what came in since.
     """
-    found = settings(config, kafka_config=kafka_config, destination=from_, catalog=catalog)
-    where = destination(found, "--from")
     from lakebackup_jobs.changelog import control
 
-    place = control.Place(where, found.catalog, dict(found.kafka))
-    told.told(f"Stopping task {name}...", json, lambda: control.stop(place, name), _ended)
+    place = shown.place_of(call)
+    shown.progress(f"Stopping task {name}...", call.json, lambda: control.stop(place, name), _ended)
 
 
 def _ended(now: Mapping[str, Any]) -> str:

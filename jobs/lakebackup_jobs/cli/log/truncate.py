@@ -9,8 +9,8 @@ import typer
 
 from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.invocation import destination, session_of, settings
-from lakebackup_jobs.cli.log import told
+from lakebackup_jobs.cli.log import shown
+from lakebackup_jobs.cli.verb import Call, verb
 
 EXAMPLES = options.examples(
     "lakebackup log truncate prod --until -7d --from ./backups --dry-run",
@@ -19,9 +19,10 @@ EXAMPLES = options.examples(
 )
 
 
+@verb(options.FROM, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
 def truncate(
-    context: typer.Context,
-    name: told.Name,
+    call: Call,
+    name: shown.Name,
     until: Annotated[
         str,
         typer.Option(
@@ -33,50 +34,25 @@ def truncate(
         typer.Option("--ranges-only", help="Cut without a full: only what was committed later stays."),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    dry_run: options.DryRun = False,
-    from_: options.BackupsAt = None,
-    catalog: options.Catalog = None,
-    lease_ttl: options.LeaseTtl = None,
-    config: options.Config = None,
-    remote: options.Remote = None,
-    master: options.Master = None,
-    spark_conf: options.SparkConf = None,
-    json: options.Json = False,
-    _debug: options.Debug = False,
 ) -> None:
     """Let go of the beginning of a task's log, and of what `log compact` brought together.
 
     The log is cut at the newest full that is not after the time given, so that every state from that full on
     can be had again; older fulls go too, unless they are held.
     """
-    found = settings(
-        config,
-        spark_conf=spark_conf or (),
-        destination=from_,
-        catalog=catalog,
-        lease_ttl=lease_ttl,
-        remote=remote,
-        master=master,
-    )
-    where = destination(found, "--from")
     from lakebackup_jobs.changelog.truncate import TruncateRequest, run, ts_of
-    from lakebackup_jobs.progress import reporter
 
     request = TruncateRequest(
-        destination=where,
+        **call.fields(TruncateRequest),
         name=name,
-        until=ts_of(where, found.catalog, name, until),
+        until=ts_of(call.where, call.settings.catalog, name, until),
         ranges_only=ranges_only,
-        catalog=found.catalog,
-        lease_ttl_s=found.lease_ttl,
-        remote=found.remote,
     )
-    with reporter(as_json=json) as report:
-        look: dict[str, Any] = run(request, reporter=report)
-        if dry_run or not (yes or _agreed(look)):
-            report.result(look)
-            return
-        report.result(run(request.confirmed(), spark=session_of(context, found), reporter=report))
+    look = call.result_of(run, request, spark=False)
+    if call.dry_run or not (yes or _agreed(look)):
+        call.report.result(look)
+    else:
+        call.run(run, request.confirmed())
 
 
 def _agreed(look: dict[str, Any]) -> bool:

@@ -1,0 +1,44 @@
+"""What makes two requests the same, from their fields, so that none is forgotten."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import MISSING, fields
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from _typeshed import DataclassInstance
+
+_ANY: TypeAdapter[Any] = TypeAdapter(Any)
+
+
+def asked(request: DataclassInstance, *, always: Sequence[str], never: Collection[str]) -> dict[str, Any]:
+    """The fields of a request as JSON values: `always`, then every other one that has not its default.
+
+    `never`: fields that make no difference. A field that is added to a request later is among the others: it
+    makes a difference unless it is named, and what was put down before there was such a field stays right.
+    """
+    default = {
+        field.name: field.default_factory() if field.default_factory is not MISSING else field.default
+        for field in fields(request)
+    }
+    values = {name: getattr(request, name) for name in default}
+    others = [name for name in default if name not in always and name not in never]
+    return {
+        name: _ANY.dump_python(values[name], mode="json")
+        for name in (*always, *(name for name in others if values[name] != default[name]))
+    }
+
+
+def digest(of: str, values: Mapping[str, Any], *, always: Sequence[str]) -> str:
+    """32 hex digits of what `asked` returned: the values of `always` in order, the others by name."""
+    others = [
+        name if value is True else [name, value] for name, value in values.items() if name not in always
+    ]
+    content = [of, *(values[name] for name in always), *others]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]

@@ -1,0 +1,163 @@
+"""`lakebackup backup topics`."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from lakebackup.errors import UsageProblem
+from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.interrupt import stopped_by_signals
+from lakebackup_jobs.cli.verb import Call, verb
+
+if TYPE_CHECKING:
+    from lakebackup_jobs.backup_topics import BackupRequest
+
+OnGap = Literal["restart", "full", "continue", "fail"]
+OnFork = Literal["branch", "fail"]
+Isolation = Literal["read_committed", "read_uncommitted"]
+ModeName = Literal["auto", "full", "incr-diff", "incr-accu", "diff", "accu"]
+
+# Short names.
+_MODES = {"diff": "incr-diff", "accu": "incr-accu"}
+
+EXAMPLES = options.examples(
+    "lakebackup backup topics orders payments --bootstrap-server localhost:9092 --to ./backups",
+    "lakebackup backup topics --pattern 'app\\..*' --to ./backups --note 'before the upgrade'",
+    "lakebackup backup topics orders --to ./backups --kafka-config client.properties --dry-run",
+    "lakebackup backup topics orders --to ./backups --mode incr-accu --level 1",
+)
+
+
+@verb(
+    options.TO,
+    options.DATA_FILES,
+    options.PLAN,
+    options.KAFKA_SERVERS,
+    options.SPARK_JOB,
+    options.SOURCE,
+    options.LEASE,
+    options.NOTE,
+)
+def topics(
+    call: Call,
+    topics: Annotated[list[str] | None, typer.Argument(metavar="TOPIC", help="Topics by name.")] = None,
+    pattern: options.Pattern = None,
+    mode: Annotated[
+        ModeName | None,
+        typer.Option(
+            metavar="MODE",
+            help="full: everything. incr-diff: what is new since the latest backup of its level or below. "
+            "incr-accu: since the latest of a level below. auto: incr-diff. The first is always a full.",
+            show_default="auto",
+        ),
+    ] = None,
+    level: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Level of an incremental backup; a full is level 0.", show_default="1"
+        ),
+    ] = None,
+    parent: Annotated[
+        str | None,
+        typer.Option(metavar="BACKUP", help="The backup to go on from, by the beginning of its id."),
+    ] = None,
+    on_gap: Annotated[
+        OnGap,
+        typer.Option(
+            help="When records were gone before they were backed up: read their topic from its start again, "
+            "take a full of all, go on, stop."
+        ),
+    ] = "restart",
+    on_fork: Annotated[
+        OnFork,
+        typer.Option(
+            help="When the source's history was cut back behind what was backed up: go on from the last "
+            "backup that holds none of what was cut and put those behind it out of sync, or stop."
+        ),
+    ] = "branch",
+    new_generation: Annotated[
+        bool,
+        typer.Option(
+            "--new-generation",
+            help="Read compacted topics from their start again, without what they have dropped since.",
+        ),
+    ] = False,
+    groups: Annotated[
+        Literal["all", "none"] | None,
+        typer.Option(
+            metavar="all|none",
+            help="Save what consumer groups have committed too, and the topic __consumer_offsets.",
+            show_default="all",
+        ),
+    ] = None,
+    isolation: Annotated[
+        Isolation | None,
+        typer.Option(
+            metavar="LEVEL",
+            help="read_committed, or read_uncommitted: records of open and aborted transactions too.",
+            show_default="read_committed",
+        ),
+    ] = None,
+    roll: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPAN",
+            help="Close a data file when its records span this long: 6h; never.",
+            show_default="a tenth of the topic's retention.ms",
+            rich_help_panel=options.STORED,
+        ),
+    ] = None,
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", help="Do not end: back up what is new, again and again, until stopped."),
+    ] = False,
+    every: Annotated[
+        str, typer.Option("--every", metavar="SPAN", help="With --follow, how often to look.")
+    ] = "10s",
+) -> None:
+    """Back up Kafka topics: the first time all of each, from then on what is new.
+
+    Ends where the topics end when it starts, so a busy producer cannot keep it going. With --follow it
+    goes on until Ctrl-C or SIGTERM, which let the batch at work come to its end. Each batch is a backup.
+    """
+    if follow and call.dry_run:
+        raise UsageProblem(f"--follow and --{'explain' if call.explain else 'dry-run'} exclude each other.")
+    found = call.override(
+        groups=groups, isolation=isolation, mode=_MODES.get(mode or "", mode), level=level, roll=roll
+    )
+    from lakebackup_jobs.backup_topics import BackupRequest, run
+
+    request = BackupRequest(
+        **call.fields(BackupRequest),
+        topics=tuple(topics or ()),
+        patterns=tuple(pattern or ()),
+        isolation=found.isolation,
+        roll_ms=None if found.roll is None else round(found.roll * 1000),
+        mode=found.mode,
+        # A level from a settings file is for incremental backups; a full that a person asks for has none.
+        level=level if mode == "full" else found.level,
+        parent=parent,
+        on_gap=on_gap,
+        on_fork=on_fork,
+        new_generation=new_generation,
+        growth=found.generation_growth,
+        groups=found.groups,
+    )
+    if follow:
+        call.report.result(_follow(call, request, every))
+    else:
+        call.run(run, request)
+
+
+def _follow(call: Call, request: BackupRequest, every: str) -> dict[str, Any]:
+    """Follow until SIGINT or SIGTERM; a second one interrupts the batch."""
+    from lakebackup.times import parse_duration
+    from lakebackup_jobs.follow_topics import follow
+
+    stop = threading.Event()
+    with stopped_by_signals(stop, "Stops after this batch; Ctrl-C again interrupts it."):
+        every_s = parse_duration(every) / 1000
+        return follow(request, every_s=every_s, stop=stop, spark=call.spark(), reporter=call.report)

@@ -1,0 +1,41 @@
+"""`lakebackup catalog break-lease`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.verb import Call, verb
+
+EXAMPLES = options.examples("lakebackup catalog break-lease source-prod --reason 'its machine is gone'")
+
+
+@verb(options.FROM)
+def break_lease(
+    call: Call,
+    name: Annotated[str, typer.Argument(metavar="LEASE", help="Its name, as the run that is refused says.")],
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why; kept in the audit log.")],
+) -> None:
+    """End the lease of a run that is known to be dead, rather than wait for it to expire.
+
+    A run that lives after all notices at its next renewal, and stops.
+    """
+    import json
+    import time
+
+    where = call.where
+    from lakebackup import lease
+    from lakebackup.model import Audit
+    from lakebackup.storage import open_storage
+    from lakebackup.store import CatalogWriter
+    from lakebackup_jobs.identity import holder
+
+    broken = lease.break_lease(open_storage(where), name, reason)
+    detail = {"reason": reason, "holder": broken.holder, "since_ms": broken.since_ms}
+    at = time.time_ns() // 1000
+    CatalogWriter.open(None, where, call.settings.catalog).append_audit(
+        Audit(at=at, actor=holder(), action="break_lease", subject=name, detail=json.dumps(detail))
+    )
+    call.report.result({"lease": name, "holder": broken.holder, "reason": reason})

@@ -1,0 +1,18 @@
+"""`lakebackup catalog init`."""
+
+from __future__ import annotations
+
+from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.verb import Call, verb
+
+EXAMPLES = options.examples("lakebackup catalog init --from ./backups")
+
+
+@verb(options.FROM)
+def init(call: Call) -> None:
+    """Create the tables, or bring those of an older version up to date. A backup does this by itself."""
+    where, catalog = call.where, call.settings.catalog
+    from lakebackup.store import CatalogWriter
+
+    CatalogWriter.open(None, where, catalog).migrate()
+    call.report.result({"catalog": catalog or f"{where}/catalog"})

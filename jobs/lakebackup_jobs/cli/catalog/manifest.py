@@ -1,0 +1,95 @@
+"""`lakebackup catalog manifest` and `import-manifest`: manifests of snapshots for and from other tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.values import instant, required
+from lakebackup_jobs.cli.verb import Call, verb
+
+EXPORT = options.examples(
+    "lakebackup catalog manifest 20261121T1405 --from ./backups",
+    "lakebackup catalog manifest 20261121T1405 --out manifest.json --from ./backups",
+)
+IMPORT = options.examples(
+    "lakebackup catalog import-manifest manifest.json --source yb --from s3://backups/yb"
+)
+
+
+@verb(options.FROM)
+def manifest(
+    call: Call,
+    backup: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID",
+            help="A backup's id, or as much of its beginning as is unambiguous.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where to; else it is printed.", show_default=False)
+    ] = None,
+) -> None:
+    """Print the manifest of a snapshot: table, tablet, file, and where each file's bytes are now.
+
+    Each backup of a snapshot has its own beside it; this one tells the places as they are known today.
+    """
+    import os
+    import sys
+    from contextlib import suppress
+
+    from lakebackup.errors import EnvironmentProblem
+    from lakebackup.snapshot.manifest_json import manifest_json
+
+    reader = call.reader()
+    pieces = manifest_json(reader, reader.resolve_backup(backup))
+    if out is None:
+        for piece in pieces:
+            sys.stdout.write(piece)
+        return
+    first = next(pieces)  # before the file is made
+    try:
+        with out.open("x", encoding="utf-8") as file:
+            try:
+                file.write(first)
+                file.writelines(pieces)
+            except BaseException:
+                with suppress(OSError):
+                    out.unlink()
+                raise
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"{out} cannot be written: {os.strerror(error.errno or 0)}.",
+            hint="Name a file that is not there yet, in a folder that can be written.",
+        ) from error
+
+
+@verb(options.FROM, options.SOURCE, options.LEASE)
+def import_manifest(
+    call: Call,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The manifest, as JSON.", show_default=False)],
+    taken_at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="When the snapshot was taken; else the greatest timestamp in it.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Bring in another tool's manifest of a snapshot: a backup whose files are stored already.
+
+    Nothing is copied. The files must lie in the destination, or in one that the catalog knows, and are never
+    deleted by a prune. All of it comes in, or nothing.
+    """
+    from lakebackup_jobs.import_manifest import ManifestRequest, run
+
+    shared = call.fields(ManifestRequest)
+    required(call.settings.source, "--source", "whose snapshot is it?", hint="Give --source NAME.")
+    request = ManifestRequest(**shared, file=file, taken_at=instant(taken_at), remote=call.settings.remote)
+    call.run(run, request)

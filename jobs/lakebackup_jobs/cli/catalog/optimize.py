@@ -1,0 +1,35 @@
+"""`lakebackup catalog optimize`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.values import span
+from lakebackup_jobs.cli.verb import Call, verb
+
+EXAMPLES = options.examples(
+    "lakebackup catalog optimize --from ./backups",
+    "lakebackup catalog optimize --retain 30d --dry-run --from ./backups",
+)
+
+
+@verb(options.FROM, options.SPARK_JOB, options.DRY_RUN)
+def optimize(
+    call: Call,
+    retain: Annotated[
+        str,
+        typer.Option(
+            metavar="SPAN",
+            help="How far back the tables can be asked as they were (sql --as-of); 7d at least.",
+        ),
+    ] = "7d",
+) -> None:
+    """Bring the tables' small files together, and delete files of older versions. No row changes."""
+    retain_ms = span(retain)
+    from lakebackup_jobs.catalog_optimize import OptimizeRequest, run
+
+    request = OptimizeRequest(**call.fields(OptimizeRequest), retain_ms=retain_ms or 0)
+    call.run(run, request, spark=not call.dry_run)

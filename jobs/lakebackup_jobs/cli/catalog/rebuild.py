@@ -1,0 +1,17 @@
+"""`lakebackup catalog rebuild`."""
+
+from __future__ import annotations
+
+from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.verb import Call, verb
+
+EXAMPLES = options.examples("lakebackup catalog rebuild --from ./backups")
+
+
+@verb(options.FROM, options.SPARK_JOB)
+def rebuild(call: Call) -> None:
+    """Make a lost catalog again from the manifests that lie beside the backups."""
+    from lakebackup_jobs.rebuild import RebuildRequest, run
+
+    request = RebuildRequest(**call.fields(RebuildRequest))
+    call.run(run, request)

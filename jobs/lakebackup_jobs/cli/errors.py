@@ -1,0 +1,39 @@
+"""A failure on standard error: the message and a hint, or one JSON object with --json."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from typing import TYPE_CHECKING
+
+from lakebackup_jobs.visible import visible_lines
+
+if TYPE_CHECKING:
+    from lakebackup.errors import LakebackupError
+
+
+def tell(error: LakebackupError, *, as_json: bool, debug: bool = False) -> int:
+    """Report an expected failure; returns its exit code."""
+    return tell_text(
+        error, error.exit_code, type(error).__name__, error.message, error.hint, as_json=as_json, debug=debug
+    )
+
+
+def tell_text(
+    error: BaseException | None, code: int, kind: str, message: str, hint: str, *, as_json: bool, debug: bool
+) -> int:
+    """Report a failure by its words; with `debug` the traceback too. Returns the exit code."""
+    if debug and error is not None:
+        print(visible_lines("".join(traceback.format_exception(error))), end="", file=sys.stderr)
+    if as_json:
+        event = {"event": "error", "error": kind, "message": message, "hint": hint, "exit_code": code}
+        print(json.dumps(event), file=sys.stderr)
+        return code
+    import typer
+
+    typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
+    typer.echo(visible_lines(message), err=True)
+    if hint:
+        typer.secho(visible_lines(hint), dim=True, err=True)
+    return code

@@ -1,0 +1,1 @@
+"""Verbs that keep backups: fewer, larger, as long as a policy says. One file a verb."""

@@ -1,0 +1,52 @@
+"""`lakebackup compact`: keep the latest record of each key."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.verb import Call, verb
+
+EXAMPLES = options.examples(
+    "lakebackup compact --from ./backups --dry-run",
+    "lakebackup compact customers --from ./backups",
+    "lakebackup compact orders --all-keyed --from ./backups --note 'latest orders only'",
+)
+
+
+@verb(
+    options.FROM,
+    options.DATA_FILES,
+    options.PLAN,
+    options.SPARK_JOB,
+    options.SOURCE,
+    options.LEASE,
+    options.NOTE,
+)
+def compact(
+    call: Call,
+    topics: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TOPIC", help="Topics by name.", show_default="all compacted ones"),
+    ] = None,
+    pattern: options.Pattern = None,
+    all_keyed: Annotated[
+        bool,
+        typer.Option("--all-keyed", help="Topics that are not compacted too, when all records have keys."),
+    ] = False,
+) -> None:
+    """Write the newest backups of compacted topics anew, with the latest record of each key alone.
+
+    The result is a backup that the next one goes on from; what it replaces stays until a prune.
+    """
+    from lakebackup_jobs.compact import CompactRequest, run
+
+    request = CompactRequest(
+        **call.fields(CompactRequest),
+        topics=tuple(topics or ()),
+        patterns=tuple(pattern or ()),
+        all_keyed=all_keyed,
+    )
+    call.run(run, request)

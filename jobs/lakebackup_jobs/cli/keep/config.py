@@ -1,0 +1,30 @@
+"""`lakebackup config`: the settings in force."""
+
+from __future__ import annotations
+
+import typer
+
+from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.verb import Call, verb
+
+EXAMPLES = options.examples("lakebackup config", "LAKEBACKUP_CODEC=snappy lakebackup config --json")
+
+
+@verb()
+def config(call: Call) -> None:
+    """Show the settings in force: environment before lakebackup.toml before defaults. Secrets are masked."""
+    shown = call.settings.shown()
+    if call.json:
+        from json import dumps
+
+        typer.echo(dumps(shown))
+        return
+    for name, value in shown.items():
+        table = (
+            {f'{name}."{key}"': item for key, item in value.items()}
+            if isinstance(value, dict)
+            else {name: value}
+        )
+        for key, item in table.items():
+            if item is not None:
+                typer.echo(f"{key} = {item}" if isinstance(item, int | float) else f'{key} = "{item}"')

@@ -1,0 +1,52 @@
+"""`lakebackup manage`: report, prune and merge under the names that cbbackup-manage was to have."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lakebackup.errors import UsageProblem
+from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.values import one_of, required
+from lakebackup_jobs.cli.verb import Call, verb
+
+
+@verb(options.CATALOG, options.SOURCE)
+def manage(
+    call: Call,
+    folder: Annotated[
+        str | None, typer.Argument(metavar="BACKUP_DIR", help="Where the backups are kept.")
+    ] = None,
+    report: Annotated[bool, typer.Option("--report", help="As `lakebackup report`.")] = False,
+    prune: Annotated[
+        int | None, typer.Option("--prune", min=0, metavar="DAYS", help="As `lakebackup prune DAYS`.")
+    ] = None,
+    delete: Annotated[bool, typer.Option("--delete", help="With --prune: do it.")] = False,
+    merge: Annotated[
+        int | None, typer.Option("--merge", min=1, metavar="LEVEL", help="As `lakebackup merge LEVEL`.")
+    ] = None,
+) -> int:
+    """Do what the command of that name does."""
+    modes = {"report": report, "prune": prune is not None, "merge": merge is not None}
+    name = required(
+        one_of(modes, otherwise=""),
+        "--report, --prune or --merge",
+        "what is to be done?",
+        hint="Give --report, --prune DAYS or --merge LEVEL; `lakebackup manage --help` says more.",
+    )
+    if delete and name != "prune":
+        raise UsageProblem(
+            "--delete goes with --prune.", hint="Leave it out, or give --prune DAYS in place of the other."
+        )
+    if call.flags["source"] and name == "report":
+        raise UsageProblem(
+            "A report tells of every source.", hint="Leave --source out; --json gives rows that name theirs."
+        )
+    number = {"prune": prune, "merge": merge}.get(name)
+    arguments = [] if number is None else [str(number)]
+    arguments += ["--from", folder] if folder else []
+    arguments += ["--delete"] if delete else []
+    from lakebackup_jobs.cli import main
+
+    return main([name, *arguments, *call.passed_on()], call.session)

@@ -1,0 +1,89 @@
+"""`lakebackup prune`: let go of what nobody was promised any more."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lakebackup.errors import UsageProblem
+from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.values import one_of, size, span
+from lakebackup_jobs.cli.verb import Call, verb
+
+EXAMPLES = options.examples(
+    "lakebackup prune --from ./backups",
+    "lakebackup prune --from ./backups --delete",
+    "lakebackup prune 14 --delete",
+    "lakebackup prune orders --keep-time 30d --keep-size 10GiB --delete",
+)
+
+
+@verb(options.FROM, options.PLAN, options.SPARK_JOB, options.SOURCE, options.LEASE)
+def prune(
+    call: Call,
+    topics: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="DAYS|TOPIC",
+            help="A recovery window in days in place of the policy's; or topics by name.",
+            show_default="by policy, and all topics of the newest backup",
+        ),
+    ] = None,
+    pattern: options.Pattern = None,
+    delete: Annotated[bool, typer.Option("--delete", help="Do it. Without this, only tell.")] = False,
+    keep_time: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPAN",
+            help="Keep records this long before the newest backup: 7d, 12h.",
+            show_default="the topic's retention.ms",
+        ),
+    ] = None,
+    keep_size: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="Keep at least this much of each partition, the newest: 10GiB.",
+            show_default="the topic's retention.bytes",
+        ),
+    ] = None,
+) -> None:
+    """Let go of backups that the policy does not keep, and of files that the topics' own retention does not.
+
+    Before the first object goes, every restore point that stays is shown to keep what it needs.
+    """
+    topics, days = _window(topics or [])
+    for shared in ("dry_run", "explain"):
+        one_of({"delete": delete, shared.replace("_", "-"): call.flags[shared]}, otherwise="")
+    keep_ms, keep_bytes = span(keep_time), size("--keep-size", keep_size)
+    from lakebackup_jobs.prune import PruneRequest, run
+
+    request = PruneRequest(
+        **call.fields(PruneRequest),
+        topics=tuple(topics),
+        days=days,
+        patterns=tuple(pattern or ()),
+        keep_ms=keep_ms,
+        keep_bytes=keep_bytes,
+        delete=delete,
+    )
+    call.run(run, request, spark=delete)
+
+
+def _window(arguments: list[str]) -> tuple[list[str], int | None]:
+    """The topics, and the days: a first argument that is a whole number. Raises UsageProblem for both."""
+    if not arguments or not (arguments[0].isascii() and arguments[0].isdecimal()):
+        return arguments, None
+    if len(arguments) > 1:
+        raise UsageProblem(
+            f"{arguments[0]} days are of whole backups, and {arguments[1]} is a topic.",
+            hint="Leave out one; a topic whose name is a number comes by --pattern.",
+        )
+    days = int(arguments[0])
+    if not days:
+        raise UsageProblem(
+            "A recovery window of 0 days is none.",
+            hint="Give at least 1. Without a number the policy decides: lakebackup policy show.",
+        )
+    return [], days

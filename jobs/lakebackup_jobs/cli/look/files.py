@@ -1,0 +1,29 @@
+"""`lakebackup files`: a backup's manifest."""
+
+from __future__ import annotations
+
+from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.verb import Call, verb
+
+EXAMPLES = options.examples(
+    "lakebackup files 20261121T1405 --from ./backups", "lakebackup files 20261121T1405 --csv > files.csv"
+)
+
+COLUMNS = (
+    "scope",
+    "region",
+    "start_position",
+    "end_position",
+    "min_ts",
+    "max_ts",
+    "entries",
+    "bytes",
+    "path",
+)
+
+
+@verb(options.ROWS)
+def files(call: Call, backup_id: options.BackupId) -> None:
+    """List the data files that a backup added; --json and --csv carry every column."""
+    reader = call.reader()
+    call.write(reader.query("list_files", backup_id=reader.resolve_backup(backup_id)), COLUMNS)

@@ -1,0 +1,45 @@
+"""`lakebackup report`: what is protected, until when, and what is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.values import instant
+from lakebackup_jobs.cli.verb import Call, verb
+
+EXAMPLES = options.examples(
+    "lakebackup report --from ./backups",
+    "lakebackup report --html report.html --from ./backups",
+    "lakebackup report --json | jq .findings",
+)
+
+
+@verb(options.FROM, options.AS_OF)
+def report(
+    call: Call,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write one page that needs nothing else.")
+    ] = None,
+) -> None:
+    """Tell what is protected until when, what is not, and how it grows."""
+    import sys
+    import time
+
+    from lakebackup_jobs import report as job
+    from lakebackup_jobs.cli.rows import json_line
+    from lakebackup_jobs.progress import print_result
+
+    now = instant(call.flags["as_of"]) or time.time_ns() // 1_000_000
+    found = job.facts(call.reader(), now)
+    if html:
+        job.write(job.page(found), html)
+    if call.json:
+        sys.stdout.write(json_line(found))
+    elif html:
+        print_result({"html": str(html), "findings": job.summary(found)["findings"]}, sys.stdout)
+    else:
+        print_result(job.summary(found), sys.stdout)

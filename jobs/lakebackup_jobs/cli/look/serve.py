@@ -1,0 +1,160 @@
+"""`lakebackup serve …`: servers that other programs ask, until they are stopped."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lakebackup.errors import EnvironmentProblem, NotFound, UsageProblem
+from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.interrupt import stopped_by_signals
+from lakebackup_jobs.cli.verb import Call, verb
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+app = typer.Typer(help="Serve the catalog, and log tasks, to other programs.", no_args_is_help=True)
+
+Host = Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen; there is no password.")]
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+@app.command(
+    "thrift",
+    epilog=options.examples(
+        "lakebackup serve thrift --from ./backups",
+        'beeline -u jdbc:hive2://127.0.0.1:10000 -e "SELECT * FROM restore_points"',
+    ),
+)
+@verb(options.FROM)
+def thrift(
+    call: Call,
+    port: Annotated[int, typer.Option(help="Port to listen on.")] = 10000,
+    host: Host = "127.0.0.1",
+    account: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Account to run as; it must not be able to write to the catalog and the destinations.",
+            show_default="nobody when root runs this, else your own",
+        ),
+    ] = None,
+) -> None:
+    """Serve the catalog's views over JDBC (Spark Thrift server) for BI tools, until Ctrl-C.
+
+    Whoever connects can run any SQL, with the rights of the account; that it cannot write is tried out first.
+    """
+    where, catalog = call.where, call.settings.catalog
+    from lakebackup.store import CatalogReader
+    from lakebackup_jobs.account import find_account
+    from lakebackup_jobs.thrift_server import thrift_server
+
+    reader = CatalogReader.require(where, catalog)
+    roots = sorted(set(reader.destinations().uris.values()))
+    who = find_account(account)
+    _warn_if_open(call, host)
+    with thrift_server(reader.catalog_uri, roots, who, host=host, port=port) as process:
+        _ready(call, f"jdbc:hive2://{host}:{port}/default", account=who.name)
+        _until_stopped(lambda: process.poll() is None)
+
+
+@app.command("connect", epilog=options.examples("lakebackup serve connect --port 15002"))
+@verb(options.CLUSTER)
+def connect(
+    call: Call,
+    port: Annotated[int, typer.Option(help="Port to listen on.")] = 15002,
+    host: Host = "127.0.0.1",
+) -> None:
+    """Serve Spark Connect with lakebackup's settings, for notebooks and for `--remote`, until Ctrl-C.
+
+    Whoever connects can run code as you: keep it on the loopback interface, or behind something that asks.
+    """
+    found = call.settings
+    from lakebackup_jobs.session import connect_server
+
+    extra = dict(found.spark) | ({"spark.master": found.master} if found.master else {})
+    _warn_if_open(call, host)
+    with connect_server(host=host, port=port, extra=extra) as address:
+        _ready(call, address)
+        _until_stopped(lambda: True)
+
+
+@app.command(
+    "http",
+    epilog=options.examples(
+        "lakebackup serve http --from ./backups",
+        "curl http://127.0.0.1:8088/log/tasks",
+        "lakebackup serve http --from ./backups --host 0.0.0.0 --token-file /run/secrets/lakebackup-token",
+    ),
+)
+@verb(options.FROM, options.KAFKA_CONFIG)
+def http(
+    call: Call,
+    port: Annotated[int, typer.Option(help="Port to listen on.")] = 8088,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file", metavar="FILE", help="Requests must carry what it holds as a bearer token."
+        ),
+    ] = None,
+) -> None:
+    """Serve the verbs of `lakebackup log` and Prometheus metrics over HTTP, until Ctrl-C.
+
+    Without a token only on the loopback interface. There is no TLS: put a proxy in front for other machines.
+    """
+    where, found = call.where, call.settings
+    from lakebackup.store import CatalogReader
+    from lakebackup_jobs.changelog.http_api import app_of, serving
+    from lakebackup_jobs.cli.log.shown import place_of
+
+    token = _token(token_file or found.log.token_file, host)
+    CatalogReader.require(where, found.catalog)
+    place = place_of(call, run=True)
+    with serving(app_of(place, token), host, port) as (url, runs):
+        _ready(call, url)
+        _until_stopped(runs)
+
+
+def _token(file: Path | str | None, host: str) -> str | None:
+    """The token that a file holds. Raises UsageProblem without one where others can connect."""
+    if file is None:
+        if host not in _LOOPBACK:
+            raise UsageProblem(
+                f"Everybody who reaches {host} could stop tasks.",
+                hint="Give --token-file FILE, or keep it on the loopback interface.",
+            )
+        return None
+    try:
+        token = Path(file).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise NotFound(f"The file {file} cannot be read: {error.strerror}.") from None
+    if not token:
+        raise UsageProblem(f"{file} is empty.", hint="Put a long random word into it.")
+    return token
+
+
+def _ready(call: Call, url: str, **more: str) -> None:
+    import json
+    import sys
+
+    line = json.dumps({"event": "ready", "url": url, **more})
+    sys.stdout.write(f"{line}\n" if call.json else f"Ready: {url}  (Ctrl-C stops it)\n")
+    sys.stdout.flush()
+
+
+def _warn_if_open(call: Call, host: str) -> None:
+    if host not in _LOOPBACK:
+        call.report.warning(f"everybody who reaches {host} can connect: there is no password")
+
+
+def _until_stopped(runs: Callable[[], bool]) -> None:
+    """Wait for SIGINT or SIGTERM. Raises EnvironmentProblem when the server ends by itself."""
+    stop = threading.Event()
+    with stopped_by_signals(stop):
+        while not stop.wait(1):
+            if not runs():
+                raise EnvironmentProblem("The server ended by itself; its log is in the cache's folder logs.")

@@ -1,0 +1,78 @@
+"""`lakebackup show`: everything about one backup, or how all of them stand on each other."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lakebackup.errors import UsageProblem
+from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.verb import Call, verb
+
+EXAMPLES = options.examples(
+    "lakebackup show 20261121T1405 --from ./backups", "lakebackup show --tree orders --from ./backups"
+)
+
+# So many transactions are shown that were open at a backup's end; the view queue_transactions has them all.
+_OPEN = 20
+TABLE = ("scope", "regions", "files", "bytes", "new_files", "new_bytes")
+LOGGED = ("scope", "name", "regions", "files", "entries", "bytes", "min_ts", "max_ts")
+TOPIC = ("scope", "regions", "files", "entries", "bytes", "min_ts", "max_ts")
+
+
+@verb(options.FROM, options.AS_OF)
+def show(
+    call: Call,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="ID|SOURCE",
+            help="A backup's id, or as much of its beginning as is unambiguous; with --tree, a source.",
+            show_default=False,
+        ),
+    ] = None,
+    tree: Annotated[
+        bool, typer.Option("--tree", help="All backups of a source, or of all: which stands on which.")
+    ] = False,
+) -> None:
+    """Show one backup: what it covers, what it stands on, how large it is. Or a source's backups as a tree.
+
+    In a tree, a line is a full with all that the newest backup needs of what stands on it. What the newest
+    does not need begins a line of its own: what a cumulative backup or a merge replaced, and what is out of
+    sync since the source's history was cut back.
+    """
+    import sys
+
+    from lakebackup.model import CHANGES, QUEUES, SNAPSHOT
+    from lakebackup_jobs.cli.look.tree import write as write_tree
+    from lakebackup_jobs.cli.rows import json_line
+    from lakebackup_jobs.progress import print_result
+
+    if not name and not tree:
+        raise UsageProblem("Missing argument ID: which backup?", hint="See: lakebackup show --help")
+    reader = call.reader()
+    if tree:
+        write_tree(reader.rows("backup_tree", source=name), as_json=call.json)
+        return
+    found = reader.resolve_backup(name or "")
+    (backup,) = reader.rows("show_backup", backup_id=found)
+    held: str = "topics"
+    columns: tuple[str, ...] = TOPIC
+    if backup["source_kind"] == SNAPSHOT:
+        held, columns = "tables", TABLE
+        rows = reader.rows("show_tables", source=backup["source"], number=backup["number"])
+    elif backup["source_kind"] == CHANGES:
+        held, columns = "tables", LOGGED
+        rows = reader.rows("show_log_tables", backup_id=found)
+    else:
+        rows = reader.rows("show_scopes", backup_id=found)
+    if backup["source_kind"] == QUEUES and (brought := reader.one("show_queue", backup_id=found)):
+        backup |= brought
+        backup["open"] = reader.rows("show_open", backup_id=found, rows=_OPEN)
+    if call.json:
+        sys.stdout.write(json_line({**backup, held: rows}))
+        return
+    # The same instants stand there as numbers, which print_result writes as times.
+    plain = {name: value for name, value in backup.items() if not name.endswith("_time")}
+    print_result({**plain, held: [{name: row[name] for name in columns} for row in rows]}, sys.stdout)

@@ -1,0 +1,77 @@
+"""`lakebackup restore groups`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.restore.target import check_target
+from lakebackup_jobs.cli.values import instant
+from lakebackup_jobs.cli.verb import Call, verb
+
+EXAMPLES = options.examples(
+    "lakebackup restore groups --pattern '.*' --from ./backups --to kafka://localhost:9092 --dry-run",
+    "lakebackup restore groups billing --to kafka://localhost:9092 --map orders=orders2 --at-time 14:05",
+)
+
+
+@verb(options.FROM, options.PLAN, options.KAFKA_CLIENT, options.SOURCE)
+def groups(
+    call: Call,
+    groups: Annotated[list[str] | None, typer.Argument(metavar="GROUP", help="Groups by name.")] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="TARGET", help="kafka://HOST:PORT[,HOST:PORT].")
+    ] = None,
+    pattern: Annotated[
+        list[str] | None,
+        typer.Option("--pattern", metavar="REGEX", help="Groups whose whole name matches; repeatable."),
+    ] = None,
+    map_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--map", metavar="OLD=NEW", help="The topic that OLD was restored into, if several; repeatable."
+        ),
+    ] = None,
+    map_group: Annotated[
+        list[str] | None, typer.Option(metavar="OLD=NEW", help="Another name for a group; repeatable.")
+    ] = None,
+    at_time: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Where they stood then, as far as backups know. Without: at the last backup."
+        ),
+    ] = None,
+    from_log: Annotated[
+        bool,
+        typer.Option(
+            "--from-log",
+            help="Their last offsets in __consumer_offsets, also those erased since (a topic was deleted).",
+        ),
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Put back groups that are further in the target already.")
+    ] = False,
+) -> None:
+    """Put consumer groups where they stood, in topics that `restore topics` brought back.
+
+    Their old offsets are translated; each partition of each group has one of the outcomes moved, unchanged,
+    at_end, in_gap, ahead, active, unknown, not_restored and topic_deleted. Can be repeated.
+    """
+    from lakebackup.patterns import parse_maps
+    from lakebackup.plan.restore_groups import parse_group_maps
+    from lakebackup_jobs.restore_groups import GroupsRequest, run
+
+    request = GroupsRequest(
+        **call.fields(GroupsRequest),
+        target=check_target(to),
+        groups=tuple(groups or ()),
+        patterns=tuple(pattern or ()),
+        maps=parse_maps(map_ or ()),
+        group_maps=parse_group_maps(map_group or ()),
+        at_ts=instant(at_time),
+        from_log=from_log,
+        force=force,
+    )
+    call.run(run, request, spark=False)

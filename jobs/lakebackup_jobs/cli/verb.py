@@ -1,0 +1,235 @@
+"""What every verb of the command line has: shared flags, the settings in force, a reporter, a Spark session.
+
+    @verb(options.FROM, options.SPARK_JOB)
+    def compact(call: Call, topics: Annotated[...] = None) -> None:
+
+The function has its own flags as parameters, and the rest in `call`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import fields
+from functools import cached_property, wraps
+from inspect import Parameter, Signature, signature
+from itertools import chain
+from os import environ
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.explain import explain
+from lakebackup_jobs.cli.values import instant, required
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from lakebackup.config import Properties, Settings
+    from lakebackup.store import CatalogReader
+    from lakebackup_jobs.progress import Reporter
+
+_ORDER = {flag.name: place for place, flag in enumerate(options.ALL)}
+
+
+class Call:
+    """One call of a verb. `flags`: the shared flags it takes, as given; `given`: names of its own flags and
+    arguments that were given; `session`: a caller's, if any."""
+
+    def __init__(
+        self,
+        taken: Sequence[options.Flag],
+        flags: Mapping[str, Any],
+        given: Sequence[str],
+        session: SparkSession | None,
+        stack: ExitStack,
+    ) -> None:
+        self.flags, self.given, self.session = flags, given, session
+        self.json: bool = flags["json"]
+        self.explain: bool = flags.get("explain", False)
+        self.dry_run: bool = self.explain or flags.get("dry_run", False)
+        self._taken, self._stack, self._overrides = taken, stack, dict[str, Any]()
+
+    def override(self, **flags: Any) -> Settings:
+        """The settings in force, with flags of the verb's own over them; those that are None were not given.
+
+        To be called before the settings are used.
+        """
+        self._overrides |= flags
+        return self.settings
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The settings in force. Raises UsageProblem, NotFound."""
+        from lakebackup.config import load, parse_properties, read_properties
+
+        flags = self.flags
+        kafka = read_properties(flags["kafka_config"]) if flags.get("kafka_config") else {}
+        kafka |= parse_properties(flags.get("kafka_property") or ())
+        if flags.get("bootstrap_server"):
+            kafka["bootstrap.servers"] = flags["bootstrap_server"]
+        spark = parse_properties(flags.get("spark_conf") or (), "--spark-conf")
+        given = {flag.setting: flags[flag.name] for flag in self._taken if flag.setting}
+        given |= {**self._overrides, "kafka": kafka or None, "spark": spark or None}
+        found = load(given, flags["settings_file"])
+        # Whoever opens a place finds them there, Python processes that Spark starts included. No secrets.
+        environ.update({**found.s3.variables(), **found.storage.variables()})
+        return found
+
+    @property
+    def where(self) -> str:
+        """The place that backups are kept at. Raises UsageProblem without one."""
+        flag, state = ("--to", "to be stored") if "to" in self.flags else ("--from", "stored")
+        return required(
+            self.settings.destination,
+            flag,
+            f"where are the backups {state}?",
+            hint=f"Give {flag} URI, set LAKEBACKUP_DESTINATION, or destination in lakebackup.toml.",
+        )
+
+    @property
+    def kafka(self) -> Properties:
+        """Kafka's properties. Raises UsageProblem without servers where the verb has a flag for them."""
+        found = self.settings.kafka
+        if "bootstrap_server" in self.flags:
+            required(
+                found.get("bootstrap.servers"),
+                "--bootstrap-server",
+                "which Kafka cluster?",
+                hint="Give --bootstrap-server HOST:PORT, set LAKEBACKUP_KAFKA__BOOTSTRAP_SERVERS, "
+                "or write it into [kafka] of lakebackup.toml.",
+            )
+        return found
+
+    def fields(self, request: type) -> dict[str, Any]:
+        """What shared flags and settings say for the fields of a request that every job means alike."""
+        found, taken = self.settings, self.flags
+        values: dict[str, Any] = {
+            "destination": self.where,
+            "catalog": found.catalog,
+            "dry_run": self.dry_run,
+            "keys_file": found.log.keys_file,
+            "schema_topics": found.schema_topics,
+        }
+        if "kafka_config" in taken:
+            values["kafka"] = self.kafka
+        if "target_size" in taken:
+            values["target_bytes"] = int(found.target_size)
+        if "lease_ttl" in taken:
+            values["lease_ttl_s"] = found.lease_ttl
+        values |= {name: getattr(found, name) for name in _SAME if name in taken}
+        if "note" in taken:
+            values["note"] = taken["note"]
+        return {field.name: values[field.name] for field in fields(request) if field.name in values}
+
+    def passed_on(self, *but: str) -> list[str]:
+        """The shared flags as they were given, for another command; all `but` those of these names."""
+        taken = [flag for flag in self._taken if flag.name not in but]
+        return [part for flag in taken for part in flag.arguments(self.flags[flag.name])]
+
+    @cached_property
+    def report(self) -> Reporter:
+        """How the verb tells what it does; closed when the verb ends."""
+        from lakebackup_jobs.progress import reporter
+
+        return self._stack.enter_context(reporter(as_json=self.json))
+
+    def spark(self) -> SparkSession | None:
+        """The caller's session, or one with the Spark settings given; else None: the job makes its own."""
+        found = self.settings
+        extra = dict(found.spark) | ({"spark.master": found.master} if found.master else {})
+        if self.session is not None or not extra:
+            return self.session
+        from lakebackup_jobs.session import spark_session
+
+        return spark_session(remote=found.remote, extra=extra)
+
+    def run(
+        self, job: Callable[..., dict[str, Any]], request: object, *, spark: bool = True, **more: Any
+    ) -> dict[str, Any]:
+        """Run a job and report its result, which is returned; with --explain, show the SQL that decides.
+
+        `spark`: the job takes a session.
+        """
+        result = self.result_of(job, request, spark=spark, **more)
+        if not self.explain:
+            self.report.result(result)
+        return result
+
+    def result_of(
+        self, job: Callable[..., dict[str, Any]], request: object, *, spark: bool = True, **more: Any
+    ) -> dict[str, Any]:
+        """As `run`, without reporting the result; empty with --explain."""
+        if self.explain:
+            explain(lambda: job(request, reporter=self.report, **more), as_json=self.json)
+            return {}
+        given = {"spark": self.spark()} if spark else {}
+        return job(request, reporter=self.report, **given, **more)
+
+    @cached_property
+    def as_of(self) -> int | None:
+        """--as-of in us since 1970 UTC; None: now."""
+        then = instant(self.flags.get("as_of"))
+        return None if then is None else then * 1000
+
+    def reader(self) -> CatalogReader:
+        """The catalog, as it was at --as-of; warns when it is behind. Raises NotFound when there is none.
+
+        It is read by DuckDB: no Java is started.
+        """
+        where = self.where
+        from lakebackup.behind import HINT, what_is_lost
+        from lakebackup.store import CatalogReader
+
+        as_of = self.as_of
+        reader = CatalogReader.require(where, self.settings.catalog, as_of=as_of)
+        # A question is answered all the same; what restores, deletes or makes backups refuses.
+        if as_of is None and (lost := what_is_lost(reader)):
+            print(f"warning: {lost}\n{HINT}", file=sys.stderr)
+        return reader
+
+    def write(self, rows: pa.RecordBatchReader, columns: Sequence[str] | None = None) -> None:
+        """Write rows as a table of `columns`, as JSON lines or as CSV; the latter two have all columns."""
+        from lakebackup_jobs.cli.rows import write
+
+        write(rows, as_json=self.json, as_csv=self.flags["csv"], columns=columns)
+
+
+#: Fields of requests that have the name of a flag and of its setting.
+_SAME = ("source", "codec", "compression_level", "remote")
+
+
+def verb(
+    *groups: options.Flag | Sequence[options.Flag],
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A verb that takes these shared flags and those of every verb beside its own, as typer reads it.
+
+    Its first parameter is the Call. An int that it returns is the exit code.
+    """
+    flags = [[group] if isinstance(group, options.Flag) else group for group in groups]
+    named = {flag.name: flag for flag in chain(options.EVERY_VERB, *flags)}
+    taken = sorted(named.values(), key=lambda flag: _ORDER[flag.name])
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def run(context: typer.Context, **values: Any) -> Any:
+            shared = {flag.name: values.pop(flag.name) for flag in taken}
+            given = [
+                one.name.strip("_").replace("_", "-")
+                for one in own
+                if values[one.name] not in (one.default, None, [])
+            ]
+            with ExitStack() as stack:
+                return function(Call(taken, shared, given, context.obj, stack), **values)
+
+        _, *own = signature(function, eval_str=True).parameters.values()
+        context = Parameter("context", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+        parameters = [context, *own, *(flag.parameter for flag in taken)]
+        run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {one.name: one.annotation for one in parameters}
+        return run
+
+    return decorate

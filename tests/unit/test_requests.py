@@ -1,0 +1,99 @@
+"""What makes two requests the same: no field is forgotten, and records of earlier versions stay right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import pytest
+
+from lakebackup import requests
+from lakebackup.plan import restore_queue, restore_request
+from lakebackup.plan.restore_queue import QueueRestoreRequest
+from lakebackup.plan.restore_request import RestoreRequest
+from lakebackup_jobs import backup_snapshot, unfinished
+from lakebackup_jobs.backup_snapshot import SnapshotRequest
+from lakebackup_jobs.backup_topics import BackupRequest
+from lakebackup_jobs.queues import request as backup_queue
+from lakebackup_jobs.queues.request import QueueRequest
+
+
+@dataclass(frozen=True)
+class Before:
+    place: str
+    topics: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class After(Before):
+    strict: bool = False
+    limit: int | None = None
+
+
+def asked(request: Before) -> dict[str, Any]:
+    return requests.asked(request, always=("topics",), never=("place",))
+
+
+def test_a_field_that_is_added_counts_and_leaves_earlier_records_right() -> None:
+    assert asked(Before("a", ("t",))) == asked(After("b", ("t",))) == {"topics": ["t"]}
+    assert asked(After("a", strict=True, limit=0)) == {"topics": [], "strict": True, "limit": 0}
+    digests = {
+        requests.digest("s", asked(request), always=("topics",))
+        for request in (After("a"), After("a", strict=True), After("a", limit=1), After("a", limit=2))
+    }
+    assert len(digests) == 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "same", "never"),
+    [
+        (BackupRequest, (*unfinished._SAME, *unfinished._KEPT), unfinished._ELSE),
+        (SnapshotRequest, backup_snapshot._SAME, backup_snapshot._ELSE),
+        (QueueRequest, backup_queue._SAME, backup_queue._ELSE),
+        (RestoreRequest, restore_request._SAME, restore_request._ELSE),
+        (QueueRestoreRequest, restore_queue._SAME, restore_queue._ELSE),
+    ],
+)
+def test_the_names_are_fields(kind: Any, same: tuple[str, ...], never: tuple[str, ...]) -> None:
+    assert {*same, *never} <= {field.name for field in fields(kind)}
+    assert not {*same} & {*never}
+
+
+TOPICS = RestoreRequest("d", "dir:x")
+QUEUE = QueueRestoreRequest("d", "s", "kafka://h:1", "f")
+
+
+def test_restores_that_an_earlier_version_began_are_known_again() -> None:
+    """Digests as version 0.1.0 made them."""
+    assert TOPICS.digest("prod") == "3d1f6e90b1355a189dcc6c86b9925805"
+    full = replace(
+        TOPICS, topics=("b", "a"), patterns=("p",), maps={"z": "y", "b": "c"}, to_ts=5, from_ts=1, backup="B",
+        partial=True, append=True, continued=True, repartition=True, partitions=3, allow_gaps=True,
+        approximate=True, groups=("g",), settings="saved", zero_as_one=True,
+    )  # fmt: skip
+    assert full.digest("prod") == "bc00250066050fe7b1e56f5472add25a"
+    assert QUEUE.digest() == "532ff0a0876fc58f9fed3986800e8d90"
+    full_queue = replace(
+        QUEUE, backup="b", to_tid=4, to_ts=3, maps={"z": "y", "b": "c"}, append=True, keep_open=True,
+        settings="saved",
+    )  # fmt: skip
+    assert full_queue.digest() == "c08cff343636b08cd6f53726ca9b5f75"
+
+
+def test_backups_that_an_earlier_version_began_are_known_again() -> None:
+    """What it put down of them."""
+    assert unfinished._asked(BackupRequest("d", ("b", "a"), {}, note="n")) == {
+        "topics": ["a", "b"], "patterns": [], "isolation": "read_committed", "groups": "all",
+        "mode": "incr-diff", "level": 1, "parent": None, "new_generation": False, "codec": "zstandard",
+        "compression_level": None, "target_bytes": 128 << 20, "roll_ms": None, "note": "n",
+    }  # fmt: skip
+    assert SnapshotRequest("d", ("/tmp",), sidecars=(("meta", "f"),)).asked == {
+        "layout": "plain", "mode": "auto", "pack_below": 1 << 20, "verify_unchanged": False,
+        "find_same": False, "taken_at": None, "note": None, "paths": ["/tmp"],
+        "always": ["CURRENT", "MANIFEST-*"], "sidecars": [["meta", "f"]],
+    }  # fmt: skip
+    assert QueueRequest("d", "s", ("b", "a"), {}).asked == {
+        "mode": "auto", "snapshot": None, "positions": None, "config": None, "schema": None,
+        "codec": "zstandard", "compression_level": None, "note": None, "topics": ["a", "b"],
+        "names": {"tid": "tid", "transaction": "transaction", "kind": "kind", "tid_format": "text"},
+    }  # fmt: skip
