@@ -20,7 +20,7 @@ help: ## list the targets
 
 setup: ## check Python and Java, make .venv, fetch the JVM libraries (quick when nothing changed)
 	@test -n "$(PYTHON)" || { echo "error: no Python 3.11, 3.12 or 3.13 found. Install one, or name it: make setup PYTHON=/path/to/python3.12" >&2; exit 6; }
-	@PYTHONPATH=catalog:jobs "$(PYTHON)" -m lakebackup_jobs.bootstrap
+	@PYTHONPATH=catalog:jobs "$(PYTHON)" -m lakebackup_jobs.runtime.bootstrap
 
 browser: ## install a headless browser for the tests of the report (as root, with apt-get)
 	@for b in chromium chromium-browser google-chrome-stable google-chrome chrome; do command -v $$b >/dev/null && exit 0; done; \
@@ -30,7 +30,7 @@ browser: ## install a headless browser for the tests of the report (as root, wit
 	|| echo "    it could not be installed: the tests that need a browser will say so"
 
 demo: setup ## set up, then back up topics from a real broker, lose them and restore them
-	@$(BIN)/python -m lakebackup_jobs.demo
+	@$(BIN)/python -m lakebackup_jobs.demo.__main__
 
 test: setup browser lint ## set up, then every check, and every test but the long ones
 	@$(MAKE) --no-print-directory -j 3 types contracts suite

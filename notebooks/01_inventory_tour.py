@@ -62,7 +62,7 @@ engine.register()
 
 # COMMAND ----------
 
-from lakebackup_jobs import charts
+from lakebackup_jobs.query import charts
 from lakebackup_sql import load
 
 engine.define("unusable", load("queries", "report_unusable"))

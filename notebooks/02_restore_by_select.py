@@ -30,8 +30,8 @@ dbutils.widgets.dropdown("really", "no", ["no", "yes"], "Carry it out")
 
 from lakebackup.engine.spark import SparkEngine
 from lakebackup.plan.restore_request import RestoreRequest
-from lakebackup_jobs import restore_topics
-from lakebackup_jobs.progress import reporter
+from lakebackup_jobs.lifecycle.progress import reporter
+from lakebackup_jobs.topics import restore as restore_topics
 
 destination = dbutils.widgets.get("destination")
 engine = SparkEngine(spark, f"{destination}/catalog")

@@ -28,7 +28,7 @@ dbutils.widgets.text("key", "4711", "Key")
 # COMMAND ----------
 
 from lakebackup.store import CatalogReader
-from lakebackup_jobs import ask
+from lakebackup_jobs.query import record_query as ask
 
 topic, key = dbutils.widgets.get("topic"), dbutils.widgets.get("key").replace("'", "''")
 reader = CatalogReader.require(dbutils.widgets.get("destination"))

@@ -61,7 +61,7 @@ engine.register(["coverage", "rpo", "last_success", "unusable_backups"])
 
 # COMMAND ----------
 
-from lakebackup_jobs import charts
+from lakebackup_jobs.query import charts
 from lakebackup_sql import load
 
 engine.define("covered", load("queries", "report_covered"))

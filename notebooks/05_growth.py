@@ -45,7 +45,7 @@ engine.register(["growth", "storage_by_source", "files"])
 
 # COMMAND ----------
 
-from lakebackup_jobs import charts
+from lakebackup_jobs.query import charts
 
 spans = engine.rows("report_growth", steps=400)
 for source in sorted({row["source"] for row in spans}):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.support.runs import Lab
     from tests.support.s3 import S3Proxy, Versity
 
-    from lakebackup_jobs.broker import Broker
+    from lakebackup_jobs.demo.broker import Broker
 
 # How long an example takes says how busy the machine is. CI runs the same examples each
 # time, a person new ones.
@@ -90,7 +90,7 @@ def graph_lab(broker: Broker, empty_catalog: Path, tmp_path: Path) -> Iterator[G
 @pytest.fixture(scope="session")
 def broker() -> Broker:
     """A running broker, which other tests use at the same time. A test that stops one makes its own."""
-    from lakebackup_jobs.broker import Broker
+    from lakebackup_jobs.demo.broker import Broker
 
     return Broker(servers.folder() / "broker", port=servers.host().broker())
 

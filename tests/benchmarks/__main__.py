@@ -28,7 +28,7 @@ from tests.benchmarks.queues import Ratio
 from tests.benchmarks.snapshots import snapshots
 from tests.benchmarks.topics import Bench
 
-from lakebackup_jobs.broker import Broker
+from lakebackup_jobs.demo.broker import Broker
 
 SETS = {"small": (2_000_000, 200), "large": (100_000, 10_240)}
 BROKER = (*SETS, "compact", "merge", "memory", "capture", "rpo", "queue-ratio", "queue-writers")

@@ -93,7 +93,7 @@ class Spark:
 
     def __init__(self, folder: str) -> None:
         from lakebackup.engine.spark import SparkEngine
-        from lakebackup_jobs.session import spark_session
+        from lakebackup_jobs.runtime.session import spark_session
 
         self._spark = spark_session()
         self._engine = SparkEngine(self._spark, f"file://{folder}/catalog")

@@ -41,7 +41,7 @@ class Ours:
         self._engine: Any = CatalogReader(str(folder), as_written=True)
         if engine == "spark":
             from lakebackup.engine.spark import SparkEngine
-            from lakebackup_jobs.session import spark_session
+            from lakebackup_jobs.runtime.session import spark_session
 
             self._engine = SparkEngine(spark_session(), f"file://{folder}/catalog")
 

@@ -21,7 +21,7 @@ from tests.support.change_load import load
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lakebackup_jobs.broker import Broker
+    from lakebackup_jobs.demo.broker import Broker
 
 EVENTS = 2_000_000
 #: What is measured: regions that hold the events, bytes of a value, codec, whether files are encrypted.
@@ -84,10 +84,10 @@ def _measured(about: dict[str, Any], folder: Path) -> dict[str, float]:
 def _one(about: dict[str, Any]) -> dict[str, float]:
     """Capture a topic in this process; a few events first, since compiling is not what is measured."""
     from lakebackup.changelog.cipher import Cipher
-    from lakebackup_jobs.changelog.capture_task import CaptureJob
-    from lakebackup_jobs.changelog.feeds import Range
-    from lakebackup_jobs.changelog.feeds.br import BrFeed
-    from lakebackup_jobs.kafka.cluster import Cluster
+    from lakebackup_jobs.kafka.admin.cluster import Cluster
+    from lakebackup_jobs.logs.capture.flush_task import CaptureJob
+    from lakebackup_jobs.logs.feeds import Range
+    from lakebackup_jobs.logs.feeds.br import BrFeed
 
     client = {"bootstrap.servers": about["bootstrap"]}
     cluster = Cluster(client)

@@ -18,17 +18,18 @@ from tests.benchmarks.report import markdown
 from tests.support.change_load import load
 
 from lakebackup.store import CatalogWriter
-from lakebackup_jobs.changelog import control, task
-from lakebackup_jobs.changelog.control import Place
-from lakebackup_jobs.changelog.status import waiting
-from lakebackup_jobs.changelog.task import TaskSettings
-from lakebackup_jobs.session import spark_session
+from lakebackup_jobs.logs.control import task
+from lakebackup_jobs.logs.control import verbs as control
+from lakebackup_jobs.logs.control.status import waiting
+from lakebackup_jobs.logs.control.task import TaskSettings
+from lakebackup_jobs.logs.control.verbs import Place
+from lakebackup_jobs.runtime.session import spark_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from lakebackup_jobs.broker import Broker
+    from lakebackup_jobs.demo.broker import Broker
 
 #: Events a second, one after another until the task falls behind.
 RATES = (10_000, 25_000, 50_000, 75_000, 100_000)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.benchmarks.measure import Cost
     from tests.benchmarks.ours import Session
 
-    from lakebackup_jobs.broker import Broker
+    from lakebackup_jobs.demo.broker import Broker
 
 BACKUPS = 4
 PLAIN = "fastavro and a dict"

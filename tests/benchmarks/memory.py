@@ -12,7 +12,7 @@ from tests.benchmarks.report import markdown
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lakebackup_jobs.broker import Broker
+    from lakebackup_jobs.demo.broker import Broker
 
 MILLIONS = (1, 5, 20)
 _COLUMNS = ("python_peak", "heap_live", "heap_peak", "workers_now")

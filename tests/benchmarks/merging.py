@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.benchmarks.measure import Cost
     from tests.benchmarks.ours import Session
 
-    from lakebackup_jobs.broker import Broker
+    from lakebackup_jobs.demo.broker import Broker
 
 MERGED = 6
 COPY, HASHED, PLAIN = "reading and writing", "the same with sha256 of both", "fastavro"

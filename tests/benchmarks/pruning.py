@@ -19,7 +19,7 @@ from lakebackup.engine.delta import append, commit, write_rows
 from lakebackup.model import ARROW_SCHEMAS, Backup, DataFile, Scope, as_row, json_line
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogWriter
-from lakebackup_jobs.session import spark_session
+from lakebackup_jobs.runtime.session import spark_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tests.benchmarks.ours import Session
 
-    from lakebackup_jobs.broker import Broker
+    from lakebackup_jobs.demo.broker import Broker
 
 WRITERS = 2
 #: Seconds before the first measured span, and before each backup: the writers alone.

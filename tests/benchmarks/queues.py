@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.benchmarks.ours import Session
     from tests.benchmarks.queue_load import Ranges
 
-    from lakebackup_jobs.broker import Broker
+    from lakebackup_jobs.demo.broker import Broker
 
 GRAPH = "bench"
 FULL, AGAIN = "full", "full, the same files again"

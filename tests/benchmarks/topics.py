@@ -17,7 +17,7 @@ from tests.support.kafka_truth import fingerprint
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lakebackup_jobs.broker import Broker
+    from lakebackup_jobs.demo.broker import Broker
 
 WARM, COLD = "lakebackup, warm session", "lakebackup, cold command"
 RUST, RUST_AS_IS = "kafka-backup (Rust)", "kafka-backup (Rust), its defaults"

@@ -18,17 +18,14 @@ from lakebackup.plan.restore_log import LogRestoreRequest
 from lakebackup.plan.restore_request import RestoreRequest
 from lakebackup.plan.restore_snapshot import SnapshotRestoreRequest
 from lakebackup.store import CatalogWriter
-from lakebackup_jobs import (
-    backup_queue,
-    backup_snapshot,
-    backup_topics,
-    compact,
-    merge,
-    restore_snapshot,
-    restore_topics,
-)
-from lakebackup_jobs.changelog import restore as restore_changes
-from lakebackup_jobs.session import spark_session
+from lakebackup_jobs.logs.restore import job as restore_changes
+from lakebackup_jobs.queues.backup import job as backup_queue
+from lakebackup_jobs.runtime.session import spark_session
+from lakebackup_jobs.snapshots import backup as backup_snapshot
+from lakebackup_jobs.snapshots import restore as restore_snapshot
+from lakebackup_jobs.topics import backup as backup_topics
+from lakebackup_jobs.topics import compact, merge
+from lakebackup_jobs.topics import restore as restore_topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

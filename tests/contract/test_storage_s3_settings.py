@@ -17,7 +17,7 @@ from lakebackup.errors import EnvironmentProblem, NotFound
 from lakebackup.storage import AlreadyExists
 from lakebackup.storage.s3 import S3Storage
 from lakebackup.storage.s3_client import client, explained
-from lakebackup_jobs.child import free_port
+from lakebackup_jobs.runtime.child import free_port
 
 if TYPE_CHECKING:
     from pathlib import Path

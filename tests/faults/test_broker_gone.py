@@ -12,7 +12,7 @@ from tests.support.faults import rows_of, shown, stored, watched
 from tests.support.runs import Lab
 
 from lakebackup.errors import EnvironmentProblem
-from lakebackup_jobs.broker import Broker
+from lakebackup_jobs.demo.broker import Broker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

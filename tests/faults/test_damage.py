@@ -20,7 +20,7 @@ from lakebackup import layout, sidecar
 from lakebackup.errors import Damaged, Incomplete, NotFound, Refused
 from lakebackup.model import Digest, json_line
 from lakebackup.storage import open_storage
-from lakebackup_jobs import rebuild
+from lakebackup_jobs.upkeep import rebuild
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

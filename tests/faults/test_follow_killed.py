@@ -21,8 +21,8 @@ from tests.support.processes import Run
 from lakebackup import sidecar
 from lakebackup.errors import EnvironmentProblem
 from lakebackup.store import CatalogWriter
-from lakebackup_jobs import follow_topics
 from lakebackup_jobs.cli import main
+from lakebackup_jobs.topics import follow as follow_topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -16,9 +16,9 @@ from tests.support.runs import Lab
 from tests.support.s3 import put_catalog
 from tests.support.s3_faults import FaultProxy
 
-from lakebackup_jobs.changelog import control
-from lakebackup_jobs.changelog.control import Place
-from lakebackup_jobs.changelog.task import tell
+from lakebackup_jobs.logs.control import verbs as control
+from lakebackup_jobs.logs.control.task import tell
+from lakebackup_jobs.logs.control.verbs import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from tests.support.s3 import S3Proxy
 
-    from lakebackup_jobs.broker import Broker
+    from lakebackup_jobs.demo.broker import Broker
 
 # What fails in a flush leaves nothing: test_log_capture.py. What a job then does and says: test_log_job.py.
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]

@@ -16,10 +16,10 @@ from tests.support import kafka_truth as truth
 from tests.support.faults import rows_of
 
 from lakebackup.errors import EnvironmentProblem
-from lakebackup_jobs.broker import Broker
-from lakebackup_jobs.kafka import consume
-from lakebackup_jobs.kafka.produce import Progress, RestoreProducer
-from lakebackup_jobs.kafka.records import FORMAT_V2, Columns, decode_block
+from lakebackup_jobs.demo.broker import Broker
+from lakebackup_jobs.kafka.client import consume
+from lakebackup_jobs.kafka.client.produce import Progress, RestoreProducer
+from lakebackup_jobs.kafka.format.records import FORMAT_V2, Columns, decode_block
 
 if TYPE_CHECKING:
     from pathlib import Path

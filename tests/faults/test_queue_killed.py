@@ -30,12 +30,12 @@ from tests.support.graph_story import some_writes
 from lakebackup.errors import Refused
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader
-from lakebackup_jobs.queues import replay_task
+from lakebackup_jobs.queues.restore import replay_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakebackup_jobs.broker import Broker
+    from lakebackup_jobs.demo.broker import Broker
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -191,7 +191,7 @@ from pathlib import Path
 from tests.support.faults import watched
 from lakebackup.plan.restore_queue import QueueRestoreRequest
 from lakebackup_jobs import backup_queue, restore_queue
-from lakebackup_jobs.progress import QuietReporter
+from lakebackup_jobs.lifecycle.progress import QuietReporter
 what, request, steps, hold = json.loads(sys.argv[1])
 made = {"backup": backup_queue.QueueRequest, "restore": QueueRestoreRequest}[what](**request)
 job = {"backup": backup_queue, "restore": restore_queue}[what]

@@ -19,10 +19,11 @@ from tests.support.made_backups import MadeBackups, Record
 from lakebackup import layout, sidecar
 from lakebackup.plan.restore_request import RestoreRequest
 from lakebackup.store import CatalogReader
-from lakebackup_jobs import restore_topics, verify
 from lakebackup_jobs.cli import main
-from lakebackup_jobs.progress import QuietReporter
-from lakebackup_jobs.verify import VerifyRequest
+from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.topics import restore as restore_topics
+from lakebackup_jobs.upkeep import verify
+from lakebackup_jobs.upkeep.verify import VerifyRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

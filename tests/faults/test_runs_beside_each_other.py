@@ -12,8 +12,8 @@ from tests.support import kafka_truth as truth
 from tests.support.faults import Killed, expire_leases, rows_of, shown, stored, watched
 
 from lakebackup.errors import Busy, EnvironmentProblem, LakebackupError
-from lakebackup_jobs import backup_topics
 from lakebackup_jobs.cli import main
+from lakebackup_jobs.topics import backup as backup_topics
 
 if TYPE_CHECKING:
     from pathlib import Path

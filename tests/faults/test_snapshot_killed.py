@@ -20,9 +20,9 @@ from lakebackup.errors import Busy
 from lakebackup.lease import Lease
 from lakebackup.storage import local, open_storage
 from lakebackup.store import CatalogReader
-from lakebackup_jobs import backup_snapshot
-from lakebackup_jobs.backup_snapshot import SnapshotRequest
-from lakebackup_jobs.progress import QuietReporter
+from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.snapshots import backup as backup_snapshot
+from lakebackup_jobs.snapshots.backup import SnapshotRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -225,8 +225,8 @@ def test_one_at_a_time(first_backup: tuple[Path, Path], tmp_path: Path) -> None:
 
 _CHILD = """
 import io, sys
-from lakebackup_jobs.backup_snapshot import SnapshotRequest, run
-from lakebackup_jobs.progress import QuietReporter
+from lakebackup_jobs.snapshots.backup import SnapshotRequest, run
+from lakebackup_jobs.lifecycle.progress import QuietReporter
 request = SnapshotRequest(
     destination=sys.argv[2], paths=(sys.argv[1],), source="db", layout=sys.argv[3], snapshots=("s2",),
     bandwidth=40_000, lease_ttl_s=1.0,

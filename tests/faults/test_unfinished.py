@@ -17,9 +17,9 @@ from lakebackup.errors import EnvironmentProblem
 from lakebackup.plan import backup_topics as plans
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader
-from lakebackup_jobs import unfinished
-from lakebackup_jobs.backup_topics import BackupRequest
-from lakebackup_jobs.kafka.cluster import Cluster
+from lakebackup_jobs.kafka.admin.cluster import Cluster
+from lakebackup_jobs.topics import resume as unfinished
+from lakebackup_jobs.topics.backup import BackupRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable

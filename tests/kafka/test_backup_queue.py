@@ -16,9 +16,10 @@ from lakebackup.errors import NeedsFull, NotFound, Refused, UsageProblem
 from lakebackup.lease import Lease
 from lakebackup.plan import backup_queue as planning
 from lakebackup.store import CatalogWriter
-from lakebackup_jobs import backup_queue, session
 from lakebackup_jobs.cli import main
-from lakebackup_jobs.queues.copy_task import QueueCopyJob
+from lakebackup_jobs.queues.backup import job as backup_queue
+from lakebackup_jobs.queues.backup.copy_task import QueueCopyJob
+from lakebackup_jobs.runtime import session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lakebackup_jobs.broker import Broker
+    from lakebackup_jobs.demo.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

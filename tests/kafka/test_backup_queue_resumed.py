@@ -13,9 +13,12 @@ from lakebackup.errors import Busy, Refused
 from lakebackup.model import QueueRestore
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogWriter
-from lakebackup_jobs import backup_snapshot, policies
-from lakebackup_jobs.kafka.cluster import Cluster
-from lakebackup_jobs.queues import begun, ending, prepared
+from lakebackup_jobs.kafka.admin.cluster import Cluster
+from lakebackup_jobs.queues.backup import open_transactions as ending
+from lakebackup_jobs.queues.backup import resume as begun
+from lakebackup_jobs.queues.restore import restore_state as prepared
+from lakebackup_jobs.snapshots import backup as backup_snapshot
+from lakebackup_jobs.upkeep import policies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lakebackup_jobs.broker import Broker
+    from lakebackup_jobs.demo.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

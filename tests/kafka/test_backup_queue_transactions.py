@@ -12,14 +12,14 @@ from tests.support import kafka_truth as truth
 from tests.support.social import Social, ordered, put_back
 
 from lakebackup.errors import Refused
-from lakebackup_jobs.kafka.cluster import Cluster
-from lakebackup_jobs.queues import ending
+from lakebackup_jobs.kafka.admin.cluster import Cluster
+from lakebackup_jobs.queues.backup import open_transactions as ending
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from lakebackup_jobs.broker import Broker
+    from lakebackup_jobs.demo.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

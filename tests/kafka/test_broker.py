@@ -12,8 +12,8 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from tests.support.chosen import chosen
 
 from lakebackup.errors import EnvironmentProblem
-from lakebackup_jobs.broker import Broker
-from lakebackup_jobs.child import free_port
+from lakebackup_jobs.demo.broker import Broker
+from lakebackup_jobs.runtime.child import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,7 +102,7 @@ def test_a_setting_that_kafka_refuses_is_a_clear_error(tmp_path: Path) -> None:
 def test_it_runs_in_the_foreground_until_told_to_end(tmp_path: Path, ending: signal.Signals) -> None:
     port = free_port()
     with subprocess.Popen(
-        [sys.executable, "-m", "lakebackup_jobs.broker", "--dir", str(tmp_path / "b"), "--port", str(port)],
+        [sys.executable, "-m", "lakebackup_jobs.demo.broker", "--dir", str(tmp_path / "b"), "--port", str(port)],
         stdout=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         assert process.stdout

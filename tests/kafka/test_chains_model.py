@@ -37,7 +37,9 @@ from lakebackup.plan.restore_request import RestoreRequest, plan_restore
 from lakebackup.plan.restore_topics import require_restorable
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
-from lakebackup_jobs import ask, policies, unfinished
+from lakebackup_jobs.query import record_query as ask
+from lakebackup_jobs.topics import resume as unfinished
+from lakebackup_jobs.upkeep import policies
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

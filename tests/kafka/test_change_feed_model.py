@@ -17,8 +17,8 @@ from tests.support.change_story import KINDS, Story
 from tests.support.log_tasks import LogTask
 
 from lakebackup.plan.restore_log import LogRestoreRequest
-from lakebackup_jobs.changelog import restore
-from lakebackup_jobs.changelog.status import waiting
+from lakebackup_jobs.logs.control.status import waiting
+from lakebackup_jobs.logs.restore import job as restore
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,8 +12,8 @@ from tests.support import kafka_truth as truth
 from tests.support.faults import rows_of, shown, stored
 
 from lakebackup.errors import EnvironmentProblem, Incomplete, LakebackupError
-from lakebackup_jobs.broker import Broker
-from lakebackup_jobs.kafka.cluster import Cluster
+from lakebackup_jobs.demo.broker import Broker
+from lakebackup_jobs.kafka.admin.cluster import Cluster
 
 if TYPE_CHECKING:
     from tests.support.runs import Lab

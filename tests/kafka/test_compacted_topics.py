@@ -22,8 +22,8 @@ from lakebackup.errors import EnvironmentProblem, Refused
 from lakebackup.lease import Lease
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader
-from lakebackup_jobs import rebuild
 from lakebackup_jobs.cli import main
+from lakebackup_jobs.upkeep import rebuild
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tests.support.postgres import Postgres
 
-    from lakebackup_jobs.broker import Broker
+    from lakebackup_jobs.demo.broker import Broker
 
 # What the project makes of it is checked by test_debezium_feed.py and test_debezium_restored.py.
 pytestmark = [pytest.mark.kafka, pytest.mark.long]

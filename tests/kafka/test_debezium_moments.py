@@ -14,11 +14,11 @@ from tests.support.moments import Contents, Moments
 
 from lakebackup.errors import Refused
 from lakebackup.storage import open_storage
-from lakebackup_jobs.changelog.capture_task import records_of
-from lakebackup_jobs.changelog.feeds import Range
-from lakebackup_jobs.changelog.feeds.debezium import DebeziumFeed
-from lakebackup_jobs.kafka.cluster import Cluster
-from lakebackup_jobs.kafka.consume import reader
+from lakebackup_jobs.kafka.admin.cluster import Cluster
+from lakebackup_jobs.kafka.client.consume import reader
+from lakebackup_jobs.logs.capture.flush_task import records_of
+from lakebackup_jobs.logs.feeds import Range
+from lakebackup_jobs.logs.feeds.debezium import DebeziumFeed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tests.support.postgres import Postgres
 
-    from lakebackup_jobs.broker import Broker
+    from lakebackup_jobs.demo.broker import Broker
 
 pytestmark = pytest.mark.kafka
 

@@ -13,8 +13,8 @@ from tests.support.log_tasks import LogTask
 from tests.support.moments import Contents, Moments
 
 from lakebackup.plan.restore_log import LogRestoreRequest
-from lakebackup_jobs.changelog import restore
-from lakebackup_jobs.kafka.cluster import Cluster
+from lakebackup_jobs.kafka.admin.cluster import Cluster
+from lakebackup_jobs.logs.restore import job as restore
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,16 +13,16 @@ from tests.support.kafka_truth import Record
 from lakebackup.errors import EnvironmentProblem
 from lakebackup.plan.forks import EpochEnd, Stood
 from lakebackup.storage import Storage, open_storage
-from lakebackup_jobs.kafka import epochs
-from lakebackup_jobs.kafka.consume import copy_range
-from lakebackup_jobs.kafka.epochs import Logs
+from lakebackup_jobs.kafka.admin import epochs
+from lakebackup_jobs.kafka.admin.epochs import Logs
+from lakebackup_jobs.kafka.client.consume import copy_range
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
     from lakebackup.storage import ObjectWriter
-    from lakebackup_jobs.broker import Broker
+    from lakebackup_jobs.demo.broker import Broker
 
 pytestmark = pytest.mark.kafka
 

@@ -14,7 +14,7 @@ from tests.support.following import Following, following, kinds, until_stored
 from lakebackup.engine.delta import open_table
 from lakebackup.errors import Busy, Refused
 from lakebackup.rebuild import rebuild
-from lakebackup_jobs import follow_topics
+from lakebackup_jobs.topics import follow as follow_topics
 
 if TYPE_CHECKING:
     from tests.support.runs import Lab

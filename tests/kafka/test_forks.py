@@ -16,9 +16,9 @@ from tests.support.runs import Lab
 
 from lakebackup.errors import Refused
 from lakebackup.store import CatalogReader
-from lakebackup_jobs.broker import Broker, Cluster
 from lakebackup_jobs.cli.look.tree import in_order
-from lakebackup_jobs.kafka.cluster import Cluster as LakeCluster
+from lakebackup_jobs.demo.broker import Broker, Cluster
+from lakebackup_jobs.kafka.admin.cluster import Cluster as LakeCluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

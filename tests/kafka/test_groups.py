@@ -13,16 +13,16 @@ from tests.support.runs import now_ms
 
 from lakebackup.errors import Refused
 from lakebackup.store import CatalogReader
-from lakebackup_jobs.kafka.groups import OWN_GROUPS, Groups
-from lakebackup_jobs.rebuild import RebuildRequest
-from lakebackup_jobs.rebuild import run as rebuild
+from lakebackup_jobs.kafka.admin.groups import OWN_GROUPS, Groups
+from lakebackup_jobs.upkeep.rebuild import RebuildRequest
+from lakebackup_jobs.upkeep.rebuild import run as rebuild
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.support.runs import Lab
 
-    from lakebackup_jobs.broker import Broker
+    from lakebackup_jobs.demo.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

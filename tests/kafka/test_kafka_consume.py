@@ -20,15 +20,15 @@ from tests.support.chosen import chosen
 from tests.support.kafka_truth import Record, delete_records, delete_topic, produce, read
 
 from lakebackup.errors import EnvironmentProblem, NotFound, UsageProblem
-from lakebackup_jobs.kafka import consume, library
-from lakebackup_jobs.kafka.arrow import to_arrow
-from lakebackup_jobs.kafka.consume import FileStats, copy_range
-from lakebackup_jobs.kafka.container import FileReader
-from lakebackup_jobs.kafka.key_filter import KeyFilter, _hashes
-from lakebackup_jobs.kafka.problems import Purged
+from lakebackup_jobs.kafka.admin.problems import Purged
+from lakebackup_jobs.kafka.client import consume, library
+from lakebackup_jobs.kafka.client.consume import FileStats, copy_range
+from lakebackup_jobs.kafka.format.arrow import to_arrow
+from lakebackup_jobs.kafka.format.container import FileReader
+from lakebackup_jobs.kafka.format.key_filter import KeyFilter, _hashes
 
 if TYPE_CHECKING:
-    from lakebackup_jobs.broker import Broker
+    from lakebackup_jobs.demo.broker import Broker
 
 pytestmark = pytest.mark.kafka
 Topic = Callable[..., str]

@@ -14,15 +14,15 @@ from tests.support.chosen import chosen
 from tests.support.kafka_truth import Record, contents, produce
 
 from lakebackup.errors import EnvironmentProblem, LakebackupError, Refused
-from lakebackup_jobs.kafka import consume, library
-from lakebackup_jobs.kafka.container import FileReader
-from lakebackup_jobs.kafka.problems import Fenced
-from lakebackup_jobs.kafka.produce import Progress, RestoreProducer, Sent
-from lakebackup_jobs.kafka.records import FORMAT_V2, TIMESTAMP, Columns, decode_block
-from lakebackup_jobs.kafka.schemas import SCHEMA_V1, SCHEMA_V2
+from lakebackup_jobs.kafka.admin.problems import Fenced
+from lakebackup_jobs.kafka.client import consume, library
+from lakebackup_jobs.kafka.client.produce import Progress, RestoreProducer, Sent
+from lakebackup_jobs.kafka.format.container import FileReader
+from lakebackup_jobs.kafka.format.records import FORMAT_V2, TIMESTAMP, Columns, decode_block
+from lakebackup_jobs.kafka.format.schemas import SCHEMA_V1, SCHEMA_V2
 
 if TYPE_CHECKING:
-    from lakebackup_jobs.broker import Broker
+    from lakebackup_jobs.demo.broker import Broker
 
 pytestmark = pytest.mark.kafka
 Topic = Callable[..., str]

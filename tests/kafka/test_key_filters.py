@@ -15,9 +15,9 @@ from tests.support.compacted import put
 from lakebackup.model import DataFile, from_row
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader
-from lakebackup_jobs import rebuild
-from lakebackup_jobs.kafka.key_filter import may_hold
-from lakebackup_jobs.verify import require_whole
+from lakebackup_jobs.kafka.format.key_filter import may_hold
+from lakebackup_jobs.upkeep import rebuild
+from lakebackup_jobs.upkeep.verify import require_whole
 
 if TYPE_CHECKING:
     from tests.support.runs import Lab

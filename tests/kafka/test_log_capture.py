@@ -34,16 +34,16 @@ from lakebackup.storage import open_storage
 from lakebackup.storage.options import S3Options
 from lakebackup.storage.s3 import S3Storage
 from lakebackup.store import CatalogReader, CatalogWriter
-from lakebackup_jobs.changelog import capture_task
-from lakebackup_jobs.changelog.capture_task import CaptureJob
-from lakebackup_jobs.changelog.feeds import Range
-from lakebackup_jobs.changelog.feeds.br import BrDecoder, BrFeed
-from lakebackup_jobs.changelog.fold_task import FoldJob
-from lakebackup_jobs.changelog.names_task import NEVER
-from lakebackup_jobs.kafka.cluster import Cluster
-from lakebackup_jobs.outcome import raise_first
-from lakebackup_jobs.snapshot.rows import write_rows
-from lakebackup_jobs.tally import Totals
+from lakebackup_jobs.kafka.admin.cluster import Cluster
+from lakebackup_jobs.lifecycle.row_objects import write_rows
+from lakebackup_jobs.lifecycle.task_errors import raise_first
+from lakebackup_jobs.lifecycle.task_totals import Totals
+from lakebackup_jobs.logs.capture import flush_task as capture_task
+from lakebackup_jobs.logs.capture.flush_task import CaptureJob
+from lakebackup_jobs.logs.capture.fold_task import FoldJob
+from lakebackup_jobs.logs.capture.names_task import NEVER
+from lakebackup_jobs.logs.feeds import Range
+from lakebackup_jobs.logs.feeds.br import BrDecoder, BrFeed
 from lakebackup_sql import names
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from tests.support.s3 import S3Proxy
 
     from lakebackup.model import DataFile
-    from lakebackup_jobs.broker import Broker
+    from lakebackup_jobs.demo.broker import Broker
 
 pytestmark = pytest.mark.kafka
 KEYS = LogKeys("keys.toml", "k1", {"k1": b"x" * 32})

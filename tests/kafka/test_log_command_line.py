@@ -16,9 +16,9 @@ from tests.support.log_tasks import LogTask, busy, captured, sent
 
 from lakebackup.errors import NotFound, Refused
 from lakebackup.store import CatalogReader
-from lakebackup_jobs.changelog import control
-from lakebackup_jobs.child import free_port
 from lakebackup_jobs.cli import main
+from lakebackup_jobs.logs.control import verbs as control
+from lakebackup_jobs.runtime.child import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

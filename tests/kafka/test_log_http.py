@@ -16,12 +16,12 @@ from tests.support.log_tasks import LogTask, busy
 
 from lakebackup.errors import EnvironmentProblem, UsageProblem
 from lakebackup.store import CatalogReader
-from lakebackup_jobs.changelog import task
-from lakebackup_jobs.changelog.control import Place
-from lakebackup_jobs.changelog.http_api import app_of, serving
-from lakebackup_jobs.changelog.metrics import LogCollector, serve
-from lakebackup_jobs.changelog.trouble import Trouble
 from lakebackup_jobs.cli import main
+from lakebackup_jobs.logs.control import task
+from lakebackup_jobs.logs.control.http_api import app_of, serving
+from lakebackup_jobs.logs.control.last_error import Trouble
+from lakebackup_jobs.logs.control.metrics import LogCollector, serve
+from lakebackup_jobs.logs.control.verbs import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,9 +10,10 @@ from tests.support.log_tasks import LogTask, busy
 from tests.support.pruning import seen
 
 from lakebackup.plan.restore_log import LogRestoreRequest
-from lakebackup_jobs.changelog import compact, restore, snapshot, truncate
-from lakebackup_jobs.changelog.compact import CompactLogRequest
-from lakebackup_jobs.changelog.truncate import TruncateRequest
+from lakebackup_jobs.logs.restore import job as restore
+from lakebackup_jobs.logs.upkeep import compact, snapshot, truncate
+from lakebackup_jobs.logs.upkeep.compact import CompactLogRequest
+from lakebackup_jobs.logs.upkeep.truncate import TruncateRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable

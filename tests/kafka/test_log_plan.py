@@ -15,18 +15,18 @@ from tests.support.made_backups import MadeBackups
 from lakebackup.errors import Refused
 from lakebackup.model import LogTable
 from lakebackup.store import CatalogWriter
-from lakebackup_jobs.changelog import publish
-from lakebackup_jobs.changelog.flush import LogRequest, Planner
-from lakebackup_jobs.changelog.status import waiting
-from lakebackup_jobs.changelog.task import Task, TaskSettings
-from lakebackup_jobs.tally import Totals
+from lakebackup_jobs.lifecycle.task_totals import Totals
+from lakebackup_jobs.logs.capture import publish
+from lakebackup_jobs.logs.capture.flush import LogRequest, Planner
+from lakebackup_jobs.logs.control.status import waiting
+from lakebackup_jobs.logs.control.task import Task, TaskSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from lakebackup.plan.log_flush import Flush
-    from lakebackup_jobs.broker import Broker
+    from lakebackup_jobs.demo.broker import Broker
 
 pytestmark = pytest.mark.kafka
 

@@ -18,16 +18,16 @@ from tests.support.made_changes import MadeChanges, delete, named, put, truncate
 from lakebackup.errors import LakebackupError, Refused
 from lakebackup.plan.restore_log import LogRestoreRequest
 from lakebackup.store import CatalogWriter
-from lakebackup_jobs.changelog import restore
-from lakebackup_jobs.changelog.targets import kafka
-from lakebackup_jobs.progress import QuietReporter
+from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.logs.restore import job as restore
+from lakebackup_jobs.logs.restore.targets import kafka
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
-    from lakebackup_jobs.broker import Broker
+    from lakebackup_jobs.demo.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

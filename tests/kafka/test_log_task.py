@@ -12,7 +12,7 @@ from tests.support.log_tasks import LogTask, busy, captured, sent
 
 from lakebackup.errors import Busy, NotFound, Refused
 from lakebackup.store import CatalogReader
-from lakebackup_jobs.changelog import control
+from lakebackup_jobs.logs.control import verbs as control
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,7 @@ def logs(lab: Lab, name: str = "lab") -> list[dict[str, object]]:
 
 
 def _lines(found: dict[str, object]) -> list[str]:
-    from lakebackup_jobs.changelog.status import lines
+    from lakebackup_jobs.logs.control.status import lines
 
     return lines(found)
 
@@ -168,8 +168,8 @@ def test_tasks_side_by_side_with_filters_and_keys(lab: Lab, feed: ChangeFeed, tm
 def _run_again(lab: Lab, task: LogTask) -> None:
     import threading
 
-    from lakebackup_jobs.changelog.flush import LogRequest
-    from lakebackup_jobs.changelog.run import run
+    from lakebackup_jobs.logs.capture.flush import LogRequest
+    from lakebackup_jobs.logs.capture.job import run
 
     request = LogRequest(str(lab.folder), task.name, task.settings, {"bootstrap.servers": lab.bootstrap})
     run(request, stop=threading.Event(), spark=lab.spark, reporter=lab.reporter)

@@ -22,9 +22,9 @@ from lakebackup.errors import Damaged, EnvironmentProblem, Refused
 from lakebackup.lease import Lease
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader
-from lakebackup_jobs import rebuild
 from lakebackup_jobs.cli import main
-from lakebackup_jobs.kafka import merge_task
+from lakebackup_jobs.topics.tasks import merge as merge_task
+from lakebackup_jobs.upkeep import rebuild
 
 if TYPE_CHECKING:
     from pathlib import Path

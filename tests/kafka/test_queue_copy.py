@@ -25,18 +25,24 @@ from lakebackup.queues.headers import HeaderNames
 from lakebackup.queues.watermark import Watermark, headers_of
 from lakebackup.sidecar import read_part
 from lakebackup.storage import open_storage
-from lakebackup_jobs.kafka import library
-from lakebackup_jobs.kafka.container import FileReader
-from lakebackup_jobs.kafka.key_filter import may_hold
-from lakebackup_jobs.queues import seen as seen_module
-from lakebackup_jobs.queues.copy_task import QueueCopyJob
-from lakebackup_jobs.queues.seen import SEEN_SCHEMA, behind_marks, marks_of, read_ranges, read_seen
+from lakebackup_jobs.kafka.client import library
+from lakebackup_jobs.kafka.format.container import FileReader
+from lakebackup_jobs.kafka.format.key_filter import may_hold
+from lakebackup_jobs.queues import transaction_scan as seen_module
+from lakebackup_jobs.queues.backup.copy_task import QueueCopyJob
+from lakebackup_jobs.queues.transaction_scan import (
+    SEEN_SCHEMA,
+    behind_marks,
+    marks_of,
+    read_ranges,
+    read_seen,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from lakebackup.model import DataFile
-    from lakebackup_jobs.broker import Broker
+    from lakebackup_jobs.demo.broker import Broker
 
 pytestmark = pytest.mark.kafka
 Topic = Callable[..., str]

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from tests.support.graph_writers import Op, Place, Queues
 
-    from lakebackup_jobs.broker import Broker
+    from lakebackup_jobs.demo.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 Mode = Literal["auto", "full", "differential", "incremental"]

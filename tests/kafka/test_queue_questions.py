@@ -12,7 +12,7 @@ from tests.support.graph_lab import GraphLab
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakebackup_jobs.broker import Broker
+    from lakebackup_jobs.demo.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 PAGE = Path(__file__).parents[2] / "docs" / "questions.md"

@@ -15,7 +15,7 @@ from tests.support.graph_story import some_writes
 from tests.support.graph_writers import Op, headers_of, state_at
 
 from lakebackup.errors import Refused
-from lakebackup_jobs.kafka.cluster import Cluster
+from lakebackup_jobs.kafka.admin.cluster import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

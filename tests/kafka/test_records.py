@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Producer
 
 from lakebackup.store import CatalogReader
-from lakebackup_jobs import ask
+from lakebackup_jobs.query import record_query as ask
 
 if TYPE_CHECKING:
     from collections.abc import Callable

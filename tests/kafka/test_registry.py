@@ -12,14 +12,14 @@ from tests.support.kafka_truth import contents
 
 from lakebackup.errors import Refused
 from lakebackup.store import CatalogReader
-from lakebackup_jobs.kafka.cluster import Cluster
+from lakebackup_jobs.kafka.admin.cluster import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.support.runs import Lab
 
-    from lakebackup_jobs.broker import Broker
+    from lakebackup_jobs.demo.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

@@ -16,7 +16,7 @@ from tests.support.runs import Lab, now_ms
 from lakebackup.errors import Incomplete, NotFound, Refused, UsageProblem
 from lakebackup.rebuild import rebuild
 from lakebackup.store import CatalogReader
-from lakebackup_jobs.broker import Broker
+from lakebackup_jobs.demo.broker import Broker
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -276,8 +276,8 @@ def test_where_others_wrote_in_between_nobody_is_put_anywhere(
         consumers.commit(lab.bootstrap, group, {(name, 0): offset})
     lab.backup(name, groups="all")
 
-    from lakebackup_jobs.kafka import replay_task
-    from lakebackup_jobs.kafka.produce import RestoreProducer
+    from lakebackup_jobs.kafka.client.produce import RestoreProducer
+    from lakebackup_jobs.targets import replay_task
 
     job, commit = replay_task.ReplayJob, RestoreProducer.commit
     there: list[int] = []

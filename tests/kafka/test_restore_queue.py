@@ -24,14 +24,17 @@ from lakebackup.errors import Damaged, Refused, UsageProblem
 from lakebackup.queues.headers import HeaderNames
 from lakebackup.store import CatalogReader, CatalogWriter
 from lakebackup.times import format_ts, parse_time
-from lakebackup_jobs import restore_queue, restore_snapshot
-from lakebackup_jobs.identity import micros
-from lakebackup_jobs.kafka.cluster import Cluster
-from lakebackup_jobs.kafka.produce import RestoreProducer
-from lakebackup_jobs.queues import prepared, preparing, replay_task
-from lakebackup_jobs.queues.engine_folder import EngineFolder
-from lakebackup_jobs.queues.scan_task import OpenAt
-from lakebackup_jobs.restoring import RestoreLog
+from lakebackup_jobs.kafka.admin.cluster import Cluster
+from lakebackup_jobs.kafka.client.produce import RestoreProducer
+from lakebackup_jobs.lifecycle.identity import micros
+from lakebackup_jobs.lifecycle.prune_lock import RestoreLog
+from lakebackup_jobs.queues.restore import job as restore_queue
+from lakebackup_jobs.queues.restore import prepare as preparing
+from lakebackup_jobs.queues.restore import replay_task
+from lakebackup_jobs.queues.restore import restore_state as prepared
+from lakebackup_jobs.queues.restore.engine_folder import EngineFolder
+from lakebackup_jobs.queues.restore.scan_task import OpenAt
+from lakebackup_jobs.snapshots import restore as restore_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -40,7 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from tests.support.graph_writers import Op, Place, Queues
 
-    from lakebackup_jobs.broker import Broker
+    from lakebackup_jobs.demo.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

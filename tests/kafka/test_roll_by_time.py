@@ -10,15 +10,15 @@ import pytest
 from tests.support.chosen import chosen
 from tests.support.kafka_truth import Record, produce
 
-from lakebackup_jobs.kafka import consume, library
-from lakebackup_jobs.kafka.consume import copy_range
-from lakebackup_jobs.kafka.container import FileReader
-from lakebackup_jobs.kafka.records import TIMESTAMP
+from lakebackup_jobs.kafka.client import consume, library
+from lakebackup_jobs.kafka.client.consume import copy_range
+from lakebackup_jobs.kafka.format.container import FileReader
+from lakebackup_jobs.kafka.format.records import TIMESTAMP
 
 if TYPE_CHECKING:
     from tests.support.runs import Lab
 
-    from lakebackup_jobs.broker import Broker
+    from lakebackup_jobs.demo.broker import Broker
 
 pytestmark = pytest.mark.kafka
 Topic = Callable[..., str]

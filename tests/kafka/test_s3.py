@@ -16,8 +16,8 @@ from tests.support.runs import Lab, now_ms
 from tests.support.s3 import put_catalog
 
 from lakebackup.storage import open_storage
-from lakebackup_jobs import rebuild
 from lakebackup_jobs.cli import main
+from lakebackup_jobs.upkeep import rebuild
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from tests.support.s3 import S3Proxy
 
-    from lakebackup_jobs.broker import Broker
+    from lakebackup_jobs.demo.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.s3]
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tests.support.s3 import S3Proxy
 
-    from lakebackup_jobs.broker import Broker
+    from lakebackup_jobs.demo.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.s3, pytest.mark.long]
 

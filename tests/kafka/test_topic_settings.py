@@ -17,7 +17,7 @@ from lakebackup_jobs.targets.topics import SUSPENDED, Topics
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakebackup_jobs.broker import Broker
+    from lakebackup_jobs.demo.broker import Broker
 
 pytestmark = pytest.mark.kafka
 

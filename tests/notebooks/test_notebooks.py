@@ -19,7 +19,7 @@ from tests.support.notebooks import run
 from tests.support.pictures import colours, pixels, share
 
 from lakebackup.model import Gap
-from lakebackup_jobs.charts import COLOURS
+from lakebackup_jobs.query.charts import COLOURS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.support.notebooks import Shown
     from tests.support.runs import Lab
 
-    from lakebackup_jobs.broker import Broker
+    from lakebackup_jobs.demo.broker import Broker
 
 pytestmark = pytest.mark.spark
 

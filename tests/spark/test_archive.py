@@ -16,14 +16,17 @@ from lakebackup.errors import Busy, Damaged, NotFound, Refused, UsageProblem
 from lakebackup.plan.restore_request import only_source
 from lakebackup.rebuild import rebuild
 from lakebackup.store import CatalogReader, CatalogWriter
-from lakebackup_jobs import archive_export, archive_import, archive_restore, prune, verify
-from lakebackup_jobs.archive_export import ArchiveExportRequest
-from lakebackup_jobs.archive_import import ArchiveImportRequest
-from lakebackup_jobs.archive_restore import ArchiveRestoreRequest
-from lakebackup_jobs.progress import QuietReporter
-from lakebackup_jobs.prune import PruneRequest
-from lakebackup_jobs.restoring import noted
-from lakebackup_jobs.staged import Staged
+from lakebackup_jobs.archives import bring_in as archive_import
+from lakebackup_jobs.archives import export as archive_export
+from lakebackup_jobs.archives import restore as archive_restore
+from lakebackup_jobs.archives.bring_in import ArchiveImportRequest
+from lakebackup_jobs.archives.export import ArchiveExportRequest
+from lakebackup_jobs.archives.restore import ArchiveRestoreRequest
+from lakebackup_jobs.lifecycle.atomic_dir import Staged
+from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.lifecycle.prune_lock import noted
+from lakebackup_jobs.upkeep import prune, verify
+from lakebackup_jobs.upkeep.prune import PruneRequest
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,9 +9,9 @@ import pytest
 from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.errors import Damaged
-from lakebackup_jobs import ask
 from lakebackup_jobs.cli import main
-from lakebackup_jobs.record_diff import RecordDiffRequest, run
+from lakebackup_jobs.query import record_query as ask
+from lakebackup_jobs.query.record_diff import RecordDiffRequest, run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

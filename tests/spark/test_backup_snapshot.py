@@ -24,10 +24,12 @@ from lakebackup.plan import backup_snapshot as plan
 from lakebackup.rebuild import rebuild as make_anew
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
-from lakebackup_jobs import backup_snapshot, import_manifest, rebuild
-from lakebackup_jobs.backup_snapshot import SnapshotRequest
-from lakebackup_jobs.progress import QuietReporter
-from lakebackup_jobs.snapshot import compare, copy_task
+from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.snapshots import backup as backup_snapshot
+from lakebackup_jobs.snapshots import compare, import_manifest
+from lakebackup_jobs.snapshots.backup import SnapshotRequest
+from lakebackup_jobs.snapshots.tasks import copy as copy_task
+from lakebackup_jobs.upkeep import rebuild
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,9 +15,11 @@ from lakebackup.engine.delta import open_table
 from lakebackup.model import TABLES, Gap, LogTask
 from lakebackup.rebuild import rebuild
 from lakebackup.store import CatalogWriter
-from lakebackup_jobs import catalog_export, catalog_import, verify
-from lakebackup_jobs.changelog import compact, truncate
-from lakebackup_jobs.progress import QuietReporter
+from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.logs.upkeep import compact, truncate
+from lakebackup_jobs.upkeep import export_catalog as catalog_export
+from lakebackup_jobs.upkeep import import_catalog as catalog_import
+from lakebackup_jobs.upkeep import verify
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -138,7 +138,7 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     def started(**_: object) -> None:
         pytest.fail("a verb that looks has started Spark")
 
-    monkeypatch.setattr("lakebackup_jobs.session.spark_session", started)
+    monkeypatch.setattr("lakebackup_jobs.runtime.session.spark_session", started)
     return Command(capsys)
 
 

@@ -19,12 +19,12 @@ from tests.support.kafka_truth import Record
 
 import lakebackup_jobs
 from lakebackup.store import CatalogReader
-from lakebackup_jobs.session import connect_server
+from lakebackup_jobs.runtime.session import connect_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from lakebackup_jobs.broker import Broker
+    from lakebackup_jobs.demo.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]
 
@@ -91,7 +91,7 @@ def test_spark_submit_takes_a_verb(broker: Broker, topic: Callable[..., str], tm
     name, folder = topic("submit"), tmp_path / "backups"
     truth.produce(broker.bootstrap, name, ROWS)
     options = subprocess.run(
-        [sys.executable, "-m", "lakebackup_jobs.session"],
+        [sys.executable, "-m", "lakebackup_jobs.runtime.session"],
         capture_output=True,
         text=True,
         check=True,

@@ -20,11 +20,13 @@ from lakebackup.plan.restore_request import RestoreRequest, plan_restore
 from lakebackup.rebuild import rebuild
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
-from lakebackup_jobs import catalog_export, catalog_import, prune
-from lakebackup_jobs.catalog_export import ExportRequest
-from lakebackup_jobs.catalog_import import ImportRequest
-from lakebackup_jobs.progress import QuietReporter
-from lakebackup_jobs.removing import foreign_destinations
+from lakebackup_jobs.lifecycle.delete_executor import foreign_destinations
+from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.upkeep import export_catalog as catalog_export
+from lakebackup_jobs.upkeep import import_catalog as catalog_import
+from lakebackup_jobs.upkeep import prune
+from lakebackup_jobs.upkeep.export_catalog import ExportRequest
+from lakebackup_jobs.upkeep.import_catalog import ImportRequest
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -21,14 +21,15 @@ from lakebackup.engine.delta import append
 from lakebackup.plan.restore_log import LogRestoreRequest
 from lakebackup.rebuild import rebuild
 from lakebackup.store import CatalogReader, CatalogWriter
-from lakebackup_jobs import verify
-from lakebackup_jobs.backup_topics import latest_number
-from lakebackup_jobs.changelog import compact, restore
-from lakebackup_jobs.changelog.compact import CompactLogRequest
-from lakebackup_jobs.changelog.truncate import TruncateRequest
-from lakebackup_jobs.changelog.truncate import run as run_truncate
 from lakebackup_jobs.cli import main
-from lakebackup_jobs.progress import QuietReporter
+from lakebackup_jobs.lifecycle.numbers import latest_number
+from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.logs.restore import job as restore
+from lakebackup_jobs.logs.upkeep import compact
+from lakebackup_jobs.logs.upkeep.compact import CompactLogRequest
+from lakebackup_jobs.logs.upkeep.truncate import TruncateRequest
+from lakebackup_jobs.logs.upkeep.truncate import run as run_truncate
+from lakebackup_jobs.upkeep import verify
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

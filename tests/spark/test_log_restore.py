@@ -23,9 +23,10 @@ from tests.support.made_changes import (
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
 from lakebackup.plan.restore_log import LogRestoreRequest
 from lakebackup.store import CatalogReader, CatalogWriter
-from lakebackup_jobs.changelog import restore, snapshot
 from lakebackup_jobs.cli import main
-from lakebackup_jobs.progress import QuietReporter
+from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.logs.restore import job as restore
+from lakebackup_jobs.logs.upkeep import snapshot
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -22,10 +22,10 @@ from lakebackup.model import Hold, Restore
 from lakebackup.rebuild import rebuild
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogWriter
-from lakebackup_jobs import prune, verify
-from lakebackup_jobs.changelog.truncate import TruncateRequest, run
 from lakebackup_jobs.cli import main
-from lakebackup_jobs.progress import QuietReporter
+from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.logs.upkeep.truncate import TruncateRequest, run
+from lakebackup_jobs.upkeep import prune, verify
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -172,10 +172,10 @@ def test_a_restore_at_work_stops_it(root: Path, spark: SparkSession) -> None:
     ("step", "lost"),
     chosen(
         [
-            ("lakebackup_jobs.removing.Removing.carry_out", False),
+            ("lakebackup_jobs.lifecycle.delete_executor.Removing.carry_out", False),
             ("lakebackup.store.CatalogWriter.set_states", False),
             ("lakebackup.store.commit", False),  # of the removals
-            ("lakebackup_jobs.removing.Removing._delete", True),
+            ("lakebackup_jobs.lifecycle.delete_executor.Removing._delete", True),
         ],
         always=[("lakebackup.store.commit", False)],
     ),
@@ -206,7 +206,7 @@ def test_one_that_died_goes_on(
 def test_the_proof_stops_one_that_would_take_too_much(
     root: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lakebackup_jobs.changelog import truncate as module
+    from lakebackup_jobs.logs.upkeep import truncate as module
 
     text = module.load("queries", "log_truncate_files").replace("o.max_ts < s.ts", "o.max_ts < 40")
     monkeypatch.setattr(module, "load", lambda *_: text)

@@ -25,8 +25,10 @@ from lakebackup.pruned import rebuild_prunes
 from lakebackup.rebuild import rebuild
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
-from lakebackup_jobs import prune, restore_topics, restoring, verify
-from lakebackup_jobs.progress import QuietReporter
+from lakebackup_jobs.lifecycle import prune_lock as restoring
+from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.topics import restore as restore_topics
+from lakebackup_jobs.upkeep import prune, verify
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -21,8 +21,9 @@ from lakebackup.plan.prune import Leaving
 from lakebackup.rebuild import rebuild
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogWriter
-from lakebackup_jobs import prune, removing, verify
-from lakebackup_jobs.progress import QuietReporter
+from lakebackup_jobs.lifecycle import delete_executor as removing
+from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.upkeep import prune, verify
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,8 +18,11 @@ from lakebackup.rebuild import rebuild
 from lakebackup.snapshot.manifest_json import manifest_json
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
-from lakebackup_jobs import catalog_export, catalog_import, import_manifest, prune, verify
-from lakebackup_jobs.progress import QuietReporter
+from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.snapshots import import_manifest
+from lakebackup_jobs.upkeep import export_catalog as catalog_export
+from lakebackup_jobs.upkeep import import_catalog as catalog_import
+from lakebackup_jobs.upkeep import prune, verify
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -25,12 +25,15 @@ from lakebackup.rebuild import rebuild
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
 from lakebackup.tombstones import Prune, write_prune
-from lakebackup_jobs import catalog_export, catalog_import, prune, removing, verify
-from lakebackup_jobs.check_task import CheckFiles
-from lakebackup_jobs.identity import micros
-from lakebackup_jobs.progress import QuietReporter
-from lakebackup_jobs.queues import trial
-from lakebackup_jobs.restoring import refuse_pruned_meanwhile
+from lakebackup_jobs.lifecycle import delete_executor as removing
+from lakebackup_jobs.lifecycle.identity import micros
+from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.lifecycle.prune_lock import refuse_pruned_meanwhile
+from lakebackup_jobs.queues.restore import trial
+from lakebackup_jobs.upkeep import export_catalog as catalog_export
+from lakebackup_jobs.upkeep import import_catalog as catalog_import
+from lakebackup_jobs.upkeep import prune, verify
+from lakebackup_jobs.upkeep.verify_task import CheckFiles
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,9 +13,10 @@ from rocksdict import AccessType, Checkpoint, Options, Rdict
 
 from lakebackup.plan.restore_snapshot import SnapshotRestoreRequest
 from lakebackup.store import CatalogReader
-from lakebackup_jobs import backup_snapshot, restore_snapshot
-from lakebackup_jobs.backup_snapshot import SnapshotRequest
-from lakebackup_jobs.progress import QuietReporter
+from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.snapshots import backup as backup_snapshot
+from lakebackup_jobs.snapshots import restore as restore_snapshot
+from lakebackup_jobs.snapshots.backup import SnapshotRequest
 
 if TYPE_CHECKING:
     from pathlib import Path

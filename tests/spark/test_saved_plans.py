@@ -16,8 +16,8 @@ from lakebackup.plan.restore_request import RestoreRequest
 from lakebackup.roots import destination_id
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
-from lakebackup_jobs.progress import QuietReporter
-from lakebackup_jobs.restore_topics import run
+from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.topics.restore import run
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -23,9 +23,9 @@ from lakebackup.model import Audit
 from lakebackup.roots import destination_id
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogWriter
-from lakebackup_jobs.account import find_account, require_reader
-from lakebackup_jobs.child import free_port
-from lakebackup_jobs.java import java_home
+from lakebackup_jobs.runtime.child import free_port
+from lakebackup_jobs.runtime.java import java_home
+from lakebackup_jobs.runtime.run_as import find_account, require_reader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from lakebackup.errors import EnvironmentProblem
-from lakebackup_jobs.session import connect_server, spark_session, spark_settings
+from lakebackup_jobs.runtime.session import connect_server, spark_session, spark_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -29,7 +29,7 @@ def digests(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Runs in a worker, which therefore needs our package and our Python."""
     import pyarrow
 
-    from lakebackup_jobs.jars import pinned
+    from lakebackup_jobs.runtime.jars import pinned
 
     for batch in batches:
         count = len(pinned("spark"))
@@ -87,7 +87,7 @@ def test_workers_have_our_package_and_our_python(spark: SparkSession) -> None:
 
 @pytest.mark.long
 def test_start_up_leaves_the_terminal_alone() -> None:
-    program = "from lakebackup_jobs.session import spark_session as s; print(s().range(3).count())"
+    program = "from lakebackup_jobs.runtime.session import spark_session as s; print(s().range(3).count())"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=180, check=False
     )
@@ -98,7 +98,7 @@ def test_start_up_leaves_the_terminal_alone() -> None:
 def test_settings_given_to_spark_submit_stand(tmp_path: Path) -> None:
     job = tmp_path / "job.py"
     job.write_text(
-        "from lakebackup_jobs.session import spark_session\n"
+        "from lakebackup_jobs.runtime.session import spark_session\n"
         "s = spark_session()\n"
         f"s.range(5).write.format('delta').save({str(tmp_path / 't')!r})\n"
         "names = ('spark.sql.shuffle.partitions', 'spark.master', 'spark.app.name')\n"
@@ -106,7 +106,7 @@ def test_settings_given_to_spark_submit_stand(tmp_path: Path) -> None:
         "utf-8",
     )
     options = subprocess.run(
-        [sys.executable, "-m", "lakebackup_jobs.session"],
+        [sys.executable, "-m", "lakebackup_jobs.runtime.session"],
         capture_output=True,
         text=True,
         check=True,
@@ -129,7 +129,7 @@ def test_the_same_work_runs_on_a_spark_connect_server(tmp_path: Path) -> None:
     program = (
         "import sys\nfrom collections.abc import Iterable, Iterator\n"
         f"{inspect.getsource(digests).replace('pa.RecordBatch', 'object')}\n"
-        "from lakebackup_jobs.session import spark_session\n"
+        "from lakebackup_jobs.runtime.session import spark_session\n"
         "s = spark_session(remote=sys.argv[1]); t = sys.argv[2]\n"
         "s.range(40).write.format('delta').save(t)\n"
         "print(s.read.format('delta').load(t).count())\n"

@@ -17,9 +17,9 @@ from lakebackup.errors import Damaged, Refused
 from lakebackup.model import TABLES
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
-from lakebackup_jobs import catalog_optimize
-from lakebackup_jobs.catalog_optimize import OptimizeRequest, run
-from lakebackup_jobs.progress import QuietReporter
+from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.upkeep import optimize as catalog_optimize
+from lakebackup_jobs.upkeep.optimize import OptimizeRequest, run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

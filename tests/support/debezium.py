@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tests.support.postgres import USER
 
-from lakebackup_jobs.child import Child, free_port, tail
-from lakebackup_jobs.jars import class_path
-from lakebackup_jobs.java import java_home
+from lakebackup_jobs.runtime.child import Child, free_port, tail
+from lakebackup_jobs.runtime.jars import class_path
+from lakebackup_jobs.runtime.java import java_home
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -27,8 +27,13 @@ from tests.support.kafka_truth import Record
 from lakebackup.lease import Lease
 from lakebackup.storage import local, open_storage
 from lakebackup.store import CatalogReader
-from lakebackup_jobs import removing
-from lakebackup_jobs.kafka import cluster, compact_task, copy_task, merge_task, produce, replay_task
+from lakebackup_jobs.kafka.admin import cluster
+from lakebackup_jobs.kafka.client import produce
+from lakebackup_jobs.lifecycle import delete_executor as removing
+from lakebackup_jobs.targets import replay_task
+from lakebackup_jobs.topics.tasks import compact as compact_task
+from lakebackup_jobs.topics.tasks import copy as copy_task
+from lakebackup_jobs.topics.tasks import merge as merge_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -14,13 +14,13 @@ from lakebackup.changelog.logfile import FORMAT, read_log_file
 from lakebackup.model import DataFile
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader
-from lakebackup_jobs.changelog.control import Place
-from lakebackup_jobs.changelog.feeds import Range
-from lakebackup_jobs.changelog.feeds.br import BrFeed
-from lakebackup_jobs.changelog.flush import LogRequest
-from lakebackup_jobs.changelog.run import run
-from lakebackup_jobs.changelog.task import TaskSettings, tell
-from lakebackup_jobs.changelog.trouble import Trouble
+from lakebackup_jobs.logs.capture.flush import LogRequest
+from lakebackup_jobs.logs.capture.job import run
+from lakebackup_jobs.logs.control.last_error import Trouble
+from lakebackup_jobs.logs.control.task import TaskSettings, tell
+from lakebackup_jobs.logs.control.verbs import Place
+from lakebackup_jobs.logs.feeds import Range
+from lakebackup_jobs.logs.feeds.br import BrFeed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

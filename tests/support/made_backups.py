@@ -34,10 +34,10 @@ from lakebackup.model import (
 from lakebackup.roots import destination_id
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader
-from lakebackup_jobs.kafka.container import FileWriter
-from lakebackup_jobs.kafka.key_filter import KeyFilters, hashes_of
-from lakebackup_jobs.kafka.records import Block, decode_block
-from lakebackup_jobs.kafka.schemas import FORMAT_V2, SCHEMA_V2, TIMESTAMP_TYPES
+from lakebackup_jobs.kafka.format.container import FileWriter
+from lakebackup_jobs.kafka.format.key_filter import KeyFilters, hashes_of
+from lakebackup_jobs.kafka.format.records import Block, decode_block
+from lakebackup_jobs.kafka.format.schemas import FORMAT_V2, SCHEMA_V2, TIMESTAMP_TYPES
 from lakebackup_sql import names
 
 if TYPE_CHECKING:

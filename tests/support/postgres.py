@@ -16,11 +16,11 @@ from uuid import uuid4
 
 import psycopg
 
-from lakebackup_jobs.child import Child, free_port, tail
-from lakebackup_jobs.jars import class_path
+from lakebackup_jobs.runtime.child import Child, free_port, tail
+from lakebackup_jobs.runtime.jars import class_path
 
 if TYPE_CHECKING:
-    from lakebackup_jobs.jars import JarSet
+    from lakebackup_jobs.runtime.jars import JarSet
 
 NOBODY = 65_534
 USER = "postgres"

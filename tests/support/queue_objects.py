@@ -16,10 +16,10 @@ from lakebackup import layout
 from lakebackup.frames import LISTED
 from lakebackup.model import ARROW_SCHEMAS, DataFile, Row, as_row, table_of
 from lakebackup.queues.headers import NAMES, HeaderNames
-from lakebackup_jobs.kafka.container import FileWriter
-from lakebackup_jobs.kafka.key_filter import hashes_of
-from lakebackup_jobs.kafka.records import Block, decode_block
-from lakebackup_jobs.kafka.schemas import FORMAT_V2
+from lakebackup_jobs.kafka.format.container import FileWriter
+from lakebackup_jobs.kafka.format.key_filter import hashes_of
+from lakebackup_jobs.kafka.format.records import Block, decode_block
+from lakebackup_jobs.kafka.format.schemas import FORMAT_V2
 from lakebackup_jobs.queues.messages import read_messages
 
 if TYPE_CHECKING:

@@ -8,8 +8,12 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.plan.restore_request import RestoreRequest
-from lakebackup_jobs import backup_topics, compact, merge, prune, restore_groups, restore_topics, verify
-from lakebackup_jobs.progress import QuietReporter
+from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.topics import backup as backup_topics
+from lakebackup_jobs.topics import compact, merge
+from lakebackup_jobs.topics import groups as restore_groups
+from lakebackup_jobs.topics import restore as restore_topics
+from lakebackup_jobs.upkeep import prune, verify
 
 if TYPE_CHECKING:
     from pathlib import Path

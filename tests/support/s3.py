@@ -16,9 +16,9 @@ import pytest
 from tests.support.servers import ACCESS_KEY, REGION, SECRET_KEY, reserved_port, s3_environment
 
 from lakebackup.storage import open_storage
-from lakebackup_jobs.child import Child, tail
-from lakebackup_jobs.jars import cache_folder, class_path
-from lakebackup_jobs.java import java_home
+from lakebackup_jobs.runtime.child import Child, tail
+from lakebackup_jobs.runtime.jars import cache_folder, class_path
+from lakebackup_jobs.runtime.java import java_home
 
 if TYPE_CHECKING:
     from pathlib import Path

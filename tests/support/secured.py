@@ -17,9 +17,9 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from lakebackup_jobs.broker import Broker
-from lakebackup_jobs.child import free_port
-from lakebackup_jobs.java import java_home
+from lakebackup_jobs.demo.broker import Broker
+from lakebackup_jobs.runtime.child import free_port
+from lakebackup_jobs.runtime.java import java_home
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -127,7 +127,7 @@ class Host:
             return self._started[name]
 
     def _broker(self) -> Any:
-        from lakebackup_jobs.broker import Broker
+        from lakebackup_jobs.demo.broker import Broker
 
         properties = {"log.retention.hours": str(RETENTION_HOURS)}
         return Broker(self._folder / "broker", properties=properties).start()
@@ -138,7 +138,7 @@ class Host:
         return S3Proxy(self._folder / "s3", port=s3_port()).start()
 
     def _spark(self) -> SparkSession:
-        from lakebackup_jobs.session import spark_session
+        from lakebackup_jobs.runtime.session import spark_session
 
         # Nobody looks at what it keeps of thousands of finished queries.
         kept = ("sql.ui.retainedExecutions", "ui.retainedJobs", "ui.retainedStages")
@@ -178,7 +178,7 @@ def attached_session() -> SparkSession:
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
-    from lakebackup_jobs import session
+    from lakebackup_jobs.runtime import session
 
     session._environment("local")
     port, secret = host().spark()

@@ -16,9 +16,10 @@ from lakebackup.plan.restore_queue import QueueRestoreRequest
 from lakebackup.queues.headers import HeaderNames
 from lakebackup.queues.watermark import Watermark, headers_of
 from lakebackup.store import CatalogReader
-from lakebackup_jobs import backup_queue, restore_queue
-from lakebackup_jobs.progress import QuietReporter
-from lakebackup_jobs.queues.request import QueueRequest
+from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.queues.backup import job as backup_queue
+from lakebackup_jobs.queues.backup.request import QueueRequest
+from lakebackup_jobs.queues.restore import job as restore_queue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyspark
 
-from lakebackup_jobs.child import Child, free_port, tail
-from lakebackup_jobs.java import java_home
+from lakebackup_jobs.runtime.child import Child, free_port, tail
+from lakebackup_jobs.runtime.java import java_home
 
 if TYPE_CHECKING:
     from types import TracebackType

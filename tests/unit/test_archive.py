@@ -25,12 +25,14 @@ from lakebackup.archive.chain import Copied, Planned, cuts
 from lakebackup.errors import Damaged, LakebackupError, NotFound, Refused
 from lakebackup.model import as_row
 from lakebackup.storage import open_storage
-from lakebackup_jobs import archive_export, archive_task, outcome
-from lakebackup_jobs.archive_export import ArchiveExportRequest
-from lakebackup_jobs.archive_restore import ReadJob, line
-from lakebackup_jobs.archive_write import cas_of
-from lakebackup_jobs.outcome import raise_first
-from lakebackup_jobs.progress import QuietReporter
+from lakebackup_jobs.archives import export as archive_export
+from lakebackup_jobs.archives import read_task as archive_task
+from lakebackup_jobs.archives.export import ArchiveExportRequest
+from lakebackup_jobs.archives.restore import ReadJob, line
+from lakebackup_jobs.archives.write_task import cas_of
+from lakebackup_jobs.lifecycle import task_errors as outcome
+from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.lifecycle.task_errors import raise_first
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,7 +16,7 @@ from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
 from lakebackup.model import SchemaRecord
-from lakebackup_jobs import ask
+from lakebackup_jobs.query import record_query as ask
 
 
 @pytest.fixture

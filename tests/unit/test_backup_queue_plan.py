@@ -34,8 +34,8 @@ from lakebackup.plan.queue_history import (
     stand,
 )
 from lakebackup.queues.snapshot_json import QueueAt, SnapshotJson
-from lakebackup_jobs.queues.ending import last_tid
-from lakebackup_jobs.queues.seen import RangeSeen
+from lakebackup_jobs.queues.backup.open_transactions import last_tid
+from lakebackup_jobs.queues.transaction_scan import RangeSeen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,12 +18,13 @@ from lakebackup.model import Audit
 from lakebackup.plan.restore_request import RestoreRequest
 from lakebackup.rebuild import LEFT_OUT
 from lakebackup.store import CatalogReader, CatalogWriter
-from lakebackup_jobs import restore_topics, verify
 from lakebackup_jobs.cli import main
-from lakebackup_jobs.import_manifest import ManifestRequest
-from lakebackup_jobs.import_manifest import run as import_manifest
-from lakebackup_jobs.progress import QuietReporter
-from lakebackup_jobs.verify import VerifyRequest
+from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.snapshots.import_manifest import ManifestRequest
+from lakebackup_jobs.snapshots.import_manifest import run as import_manifest
+from lakebackup_jobs.topics import restore as restore_topics
+from lakebackup_jobs.upkeep import verify
+from lakebackup_jobs.upkeep.verify import VerifyRequest
 
 if TYPE_CHECKING:
     from pathlib import Path

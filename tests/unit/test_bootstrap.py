@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakebackup.errors import EnvironmentProblem
-from lakebackup_jobs.bootstrap import ROOT, check_python, digest
+from lakebackup_jobs.runtime.bootstrap import ROOT, check_python, digest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +36,7 @@ def test_a_stamp_changes_with_files_and_words(tmp_path: Path) -> None:
 
 def test_it_runs_without_any_package_and_says_what_is_missing(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-S", "-m", "lakebackup_jobs.bootstrap"],
+        [sys.executable, "-S", "-m", "lakebackup_jobs.runtime.bootstrap"],
         env={"PYTHONPATH": f"{ROOT}/catalog:{ROOT}/jobs", "PATH": str(tmp_path)},
         capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip

@@ -19,8 +19,8 @@ from tests.support.change_feed import batch, encode, write_value
 from lakebackup.changelog import events
 from lakebackup.changelog.br_event import FAMILIES, KINDS, SCHEMA, VERSION
 from lakebackup.errors import Damaged
-from lakebackup_jobs.changelog.feeds import Range
-from lakebackup_jobs.changelog.feeds.br import BrDecoder, BrFeed
+from lakebackup_jobs.logs.feeds import Range
+from lakebackup_jobs.logs.feeds.br import BrDecoder, BrFeed
 
 DECODER = BrDecoder(Range("feed", 3, "0" * 32, 0, 10))
 PARSED = fastavro.parse_schema(SCHEMA)

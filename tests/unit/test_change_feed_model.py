@@ -15,10 +15,10 @@ from tests.support.change_story import STEPS, Step, Story
 
 from lakebackup.changelog.events import stored
 from lakebackup.changelog.table_filter import TableFilter
-from lakebackup_jobs.changelog import region_marks
-from lakebackup_jobs.changelog.feeds import Range
-from lakebackup_jobs.changelog.feeds.br import BrFeed
-from lakebackup_jobs.changelog.names_task import names_of
+from lakebackup_jobs.logs.capture import region_marks
+from lakebackup_jobs.logs.capture.names_task import names_of
+from lakebackup_jobs.logs.feeds import Range
+from lakebackup_jobs.logs.feeds.br import BrFeed
 
 FEED = BrFeed(("feed",))
 NOWHERE: Any = None

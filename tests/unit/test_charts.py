@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.support.pictures import colours, pixels, share
 
-from lakebackup_jobs import charts
+from lakebackup_jobs.query import charts
 
 DAY = 86_400_000
 NOON = 1_795_262_400_000

@@ -15,10 +15,10 @@ from tests.support.roots import roots_of
 from lakebackup.errors import NotFound
 from lakebackup.snapshot.manifest_json import export_manifest
 from lakebackup.store import CatalogReader, CatalogWriter
-from lakebackup_jobs import verify
-from lakebackup_jobs.check_task import CheckFiles, CheckMembers, CheckSidecars
-from lakebackup_jobs.progress import QuietReporter
-from lakebackup_jobs.verify import VerifyRequest
+from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.upkeep import verify
+from lakebackup_jobs.upkeep.verify import VerifyRequest
+from lakebackup_jobs.upkeep.verify_task import CheckFiles, CheckMembers, CheckSidecars
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from lakebackup_jobs.child import Child, tail
+from lakebackup_jobs.runtime.child import Child, tail
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +39,7 @@ def test_stop_kills_what_does_not_listen(tmp_path: Path) -> None:
 
 def test_it_dies_with_its_parent_even_by_sigkill(tmp_path: Path) -> None:
     program = (
-        "import time, sys; from pathlib import Path; from lakebackup_jobs.child import Child\n"
+        "import time, sys; from pathlib import Path; from lakebackup_jobs.runtime.child import Child\n"
         f"child = Child({SLEEPER!r}, Path({str(tmp_path / 'log')!r}))\n"
         "print(child.process.pid, child._watch.pid, flush=True); time.sleep(600)"
     )

@@ -16,11 +16,11 @@ import typer
 from rich.text import Text
 
 from lakebackup import config, errors
-from lakebackup_jobs import session
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.cli.app import app
 from lakebackup_jobs.cli.interrupt import stopped_by_signals
 from lakebackup_jobs.cli.verb import Call
+from lakebackup_jobs.runtime import session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,9 +11,9 @@ from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.errors import EnvironmentProblem, TooLarge, UsageProblem
 from lakebackup.model import Backup
-from lakebackup_jobs import prune
 from lakebackup_jobs.cli import main
-from lakebackup_jobs.progress import QuietReporter
+from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.upkeep import prune
 
 if TYPE_CHECKING:
     from pathlib import Path

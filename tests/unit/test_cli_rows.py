@@ -13,7 +13,7 @@ import pytest
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup_jobs.cli.errors import tell
 from lakebackup_jobs.cli.rows import write
-from lakebackup_jobs.progress import print_result, reporter
+from lakebackup_jobs.lifecycle.progress import print_result, reporter
 
 AT = datetime(2026, 11, 21, 14, 5, tzinfo=UTC)
 TABLE = pa.table(

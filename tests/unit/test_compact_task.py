@@ -23,13 +23,14 @@ from lakebackup import sidecar
 from lakebackup.errors import Damaged
 from lakebackup.model import DataFile, as_row
 from lakebackup.storage import open_storage
-from lakebackup_jobs import outcome, pieces
-from lakebackup_jobs.check_task import CheckKeys
-from lakebackup_jobs.kafka.compact_task import FindNewest, KeepNewest
-from lakebackup_jobs.kafka.key_filter import may_hold
-from lakebackup_jobs.kafka.records import FORMAT_V1, FORMAT_V2
-from lakebackup_jobs.kafka.schemas import SCHEMA_V1, SCHEMA_V2
-from lakebackup_jobs.shares import StoredFile
+from lakebackup_jobs.kafka.format.key_filter import may_hold
+from lakebackup_jobs.kafka.format.records import FORMAT_V1, FORMAT_V2
+from lakebackup_jobs.kafka.format.schemas import SCHEMA_V1, SCHEMA_V2
+from lakebackup_jobs.kafka.format.stored_file import StoredFile
+from lakebackup_jobs.lifecycle import task_errors as outcome
+from lakebackup_jobs.topics import compact_splits as pieces
+from lakebackup_jobs.topics.tasks.compact import FindNewest, KeepNewest
+from lakebackup_jobs.upkeep.verify_task import CheckKeys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,7 +75,7 @@ def compacted(
     storage = open_storage(str(root))
     with (
         mock.patch.object(pieces, "PIECE_ENTRIES", piece_entries),
-        mock.patch("lakebackup_jobs.kafka.compact_task.HELD_BYTES", held),
+        mock.patch("lakebackup_jobs.topics.tasks.compact.HELD_BYTES", held),
     ):
         count = pieces.cut(storage, FOLDER, files)
         find = FindNewest(str(root), FOLDER, roots_of(d=str(root)))

@@ -11,18 +11,18 @@ import pytest
 
 from lakebackup.errors import Damaged, Refused, UsageProblem
 from lakebackup.storage import open_storage
-from lakebackup_jobs.changelog.feeds import Decoded, Range, feed_of
-from lakebackup_jobs.changelog.feeds.debezium import DebeziumFeed
-from lakebackup_jobs.changelog.feeds.debezium_decoder import region_of, table_id
-from lakebackup_jobs.changelog.feeds.debezium_json import ENDS, ask
-from lakebackup_jobs.changelog.feeds.transactions import (
+from lakebackup_jobs.logs.control.task import TaskSettings
+from lakebackup_jobs.logs.feeds import Decoded, Range, feed_of
+from lakebackup_jobs.logs.feeds.debezium import DebeziumFeed
+from lakebackup_jobs.logs.feeds.debezium_decoder import region_of, table_id
+from lakebackup_jobs.logs.feeds.debezium_json import ENDS, ask
+from lakebackup_jobs.logs.feeds.transactions import (
     AGAIN_MS,
     Transactions,
     carried,
     prepared,
     tidy,
 )
-from lakebackup_jobs.changelog.task import TaskSettings
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,8 +15,8 @@ from lakebackup.errors import Busy, NotFound, Refused, UsageProblem
 from lakebackup.lease import Lease
 from lakebackup.snapshot.manifest_json import manifest_json
 from lakebackup.store import CatalogReader
-from lakebackup_jobs.import_manifest import ManifestRequest, run
-from lakebackup_jobs.progress import QuietReporter
+from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.snapshots.import_manifest import ManifestRequest, run
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,8 +12,8 @@ import pyspark
 import pytest
 
 from lakebackup.errors import EnvironmentProblem
-from lakebackup_jobs import jars
-from lakebackup_jobs.jars import Jar, cache_folder, class_path, pinned
+from lakebackup_jobs.runtime import jars
+from lakebackup_jobs.runtime.jars import Jar, cache_folder, class_path, pinned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

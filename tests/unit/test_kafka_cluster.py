@@ -8,8 +8,8 @@ import time
 import pytest
 
 from lakebackup.errors import EnvironmentProblem
-from lakebackup_jobs.kafka import cluster
-from lakebackup_jobs.kafka.cluster import Cluster
+from lakebackup_jobs.kafka.admin import cluster
+from lakebackup_jobs.kafka.admin.cluster import Cluster
 
 
 def test_refused_connections_are_told_soon(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lakebackup.plan.backup_topics import TopicState
-from lakebackup_jobs.kafka.groups import Committed, GroupsRead, GroupState, group_rows
+from lakebackup_jobs.kafka.admin.groups import Committed, GroupsRead, GroupState, group_rows
 
 
 def test_offsets_of_the_backup_s_topics_and_of_those_that_are_gone() -> None:

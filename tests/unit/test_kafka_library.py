@@ -13,10 +13,10 @@ import pytest
 from numba.core import event
 
 from lakebackup.errors import EnvironmentProblem, UsageProblem
-from lakebackup_jobs.kafka import library
-from lakebackup_jobs.kafka.plain import encode_record
-from lakebackup_jobs.kafka.problems import Purged, problem, stalled
-from lakebackup_jobs.kafka.records import FORMAT_V2, decode_block, filter_block
+from lakebackup_jobs.kafka.admin.problems import Purged, problem, stalled
+from lakebackup_jobs.kafka.client import library
+from lakebackup_jobs.kafka.client.plain import encode_record
+from lakebackup_jobs.kafka.format.records import FORMAT_V2, decode_block, filter_block
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebackup.model import ARROW_SCHEMAS
-from lakebackup_jobs.kafka.offsets_log import decode
+from lakebackup_jobs.kafka.format.offsets_log import decode
 
 CASES = yaml.safe_load((Path(__file__).parent / "data" / "offsets_log.yml").read_text(encoding="utf-8"))
 OFFSET_KEY = bytes.fromhex("00010003672d3100066f726465727300000007")

@@ -13,16 +13,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lakebackup.errors import Damaged, UsageProblem
-from lakebackup_jobs.kafka.arrow import to_arrow
-from lakebackup_jobs.kafka.codecs import CODECS, compressor, decompress
-from lakebackup_jobs.kafka.consume import record_prefix
-from lakebackup_jobs.kafka.container import FileReader, FileWriter
-from lakebackup_jobs.kafka.plain import encode_record, stats_of
-from lakebackup_jobs.kafka.records import FORMAT_V1, FORMAT_V2, Block, decode_block, filter_block
-from lakebackup_jobs.kafka.schemas import SCHEMA_V1, SCHEMA_V2, TIMESTAMP_TYPES, format_of
+from lakebackup_jobs.kafka.client.consume import record_prefix
+from lakebackup_jobs.kafka.client.plain import encode_record, stats_of
+from lakebackup_jobs.kafka.format.arrow import to_arrow
+from lakebackup_jobs.kafka.format.codecs import CODECS, compressor, decompress
+from lakebackup_jobs.kafka.format.container import FileReader, FileWriter
+from lakebackup_jobs.kafka.format.records import FORMAT_V1, FORMAT_V2, Block, decode_block, filter_block
+from lakebackup_jobs.kafka.format.schemas import SCHEMA_V1, SCHEMA_V2, TIMESTAMP_TYPES, format_of
 
 if TYPE_CHECKING:
-    from lakebackup_jobs.kafka.stats import BlockStats, FileStats
+    from lakebackup_jobs.kafka.format.stats import BlockStats, FileStats
 
 longs = st.integers(-(2**63), 2**63 - 1)
 nullable = st.none() | st.binary(max_size=300)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebackup.model import ARROW_SCHEMAS
-from lakebackup_jobs.kafka.registry import decode, schema_id_of
+from lakebackup_jobs.kafka.format.registry import decode, schema_id_of
 
 KEY = b'{"keytype":"SCHEMA","subject":"orders-value","version":2,"magic":1}'
 PLACE = {

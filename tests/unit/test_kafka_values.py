@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakebackup_jobs.kafka.values import MOST_BYTES, Decoder, Schema, schemas_of
+from lakebackup_jobs.kafka.format.values import MOST_BYTES, Decoder, Schema, schemas_of
 
 NODE = {
     "type": "record",

@@ -18,11 +18,18 @@ from hypothesis import strategies as st
 from tests.support.roots import roots_of
 
 from lakebackup.storage import open_storage
-from lakebackup_jobs.check_task import CheckKeys
-from lakebackup_jobs.kafka import key_filter
-from lakebackup_jobs.kafka.key_filter import SEALED_BYTES, KeyFilter, KeyFilters, intact, may_hold, whole
-from lakebackup_jobs.kafka.plain import encode_record
-from lakebackup_jobs.kafka.records import FORMAT_V2, decode_block
+from lakebackup_jobs.kafka.client.plain import encode_record
+from lakebackup_jobs.kafka.format import key_filter
+from lakebackup_jobs.kafka.format.key_filter import (
+    SEALED_BYTES,
+    KeyFilter,
+    KeyFilters,
+    intact,
+    may_hold,
+    whole,
+)
+from lakebackup_jobs.kafka.format.records import FORMAT_V2, decode_block
+from lakebackup_jobs.upkeep.verify_task import CheckKeys
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

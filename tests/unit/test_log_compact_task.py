@@ -15,8 +15,8 @@ from lakebackup import layout, sidecar
 from lakebackup.changelog.logfile import read_log_file
 from lakebackup.roots import Roots
 from lakebackup.store import CatalogWriter
-from lakebackup_jobs import outcome
-from lakebackup_jobs.changelog.compact_task import ORDER, ListDepartures, ReadLog, WriteLog
+from lakebackup_jobs.lifecycle import task_errors as outcome
+from lakebackup_jobs.logs.upkeep.compact_task import ORDER, ListDepartures, ReadLog, WriteLog
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,20 +13,21 @@ from lakebackup.lease import Lease
 from lakebackup.model import LogTask
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
-from lakebackup_jobs.changelog import run, task
-from lakebackup_jobs.changelog.control import Place, _check_goes_on, _launched
-from lakebackup_jobs.changelog.flush import LogRequest
-from lakebackup_jobs.changelog.run import _Job
-from lakebackup_jobs.changelog.task import Task, TaskSettings, settings_text
-from lakebackup_jobs.changelog.trouble import Trouble
 from lakebackup_jobs.cli import main
-from lakebackup_jobs.progress import QuietReporter
+from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.logs.capture import job as run
+from lakebackup_jobs.logs.capture.flush import LogRequest
+from lakebackup_jobs.logs.capture.job import _Job
+from lakebackup_jobs.logs.control import task
+from lakebackup_jobs.logs.control.last_error import Trouble
+from lakebackup_jobs.logs.control.task import Task, TaskSettings, settings_text
+from lakebackup_jobs.logs.control.verbs import Place, _check_goes_on, _launched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from lakebackup_jobs.changelog.task import State
+    from lakebackup_jobs.logs.control.task import State
 
 
 def settings(**changes: Any) -> TaskSettings:
@@ -129,7 +130,7 @@ def test_status_ends_with_a_code_when_stores_are_in_error(
 
     monkeypatch.setattr(CatalogReader, "rows", with_a_store)
     monkeypatch.setattr(task, "lease_of", lambda *_: 1 if at_work else None)
-    monkeypatch.setattr("lakebackup_jobs.changelog.status.waiting", lambda *_: None)
+    monkeypatch.setattr("lakebackup_jobs.logs.control.status.waiting", lambda *_: None)
     for form in ([], ["--json"]):
         assert main(["log", "status", "--from", root, *form]) == code
 

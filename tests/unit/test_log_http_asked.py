@@ -10,11 +10,11 @@ import pytest
 from tests.support.made_backups import MadeBackups
 
 from lakebackup.errors import UsageProblem
-from lakebackup_jobs.changelog import control
-from lakebackup_jobs.changelog.control import Place
-from lakebackup_jobs.changelog.http_api import app_of, serving
-from lakebackup_jobs.changelog.task import TaskSettings
-from lakebackup_jobs.child import free_port
+from lakebackup_jobs.logs.control import verbs as control
+from lakebackup_jobs.logs.control.http_api import app_of, serving
+from lakebackup_jobs.logs.control.task import TaskSettings
+from lakebackup_jobs.logs.control.verbs import Place
+from lakebackup_jobs.runtime.child import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,12 +11,13 @@ from tests.support.made_backups import MadeBackups
 
 from lakebackup.errors import Busy, Damaged, EnvironmentProblem, LakebackupError, UsageProblem
 from lakebackup.store import CatalogReader
-from lakebackup_jobs.changelog import run, task
-from lakebackup_jobs.changelog.flush import LogRequest, keys_of
-from lakebackup_jobs.changelog.run import _Job
-from lakebackup_jobs.changelog.task import Task, TaskSettings
-from lakebackup_jobs.changelog.trouble import Trouble
-from lakebackup_jobs.progress import QuietReporter
+from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.logs.capture import job as run
+from lakebackup_jobs.logs.capture.flush import LogRequest, keys_of
+from lakebackup_jobs.logs.capture.job import _Job
+from lakebackup_jobs.logs.control import task
+from lakebackup_jobs.logs.control.last_error import Trouble
+from lakebackup_jobs.logs.control.task import Task, TaskSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

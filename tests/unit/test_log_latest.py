@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from lakebackup.changelog.events import DEFAULT, WRITE
 from lakebackup.roots import Roots
-from lakebackup_jobs.changelog.apply import pieces
-from lakebackup_jobs.changelog.log_shares import Latest, LogShares, _ReadJob, latest_of
+from lakebackup_jobs.logs.restore.apply import pieces
+from lakebackup_jobs.logs.restore.splits import Latest, LogShares, _ReadJob, latest_of
 
 SCHEMA = pa.schema(
     [

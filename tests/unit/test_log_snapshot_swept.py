@@ -11,8 +11,8 @@ from tests.support.made_backups import MadeBackups
 from lakebackup import layout, sidecar
 from lakebackup.lease import Lease
 from lakebackup.plan.restore_log import LogRestoreRequest
-from lakebackup_jobs.changelog.snapshot import sweep
-from lakebackup_jobs.progress import QuietReporter
+from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.logs.upkeep.snapshot import sweep
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -22,7 +22,7 @@ from lakebackup.changelog.logfile import LogFileWriter, LogPlace, Scratch, read_
 from lakebackup.errors import EnvironmentProblem
 from lakebackup.model import DataFile
 from lakebackup.storage import open_storage
-from lakebackup_jobs.changelog.spool import Group, Spool, split
+from lakebackup_jobs.logs.capture.spool import Group, Spool, split
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakebackup.errors import Refused, UsageProblem
-from lakebackup_jobs.changelog.targets import Held, is_done
-from lakebackup_jobs.changelog.targets.delta import DeltaTarget
 from lakebackup_jobs.cli import main
+from lakebackup_jobs.logs.restore.targets import Held, is_done
+from lakebackup_jobs.logs.restore.targets.delta import DeltaTarget
 
 if TYPE_CHECKING:
     from pathlib import Path

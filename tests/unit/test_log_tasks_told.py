@@ -8,17 +8,17 @@ from typer import Typer
 
 from lakebackup.model import Gap, Position
 from lakebackup.plan.log_flush import Flush, Newest
-from lakebackup_jobs.changelog import publish
-from lakebackup_jobs.changelog.control import Place
-from lakebackup_jobs.changelog.feeds import feed_of
-from lakebackup_jobs.changelog.flush import LogRequest
-from lakebackup_jobs.changelog.status import lines, problem
-from lakebackup_jobs.changelog.task import TaskSettings, settings_text, task_of
 from lakebackup_jobs.cli import options
 from lakebackup_jobs.cli.log import pause, stop
 from lakebackup_jobs.cli.log.shown import place_of
 from lakebackup_jobs.cli.verb import Call, verb
-from lakebackup_jobs.tally import Totals
+from lakebackup_jobs.lifecycle.task_totals import Totals
+from lakebackup_jobs.logs.capture import publish
+from lakebackup_jobs.logs.capture.flush import LogRequest
+from lakebackup_jobs.logs.control.status import lines, problem
+from lakebackup_jobs.logs.control.task import TaskSettings, settings_text, task_of
+from lakebackup_jobs.logs.control.verbs import Place
+from lakebackup_jobs.logs.feeds import feed_of
 
 if TYPE_CHECKING:
     from pathlib import Path

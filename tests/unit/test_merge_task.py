@@ -23,15 +23,15 @@ from lakebackup import sidecar
 from lakebackup.errors import Damaged
 from lakebackup.plan.merge import targets
 from lakebackup.storage import open_storage
-from lakebackup_jobs import outcome
-from lakebackup_jobs.kafka import merge_task
-from lakebackup_jobs.kafka.consume import record_prefix
-from lakebackup_jobs.kafka.container import FileReader, FileWriter
-from lakebackup_jobs.kafka.key_filter import KeyFilters, hashes_of, may_hold
-from lakebackup_jobs.kafka.merge_task import Merge, MergedFile, deal
-from lakebackup_jobs.kafka.plain import encode_record
-from lakebackup_jobs.kafka.records import FORMAT_V1, FORMAT_V2, decode_block, filter_block
-from lakebackup_jobs.kafka.schemas import SCHEMA_V1
+from lakebackup_jobs.kafka.client.consume import record_prefix
+from lakebackup_jobs.kafka.client.plain import encode_record
+from lakebackup_jobs.kafka.format.container import FileReader, FileWriter
+from lakebackup_jobs.kafka.format.key_filter import KeyFilters, hashes_of, may_hold
+from lakebackup_jobs.kafka.format.records import FORMAT_V1, FORMAT_V2, decode_block, filter_block
+from lakebackup_jobs.kafka.format.schemas import SCHEMA_V1
+from lakebackup_jobs.lifecycle import task_errors as outcome
+from lakebackup_jobs.topics.tasks import merge as merge_task
+from lakebackup_jobs.topics.tasks.merge import Merge, MergedFile, deal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,7 +15,7 @@ from lakebackup.changelog import events
 from lakebackup.changelog.meta_keys import DESCRIBES, MetaWrite, Names, Naming
 from lakebackup.changelog.table_filter import TableFilter
 from lakebackup.errors import Damaged
-from lakebackup_jobs.changelog.names_task import NEVER, names_of
+from lakebackup_jobs.logs.capture.names_task import NEVER, names_of
 
 SHOP = Naming(-1, "shop", "", 1, "create")
 ORDERS = Naming(20, "shop", "orders", 1, "create")

@@ -14,8 +14,8 @@ from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.model import Backup, Policy, Scope
 from lakebackup.plan.prune import plan_prune
 from lakebackup.topic_settings import TopicSettings
-from lakebackup_jobs.progress import QuietReporter
-from lakebackup_jobs.prune import PruneRequest, run
+from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.upkeep.prune import PruneRequest, run
 
 if TYPE_CHECKING:
     from pathlib import Path

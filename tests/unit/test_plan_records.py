@@ -12,7 +12,7 @@ from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.guard import check_select
 from lakebackup.plan.records import Span, Wanted, wanted
-from lakebackup_jobs import ask
+from lakebackup_jobs.query import record_query as ask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,8 +22,9 @@ from lakebackup.model import Backup, Migration, Scope
 from lakebackup.patterns import select
 from lakebackup.storage import open_storage
 from lakebackup.store import CatalogReader, CatalogWriter
-from lakebackup_jobs import policies
 from lakebackup_jobs.cli import main
+from lakebackup_jobs.topics.unprotected import record_unprotected
+from lakebackup_jobs.upkeep import policies
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -129,7 +130,7 @@ def test_topics_that_nothing_protects_are_recorded(
     def look(*existing: str, taken: str = "orders") -> list[str]:
         reader = CatalogReader(str(old.folder))
         writer = CatalogWriter.open(None, str(old.folder))
-        return policies.record_unprotected(reader, writer, "prod", ["orders", "__x", *existing], [taken])
+        return record_unprotected(reader, writer, "prod", ["orders", "__x", *existing], [taken])
 
     def shown() -> list[str]:
         return [

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from lakebackup_jobs.progress import (
+from lakebackup_jobs.lifecycle.progress import (
     JsonReporter,
     QuietReporter,
     Reporter,

@@ -17,8 +17,8 @@ from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.model import Check, Gap
 from lakebackup.plan.restore_request import RestoreRequest
-from lakebackup_jobs import restore_topics
-from lakebackup_jobs.progress import QuietReporter
+from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.topics import restore as restore_topics
 
 PAGE = Path(__file__).parents[2] / "docs" / "questions.md"
 NOW = time.time_ns() // 1_000_000

@@ -8,14 +8,14 @@ import numpy as np
 
 from lakebackup.plan.backup_topics import RegionState
 from lakebackup.queues.headers import HeaderNames
-from lakebackup_jobs.queues.cut import Tails
+from lakebackup_jobs.queues.backup.cut import Tails
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pytest
 
-    from lakebackup_jobs.kafka.memory import Longs
+    from lakebackup_jobs.kafka.client.memory import Longs
 
 Row = tuple[int, int]  # offset and tid; a watermark's is -1
 

@@ -19,13 +19,20 @@ from lakebackup.plan.backup_queue import QueueRange
 from lakebackup.queues.headers import WATERMARK, HeaderNames, Kind
 from lakebackup.queues.watermark import headers_of
 from lakebackup.storage import open_storage
-from lakebackup_jobs.kafka.consume import record_prefix
-from lakebackup_jobs.kafka.plain import encode_record, stats_of
-from lakebackup_jobs.kafka.records import FORMAT_V2, OFFSET, Columns, decode_block
-from lakebackup_jobs.queues import seen as seen_module
-from lakebackup_jobs.queues.copy_task import _Front, _Look
+from lakebackup_jobs.kafka.client.consume import record_prefix
+from lakebackup_jobs.kafka.client.plain import encode_record, stats_of
+from lakebackup_jobs.kafka.format.records import FORMAT_V2, OFFSET, Columns, decode_block
+from lakebackup_jobs.queues import transaction_scan as seen_module
+from lakebackup_jobs.queues.backup.copy_task import _Front, _Look
 from lakebackup_jobs.queues.messages import Messages, TransactionIds, chosen, keep, read_messages
-from lakebackup_jobs.queues.seen import SEEN_SCHEMA, RangeSeen, Seen, SeenWriter, read_ranges, read_seen
+from lakebackup_jobs.queues.transaction_scan import (
+    SEEN_SCHEMA,
+    RangeSeen,
+    Seen,
+    SeenWriter,
+    read_ranges,
+    read_seen,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path

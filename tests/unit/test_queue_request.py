@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakebackup.errors import NotFound, UsageProblem
-from lakebackup_jobs.queues.request import QueueRequest, said_of
+from lakebackup_jobs.queues.backup.request import QueueRequest, said_of
 
 if TYPE_CHECKING:
     from pathlib import Path

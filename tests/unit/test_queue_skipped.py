@@ -6,7 +6,7 @@ import pytest
 
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.plan.backup_topics import TopicState
-from lakebackup_jobs.queues.skipped import asked, by_partition
+from lakebackup_jobs.queues.backup.skipped import asked, by_partition
 
 TOPICS = [TopicState("delta.1", "e1", 2, 1, {}), TopicState("journal", "e2", 1, 1, {})]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.support.made_backups import MadeBackups, Record
 
-from lakebackup_jobs.record_diff import RecordDiffRequest, run
+from lakebackup_jobs.query.record_diff import RecordDiffRequest, run
 
 if TYPE_CHECKING:
     from pathlib import Path

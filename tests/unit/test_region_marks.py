@@ -13,8 +13,8 @@ from lakebackup import layout
 from lakebackup.changelog.events import marks
 from lakebackup.errors import Damaged
 from lakebackup.storage import open_storage
-from lakebackup_jobs.changelog import region_marks
-from lakebackup_jobs.changelog.region_marks import Marks
+from lakebackup_jobs.logs.capture import region_marks
+from lakebackup_jobs.logs.capture.region_marks import Marks
 
 if TYPE_CHECKING:
     from pathlib import Path

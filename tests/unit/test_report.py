@@ -15,9 +15,9 @@ from tests.support.pictures import colours, pixels, share
 
 from lakebackup.errors import EnvironmentProblem
 from lakebackup.store import CatalogReader
-from lakebackup_jobs import report
-from lakebackup_jobs.charts import COLOURS
 from lakebackup_jobs.cli import main
+from lakebackup_jobs.query import report
+from lakebackup_jobs.query.charts import COLOURS
 
 if TYPE_CHECKING:
     from pathlib import Path

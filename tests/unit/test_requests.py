@@ -11,11 +11,12 @@ from lakebackup import requests
 from lakebackup.plan import restore_queue, restore_request
 from lakebackup.plan.restore_queue import QueueRestoreRequest
 from lakebackup.plan.restore_request import RestoreRequest
-from lakebackup_jobs import backup_snapshot, unfinished
-from lakebackup_jobs.backup_snapshot import SnapshotRequest
-from lakebackup_jobs.backup_topics import BackupRequest
-from lakebackup_jobs.queues import request as backup_queue
-from lakebackup_jobs.queues.request import QueueRequest
+from lakebackup_jobs.queues.backup import request as backup_queue
+from lakebackup_jobs.queues.backup.request import QueueRequest
+from lakebackup_jobs.snapshots import backup as backup_snapshot
+from lakebackup_jobs.snapshots.backup import SnapshotRequest
+from lakebackup_jobs.topics import resume as unfinished
+from lakebackup_jobs.topics.backup import BackupRequest
 
 
 @dataclass(frozen=True)

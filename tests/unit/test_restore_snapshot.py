@@ -22,13 +22,13 @@ from lakebackup.model import Check
 from lakebackup.plan.restore_snapshot import SnapshotRestoreRequest
 from lakebackup.snapshot.names import OWN
 from lakebackup.storage import open_storage
-from lakebackup_jobs import restore_snapshot
 from lakebackup_jobs.cli import main
-from lakebackup_jobs.progress import QuietReporter
-from lakebackup_jobs.restore_snapshot import run
-from lakebackup_jobs.snapshot import target
-from lakebackup_jobs.snapshot.target import Target
-from lakebackup_jobs.snapshot.write_task import Folder, WriteJob
+from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.snapshots import restore as restore_snapshot
+from lakebackup_jobs.snapshots import target
+from lakebackup_jobs.snapshots.restore import run
+from lakebackup_jobs.snapshots.target import Target
+from lakebackup_jobs.snapshots.tasks.write import Folder, WriteJob
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,7 +17,7 @@ from lakebackup.model import Removal
 from lakebackup.roots import Roots, destination_id
 from lakebackup.storage import open_storage
 from lakebackup.tombstones import Chunk, RemovalWriter
-from lakebackup_jobs.prune_task import DeleteKeys, DeleteObjects
+from lakebackup_jobs.lifecycle.delete_task import DeleteKeys, DeleteObjects
 
 if TYPE_CHECKING:
     from pathlib import Path

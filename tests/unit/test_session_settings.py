@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lakebackup_jobs import session
-from lakebackup_jobs.session import spark_settings
+from lakebackup_jobs.runtime import session
+from lakebackup_jobs.runtime.session import spark_settings
 
 
 @pytest.fixture(autouse=True)

@@ -12,9 +12,10 @@ from lakebackup import layout, sidecar
 from lakebackup.errors import Busy
 from lakebackup.model import Backup
 from lakebackup.plan.backup_topics import BackupPlan, Prepared, Split
-from lakebackup_jobs import backup_topics, unfinished
-from lakebackup_jobs.backup_topics import BackupRequest
-from lakebackup_jobs.progress import QuietReporter
+from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.topics import backup as backup_topics
+from lakebackup_jobs.topics import resume as unfinished
+from lakebackup_jobs.topics.backup import BackupRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable

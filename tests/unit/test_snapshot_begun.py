@@ -11,8 +11,8 @@ import pytest
 from lakebackup import layout
 from lakebackup.plan.backup_snapshot import Amount, Newest, Snapshot, Unit
 from lakebackup.storage import local, open_storage
-from lakebackup_jobs.snapshot import begun as begin
-from lakebackup_jobs.snapshot.begun import Begun
+from lakebackup_jobs.snapshots import resume as begin
+from lakebackup_jobs.snapshots.resume import Begun
 
 if TYPE_CHECKING:
     from pathlib import Path

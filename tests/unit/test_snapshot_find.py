@@ -8,7 +8,7 @@ import pytest
 
 from lakebackup.errors import NotFound, Refused
 from lakebackup.snapshot.tree import layout_of
-from lakebackup_jobs.snapshot.find import find, root_of
+from lakebackup_jobs.snapshots.find import find, root_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,9 +17,10 @@ from tests.support.roots import roots_of
 from lakebackup.errors import Damaged, EnvironmentProblem, Refused
 from lakebackup.snapshot.names import OWN
 from lakebackup.storage import open_storage
-from lakebackup_jobs.snapshot import ranges, write_task
-from lakebackup_jobs.snapshot.ranges import Ranges
-from lakebackup_jobs.snapshot.write_task import UNFINISHED, File, Folder, WriteJob
+from lakebackup_jobs.snapshots import ranges
+from lakebackup_jobs.snapshots.ranges import Ranges
+from lakebackup_jobs.snapshots.tasks import write as write_task
+from lakebackup_jobs.snapshots.tasks.write import UNFINISHED, File, Folder, WriteJob
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -11,8 +11,8 @@ from tests.support.made_backups import MadeBackups
 from tests.support.made_snapshots import MadeSnapshots
 
 from lakebackup.store import CatalogReader, CatalogWriter
-from lakebackup_jobs import report
 from lakebackup_jobs.cli import main
+from lakebackup_jobs.query import report
 
 if TYPE_CHECKING:
     from pathlib import Path

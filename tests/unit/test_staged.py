@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakebackup.errors import Refused
-from lakebackup_jobs.staged import Staged
+from lakebackup_jobs.lifecycle.atomic_dir import Staged
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,9 +12,10 @@ from lakebackup.errors import UsageProblem
 from lakebackup.plan.restore_snapshot import SnapshotRestoreRequest
 from lakebackup.storage import open_storage
 from lakebackup.storage.options import MODE, StorageOptions
-from lakebackup_jobs import backup_snapshot, restore_snapshot
-from lakebackup_jobs.backup_snapshot import SnapshotRequest
-from lakebackup_jobs.progress import QuietReporter
+from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.snapshots import backup as backup_snapshot
+from lakebackup_jobs.snapshots import restore as restore_snapshot
+from lakebackup_jobs.snapshots.backup import SnapshotRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

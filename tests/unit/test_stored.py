@@ -12,10 +12,10 @@ import pytest
 from tests.support.roots import roots_of
 
 from lakebackup.errors import Damaged
-from lakebackup_jobs.kafka.records import FORMAT_V1
-from lakebackup_jobs.kafka.schemas import SCHEMA_V1
-from lakebackup_jobs.kafka.stored import Counted, open_verified
-from lakebackup_jobs.shares import StoredFile
+from lakebackup_jobs.kafka.format.records import FORMAT_V1
+from lakebackup_jobs.kafka.format.schemas import SCHEMA_V1
+from lakebackup_jobs.kafka.format.stored import Counted, open_verified
+from lakebackup_jobs.kafka.format.stored_file import StoredFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable

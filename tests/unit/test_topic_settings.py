@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakebackup.topic_settings import TopicSettings, in_force, load
-from lakebackup_jobs.kafka.cluster import Denied
+from lakebackup_jobs.kafka.admin.cluster import Denied
 from lakebackup_jobs.targets.topics import SUSPENDED, Topics
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from lakebackup.model import UNKNOWN, Translation
 from lakebackup.storage import open_storage
 from lakebackup.translations import folder, take_aside
-from lakebackup_jobs.kafka.settled import Ends
-from lakebackup_jobs.kafka.translation import Ledger, Reached, find_runs, join_runs, rows_of
+from lakebackup_jobs.kafka.admin.committed import Ends
+from lakebackup_jobs.targets.translation import Ledger, Reached, find_runs, join_runs, rows_of
 
 if TYPE_CHECKING:
     from pathlib import Path

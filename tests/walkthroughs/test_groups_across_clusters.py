@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from tests.support.runs import Lab
 
-    from lakebackup_jobs.broker import Broker
+    from lakebackup_jobs.demo.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]
 
@@ -36,7 +36,7 @@ def messages(first: int, end: int) -> list[Record]:
 def test_both_groups_stand_at_the_same_messages(
     spark: SparkSession, broker: Broker, lab: Lab, topic: Make, tmp_path: Path
 ) -> None:
-    from lakebackup_jobs.broker import Broker
+    from lakebackup_jobs.demo.broker import Broker
 
     name = topic("case")
     groups = (f"{name}-CG1", f"{name}-CG2")

@@ -13,8 +13,8 @@ from tests.support.pruning import seen
 
 from lakebackup.changelog.metafile import read_stream_meta
 from lakebackup.store import CatalogWriter
-from lakebackup_jobs.changelog.truncate import TruncateRequest, run
-from lakebackup_jobs.progress import QuietReporter
+from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.logs.upkeep.truncate import TruncateRequest, run
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ import yaml
 from tests.support.graph_writers import state_at
 
 from lakebackup.errors import LakebackupError, Refused
-from lakebackup_jobs.kafka.cluster import Cluster
+from lakebackup_jobs.kafka.admin.cluster import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

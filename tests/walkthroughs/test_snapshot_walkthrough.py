@@ -19,8 +19,9 @@ from tests.support.pruning import seen
 
 from lakebackup.model import Policy
 from lakebackup.store import CatalogWriter
-from lakebackup_jobs import backup_snapshot, prune
-from lakebackup_jobs.progress import QuietReporter
+from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.snapshots import backup as backup_snapshot
+from lakebackup_jobs.upkeep import prune
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ import sys
 import traceback
 from typing import TYPE_CHECKING
 
-from lakebackup_jobs.visible import visible_lines
+from lakebackup_jobs.runtime.terminal_text import visible_lines
 
 if TYPE_CHECKING:
     from lakebackup.errors import LakebackupError

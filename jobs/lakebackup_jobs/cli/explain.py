@@ -6,7 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from lakebackup_jobs.visible import visible
+from lakebackup_jobs.runtime.terminal_text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -1,7 +1,7 @@
 """Ctrl-C: a command that is interrupted ends within seconds, with one message and no process left.
 
 A terminal sends SIGINT to every process of the foreground group. Spark's JVM and its Python workers ignore
-it (see `lakebackup_jobs.session`), so that this process alone decides how the command ends.
+it (see `lakebackup_jobs.runtime.session`), so that this process alone decides how the command ends.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Interrupted:
         """The handler of the signal. The next Ctrl-C ends the process at once."""
         self.asked = True
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        session = sys.modules.get("lakebackup_jobs.session")
+        session = sys.modules.get("lakebackup_jobs.runtime.session")
         if session is not None:
             session.cancel_jobs()
         raise KeyboardInterrupt
@@ -76,7 +76,7 @@ def stopped_by_signals(stop: threading.Event, note: str = "") -> Iterator[None]:
 
 def end_spark() -> None:
     """End the JVM that this process started, if it did, with all its workers."""
-    session = sys.modules.get("lakebackup_jobs.session")
+    session = sys.modules.get("lakebackup_jobs.runtime.session")
     if session is not None:
         session.end_jvm()
 

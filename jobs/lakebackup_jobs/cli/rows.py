@@ -14,8 +14,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import UsageProblem
-from lakebackup_jobs.progress import UNFOLDED, display
-from lakebackup_jobs.visible import visible
+from lakebackup_jobs.lifecycle.progress import UNFOLDED, display
+from lakebackup_jobs.runtime.terminal_text import visible
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from lakebackup.config import Properties, Settings
     from lakebackup.store import CatalogReader
-    from lakebackup_jobs.progress import Reporter
+    from lakebackup_jobs.lifecycle.progress import Reporter
 
 _ORDER = {flag.name: place for place, flag in enumerate(options.ALL)}
 
@@ -133,7 +133,7 @@ class Call:
     @cached_property
     def report(self) -> Reporter:
         """How the verb tells what it does; closed when the verb ends."""
-        from lakebackup_jobs.progress import reporter
+        from lakebackup_jobs.lifecycle.progress import reporter
 
         return self._stack.enter_context(reporter(as_json=self.json))
 
@@ -143,7 +143,7 @@ class Call:
         extra = dict(found.spark) | ({"spark.master": found.master} if found.master else {})
         if self.session is not None or not extra:
             return self.session
-        from lakebackup_jobs.session import spark_session
+        from lakebackup_jobs.runtime.session import spark_session
 
         return spark_session(remote=found.remote, extra=extra)
 

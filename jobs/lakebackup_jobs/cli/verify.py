@@ -37,7 +37,7 @@ def verify(
     Findings are kept as rows (checks, storage_objects). Exit code 7: something is wrong.
     """
     mode = cast("Mode", one_of({"stat": stat, "decode": decode, "restore": restore}, otherwise="hash"))
-    from lakebackup_jobs.verify import VerifyRequest, require_whole, run
+    from lakebackup_jobs.upkeep.verify import VerifyRequest, require_whole, run
 
     request = VerifyRequest(
         **call.fields(VerifyRequest),

@@ -1,1 +1,1 @@
-"""Spark tasks over an engine's queues."""
+"""Queues: an engine's snapshot together with its queues."""

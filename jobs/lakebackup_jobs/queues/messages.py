@@ -14,17 +14,17 @@ import numpy as np
 from lakebackup.errors import Damaged, Refused, UsageProblem
 from lakebackup.queues.headers import WATERMARK, Kind
 from lakebackup.queues.watermark import read_watermark
-from lakebackup_jobs.kafka.memory import Bytes, Longs, compiled, load8, load64
-from lakebackup_jobs.kafka.records import HEADER_COUNT, OFFSET, VALUE, VALUE_LENGTH, Columns
-from lakebackup_jobs.queues.ids import TransactionIds, same_bytes
-from lakebackup_jobs.queues.seen import SEEN_SCHEMA, Seen
+from lakebackup_jobs.kafka.client.memory import Bytes, Longs, compiled, load8, load64
+from lakebackup_jobs.kafka.format.records import HEADER_COUNT, OFFSET, VALUE, VALUE_LENGTH, Columns
+from lakebackup_jobs.queues.transaction_ids import TransactionIds, same_bytes
+from lakebackup_jobs.queues.transaction_scan import SEEN_SCHEMA, Seen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakebackup.queues.headers import HeaderNames
     from lakebackup.queues.watermark import Watermark
-    from lakebackup_jobs.queues.ids import Chosen
+    from lakebackup_jobs.queues.transaction_ids import Chosen
 
 __all__ = [
     "SEEN_SCHEMA", "Messages", "Seen", "TransactionIds", "chosen", "keep", "read_messages", "watermarks",
@@ -227,7 +227,7 @@ def _check_ids(columns: Columns, made: Messages, names: HeaderNames, where: str)
     """Refuse ids that are not UTF-8: the catalog has them as text."""
     import pyarrow as pa
 
-    from lakebackup_jobs.kafka.arrow import binary
+    from lakebackup_jobs.kafka.format.arrow import binary
 
     ids = binary(columns.data, made.transactions[:, 0], made.transactions[:, 1])
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lakebackup.errors import UsageProblem
@@ -16,18 +15,10 @@ if TYPE_CHECKING:
     from lakebackup.plan.restore_topics import RestorePlan
     from lakebackup.roots import Roots
     from lakebackup.store import CatalogReader
-    from lakebackup_jobs.shares import Shares
+    from lakebackup_jobs.lifecycle.region_outcome import RegionOutcome
+    from lakebackup_jobs.lifecycle.splits import Shares
 
 
-@dataclass(frozen=True, slots=True)
-class RegionOutcome:
-    """What a restore brought back of one partition; `position` is the source position reached."""
-
-    scope: str
-    region: str
-    entries: int
-    bytes: int
-    position: int
 
 
 class Target(Protocol):

@@ -10,10 +10,10 @@ from lakebackup.engine.failures import task_errors
 from lakebackup.engine.log import FOLDER
 from lakebackup.errors import Refused
 from lakebackup.storage import open_storage
-from lakebackup_jobs.kafka.arrow import RECORD, to_arrow
-from lakebackup_jobs.kafka.records import within
-from lakebackup_jobs.kafka.stored import Counted, open_verified
-from lakebackup_jobs.targets import RegionOutcome
+from lakebackup_jobs.kafka.format.arrow import RECORD, to_arrow
+from lakebackup_jobs.kafka.format.records import within
+from lakebackup_jobs.kafka.format.stored import Counted, open_verified
+from lakebackup_jobs.lifecycle.region_outcome import RegionOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lakebackup.plan.restore_request import RestoreRequest
     from lakebackup.plan.restore_topics import RestorePlan
     from lakebackup.roots import Roots
-    from lakebackup_jobs.shares import Shares
+    from lakebackup_jobs.lifecycle.splits import Shares
 
 
 SPARK_COLUMNS = (

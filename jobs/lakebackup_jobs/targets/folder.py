@@ -10,11 +10,11 @@ from lakebackup.engine.failures import task_errors
 from lakebackup.errors import Refused
 from lakebackup.layout import data_name
 from lakebackup.storage import open_storage
-from lakebackup_jobs.kafka.container import FileWriter
-from lakebackup_jobs.kafka.records import filter_block
-from lakebackup_jobs.kafka.stored import Counted, open_verified
-from lakebackup_jobs.outcome import RESTORED, guarded, raise_first
-from lakebackup_jobs.targets import RegionOutcome
+from lakebackup_jobs.kafka.format.container import FileWriter
+from lakebackup_jobs.kafka.format.records import filter_block
+from lakebackup_jobs.kafka.format.stored import Counted, open_verified
+from lakebackup_jobs.lifecycle.region_outcome import RegionOutcome
+from lakebackup_jobs.lifecycle.task_errors import RESTORED, guarded, raise_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from lakebackup.plan.restore_request import RestoreRequest
     from lakebackup.plan.restore_topics import RestorePlan
     from lakebackup.roots import Roots
-    from lakebackup_jobs.shares import Shares, StoredFile
+    from lakebackup_jobs.kafka.format.stored_file import StoredFile
+    from lakebackup_jobs.lifecycle.splits import Shares
 
 
 class FolderTarget:

@@ -13,8 +13,8 @@ from lakebackup.errors import Refused, UsageProblem
 from lakebackup.model import UNKNOWN, Translation
 from lakebackup.storage import open_storage
 from lakebackup.translations import object_path, put_rows
-from lakebackup_jobs.outcome import RESTORED, raise_first
-from lakebackup_jobs.targets import RegionOutcome
+from lakebackup_jobs.lifecycle.region_outcome import RegionOutcome
+from lakebackup_jobs.lifecycle.task_errors import RESTORED, raise_first
 from lakebackup_jobs.targets.registries import Registries
 from lakebackup_jobs.targets.topics import SUSPENDED, Topics, group_of
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lakebackup.roots import Roots
     from lakebackup.storage import Storage
     from lakebackup.store import CatalogReader
-    from lakebackup_jobs.shares import Shares
+    from lakebackup_jobs.lifecycle.splits import Shares
 
 __all__ = ["SUSPENDED", "KafkaTarget", "group_of"]
 
@@ -118,7 +118,7 @@ class KafkaTarget:
         restore_id: str,
         roots: Roots,
     ) -> Sequence[RegionOutcome]:
-        from lakebackup_jobs.kafka.replay_task import ReplayJob, producer_of
+        from lakebackup_jobs.targets.replay_task import ReplayJob, producer_of
 
         into = self.into(plan)
         identities = {

@@ -12,8 +12,8 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from lakebackup.errors import EnvironmentProblem, NotFound
 from lakebackup.plan.restore_schemas import RegistryRecord, conflicts, left_alone
 from lakebackup.storage import open_storage
-from lakebackup_jobs.kafka import problems
-from lakebackup_jobs.kafka.registry import decode
+from lakebackup_jobs.kafka.admin import problems
+from lakebackup_jobs.kafka.format.registry import decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lakebackup.plan.restore_request import RestoreRequest
     from lakebackup.plan.restore_topics import RestorePlan, TopicPart
     from lakebackup.store import CatalogReader
-    from lakebackup_jobs.shares import Shares
+    from lakebackup_jobs.lifecycle.splits import Shares
 
 # A registry with more records than this is none; so many are compared in memory.
 MOST_RECORDS = 1_000_000

@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lakebackup.retention import limits_passed
-from lakebackup_jobs.kafka.cluster import Denied
-from lakebackup_jobs.kafka.visible import Watermarks
+from lakebackup_jobs.kafka.admin.cluster import Denied
+from lakebackup_jobs.kafka.admin.stable_offsets import Watermarks
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

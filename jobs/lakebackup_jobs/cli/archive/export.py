@@ -32,7 +32,7 @@ def export(
     ] = "512MiB",
 ) -> None:
     """Write a backup and the chain it stands on as an archive: a topic is a bucket, a partition a vbucket."""
-    from lakebackup_jobs.archive_export import TARGET_BYTES, ArchiveExportRequest, run
+    from lakebackup_jobs.archives.export import TARGET_BYTES, ArchiveExportRequest, run
 
     request = ArchiveExportRequest(
         **call.fields(ArchiveExportRequest),

@@ -30,7 +30,7 @@ def import_(
 
     Again it adds only the backups that are new. Archives of releases before 3.0 are taken too.
     """
-    from lakebackup_jobs.archive_import import ArchiveImportRequest, run
+    from lakebackup_jobs.archives.bring_in import ArchiveImportRequest, run
 
     request = ArchiveImportRequest(**call.fields(ArchiveImportRequest), folder=folder, source=source)
     call.run(run, request)

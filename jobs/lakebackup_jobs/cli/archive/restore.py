@@ -36,7 +36,7 @@ def restore(
     ] = None,
 ) -> None:
     """Restore imported buckets into a folder: each document's newest state as a line of JSON."""
-    from lakebackup_jobs.archive_restore import ArchiveRestoreRequest, run
+    from lakebackup_jobs.archives.restore import ArchiveRestoreRequest, run
 
     request = ArchiveRestoreRequest(
         **call.fields(ArchiveRestoreRequest),

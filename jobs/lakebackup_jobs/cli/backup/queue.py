@@ -153,8 +153,8 @@ def queue(
         queue_transaction_header=transaction_header,
         queue_kind_header=kind_header,
     )
-    from lakebackup_jobs.backup_queue import run
-    from lakebackup_jobs.queues.request import QueueRequest
+    from lakebackup_jobs.queues.backup.job import run
+    from lakebackup_jobs.queues.backup.request import QueueRequest
 
     tasks: dict[str, Any] = {"parallelism": parallelism} if parallelism is not None else {}
     request = QueueRequest(

@@ -127,8 +127,8 @@ def snapshot(
     must stay as they are until the backup is done: one that changes fails it, and nothing is visible.
     """
     found = call.override(always=always or None, pack_below=pack_below)
-    from lakebackup_jobs.backup_snapshot import SnapshotRequest, run
-    from lakebackup_jobs.snapshot.find import roles
+    from lakebackup_jobs.snapshots.backup import SnapshotRequest, run
+    from lakebackup_jobs.snapshots.find import roles
 
     request = SnapshotRequest(
         **call.fields(SnapshotRequest),

@@ -13,7 +13,7 @@ from lakebackup_jobs.cli.interrupt import stopped_by_signals
 from lakebackup_jobs.cli.verb import Call, verb
 
 if TYPE_CHECKING:
-    from lakebackup_jobs.backup_topics import BackupRequest
+    from lakebackup_jobs.topics.backup import BackupRequest
 
 OnGap = Literal["restart", "full", "continue", "fail"]
 OnFork = Literal["branch", "fail"]
@@ -128,7 +128,7 @@ def topics(
     found = call.override(
         groups=groups, isolation=isolation, mode=_MODES.get(mode or "", mode), level=level, roll=roll
     )
-    from lakebackup_jobs.backup_topics import BackupRequest, run
+    from lakebackup_jobs.topics.backup import BackupRequest, run
 
     request = BackupRequest(
         **call.fields(BackupRequest),
@@ -155,7 +155,7 @@ def topics(
 def _follow(call: Call, request: BackupRequest, every: str) -> dict[str, Any]:
     """Follow until SIGINT or SIGTERM; a second one interrupts the batch."""
     from lakebackup.times import parse_duration
-    from lakebackup_jobs.follow_topics import follow
+    from lakebackup_jobs.topics.follow import follow
 
     stop = threading.Event()
     with stopped_by_signals(stop, "Stops after this batch; Ctrl-C again interrupts it."):

@@ -30,7 +30,7 @@ def break_lease(
     from lakebackup.model import Audit
     from lakebackup.storage import open_storage
     from lakebackup.store import CatalogWriter
-    from lakebackup_jobs.identity import holder
+    from lakebackup_jobs.lifecycle.identity import holder
 
     broken = lease.break_lease(open_storage(where), name, reason)
     detail = {"reason": reason, "holder": broken.holder, "since_ms": broken.since_ms}

@@ -24,7 +24,7 @@ def export(
     ] = "jsonl",
 ) -> None:
     """Write all rows of the catalog into files, for other programs or for `catalog import`."""
-    from lakebackup_jobs.catalog_export import ExportRequest, run
+    from lakebackup_jobs.upkeep.export_catalog import ExportRequest, run
 
     request = ExportRequest(**call.fields(ExportRequest), folder=folder, form=format_)
     call.run(run, request, spark=False)

@@ -50,7 +50,7 @@ def import_(
 
     docs/exchange.md describes the rows. Backups of other programs are neither restored nor pruned here.
     """
-    from lakebackup_jobs.catalog_import import ImportRequest, run
+    from lakebackup_jobs.upkeep.import_catalog import ImportRequest, run
 
     given = {"backups": backups, "files": files, "departures": departures, "manifests": manifests}
     request = ImportRequest(

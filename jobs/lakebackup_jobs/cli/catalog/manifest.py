@@ -87,7 +87,7 @@ def import_manifest(
     Nothing is copied. The files must lie in the destination, or in one that the catalog knows, and are never
     deleted by a prune. All of it comes in, or nothing.
     """
-    from lakebackup_jobs.import_manifest import ManifestRequest, run
+    from lakebackup_jobs.snapshots.import_manifest import ManifestRequest, run
 
     shared = call.fields(ManifestRequest)
     required(call.settings.source, "--source", "whose snapshot is it?", hint="Give --source NAME.")

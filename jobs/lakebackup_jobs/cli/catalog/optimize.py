@@ -29,7 +29,7 @@ def optimize(
 ) -> None:
     """Bring the tables' small files together, and delete files of older versions. No row changes."""
     retain_ms = span(retain)
-    from lakebackup_jobs.catalog_optimize import OptimizeRequest, run
+    from lakebackup_jobs.upkeep.optimize import OptimizeRequest, run
 
     request = OptimizeRequest(**call.fields(OptimizeRequest), retain_ms=retain_ms or 0)
     call.run(run, request, spark=not call.dry_run)

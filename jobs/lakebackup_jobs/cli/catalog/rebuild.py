@@ -11,7 +11,7 @@ EXAMPLES = options.examples("lakebackup catalog rebuild --from ./backups")
 @verb(options.FROM, options.SPARK_JOB)
 def rebuild(call: Call) -> None:
     """Make a lost catalog again from the manifests that lie beside the backups."""
-    from lakebackup_jobs.rebuild import RebuildRequest, run
+    from lakebackup_jobs.upkeep.rebuild import RebuildRequest, run
 
     request = RebuildRequest(**call.fields(RebuildRequest))
     call.run(run, request)

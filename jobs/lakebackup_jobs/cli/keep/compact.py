@@ -41,7 +41,7 @@ def compact(
 
     The result is a backup that the next one goes on from; what it replaces stays until a prune.
     """
-    from lakebackup_jobs.compact import CompactRequest, run
+    from lakebackup_jobs.topics.compact import CompactRequest, run
 
     request = CompactRequest(
         **call.fields(CompactRequest),

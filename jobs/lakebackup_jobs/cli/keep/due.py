@@ -32,7 +32,7 @@ def due(
 
     where, source = call.where, call.settings.source
     from lakebackup.store import CatalogReader
-    from lakebackup_jobs import policies
+    from lakebackup_jobs.upkeep import policies
 
     reader = CatalogReader.require(where, call.settings.catalog)
     wanted = policies.due(reader, source, time.time_ns() // 1_000_000)

@@ -51,7 +51,7 @@ def merge(
 
     It holds what they hold, from their files alone; they stay until a prune. Level 1 makes a full.
     """
-    from lakebackup_jobs.merge import MergeRequest, run
+    from lakebackup_jobs.topics.merge import MergeRequest, run
 
     request = MergeRequest(
         **call.fields(MergeRequest),

@@ -85,7 +85,7 @@ def set_(
     `lakebackup prune --delete`.
     """
     where, catalog = call.where, call.settings.catalog
-    from lakebackup_jobs.policies import Change, set_policy
+    from lakebackup_jobs.upkeep.policies import Change, set_policy
 
     change = Change(
         full=full,
@@ -120,7 +120,7 @@ def show(
 def remove(call: Call, name: Name) -> None:
     """Have no policy for a source any more: all its backups are kept."""
     where, catalog = call.where, call.settings.catalog
-    from lakebackup_jobs.policies import remove_policy
+    from lakebackup_jobs.upkeep.policies import remove_policy
 
     call.report.result(remove_policy(where, catalog, name))
 
@@ -143,7 +143,7 @@ def hold(
         hint="Give one of them.",
     )
     where, catalog, until_ts = call.where, call.settings.catalog, instant(until)
-    from lakebackup_jobs import policies
+    from lakebackup_jobs.upkeep import policies
 
     call.report.result(
         policies.hold(where, catalog, backup_id, reason=reason, until_ts=until_ts, release=release)

@@ -57,7 +57,7 @@ def prune(
     for shared in ("dry_run", "explain"):
         one_of({"delete": delete, shared.replace("_", "-"): call.flags[shared]}, otherwise="")
     keep_ms, keep_bytes = span(keep_time), size("--keep-size", keep_size)
-    from lakebackup_jobs.prune import PruneRequest, run
+    from lakebackup_jobs.upkeep.prune import PruneRequest, run
 
     request = PruneRequest(
         **call.fields(PruneRequest),

@@ -45,8 +45,8 @@ def compact(
     No restore gives anything else than before. The task may go on meanwhile; the old files stay in storage
     until the next `log truncate`.
     """
-    from lakebackup_jobs.changelog.compact import CompactLogRequest, run
-    from lakebackup_jobs.changelog.truncate import ts_of
+    from lakebackup_jobs.logs.upkeep.compact import CompactLogRequest, run
+    from lakebackup_jobs.logs.upkeep.truncate import ts_of
 
     found = call.settings
     request = CompactLogRequest(

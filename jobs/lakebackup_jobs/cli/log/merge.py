@@ -52,7 +52,7 @@ def merge(
 ) -> None:
     """Make a new snapshot of an older one and the log after it; the older one stays as it is."""
     from lakebackup.plan.restore_log import LogRestoreRequest
-    from lakebackup_jobs.changelog.restore import run
+    from lakebackup_jobs.logs.restore.job import run
 
     flag = "--write-snapshot-storage"
     path = required(

@@ -23,7 +23,7 @@ def pause(
 
     The feed must keep its events that long.
     """
-    from lakebackup_jobs.changelog import control
+    from lakebackup_jobs.logs.control import verbs as control
 
     place = shown.place_of(call)
     shown.progress(f"Pausing task {name}...", call.json, lambda: control.pause(place, name), _ended)

@@ -54,7 +54,7 @@ def restore(
     earlier restore made, when --startts is where that one ended. Cut off, the same command does it again.
     """
     from lakebackup.plan.restore_log import LogRestoreRequest
-    from lakebackup_jobs.changelog.restore import run
+    from lakebackup_jobs.logs.restore.job import run
 
     request = LogRestoreRequest(
         **call.fields(LogRestoreRequest),

@@ -21,7 +21,7 @@ def resume(
     When its job is not there any more, one is started on this machine, with the flags of this command: those
     that `start` was given are not kept.
     """
-    from lakebackup_jobs.changelog import control
+    from lakebackup_jobs.logs.control import verbs as control
 
     place = shown.place_of(call, run=not no_run, metrics_port=metrics_port)
     shown.progress(

@@ -37,10 +37,10 @@ def run(
     """
     where, found = call.where, call.settings
     from lakebackup.store import CatalogReader
-    from lakebackup_jobs.changelog.flush import LogRequest
-    from lakebackup_jobs.changelog.run import run as run_task
-    from lakebackup_jobs.changelog.task import require
-    from lakebackup_jobs.changelog.trouble import Trouble
+    from lakebackup_jobs.logs.capture.flush import LogRequest
+    from lakebackup_jobs.logs.capture.job import run as run_task
+    from lakebackup_jobs.logs.control.last_error import Trouble
+    from lakebackup_jobs.logs.control.task import require
 
     known = require(CatalogReader.open(where, found.catalog), name)
     shared = call.fields(LogRequest)
@@ -56,7 +56,7 @@ def run(
     note = "Stops after this flush; Ctrl-C again interrupts it."
     with stopped_by_signals(stop, note), ExitStack() as beside:
         if metrics_port is not None:
-            from lakebackup_jobs.changelog.metrics import LogCollector, serve
+            from lakebackup_jobs.logs.control.metrics import LogCollector, serve
 
             collector = LogCollector(where, found.catalog, name, trouble)
             beside.enter_context(serve(collector, metrics_host, metrics_port))

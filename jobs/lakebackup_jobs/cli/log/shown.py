@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakebackup_jobs.visible import visible_lines
+from lakebackup_jobs.runtime.terminal_text import visible_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from lakebackup_jobs.changelog.control import Place
     from lakebackup_jobs.cli.verb import Call
+    from lakebackup_jobs.logs.control.verbs import Place
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The task.")]
 NoRun = Annotated[
@@ -30,7 +30,7 @@ MetricsPort = Annotated[
 
 def place_of(call: Call, *, run: bool = False, metrics_port: int | None = None) -> Place:
     """Where tasks are kept. `run`: a job may be started here; it gets the flags that this command has."""
-    from lakebackup_jobs.changelog.control import Place
+    from lakebackup_jobs.logs.control.verbs import Place
 
     found = call.settings
     # `launch` names the place; what a job prints is its log.
@@ -52,8 +52,8 @@ def progress(
 
     Failed goes up once its stores are shown.
     """
-    from lakebackup_jobs.changelog.control import Failed
-    from lakebackup_jobs.changelog.status import lines
+    from lakebackup_jobs.logs.control.status import lines
+    from lakebackup_jobs.logs.control.verbs import Failed
 
     if not as_json:
         line(f"{doing}\n")

@@ -38,7 +38,7 @@ def snapshot(
     It is made of the full before it and the log, beside the backups; no database is asked.
     """
     from lakebackup.plan.restore_log import LogRestoreRequest
-    from lakebackup_jobs.changelog.snapshot import run
+    from lakebackup_jobs.logs.upkeep.snapshot import run
 
     request = LogRestoreRequest(
         **call.fields(LogRestoreRequest),

@@ -82,8 +82,8 @@ def start(
     bootstrap = required(servers, "--source", "where is the feed?", hint=hint)
     topics = required(topic, "--topic", "in which topics is the feed?", hint="Give --topic NAME.")
     from lakebackup.store import CatalogWriter
-    from lakebackup_jobs.changelog import control
-    from lakebackup_jobs.changelog.task import TaskSettings
+    from lakebackup_jobs.logs.control import verbs as control
+    from lakebackup_jobs.logs.control.task import TaskSettings
 
     wanted = TaskSettings(
         feed=feed,

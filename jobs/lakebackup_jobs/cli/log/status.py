@@ -29,8 +29,8 @@ def status(
     from lakebackup.errors import Incomplete, NotFound
     from lakebackup.storage import open_storage
     from lakebackup.store import CatalogReader
-    from lakebackup_jobs.changelog.status import lines, statuses, waiting
-    from lakebackup_jobs.changelog.task import require
+    from lakebackup_jobs.logs.control.status import lines, statuses, waiting
+    from lakebackup_jobs.logs.control.task import require
 
     reader = CatalogReader.require(where, found.catalog)
     if name and not call.json:
@@ -59,7 +59,7 @@ def status(
 
 
 def _summary(one: Mapping[str, Any]) -> str:
-    from lakebackup_jobs.progress import human_bytes
+    from lakebackup_jobs.lifecycle.progress import human_bytes
 
     job = "a job is at work" if one["at_work"] else "no job is at work"
     said = [f"{one['state']}, {job}" if one["state"] in ("running", "paused") else one["state"]]

@@ -23,7 +23,7 @@ def stop(
 
     `log start` goes on where it ended, as long as the feed still has what came in since.
     """
-    from lakebackup_jobs.changelog import control
+    from lakebackup_jobs.logs.control import verbs as control
 
     place = shown.place_of(call)
     shown.progress(f"Stopping task {name}...", call.json, lambda: control.stop(place, name), _ended)

@@ -40,7 +40,7 @@ def truncate(
     The log is cut at the newest full that is not after the time given, so that every state from that full on
     can be had again; older fulls go too, unless they are held.
     """
-    from lakebackup_jobs.changelog.truncate import TruncateRequest, run, ts_of
+    from lakebackup_jobs.logs.upkeep.truncate import TruncateRequest, run, ts_of
 
     request = TruncateRequest(
         **call.fields(TruncateRequest),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from lakebackup.plan.diff import Difference
     from lakebackup.store import CatalogReader
-    from lakebackup_jobs.record_diff import TopicDiff
+    from lakebackup_jobs.query.record_diff import TopicDiff
 
 EXAMPLES = options.examples(
     "lakebackup diff 20261121T1405 20261121T1500 --from ./backups",
@@ -58,7 +58,7 @@ def _write_files(call: Call, a: str, b: str) -> None:
     import sys
 
     from lakebackup_jobs.cli.rows import json_line
-    from lakebackup_jobs.progress import print_result
+    from lakebackup_jobs.lifecycle.progress import print_result
 
     reader = call.reader()
     wanted, totals = _changes(reader, a, b)
@@ -80,7 +80,7 @@ def _changes(reader: CatalogReader, a: str, b: str) -> tuple[Difference, list[di
 
 
 def _compared(call: Call, a: str, b: str) -> Iterator[TopicDiff]:
-    from lakebackup_jobs.record_diff import RecordDiffRequest, run
+    from lakebackup_jobs.query.record_diff import RecordDiffRequest, run
 
     return run(RecordDiffRequest(a=a, b=b, **call.fields(RecordDiffRequest)))
 
@@ -92,7 +92,7 @@ def _write_records(call: Call, a: str, b: str) -> None:
     import pyarrow as pa
 
     from lakebackup_jobs.cli.rows import json_line
-    from lakebackup_jobs.progress import print_result
+    from lakebackup_jobs.lifecycle.progress import print_result
 
     topics = _compared(call, a, b)
     if call.flags["csv"]:

@@ -29,9 +29,9 @@ def report(
     import sys
     import time
 
-    from lakebackup_jobs import report as job
     from lakebackup_jobs.cli.rows import json_line
-    from lakebackup_jobs.progress import print_result
+    from lakebackup_jobs.lifecycle.progress import print_result
+    from lakebackup_jobs.query import report as job
 
     now = instant(call.flags["as_of"]) or time.time_ns() // 1_000_000
     found = job.facts(call.reader(), now)

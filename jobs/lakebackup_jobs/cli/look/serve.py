@@ -49,8 +49,8 @@ def thrift(
     """
     where, catalog = call.where, call.settings.catalog
     from lakebackup.store import CatalogReader
-    from lakebackup_jobs.account import find_account
-    from lakebackup_jobs.thrift_server import thrift_server
+    from lakebackup_jobs.query.thrift_server import thrift_server
+    from lakebackup_jobs.runtime.run_as import find_account
 
     reader = CatalogReader.require(where, catalog)
     roots = sorted(set(reader.destinations().uris.values()))
@@ -73,7 +73,7 @@ def connect(
     Whoever connects can run code as you: keep it on the loopback interface, or behind something that asks.
     """
     found = call.settings
-    from lakebackup_jobs.session import connect_server
+    from lakebackup_jobs.runtime.session import connect_server
 
     extra = dict(found.spark) | ({"spark.master": found.master} if found.master else {})
     _warn_if_open(call, host)
@@ -108,8 +108,8 @@ def http(
     """
     where, found = call.where, call.settings
     from lakebackup.store import CatalogReader
-    from lakebackup_jobs.changelog.http_api import app_of, serving
     from lakebackup_jobs.cli.log.shown import place_of
+    from lakebackup_jobs.logs.control.http_api import app_of, serving
 
     token = _token(token_file or found.log.token_file, host)
     CatalogReader.require(where, found.catalog)

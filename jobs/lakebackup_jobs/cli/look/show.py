@@ -47,7 +47,7 @@ def show(
     from lakebackup.model import CHANGES, QUEUES, SNAPSHOT
     from lakebackup_jobs.cli.look.tree import write as write_tree
     from lakebackup_jobs.cli.rows import json_line
-    from lakebackup_jobs.progress import print_result
+    from lakebackup_jobs.lifecycle.progress import print_result
 
     if not name and not tree:
         raise UsageProblem("Missing argument ID: which backup?", hint="See: lakebackup show --help")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from lakebackup.engine.limits import Limits
     from lakebackup.errors import TimedOut
-    from lakebackup_jobs.ask import Reading
+    from lakebackup_jobs.query.record_query import Reading
 
 EXAMPLES = options.examples(
     'lakebackup sql "SELECT source, count(*) AS backups FROM backups GROUP BY source"',
@@ -52,7 +52,7 @@ def sql(
 
     text = sys.stdin.read() if statement == "-" else statement
     from lakebackup.engine.limits import Limits
-    from lakebackup_jobs import ask
+    from lakebackup_jobs.query import record_query as ask
 
     seconds, give_up = _seconds(timeout), _give_up(call.json)
     if call.explain:
@@ -111,8 +111,8 @@ def _by_spark(
     call: Call, text: str, seconds: float, give_up: Callable[[TimedOut], None]
 ) -> pa.RecordBatchReader:
     from lakebackup.engine.limits import Limits
-    from lakebackup_jobs import ask
-    from lakebackup_jobs.session import spark_session
+    from lakebackup_jobs.query import record_query as ask
+    from lakebackup_jobs.runtime.session import spark_session
 
     reader = call.reader()
     spark = call.spark() or spark_session(remote=call.settings.remote)
@@ -125,8 +125,8 @@ def _by_spark(
 def _explain(call: Call, text: str) -> None:
     import json
 
-    from lakebackup_jobs import ask
     from lakebackup_jobs.cli.explain import explain
+    from lakebackup_jobs.query import record_query as ask
 
     readings: list[Reading] = []
     explain(lambda: readings.extend(ask.explain(call.reader(), text)), as_json=call.json)
@@ -143,7 +143,7 @@ def _explain(call: Call, text: str) -> None:
 
 def _note(readings: Sequence[Reading]) -> None:
     """Where the time went, for a person: not among the rows."""
-    from lakebackup_jobs.progress import display
+    from lakebackup_jobs.lifecycle.progress import display
 
     for reading in readings:
         typer.echo(

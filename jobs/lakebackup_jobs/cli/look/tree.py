@@ -6,8 +6,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from lakebackup_jobs.cli.rows import json_line, reader_may_leave
-from lakebackup_jobs.progress import UNFOLDED, display
-from lakebackup_jobs.visible import visible
+from lakebackup_jobs.lifecycle.progress import UNFOLDED, display
+from lakebackup_jobs.runtime.terminal_text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

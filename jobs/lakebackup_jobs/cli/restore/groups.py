@@ -61,7 +61,7 @@ def groups(
     """
     from lakebackup.patterns import parse_maps
     from lakebackup.plan.restore_groups import parse_group_maps
-    from lakebackup_jobs.restore_groups import GroupsRequest, run
+    from lakebackup_jobs.topics.groups import GroupsRequest, run
 
     request = GroupsRequest(
         **call.fields(GroupsRequest),

@@ -79,7 +79,7 @@ def queue(
     """
     from lakebackup.patterns import parse_maps
     from lakebackup.plan.restore_queue import QueueRestoreRequest
-    from lakebackup_jobs.restore_queue import run
+    from lakebackup_jobs.queues.restore.job import run
 
     shared, maps, to_ts = call.fields(QueueRestoreRequest), parse_maps(map_ or ()), instant(to_time)
     target = required(to, "--to", "where do the messages go?", hint="Give --to kafka://HOST:PORT.")

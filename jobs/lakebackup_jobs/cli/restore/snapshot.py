@@ -57,7 +57,7 @@ def snapshot(
     Cut off, the same command goes on.
     """
     from lakebackup.plan.restore_snapshot import SnapshotRestoreRequest
-    from lakebackup_jobs.restore_snapshot import run
+    from lakebackup_jobs.snapshots.restore import run
 
     shared, to_ts = call.fields(SnapshotRestoreRequest), instant(time)
     folder = required(to, "--to", "where do the files go?", hint="Give --to FOLDER.")

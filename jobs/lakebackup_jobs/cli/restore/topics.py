@@ -107,7 +107,7 @@ def topics(
     """
     from lakebackup.patterns import parse_maps
     from lakebackup.plan.restore_request import RestoreRequest
-    from lakebackup_jobs.restore_topics import run
+    from lakebackup_jobs.topics.restore import run
 
     shared, maps = call.fields(RestoreRequest), parse_maps(map_ or ())
     if save_plan and (plan or not call.dry_run):

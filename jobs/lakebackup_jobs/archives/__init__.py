@@ -1,0 +1,1 @@
+"""Archives (.cbb): import, restore, export."""

@@ -1,0 +1,207 @@
+"""Bring an archive into the catalog: check all of it, then copy it backup by backup, then publish each.
+
+Nothing is written before every file was found to be whole and to fit the others. Publishing goes as that of
+any backup does: files, parts, manifest, rows, marker.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lakebackup import layout, sidecar
+from lakebackup.archive import chain, tree
+from lakebackup.errors import Damaged, NotFound, UsageProblem
+from lakebackup.lease import Lease
+from lakebackup.model import Audit
+from lakebackup.roots import destination_id
+from lakebackup.storage import Storage, open_storage
+from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup_jobs.archives import read_task as archive_task
+from lakebackup_jobs.lifecycle.identity import holder, micros
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from lakebackup.archive.chain import Copied, Planned
+    from lakebackup.archive.tree import Found
+    from lakebackup_jobs.lifecycle.progress import Reporter
+
+# The files beside the data are read whole: meta.json with its baselines is the largest.
+_MOST_BESIDE = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveImportRequest:
+    """What a person asked for; `source` None: named after the folder."""
+
+    destination: str
+    folder: str
+    source: str | None = None
+    catalog: str | None = None
+    dry_run: bool = False
+    lease_ttl_s: float = 60.0
+    remote: str | None = None
+
+
+def run(
+    request: ArchiveImportRequest, *, spark: SparkSession | None = None, reporter: Reporter
+) -> dict[str, Any]:
+    """Import an archive; returns what went in. Again it adds nothing, or the backups that are new by then.
+
+    Raises NotFound (no archive there), Damaged (a file is torn or lies), Refused (it cannot be restored, or
+    the catalog has it with other contents), Busy.
+    """
+    from lakebackup_jobs.runtime.session import spark_session
+
+    started = time.monotonic()
+    folder = open_storage(request.folder)
+    _refuse_links(folder)
+    found, other = tree.find(folder.list())
+    source = layout.check_source(request.source or _name(folder))
+    if other:
+        reporter.note(
+            f"{len(other)} files are no part of an archive and stay where they are, such as {other[0]}"
+        )
+    spark = spark or spark_session(remote=request.remote)
+    copied = _read(spark, folder, found, reporter)
+    if request.dry_run:
+        reader = CatalogReader.open(request.destination, request.catalog)
+        storage = open_storage(request.destination)
+        planned = _plan(source, _id(storage), found, copied, folder, reader)
+        return {"dry_run": True, **_summary(source, planned, [p for p in planned if not p.known], started)}
+    storage = open_storage(request.destination)
+    with Lease.acquire(storage, f"source-{source}", holder(), ttl_s=request.lease_ttl_s) as lease:
+        writer = CatalogWriter.open(spark, request.destination, request.catalog)
+        writer.prepare()
+        reader = CatalogReader.require(request.destination, request.catalog)
+        planned = _plan(source, destination_id(storage), found, copied, folder, reader)
+        new = [one for one in planned if not one.known]
+        for one in new:
+            _copy(spark, folder, storage, one)
+            lease.renew()
+            _publish(storage, writer, one, lease)
+            reporter.note(f"{one.backup.backup_id}: {one.found.folder or 'the archive'}")
+        if new:
+            writer.append_audit(_audit(request, source, new))
+    return _summary(source, planned, new, started)
+
+
+def _refuse_links(folder: Storage) -> None:
+    """A link is never followed: what it leads to would be missing in the catalog without a word."""
+    for above, folders, files in os.walk(folder.uri.removeprefix("file://")):
+        link = next((name for name in (*folders, *files) if Path(above, name).is_symlink()), None)
+        if link:
+            raise UsageProblem(
+                f"{Path(above, link)} is a symbolic link.", hint="Put the file or folder itself there."
+            )
+
+
+def _name(folder: Storage) -> str:
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", folder.uri.rpartition("/")[2]).lstrip("._-")
+    if not name:
+        raise UsageProblem("Nobody can tell the source's name from the folder.", hint="Give --source NAME.")
+    return name[:128]
+
+
+def _id(storage: Storage) -> str:
+    try:
+        return destination_id(storage, create=False)
+    except NotFound:
+        return ""
+
+
+def _read(
+    spark: SparkSession, folder: Storage, found: Sequence[Found], reporter: Reporter
+) -> dict[str, Copied]:
+    """Every file of the archive as it is; the data in tasks."""
+    data = [stat for one in found for stat in one.data]
+    reporter.start(None, sum(stat.bytes for stat in data), "check")
+    copied = archive_task.check(spark, folder.uri, [stat.path for stat in data])
+    for one in found:
+        beside = [path for node in one.nodes.values() for path in node.beside.values()]
+        for path in (*beside, *(path for path, _ in one.designs)):
+            stat = folder.stat(path)
+            if stat.bytes > _MOST_BESIDE:
+                raise Damaged(f"{path} has {stat.bytes} bytes.", hint="JSON beside the data is small.")
+            sha256, size = archive_task.sha256_of(folder, path)
+            copied[path] = chain.Copied(path, size, sha256)
+    return copied
+
+
+def _plan(
+    source: str,
+    destination: str,
+    found: Sequence[Found],
+    copied: Mapping[str, Copied],
+    folder: Storage,
+    reader: CatalogReader | None,
+) -> list[Planned]:
+    held = [row for row in reader.rows("every_backup") if row["source"] == source] if reader else []
+    return chain.plan(source, destination, found, copied, folder.get, held)
+
+
+def _copy(spark: SparkSession, folder: Storage, storage: Storage, planned: Planned) -> None:
+    prefix = chain.stored_path(planned.backup.source, "")
+    files = tuple((file.path.removeprefix(prefix), file.sha256, file.path) for file in planned.files)
+    job = archive_task.CopyJob(folder.uri, storage.uri, files)
+    archive_task.run_tasks(spark, job, len(files), archive_task.CHECKED)
+
+
+def _publish(storage: Storage, writer: CatalogWriter, planned: Planned, lease: Lease) -> None:
+    backup = planned.backup
+    part = layout.parts_path(backup.source, backup.backup_id, 0)
+    storage.delete(part)  # of an import that was cut off: what it put there may have had another number
+    sidecar.write_part(storage, part, planned.files)
+    manifest = sidecar.Manifest(backup=backup, positions=planned.positions, scopes=(), gaps=(), parts=1)
+    sidecar.write_manifest(storage, layout.manifest_path(backup.source, backup.backup_id), manifest)
+    writer.commit_backup(storage, manifest, held=lease)
+    sidecar.mark(storage, layout.marker_path(backup.source, backup.backup_id, "complete"))
+
+
+def _audit(request: ArchiveImportRequest, source: str, new: Sequence[Planned]) -> Audit:
+    return Audit(
+        at=micros(datetime.now(UTC)),
+        actor=holder(),
+        action="archive import",
+        subject=source,
+        detail=json.dumps({"folder": request.folder, "backups": [p.backup.backup_id for p in new]}),
+    )
+
+
+def _summary(
+    source: str, planned: Sequence[Planned], new: Sequence[Planned], started: float
+) -> dict[str, Any]:
+    return {
+        "source": source,
+        "imported": len(new),
+        "known": len(planned) - len(new),
+        "files": sum(p.backup.files for p in new),
+        "bytes": sum(p.backup.bytes for p in new),
+        "entries": sum(p.backup.entries for p in new),
+        "backups": [
+            {
+                "backup_id": p.backup.backup_id,
+                "folder": p.found.folder,
+                "kind": p.backup.kind,
+                "level": p.backup.level,
+                "parent": p.backup.parent,
+                "end_ts": p.backup.end_ts,
+                "buckets": ", ".join(p.found.buckets),
+                "files": p.backup.files,
+                "bytes": p.backup.bytes,
+                "entries": p.backup.entries,
+                "known": p.known,
+            }
+            for p in planned
+        ],
+        "seconds": round(time.monotonic() - started, 3),
+    }

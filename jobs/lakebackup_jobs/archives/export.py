@@ -1,0 +1,368 @@
+"""Write what a backup restores to as an archive: a folder a backup of its chain, SQLite files in it.
+
+A topic is a bucket, a partition a vbucket, an offset plus one a sequence number. Backups that came from an
+archive go back as the files they were.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from lakebackup.archive import KIND, meta, tree
+from lakebackup.errors import NotFound, Refused, UsageProblem
+from lakebackup.model import CHANGES, QUEUES, SNAPSHOT
+from lakebackup.plan.import_backups import OWN
+from lakebackup.plan.restore_request import require_own
+from lakebackup.store import CatalogReader
+from lakebackup.times import format_ts
+from lakebackup_jobs.archives import read_task as archive_task
+from lakebackup_jobs.archives.write_task import WRITTEN, Piece, WriteJob, put_piece
+from lakebackup_jobs.kafka.format.stored_file import StoredFile
+from lakebackup_jobs.lifecycle.atomic_dir import WORK, Staged
+from lakebackup_jobs.lifecycle.prune_lock import noted
+from lakebackup_jobs.lifecycle.task_progress import TaskBoard
+from lakebackup_sql import load
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from lakebackup_jobs.lifecycle.progress import Reporter
+
+#: The format's own number of vbuckets; the tool reads no others.
+MOST_PARTITIONS = 1024
+_HOW_TO_BEGIN = "`lakebackup backup topics` and `lakebackup archive import` make the first."
+# So many bytes of data files go into one .cbb file.
+TARGET_BYTES = 512 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveExportRequest:
+    """What a person asked for; `what`: a backup's id or a source, None: the only source there is."""
+
+    destination: str
+    folder: str
+    what: str | None = None
+    buckets: tuple[str, ...] = ()
+    catalog: str | None = None
+    target_bytes: int = TARGET_BYTES
+    dry_run: bool = False
+    remote: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The backups that a restore of one needs, itself the last: rows of the query archive_path."""
+
+    backups: tuple[Mapping[str, Any], ...]
+
+    @property
+    def last(self) -> Mapping[str, Any]:
+        return self.backups[-1]
+
+
+def chain_of(reader: CatalogReader, what: str | None, to_ts: int | None = None) -> Chain:
+    """The chain of a backup, or of a source's newest that ended at `to_ts` or before.
+
+    Raises NotFound, UsageProblem (several sources), Refused (a backup that cannot be restored, that ended
+    after `to_ts`, or whose files are in another program's format).
+    """
+    # The reader sees these tables as they are now: a prune that comes later is found out about.
+    reader.one("latest_prune", source=what)
+    sources = sorted({row["source"] for row in reader.rows("every_backup")})
+    if what is None and len(sources) > 1:
+        raise UsageProblem(
+            f"The catalog holds several sources: {', '.join(sources)}.", hint="Name one of them."
+        )
+    if what is None or what in sources:
+        if not sources:
+            raise NotFound("The catalog holds no backup.", hint=_HOW_TO_BEGIN)
+        source = what or sources[0]
+        found = reader.one("archive_target", source=source, to_ts=to_ts)
+        if found is None:
+            when = "" if to_ts is None else f" that ended by {format_ts(to_ts)}"
+            raise NotFound(
+                f"There is no backup of {source}{when} that can be restored.",
+                hint="`lakebackup list` shows what there is, the view unusable_backups what is wrong.",
+            )
+        backup_id = str(found["backup_id"])
+    else:
+        backup_id = reader.resolve_backup(what)
+    backups = tuple(reader.rows("archive_path", backup_id=backup_id))
+    if backups[-1]["state"] != "complete" or not backups[-1]["intact"]:
+        raise Refused(
+            f"Backup {backup_id} cannot be restored: it, or one that it stands on, is not whole.",
+            hint="The view unusable_backups says why.",
+        )
+    last = backups[-1]
+    if last["source_kind"] in (SNAPSHOT, CHANGES, QUEUES):
+        require_own(last["source"], [last["source_kind"]])
+    if last["source_kind"] not in (KIND, OWN):
+        raise Refused(
+            f"The backups of {last['source']} were made by another program ({last['source_kind']}); "
+            "the catalog only lists them.",
+            hint="Only that program restores them; `lakebackup list` shows the other sources.",
+        )
+    if to_ts is not None and last["end_ts"] > to_ts:
+        raise Refused(
+            f"Backup {backup_id} ended at {format_ts(last['end_ts'])}, after {format_ts(to_ts)}.",
+            hint=f"Name the source, {last['source']}, for its newest backup that ended by then, "
+            "or leave the time out.",
+        )
+    return Chain(backups)
+
+
+def run(
+    request: ArchiveExportRequest, *, spark: SparkSession | None = None, reporter: Reporter
+) -> dict[str, Any]:
+    """Export, and return what was written.
+
+    Raises NotFound, Refused (the folder holds something, more partitions than a bucket has, a backup that
+    cannot be restored), Busy (a prune came in meanwhile), Damaged (a data file is not what the catalog says;
+    then there is no archive).
+    """
+    from lakebackup_jobs.runtime.session import spark_session
+
+    started = time.monotonic()
+    reader = CatalogReader.current(request.destination, request.catalog)
+    chain = chain_of(reader, request.what)
+    staged = Staged(request.folder)
+    export = (_Copies if chain.last["source_kind"] == KIND else _Records)(request, reader, chain, staged)
+    if request.dry_run:
+        return {"dry_run": True, **_summary(chain, export.buckets, staged)}
+    spark = spark or spark_session(remote=request.remote)
+    staged.begin()
+    with noted(
+        spark,
+        reader,
+        destination=request.destination,
+        catalog=request.catalog,
+        source=chain.last["source"],
+        target=f"archive:{staged.folder}",
+        selection=load("queries", export.SELECTION),
+        reporter=reporter,
+    ) as (_, counts):
+        told = export.write(spark, reporter)
+        counts.update(entries=told["entries"], bytes=told.get("bytes"))
+    return {
+        **_summary(chain, export.buckets, staged),
+        **told,
+        "seconds": round(time.monotonic() - started, 3),
+    }
+
+
+def _summary(chain: Chain, buckets: Sequence[str], staged: Staged) -> dict[str, Any]:
+    return {
+        "folder": str(staged.folder),
+        "source": chain.last["source"],
+        "backup_id": chain.last["backup_id"],
+        "buckets": ", ".join(buckets),
+        "backups": [
+            {name: backup[name] for name in ("backup_id", "kind", "level", "end_ts")}
+            for backup in chain.backups
+        ],
+    }
+
+
+def only(asked: Sequence[str], there: Sequence[str]) -> list[str]:
+    """The buckets that were asked for, or all. Raises NotFound."""
+    unknown = sorted(set(asked) - set(there))
+    if unknown:
+        raise NotFound(f"There is no bucket {', '.join(unknown)}.", hint=f"There is {', '.join(there)}.")
+    return [name for name in there if not asked or name in asked]
+
+
+class _Copies:
+    """Backups that came from an archive: their files as they were, but the newest design documents alone."""
+
+    SELECTION = "archive_files"
+
+    def __init__(
+        self, request: ArchiveExportRequest, reader: CatalogReader, chain: Chain, staged: Staged
+    ) -> None:
+        self.chain, self.staged, self.reader = chain, staged, reader
+        rows = reader.rows("archive_files", backup_id=chain.last["backup_id"])
+        self.buckets = only(request.buckets, sorted({row["scope"] for row in rows if row["scope"]}))
+        self.rows = [row for row in rows if row["scope"] in {"", *self.buckets}]
+
+    def write(self, spark: SparkSession, reporter: Reporter) -> dict[str, Any]:
+        """Copy the files, each by a task that compares its SHA-256."""
+        data = [row for row in self.rows if row["role"] != "schema"]
+        reporter.start(None, sum(row["bytes"] for row in data), "export")
+        prefix = f"{self.chain.last['source']}/archive/"
+        roots = self.reader.destinations()
+        told = designs(self.rows)
+        pairs: list[tuple[Mapping[str, Any], str]] = [(row, row["path"].removeprefix(prefix)) for row in data]
+        newest = json.loads(self.chain.last["note"])["archive"]
+        for row in told:
+            within = row["path"].removeprefix(prefix).removeprefix(folder_of(self.chain, row["backup_id"]))
+            pairs.append((row, f"{newest}/{within.lstrip('/')}".lstrip("/")))
+        for destination in sorted({row["destination"] for row, _ in pairs}):
+            files = tuple((r["path"], r["sha256"], to) for r, to in pairs if r["destination"] == destination)
+            job = archive_task.CopyJob(roots.uri(destination), self.staged.storage.uri, files, private=False)
+            archive_task.run_tasks(spark, job, len(files), archive_task.CHECKED)
+        self.staged.finish(
+            {folder_of(self.chain, b["backup_id"]): b["end_ts"] / 1000 for b in self.chain.backups}
+        )
+        return {"files": len(pairs), "entries": sum(row["entries"] for row in data)}
+
+
+def folder_of(chain: Chain, backup_id: str) -> str:
+    """The folder that an imported backup of the chain had in its archive."""
+    note = next(backup["note"] for backup in chain.backups if backup["backup_id"] == backup_id)
+    return str(json.loads(note)["archive"])
+
+
+def designs(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Of design documents and index definitions the newest of each bucket."""
+    newest: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for row in rows:  # in the order of what they hold
+        if row["role"] == "schema":
+            newest[row["scope"], row["path"].rpartition("/")[2]] = row
+    return list(newest.values())
+
+
+class _Records:
+    """Topics: the records of their data files as mutations."""
+
+    SELECTION = "archive_records"
+
+    def __init__(
+        self, request: ArchiveExportRequest, reader: CatalogReader, chain: Chain, staged: Staged
+    ) -> None:
+        self.request, self.reader, self.chain, self.staged = request, reader, chain, staged
+        self.backup_id = chain.last["backup_id"]
+        scopes = {
+            row["scope"]: row["regions"] for row in reader.rows("show_scopes", backup_id=self.backup_id)
+        }
+        self.buckets = only(request.buckets, sorted(scopes))
+        self.all = len(self.buckets) == len(scopes)
+        wide = sorted(name for name in self.buckets if scopes[name] > MOST_PARTITIONS)
+        if wide:
+            raise Refused(
+                f"Topic {wide[0]} has {scopes[wide[0]]} partitions; a bucket has at most {MOST_PARTITIONS}.",
+                hint="Export the other topics with --bucket.",
+            )
+        self.folders = _folders(chain)
+
+    def write(self, spark: SparkSession, reporter: Reporter) -> dict[str, Any]:
+        """Write the SQLite files in tasks, then what stands beside them."""
+        storage, counts = self.staged.storage, {}
+        total = entries = 0
+        for key, piece in self._pieces():
+            counts[key] = piece.number + 1
+            entries += sum(file.entries for file in piece.files)
+            put_piece(storage, total, piece)
+            total += 1
+        reporter.start(entries, None, "export")
+        job = WriteJob(storage.uri, self.reader.destinations())
+        with TaskBoard(storage, WORK).watched(reporter.update):
+            rows = archive_task.run_tasks(spark, job, total, WRITTEN)
+        reporter.update(sum(row.entries for row in rows), sum(row.bytes for row in rows))
+        self._beside(counts, rows)
+        self.staged.finish({self.folders[b["backup_id"]]: b["end_ts"] / 1000 for b in self.chain.backups})
+        keyless, headers = sum(row.keyless for row in rows), sum(row.headers for row in rows)
+        if keyless:
+            reporter.warning(f"{keyless} records have no key: they are documents called <partition>-<offset>")
+        if headers:
+            reporter.warning(f"{headers} records have headers, which the format has no place for")
+        return {
+            "files": total,
+            "bytes": sum(row.bytes for row in rows),
+            "entries": sum(row.entries for row in rows),
+            "without_key": keyless,
+            "without_headers": headers,
+        }
+
+    def _pieces(self) -> Iterator[tuple[tuple[str, str], Piece]]:
+        """What each .cbb file is made of; a bucket without records gets an empty one."""
+        reader = self.reader.query("archive_records", backup_id=self.backup_id)
+        rows = (row for batch in reader for row in batch.to_pylist() if row["scope"] in self.buckets)
+        missing = {(b["backup_id"], bucket) for b in self.chain.backups for bucket in self.buckets}
+        for key, some in groupby(rows, key=lambda row: (row["backup_id"], row["scope"])):
+            missing.discard(key)
+            number, held, size = 0, list[StoredFile](), 0
+            for row in some:
+                if held and size >= self.request.target_bytes:
+                    yield key, self._piece(key, number, held)
+                    number, held, size = number + 1, [], 0
+                held.append(StoredFile(**{name: row[name] for name in StoredFile.__match_args__}))
+                size += row["bytes"]
+            yield key, self._piece(key, number, held)
+        for key in sorted(missing):
+            yield key, self._piece(key, 0, [])
+
+    def _piece(self, key: tuple[str, str], number: int, files: Sequence[StoredFile]) -> Piece:
+        return Piece(f"{self._node(key)}data-{number:04d}.cbb", number, tuple(files))
+
+    def _node(self, key: tuple[str, str]) -> str:
+        backup_id, bucket = key
+        return f"{self.folders[backup_id]}/{tree.node_folder(bucket, self.chain.last['source'])}"
+
+    def _beside(self, counts: Mapping[tuple[str, str], int], rows: Sequence[Any]) -> None:
+        """meta.json and seqno.json of every bucket in every backup."""
+        last: dict[str, dict[str, int]] = {}
+        for row in rows:
+            own = last.setdefault(row.path.rpartition("/")[0] + "/", {})
+            for vbucket, seqno in json.loads(row.seqnos).items():
+                own[vbucket] = max(seqno, own.get(vbucket, 0))
+        before: dict[str, list[str]] = {bucket: [] for bucket in self.buckets}
+        for backup in self.chain.backups:
+            merged = backup["place"] != backup["number"]
+            for bucket in self.buckets:
+                key = backup["backup_id"], bucket
+                content = meta.of_export(
+                    user=backup["created_by"],
+                    bucket="all" if self.all else bucket,
+                    version="0.0.0",
+                    tool=f"lakebackup {version('lakebackup')}",
+                    baselines=before[bucket],
+                    level=backup["level"],
+                    merged=merged,
+                    merged_at=_time(backup["finished_at"]) if merged else None,
+                    policy=_policy(backup),
+                    pruned_at=_time(backup["pruned_at"]),
+                    backup_id=backup["backup_id"],
+                )
+                folder = self._node(key)
+                self.staged.storage.put(f"{folder}{tree.META}", content)
+                self.staged.storage.put(f"{folder}{tree.SEQNO}", json.dumps(last[folder]).encode())
+                before[bucket] += [f"{folder}data-{n:04d}.cbb" for n in range(counts[key])]
+
+
+def _policy(backup: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The retention policy of a backup's source, None without one."""
+    if backup["policy_at"] is None:
+        return None
+    return {name: backup[name] for name in ("window_days", "redundancy", "min_redundancy")}
+
+
+def _time(at: int | None) -> str | None:
+    return None if at is None else format_ts(at // 1000)
+
+
+def _folders(chain: Chain) -> dict[str, str]:
+    """The folder of each backup of a chain, in order and each at a second of its own.
+
+    Only a backup that continues the full one directly is an accumulative one there: readers of the format
+    leave out what stands between an accumulative backup and the full one.
+    """
+    made: dict[str, str] = {}
+    root, before = "", None
+    for place, backup in enumerate(chain.backups):
+        taken = tree.later(
+            datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=backup["end_ts"]), before
+        )
+        before, name = taken, tree.name_of(taken)
+        kind = backup["kind"]
+        ending = "full" if not place else "accu" if kind == "cumulative" and place == 1 else "diff"
+        root = root or name
+        made[backup["backup_id"]] = f"{root}/{name}-{ending}"
+    return made

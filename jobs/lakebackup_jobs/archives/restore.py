@@ -1,0 +1,317 @@
+"""Restore buckets into a folder as JSON lines: of each document the newest mutation, deleted ones left out.
+
+Spark tasks read the files of the chain; Spark brings together what is of one document.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote_plus
+
+from lakebackup.archive import KIND, cbb
+from lakebackup.archive.chain import cuts
+from lakebackup.errors import NotFound, Refused
+from lakebackup.storage import open_storage
+from lakebackup.store import CatalogReader
+from lakebackup.times import format_ts
+from lakebackup.worker import settle
+from lakebackup_jobs.archives import read_task as archive_task
+from lakebackup_jobs.archives.export import chain_of, designs, only
+from lakebackup_jobs.lifecycle.atomic_dir import Staged
+from lakebackup_jobs.lifecycle.prune_lock import noted
+from lakebackup_jobs.lifecycle.task_errors import guarded, raise_first
+from lakebackup_sql import load
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from lakebackup.roots import Roots
+    from lakebackup_jobs.archives.export import Chain
+    from lakebackup_jobs.lifecycle.progress import Reporter
+
+ROWS = (
+    "scope STRING, vbucket INT, key BINARY, seqno BIGINT, place BIGINT, deleted BOOLEAN, cas STRING, "
+    "flags BIGINT, expiry BIGINT, datatype BIGINT, value BINARY"
+)
+DOCUMENTS = "scope STRING, entries BIGINT, path STRING, error STRING"
+_BATCH = 2_000
+_BATCH_BYTES = 8 << 20
+_JSON = 0x01
+# Files come one after another, and their rows in order.
+_ROWS_OF_A_FILE = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveRestoreRequest:
+    """What a person asked for. Times in ms: mutations of backups that ended in `(from_ts, to_ts]`."""
+
+    destination: str
+    folder: str
+    what: str | None = None
+    buckets: tuple[str, ...] = ()
+    from_ts: int | None = None
+    to_ts: int | None = None
+    catalog: str | None = None
+    dry_run: bool = False
+    remote: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    chain: Chain
+    files: Sequence[Mapping[str, Any]]
+    designs: Sequence[Mapping[str, Any]]
+    buckets: Sequence[str]
+    limits: Mapping[str, Mapping[tuple[str, int], int]] = field(default_factory=dict)
+
+
+def run(
+    request: ArchiveRestoreRequest, *, spark: SparkSession | None = None, reporter: Reporter
+) -> dict[str, Any]:
+    """Restore, and return what was written; the folder appears whole or not at all.
+
+    Raises NotFound, Refused (the folder holds something, a time within a backup that can only be restored
+    whole, a backup of topics), Busy (a prune came in meanwhile), Damaged (a file is not what the catalog
+    says).
+    """
+    from lakebackup_jobs.runtime.session import spark_session
+
+    started = time.monotonic()
+    reader = CatalogReader.current(request.destination, request.catalog)
+    plan = _planned(request, reader)
+    staged = Staged(request.folder)
+    summary = {
+        "source": plan.chain.last["source"],
+        "backup_id": plan.chain.last["backup_id"],
+        "reaches": format_ts(plan.chain.last["end_ts"]),
+        "folder": str(staged.folder),
+        "buckets": ", ".join(plan.buckets),
+        "backups": [
+            {name: backup[name] for name in ("backup_id", "kind", "level", "end_ts")}
+            for backup in plan.chain.backups
+        ],
+        "files": len(plan.files),
+        "bytes": sum(row["bytes"] for row in plan.files),
+        "mutations": sum(row["entries"] for row in plan.files),
+    }
+    if request.dry_run:
+        return {"dry_run": True, **summary}
+    spark = spark or spark_session(remote=request.remote)
+    staged.begin()
+    with noted(
+        spark,
+        reader,
+        destination=request.destination,
+        catalog=request.catalog,
+        source=plan.chain.last["source"],
+        target=f"dir:{request.folder}",
+        selection=load("queries", "archive_files"),
+        from_ts=request.from_ts,
+        to_ts=request.to_ts,
+        reporter=reporter,
+    ) as (_, counts):
+        entries = _write(spark, plan, reader, staged, reporter)
+        for row in plan.designs:
+            _design(row, reader.destinations(), staged)
+        staged.finish()
+        counts.update(entries=entries, bytes=summary["bytes"])
+    return {**summary, "documents": entries, "seconds": round(time.monotonic() - started, 3)}
+
+
+def _planned(request: ArchiveRestoreRequest, reader: CatalogReader) -> _Plan:
+    chain = chain_of(reader, request.what, request.to_ts)
+    if chain.last["source_kind"] != KIND:
+        raise Refused(
+            f"{chain.last['source']} holds topics, not buckets.",
+            hint="Use `lakebackup restore topics`, or `lakebackup archive export`.",
+        )
+    rows = reader.rows("archive_files", backup_id=chain.last["backup_id"])
+    buckets = only(request.buckets, sorted({row["scope"] for row in rows if row["scope"]}))
+    positions = reader.rows("archive_positions", backup_id=chain.last["backup_id"])
+    data = [row for row in rows if row["role"] == "data" and row["scope"] in buckets]
+    if (request.from_ts is not None or request.to_ts is not None) and not positions:
+        raise Refused(
+            f"The backup {chain.last['backup_id']} has no sequence numbers: it can only be restored whole.",
+            hint="Leave out the times.",
+        )
+    ends = {backup["backup_id"]: backup["end_ts"] for backup in chain.backups}
+    if request.from_ts is not None:
+        data = [row for row in data if ends[row["backup_id"]] > request.from_ts]
+        if not data:
+            raise NotFound(
+                f"No backup of the chain ended after {format_ts(request.from_ts)}.",
+                hint=f"The chain ends at {format_ts(chain.last['end_ts'])}; give an earlier --from-date.",
+            )
+    order = [backup["backup_id"] for backup in chain.backups]
+    kept = [row for row in designs(rows) if row["scope"] in {"", *buckets}]
+    return _Plan(chain, data, kept, buckets, cuts(positions, order))
+
+
+def _write(
+    spark: SparkSession, plan: _Plan, reader: CatalogReader, staged: Staged, reporter: Reporter
+) -> int:
+    """Find the newest mutation of each document and write them; returns how many documents there are."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as sf
+
+    from lakebackup.engine.failures import task_errors
+
+    reporter.start(sum(row["entries"] for row in plan.files), None, "restore")
+    read = ReadJob(reader.destinations(), tuple(plan.files), plan.limits)
+    count = len(plan.files)
+    rows = spark.range(0, count, 1, max(1, min(count, archive_task.MOST_TASKS))).mapInArrow(read, ROWS)
+    document = Window.partitionBy("scope", "vbucket", "key").orderBy(sf.desc("seqno"), sf.desc("place"))
+    newest = rows.withColumn("newest", sf.row_number().over(document)).where("newest = 1 AND NOT deleted")
+    ordered = newest.drop("newest").sortWithinPartitions("scope", "vbucket", "seqno", "key")
+    with task_errors():
+        told = ordered.mapInArrow(DocumentsJob(staged.storage.uri), DOCUMENTS).collect()  # a row a file
+    raise_first(row.error for row in told)
+    return sum(row.entries for row in told)
+
+
+def _design(row: Mapping[str, Any], roots: Roots, staged: Staged) -> None:
+    name = row["path"].rpartition("/")[2]
+    folder = f"bucket-{quote_plus(row['scope'])}/" if row["scope"] else ""
+    source = roots.open(row["destination"])
+    archive_task.copy(source, row["path"], row["sha256"], staged.storage, f"{folder}{name}")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadJob:
+    """For `mapInArrow` over numbers: the mutations of the files of these numbers that count.
+
+    `limits`: of each backup and (bucket, vbucket), the sequence number from which on a later backup tells.
+    """
+
+    roots: Roots
+    files: tuple[Mapping[str, Any], ...]
+    limits: Mapping[str, Mapping[tuple[str, int], int]]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        from lakebackup_jobs.lifecycle.task_errors import arrow_schema
+
+        kinds = {"BINARY": pa.binary()}
+        schema = pa.schema(
+            [
+                pa.field(name, kinds.get(kind) or arrow_schema(f"{name} {kind}").field(0).type)
+                for name, kind in (column.split() for column in ROWS.split(", "))
+            ]
+        )
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                rows = self.rows(number)
+                while some := _some(rows):
+                    yield pa.RecordBatch.from_pylist(some, schema)
+        settle()
+
+    def rows(self, number: int) -> Iterator[dict[str, Any]]:
+        """The rows of one file, after its SHA-256 was found to be the catalog's. Raises Damaged."""
+        file = self.files[number]
+        storage = self.roots.open(file["destination"])
+        archive_task.require_same(storage, file["path"], file["sha256"])
+        limits = self.limits.get(file["backup_id"], {})
+        with archive_task.as_file(storage, file["path"]) as path:
+            for place, row in enumerate(cbb.mutations(path, file["path"])):
+                limit = limits.get((file["scope"], row.vbucket))
+                if limit is not None and row.seqno >= limit:
+                    continue
+                yield {
+                    "scope": file["scope"],
+                    "vbucket": row.vbucket,
+                    "key": row.key,
+                    "seqno": row.seqno,
+                    "place": number * _ROWS_OF_A_FILE + place,
+                    "deleted": row.deleted,
+                    "cas": row.cas,
+                    "flags": row.flags,
+                    "expiry": row.expiry,
+                    "datatype": row.datatype,
+                    "value": row.value,
+                }
+
+
+def _some(rows: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The next rows, few where they are large."""
+    some, size = [], 0
+    for row in islice(rows, _BATCH):
+        some.append(row)
+        size += len(row["value"])
+        if size >= _BATCH_BYTES:
+            break
+    return some
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentsJob:
+    """For `mapInArrow` over rows in order of scope: writes them as JSON lines, a row of DOCUMENTS a file."""
+
+    uri: str
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from itertools import chain, groupby
+
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        task = context.partitionId() if context else 0
+        rows = chain.from_iterable(batch.to_pylist() for batch in batches)
+        for scope, some in groupby(rows, key=lambda row: str(row["scope"])):
+            yield guarded(DOCUMENTS, partial(self._one, scope, task, some), scope=scope)
+
+    def _one(self, scope: str, task: int, rows: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+        path, entries = f"bucket-{quote_plus(scope)}/docs-{task:04d}.jsonl", 0
+        with open_storage(self.uri, private=False).writer() as writer:
+            for row in rows:
+                writer.write(line(row))
+                entries += 1
+            writer.commit(path, if_absent=False)
+        return {"scope": scope, "entries": entries, "path": path}
+
+
+def line(row: Mapping[str, Any]) -> bytes:
+    """A document as a line: `value` is the JSON that it is, or else `text`, or else `base64`."""
+    own = {"key": _text(row["key"])} if _text(row["key"]) is not None else {"key_base64": _base64(row["key"])}
+    own |= {name: row[name] for name in ("vbucket", "seqno", "cas", "flags", "expiry", "datatype")}
+    head = json.dumps(own, ensure_ascii=False).removesuffix("}").encode()
+    value = row["value"]
+    # Of another type it is compressed, or has attributes in front.
+    text = _text(value) if row["datatype"] in (0, _JSON) else None
+    if text is None:
+        return head + b', "base64": "%s"}\n' % _base64(value).encode()
+    if _is_json(text):
+        # Outside of texts a line break is a blank, and in texts it is never one.
+        return head + b', "value": %s}\n' % value.replace(b"\r", b" ").replace(b"\n", b" ")
+    return head + b', "text": %s}\n' % json.dumps(text, ensure_ascii=False).encode()
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _text(data: bytes) -> str | None:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _is_json(text: str) -> bool:
+    def refuse(name: str) -> None:
+        raise ValueError(f"{name} is no JSON")
+
+    try:
+        json.loads(text, parse_constant=refuse)
+    except (ValueError, RecursionError):
+        return False
+    return not text.startswith("\ufeff")

@@ -1,0 +1,1 @@
+"""`make demo`, and the Kafka broker that it and the tests start."""

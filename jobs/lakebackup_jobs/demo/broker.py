@@ -1,0 +1,305 @@
+"""Apache Kafka itself on this machine, for demo and tests: KRaft nodes on the loopback interface."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+from base64 import urlsafe_b64encode
+from concurrent.futures import ThreadPoolExecutor
+from importlib.resources import as_file, files
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Self
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from lakebackup.errors import EnvironmentProblem
+from lakebackup_jobs.runtime.child import Child, free_port, tail
+from lakebackup_jobs.runtime.jars import class_path
+from lakebackup_jobs.runtime.java import java_home
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class Broker:
+    """A broker in a folder. As a context manager it runs inside the block.
+
+    The folder and the port stay the same over stop, kill and start, and so do the topics. `properties` are
+    added to (or replace) those of server.properties. `node` is its id in its cluster.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        port: int | None = None,
+        properties: Mapping[str, str] | None = None,
+        node: int = 1,
+    ) -> None:
+        self.node = node
+        self.folder = Path(folder).resolve()
+        self.port = port or free_port()
+        self.log = self.folder / "broker.log"
+        self._controller = free_port()
+        self._extra = dict(properties or {})
+        self._child: Child | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """Value for bootstrap.servers."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def identities(self) -> Path:
+        """What formatting writes last: who the cluster and this node of it are."""
+        return self.folder / "data" / "meta.properties"
+
+    @property
+    def running(self) -> bool:
+        """Whether its process is alive."""
+        return self._child is not None and self._child.running
+
+    def start(self, seconds: float = 90) -> Self:
+        """Starts it and waits until it answers. Raises EnvironmentProblem with the end of its log."""
+        if self.running:
+            return self
+        self.folder.mkdir(parents=True, exist_ok=True)
+        settings = self.folder / "server.properties"
+        settings.write_text("".join(f"{k}={v}\n" for k, v in self._properties().items()), "utf-8")
+        command = self._java()
+        if not self.identities.exists():
+            self._format(command, settings, seconds)
+        self._child = Child([*command, "kafka.Kafka", str(settings)], self.log)
+        try:
+            self._wait(time.monotonic() + seconds, self._child)
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Ends it in good order."""
+        if self._child:
+            self._child.stop()
+            self._child = None
+
+    def kill(self) -> None:
+        """Ends it at once (SIGKILL), as a crash would."""
+        if self._child:
+            self._child.kill()
+            self._child = None
+
+    def restart(self) -> Self:
+        """Stops it, if it still runs, and starts it on the same folder and port."""
+        self.stop()
+        return self.start()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _properties(self) -> dict[str, str]:
+        return {
+            "process.roles": "broker,controller",
+            "node.id": str(self.node),
+            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://127.0.0.1:{self._controller}",
+            "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.bootstrap.servers": f"127.0.0.1:{self._controller}",
+            "log.dirs": str(self.folder / "data"),
+            "auto.create.topics.enable": "false",
+            # one node cannot replicate, and internal topics with 50 partitions would only cost start-up time
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "4",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "transaction.state.log.num.partitions": "4",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            # after a kill the controller lets the same node in again only when its old session has ended
+            "broker.session.timeout.ms": "3000",
+            "broker.heartbeat.interval.ms": "500",
+            "log.cleaner.backoff.ms": "500",
+            "log.cleaner.dedupe.buffer.size": "16777216",
+            **self._extra,
+        }
+
+    def _java(self) -> list[str]:
+        with as_file(files("lakebackup_jobs.runtime") / "log4j2.properties") as log4j:
+            return [
+                str(java_home() / "bin" / "java"), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+                f"-Dlog4j2.configurationFile={log4j}", "-cp", class_path("kafka"),
+            ]  # fmt: skip
+
+    def _format(self, command: list[str], settings: Path, seconds: float) -> None:
+        try:
+            done = subprocess.run(
+                [*command, "kafka.tools.StorageTool", "format", *self._new_cluster(), "-c", settings],
+                capture_output=True, text=True, timeout=seconds, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired as cause:
+            raise EnvironmentProblem(
+                f"Formatting {self.folder} for Kafka took over {seconds:.0f} s."
+            ) from cause
+        if done.returncode:
+            raise EnvironmentProblem(
+                f"Kafka refused to format {self.folder}: {(done.stdout + done.stderr).strip()[-1500:]}",
+                hint="Give an empty folder that can be written.",
+            )
+
+    def _new_cluster(self) -> list[str]:
+        return ["--standalone", "-t", _random_id()]
+
+    def _log_end(self) -> str:
+        return f"End of {self.log}:\n{tail(self.log)}"
+
+    def _identity(self) -> str:
+        """The cluster id that formatting wrote."""
+        lines = self.identities.read_text("utf-8").splitlines()
+        return next((line.partition("=")[2] for line in lines if line.startswith("cluster.id=")), "")
+
+    def _wait(self, deadline: float, child: Child) -> None:
+        identity = self._identity()
+        admin = AdminClient(
+            {"bootstrap.servers": self.bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 200}
+        )
+        while time.monotonic() < deadline:
+            if not child.running:
+                raise EnvironmentProblem(
+                    f"The Kafka broker on {self.bootstrap} ended while starting. {self._log_end()}",
+                    hint="Often the port or the folder is in use by another broker.",
+                )
+            try:
+                seen = admin.list_topics(timeout=0.5)
+            except KafkaException:
+                continue
+            # else another broker answers on this port
+            if self.node in seen.brokers and seen.cluster_id == identity:
+                return
+        raise EnvironmentProblem(
+            f"The Kafka broker on {self.bootstrap} did not answer in time. {self._log_end()}"
+        )
+
+
+class Cluster:
+    """Brokers that are one cluster, each a controller too: most must be up. As a context manager it runs.
+
+    `properties` are those of every node. Internal topics are replicated to all nodes.
+    """
+
+    def __init__(self, folder: Path, *, nodes: int = 3, properties: Mapping[str, str] | None = None) -> None:
+        replicated = {
+            "offsets.topic.replication.factor": str(nodes),
+            "transaction.state.log.replication.factor": str(nodes),
+            **(properties or {}),
+        }
+        self.nodes = [
+            _Member(folder / f"node-{node}", node=node, properties=replicated) for node in range(1, nodes + 1)
+        ]
+        formatting = Lock()
+        for member in self.nodes:
+            member.join(self.nodes, formatting)
+
+    @property
+    def bootstrap(self) -> str:
+        """Value for bootstrap.servers: all nodes, up or not."""
+        return ",".join(node.bootstrap for node in self.nodes)
+
+    def start(self, seconds: float = 90) -> Self:
+        """Starts the nodes that do not run, and waits until each answers."""
+        with ThreadPoolExecutor(len(self.nodes)) as pool:
+            for _ in pool.map(lambda node: node.start(seconds), self.nodes):
+                pass
+        return self
+
+    def stop(self) -> None:
+        """Ends all at once: the last ones would wait in vain for a controller to let them go."""
+        for node in self.nodes:
+            node.kill()
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+class _Member(Broker):
+    """A node of a cluster of several."""
+
+    def join(self, members: Sequence[_Member], formatting: Lock) -> None:
+        self._members, self._formatting = members, formatting
+        voters = ",".join(f"{m.node}@127.0.0.1:{m._controller}" for m in members)  # noqa: SLF001 - its own class
+        self._extra["controller.quorum.voters"] = voters
+
+    def _properties(self) -> dict[str, str]:
+        found = super()._properties()
+        del found["controller.quorum.bootstrap.servers"]
+        return found
+
+    def _new_cluster(self) -> list[str]:
+        return ["-t", _random_id()]
+
+    def _format(self, command: list[str], settings: Path, seconds: float) -> None:
+        """The first that comes does it; the others take what it wrote, since each time takes a JVM."""
+        with self._formatting:
+            formatted = next((member for member in self._members if member.identities.exists()), None)
+            if formatted is None:
+                super()._format(command, settings, seconds)
+                return
+            folder = self.identities.parent
+            folder.mkdir(parents=True, exist_ok=True)
+            shutil.copy(formatted.identities.parent / "bootstrap.checkpoint", folder)
+            own = {"node.id": str(self.node), "directory.id": _random_id()}
+            lines = [line.partition("=") for line in formatted.identities.read_text("utf-8").splitlines()]
+            self.identities.write_text(
+                "".join(f"{name}={own.get(name, value)}\n" for name, equals, value in lines if equals),
+                "utf-8",
+            )
+
+
+def _random_id() -> str:
+    """As Kafka writes ids of clusters and folders."""
+    return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """`python -m lakebackup_jobs.demo.broker [--dir D] [--port P]`: runs a broker until Ctrl-C or SIGTERM."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--dir", type=Path, help="folder for its data, kept (default: a temporary one)")
+    parser.add_argument("--port", type=int, help="port on 127.0.0.1 (default: 9092)", default=9092)
+    options = parser.parse_args(argv)
+    stops = {signal.SIGINT, signal.SIGTERM}
+    signal.pthread_sigmask(
+        signal.SIG_BLOCK, stops
+    )  # waited for below, never in the middle of a start or a stop
+    with (
+        tempfile.TemporaryDirectory(prefix="lakebackup-broker-") as temporary,
+        Broker(options.dir or Path(temporary), port=options.port) as broker,
+    ):
+        print(f"Kafka runs on {broker.bootstrap}, folder {broker.folder}. Ctrl-C ends it.", flush=True)
+        while broker.running:
+            if signal.sigtimedwait(stops, 1):
+                return 0
+        raise EnvironmentProblem(f"The broker ended by itself. End of {broker.log}:\n{tail(broker.log)}")
+
+
+if __name__ == "__main__":
+    try:
+        raise SystemExit(main())
+    except EnvironmentProblem as problem:
+        raise SystemExit(f"error: {problem}") from None

@@ -1,0 +1,387 @@
+"""What a Kafka cluster says of its topics, and the few changes a restore makes to them (Admin API)."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import (
+    AclOperation,
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+from tenacity import (
+    RetryError,
+    Retrying,
+    retry,
+    retry_if_exception_type,
+    retry_if_result,
+    stop_after_delay,
+    wait_fixed,
+)
+
+from lakebackup.errors import EnvironmentProblem, NotFound, Refused
+from lakebackup.plan.backup_topics import RegionState, TopicState
+from lakebackup_jobs.kafka.admin.problems import fatal_event, problem
+from lakebackup_jobs.kafka.format.offsets_log import isolation_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from concurrent.futures import Future
+
+T = TypeVar("T")
+
+ADMIN_TIMEOUT_S = 30.0
+#: Once every broker refuses or drops connections; one that only answers slowly has the whole time above.
+ALL_DOWN_S = 8.0
+EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
+# Where a setting in force comes from, by its source at the broker. Brokers say DEFAULT_CONFIG also of
+# times that they were given in hours.
+_ORIGINS = {
+    ConfigSource.DYNAMIC_TOPIC_CONFIG: "topic",
+    ConfigSource.DYNAMIC_BROKER_CONFIG: "broker",
+    ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG: "broker",
+    ConfigSource.STATIC_BROKER_CONFIG: "broker",
+    ConfigSource.DEFAULT_CONFIG: "default",
+}
+# What brokers call a topic's settings of retention, the one that counts first, and its unit in the topic's.
+_AT_BROKER = {
+    "retention.ms": (
+        ("log.retention.ms", 1),
+        ("log.retention.minutes", 60_000),
+        ("log.retention.hours", 3_600_000),
+    ),
+    "retention.bytes": (("log.retention.bytes", 1),),
+    "cleanup.policy": (("log.cleanup.policy", None),),
+}
+_CHECK = "Check --bootstrap-server, the credentials and the ACLs, and that a broker is up."
+# What a backup does with a topic, beside describing it.
+_RIGHTS = {"Read": AclOperation.READ, "DescribeConfigs": AclOperation.DESCRIBE_CONFIGS}
+_NO_ANSWER = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)  # noqa: SLF001 - public names
+
+
+class Passing(EnvironmentProblem):
+    """Over by itself in a moment."""
+
+
+class Denied(EnvironmentProblem):
+    """The broker knows this user, and does not let it do that."""
+
+
+class Cluster:
+    """One Kafka cluster, seen through its admin API.
+
+    `config` is a map of librdkafka properties. Every method raises EnvironmentProblem when the brokers
+    cannot be reached or say no; the message never shows the properties, which may hold secrets.
+    """
+
+    def __init__(self, config: Mapping[str, str]) -> None:
+        self._servers = config.get("bootstrap.servers", "")
+        self._said: list[KafkaError] = []
+        self._met = False
+        quiet: dict[str, Any] = {
+            "log_level": 0,
+            "socket.connection.setup.timeout.ms": "10000",
+            **config,
+            "error_cb": self._said.append,
+        }
+        try:
+            self._admin = AdminClient(quiet)
+        except KafkaException as error:
+            raise EnvironmentProblem(
+                f"The Kafka client refuses its configuration: {error.args[0].str()}",
+                hint="Check the [kafka] table, --kafka-config and LAKEBACKUP_KAFKA__* settings.",
+            ) from None
+
+    def cluster_id(self) -> str:
+        """The cluster's own id, as its brokers report it."""
+        described = self._wait(
+            self._admin.describe_cluster(request_timeout=ADMIN_TIMEOUT_S), "describe the cluster"
+        )
+        return str(described.cluster_id)
+
+    def brokers(self) -> int:
+        """How many brokers are up."""
+        described = self._wait(
+            self._admin.describe_cluster(request_timeout=ADMIN_TIMEOUT_S), "describe the cluster"
+        )
+        return len(described.nodes)
+
+    def topic_names(self) -> list[str]:
+        """Every topic that this user may see, sorted, internal ones too."""
+        if not self._met:
+            self.brokers()  # listing does not hear what keeps the client from connecting
+        try:
+            return sorted(self._admin.list_topics(timeout=ADMIN_TIMEOUT_S).topics)
+        except KafkaException as error:
+            raise self._unreachable("list the topics", error) from None
+
+    def denied(self, names: Collection[str]) -> dict[str, str]:
+        """Those of `names` that this user may not back up, and why; one that is not there is none of them."""
+        if not names:
+            return {}
+        futures = self._admin.describe_topics(
+            TopicCollection(sorted(names)),
+            include_authorized_operations=True,
+            request_timeout=ADMIN_TIMEOUT_S,
+        )
+        found = {}
+        for name, future in futures.items():
+            try:
+                allowed = self._wait(future, f"describe topics ({name})").authorized_operations
+            except NotFound:
+                continue
+            except Denied:
+                found[name] = "this user may not see it (Describe)"
+                continue
+            lacking = [right for right, operation in _RIGHTS.items() if operation not in allowed]
+            if allowed and lacking:  # an old broker says nothing of rights
+                found[name] = f"this user lacks the right {' and '.join(lacking)}"
+        return found
+
+    def describe(self, names: Collection[str]) -> list[TopicState]:
+        """Id, partitions, replication, settings of `names`, sorted; NotFound names the missing."""
+        if not names:
+            return []
+        ordered = sorted(names)
+        described = self._all(
+            self._admin.describe_topics(TopicCollection(ordered), request_timeout=ADMIN_TIMEOUT_S),
+            "describe topics",
+        )
+        configs = self._configs(ordered)
+        return [
+            TopicState(
+                scope=name,
+                epoch=_hex(topic.topic_id),
+                regions=len(topic.partitions),
+                replication=min((len(p.replicas) for p in topic.partitions), default=1),
+                settings=_of_origin(configs[name], "topic"),
+                inherited={
+                    origin: found
+                    for origin in ("broker", "default")
+                    if (found := _of_origin(configs[name], origin))
+                },
+            )
+            for name, topic in sorted(described.items())
+        ]
+
+    def positions(self, topics: Iterable[TopicState], isolation: str) -> tuple[int, list[RegionState]]:
+        """Where every partition begins and ends, and the instant (ms) before which all of it was written.
+
+        `end` is the last stable offset for read_committed, the high watermark for read_uncommitted.
+        """
+        partitions = [(t, TopicPartition(t.scope, p)) for t in topics for p in range(t.regions)]
+        instant = time.time_ns() // 1_000_000
+        if not partitions:
+            return instant, []
+
+        # Right after a topic was made, or a leader was lost, brokers point at each other for a moment.
+        @retry(
+            retry=retry_if_exception_type(Passing),
+            wait=wait_fixed(0.1),
+            stop=stop_after_delay(10),
+            reraise=True,
+        )
+        def ask(spec: OffsetSpec, level: IsolationLevel) -> dict[TopicPartition, Any]:
+            wanted = {tp: spec for _, tp in partitions}
+            return self._all(
+                self._admin.list_offsets(wanted, isolation_level=level, request_timeout=ADMIN_TIMEOUT_S),
+                "read the partitions' offsets",
+            )
+
+        committed, uncommitted = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
+        stable = ask(LATEST, committed)
+        high = ask(LATEST, uncommitted)
+        low = ask(EARLIEST, uncommitted)
+
+        def end(tp: TopicPartition) -> Any:
+            return (stable if isolation_of(tp.topic, isolation) == "read_committed" else high)[tp]
+
+        return instant, [
+            RegionState(
+                scope=topic.scope,
+                epoch=topic.epoch,
+                region=str(tp.partition),
+                low=low[tp].offset,
+                end=max(end(tp).offset, low[tp].offset),
+                high=high[tp].offset,
+                leader_epoch=end(tp).leader_epoch,
+            )
+            for topic, tp in partitions
+        ]
+
+    def offsets_at(self, regions: Sequence[RegionState], ts: int) -> list[int]:
+        """Of each partition the first offset whose record is of the time `ts` (ms) or later; -1: none is."""
+        wanted = {TopicPartition(r.scope, int(r.region)): OffsetSpec.for_timestamp(ts) for r in regions}
+        if not wanted:
+            return []
+        found = self._all(
+            self._admin.list_offsets(wanted, request_timeout=ADMIN_TIMEOUT_S),
+            "look up offsets by time",
+        )
+        return [int(found[partition].offset) for partition in wanted]
+
+    def create_topic(self, name: str, partitions: int, replication: int, settings: Mapping[str, str]) -> None:
+        """Create a topic; returns when brokers serve it. Refused when they reject the settings."""
+        new = NewTopic(name, num_partitions=partitions, replication_factor=replication, config=dict(settings))
+        try:
+            self._admin.create_topics([new], request_timeout=ADMIN_TIMEOUT_S)[name].result()
+        except KafkaException as error:
+            if error.args[0].code() in (KafkaError.INVALID_CONFIG, KafkaError.POLICY_VIOLATION):
+                raise Refused(
+                    f"The broker does not accept topic {name} with its saved settings: {error.args[0].str()}",
+                    hint="Create the topic yourself and restore into it.",
+                ) from None
+            raise self._unreachable(f"create topic {name}", error) from None
+        self._until_described(name, partitions)
+
+    def _until_described(self, name: str, partitions: int) -> None:
+        def served() -> bool:
+            (state,) = states = self.describe([name])
+            return state.regions == partitions and bool(self.positions(states, "read_uncommitted"))
+
+        waiting = Retrying(
+            retry=retry_if_result(lambda there: not there)
+            | retry_if_exception_type((NotFound, EnvironmentProblem)),
+            wait=wait_fixed(0.05),
+            stop=stop_after_delay(ADMIN_TIMEOUT_S),
+        )
+        try:
+            waiting(served)
+        except RetryError:
+            raise EnvironmentProblem(
+                f"Topic {name} was created, but the brokers do not serve it yet.", hint="Run it again."
+            ) from None
+
+    def retention_of_brokers(self) -> dict[str, str]:
+        """The settings of retention, by their names at a topic, of topics that do not override them.
+
+        The description of a topic that overrides them lacks a time that its brokers have in hours or minutes.
+        Raises Denied without the right DescribeConfigs on the cluster.
+        """
+        described = self._wait(
+            self._admin.describe_cluster(request_timeout=ADMIN_TIMEOUT_S), "describe the cluster"
+        )
+        resource = ConfigResource(ResourceType.BROKER, str(min(node.id for node in described.nodes)))
+        (entries,) = self._all(
+            self._admin.describe_configs([resource], request_timeout=ADMIN_TIMEOUT_S),
+            "read a broker's settings",
+        ).values()
+        found = {}
+        for setting, names in _AT_BROKER.items():
+            for name, unit in names:
+                value = entries[name].value if name in entries else None
+                if value:
+                    found[setting] = value if unit is None else str(max(int(value) * unit, -1))
+                    break
+        return found
+
+    def alter_settings(self, name: str, *, put: Mapping[str, str], drop: Collection[str] = ()) -> None:
+        """Set the overrides in `put` and remove those in `drop`; others stay as they are."""
+        changes = [
+            ConfigEntry(k, v, incremental_operation=AlterConfigOpType.SET) for k, v in sorted(put.items())
+        ]
+        changes += [ConfigEntry(k, "", incremental_operation=AlterConfigOpType.DELETE) for k in sorted(drop)]
+        if not changes:
+            return
+        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=changes)
+        self._all(
+            self._admin.incremental_alter_configs([resource], request_timeout=ADMIN_TIMEOUT_S),
+            f"change the settings of topic {name}",
+        )
+
+    def delete_group(self, group: str) -> None:
+        """Forget a consumer group; one that is not there is no error."""
+        try:
+            self._admin.delete_consumer_groups([group], request_timeout=ADMIN_TIMEOUT_S)[group].result()
+        except KafkaException as error:
+            if error.args[0].code() not in (KafkaError.GROUP_ID_NOT_FOUND, KafkaError.NOT_COORDINATOR):
+                raise self._unreachable(f"delete consumer group {group}", error) from None
+
+    def _configs(self, names: list[str]) -> dict[str, dict[str, ConfigEntry]]:
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+        answers = self._all(
+            self._admin.describe_configs(resources, request_timeout=ADMIN_TIMEOUT_S),
+            "read the topics' settings",
+        )
+        return {resource.name: entries for resource, entries in answers.items()}
+
+    def _all(self, futures: Mapping[T, Future[Any]], doing: str) -> dict[T, Any]:
+        return {key: self._wait(future, f"{doing} ({key})") for key, future in futures.items()}
+
+    def _wait(self, future: Future[Any], doing: str) -> Any:
+        self._admin.poll(0)
+        if self._met:  # else a refusal may have come before we got here, and the next comes in ten seconds
+            self._said.clear()  # of earlier calls
+        started = time.monotonic()
+        while True:
+            try:
+                answer = future.result(timeout=0.1)
+            except KafkaException as error:
+                raise self._unreachable(doing, error) from None
+            except TimeoutError:
+                self._listen(doing, time.monotonic() - started)
+            else:
+                self._met = True
+                return answer
+
+    def _listen(self, doing: str, waited: float) -> None:
+        """Raise when what the client itself says leaves no hope for an answer."""
+        self._admin.poll(0)
+        for said in self._said:
+            if fatal_event(said.code()):
+                raise problem(said.code(), said.str(), f"Kafka at {self._servers}, could not {doing}")
+        down = [said for said in self._said if said.code() == KafkaError._ALL_BROKERS_DOWN]  # noqa: SLF001
+        if down and waited > ALL_DOWN_S:
+            raise EnvironmentProblem(
+                f"No broker answers at {self._servers}: could not {doing} ({self._said[0].str()})",
+                hint=_CHECK,
+            )
+        if waited > ADMIN_TIMEOUT_S * 2:
+            raise EnvironmentProblem(f"Kafka at {self._servers} did not answer: could not {doing}.")
+
+    def _unreachable(self, doing: str, error: KafkaException) -> EnvironmentProblem | NotFound:
+        reason: KafkaError = error.args[0]
+        if reason.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):  # noqa: SLF001 - its public name
+            return NotFound(f"Kafka at {self._servers} has no such topic: could not {doing}.")
+        if reason.code() in (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE):
+            return Passing(
+                f"Kafka at {self._servers} could not {doing}: {reason.str()}", hint="Run it again."
+            )
+        if reason.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED):
+            return Denied(
+                f"Kafka at {self._servers} does not allow this user to {doing}.",
+                hint="Give this user the rights Describe, DescribeConfigs and Read, or name another user.",
+            )
+        if reason.code() in _NO_ANSWER:
+            what = f"No broker answers at {self._servers}: could not {doing} ({reason.str()})"
+        else:
+            what = f"Kafka at {self._servers} could not {doing}: {reason.str()}"
+        return EnvironmentProblem(
+            what,
+            hint=_CHECK,
+        )
+
+
+def _of_origin(entries: Mapping[str, ConfigEntry], origin: str) -> dict[str, str]:
+    return {
+        k: e.value
+        for k, e in sorted(entries.items())
+        if _ORIGINS.get(ConfigSource(e.source)) == origin and e.value is not None
+    }
+
+
+def _hex(topic_id: Any) -> str:
+    mask = (1 << 64) - 1
+    high: Callable[[], int] = topic_id.get_most_significant_bits
+    low: Callable[[], int] = topic_id.get_least_significant_bits
+    return f"{high() & mask:016x}{low() & mask:016x}"

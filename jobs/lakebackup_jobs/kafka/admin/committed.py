@@ -1,0 +1,169 @@
+"""What a restore's target partition shows, and what the restore's group has committed of it.
+
+A transaction is decided when its commit returns; the brokers write its marker into every partition it touched
+a moment later, and only then are its records, and its offsets, there for readers of what is committed. Some
+Kafka releases (4.3.1 among them, KAFKA-20734) lose markers that were still to be written when all brokers of
+a partition went down: while it has no leader its coordinator takes it for a deleted one, skips the marker and
+calls the transaction complete. What lacks its marker then stays open, and hides all that follows, until the
+same producer id ends another transaction there.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from tenacity import (
+    RetryError,
+    Retrying,
+    retry_if_exception,
+    retry_if_result,
+    stop_after_delay,
+    wait_exponential,
+)
+
+from lakebackup.errors import EnvironmentProblem
+from lakebackup_jobs.kafka.admin.problems import PASSING, unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+T = TypeVar("T")
+Place = tuple[str, int]
+
+# Load in progress, not available, not this broker's: over in a moment.
+_COORDINATOR = frozenset({14, 15, 16})
+# The client asks again, and tells nothing, as long as a transaction is open; markers take milliseconds.
+_MARKED_S = 5.0
+
+
+class Progress(NamedTuple):
+    """Next source position of a partition, and a note of the caller's."""
+
+    position: int
+    note: str
+
+
+class Base(NamedTuple):
+    """What all that a transaction adds can be counted from: the progress before it, and an offset of the
+    target that its records come at or after."""
+
+    before: Progress
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What an offset commit carries. `mending`: the records from the base on are being put in order."""
+
+    progress: Progress
+    base: Base | None = None
+    mending: bool = False
+
+    def note(self) -> str:
+        """As the metadata of the offset commit."""
+        base = [*self.base.before, self.base.offset] if self.base else None
+        return json.dumps([self.progress.note, base, self.mending], separators=(",", ":"))
+
+    @staticmethod
+    def parse(position: int, metadata: str | None) -> Kept:
+        """The opposite of `note`."""
+        # confluent-kafka may hand out bytes behind the text's end: it does not look at the text's length.
+        (note, base, mending), _ = json.JSONDecoder().raw_decode(metadata or "null")
+        return Kept(Progress(position, note), base and Base(Progress(*base[:2]), base[2]), mending)
+
+
+class Ends(NamedTuple):
+    """Where readers of committed records stop, and where the partition ends."""
+
+    stable: int
+    high: int
+
+
+class Target:
+    """Questions about partitions that the restore of `group` writes; each is asked again until it is answered
+    or `patience` seconds are over (EnvironmentProblem). To be closed."""
+
+    def __init__(self, config: Mapping[str, str], group: str, patience: float) -> None:
+        self._config, self._patience = config, patience
+        settings: dict[str, Any] = {**config, "group.id": group, "log_level": 0}
+        # One that sees what is committed for good, and one that sees what lies behind an open transaction.
+        self._stable = Consumer({**settings, "isolation.level": "read_committed"})
+        self._all = Consumer({**settings, "isolation.level": "read_uncommitted"})
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._stable.close()
+        self._all.close()
+
+    def ends(self, place: Place) -> Ends:
+        """Last stable offset and high watermark."""
+        return Ends(self._end(self._stable, place), self._end(self._all, place))
+
+    def kept(self, place: Place) -> Kept | None:
+        """What the last transaction whose marker was written committed; None when there was none."""
+        return self._kept(self._all, place, self._patience)
+
+    def offsets_open(self, place: Place) -> bool:
+        """Whether an offset commit of this group waits for its transaction's marker."""
+        try:
+            self._kept(self._stable, place, min(_MARKED_S, self._patience))
+        except EnvironmentProblem:
+            self.kept(place)  # else it is the broker that does not answer
+            return True
+        return False
+
+    def wait(self, place: Place, *, high: int) -> None:
+        """Wait until offsets are committed for good and committed readers see all below `high`."""
+        waiting = Retrying(
+            retry=retry_if_result(lambda shown: not shown),
+            wait=wait_exponential(multiplier=0.01, max=0.5),
+            stop=stop_after_delay(self._patience),
+        )
+        try:
+            waiting(lambda: self.ends(place).stable >= high and not self.offsets_open(place))
+        except RetryError:
+            raise EnvironmentProblem(
+                f"{place[0]}[{place[1]}]: Kafka took the records, but after {self._patience:g} s readers of "
+                f"committed records still do not see all below offset {high}.",
+                hint="Another application's transaction is open there, or the brokers lost the end of ours. "
+                "Run the same restore again: it goes on, and mends what was lost.",
+            ) from None
+
+    def _end(self, client: Consumer, place: Place) -> int:
+        wanted = TopicPartition(*place)
+        return int(
+            self._asked(
+                place, self._patience, lambda left: client.get_watermark_offsets(wanted, timeout=left)
+            )[1]
+        )
+
+    def _kept(self, client: Consumer, place: Place, seconds: float) -> Kept | None:
+        wanted = [TopicPartition(*place)]
+
+        def ask(left: float) -> TopicPartition:
+            (found,) = client.committed(wanted, timeout=left)
+            if found.error is not None:
+                raise KafkaException(found.error)
+            return found
+
+        found = self._asked(place, seconds, ask)
+        return None if found.offset < 0 else Kept.parse(found.offset, found.metadata)
+
+    def _asked(self, place: Place, seconds: float, question: Callable[[float], T]) -> T:
+        waiting = Retrying(
+            retry=retry_if_exception(
+                lambda e: isinstance(e, KafkaException) and e.args[0].code() in PASSING | _COORDINATOR
+            ),
+            wait=wait_exponential(multiplier=0.05, max=1),
+            stop=stop_after_delay(seconds),
+            reraise=True,
+        )
+        try:
+            return waiting(question, seconds)
+        except KafkaException as error:
+            raise unknown(
+                self._config, error.args[0].code(), error.args[0].str(), f"{place[0]}[{place[1]}]"
+            ) from None

@@ -1,0 +1,197 @@
+"""What a Kafka cluster's logs say about their history: where an epoch's records end, and single records.
+
+librdkafka has no call of its own for the request OffsetForLeaderEpoch, but sends it when a partition is
+assigned with a leader epoch, and says in an error where the epoch's records end when that is before the
+position asked for. So the position asked for is one that no log reaches.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from lakebackup.errors import EnvironmentProblem, LakebackupError, UsageProblem
+from lakebackup.plan.forks import EpochEnd
+from lakebackup_jobs.kafka.admin.problems import PARTITION_EOF, PASSING, fatal_event, problem
+from lakebackup_jobs.kafka.client.consume import FIXED
+from lakebackup_jobs.kafka.format.container import FileReader
+from lakebackup_jobs.kafka.format.records import KEY, KEY_LENGTH, OFFSET, TIMESTAMP, VALUE, VALUE_LENGTH
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from lakebackup.plan.forks import Stood
+    from lakebackup.storage import Storage
+
+#: (offset, timestamp or -1, SHA-256 of key and value) of a record: a thousand large ones are held at once.
+Record = tuple[int, int, bytes]
+
+BEYOND = 2**62
+PATIENCE_S = 30.0
+#: Data files read at once.
+_READERS = 8
+#: Partitions asked for at once.
+_AT_ONCE = 500
+_ENDS = re.compile(r"broker end offset is (-?\d+) \(offset leader epoch (-?\d+)\)")
+# A record is all that is wanted of a partition.
+_LITTLE = {"fetch.message.max.bytes": "65536", "queued.min.messages": "1", "fetch.wait.max.ms": "10"}
+# Read of a file's end at first, then four times as much until a block begins in it.
+_TAIL = 1 << 17
+_HEADER = 1 << 16
+
+
+class Logs:
+    """The logs of one cluster; `config`: librdkafka properties. See plan.forks.Log.
+
+    `files`: for each end of a backup the last data file before it, as (root of the destination, path, bytes).
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, str],
+        files: Callable[[Collection[Stood]], Mapping[Stood, tuple[Storage, str, int]]],
+    ) -> None:
+        self._config, self._files = config, files
+
+    def ends(self, asked: Collection[Stood]) -> Mapping[Stood, EpochEnd]:
+        """Where the records of each leader epoch end. Raises EnvironmentProblem when no answer comes."""
+        found = {}
+
+        def take(stood: Stood, message: Any) -> None:
+            error = message.error()
+            said = _ENDS.search(error.str()) if error else None
+            if said and int(said[1]) >= 0:
+                found[stood] = EpochEnd(leader_epoch=int(said[2]), position=int(said[1]))
+
+        self._each({stood: (BEYOND, stood.leader_epoch or 0) for stood in asked}, take)
+        return found
+
+    def compared(self, asked: Collection[Stood]) -> Mapping[Stood, bool | None]:
+        """Whether the last record of each in the data files is the same in the log, read again; None: the log
+        lacks it, compacted or deleted since. Left out: none can be read in the files."""
+        files = self._files(asked)
+        with ThreadPoolExecutor(_READERS) as readers:
+            last = readers.map(lambda place: _last(*place), files.values())
+            kept = {stood: record for stood, record in zip(files, last, strict=True) if record}
+        found: dict[Stood, bool | None] = dict.fromkeys(kept)
+
+        def take(stood: Stood, message: Any) -> None:
+            if not message.error() and message.offset() == kept[stood][0]:
+                kind, ts = message.timestamp()
+                record = (message.offset(), ts if kind else -1, _digest(message.key(), message.value()))
+                found[stood] = record == kept[stood]
+
+        self._each({stood: (record[0], None) for stood, record in kept.items()}, take)
+        return found
+
+    def _each(
+        self, asked: Mapping[Stood, tuple[int, int | None]], take: Callable[[Stood, Any], None]
+    ) -> None:
+        """The first message of each partition from (offset, leader epoch) on, or what is said instead."""
+        rest = list(asked.items())
+        while rest:
+            some, rest = dict(rest[:_AT_ONCE]), rest[_AT_ONCE:]
+            with closing(self._client()) as client:
+                _first(client, some, take)
+
+    def _client(self) -> Consumer:
+        own = {
+            **_LITTLE, **FIXED, "isolation.level": "read_uncommitted", "group.id": "lakebackup-reader",
+            "log_level": 0,
+        }  # fmt: skip
+        try:
+            return Consumer({**self._config, **own})
+        except KafkaException as error:
+            raise UsageProblem(
+                f"The Kafka client could not be set up: {error.args[0].str()}.",
+                hint="Correct the setting that it names, in the file of --kafka-config.",
+            ) from None
+
+
+def _first(
+    client: Consumer, asked: Mapping[Stood, tuple[int, int | None]], take: Callable[[Stood, Any], None]
+) -> None:
+    waiting = {(stood.scope, int(stood.region)): stood for stood in asked}
+    places = [
+        TopicPartition(stood.scope, int(stood.region), at)
+        if epoch is None
+        else TopicPartition(stood.scope, int(stood.region), at, leader_epoch=epoch)
+        for stood, (at, epoch) in asked.items()
+    ]
+    client.assign(places)
+    deadline = time.monotonic() + PATIENCE_S
+    last: KafkaError | None = None
+    while waiting:
+        answered = []
+        for message in client.consume(_AT_ONCE, 0.1):
+            error = message.error()
+            topic, partition = message.topic(), message.partition()
+            if error and error.code() in PASSING and error.code() != PARTITION_EOF:
+                last = error
+                continue
+            if error and fatal_event(error.code()):
+                raise problem(error.code(), error.str(), f"{topic}[{partition}]")
+            if topic is not None and partition is not None:
+                stood = waiting.pop((topic, partition), None)
+                if stood is not None:
+                    take(stood, message)
+                    answered.append(TopicPartition(topic, partition))
+        if answered:
+            client.pause(answered)  # no more of what else its batches hold
+        if waiting and time.monotonic() > deadline:
+            topic, partition = next(iter(waiting))
+            raise EnvironmentProblem(
+                f"{topic}[{partition}]: its leader did not say how the history of the log goes on in "
+                f"{PATIENCE_S:.0f} s{f' ({last.str()})' if last else ''}.",
+                hint="Run it again when all brokers are up.",
+            )
+
+
+def _last(storage: Storage, path: str, size: int) -> Record | None:
+    """The last record of a data file, read from its end; None when it cannot be read."""
+    try:
+        header = storage.get(path, start=0, length=min(size, _HEADER))
+        begins = FileReader(io.BytesIO(header), path).position
+        mark = header[begins - 16 : begins]
+        tail = _TAIL
+        while True:
+            start = max(begins - 16, size - tail)
+            data = storage.get(path, start=start, length=size - start)
+            # Blocks stand between marks, and a mark ends the file.
+            at = data.rfind(mark, 0, len(data) - 16)
+            if at >= 0 or start == begins - 16:
+                break
+            tail *= 4
+        if at < 0 or not data.endswith(mark):
+            return None
+        for block in FileReader(io.BytesIO(header[:begins] + data[at + 16 :]), path):
+            row = block.rows[-1]
+            return (
+                int(row[OFFSET]),
+                int(row[TIMESTAMP]),
+                _digest(
+                    _part(block.data, int(row[KEY]), int(row[KEY_LENGTH])),
+                    _part(block.data, int(row[VALUE]), int(row[VALUE_LENGTH])),
+                ),
+            )
+    except LakebackupError:
+        pass  # `verify` tells of damaged files; they say nothing of the source's history
+    return None
+
+
+def _digest(key: Any, value: Any) -> bytes:
+    digest = hashlib.sha256()
+    for part in (key, value):
+        digest.update(b"-" if part is None else b"%d:" % len(part) + part)
+    return digest.digest()
+
+
+def _part(data: Any, start: int, length: int) -> bytes | None:
+    return None if length < 0 else bytes(data[start : start + length])

@@ -1,0 +1,193 @@
+"""Consumer groups of a cluster and the offsets they committed (Admin API)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from lakebackup.model import Group
+from lakebackup_jobs.kafka.admin import cluster
+from lakebackup_jobs.kafka.admin.cluster import Cluster, Passing
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+    from concurrent.futures import Future
+
+    from lakebackup.errors import EnvironmentProblem, NotFound
+    from lakebackup.plan.backup_topics import TopicState
+
+#: Groups in which restores keep how far they are: of no use to anyone else.
+OWN_GROUPS = "lakebackup-restore-"
+_DENIED = (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+_GONE = (KafkaError.GROUP_ID_NOT_FOUND,)
+# While a coordinator begins its work: after a start, or when a leader was lost.
+_BEGINNING = (
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+)
+_patiently = retry(
+    retry=retry_if_exception_type(Passing), wait=wait_fixed(0.1), stop=stop_after_delay(10), reraise=True
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What a group has committed for one partition; `position` is the next offset it reads."""
+
+    scope: str
+    region: str
+    position: int
+    leader_epoch: int | None = None
+    metadata: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """A consumer group: `protocol` is classic or consumer, `state` lower case (stable, empty, dead, ...)."""
+
+    group_id: str
+    protocol: str
+    state: str
+    members: int
+    offsets: tuple[Committed, ...]
+
+    @property
+    def active(self) -> bool:
+        """Whether it has members, so that its offsets cannot be changed from outside."""
+        return self.members > 0 or self.state not in ("empty", "dead")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsRead:
+    """What could be read, sorted by group; `denied` maps a group that could not be to the broker's words."""
+
+    groups: tuple[GroupState, ...]
+    denied: Mapping[str, str]
+
+
+class Groups(Cluster):
+    """The groups of one cluster. Methods raise EnvironmentProblem as those of `Cluster`."""
+
+    @_patiently
+    def names(self) -> list[str]:
+        """Every classic and new-protocol consumer group, sorted; those of our own restores left out.
+
+        Share and streams groups are not among them: the client library does not list them.
+        """
+        found = self._wait(
+            self._admin.list_consumer_groups(request_timeout=cluster.ADMIN_TIMEOUT_S),
+            "list the consumer groups",
+        )
+        for error in found.errors:  # of one broker; its groups would be missing without a word
+            raise self._failed("list the consumer groups", error)
+        return sorted(g.group_id for g in found.valid if not g.group_id.startswith(OWN_GROUPS))
+
+    @_patiently
+    def read(self, names: Collection[str] | None = None) -> GroupsRead:
+        """State and committed offsets of `names` (of all: None). A group that is not there is left out.
+
+        Offsets of open transactions do not show: what was committed before counts.
+        """
+        ordered = self.names() if names is None else sorted(names)
+        if not ordered:
+            return GroupsRead((), {})
+        denied: dict[str, str] = {}
+        described = self._asked(
+            self._admin.describe_consumer_groups(ordered, request_timeout=cluster.ADMIN_TIMEOUT_S),
+            "describe consumer group",
+            denied,
+        )
+        offsets: dict[str, Any] = {}
+        for name in described:
+            # The broker takes one group a request; the answers come in parallel.
+            offsets |= self._admin.list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(name)], request_timeout=cluster.ADMIN_TIMEOUT_S
+            )
+        committed = self._asked(offsets, "read the offsets of consumer group", denied)
+        found = [
+            GroupState(
+                group_id=name,
+                protocol="consumer" if about.type.name == "CONSUMER" else "classic",
+                state=about.state.name.lower(),
+                members=len(about.members),
+                offsets=_committed(committed[name].topic_partitions),
+            )
+            for name, about in sorted(described.items())
+            if name in committed
+        ]
+        # To the broker, a group that never was is a dead one.
+        return GroupsRead(tuple(g for g in found if g.offsets or g.state != "dead"), denied)
+
+    def _asked(
+        self, futures: Mapping[str, Future[Any]], doing: str, denied: dict[str, str]
+    ) -> dict[str, Any]:
+        found = {}
+        for name, future in futures.items():
+            try:
+                found[name] = future.result(timeout=cluster.ADMIN_TIMEOUT_S * 2)
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code in _DENIED:
+                    denied[name] = error.args[0].str()
+                elif code not in _GONE:
+                    raise self._failed(f"{doing} {name}", error) from None
+        return found
+
+    def _failed(self, doing: str, error: KafkaException) -> EnvironmentProblem | NotFound:
+        if error.args[0].code() in _BEGINNING:
+            return Passing(f"Could not {doing}: {error.args[0].str()}", hint="Run it again in a moment.")
+        return self._unreachable(doing, error)
+
+
+def _committed(partitions: Sequence[Any]) -> tuple[Committed, ...]:
+    return tuple(
+        Committed(
+            scope=p.topic,
+            region=str(p.partition),
+            position=p.offset,
+            leader_epoch=None if p.leader_epoch is None or p.leader_epoch < 0 else p.leader_epoch,
+            metadata=p.metadata or None,
+        )
+        for p in sorted(partitions, key=lambda p: (p.topic, p.partition))
+        if p.error is None and p.offset >= 0
+    )
+
+
+def group_rows(
+    *,
+    backup_id: str,
+    source: str,
+    ts: int,
+    read: GroupsRead,
+    topics: Sequence[TopicState],
+    existing: Collection[str],
+) -> tuple[Group, ...]:
+    """Rows of `groups`: what was committed for the topics of a backup, and for topics that are gone.
+
+    `existing` are all topics of the cluster; `ts` the instant in ms at which the groups were read.
+    """
+    epochs = {topic.scope: topic.epoch for topic in topics}
+    there = set(existing)
+    return tuple(
+        Group(
+            backup_id=backup_id,
+            source=source,
+            group_id=group.group_id,
+            protocol=group.protocol,
+            state=group.state,
+            scope=c.scope,
+            epoch=epochs.get(c.scope),
+            region=c.region,
+            position=c.position,
+            leader_epoch=c.leader_epoch,
+            metadata=c.metadata,
+            ts=ts,
+        )
+        for group in read.groups
+        for c in group.offsets
+        if c.scope in epochs or c.scope not in there
+    )

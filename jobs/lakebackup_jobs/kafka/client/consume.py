@@ -1,0 +1,425 @@
+"""From a range of offsets in Kafka to finished Avro files, with no Python object per record.
+
+`copy_range` is what a backup's task calls. The bytes come from a Reader: NativeReader here (librdkafka's own
+batches, compiled encoding), PlainReader in plain.py where that cannot be used. Both give the same records.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from threading import Lock, get_ident
+from typing import TYPE_CHECKING, Protocol, cast
+
+import numpy as np
+
+from lakebackup.errors import UsageProblem
+from lakebackup_jobs.kafka.admin.problems import (
+    PASSING,
+    fatal_event,
+    problem,
+    stalled,
+    unknown,
+    unknown_topic,
+)
+from lakebackup_jobs.kafka.client import library
+from lakebackup_jobs.kafka.format.codecs import DEFAULT_CODEC, compressor
+from lakebackup_jobs.kafka.format.container import FileSink, FileWriter
+from lakebackup_jobs.kafka.format.records import Block, Tally, put_long
+from lakebackup_jobs.kafka.format.stats import BlockStats, FileStats
+
+if TYPE_CHECKING:
+    from lakebackup_jobs.kafka.client.memory import Bytes, Longs
+
+__all__ = ["FileSink", "FileStats", "NativeReader", "Reader", "copy_range", "reader"]
+
+BLOCK_BYTES = 4 << 20
+TARGET_BYTES = 128 << 20
+PATIENCE = 60.0
+#: Seconds of silence after which the broker is asked whether the partition is still there.
+ASK_AFTER = 5.0
+#: A range is cut by time at most so often: timestamps may be anything.
+MOST_ROLLS = 100
+LATEST = 2**63 - 1
+#: A block ends where its keys' hashes have no more room; records have more bytes than this.
+BYTES_A_HASH = 16
+Progress = Callable[[int, int], None]
+#: Sees each block on its way into a file: what is written in its place, None: nothing of it.
+Look = Callable[[Block], Block | None]
+
+#: What a user's own settings may change. The queue bounds memory; waiting before fetching again halved the
+#: speed.
+TUNING: Mapping[str, str] = {
+    "fetch.queue.backoff.ms": "0",
+    "fetch.wait.max.ms": "10",
+    "fetch.message.max.bytes": str(16 << 20),
+    "fetch.max.bytes": str(64 << 20),
+    "receive.message.max.bytes": str(1_100_000_000),
+    "queued.min.messages": "10000000",
+    "queued.max.messages.kbytes": str(64 << 10),
+    "topic.metadata.propagation.max.ms": "5000",
+    "check.crcs": "true",
+}
+#: What makes the reading right.
+FIXED: Mapping[str, str] = {
+    "enable.partition.eof": "true",
+    "enable.auto.commit": "false",
+    "enable.auto.offset.store": "false",
+    "auto.offset.reset": "error",
+    "allow.auto.create.topics": "false",
+}
+
+
+class Reader(Protocol):
+    """A client of one cluster that serves one range after another."""
+
+    def blocks(
+        self,
+        topic: str,
+        partition: int,
+        start: int,
+        end: int,
+        *,
+        patience: float = PATIENCE,
+        on_progress: Progress | None = None,
+        block_bytes: int = BLOCK_BYTES,
+        roll_ms: int | None = None,
+    ) -> Generator[Block, None, None]:
+        """The records with offsets in [start, end) as version 2 blocks of about `block_bytes`, in order.
+
+        With `roll_ms`, a block that `opens` a file begins wherever `Roll` says so.
+        Offsets may be missing (control records, aborted transactions, compaction). Raises
+        Purged, NotFound, EnvironmentProblem; the last too after `patience` seconds without any progress.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+class Roll:
+    """When a file is closed because of time: at a record more than `span_ms` younger than its first one.
+
+    Old records among young ones close nothing: a file whose timestamps go up spans at most `span_ms`, and
+    timestamps that jump to and fro do not make a file of each record.
+    """
+
+    def __init__(self, span_ms: int | None) -> None:
+        self._span_ms, self._rolls = span_ms, 0
+        self.youngest = LATEST if span_ms is None else -LATEST
+        self.due = False
+
+    def over(self, ts: int) -> None:
+        """A record of time `ts`, which is above `youngest`, begins another file."""
+        self._rolls += 1
+        self.due = True
+        self.youngest = LATEST if self._rolls > MOST_ROLLS else min(LATEST, ts + (self._span_ms or 0))
+
+    def take(self) -> bool:
+        """Whether the next block opens a file; asked once for each block."""
+        due, self.due = self.due, False
+        return due
+
+
+def record_prefix(topic: str, partition: int) -> bytes:
+    """The bytes every record of a partition begins with: topic and partition."""
+    name = topic.encode()
+    block: Bytes = np.empty(len(name) + 20, np.uint8)
+    at = put_long(block, 0, len(name))
+    block[at : at + len(name)] = np.frombuffer(name, np.uint8)
+    return block[: put_long(block, at + len(name), partition)].tobytes()
+
+
+class NativeReader:
+    """Reads through librdkafka's own functions."""
+
+    def __init__(self, config: Mapping[str, str], isolation: str) -> None:
+        self._config = config
+        self._library = library.load()
+        hard = {**FIXED, "isolation.level": isolation}
+        self._handle = library.new_client(library.CONSUMER, {**TUNING, **config}, hard=hard)
+        self._word: tuple[int, str] | None = None
+
+    def close(self) -> None:
+        if self._handle:
+            self._library.rd_kafka_destroy(self._handle)
+            self._handle = 0
+
+    def blocks(
+        self,
+        topic: str,
+        partition: int,
+        start: int,
+        end: int,
+        *,
+        patience: float = PATIENCE,
+        on_progress: Progress | None = None,
+        block_bytes: int = BLOCK_BYTES,
+        roll_ms: int | None = None,
+    ) -> Generator[Block, None, None]:
+        """See Reader."""
+        rd = self._library
+        handle = rd.rd_kafka_topic_new(self._handle, topic.encode(), None)
+        if not handle:
+            raise UsageProblem(f"{topic!r} is not a topic's name.")
+        queue = rd.rd_kafka_queue_new(self._handle)
+        try:
+            if rd.rd_kafka_consume_start_queue(handle, partition, start, queue):
+                code = rd.rd_kafka_last_error()
+                raise problem(
+                    code, rd.rd_kafka_err2str(code).decode(), f"{topic}[{partition}] from offset {start}"
+                )
+            try:
+                yield from self._read(
+                    queue, topic, partition, start, end, patience, on_progress, block_bytes, Roll(roll_ms)
+                )
+            finally:
+                rd.rd_kafka_consume_stop(handle, partition)
+        finally:
+            rd.rd_kafka_queue_destroy(queue)
+            rd.rd_kafka_topic_destroy(handle)
+
+    def _read(  # noqa: C901 (one loop over what a batch may bring)
+        self,
+        queue: int,
+        topic: str,
+        partition: int,
+        start: int,
+        end: int,
+        patience: float,
+        on_progress: Progress | None,
+        block_bytes: int,
+        roll: Roll,
+    ) -> Generator[Block, None, None]:
+        from lakebackup_jobs.kafka.client import native_read as n
+
+        rd = self._library
+        messages: Longs = np.zeros(16384, np.int64)
+        scratch: Longs = np.zeros(4, np.int64)
+        state: Longs = np.zeros(n.STATE, np.int64)
+        state[n.NEXT], state[n.STOP], state[n.YOUNGEST] = start, end, roll.youngest
+        prefix: Bytes = np.frombuffer(record_prefix(topic, partition), np.uint8).copy()
+        block: Bytes = np.empty(block_bytes, np.uint8)
+        hashes: Longs = np.empty(max(1, block_bytes // BYTES_A_HASH), np.int64)
+        counted = Tally()
+        batch, got, moved, seen = 256, 0, time.monotonic(), start
+        asked = moved - ASK_AFTER
+        self._word = None
+        try:
+            while state[n.WHY] != n.ENDED:
+                waiting = rd.rd_kafka_queue_length(queue)
+                size, wait = (min(batch, waiting), 0) if waiting else (1, 100)
+                state[n.TAKEN], state[n.WHY] = 0, n.USED_UP
+                got = rd.rd_kafka_consume_batch_queue(queue, wait, messages.ctypes.data, size)
+                if got <= 0:
+                    got = 0
+                    position = self._position(topic, partition)
+                    if position >= end:
+                        break
+                    now = time.monotonic()
+                    if position > seen:
+                        seen, moved = position, now
+                    where = f"{topic}[{partition}] at offset {state[n.NEXT]}"
+                    self._listen(where, now - moved, patience)
+                    if now - moved > min(ASK_AFTER, patience / 2) and now > asked + ASK_AFTER:
+                        asked = now
+                        self._ask(topic, partition, where)
+                    continue
+                records, filled = int(counted.sums[0]), int(state[n.POSITION])
+                done = flushed = 0
+                while True:
+                    n.encode(
+                        messages, got, block, state, prefix, scratch, counted.sums, counted.low, counted.high,
+                        hashes
+                    )  # fmt: skip
+                    why = int(state[n.WHY])
+                    if why == n.FAILED:
+                        self._refuse(int(messages[state[n.TAKEN]]), topic, partition, int(state[n.NEXT]))
+                        n.destroy(messages, state[n.TAKEN], state[n.TAKEN] + 1)
+                        state[n.TAKEN] += 1
+                    elif why == n.BLOCK_SMALL:
+                        block = np.empty(int(state[n.NEED]), np.uint8)
+                    elif why == n.BLOCK_FULL or (why == n.TOO_YOUNG and state[n.POSITION]):
+                        stats = cast("BlockStats", counted.stats())
+                        done, flushed = done + stats.entries, flushed + int(state[n.POSITION])
+                        keys = hashes[: stats.entries - stats.null_keys]
+                        yield Block(block[: state[n.POSITION]], stats, roll.take(), keys)
+                        block, counted = np.empty(block_bytes, np.uint8), Tally()
+                        hashes = np.empty(len(hashes), np.int64)
+                        state[n.POSITION] = 0
+                    elif why == n.TOO_YOUNG:
+                        roll.over(int(state[n.NEED]))
+                        state[n.YOUNGEST] = roll.youngest
+                    else:
+                        break
+                done += int(counted.sums[0]) - records
+                flushed += int(state[n.POSITION]) - filled
+                if done:
+                    moved = time.monotonic()
+                    batch = max(8, min(len(messages), block_bytes * done // max(1, flushed)))
+                    if on_progress is not None:
+                        on_progress(done, flushed)
+            rest = counted.stats()
+            if rest is not None:
+                keys = hashes[: rest.entries - rest.null_keys]
+                yield Block(block[: state[n.POSITION]], rest, roll.take(), keys)
+        finally:
+            n.destroy(messages, state[n.TAKEN], got)
+
+    def _position(self, topic: str, partition: int) -> int:
+        """The next offset to be handed out; control records, which are never seen, move it too."""
+        rd = self._library
+        wanted = rd.rd_kafka_topic_partition_list_new(1)
+        try:
+            element = rd.rd_kafka_topic_partition_list_add(wanted, topic.encode(), partition)
+            return -1 if rd.rd_kafka_position(self._handle, wanted) else int(element.contents.offset)
+        finally:
+            rd.rd_kafka_topic_partition_list_destroy(wanted)
+
+    def _listen(self, where: str, waited: float, patience: float) -> None:
+        for code, text in library.drain_events(self._handle):
+            self._word = (code, text)
+            if fatal_event(code):
+                raise problem(code, text, where)
+        if waited > patience:
+            raise stalled(patience, self._word, where)
+
+    def _ask(self, topic: str, partition: int, where: str) -> None:
+        """A topic deleted before reading began gives no error by itself, only silence."""
+        ends = (ctypes.c_int64 * 2)()
+        low, high = ctypes.byref(ends, 0), ctypes.byref(ends, 8)
+        code = self._library.rd_kafka_query_watermark_offsets(
+            self._handle, topic.encode(), partition, low, high, 1000
+        )
+        if unknown_topic(code):
+            raise unknown(self._config, code, self._library.rd_kafka_err2str(code).decode(), where)
+
+    def _refuse(self, address: int, topic: str, partition: int, offset: int) -> None:
+        code = library.Message.from_address(address).err
+        text = (self._library.rd_kafka_message_errstr(address) or b"").decode(errors="replace")
+        self._word = (code, text)
+        if code not in PASSING:
+            raise unknown(self._config, code, text, f"{topic}[{partition}] at offset {offset}")
+
+
+_readers: dict[tuple[object, ...], Reader] = {}
+#: The ids of the topics that each of them has read.
+_read_of: dict[tuple[object, ...], dict[str, str]] = {}
+_lock = Lock()
+
+
+def reader(
+    config: Mapping[str, str], isolation: str = "read_committed", topic: tuple[str, str] | None = None
+) -> Reader:
+    """This thread's client for these settings, made when first asked for, closed at exit.
+
+    Two ranges of one partition cannot be read at once through one client. `topic`: the name and the id of the
+    one to be read. A client that has read another one of that name is replaced: it takes the new one's leader
+    epochs, which begin at 0 again, for old news, and hears nothing of it.
+    """
+    if isolation not in ("read_committed", "read_uncommitted"):
+        raise UsageProblem(f"isolation is read_committed or read_uncommitted, not {isolation!r}.")
+    key = (os.getpid(), get_ident(), isolation, library.available(), *sorted(config.items()))
+    with _lock:
+        read = _read_of.setdefault(key, {})
+        if topic and read.setdefault(*topic) != topic[1]:
+            if key in _readers:
+                _readers.pop(key).close()
+            read.clear()
+            read.setdefault(*topic)
+        if key not in _readers:
+            if library.available():
+                _readers[key] = NativeReader(config, isolation)
+            else:
+                from lakebackup_jobs.kafka.client.plain import PlainReader
+
+                _readers[key] = PlainReader(config, isolation)
+        return _readers[key]
+
+
+@atexit.register
+def close_readers() -> None:
+    """Close the clients this process made."""
+    with _lock:
+        for key in [key for key in _readers if key[0] == os.getpid()]:
+            _readers.pop(key).close()
+
+
+def copy_range(
+    config: Mapping[str, str],
+    topic: str,
+    partition: int,
+    start: int,
+    end: int,
+    new_file: Callable[[], FileSink],
+    *,
+    isolation: str = "read_committed",
+    codec: str = DEFAULT_CODEC,
+    compression_level: int | None = None,
+    target_bytes: int = TARGET_BYTES,
+    roll_ms: int | None = None,
+    patience: float = PATIENCE,
+    on_progress: Progress | None = None,
+    metadata: Mapping[str, str] | None = None,
+    topic_id: str | None = None,
+    look: Look | None = None,
+) -> Iterator[FileStats]:
+    """Copy the records with offsets in [start, end) into Avro files of about `target_bytes`, one by one; with
+    `roll_ms`, also closed by time (see Roll).
+
+    `new_file` is asked for a sink when a file's first block is ready; when its figures are yielded, every
+    byte is in the sink, which the caller then commits before going on. No record, no file.
+    `on_progress(records, raw bytes)` is called per batch. `config`: librdkafka properties. `look` is called
+    with each block in order, beside reading, see Look. Raises what Reader.blocks does, and what it does.
+    """
+    if start >= end:
+        return
+    compress = compressor(codec, compression_level)
+    source = reader(config, isolation, (topic, topic_id) if topic_id else None)
+
+    def prepare(block: Block) -> tuple[Block, bytes] | None:
+        seen = block if look is None else look(block)
+        return None if seen is None else (seen, compress(seen.data))
+
+    file: FileWriter | None = None
+    opens = False
+    # Compression runs beside reading, hashing and writing; at most two blocks are on their way.
+    with (
+        closing(
+            source.blocks(
+                topic, partition, start, end, patience=patience, on_progress=on_progress, roll_ms=roll_ms
+            )
+        ) as blocks,
+        ThreadPoolExecutor(1, "compress") as worker,
+    ):
+        ahead: deque[tuple[Block, Future[tuple[Block, bytes] | None]]] = deque()
+        more = True
+        while more or ahead:
+            block = next(blocks, None) if more else None
+            more = block is not None
+            if block is not None:
+                ahead.append((block, worker.submit(prepare, block)))
+            while ahead and (not more or len(ahead) > 2):
+                read, made = ahead.popleft()
+                opens |= read.opens
+                ready = made.result()
+                if ready is None:
+                    continue
+                if file is not None and opens:
+                    finished, file = file.finish(), None
+                    yield finished
+                if file is None:
+                    sink = new_file()
+                    file = FileWriter(sink, codec=codec, level=compression_level, metadata=metadata)
+                file.write_compressed(*ready)
+                opens = False
+                if file.bytes >= target_bytes:
+                    finished, file = file.finish(), None
+                    yield finished
+    if file is not None:
+        yield file.finish()

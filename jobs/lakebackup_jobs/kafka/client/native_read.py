@@ -1,0 +1,149 @@
+"""From librdkafka's message pointers to Avro version 2, in compiled code."""
+
+from __future__ import annotations
+
+from lakebackup_jobs.kafka.client import library
+from lakebackup_jobs.kafka.client.memory import (
+    Bytes,
+    Longs,
+    compiled,
+    copy_bytes,
+    external,
+    load8,
+    load32,
+    load64,
+)
+from lakebackup_jobs.kafka.format.key_filter import hash_key
+from lakebackup_jobs.kafka.format.records import ENTRIES, NULL_KEYS, put_bytes, put_long, put_nullable, tally
+
+library.load()
+_timestamp = external("rd_kafka_message_timestamp", "l", "ll")
+_headers = external("rd_kafka_message_headers", "i", "ll")
+_header_count = external("rd_kafka_header_cnt", "l", "l")
+_header = external("rd_kafka_header_get_all", "i", "lllll")
+_destroy = external("rd_kafka_message_destroy", "v", "l")
+
+_PARTITION_EOF = -191
+_PAYLOAD, _LENGTH, _KEY, _KEY_LENGTH, _OFFSET = (
+    library.MESSAGE_LAYOUT[name] for name in ("payload", "len", "key", "key_len", "offset")
+)
+#: Why `encode` stopped.
+USED_UP, BLOCK_FULL, BLOCK_SMALL, ENDED, FAILED, TOO_YOUNG = range(6)
+#: Slots of its state: bytes in the block; next offset; end of the range; why; bytes needed, or the timestamp
+#: that is too young; first unread message; the youngest timestamp to take.
+POSITION, NEXT, STOP, WHY, NEED, TAKEN, YOUNGEST, STATE = range(8)
+#: More than a record needs beside its topic, key, value and headers.
+_ROOM = 128
+_HEADER_ROOM = 24
+
+
+@compiled
+def _text_length(address: int) -> int:
+    length = 0
+    while load8(address + length) != 0:
+        length += 1
+    return length
+
+
+@compiled
+def encode(  # noqa: C901 (one pass over each message)
+    messages: Longs, count: int, block: Bytes, state: Longs, prefix: Bytes, scratch: Longs, sums: Longs,
+    low: Bytes, high: Bytes, hashes: Longs
+) -> None:  # fmt: skip
+    """Append the records of `messages[state[TAKEN]:count]` to `block` and free each message that was taken.
+
+    `prefix`: the record's bytes up to the offset; `hashes` gets the keys' hashes.
+
+    Stops as `state[WHY]` says: all taken; the block is full (or `hashes`); it is too small for even one
+    record (`state[NEED]`); the range's end was met; message `state[TAKEN]` is an error, which is left to the
+    caller; or its timestamp is above `state[YOUNGEST]`.
+    """
+    base = block.ctypes.data
+    at = state[POSITION]
+    aside = scratch.ctypes.data
+    why = USED_UP
+    i = state[TAKEN]
+    while i < count:
+        message = messages[i]
+        offset = load64(message + _OFFSET)
+        err = load32(message)
+        if err != 0:
+            if err != _PARTITION_EOF:
+                why = FAILED
+                break
+            if offset >= state[STOP]:
+                why = ENDED
+                break
+            _destroy(message)
+            i += 1
+            continue
+        if offset >= state[STOP]:
+            why = ENDED
+            break
+        if offset < state[NEXT]:
+            _destroy(message)
+            i += 1
+            continue
+        value, value_length = load64(message + _PAYLOAD), load64(message + _LENGTH)
+        key, key_length = load64(message + _KEY), load64(message + _KEY_LENGTH)
+        headers = 0
+        header_count = 0
+        need = _ROOM + prefix.shape[0] + key_length + value_length
+        if _headers(message, aside) == 0:
+            headers = scratch[0]
+            header_count = _header_count(headers)
+            for j in range(header_count):
+                _header(headers, j, aside, aside + 8, aside + 16)
+                need += _text_length(scratch[0]) + scratch[2] + _HEADER_ROOM
+        if need > block.shape[0] - at or sums[ENTRIES] - sums[NULL_KEYS] == hashes.shape[0]:
+            why = BLOCK_FULL if at > 0 else BLOCK_SMALL
+            state[NEED] = need
+            break
+        scratch[3] = 0
+        ts = _timestamp(message, aside + 24)
+        kind = scratch[3] & 0x7FFFFFFF
+        if kind == 0:
+            ts = -1
+        if ts > state[YOUNGEST]:
+            why = TOO_YOUNG
+            state[NEED] = ts
+            break
+        copy_bytes(base + at, prefix.ctypes.data, prefix.shape[0])
+        at = put_long(block, at + prefix.shape[0], offset)
+        at = put_long(block, at, ts)
+        at = put_long(block, at, kind)
+        at = put_nullable(block, base, at, key, key_length)
+        at = put_nullable(block, base, at, value, value_length)
+        if header_count > 0:
+            at = put_long(block, at, header_count)
+            for j in range(header_count):
+                _header(headers, j, aside, aside + 8, aside + 16)
+                at = put_bytes(block, base, at, scratch[0], _text_length(scratch[0]))
+                at = put_nullable(block, base, at, scratch[1], scratch[2])
+        block[at] = 0
+        at += 1
+        tally(
+            sums,
+            low,
+            high,
+            offset,
+            ts,
+            key,
+            key_length if key != 0 else -1,
+            value_length if value != 0 else -1,
+        )
+        if key != 0:
+            hashes[sums[ENTRIES] - sums[NULL_KEYS] - 1] = hash_key(key, key_length)
+        state[NEXT] = offset + 1
+        _destroy(message)
+        i += 1
+    state[POSITION] = at
+    state[TAKEN] = i
+    state[WHY] = why
+
+
+@compiled
+def destroy(messages: Longs, first: int, count: int) -> None:
+    """Free the messages that were not taken."""
+    for i in range(first, count):
+        _destroy(messages[i])

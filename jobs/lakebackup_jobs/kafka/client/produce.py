@@ -1,0 +1,443 @@
+"""From decoded blocks back into Kafka, in transactions that carry their own progress.
+
+The progress of a restore is an offset commit of the restore's group on the target partition, made in the same
+transaction as the records: its offset is the next source position. After a crash the next run fences the
+old producer, reads the commit and goes on there, so that no record is lost or written twice.
+
+That holds only where the brokers end every transaction they decided, in all its partitions; see `settled`
+for when they do not. So each commit waits until it can be read, and `resume` mends what it finds half ended.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from threading import Thread
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from lakebackup.errors import EnvironmentProblem, LakebackupError, Refused
+from lakebackup_jobs.kafka.admin.committed import Base, Ends, Kept, Place, Progress, Target
+from lakebackup_jobs.kafka.admin.problems import CONSEQUENCES, PASSING, Fenced, problem, stalled
+from lakebackup_jobs.kafka.client import library
+from lakebackup_jobs.kafka.format.records import (
+    END,
+    FORMAT_V2,
+    KEY_LENGTH,
+    OFFSET,
+    START,
+    TIMESTAMP,
+    VALUE_LENGTH,
+    Columns,
+    decode_block,
+    within,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+
+    from lakebackup_jobs.kafka.client.memory import Longs
+
+PATIENCE = 60.0
+_QUEUE_FULL = -184
+
+#: What a user's own settings may change. A batch is bounded by bytes, below what topics allow by default,
+#: so that many large records never make one too large; a single larger record still goes alone.
+TUNING: Mapping[str, str] = {
+    "linger.ms": "100",
+    "compression.type": "lz4",
+    "batch.size": "900000",
+    "batch.num.messages": "1000000",
+    "queue.buffering.max.messages": "0",
+    "queue.buffering.max.kbytes": str(64 << 10),
+    "message.max.bytes": "1000000000",
+    "transaction.timeout.ms": "120000",
+    "message.timeout.ms": "120000",
+}
+#: What makes the writing right.
+FIXED: Mapping[str, str] = {
+    "enable.idempotence": "true",
+    "acks": "all",
+    "delivery.report.only.error": "true",
+    "allow.auto.create.topics": "false",
+}
+
+
+def tuning(patience: float) -> dict[str, str]:
+    """TUNING for one client. Left alone, librdkafka lets a transaction's requests wait for a dead broker as
+    long as transaction.timeout.ms, whatever timeout the call itself is given."""
+    return {**TUNING, "socket.timeout.ms": str(min(int(patience * 1000), 300_000))}
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """Records given to one partition: their number, Avro bytes, first and last source offset."""
+
+    entries: int
+    bytes: int
+    first_offset: int
+    last_offset: int
+
+    def __add__(self, later: Sent) -> Sent:
+        return replace(
+            self,
+            entries=self.entries + later.entries,
+            bytes=self.bytes + later.bytes,
+            last_offset=later.last_offset,
+        )
+
+
+#: What tells records apart well enough to know one's own.
+SHAPE = [TIMESTAMP, KEY_LENGTH, VALUE_LENGTH]
+
+
+class Engine(Protocol):
+    """A transactional client. Its methods raise LakebackupErrors."""
+
+    def begin(self) -> None: ...
+
+    def send(self, topic: str, partition: int, columns: Columns) -> None: ...
+
+    def flush(self) -> None: ...
+
+    def commit(self, group: str, progress: Mapping[Place, Progress]) -> None: ...
+
+    def abort(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class NativeEngine:
+    """Produces through librdkafka's own functions."""
+
+    def __init__(self, config: Mapping[str, str], transactional_id: str, patience: float) -> None:
+        self._library = library.load()
+        self._patience = patience
+        self._topics: dict[str, int] = {}
+        self._failed: tuple[int, str] | None = None
+        self._where = f"restore {transactional_id}"
+        hard = {**FIXED, "transactional.id": transactional_id}
+        self._handle = library.new_client(library.PRODUCER, {**tuning(patience), **config}, hard=hard)
+        try:
+            self._check(self._library.rd_kafka_init_transactions(self._handle, int(patience * 1000)))
+        except BaseException:
+            self.close()
+            raise
+
+    def begin(self) -> None:
+        self._failed = None
+        self._check(self._library.rd_kafka_begin_transaction(self._handle))
+
+    def send(self, topic: str, partition: int, columns: Columns) -> None:
+        from lakebackup_jobs.kafka.client import native_write as n
+
+        if topic not in self._topics:
+            self._topics[topic] = self._library.rd_kafka_topic_new(self._handle, topic.encode(), None)
+        place: Longs = np.zeros(2, np.int64)
+        arguments: Longs = np.zeros(n.ARGUMENTS, np.int64)
+        headers = columns.headers()
+        before, moved = -1, time.monotonic()
+        where = f"{topic}[{partition}]"
+        while error := n.send(
+            self._handle,
+            self._topics[topic],
+            partition,
+            columns.data,
+            columns.rows,
+            headers,
+            arguments,
+            place,
+        ):
+            code, text, _ = library.take_error(error)
+            self._listen(10 if code == _QUEUE_FULL else 0)
+            if code != _QUEUE_FULL or self._failed:
+                raise problem(*(self._failed or (code, text)), where)
+            if place[0] != before:
+                before, moved = int(place[0]), time.monotonic()
+            elif time.monotonic() - moved > self._patience:
+                raise stalled(self._patience, self._failed, where)
+
+    def flush(self) -> None:
+        code = int(self._library.rd_kafka_flush(self._handle, int(self._patience * 1000)))
+        self._listen()
+        if code or self._failed:
+            raise problem(*(self._failed or (code, "records were not taken in time")), self._where)
+
+    def commit(self, group: str, progress: Mapping[Place, Progress]) -> None:
+        rd = self._library
+        notes = [ctypes.create_string_buffer(entry.note.encode()) for entry in progress.values()]
+        wanted = rd.rd_kafka_topic_partition_list_new(max(1, len(progress)))
+        elements = []
+        group_data = rd.rd_kafka_consumer_group_metadata_new(group.encode())
+        for ((topic, partition), entry), note in zip(progress.items(), notes, strict=True):
+            element = rd.rd_kafka_topic_partition_list_add(wanted, topic.encode(), partition).contents
+            element.offset = entry.position
+            # With its zero byte, which is where confluent-kafka's reading of it ends.
+            element.metadata, element.metadata_size = ctypes.addressof(note), len(note.raw)
+            elements.append(element)
+        if progress:
+            # What the call may still look at when it is left alone is not freed.
+            self._check(self._aside(rd.rd_kafka_send_offsets_to_transaction, wanted, group_data))
+        rd.rd_kafka_consumer_group_metadata_destroy(group_data)
+        for element in elements:
+            element.metadata, element.metadata_size = None, 0  # our memory, not the list's
+        rd.rd_kafka_topic_partition_list_destroy(wanted)
+        self._check(self._aside(rd.rd_kafka_commit_transaction))
+
+    def abort(self) -> None:
+        self._listen()
+        self._failed = None
+        self._check(self._aside(self._library.rd_kafka_abort_transaction))
+
+    def close(self) -> None:
+        if self._handle:
+            for topic in self._topics.values():
+                self._library.rd_kafka_topic_destroy(topic)
+            self._topics.clear()
+            library.drain_events(self._handle)
+            self._library.rd_kafka_destroy(self._handle)
+            self._handle = 0
+
+    def _aside(self, action: Callable[..., int | None], *arguments: int) -> int | None:
+        """Run a call on another thread. Commit and abort wait for reports of failed deliveries to be taken
+        here, and to send offsets waits for a dead coordinator whatever its timeout: then it is left alone."""
+        ended: Future[int | None] = Future()
+        handle, milliseconds = self._handle, int(self._patience * 1000)
+
+        def run() -> None:
+            ended.set_result(action(handle, *arguments, milliseconds))
+
+        Thread(target=run, name="transaction", daemon=True).start()
+        deadline = time.monotonic() + 2 * self._patience
+        while not ended.done():
+            self._listen(20)
+            if time.monotonic() > deadline:
+                self._handle = 0  # still in use over there
+                raise stalled(2 * self._patience, self._failed, self._where)
+        return ended.result()
+
+    def _listen(self, wait_ms: int = 0) -> None:
+        if not self._handle:
+            raise stalled(2 * self._patience, self._failed, self._where)
+        for code, text in library.drain_events(self._handle, wait_ms):
+            # The first failed delivery says what is wrong; what follows it are consequences.
+            if self._failed is None and code not in PASSING | CONSEQUENCES:
+                self._failed = (code, text)
+
+    def _check(self, error: int | None) -> None:
+        self._listen()
+        if error:
+            code, text, _ = library.take_error(error)
+            raise problem(*(self._failed or (code, text)), self._where)
+
+
+class RestoreProducer:
+    """A restore's producer: a context manager; leaving it with an open transaction aborts that.
+
+    Making it fences every earlier producer with the same `transactional_id` and ends their open transactions.
+    `group`: whose committed offsets are the progress. `config`: librdkafka properties.
+    `patience`: seconds without progress before EnvironmentProblem. `zero_as_one`: librdkafka takes
+    timestamp 0
+    (the start of 1970) for "now"; such records are refused unless the caller agrees to 1 ms instead.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, str],
+        transactional_id: str,
+        group: str,
+        *,
+        patience: float = PATIENCE,
+        zero_as_one: bool = False,
+    ) -> None:
+        self._config, self._group, self._patience = config, group, patience
+        self._zero_as_one = zero_as_one
+        self._open = False
+        self._bases: dict[Place, Base] = {}
+        self._there: dict[Place, Longs] = {}
+        self.sent: dict[Place, Sent] = {}
+        self._engine: Engine
+        if library.available():
+            self._engine = NativeEngine(config, transactional_id, patience)
+        else:
+            from lakebackup_jobs.kafka.client.plain import PlainEngine
+
+            self._engine = PlainEngine(config, transactional_id, patience)
+        self._target = Target(config, group, patience)
+
+    def __enter__(self) -> RestoreProducer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._open:
+                self.abort()
+        except LakebackupError:
+            # The coordinator aborts by itself when the transaction's time is up, or when the next
+            # producer of this id begins; the error that brought us here matters more.
+            if error is None:
+                raise
+        finally:
+            self._engine.close()
+            self._target.close()
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self._engine.begin()
+        self._open = True
+        self.sent = {}
+
+    def produce_block(
+        self,
+        topic: str,
+        partition: int,
+        columns: Columns,
+        from_ts: int | None = None,
+        to_ts: int | None = None,
+        min_offset: int = 0,
+    ) -> Sent | None:
+        """Produce the block's records with timestamp in (from_ts, to_ts] and source offset >= min_offset,
+        in order.
+
+        Key, value (null or not), headers in order and timestamp (left out when -1) are kept. Returns what
+        was sent, None when nothing was chosen. Raises Refused for a timestamp that cannot be kept, Fenced,
+        EnvironmentProblem.
+        """
+        columns = within(columns, from_ts, to_ts, min_offset)
+        rows = columns.rows
+        if not len(rows):
+            return None
+        zeros = rows[rows[:, TIMESTAMP] == 0, OFFSET]
+        if len(zeros) and not self._zero_as_one:
+            raise Refused(
+                f"{topic}[{partition}]: the record of source offset {zeros[0]} has timestamp 0, "
+                "which the Kafka client would replace by the present time.",
+                hint="Allow such records to be written with timestamp 1 (ms) instead.",
+            )
+        place = (topic, partition)
+        missing = replace(columns, rows=rows[self._found(place, rows) :])
+        if len(missing.rows):
+            self._engine.send(topic, partition, missing)
+        size = int((rows[:, END] - rows[:, START]).sum())
+        sent = Sent(len(rows), size, int(rows[0, OFFSET]), int(rows[-1, OFFSET]))
+        self.sent[place] = self.sent[place] + sent if place in self.sent else sent
+        return sent
+
+    def commit(self, progress: Mapping[Place, Progress]) -> dict[Place, Sent]:
+        """Commit the records together with `progress`; returns, when committed readers see them, what was
+        sent to each partition."""
+        try:
+            self._keep({place: Kept(entry, self._bases.get(place)) for place, entry in progress.items()})
+        except Fenced:
+            self._open = False  # the transaction is the other's to end
+            raise
+        self._open = False
+        for place, entry in progress.items():
+            high = self._target.ends(place).high
+            self._target.wait(place, high=high)
+            if not len(self._there.get(place, ())):
+                self._bases[place] = Base(entry, high)
+        return self.sent
+
+    def abort(self) -> None:
+        """Give up the open transaction: none of its records will be read by a committed reader."""
+        self._open = False
+        self._engine.abort()
+
+    def ends(self, place: Place) -> Ends:
+        """Where readers of committed records stop in a target partition, and where it ends."""
+        return self._target.ends(place)
+
+    def begins(self, place: Place) -> int:
+        """The offset of a target partition, once resumed, that what is sent next comes at or behind; what is
+        there of it already is not before it."""
+        if len(self._there.get(place, ())):
+            return self._bases[place].offset
+        return self._target.ends(place).high
+
+    def committed(self, topic: str, partition: int) -> Progress | None:
+        """What the last committed transaction said of this target partition; None when there was none."""
+        place = (topic, partition)
+        if self._target.offsets_open(place):
+            # To write on would end that transaction too, whatever had been decided of it.
+            raise EnvironmentProblem(f"{topic}[{partition}]: the brokers lost the end of a transaction here.")
+        kept = self._target.kept(place)
+        return kept.progress if kept else None
+
+    def resume(self, topic: str, partition: int) -> Progress | None:
+        """Where to go on in this target partition, None at its beginning; mends what brokers left half ended.
+
+        This producer's id has no transaction any more that its coordinator would still end. So what is open
+        here has lost its marker. Whether that was to commit or to abort is unknown, and other partitions of
+        the same transaction may have theirs; so what is open is aborted, and the restore goes back to the
+        base of the last progress: records after it that are there nevertheless are not sent again.
+        """
+        place = (topic, partition)
+        kept, ends = self._target.kept(place), self._target.ends(place)
+        if kept and not (kept.mending or ends.stable < ends.high or self._target.offsets_open(place)):
+            self._bases[place] = Base(kept.progress, ends.high)
+            return kept.progress
+        base = (kept and kept.base) or Base(kept.progress if kept else Progress(0, ""), ends.high)
+        # First of all the way back is kept: after the abort the last progress may be too far.
+        self._engine.begin()
+        self._keep({place: Kept(base.before, base, mending=True)})
+        self._target.wait(place, high=0)
+        if ends.stable < ends.high:
+            self._end_open(place)
+        if kept:
+            high = self._target.ends(place).high
+            self._target.wait(place, high=high)
+            self._there[place] = self._shapes(place, base.offset, high)
+        self._bases[place] = base
+        return base.before if kept else None
+
+    def _keep(self, kept: Mapping[Place, Kept]) -> None:
+        self._engine.commit(
+            self._group,
+            {place: Progress(entry.progress.position, entry.note()) for place, entry in kept.items()},
+        )
+
+    def _end_open(self, place: Place) -> None:
+        """Abort what is open in a partition: a marker ends all that its producer id began there."""
+        from lakebackup_jobs.kafka.client.consume import record_prefix
+        from lakebackup_jobs.kafka.client.plain import encode_record
+
+        now = int(time.time() * 1000)
+        record = encode_record(record_prefix(*place), 0, now, 0, b"", b"", [])
+        self._engine.begin()
+        self._engine.send(*place, decode_block(np.frombuffer(record, np.uint8), 1, FORMAT_V2))
+        self._engine.flush()  # the marker goes only where the broker has seen a record
+        self._engine.abort()
+
+    def _shapes(self, place: Place, start: int, end: int) -> Longs:
+        """Timestamp and lengths of key and value of the committed records in [start, end)."""
+        from lakebackup_jobs.kafka.client.consume import reader
+
+        found = [
+            decode_block(block.data, block.stats.entries, FORMAT_V2).rows[:, SHAPE]
+            for block in reader(self._config).blocks(*place, start, end, patience=self._patience)
+        ]
+        return np.concatenate(found) if found else np.empty((0, len(SHAPE)), np.int64)
+
+    def _found(self, place: Place, rows: Longs) -> int:
+        """How many of the records to be sent are there already; Refused when others are there instead."""
+        there = self._there.get(place)
+        if there is None or not len(there):
+            return 0
+        count = min(len(there), len(rows))
+        wanted = rows[:count, SHAPE]
+        wanted[:, 0] = np.where(wanted[:, 0] > 0, wanted[:, 0], there[:count, 0])  # no time of its own
+        if not np.array_equal(wanted, there[:count]):
+            raise Refused(
+                f"{place[0]}[{place[1]}]: brokers lost the end of a transaction, and other records were "
+                "written among those of this restore.",
+                hint="Restore into another topic.",
+            )
+        self._there[place] = there[count:]
+        return count

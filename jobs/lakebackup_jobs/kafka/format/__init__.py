@@ -1,0 +1,1 @@
+"""Data files: Avro blocks, codecs, key filters, and the records in them."""

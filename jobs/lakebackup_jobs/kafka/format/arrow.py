@@ -1,0 +1,102 @@
+"""Decoded blocks as Arrow record batches, for tables and for comparing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lakebackup_jobs.kafka.client.memory import Bytes, Longs, compiled
+from lakebackup_jobs.kafka.format.records import (
+    HEADER_COUNT,
+    KEY,
+    KEY_LENGTH,
+    OFFSET,
+    PARTITION,
+    TIMESTAMP,
+    TIMESTAMP_TYPE,
+    TOPIC,
+    TOPIC_LENGTH,
+    VALUE,
+    VALUE_LENGTH,
+    Columns,
+)
+from lakebackup_jobs.kafka.format.schemas import TIMESTAMP_TYPES
+
+RECORD = pa.schema(
+    [
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", pa.int64(), nullable=False),
+        pa.field("timestamp_type", pa.string(), nullable=False),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field(
+            "headers", pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+        ),
+    ]
+)
+
+
+@compiled
+def _gather(block: Bytes, at: Longs, ends: Longs, out: Bytes) -> None:
+    begin = 0
+    for i in range(at.shape[0]):
+        end = ends[i]
+        for j in range(end - begin):
+            out[begin + j] = block[at[i] + j]
+        begin = end
+
+
+def binary(block: Bytes, at: Longs, lengths: Longs) -> Any:
+    """A pa.binary() array of the pieces of `block`; a length of -1 is null.
+
+    A block is below 2 GiB, so 32-bit offsets do.
+    """
+    ends = np.cumsum(np.maximum(lengths, 0))
+    out: Bytes = np.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
+    _gather(block, np.ascontiguousarray(at), ends, out)
+    offsets = np.zeros(len(at) + 1, np.int32)
+    offsets[1:] = ends
+    valid = pa.array(lengths >= 0).buffers()[1] if (lengths < 0).any() else None
+    return pa.Array.from_buffers(pa.binary(), len(at), [valid, pa.py_buffer(offsets), pa.py_buffer(out)])
+
+
+def _string(array: Any) -> Any:
+    try:
+        return array.cast(pa.string())
+    except pa.ArrowInvalid:
+        # Kafka does not check that a header's key is UTF-8; a table's text must be.
+        return pa.array([piece.decode(errors="replace") for piece in array.to_pylist()], pa.string())
+
+
+def to_arrow(columns: Columns) -> pa.RecordBatch:
+    """The block's records with the columns of RECORD, one row each, in order.
+
+    topic, partition, offset, timestamp (ms, -1 none), timestamp_type (NOT_AVAILABLE, CREATE_TIME or
+    LOG_APPEND_TIME; version 1 files do not know it: NOT_AVAILABLE), key, value, headers.
+    """
+    block, rows = columns.data, columns.rows
+    found = columns.headers()
+    pairs = pa.StructArray.from_arrays(
+        [_string(binary(block, found[:, 0], found[:, 1])), binary(block, found[:, 2], found[:, 3])],
+        fields=list(RECORD.field("headers").type.value_type),
+    )
+    offsets = np.zeros(len(rows) + 1, np.int32)
+    offsets[1:] = np.cumsum(rows[:, HEADER_COUNT])
+    kinds = pa.DictionaryArray.from_arrays(rows[:, TIMESTAMP_TYPE].astype(np.int8), list(TIMESTAMP_TYPES))
+    return pa.RecordBatch.from_arrays(
+        [
+            _string(binary(block, rows[:, TOPIC], rows[:, TOPIC_LENGTH])),
+            pa.array(rows[:, PARTITION].astype(np.int32)),
+            pa.array(np.ascontiguousarray(rows[:, OFFSET])),
+            pa.array(np.ascontiguousarray(rows[:, TIMESTAMP])),
+            kinds.cast(pa.string()),
+            binary(block, rows[:, KEY], rows[:, KEY_LENGTH]),
+            binary(block, rows[:, VALUE], rows[:, VALUE_LENGTH]),
+            pa.ListArray.from_arrays(pa.array(offsets), pairs, type=RECORD.field("headers").type),
+        ],
+        schema=RECORD,
+    )

@@ -1,0 +1,212 @@
+"""Avro object container files: the frame around blocks, hashed while written, distrusted when read."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import TYPE_CHECKING, BinaryIO, Protocol
+
+from lakebackup.errors import Damaged
+from lakebackup_jobs.kafka.format.codecs import CODECS, DEFAULT_CODEC, MAX_BLOCK, compressor, decompress
+from lakebackup_jobs.kafka.format.key_filter import KeyFilter
+from lakebackup_jobs.kafka.format.records import Block, Columns, decode_block
+from lakebackup_jobs.kafka.format.schemas import FORMAT_V1, FORMAT_V2, SCHEMA_V1, SCHEMA_V2, format_of
+from lakebackup_jobs.kafka.format.stats import BlockStats, FileStats
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+MAGIC = b"Obj\x01"
+_PIECE = 1 << 24
+_MAX_HEADER = 1 << 20
+# A name of its own: inside FileWriter, `bytes` is a property.
+Stored = bytes
+
+
+class FileSink(Protocol):
+    """Where a file's bytes go; a storage's ObjectWriter is one."""
+
+    def write(self, data: bytes, /) -> object: ...
+
+
+def _long(value: int) -> bytes:
+    rest = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while rest > 0x7F:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    out.append(rest)
+    return bytes(out)
+
+
+def _text(data: bytes) -> bytes:
+    return _long(len(data)) + data
+
+
+class Frame:
+    """A container file on its way to `sink`, block by block, as they are stored; hashed while written.
+
+    Nothing is written before the first block. `metadata`: more entries for the file's header (names in the
+    `avro.` space are Avro's own).
+    """
+
+    def __init__(
+        self, sink: FileSink, *, codec: str, fmt: str, metadata: Mapping[str, str] | None = None
+    ) -> None:
+        self._sink = sink
+        self._hash = hashlib.sha256()
+        self._sync = os.urandom(16)
+        self.bytes = 0
+        entries = {
+            **(metadata or {}),
+            "avro.schema": SCHEMA_V1 if fmt == FORMAT_V1 else SCHEMA_V2,
+            "avro.codec": codec,
+        }
+        pairs = b"".join(_text(name.encode()) + _text(value.encode()) for name, value in entries.items())
+        self._header = MAGIC + _long(len(entries)) + pairs + b"\0" + self._sync
+
+    def write(self, entries: int, stored: bytes) -> None:
+        """Write a block of `entries` records, compressed with the file's codec."""
+        head = _long(entries) + _long(len(stored))
+        self._put(head if self.bytes else self._header + head)
+        self._put(stored)
+        self._put(self._sync)
+
+    @property
+    def sha256(self) -> str:
+        """Of every byte so far, as lower hex."""
+        return self._hash.hexdigest()
+
+    def _put(self, data: bytes) -> None:
+        self._hash.update(data)
+        self._sink.write(data)
+        self.bytes += len(data)
+
+
+class FileWriter:
+    """One data file on its way to `sink`, from blocks of records; arguments as `Frame` has them."""
+
+    def __init__(
+        self,
+        sink: FileSink,
+        *,
+        codec: str = DEFAULT_CODEC,
+        level: int | None = None,
+        fmt: str = FORMAT_V2,
+        metadata: Mapping[str, str] | None = None,
+    ) -> None:
+        self._compress = compressor(codec, level)
+        self._frame = Frame(sink, codec=codec, fmt=fmt, metadata=metadata)
+        self._stats: BlockStats | None = None
+        self._keys: KeyFilter | None = KeyFilter()
+        self._raw = 0
+
+    @property
+    def bytes(self) -> int:
+        """Written so far."""
+        return self._frame.bytes
+
+    def write_block(self, block: Block) -> None:
+        """Compress a block and write it."""
+        self.write_compressed(block, self._compress(block.data))
+
+    def write_compressed(self, block: Block, stored: Stored) -> None:
+        """Write a block that was compressed elsewhere with this file's codec."""
+        stats = block.stats
+        self._frame.write(stats.entries, stored)
+        self._stats = stats if self._stats is None else self._stats + stats
+        self._raw += block.data.shape[0]
+        if block.hashes is None:
+            self._keys = None  # a filter that lacks keys would hide records
+        elif self._keys is not None:
+            self._keys.add(block.hashes)
+
+    def finish(self) -> FileStats:
+        """The file's figures; every byte is in the sink. Raises ValueError when no block was written."""
+        if self._stats is None:
+            raise ValueError("a data file holds at least one record")
+        sha256 = self._frame.sha256
+        keys = self._keys.sealed(sha256) if self._keys else None
+        return FileStats.of(self._stats, size=self.bytes, raw_size=self._raw, sha256=sha256, keys=keys)
+
+
+class FileReader:
+    """A data file of either version and any of the codecs, read block by block from `stream`.
+
+    `name` is what errors call the file. Iterating gives each block's Columns. All errors are Damaged and
+    name the position. A file cut exactly between two blocks reads without error, as Avro files do: compare
+    the counts, the size and the sha256 with the catalog's.
+    """
+
+    def __init__(self, stream: BinaryIO, name: str) -> None:
+        self._stream = stream
+        self.name = name
+        self.position = 0
+        if self._exactly(4) != MAGIC:
+            raise Damaged(f"{name}: this is not an Avro data file.")
+        self.metadata: dict[str, bytes] = {}
+        while items := self._number():
+            if items < 0:
+                items = -items
+                self._number()
+            for _ in range(items):
+                key = self._exactly(self._number(), _MAX_HEADER).decode(errors="replace")
+                self.metadata[key] = self._exactly(self._number(), _MAX_HEADER)
+        self._sync = self._exactly(16)
+        self.fmt = format_of(self.metadata.get("avro.schema", b""), name)
+        self.codec = self.metadata.get("avro.codec", b"null").decode(errors="replace")
+        if self.codec not in CODECS:
+            raise Damaged(f"{name}: its codec {self.codec[:40]!r} is not one of {', '.join(CODECS)}.")
+
+    def __iter__(self) -> Iterator[Columns]:
+        for where, count, stored in self.stored():
+            yield self.decode(where, count, stored)
+
+    def stored(self) -> Iterator[tuple[str, int, bytes]]:
+        """Each block as it is stored: what errors call it, its number of records, its compressed bytes."""
+        while first := self._stream.read(1):
+            start = self.position
+            count = self._number(first)
+            size = self._number()
+            if count < 0:
+                raise Damaged(f"{self.name}: byte {start}: a block of {count} records.")
+            stored = self._exactly(size, MAX_BLOCK)
+            if self._exactly(16) != self._sync:
+                raise Damaged(f"{self.name}: byte {self.position - 16}: the mark between blocks is another.")
+            yield f"{self.name}: byte {start}", count, stored
+
+    def decode(self, where: str, count: int, stored: bytes) -> Columns:
+        """The records of a block that `stored` gave."""
+        try:
+            data = decompress(self.codec, stored)
+        except Damaged as problem:
+            raise Damaged(f"{where}: {problem.message}") from None
+        return decode_block(data, count, self.fmt, where)
+
+    def _exactly(self, size: int, limit: int = _PIECE) -> bytes:
+        """Read `size` bytes; a declared size is never allocated before the bytes are there."""
+        if not 0 <= size <= limit:
+            raise Damaged(f"{self.name}: byte {self.position}: a size of {size} cannot be.")
+        pieces = []
+        missing = size
+        while missing:
+            piece = self._stream.read(min(missing, _PIECE))
+            if not piece:
+                raise Damaged(f"{self.name}: ends at byte {self.position}, {missing} bytes too early.")
+            pieces.append(piece)
+            self.position += len(piece)
+            missing -= len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _number(self, first: bytes = b"") -> int:
+        self.position += len(first)
+        result = 0
+        for shift in range(0, 70, 7):
+            byte = (first or self._exactly(1))[0]
+            first = b""
+            result |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+        else:
+            raise Damaged(f"{self.name}: byte {self.position}: a number that is too long.")
+        return (result >> 1) ^ -(result & 1)

@@ -1,0 +1,302 @@
+"""Records out of data files as rows of `records(…)`: only the wanted ones, only the columns asked for.
+
+A file is opened when its key filter does not rule it out, verified before its first record is used, and
+read block by block.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebackup.errors import EnvironmentProblem
+from lakebackup.guard_records import COLUMNS
+from lakebackup.worker import settle
+from lakebackup_jobs.kafka.format import key_filter
+from lakebackup_jobs.kafka.format.arrow import binary
+from lakebackup_jobs.kafka.format.records import (
+    HEADER_COUNT,
+    KEY,
+    KEY_LENGTH,
+    OFFSET,
+    TIMESTAMP,
+    VALUE,
+    VALUE_LENGTH,
+    Columns,
+)
+from lakebackup_jobs.kafka.format.stored import Counted, open_verified
+from lakebackup_jobs.kafka.format.stored_file import StoredFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from lakebackup.plan.records import Span, Wanted
+    from lakebackup.roots import Roots
+    from lakebackup_jobs.kafka.client.memory import Longs
+    from lakebackup_jobs.kafka.format.container import FileReader
+    from lakebackup_jobs.kafka.format.values import Decoder
+
+# What a year of 10,000 cannot hold is no instant for most readers of a table.
+_LAST_MS = 253_402_300_799_999
+_ROWS_AT_ONCE = 10_000
+# Hex doubles the bytes, and a batch's text has 32-bit offsets.
+_LARGE_BLOCK = 256 << 20
+_MOST_TEXT = 2**31 - 1
+#: Columns of record_diff's own: a digest of the value, "" for a tombstone.
+OWN = {"value_digest": "STRING"}
+_COLUMNS = COLUMNS | OWN
+_TYPES = {"STRING": pa.string(), "INT": pa.int32(), "BIGINT": pa.int64(), "TIMESTAMP": pa.timestamp("us")}
+_HEX: Any = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint8).reshape(256, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFile(StoredFile):
+    """A row of the query record_files: offsets from `to_position` on are in another file."""
+
+    backup_id: str
+    source: str
+    null_keys: int
+    start_key: str | None
+    end_key: str | None
+    keys_path: str | None
+    keys_start: int | None
+    keys_blocks: int | None
+    to_position: int
+
+
+def spark_schema(columns: Iterable[str]) -> str:
+    """The same columns as Spark reads a schema."""
+    return ", ".join(f"{name} {_COLUMNS[name]}" for name in columns)
+
+
+def schema_of(columns: Iterable[str], zone: str | None = None) -> pa.Schema:
+    """The Arrow schema of some columns of records(…); instants carry the zone, if any."""
+    return pa.schema(
+        [
+            (name, pa.timestamp("us", zone) if _COLUMNS[name] == "TIMESTAMP" else _TYPES[_COLUMNS[name]])
+            for name in columns
+        ]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRecords:
+    """For `mapInArrow` over rows of record_files: the wanted records, with `columns`.
+
+    `to_ts`: records after it are left out. Raises Damaged (a file that is not what the catalog says).
+    """
+
+    columns: tuple[str, ...]
+    wanted: Wanted
+    to_ts: int | None
+    roots: Roots
+    decoder: Decoder | None = None
+    zone: str | None = "UTC"
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for row in batch.to_pylist():
+                file = RecordFile(**row)
+                reader = self.open(file)
+                if reader is not None:
+                    yield from self.read(file, reader)
+        settle()
+
+    def may_hold(self, file: RecordFile) -> bool:
+        """Whether a file can hold a wanted record: its bounds and its key filter."""
+        if self.wanted.keys is None:
+            return True
+        keys = [key for key in self.wanted.keys if _between(file, key.hex())]
+        return bool(keys) and key_filter.may_hold(self.roots.open(file.destination), file, keys)
+
+    def open(self, file: RecordFile) -> FileReader | None:
+        """A file's reader, its size and sha256 compared; None when it cannot hold a wanted record."""
+        return open_verified(self.roots, file) if self.may_hold(file) else None
+
+    def read(self, file: RecordFile, reader: FileReader) -> Iterator[pa.RecordBatch]:
+        """The wanted records of a file."""
+        counted = Counted(file)
+        schema = schema_of(self.columns, self.zone)
+        for block in reader:
+            counted.add(len(block.rows))
+            kept = self._kept(file, block)
+            step = _ROWS_AT_ONCE if block.data.shape[0] < _LARGE_BLOCK else 1
+            for begin in range(0, len(kept), step):
+                part = replace(block, rows=kept[begin : begin + step])
+                rows = _Rows(file, part, self.decoder, self.zone)
+                yield pa.RecordBatch.from_arrays([rows.column(name) for name in self.columns], schema=schema)
+        counted.check()
+
+    def _kept(self, file: RecordFile, block: Columns) -> Longs:
+        """The rows of a block that are wanted."""
+        wanted, rows = self.wanted, block.rows
+        chosen = rows[:, OFFSET] < file.to_position
+        if self.to_ts is not None:
+            chosen &= rows[:, TIMESTAMP] <= self.to_ts
+        chosen &= _within(rows[:, OFFSET], wanted.offset) & _within(rows[:, TIMESTAMP], wanted.ts)
+        if wanted.no_key:
+            chosen &= rows[:, KEY_LENGTH] < 0
+        kept = rows if chosen.all() else rows[chosen]
+        if wanted.keys is not None and len(kept):
+            keys = binary(block.data, kept[:, KEY], kept[:, KEY_LENGTH])
+            found = pc.is_in(keys, value_set=pa.array(list(wanted.keys), pa.binary()))
+            kept = kept[found.to_numpy(zero_copy_only=False)]
+        return kept
+
+
+def _within(numbers: Longs, span: Span) -> Any:
+    least, greatest = span.least, span.greatest
+    found = np.ones(len(numbers), bool)
+    if least is not None:
+        found &= numbers >= least
+    if greatest is not None:
+        found &= numbers <= greatest
+    return found
+
+
+def _between(file: RecordFile, key: str) -> bool:
+    """Whether a key, in hex, lies between a file's least and greatest, which are cut; None is no bound."""
+    return (file.start_key is None or file.start_key <= key) and (file.end_key is None or key <= file.end_key)
+
+
+class _Rows:
+    """Some records of a block as Arrow arrays, each made when it is asked for."""
+
+    def __init__(self, file: RecordFile, block: Columns, decoder: Decoder | None, zone: str | None) -> None:
+        self._file, self._block, self._decoder, self._zone = file, block, decoder, zone
+        self._made: dict[str, Any] = {}
+
+    def column(self, name: str) -> Any:
+        """The array of a column."""
+        own: dict[str, Callable[[], Any]] = {
+            "partition": lambda: self._same(int(self._file.region), pa.int32()),
+            "kafka_offset": lambda: pa.array(np.ascontiguousarray(self._block.rows[:, OFFSET])),
+            "ts": lambda: pa.array(np.ascontiguousarray(self._block.rows[:, TIMESTAMP])),
+            "time": self._time,
+            "key": lambda: _text(self._bytes("key")),
+            "value": lambda: _text(self._bytes("value")),
+            "key_hex": lambda: _hex(self._bytes("key")),
+            "value_hex": lambda: _hex(self._bytes("value")),
+            "key_json": lambda: self._json("key")[0],
+            "value_json": lambda: self._json("value")[0],
+            "problem": self._problem,
+            "headers": self._headers,
+            "value_digest": self._digests,
+        }
+        return own[name]() if name in own else self._same(getattr(self._file, name), pa.string())
+
+    def _same(self, value: Any, kind: pa.DataType) -> Any:
+        return pa.repeat(pa.scalar(value, kind), len(self._block.rows))
+
+    def _bytes(self, which: str) -> Any:
+        if which not in self._made:
+            at, length = (KEY, KEY_LENGTH) if which == "key" else (VALUE, VALUE_LENGTH)
+            rows = self._block.rows
+            self._made[which] = binary(self._block.data, rows[:, at], rows[:, length])
+        return self._made[which]
+
+    def _time(self) -> Any:
+        ts = np.ascontiguousarray(self._block.rows[:, TIMESTAMP])
+        known = (ts >= 0) & (ts <= _LAST_MS)
+        micros = pa.array(np.where(known, ts, 0) * 1000, mask=~known)
+        return micros.cast(pa.timestamp("us", self._zone))
+
+    def _json(self, which: str) -> tuple[Any, list[str | None]]:
+        made = f"{which}_json"
+        if made not in self._made:
+            found = [self._decoded(data) for data in self._bytes(which).to_pylist()]
+            self._made[made] = pa.array([text for text, _ in found], pa.string()), [said for _, said in found]
+        held: tuple[Any, list[str | None]] = self._made[made]
+        return held
+
+    def _decoded(self, data: bytes | None) -> tuple[str | None, str | None]:
+        text, problem = self._decoder.decode(data) if self._decoder else (None, None)
+        return (text if text or problem else _own_json(data)), problem
+
+    def _problem(self) -> Any:
+        pairs = zip(self._json("key")[1], self._json("value")[1], strict=True)
+        return pa.array(
+            [
+                "; ".join(f"{which}: {said}" for which, said in (("key", key), ("value", value)) if said)
+                or None
+                for key, value in pairs
+            ],
+            pa.string(),
+        )
+
+    def _digests(self) -> Any:
+        values = self._bytes("value").to_pylist()
+        return pa.array(
+            ["" if v is None else blake2b(v, digest_size=16).hexdigest() for v in values], pa.string()
+        )
+
+    def _headers(self) -> Any:
+        found, block, at = self._block.headers(), self._block.data, 0
+        texts = []
+        for count in self._block.rows[:, HEADER_COUNT].tolist():
+            pairs = [
+                [
+                    bytes(block[key : key + key_length]).decode(errors="replace"),
+                    None if length < 0 else _text_or_hex(bytes(block[value : value + length])),
+                ]
+                for key, key_length, value, length in found[at : at + count].tolist()
+            ]
+            texts.append(json.dumps(pairs, ensure_ascii=False))
+            at += count
+        return pa.array(texts, pa.string())
+
+
+def _own_json(data: bytes | None) -> str | None:
+    """The text itself when it is JSON."""
+    try:
+        text = "" if data is None else data.decode()
+        json.loads(text, parse_constant=_no_number)
+    except (ValueError, RecursionError):
+        return None
+    return text
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _text_or_hex(data: bytes) -> str | dict[str, str]:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"hex": data.hex()}
+
+
+def _text(array: Any) -> Any:
+    """Bytes as text; null where they are not UTF-8."""
+    try:
+        return array.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([_utf8(piece) for piece in array.to_pylist()], pa.string())
+
+
+def _utf8(piece: bytes | None) -> str | None:
+    try:
+        return None if piece is None else piece.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _hex(array: Any) -> Any:
+    """Bytes as lower hex, of an array that begins at its buffers' beginning."""
+    valid, offsets, data = array.buffers()
+    if 2 * (data.size if data else 0) > _MOST_TEXT:
+        raise EnvironmentProblem(
+            f"A record of {data.size} bytes cannot be shown as hex.", hint="Ask for other columns."
+        )
+    ends = np.frombuffer(offsets, np.int32)[: len(array) + 1] * np.int32(2)
+    pieces = _HEX[np.frombuffer(data, np.uint8)] if data is not None and data.size else np.empty(0, np.uint8)
+    return pa.Array.from_buffers(
+        pa.string(), len(array), [valid, pa.py_buffer(ends), pa.py_buffer(np.ascontiguousarray(pieces))]
+    )

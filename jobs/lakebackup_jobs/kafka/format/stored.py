@@ -1,0 +1,53 @@
+"""Data files as restore tasks use them: verified before the first record, counted before the last."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from typing import TYPE_CHECKING
+
+from lakebackup.errors import Damaged, NotFound
+from lakebackup_jobs.kafka.format.container import FileReader
+
+if TYPE_CHECKING:
+    from lakebackup.roots import Roots
+    from lakebackup_jobs.kafka.format.stored_file import StoredFile
+
+
+def open_verified(roots: Roots, file: StoredFile) -> FileReader:
+    """The file's reader, after its size and sha256 were found to be the catalog's; Damaged otherwise.
+
+    Holds the file in memory: what was hashed is what is read.
+    """
+    try:
+        data = roots.open(file.destination).get(file.path)
+    except NotFound:
+        raise Damaged(
+            f"{file.path} is missing.",
+            hint="`lakebackup verify` lists all that is missing; --select with --partial leaves it out.",
+        ) from None
+    if len(data) != file.bytes or hashlib.sha256(data).hexdigest() != file.sha256:
+        raise Damaged(
+            f"{file.path} is not what was written: {len(data)} bytes where the catalog says {file.bytes}, "
+            "or other contents (sha256).",
+            hint="Nothing of it was restored. Bring the file back from a copy, or choose another backup.",
+        )
+    return FileReader(io.BytesIO(data), file.path)
+
+
+class Counted:
+    """Counts a file's records while it is used, and refuses one that holds others than its row says."""
+
+    def __init__(self, file: StoredFile) -> None:
+        self._file = file
+        self.entries = 0
+
+    def add(self, entries: int) -> None:
+        self.entries += entries
+
+    def check(self) -> None:
+        """Raises Damaged when the file's records are not as many as the catalog says."""
+        if self.entries != self._file.entries:
+            raise Damaged(
+                f"{self._file.path} holds {self.entries} records, its manifest says {self._file.entries}."
+            )

@@ -1,0 +1,359 @@
+"""Keys and values that carry the id of a schema, as JSON text.
+
+They begin with a byte 0 and the schema's id in four bytes, big endian, as serializers of Confluent's form
+write them. A value is read with the schema of its own id, never with a newer one. As JSON:
+
+- Avro records and maps are objects, with their fields in the schema's order; a union is its value alone;
+- bytes and fixed are base64; NaN and the infinities are strings;
+- decimals are strings with all their digits; instants are ISO 8601 in UTC with as many digits as their unit
+  has, local ones without Z, dates and times alike; those that no calendar has (beyond the year 9999) stay
+  numbers; UUIDs are strings;
+- values of a JSON schema are the text that stands behind the id, as it was written.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import uuid
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from functools import partial
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, Protocol
+
+import fastavro
+from fastavro import _read_py
+from fastavro.read import LOGICAL_READERS
+
+from lakebackup_jobs.kafka.format.registry import schema_id_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+#: Longer values are not decoded.
+MOST_BYTES = 4 << 20
+# Compiled code reads types nested so deep; deeper ones, and those that hold themselves, could overflow its
+# stack, and are read by fastavro's Python code, which Python's own limit stops.
+_DEEPEST = 200
+_MOST_REFERENCES = 1000
+_HEAD = 5
+_PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+_DROPPED = frozenset({"default", "doc", "logicalType"})
+_MOST_SCALE = 10_000
+_ZERO = datetime(1970, 1, 1, tzinfo=UTC)
+_DAY_S = 86_400
+
+
+class _Wrong(Exception):
+    """What is said of a value that cannot be decoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """What an id means: `kind` AVRO, JSON or PROTOBUF, and the schemas it names. `problem`: why it cannot be
+    used."""
+
+    kind: str
+    text: str
+    references: tuple[Schema, ...] = ()
+    problem: str | None = None
+
+
+class Decoder:
+    """Decodes with the schemas of `schemas`, by id; each is parsed once, when it is first met."""
+
+    def __init__(self, schemas: Mapping[int, Schema]) -> None:
+        self._schemas = schemas
+        self._readers: dict[int, Callable[[bytes], str] | str] = {}
+
+    def __reduce__(self) -> tuple[type[Decoder], tuple[Mapping[int, Schema]]]:
+        return Decoder, (self._schemas,)
+
+    def decode(self, data: bytes | None) -> tuple[str | None, str | None]:
+        """(JSON text, None), or (None, what is wrong); (None, None) when the bytes carry no id. Never
+        raises."""
+        number = schema_id_of(data)
+        if data is None or number is None:
+            return None, None
+        if len(data) > MOST_BYTES:
+            return None, f"{len(data)} bytes, and no more than {MOST_BYTES} are decoded"
+        if number not in self._readers:
+            self._readers[number] = self._reader(number)
+        reader = self._readers[number]
+        if isinstance(reader, str):
+            return None, reader
+        try:
+            return reader(data[_HEAD:]), None
+        except Exception as wrong:  # noqa: BLE001 (what garbage makes a library raise cannot be listed)
+            return None, f"schema {number}: {_said(wrong)}"
+
+    def _reader(self, number: int) -> Callable[[bytes], str] | str:
+        schema = self._schemas.get(number)
+        if schema is None:
+            return f"schema {number} is not known"
+        if schema.problem:
+            return f"schema {number}: {schema.problem}"
+        if schema.kind == "JSON":
+            return _json_text
+        if schema.kind != "AVRO":
+            return f"schema {number} is of the kind {schema.kind[:40]}, which is not decoded"
+        try:
+            return _avro_reader(schema)
+        except Exception as wrong:  # noqa: BLE001 (as above)
+            return f"schema {number} cannot be used: {_said(wrong)}"
+
+
+def _said(wrong: Exception) -> str:
+    text = str(wrong)[:200]
+    if isinstance(wrong, _Wrong):
+        return text
+    if isinstance(wrong, EOFError):
+        return "the bytes end too early"
+    return f"{type(wrong).__name__}: {text}" if text else type(wrong).__name__
+
+
+# --- JSON
+
+
+def _json_text(payload: bytes) -> str:
+    text = payload.decode().strip()
+    json.loads(text, parse_constant=_no_number)
+    return text
+
+
+def _no_number(name: str) -> None:
+    raise _Wrong(f"{name} is no JSON")
+
+
+# --- Avro
+
+
+def _avro_reader(schema: Schema) -> Callable[[bytes], str]:
+    named: dict[str, Any] = {}
+    for reference in _in_order(schema.references):
+        fastavro.parse_schema(_prepared(json.loads(reference.text)), named)
+    field = {"name": "value", "type": _prepared(json.loads(schema.text))}
+    # The types that a schema names come along with a record only; around the value it takes no bytes.
+    root: Any = fastavro.parse_schema(
+        {"type": "record", "name": "lakebackup_value", "fields": [field]}, named
+    )
+    deep = _Shape(named).of(root)[0] > _DEEPEST
+    read: Any = _read_py.schemaless_reader if deep else fastavro.schemaless_reader
+    return partial(_avro_text, read, root)
+
+
+def _avro_text(read: Any, root: Any, payload: bytes) -> str:
+    stream = BytesIO(payload)
+    value = read(stream, root, None)["value"]
+    if stream.tell() != len(payload):
+        raise _Wrong(f"{len(payload) - stream.tell()} bytes are left over")
+    try:
+        return _dumped(value)
+    except ValueError:
+        return _dumped(_finite(value))
+
+
+def _dumped(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_base64)
+
+
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list) else value
+
+
+def _in_order(references: Iterable[Schema], seen: set[Schema] | None = None) -> Iterator[Schema]:
+    """The schemas that a schema needs, each once, behind what it needs itself."""
+    seen = set() if seen is None else seen
+    for reference in references:
+        if reference not in seen:
+            seen.add(reference)
+            if reference.problem:
+                raise _Wrong(reference.problem)
+            yield from _in_order(reference.references, seen)
+            yield reference
+
+
+def _prepared(schema: Any) -> Any:
+    """A schema with our own names for the logical types, and without defaults, which only readers use."""
+    if isinstance(schema, list):
+        return [_prepared(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {name: _prepared(item) for name, item in schema.items() if name not in _DROPPED}
+    own = f"lakebackup-{schema.get('logicalType')}"
+    if f"{schema.get('type')}-{own}" in LOGICAL_READERS:
+        kept["logicalType"] = own
+    return kept
+
+
+class _Shape:
+    """How deep values of a parsed schema can be nested, and whether they may take no bytes at all."""
+
+    def __init__(self, named: Mapping[str, Any]) -> None:
+        self._named = named
+        self._known: dict[str, tuple[float, bool]] = {}
+
+    def of(self, schema: Any) -> tuple[float, bool]:
+        if isinstance(schema, list):
+            return 1 + max((self.of(branch)[0] for branch in schema), default=0), False
+        kind = schema["type"] if isinstance(schema, dict) else schema
+        if kind in _PRIMITIVES:
+            return 1, kind == "null"
+        if isinstance(schema, dict) and kind in ("array", "map"):
+            depth, empty = self.of(schema["items" if kind == "array" else "values"])
+            if empty and kind == "array":
+                raise _Wrong("it has arrays of items that take no bytes, of which any number could follow")
+            return 1 + depth, False
+        name = schema["name"] if isinstance(schema, dict) and "name" in schema else kind
+        if name not in self._known:
+            self._known[name] = math.inf, False  # what is met again inside holds itself
+            self._known[name] = self._of_named(self._named.get(name, schema))
+        return self._known[name]
+
+    def _of_named(self, schema: Any) -> tuple[float, bool]:
+        if schema["type"] == "enum":
+            return 1, False
+        if schema["type"] == "fixed":
+            return 1, schema["size"] == 0
+        fields = [self.of(field["type"]) for field in schema["fields"]]
+        return 1 + max((depth for depth, _ in fields), default=0), all(empty for _, empty in fields)
+
+
+# --- logical types: fastavro's own round decimals and end at the year 9999
+
+
+def _decimal(data: bytes, schema: Any, _reader: Any = None) -> str:
+    scale = schema.get("scale", 0)
+    if type(scale) is not int or not 0 <= scale <= _MOST_SCALE:
+        raise _Wrong(f"a decimal with the scale {scale!r:.20}")
+    number = int.from_bytes(data, signed=True)
+    digits = str(abs(number)).rjust(scale + 1, "0")
+    text = f"{digits[:-scale]}.{digits[-scale:]}" if scale else digits
+    return f"-{text}" if number < 0 else text
+
+
+def _fraction(digits: int, rest: int) -> str:
+    return f".{rest:0{digits}d}"
+
+
+def _instant(digits: int, end: str) -> Callable[..., str | int]:
+    def read(value: int, _schema: Any = None, _reader: Any = None) -> str | int:
+        seconds, rest = divmod(value, 10**digits)
+        try:
+            at = _ZERO + timedelta(seconds=seconds)
+        except OverflowError:
+            return value
+        return f"{at:%Y-%m-%dT%H:%M:%S}".rjust(19, "0") + _fraction(digits, rest) + end
+
+    return read
+
+
+def _date(value: int, _schema: Any = None, _reader: Any = None) -> str | int:
+    try:
+        return (date(1970, 1, 1) + timedelta(days=value)).isoformat()
+    except OverflowError:
+        return value
+
+
+def _time(digits: int) -> Callable[..., str | int]:
+    def read(value: int, _schema: Any = None, _reader: Any = None) -> str | int:
+        seconds, rest = divmod(value, 10**digits)
+        if not 0 <= seconds < _DAY_S:
+            return value
+        return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}" + _fraction(digits, rest)
+
+    return read
+
+
+def _uuid(value: bytes, _schema: Any = None, _reader: Any = None) -> str | bytes:
+    return str(uuid.UUID(bytes=value)) if len(value) == 16 else value
+
+
+_READERS: dict[str, Callable[..., Any]] = {
+    "bytes-lakebackup-decimal": _decimal,
+    "fixed-lakebackup-decimal": _decimal,
+    "fixed-lakebackup-uuid": _uuid,
+    "int-lakebackup-date": _date,
+    "int-lakebackup-time-millis": _time(3),
+    "long-lakebackup-time-micros": _time(6),
+}
+for _unit, _digits in (("millis", 3), ("micros", 6), ("nanos", 9)):
+    _READERS[f"long-lakebackup-timestamp-{_unit}"] = _instant(_digits, "Z")
+    _READERS[f"long-lakebackup-local-timestamp-{_unit}"] = _instant(_digits, "")
+LOGICAL_READERS.update(_READERS)
+
+
+# --- the catalog's schemas
+
+
+class Rows(Protocol):
+    """A CatalogReader, as far as it is needed here."""
+
+    def rows(self, name: str, **parameters: Any) -> Iterable[Mapping[str, Any]]: ...
+
+
+def load_schemas(reader: Rows, source: str) -> dict[int, Schema]:
+    """What each id means that a registry of the source ever gave out, by the backups of its topic.
+
+    An id that has meant different things (two registries, or one whose topic was made again) has a
+    `problem`: which of them a value was written with cannot be told.
+    """
+    return schemas_of(reader.rows("value_schemas", source=source))
+
+
+def schemas_of(rows: Iterable[Mapping[str, Any]]) -> dict[int, Schema]:
+    """The same from rows of the query value_schemas, later ones counting more."""
+    by_version: dict[tuple[str, str, str, int], Mapping[str, Any]] = {}
+    by_id: dict[int, dict[tuple[str, str], Mapping[str, Any]]] = {}
+    for row in rows:
+        place = row["scope"], row["epoch"]
+        if row["subject"] is not None and row["version"] is not None:
+            by_version[(*place, row["subject"], row["version"])] = row
+        by_id.setdefault(row["schema_id"], {})[place] = row
+    found = {}
+    for number, meanings in by_id.items():
+        schemas = {_schema(row, by_version, (), [0]) for row in meanings.values()}
+        schema = schemas.pop()
+        if schemas:
+            problem = "it has meant different schemas in this source's registries"
+            schema = Schema(schema.kind, "", (), problem)
+        found[number] = schema
+    return found
+
+
+def _schema(
+    row: Mapping[str, Any],
+    by_version: Mapping[tuple[str, str, str, int], Mapping[str, Any]],
+    within: tuple[tuple[str, str, str, int], ...],
+    count: list[int],
+) -> Schema:
+    references: list[Schema] = []
+    problem = None
+    try:
+        for named in json.loads(row["schema_references"] or "[]"):
+            place = (row["scope"], row["epoch"], named["subject"], named["version"])
+            if place in within or count[0] > _MOST_REFERENCES:
+                raise _Wrong("its references go in a circle, or are too many")
+            if place not in by_version:
+                raise _Wrong(f"it names version {place[3]} of {place[2]!r:.80}, which no backup holds")
+            count[0] += 1
+            references.append(_schema(by_version[place], by_version, (*within, place), count))
+    except _Wrong as wrong:
+        problem = str(wrong)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        problem = "its references cannot be read"
+    text = row["schema_text"]
+    with suppress(ValueError, RecursionError):  # not of a kind that is JSON, or said when it is used
+        text = json.dumps(json.loads(text), separators=(",", ":"))
+    return Schema(row["schema_type"] or "AVRO", text, tuple(references), problem)

@@ -1,0 +1,1 @@
+"""What every run shares: progress, errors and totals of tasks, splits of the work, locks, deletion."""

@@ -1,0 +1,31 @@
+"""Numbers that the next backup of a source takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lakebackup.model import Scope
+    from lakebackup.plan.compact import CompactTopic
+    from lakebackup.plan.merge import MergeTopic
+    from lakebackup.store import CatalogReader
+
+
+def latest_number(reader: CatalogReader, source: str) -> int:
+    """The number of a source's last backup, 0 without one."""
+    newest = reader.one("latest_number", source=source)
+    return (newest["number"] or 0) if newest else 0
+
+
+def next_sequences(
+    reader: CatalogReader, source: str, topics: Iterable[Scope | CompactTopic | MergeTopic]
+) -> dict[tuple[str, str], int]:
+    """The first number that no file in the catalog has, by topic and partition; 0 where there is none."""
+    epochs = {topic.scope: topic.epoch for topic in topics}
+    return {
+        (row["scope"], row["region"]): row["next_sequence"]
+        for row in reader.rows("next_sequence", source=source)
+        if epochs.get(row["scope"]) == row["epoch"]
+    }

@@ -1,0 +1,67 @@
+"""What the tasks of a backup tell of the files they wrote, and what it adds up to."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from lakebackup.model import LANES, Digest, json_line
+from lakebackup_jobs.lifecycle.identity import holder, micros
+from lakebackup_jobs.lifecycle.task_errors import raise_first
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any
+
+    from lakebackup.model import DataFile
+
+OUTCOME = (
+    "task INT, files BIGINT, bytes BIGINT, entries BIGINT, "
+    + ", ".join(f"lane{i} BIGINT" for i in range(LANES))
+    + ", error STRING"
+)
+
+
+def totals(task: int, rows: Sequence[DataFile]) -> dict[str, object]:
+    """What a task tells of the files it wrote: columns of OUTCOME."""
+    digest = Digest()
+    for row in rows:
+        digest.add(json_line(row))
+    return {
+        "task": task,
+        "files": len(rows),
+        "bytes": sum(row.bytes for row in rows),
+        "entries": sum(row.entries for row in rows),
+        **{f"lane{i}": lane for i, lane in enumerate(digest.lanes)},
+    }
+
+
+class Totals:
+    """What the tasks of a backup wrote, added up."""
+
+    def __init__(self) -> None:
+        self.files = self.bytes = self.entries = 0
+        self.digest = Digest()
+
+    def add(self, rows: Iterable[Any]) -> None:
+        """Take in what tasks told (rows of OUTCOME). Raises the first error that one told."""
+        rows = list(rows)
+        raise_first(row.error for row in rows)
+        for row in rows:
+            self.files += row.files
+            self.bytes += row.bytes
+            self.entries += row.entries
+            self.digest.add_lanes([row.lane0, row.lane1, row.lane2, row.lane3])
+
+    def columns(self) -> dict[str, Any]:
+        """Of the row of a backup that ends now: what it holds, and who wrote it with what."""
+        return {
+            "files": self.files,
+            "bytes": self.bytes,
+            "entries": self.entries,
+            "digest": self.digest.hex(),
+            "finished_at": micros(datetime.now(UTC)),
+            "created_by": holder(),
+            "tool": f"lakebackup {version('lakebackup')}",
+        }

@@ -1,0 +1,291 @@
+"""When a log task flushes, and what: the cluster and the catalog are asked, `plan.log_flush` decides."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakebackup import layout
+from lakebackup.changelog.cipher import LogKeys
+from lakebackup.changelog.table_filter import TableFilter
+from lakebackup.errors import UsageProblem
+from lakebackup.plan import log_flush
+from lakebackup.plan.log_flush import FIRST_BYTES, Flush, Newest
+from lakebackup.roots import destination_id
+from lakebackup.storage import open_storage
+from lakebackup.store import CatalogReader
+from lakebackup_jobs.kafka.admin.cluster import Cluster
+from lakebackup_jobs.lifecycle.identity import micros
+from lakebackup_jobs.lifecycle.numbers import latest_number
+from lakebackup_jobs.logs.capture.flush_task import CaptureJob
+from lakebackup_jobs.logs.capture.fold_task import FoldJob
+from lakebackup_jobs.logs.control.task import settings_text
+from lakebackup_jobs.logs.feeds import Range, feed_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lakebackup.plan.backup_topics import RegionState, TopicState
+    from lakebackup_jobs.logs.control.task import TaskSettings
+
+#: A producer's transactions that are open or aborted are none of the feed.
+ISOLATION = "read_committed"
+# So long what the cluster said of its topics is taken for true while nothing is due.
+_TOPICS_S = 10.0
+# However small the last flush found events to be: the next ones may be larger.
+_LEAST_BYTES = 128
+
+
+@dataclass(frozen=True, slots=True)
+class LogRequest:
+    """A task as its job runs it. `kafka`: librdkafka properties with bootstrap.servers; may hold secrets.
+
+    `scratch`: folder of tasks' temporary files. `tries`: so often what may pass by itself is tried, each time
+    after twice as long, before the task pauses.
+    """
+
+    destination: str
+    name: str
+    settings: TaskSettings
+    kafka: Mapping[str, str] = field(repr=False)
+    catalog: str | None = None
+    keys_file: str | None = None
+    scratch: str | None = None
+    lease_ttl_s: float = 60.0
+    parallelism: int = os.cpu_count() or 2
+    tries: int = 6
+
+
+class Planner:
+    """Plans one flush after another, each when it is due; keeps what it knows between two."""
+
+    def __init__(self, request: LogRequest) -> None:
+        self._request = request
+        self._feed = feed_of(request.settings, request.kafka)
+        self._cluster = Cluster(request.kafka)
+        self._topics: list[TopicState] = []
+        self._asked = -_TOPICS_S
+        self._stale = True
+        self._due = 0.0  # on the monotonic clock, which nobody sets back
+        self._stood: tuple[str | None, int] | None = None
+        self._idle = False
+        self._ends: dict[tuple[str, str, str], int] | None = None
+        self._newest: Newest | None = None
+        self._known: dict[tuple[str, str, str], int] = {}
+        self._mean: float = FIRST_BYTES
+        self._before: str | None = None
+
+    def plan(self, *, now: bool = False) -> Flush | None:
+        """The next flush when it is due; None when not, or nothing is new. With `now`, whatever the time, one
+        after the other until all that was there at the first call is flushed.
+
+        Raises Refused (events are gone), NotFound (no topic), EnvironmentProblem.
+        """
+        if self._stale:
+            self._look()
+        settings = self._request.settings
+        if not now and time.monotonic() - self._asked < _TOPICS_S and self._topics:
+            topics = self._topics
+        else:
+            topics = self._ask()
+        instant, regions = self._cluster.positions(topics, ISOLATION)
+        regions = self._as_first_seen(regions) if now else regions
+        waits = log_flush.waiting(regions, self._known)
+        at_once = (now or waits * self._mean >= settings.flush_bytes) and not self._idle
+        if waits and (at_once or (not now and time.monotonic() >= self._due)):
+            return self._flush(topics, regions, instant)
+        return None
+
+    def _as_first_seen(self, regions: Sequence[RegionState]) -> list[RegionState]:
+        """What has come in since the first call is left to later."""
+        keys = [(region.scope, region.epoch, region.region) for region in regions]
+        if self._ends is None:
+            self._ends = {key: region.end for key, region in zip(keys, regions, strict=True)}
+        ends = [self._ends.get(key, 0) for key in keys]
+        return [
+            replace(region, end=min(region.end, max(region.low, end)))
+            for region, end in zip(regions, ends, strict=True)
+        ]
+
+    def waits(self) -> int:
+        """How many events of the feed nobody has flushed."""
+        self._look()
+        _, regions = self._cluster.positions(self._ask(), ISOLATION)
+        return log_flush.waiting(regions, self._known)
+
+    def waits_by_topic(self) -> dict[str, int]:
+        """As `waits`, by topic; those with nothing are left out."""
+        self._look()
+        _, regions = self._cluster.positions(self._ask(), ISOLATION)
+        found: dict[str, int] = {}
+        for region in regions:
+            found[region.scope] = found.get(region.scope, 0) + log_flush.waiting([region], self._known)
+        return {topic: count for topic, count in sorted(found.items()) if count}
+
+    def _flush(self, topics: Sequence[TopicState], regions: Sequence[RegionState], instant: int) -> Flush:
+        request, settings, source = self._request, self._request.settings, self._request.name
+        now = datetime.now(UTC)
+        backup_id = layout.new_backup_id(now)
+        self._stale = True
+        gaps = log_flush.gaps(
+            backup_id, source, regions, self._known, self._newest, instant, allowed=settings.allow_gaps
+        )
+        floor = self._floor(regions) if self._newest is None else None
+        context = self._feed.prepare(
+            open_storage(request.destination),
+            layout.backup_folder(source, backup_id),
+            layout.backup_folder(source, self._before) if self._before else None,
+            self._newest.checkpoint if self._newest else floor,
+        )
+        most = max(1, int(settings.flush_bytes / self._mean))
+        positions = log_flush.positions(backup_id, source, regions, self._known, instant, most)
+        reader = self._reader()
+        number = latest_number(reader, source)
+        self._stood = (self._newest.backup_id if self._newest else None, number)
+        return Flush(
+            backup_id=backup_id,
+            number=number + 1,
+            started_at=micros(now),
+            instant=instant,
+            newest=self._newest,
+            floor=floor,
+            since=settings.lastbackupts,
+            positions=positions,
+            scopes=log_flush.scopes(backup_id, source, topics, settings_text(settings)),
+            gaps=gaps,
+            tasks=log_flush.tasks(positions, request.parallelism),
+            left_out=left_out(request, reader, backup_id),
+            context=context,
+        )
+
+    def _floor(self, regions: Sequence[RegionState]) -> int | None:
+        settings, lost = self._request.settings, []
+        if settings.lastbackupts is not None:
+            cut = [region for region in regions if region.low]
+            since = log_flush.physical_ms(settings.lastbackupts, self._feed.domain)
+            # Events carry when they were sent, which is after they were committed.
+            for region, first in zip(cut, self._cluster.offsets_at(cut, since), strict=True):
+                # -1: none is as young, or none is left, of which nobody knows how old it was.
+                if first == region.low or (first < 0 and region.low == region.end):
+                    lost.append(f"topic {region.scope}, partition {region.region}")
+        return log_flush.first_floor(regions, settings.lastbackupts, lost, allowed=settings.allow_gaps)
+
+    def _ask(self) -> list[TopicState]:
+        names = self._feed.topics(self._cluster.topic_names())
+        self._topics, self._asked = self._cluster.describe(names), time.monotonic()
+        return self._topics
+
+    def _look(self) -> None:
+        """Read of the catalog how far the log is."""
+        reader, source = self._reader(), self._request.name
+        row = reader.one("log_newest", source=source)
+        self._newest = Newest(**row) if row else None
+        self._known = {
+            (row["scope"], row["epoch"], row["region"]): row["end_position"]
+            for row in reader.rows("log_positions", source=source)
+        }
+        read = reader.one("log_read", source=source)
+        self._before = read["backup_id"] if read else None
+        last = (read["started_at"], read["finished_at"]) if read else None
+        if read and read["offsets"]:
+            self._mean = max((read["raw_bytes"] or 0) / read["offsets"], _LEAST_BYTES)
+        # What was planned came to nothing, and nothing else took its number: not one transaction is whole.
+        stood = (self._newest.backup_id if self._newest else None, latest_number(reader, source))
+        self._idle = stood == self._stood
+        every_s = self._request.settings.flush_every_s
+        wait_s = every_s / 2 if self._idle else log_flush.due_in(last, every_s, time.time())
+        self._due = time.monotonic() + wait_s
+        self._stale = False
+
+    def _reader(self) -> CatalogReader:
+        """The catalog as it is now."""
+        return CatalogReader(self._request.destination, self._request.catalog)
+
+
+def is_next(request: LogRequest, flush: Flush) -> bool:
+    """Whether the catalog is as it was when a flush was planned: nothing else took its number."""
+    reader = CatalogReader(request.destination, request.catalog)
+    return latest_number(reader, request.name) + 1 == flush.number
+
+
+def left_out(request: LogRequest, reader: CatalogReader, backup_id: str) -> str | None:
+    """Put down the ids of the tables that never had a name in the filter, for tasks: the object's path."""
+    if not request.settings.filters:
+        return None
+    meant = TableFilter(request.settings.filters)
+    names = [row for batch in reader.query("log_names", source=request.name) for row in batch.to_pylist()]
+    kept = {row["table_id"] for row in names if meant.takes(row["db"], row["name"])}
+    ids = sorted({row["table_id"] for row in names} - kept)
+    if not ids:
+        return None
+    path = f"{layout.backup_folder(request.name, backup_id)}left-out.parquet"
+    buffer = pa.BufferOutputStream()
+    pq.write_table(pa.table({"table_id": pa.array(ids, pa.int64())}), buffer)
+    open_storage(request.destination).put(path, buffer.getvalue().to_pybytes())
+    return path
+
+
+def capture_job(request: LogRequest, flush: Flush) -> CaptureJob:
+    """What the tasks of a flush do. Raises NotFound and UsageProblem of the file of keys."""
+    settings, storage = request.settings, open_storage(request.destination)
+    ranges = [
+        Range(p.scope, int(p.region), p.epoch, p.start_position, p.end_position) for p in flush.positions
+    ]
+    return CaptureJob(
+        destination_uri=storage.uri,
+        destination=destination_id(storage),
+        source=request.name,
+        backup_id=flush.backup_id,
+        number=flush.number,
+        parent=flush.newest.backup_id if flush.newest else None,
+        client=dict(request.kafka),
+        feed=feed_of(settings, request.kafka),
+        context=flush.context,
+        tasks=tuple(tuple(ranges[number] for number in task) for task in flush.tasks),
+        isolation=ISOLATION,
+        codec=settings.codec,
+        cipher=keys_of(request.name, request.keys_file).cipher if settings.encrypt else None,
+        left_out=flush.left_out,
+        after_ts=flush.since,
+        until_ts=settings.endts,
+        scratch=request.scratch,
+    )
+
+
+def fold_job(request: LogRequest, flush: Flush) -> FoldJob:
+    """What the task behind them does."""
+    storage = open_storage(request.destination)
+    return FoldJob(
+        destination_uri=storage.uri,
+        destination=destination_id(storage),
+        catalog=request.catalog,
+        source=request.name,
+        backup_id=flush.backup_id,
+        number=flush.number,
+        parent=flush.newest.backup_id if flush.newest else None,
+        feed=feed_of(request.settings, request.kafka),
+        context=flush.context,
+        tasks=len(flush.tasks),
+        resolved_ts=flush.resolved_ts,
+        filters=request.settings.filters,
+        # Meta keys of earlier flushes may be encrypted when this one's are not.
+        keys=keys_of(request.name, request.keys_file)
+        if request.settings.encrypt or request.keys_file
+        else None,
+    )
+
+
+def keys_of(name: str, keys_file: str | None) -> LogKeys:
+    """The keys of a task that encrypts. Raises UsageProblem and NotFound of the file."""
+    if keys_file is None:
+        raise UsageProblem(
+            f"The log task {name} encrypts, and no file of keys is named.",
+            hint="Name it by LAKEBACKUP_LOG__KEYS_FILE, or keys_file under [log] in lakebackup.toml.",
+        )
+    return LogKeys.load(keys_file)

@@ -1,0 +1,271 @@
+"""What a Spark task of a flush does: read its ranges of a change feed, decode them, write log files.
+
+The part is the task's commit: of two attempts the first counts. All events of a region are in one partition,
+and a partition is in one task, so no two tasks write files of one (region, table).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lakebackup import layout
+from lakebackup.changelog.events import META_TABLE, WRITE
+from lakebackup.changelog.logfile import LogFileWriter, LogPlace, Scratch
+from lakebackup.errors import LakebackupError, NotFound
+from lakebackup.model import DataFile
+from lakebackup.sidecar import read_part, write_part
+from lakebackup.storage import Storage, open_storage
+from lakebackup_jobs.kafka.client.consume import reader
+from lakebackup_jobs.kafka.format.records import (
+    FORMAT_V2,
+    KEY,
+    KEY_LENGTH,
+    OFFSET,
+    TIMESTAMP,
+    VALUE,
+    VALUE_LENGTH,
+    decode_block,
+)
+from lakebackup_jobs.lifecycle.row_objects import read_rows
+from lakebackup_jobs.lifecycle.task_errors import guarded
+from lakebackup_jobs.lifecycle.task_progress import TaskBoard
+from lakebackup_jobs.lifecycle.task_totals import OUTCOME, totals
+from lakebackup_jobs.logs.capture import region_marks
+from lakebackup_jobs.logs.capture.spool import HELD_BYTES, Group, Spool
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    import pyarrow as pa
+
+    from lakebackup.changelog.cipher import Cipher
+    from lakebackup_jobs.kafka.format.records import Block
+    from lakebackup_jobs.logs.feeds import Decoded, Feed, Range
+
+#: A row a task. ends: JSON [[topic, partition, start, end], …], what was captured of each range: less than
+#: planned where the feed's transactions are not whole yet. told: JSON {"records": kept, "read": bytes read
+#: from Kafka, "skipped": {reason: count}}, for metrics.
+CAPTURED = f"{OUTCOME}, ends STRING, told STRING"
+
+# Events are small and alike: an answer of the broker is ten times as large once it is decompressed, and what
+# the client keeps of each event is several times its bytes.
+_TUNING = {
+    "fetch.message.max.bytes": str(2 << 20),
+    "fetch.max.bytes": str(8 << 20),
+    "queued.max.messages.kbytes": str(16 << 10),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureJob:
+    """The same for every task of one flush.
+
+    client: librdkafka's settings. context: what the feed's `prepare` gave. tasks: the ranges that each task
+    reads; all ranges of a partition are one. codec, compression_level: of logfile.CODECS. cipher: None: files
+    are not encrypted. left_out: path of a Parquet object with a column `table_id`: tables that were never in
+    the filter; ids that nobody knows yet are captured. after_ts: writes with commit_ts <= it are left out
+    (meta keys never are); until_ts: what begins or commits after it is left out; None: no limit. scratch:
+    folder for temporary files on the machine of a task. held_bytes: so many bytes of records are held in
+    memory. report: tell progress.
+    """
+
+    destination_uri: str
+    destination: str
+    source: str
+    backup_id: str
+    number: int
+    parent: str | None
+    client: Mapping[str, str] = field(repr=False)
+    feed: Feed
+    context: Mapping[str, Any]
+    tasks: tuple[tuple[Range, ...], ...]
+    isolation: str = "read_committed"
+    codec: str = "zstd"
+    compression_level: int | None = None
+    cipher: Cipher | None = None
+    left_out: str | None = None
+    after_ts: int | None = None
+    until_ts: int | None = None
+    scratch: str | None = None
+    held_bytes: int = HELD_BYTES
+    report: bool = False
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """For `mapInArrow` over task numbers: one row a task, columns as in CAPTURED."""
+        for task in chain.from_iterable(batch.column(0).to_pylist() for batch in batches):
+            yield guarded(CAPTURED, partial(self.run, task), task=task)
+
+    def run(self, task: int) -> dict[str, Any]:
+        """Do one task, in any process: columns of CAPTURED but for its error, which is raised.
+
+        Raises EnvironmentProblem (broker, disk, storage), Damaged (an event that cannot be read), NotFound (a
+        topic is gone). Nothing of it is visible then.
+        """
+        storage = open_storage(self.destination_uri)
+        part = layout.parts_path(self.source, self.backup_id, task)
+        try:
+            rows = read_part(storage, part)
+        except NotFound:
+            rows = _Attempt(self, storage, task).run(part)
+        _, told = region_marks.get(storage, self.source, self.backup_id, task)
+        shown = {name: told[name] for name in ("records", "read", "skipped")}
+        return totals(task, rows) | {"ends": json.dumps(told["ends"]), "told": json.dumps(shown)}
+
+
+class _Attempt:
+    """One attempt of a task."""
+
+    def __init__(self, job: CaptureJob, storage: Storage, task: int) -> None:
+        self._job, self._storage, self._task = job, storage, task
+        self._left_out = _ids(storage, job.left_out) if job.left_out else None
+        self._marks = region_marks.Marks()
+        self._files: list[dict[str, Any]] = []
+        self._skipped: Counter[str] = Counter()
+        self._finished: list[Mapping[str, Any]] = []
+        self._ends: list[tuple[str, int, int, int]] = []
+        self._left_ts: int | None = None
+        self._read = self._records = 0
+        board = TaskBoard(storage, layout.backup_folder(job.source, job.backup_id)) if job.report else None
+        self._done = board.counter(f"{task:06d}") if board else None
+
+    def run(self, part: str) -> list[DataFile]:
+        """Capture the ranges and put the part; the rows that count."""
+        try:
+            with Scratch(self._job.scratch) as scratch:
+                spool = Spool(partial(self._open, scratch), self._publish, held_bytes=self._job.held_bytes)
+                for part_of_feed in self._job.tasks[self._task]:
+                    self._capture(part_of_feed, spool)
+                spool.finish()
+            rows = self._rows()
+        except BaseException:
+            self._discard(set())
+            raise
+        counted = write_part(self._storage, part, rows)
+        self._discard({row.path for row in counted})
+        return counted
+
+    def _capture(self, of: Range, spool: Spool) -> None:
+        job = self._job
+        decoder = job.feed.decoder(self._storage, of, job.context)
+        end = of.end
+        if of.start < of.end:
+            source = reader({**_TUNING, **job.client}, job.isolation, (of.topic, of.epoch))
+            found = source.blocks(of.topic, of.partition, of.start, of.end, on_progress=self._done)
+            with closing(found) as blocks:
+                for block in blocks:
+                    self._read += block.data.shape[0]
+                    decoded = decoder.decode(records_of(block, f"{of.topic}[{of.partition}]"))
+                    self._take(decoded, spool)
+                    if decoded.upto is not None:
+                        end = decoded.upto
+                        break
+        self._ends.append((of.topic, of.partition, of.start, end))
+        finished = decoder.finish()
+        if finished is not None:
+            self._finished.append(finished)
+
+    def _take(self, decoded: Decoded, spool: Spool) -> None:
+        self._marks.add(decoded.marks)
+        self._skipped.update(decoded.skipped)
+        kept = self._wanted(decoded.records)
+        self._records += len(kept)
+        spool.add(kept)
+
+    def _wanted(self, records: pa.RecordBatch) -> pa.RecordBatch:
+        """Without the records of tables that are left out and those outside of the task's span."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        job = self._job
+        if not len(records) or (self._left_out is None and job.after_ts is None and job.until_ts is None):
+            return records
+        ts = pc.coalesce(records["commit_ts"], records["start_ts"]).to_numpy()
+        tables = records["table_id"].to_numpy()
+        keep = np.ones(len(records), bool)
+        if job.after_ts is not None:
+            writes = pc.equal(records["cf"], WRITE).to_numpy(zero_copy_only=False)
+            keep &= ~writes | (ts > job.after_ts) | (tables == META_TABLE)
+        if job.until_ts is not None:
+            keep &= ts <= job.until_ts
+        self._skipped["outside of the span"] += len(keep) - int(keep.sum())
+        if self._left_out is not None:
+            left = np.isin(tables, self._left_out) & keep
+            if left.any():
+                self._skipped["filtered"] += int(left.sum())
+                self._left_ts = max(int(ts[left].max()), self._left_ts or 0)
+                keep &= ~left
+        return records if keep.all() else records.filter(pa.array(keep))
+
+    def _open(self, scratch: Scratch, group: Group) -> LogFileWriter:
+        job = self._job
+        self._marks.see(group.region, group.store)
+        place = LogPlace(
+            job.source, job.backup_id, group.table_id, group.region, group.cf, group.op, group.store
+        )
+        return LogFileWriter(place, scratch, job.codec, job.compression_level)
+
+    def _publish(self, writer: LogFileWriter) -> None:
+        self._files.append(writer.publish(self._storage, self._job.cipher))
+
+    def _rows(self) -> list[DataFile]:
+        """Of the files, once it is known how far their regions are; keeps what the fold needs."""
+        job, marks = self._job, self._marks.table()
+        told = {
+            "ends": self._ends,
+            "records": self._records,
+            "read": self._read,
+            "skipped": self._skipped,
+            "left_ts": self._left_ts,
+            "finished": self._finished,
+        }
+        region_marks.put(self._storage, job.source, job.backup_id, self._task, marks, told)
+        known = region_marks.resolved(marks)
+        constant: dict[str, Any] = {
+            "destination": job.destination,
+            "added_in": job.number,
+            "ts_domain": job.feed.domain,
+            "level": 1,
+            "parent": job.parent,
+        }
+        return [
+            DataFile(**constant | columns | {"resolved_ts": known.get(int(columns["region"]))})
+            for columns in sorted(self._files, key=lambda columns: str(columns["path"]))
+        ]
+
+    def _discard(self, counted: set[str]) -> None:
+        """Take away files of this attempt that no part names: nobody else knows them."""
+        for columns in self._files:
+            if columns["path"] not in counted:
+                with suppress(LakebackupError):
+                    self._storage.delete(columns["path"])
+
+
+def _ids(storage: Storage, path: str) -> Any:
+    return np.concatenate([batch["table_id"].to_numpy() for batch in read_rows(storage, path)])
+
+
+def records_of(block: Block, where: str) -> pa.RecordBatch:
+    """A block's records with the columns RECORD_COLUMNS of feeds, one row each, in order."""
+    import pyarrow as pa
+
+    from lakebackup_jobs.kafka.format.arrow import binary
+    from lakebackup_jobs.logs.feeds import RECORD_COLUMNS
+
+    rows = decode_block(block.data, block.stats.entries, FORMAT_V2, where).rows
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(np.ascontiguousarray(rows[:, OFFSET])),
+            pa.array(np.ascontiguousarray(rows[:, TIMESTAMP])),
+            binary(block.data, rows[:, KEY], rows[:, KEY_LENGTH]),
+            binary(block.data, rows[:, VALUE], rows[:, VALUE_LENGTH]),
+        ],
+        names=list(RECORD_COLUMNS),
+    )

@@ -1,0 +1,303 @@
+"""The last task of a flush: what its ranges come to together.
+
+From the marks that the capture's tasks put and the regions as they were: how far each region is now, and up
+to which ts the log is whole. From the meta keys: which tables there are, under which names. Both are put as
+listings, whose rows the commit takes into the catalog.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import dataclass
+from itertools import chain
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebackup import layout
+from lakebackup.changelog.events import DEFAULT, PUT, WRITE
+from lakebackup.changelog.logfile import FORMAT, read_log_file
+from lakebackup.changelog.table_filter import TableFilter
+from lakebackup.errors import NotFound
+from lakebackup.frames import LISTED
+from lakebackup.model import ARROW_SCHEMAS, DataFile, LogTable, as_row
+from lakebackup.sidecar import read_part, write_part
+from lakebackup.storage import Storage, open_storage
+from lakebackup.store import CatalogReader
+from lakebackup_jobs.lifecycle.row_objects import write_rows
+from lakebackup_jobs.lifecycle.task_errors import guarded
+from lakebackup_jobs.lifecycle.task_totals import OUTCOME, totals
+from lakebackup_jobs.logs.capture import region_marks
+from lakebackup_jobs.logs.capture.names_task import NEVER, names_of, since
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from lakebackup.changelog.cipher import LogKeys
+    from lakebackup_jobs.logs.feeds import Feed
+
+#: One row. checkpoint: up to which ts the log is whole once this flush is in the catalog, never less than
+#: `resolved_ts` of the job; NULL: not known yet.
+FOLDED = f"{OUTCOME}, checkpoint BIGINT"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldJob:
+    """Run once, when all capture tasks are done. Its part is the one behind theirs: number `tasks`.
+
+    catalog: where the catalog is, None: below the destination; it says how regions and tables were. feed,
+    context, source ... parent: as the CaptureJob's. tasks: how many capture tasks there were. resolved_ts:
+    the checkpoint before, None: none yet. filters: as the task's settings. keys: for meta files that are
+    encrypted.
+    """
+
+    destination_uri: str
+    destination: str
+    catalog: str | None
+    source: str
+    backup_id: str
+    number: int
+    parent: str | None
+    feed: Feed
+    context: Mapping[str, Any]
+    tasks: int
+    resolved_ts: int | None
+    filters: tuple[str, ...] = ()
+    keys: LogKeys | None = None
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """For `mapInArrow` over one number: one row, columns as in FOLDED."""
+        for _ in chain.from_iterable(batch.column(0).to_pylist() for batch in batches):
+            yield guarded(FOLDED, self.run, task=self.tasks)
+
+    def run(self) -> dict[str, Any]:
+        """Do it, in any process: columns of FOLDED but for its error, which is raised.
+
+        Raises EnvironmentProblem (storage), Damaged (marks, meta keys, what the feed kept), UsageProblem
+        (keys).
+        """
+        storage = open_storage(self.destination_uri)
+        part = layout.parts_path(self.source, self.backup_id, self.tasks)
+        try:
+            rows = read_part(storage, part)
+        except NotFound:
+            rows = write_part(storage, part, _Fold(self, storage).listings())
+        # The listing of regions says it: a part that is there is not folded anew.
+        checkpoint = next(row.resolved_ts for row in rows if row.format == LISTED["log_regions"])
+        return totals(self.tasks, rows) | {"checkpoint": checkpoint}
+
+
+class _Fold:
+    """One attempt."""
+
+    def __init__(self, job: FoldJob, storage: Storage) -> None:
+        self._job, self._storage = job, storage
+        self._catalog = CatalogReader(job.destination_uri, job.catalog)
+        self._folder = layout.backup_folder(job.source, job.backup_id)
+        self._attempt = secrets.token_hex(4)
+        seen = self._catalog.one("log_seen", source=job.source)
+        self._seen_ts: int = (seen or {}).get("seen_ts") or 0
+        self._seen_before = self._seen_ts
+
+    def listings(self) -> list[DataFile]:
+        """Put both; their rows."""
+        job = self._job
+        told, marks = self._read()
+        known = self._regions(marks)
+        finished = [one for about in told for one in about["finished"]]
+        checkpoint = job.feed.checkpoint(
+            self._storage,
+            self._folder,
+            job.context,
+            iter(finished),
+            region_marks.mappings(known),
+            job.resolved_ts,
+        )
+        namings = list(self._catalog.query("log_namings", source=job.source))
+        before = [row for batch in namings for row in batch.to_pylist()]
+        files = self._meta_files()
+        names = [
+            *self._entered(before, checkpoint),
+            *self._named(before, checkpoint, files),
+            *self._met(before, finished),
+        ]
+        regions = self._region_rows(known, marks)
+        listed = [self._listing("log_regions", regions, checkpoint)]
+        if names:
+            rows = pa.RecordBatch.from_pylist([as_row(row) for row in names], ARROW_SCHEMAS["log_tables"])
+            listed.append(self._listing("log_tables", [rows], checkpoint))
+        return listed
+
+    def _read(self) -> tuple[list[dict[str, Any]], pa.Table]:
+        """What the capture's tasks told, and the marks of all."""
+        job, told, marks = self._job, [], [region_marks.SCHEMA.empty_table()]
+        for task in range(job.tasks):
+            rows, about = region_marks.get(self._storage, job.source, job.backup_id, task)
+            marks.append(rows)
+            told.append(about)
+            self._see(about["left_ts"])
+        found = region_marks.newest(pa.concat_tables(marks))
+        self._see(pc.max(found["resolved_ts"]).as_py())
+        return told, found
+
+    def _see(self, ts: int | None) -> None:
+        self._seen_ts = max(self._seen_ts, ts or 0)
+
+    def _regions(self, marks: pa.Table) -> pa.Table:
+        """How far every region is that was heard of, this flush included (region_marks.SCHEMA)."""
+        before = []
+        for batch in self._catalog.query("log_known_regions", source=self._job.source):
+            after = [json.loads(text) if text else None for text in batch["successors"].to_pylist()]
+            columns = [
+                batch["region"].cast(pa.int64()),
+                *(batch[name] for name in ("store", "resolved_ts", "closed")),
+                pa.array(after, region_marks.SCHEMA.field("successors").type),
+                pa.array([True] * len(batch)),
+            ]
+            before.append(pa.table(columns, schema=region_marks.SCHEMA))
+        seen, marked = (marks.filter(chosen) for chosen in (pc.invert(marks["marked"]), marks["marked"]))
+        return region_marks.newest(pa.concat_tables([seen, *before, marked]))
+
+    def _region_rows(self, known: pa.Table, marks: pa.Table) -> Iterator[pa.RecordBatch]:
+        """Rows of log_regions: of those that this flush heard of."""
+        job = self._job
+        rows = known.filter(pc.is_in(known["region"], marks["region"].combine_chunks()))
+        schema = ARROW_SCHEMAS["log_regions"]
+        for batch in rows.to_batches(max_chunksize=50_000):
+            after = batch["successors"].to_pylist()
+            columns = {
+                "backup_id": pa.repeat(job.backup_id, len(batch)),
+                "number": pa.repeat(job.number, len(batch)),
+                "source": pa.repeat(job.source, len(batch)),
+                "region": batch["region"].cast(pa.string()),
+                "store": batch["store"],
+                "resolved_ts": batch["resolved_ts"],
+                "closed": batch["closed"],
+                "successors": pa.array([json.dumps(ids) if ids else None for ids in after], pa.string()),
+            }
+            yield pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+    def _entered(self, before: list[dict[str, Any]], checkpoint: int | None) -> Iterator[LogTable]:
+        """Tables that came into the filter before this flush, which captures them, and so are covered now.
+
+        Not before the checkpoint is beyond all that was read while they were left out: until then what was
+        prewritten meanwhile may be committed.
+        """
+        job, meant = self._job, TableFilter(self._job.filters)
+        if checkpoint is None or checkpoint < self._seen_before:
+            return
+        for row in before:
+            if (
+                row["covered_from"] == NEVER
+                and row["action"] != "drop"
+                and meant.takes(row["db"], row["name"])
+            ):
+                row["covered_from"] = max(self._seen_ts, row["from_ts"])
+                yield LogTable(backup_id=job.backup_id, source=job.source, **row)
+
+    def _named(
+        self, before: list[dict[str, Any]], checkpoint: int | None, files: list[Any]
+    ) -> list[LogTable]:
+        """What the meta keys say."""
+        job = self._job
+        least = since(before, job.resolved_ts)
+        writes = [file for file in files if file.cf == WRITE and file.max_ts > least]
+        writes += self._earlier(WRITE, least + 1)
+        begins = [file.min_begin_ts for file in writes if file.min_begin_ts is not None]
+        values = [file for file in files if file.cf == DEFAULT]
+        if begins:
+            values += self._earlier(DEFAULT, min(begins))
+        records = ((file.cf, batch) for file in [*writes, *values] for batch in self._contents(file))
+        return names_of(
+            records,
+            before,
+            source=job.source,
+            backup_id=job.backup_id,
+            after=job.resolved_ts,
+            until=checkpoint,
+            tables=TableFilter(job.filters),
+        )
+
+    def _meta_files(self) -> list[Any]:
+        """This flush's files of meta keys that were put; notes the greatest ts of all its files."""
+        job, found = self._job, []
+        for task in range(job.tasks):
+            for row in read_part(self._storage, layout.parts_path(job.source, job.backup_id, task)):
+                if row.format == FORMAT:
+                    self._see(row.max_ts)
+                    if row.role == "schema" and row.op == PUT:
+                        found.append(row)
+        return found
+
+    def _earlier(self, cf: str, least_ts: int) -> list[Any]:
+        """Files of meta keys of earlier flushes, from a ts on."""
+        rows = self._catalog.rows("log_meta_files", source=self._job.source, cf=cf, least_ts=least_ts)
+        return [SimpleNamespace(**row) for row in rows]
+
+    def _contents(self, file: Any) -> Iterator[pa.RecordBatch]:
+        job, storage = self._job, self._storage
+        if file.destination != job.destination:
+            storage = self._catalog.destinations().open(file.destination)
+        return read_log_file(storage, file, job.keys)
+
+    def _met(self, before: list[dict[str, Any]], finished: Iterable[Mapping[str, Any]]) -> Iterator[LogTable]:
+        """Tables that the feed's events name themselves, when they are met first."""
+        job, meant = self._job, TableFilter(self._job.filters)
+        known = {row["table_id"] for row in before}
+        met: dict[int, tuple[str, str, int]] = {}
+        for table_id, db, name, ts in (table for one in finished for table in one.get("tables", ())):
+            if table_id not in known:
+                least = min(ts, met[table_id][2]) if table_id in met else ts
+                met[table_id] = (db, name, least)
+        for table_id, (db, name, ts) in sorted(met.items()):
+            covered = min(job.resolved_ts or 0, ts) if meant.takes(db, name) else NEVER
+            yield LogTable(
+                backup_id=job.backup_id,
+                source=job.source,
+                table_id=table_id,
+                db=db,
+                name=name,
+                from_ts=ts,
+                action="create",
+                covered_from=covered,
+            )
+
+    def _listing(
+        self,
+        table: Literal["log_regions", "log_tables"],
+        batches: Iterable[pa.RecordBatch],
+        checkpoint: int | None,
+    ) -> DataFile:
+        """Put rows of a table beside the backup, where its commit, and a rebuild, find them."""
+        job = self._job
+        path = f"{self._folder}listing/{job.tasks:06d}-{self._attempt}.{table[4:]}.parquet"
+        size, _, sha256 = write_rows(self._storage, path, ARROW_SCHEMAS[table], batches)
+        return DataFile(
+            destination=job.destination,
+            path=path,
+            backup_id=job.backup_id,
+            added_in=job.number,
+            source=job.source,
+            scope="",
+            epoch="-",
+            region="",
+            role="meta",
+            format=LISTED[table],
+            codec="null",
+            bytes=size,
+            raw_bytes=size,
+            sha256=sha256,
+            entries=0,
+            ts_domain=job.feed.domain,
+            # No start or commit ts that the task has read so far is greater, whether it was kept or not.
+            min_ts=self._seen_ts,
+            max_ts=self._seen_ts,
+            resolved_ts=checkpoint,
+            start_position=0,
+            end_position=1,
+            level=1,
+            parent=job.parent,
+        )

@@ -1,0 +1,233 @@
+"""The job of a log task: captures as long as the task is to run, sleeps while it is paused, ends with it.
+
+Spark's Structured Streaming runs the flushes; nothing is held between two. What counts is the catalog: a
+flush begins where the catalog ends and gives way when another backup of the task came in between. What a
+person wants of the task is in the catalog, of which the job watches one table (see TaskWatch).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tenacity import Retrying, retry_if_exception, sleep_using_event, stop_after_attempt, wait_fixed
+
+from lakebackup.behind import require_current
+from lakebackup.errors import Busy, LakebackupError
+from lakebackup.lease import Lease
+from lakebackup.roots import destination_id
+from lakebackup.storage import open_storage
+from lakebackup.store import CatalogReader
+from lakebackup_jobs.lifecycle.identity import holder
+from lakebackup_jobs.logs.control import task
+from lakebackup_jobs.logs.control.last_error import Trouble
+from lakebackup_jobs.logs.control.task_watch import TaskWatch
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+    from lakebackup_jobs.lifecycle.progress import Reporter
+    from lakebackup_jobs.logs.capture.flush import LogRequest
+    from lakebackup_jobs.logs.control.task import State, Task
+
+_LOOK_S = 1.0
+# So long until the catalog is told again, when it could not be written to.
+_AGAIN_S = 5.0
+
+
+class Taken(Busy):
+    """Another job of the task is there."""
+
+
+def run(
+    request: LogRequest,
+    *,
+    stop: threading.Event,
+    spark: SparkSession | None = None,
+    reporter: Reporter,
+    trouble: Trouble | None = None,
+) -> dict[str, Any]:
+    """Do what the task is to do until it is stopped or complete, or `stop` is set; returns the totals.
+
+    A flush at work is finished first. What goes wrong pauses the task, and the catalog says why as soon as it
+    can be told; `trouble` says it at once. Raises NotFound (no such task), Busy (another job of it is there).
+    """
+    from lakebackup_jobs.runtime.session import spark_session
+
+    reader = CatalogReader.open(request.destination, request.catalog)
+    task.require(reader, request.name)
+    if reader:
+        require_current(reader)
+    job = _Job(request, reporter, stop, trouble or Trouble())
+    try:
+        destination_id(job.storage)
+        return job.run(spark or spark_session())
+    finally:
+        job.lease.release()
+
+
+class _Job:
+    """The driver's side of one task."""
+
+    def __init__(
+        self, request: LogRequest, reporter: Reporter, stop: threading.Event, trouble: Trouble
+    ) -> None:
+        self.request, self.reporter, self.stop, self.trouble = request, reporter, stop, trouble
+        self.storage = open_storage(request.destination)
+        self.lease = self.taken()
+        self.totals = {"flushes": 0, "files": 0, "bytes": 0, "entries": 0}
+        self.last: str | None = None
+        self.failures = 0
+        self.failed: str | None = None
+        catalog = CatalogReader(request.destination, request.catalog).catalog_uri
+        self.watch = TaskWatch(f"{catalog}/log_tasks", self.task)
+
+    def run(self, spark: SparkSession) -> dict[str, Any]:
+        """Capture, sleep, capture, until the task is over."""
+        self.reporter.start(None, None, "log")
+        over = False
+        while not over and not self.stop.is_set():
+            try:
+                over = self.step(spark)
+            except Taken:
+                raise
+            except LakebackupError as error:
+                self.failures += 1
+                if not error.retryable or self.failures >= self.request.tries:
+                    self.pause(error)
+                else:
+                    self.reporter.warning(f"{error.message} Trying again.")
+                    self.stop.wait(2.0 ** (self.failures - 1))
+        return {"task": self.request.name, **self.totals, "last_backup": self.last}
+
+    def step(self, spark: SparkSession) -> bool:
+        """Do what the task is to do until it is to do something else; whether it is over."""
+        self.hold()
+        self.watch.forget()
+        found = self.watch.look()
+        if found.state == "running":
+            self.capture(spark, found)
+            self.settle(spark)
+        elif found.state == "paused":
+            self.sleep()
+        return found.over
+
+    def capture(self, spark: SparkSession, begun: Task) -> None:
+        """Flush after flush, until something else is wanted of the task."""
+        from lakebackup_jobs.logs.capture.stream import Capture
+
+        capture = Capture(self.request, spark, self, now=False)
+        try:
+            while capture.runs and not self.stop.wait(_LOOK_S):
+                self.lease.check()
+                if self.looked().at != begun.at:
+                    break
+        except BaseException:
+            capture.abandon()
+            raise
+        capture.finish()
+        if capture.over:
+            self.tell("complete")
+
+    def settle(self, spark: SparkSession) -> None:
+        """What came in until the task was paused is flushed at once; then the catalog says that it sleeps."""
+        from lakebackup_jobs.logs.capture.stream import Capture
+
+        found = self.task()
+        if found.state != "paused":
+            return
+        try:
+            Capture(self.request, spark, self, now=True).drain()
+        except LakebackupError as error:
+            self.pause(error)
+        else:
+            self.tell("paused", asked=found)  # it may have been resumed meanwhile
+
+    def sleep(self) -> None:
+        """Until something else is wanted."""
+        while not self.stop.wait(_LOOK_S):
+            self.lease.check()
+            if self.watch.look().state != "paused":
+                self.trouble.text = None
+                self.lease.renew()  # whoever resumes it waits for a sign that this job lives
+                return
+            self.failures = 0
+
+    def pause(self, error: LakebackupError) -> None:
+        """The task pauses itself, and says why, as soon as the catalog can be written to."""
+        self.reporter.warning(f"{error.message} The task pauses.")
+        self.trouble.text = str(error)
+        while True:
+            try:
+                self.hold()
+                self.tell("paused", str(error))
+            except Taken:
+                raise
+            except LakebackupError as untold:
+                self.reporter.warning(f"The catalog cannot be told: {untold.message}")
+                if self.stop.wait(_AGAIN_S):
+                    return
+            else:
+                return
+
+    def flushed(self, done: Mapping[str, Any]) -> None:
+        """See capture.Listener."""
+        self.failures, self.trouble.text, self.last = 0, None, done["backup_id"]
+        self.totals["flushes"] += 1
+        for name in ("files", "bytes", "entries"):
+            self.totals[name] += done[name]
+        self.reporter.update(self.totals["entries"], self.totals["bytes"])
+        took = f"{done['entries']} records in {done['seconds']} s"
+        self.reporter.note(f"flush {self.last}: {took}, checkpoint {done['end_ts']}")
+
+    def fails_again(self, backup_id: str) -> bool:
+        """See capture.Listener."""
+        before, self.failed = self.failed, backup_id
+        return before == backup_id
+
+    def taken(self) -> Lease:
+        """The lease of the task. Raises Taken, EnvironmentProblem."""
+        name, ttl_s = task.lease_name(self.request.name), self.request.lease_ttl_s
+        try:
+            return Lease.acquire(self.storage, name, holder(), ttl_s=ttl_s)
+        except Busy as error:
+            raise Taken(error.message, hint=error.hint) from None
+
+    def hold(self) -> None:
+        """Have the lease again, if it ended while the destination could not be written to."""
+        try:
+            self.lease.check()
+        except Busy:
+            self.lease = self.taken()
+
+    def task(self) -> Task:
+        """What the task is to do, as the catalog says now; the settings of the request follow it."""
+        reader = CatalogReader(self.request.destination, self.request.catalog)
+        found = task.require(reader, self.request.name)
+        self.request = replace(self.request, settings=found.settings)
+        return found
+
+    def looked(self) -> Task:
+        """What the task is to do, as of a moment ago; a look that fails, once or a few times in a row, does
+        not disturb the flush at work."""
+        looks = Retrying(
+            retry=retry_if_exception(lambda error: isinstance(error, LakebackupError) and error.retryable),
+            wait=wait_fixed(_LOOK_S),
+            stop=stop_after_attempt(self.request.tries),
+            before_sleep=lambda _: self.lease.check(),
+            sleep=sleep_using_event(self.stop),
+            reraise=True,
+        )
+        return looks(self.watch.look)
+
+    def tell(self, state: State, detail: str | None = None, *, asked: Task | None = None) -> None:
+        """Put down what has become of the task, unless somebody wants something else of it by now; `asked`:
+        what it was done for."""
+        now = self.task()
+        if not now.over and (asked is None or now.at == asked.at):
+            request = self.request
+            task.tell(request.destination, request.catalog, now.name, state, now.settings, detail)
+            self.watch.forget()

@@ -1,0 +1,143 @@
+"""Make a flush exist whose log files and parts are there; again and again, it exists once."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from lakebackup import layout, sidecar
+from lakebackup.changelog.metafile import write_stream_meta
+from lakebackup.frames import LISTED
+from lakebackup.model import CHANGES, Backup
+from lakebackup.roots import destination_id
+from lakebackup.storage import open_storage
+from lakebackup_jobs.logs.capture import region_marks
+from lakebackup_jobs.logs.capture.flush import ISOLATION
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from lakebackup.changelog.events import Domain
+    from lakebackup.lease import Lease
+    from lakebackup.model import DataFile, Gap, Position
+    from lakebackup.plan.log_flush import Flush
+    from lakebackup.storage import Storage
+    from lakebackup.store import CatalogWriter
+    from lakebackup_jobs.lifecycle.task_totals import Totals
+    from lakebackup_jobs.logs.capture.flush import LogRequest
+
+Ends = dict[tuple[str, str], int]
+
+
+def ends_of(texts: Sequence[str]) -> Ends:
+    """Up to which offset each partition was captured, as the tasks told: (topic, partition) -> end."""
+    return {(topic, str(partition)): end for text in texts for topic, partition, _, end in json.loads(text)}
+
+
+def captured(flush: Flush, ends: Ends) -> tuple[Position, ...]:
+    """What a flush covers: what was planned, as far as it was captured."""
+    return tuple(
+        replace(row, end_position=ends.get((row.scope, row.region), row.start_position))
+        for row in flush.positions
+    )
+
+
+def bridged(flush: Flush, end_ts: int, seen_ts: int) -> tuple[Gap, ...]:
+    """The gaps that a flush went over. `seen_ts`: no ts that the task has read so far is greater.
+
+    What is gone may have been committed behind the checkpoint, which another region held up: it was sent
+    before what was read of its partition now. While nothing of it was read the next flush finds it again.
+    """
+    return tuple(replace(gap, to_ts=max(end_ts, seen_ts, gap.from_ts + 1)) for gap in flush.gaps)
+
+
+def idle(flush: Flush, ends: Ends) -> bool:
+    """Whether there is nothing to say: nothing was captured, since not one transaction is whole."""
+    moved = any(row.end_position > row.start_position for row in captured(flush, ends))
+    return flush.newest is not None and not flush.gaps and not moved
+
+
+def row_of(
+    request: LogRequest, flush: Flush, totals: Totals, checkpoint: int | None, domain: Domain
+) -> Backup:
+    """The flush as a backup: its log reaches from where the one before ended to the checkpoint.
+
+    While no checkpoint is known, `start_ts` is None and nothing is covered; the first one that is becomes
+    both ends.
+    """
+    newest, endts = flush.newest, request.settings.endts
+    if checkpoint is not None and endts is not None:
+        checkpoint = min(checkpoint, endts)
+    before = flush.resolved_ts
+    return Backup(
+        backup_id=flush.backup_id,
+        number=flush.number,
+        source=request.name,
+        source_kind=CHANGES,
+        destination=destination_id(open_storage(request.destination)),
+        kind="log",
+        level=1,
+        parent=newest.backup_id if newest else None,
+        base=newest.base if newest else flush.backup_id,
+        chain_position=newest.chain_position + 1 if newest else 0,
+        place=flush.number,
+        parent_place=newest.place if newest else None,
+        ts_domain=domain,
+        start_ts=checkpoint if before is None else before,
+        end_ts=checkpoint or before or 0,
+        started_at=flush.started_at,
+        **totals.columns(),
+        isolation=ISOLATION,
+        codec=request.settings.codec,
+    )
+
+
+def publish(
+    request: LogRequest,
+    flush: Flush,
+    backup: Backup,
+    ends: Ends,
+    writer: CatalogWriter,
+    lease: Lease,
+) -> Mapping[str, Any]:
+    """Stream meta, manifest, rows of the catalog, marker. Raises Busy, EnvironmentProblem."""
+    storage, source = open_storage(request.destination), request.name
+    parts = len(flush.tasks) + 1
+    write_stream_meta(storage, source, flush.backup_id, backup.end_ts, _rows(storage, flush, source, parts))
+    manifest = sidecar.Manifest(
+        backup=backup,
+        positions=captured(flush, ends),
+        scopes=flush.scopes,
+        gaps=bridged(flush, backup.end_ts, _seen_ts(storage, flush, source, parts)),
+        parts=parts,
+    )
+    lease.renew()
+    sidecar.write_manifest(storage, layout.manifest_path(source, flush.backup_id), manifest)
+    writer.commit_backup(storage, manifest, held=lease)
+    mark(request, flush)
+    return {
+        "backup_id": flush.backup_id,
+        "files": backup.files,
+        "bytes": backup.bytes,
+        "entries": backup.entries,
+        "end_ts": backup.end_ts,
+        "seconds": round((backup.finished_at - backup.started_at) / 1e6, 3),
+    }
+
+
+def mark(request: LogRequest, flush: Flush) -> None:
+    """Say beside the data that the flush is in the catalog; what it needed on the way goes."""
+    storage = open_storage(request.destination)
+    sidecar.mark(storage, layout.marker_path(request.name, flush.backup_id, "complete"))
+    region_marks.clear(storage, request.name, flush.backup_id)
+
+
+def _seen_ts(storage: Storage, flush: Flush, source: str, parts: int) -> int:
+    rows = sidecar.read_part(storage, layout.parts_path(source, flush.backup_id, parts - 1))
+    return next(row.max_ts or 0 for row in rows if row.format == LISTED["log_regions"])
+
+
+def _rows(storage: Storage, flush: Flush, source: str, parts: int) -> Iterator[DataFile]:
+    for task in range(parts):
+        yield from sidecar.read_part(storage, layout.parts_path(source, flush.backup_id, task))

@@ -1,0 +1,58 @@
+"""The job of a log task as a process of its own on this machine, which outlives who starts it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from lakebackup.storage import open_storage
+from lakebackup_jobs.runtime.child import tail
+from lakebackup_jobs.runtime.jars import cache_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+# Whoever starts a job may go on for long, and is its parent: to be asked for its end, now and then.
+_started: list[subprocess.Popen[bytes]] = []
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A job that was started; what it prints goes to `log`, behind the first `begun` bytes."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+    begun: int
+
+    def ended(self) -> bool:
+        """Whether it is gone by now."""
+        return self.process.poll() is not None
+
+    def told(self) -> str:
+        """The last lines that it printed."""
+        return tail(self.log, since=self.begun)
+
+
+def launch(destination: str, catalog: str | None, name: str, options: Sequence[str]) -> Launched:
+    """`lakebackup log run NAME` in a session of its own. Secrets come by its environment and files alone."""
+    at = sha256(open_storage(destination).uri.encode()).hexdigest()[:8]  # names are of one destination
+    log = cache_folder() / "logs" / f"log-{name}-{at}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "lakebackup_jobs", "log", "run", name, "--from", destination]
+    command += ["--catalog", catalog] if catalog else []
+    with log.open("ab") as output:
+        begun = output.tell()
+        process = subprocess.Popen(
+            [*command, *options],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    _started[:] = [one for one in _started if one.poll() is None] + [process]
+    return Launched(process, log, begun)

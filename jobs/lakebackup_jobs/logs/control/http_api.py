@@ -1,0 +1,135 @@
+"""Log tasks over HTTP: the verbs of `lakebackup log` as JSON, and Prometheus metrics."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+from fastapi import APIRouter, Depends, FastAPI, Response
+from fastapi.security import HTTPBearer
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import BaseModel, ConfigDict, Field, with_config
+
+from lakebackup.errors import EnvironmentProblem, UsageProblem
+from lakebackup.storage import open_storage
+from lakebackup_jobs.logs.control import verbs as control
+from lakebackup_jobs.logs.control.http_gate import Gate, answer_errors
+from lakebackup_jobs.logs.control.metrics import LogCollector, registry
+from lakebackup_jobs.logs.control.status import statuses
+from lakebackup_jobs.logs.control.task import TaskSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lakebackup_jobs.logs.control.verbs import Place
+
+
+@with_config(ConfigDict(extra="forbid"))
+@dataclass(frozen=True, slots=True)
+class Asked(TaskSettings):
+    """Settings in a request, where one that nobody knows is a mistake."""
+
+
+class Start(BaseModel, extra="forbid"):
+    """A task to begin: its name and its settings, as `lakebackup log start` takes them."""
+
+    name: str = Field(description="name of the task")
+    settings: Asked
+
+
+def app_of(place: Place, token: str | None) -> FastAPI:
+    """The API for the tasks of a place; `token`: what requests carry as a bearer, None: nothing is asked.
+
+    Errors come as {"error", "message", "hint"}, with what a task is like in `task` where it stands against
+    what was asked.
+    """
+
+    app = FastAPI(title="lakebackup", docs_url=None, redoc_url=None)
+    app.include_router(_tasks(place), dependencies=[Depends(HTTPBearer(auto_error=False))])  # described alone
+    app.add_middleware(Gate, token=token)
+    answer_errors(app)
+    return app
+
+
+def _tasks(place: Place) -> APIRouter:
+    routes = APIRouter()
+
+    @routes.get("/log/tasks")
+    def tasks() -> list[dict[str, Any]]:
+        """Every task, as `lakebackup log status --json` tells it."""
+        return statuses(place.reader(), open_storage(place.destination))
+
+    @routes.post("/log/tasks", status_code=201)
+    def start(wanted: Start) -> dict[str, Any]:
+        """Begin a task, or go on with one that was stopped; its job is started on this machine."""
+        _check_servers(place, wanted.settings)
+        return control.start(place, wanted.name, wanted.settings)
+
+    @routes.get("/log/tasks/{name}")
+    def task(name: str) -> dict[str, Any]:
+        """One task."""
+        return place.status(name)
+
+    @routes.post("/log/tasks/{name}/pause")
+    def pause(name: str) -> dict[str, Any]:
+        """Flush what there is, then sleep."""
+        return control.pause(place, name)
+
+    @routes.post("/log/tasks/{name}/resume")
+    def resume(name: str) -> dict[str, Any]:
+        """Go on where it ended."""
+        return control.resume(place, name)
+
+    @routes.post("/log/tasks/{name}/stop")
+    def stop(name: str) -> dict[str, Any]:
+        """End the task; `lost`: events of each topic that are not flushed."""
+        return control.stop(place, name)
+
+    metrics_of = registry(LogCollector(place.destination, place.catalog))
+
+    @routes.get("/metrics")
+    def metrics() -> Response:
+        """Every task, for Prometheus."""
+        return Response(generate_latest(metrics_of), media_type=CONTENT_TYPE_LATEST)
+
+    return routes
+
+
+def _check_servers(place: Place, settings: TaskSettings) -> None:
+    """Passwords of the server's settings go to the servers of its settings alone."""
+    own = place.kafka.get("bootstrap.servers")
+    if settings.bootstrap != own and len(place.kafka) > ("bootstrap.servers" in place.kafka):
+        raise UsageProblem(
+            f"The Kafka settings of this server are not for {settings.bootstrap}.",
+            hint=f"Over HTTP tasks read from {own}." if own else "Set bootstrap.servers beside them.",
+        )
+
+
+@contextmanager
+def serving(app: FastAPI, host: str, port: int) -> Iterator[tuple[str, Callable[[], bool]]]:
+    """Serve an app while the block runs: its URL, and whether the server still runs.
+
+    Raises EnvironmentProblem when nobody can listen there.
+    """
+    try:
+        listening = socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
+        )
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"Nobody can listen at {host}:{port}: {error.strerror or error}.", hint="Give another --port."
+        ) from None
+    with listening:
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
+        thread = threading.Thread(target=server.run, args=([listening],), name="http", daemon=True)
+        thread.start()
+        try:
+            at = f"[{host}]" if ":" in host else host
+            yield f"http://{at}:{listening.getsockname()[1]}", thread.is_alive
+        finally:
+            server.should_exit = True
+            thread.join()

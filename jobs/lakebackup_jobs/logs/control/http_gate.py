@@ -1,0 +1,169 @@
+"""Who may ask the HTTP service, how much a request may send, and the one form of its errors."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from fastapi.security.utils import get_authorization_scheme_param
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from lakebackup.errors import (
+    Busy,
+    Damaged,
+    EnvironmentProblem,
+    LakebackupError,
+    NotFound,
+    Refused,
+    UsageProblem,
+)
+from lakebackup_jobs.logs.control.verbs import Failed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fastapi import FastAPI
+    from starlette.responses import Response
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+MOST_BYTES = 1 << 20
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+# A refusal is a conflict with how the task is.
+_STATUS: Mapping[type[LakebackupError], int] = {
+    UsageProblem: 422,
+    NotFound: 404,
+    Refused: 409,
+    Busy: 409,
+    EnvironmentProblem: 503,
+    Damaged: 500,
+}
+
+
+class Gate:
+    """Answers a request that may not be made before any of its body is read, and caps the body of others.
+
+    `token`: what requests carry as a bearer. Without one, only programs of this machine may ask: no page in a
+    browser, which names its origin, and no name of somebody else's that resolves to this machine.
+    """
+
+    def __init__(self, app: ASGIApp, token: str | None) -> None:
+        self._app, self._token = app, token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope)
+        refusal = self._refusal(request) or _too_large(request)
+        if refusal is None:
+            await self._app(scope, _capped(receive), send)
+        else:
+            await refusal(scope, receive, send)
+
+    def _refusal(self, request: Request) -> Response | None:
+        if self._token is None:
+            if "origin" not in request.headers and _host(request) in LOOPBACK:
+                return None
+            hint = (
+                "Ask for http://127.0.0.1, not from a web page; or start the service with --token-file FILE."
+            )
+            return answer(
+                403, "Forbidden", "Without a token only programs of this machine are answered.", hint
+            )
+        scheme, given = get_authorization_scheme_param(request.headers.get("authorization"))
+        if scheme.lower() == "bearer" and secrets.compare_digest(given.encode(), self._token.encode()):
+            return None
+        refused = answer(
+            401, "Unauthorized", "The token is missing or wrong.", "Send: Authorization: Bearer TOKEN"
+        )
+        refused.headers["WWW-Authenticate"] = "Bearer"
+        return refused
+
+
+def _host(request: Request) -> str | None:
+    try:
+        return request.url.hostname
+    except ValueError:  # a Host that is no name
+        return None
+
+
+def _too_large(request: Request) -> Response | None:
+    length = request.headers.get("content-length", "0")
+    return _large() if not length.isdecimal() or int(length) > MOST_BYTES else None
+
+
+def _large() -> Response:
+    return answer(
+        413, "TooLarge", f"A request may have {MOST_BYTES:,} bytes.", "Send the settings of one task."
+    )
+
+
+def _capped(receive: Receive) -> Receive:
+    """What is received, up to the cap: a chunked body says no length."""
+    received = 0
+
+    async def capped() -> Message:
+        nonlocal received
+        message = await receive()
+        received += len(message.get("body", b""))
+        if received > MOST_BYTES:
+            raise HTTPException(413)
+        return message
+
+    return capped
+
+
+def answer(status: int, error: str, message: str, hint: str = "", **more: Any) -> JSONResponse:
+    """An error as every one is answered."""
+    return JSONResponse({"error": error, "message": message, "hint": hint, **more}, status)
+
+
+def answer_errors(app: FastAPI) -> None:
+    """Have an app answer all errors in that form, those of the framework too."""
+    app.add_exception_handler(LakebackupError, _expected)
+    app.add_exception_handler(RequestValidationError, _not_understood)
+    app.add_exception_handler(HTTPException, _of_http)
+    app.add_exception_handler(Exception, _defect)
+
+
+def _expected(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, LakebackupError)  # noqa: S101 - what it is registered for
+    code = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
+    more = {"task": dict(error.found)} if isinstance(error, Failed) else {}
+    return answer(code, type(error).__name__, error.message, error.hint, **more)
+
+
+def _not_understood(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - what it is registered for
+    problems = [
+        f"{'.'.join(map(str, found['loc'][1:])) or 'body'}: {found['msg']}" for found in error.errors()
+    ]
+    return answer(
+        422,
+        UsageProblem.__name__,
+        "; ".join(problems),
+        "GET /openapi.json describes what a request may hold.",
+    )
+
+
+def _of_http(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - what it is registered for
+    if error.status_code == 413:
+        return _large()
+    kind = error.detail.title().replace(" ", "")  # NotFound, MethodNotAllowed
+    found = answer(error.status_code, kind, f"{error.detail}.", "GET /openapi.json lists the paths.")
+    found.headers.update(error.headers or {})
+    return found
+
+
+def _defect(_request: Request, error: Exception) -> Response:
+    return answer(
+        500,
+        "Unexpected",
+        f"Unexpected failure: {type(error).__name__}.",
+        "The server's log has the traceback.",
+    )

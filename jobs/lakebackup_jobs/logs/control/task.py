@@ -1,0 +1,130 @@
+"""What a log task is to do: its settings, and the rows of the catalog that say it. No Java."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter, with_config
+
+from lakebackup import layout
+from lakebackup.errors import NotFound
+from lakebackup.lease import held_generation
+from lakebackup.model import LogTask
+from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup_jobs.lifecycle.identity import holder
+
+if TYPE_CHECKING:
+    from lakebackup.storage import Storage
+
+State = Literal["running", "paused", "stopped", "complete"]
+FeedName = Literal["br", "debezium"]
+Codec = Literal["zstd", "lz4", "none"]
+
+
+@with_config(ConfigDict(extra="ignore"))
+@dataclass(frozen=True, slots=True)
+class TaskSettings:
+    """What a person asked for; kept in the catalog, so without secrets.
+
+    `topics`: names, or regular expressions that match whole names. `filters`: rules of a TableFilter, as
+    `shop.*` and `!mysql.*`. `lastbackupts`, `endts`: in the feed's domain.
+    """
+
+    feed: FeedName
+    bootstrap: str
+    topics: tuple[str, ...]
+    filters: tuple[str, ...] = ()
+    lastbackupts: Annotated[int, Field(ge=0)] | None = None
+    endts: Annotated[int, Field(ge=0)] | None = None
+    flush_every_s: Annotated[float, Field(gt=0)] = 300.0
+    flush_bytes: Annotated[int, Field(gt=0)] = 128 << 20
+    codec: Codec = "zstd"
+    encrypt: bool = False
+    allow_gaps: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task as the catalog has it: the last row that says what it is to do. `at` in microseconds."""
+
+    name: str
+    state: State
+    at: int
+    actor: str
+    settings: TaskSettings
+    detail: str | None
+
+    @property
+    def over(self) -> bool:
+        """Whether it is to do nothing any more, until it is started again."""
+        return self.state in ("stopped", "complete")
+
+
+_SETTINGS = TypeAdapter(TaskSettings)
+
+
+def settings_text(settings: TaskSettings) -> str:
+    """Settings as JSON text."""
+    return _SETTINGS.dump_json(settings).decode()
+
+
+def lease_name(name: str) -> str:
+    """The lease that the job of a task holds as long as it is there."""
+    return f"log-{name}"
+
+
+def lease_of(storage: Storage, name: str) -> int | None:
+    """The generation of the lease that a job of the task holds, None: no job is there. One that was killed
+    counts as there until its lease ends; one that lives goes on to the next generation at once when told."""
+    return held_generation(storage, lease_name(name))
+
+
+def task_of(row: dict[str, Any]) -> Task:
+    """A row of log_task."""
+    settings = _SETTINGS.validate_json(row["settings"])
+    return Task(row["source"], row["state"], row["at"], row["actor"], settings, row["detail"])
+
+
+def find(reader: CatalogReader | None, name: str) -> Task | None:
+    """The task of that name, None when there is none."""
+    row = reader.one("log_task", source=layout.check_source(name)) if reader else None
+    return task_of(row) if row else None
+
+
+def require(reader: CatalogReader | None, name: str) -> Task:
+    """As `find`; raises NotFound."""
+    task = find(reader, name)
+    if task is None:
+        raise NotFound(
+            f"There is no log task {name!r}.",
+            hint="`lakebackup log status` lists them; `lakebackup log start` makes one.",
+        )
+    return task
+
+
+def tell(
+    destination: str,
+    catalog: str | None,
+    name: str,
+    state: State,
+    settings: TaskSettings,
+    detail: str | None = None,
+) -> Task:
+    """Put down what a task is to do from now on; returns it.
+
+    The last row counts, whichever machine's clock is behind.
+    """
+    reader = CatalogReader.open(destination, catalog)
+    last = reader.one("log_task", source=layout.check_source(name)) if reader else None
+    row = LogTask(
+        source=name,
+        at=max(time.time_ns() // 1000, last["at"] + 1 if last else 0),
+        actor=holder(),
+        state=state,
+        settings=settings_text(settings),
+        detail=detail,
+    )
+    CatalogWriter.open(None, destination, catalog).tell(row)
+    return Task(name, state, row.at, row.actor, settings, detail)

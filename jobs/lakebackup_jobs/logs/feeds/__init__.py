@@ -1,0 +1,124 @@
+"""What a log task needs of a kind of change feed; `feed_of` gives the one a task's settings name.
+
+A feed stands in Kafka topics. All events of a region come in one partition, in order, and before the mark
+that says they are all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from lakebackup.errors import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from lakebackup.changelog.events import Domain
+    from lakebackup.storage import Storage
+    from lakebackup_jobs.logs.control.task import TaskSettings
+
+#: Records of a partition, in order: what a decoder reads. (offset, timestamp in ms, key, value)
+RECORD_COLUMNS = ("offset", "timestamp", "key", "value")
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Offsets `[start, end)` of one partition of a feed; `epoch` is the topic's id, 32 hex digits."""
+
+    topic: str
+    partition: int
+    epoch: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """What a batch of a partition's records is: `events.captured()`, `events.marks()`, what was left out.
+
+    `upto`: None, or the offset at which this flush must stop in the partition: the records behind it belong
+    to a transaction that is not whole yet. `skipped`: what was left out, counted by its reason.
+    """
+
+    records: pa.RecordBatch
+    marks: pa.RecordBatch
+    upto: int | None = None
+    skipped: Mapping[str, int] = field(default_factory=dict)
+
+
+class Decoder(Protocol):
+    """Decodes one partition's records within one flush, batch after batch."""
+
+    def decode(self, records: pa.RecordBatch) -> Decoded:
+        """Raises Damaged, naming topic, partition and offset, for an event that cannot be read."""
+        ...
+
+    def finish(self) -> Mapping[str, Any] | None:
+        """After the last batch: what the fold needs of this partition besides (JSON), None: nothing."""
+        ...
+
+
+class Feed(Protocol):
+    """A kind of change feed. Pickled into Spark's tasks."""
+
+    @property
+    def domain(self) -> Domain:
+        """The unit of its timestamps."""
+        ...
+
+    def topics(self, known: Sequence[str]) -> list[str]:
+        """Which of the cluster's topics hold events; `prepare` reads others itself, if there are any."""
+        ...
+
+    def prepare(
+        self, storage: Storage, folder: str, before: str | None, resolved_ts: int | None
+    ) -> Mapping[str, Any]:
+        """Before a flush is planned, after its ends were asked for: what decoders must know besides (JSON).
+
+        `folder`: of this flush's backup, for objects of its own; `before`: the folder of the last one, None
+        for the first flush. `resolved_ts`: the checkpoint before. Few bytes: what is long goes into objects.
+        """
+        ...
+
+    def decoder(self, storage: Storage, of: Range, context: Mapping[str, Any]) -> Decoder:
+        """For one partition, in a task. `context`: what `prepare` gave."""
+        ...
+
+    def checkpoint(
+        self,
+        storage: Storage,
+        folder: str,
+        context: Mapping[str, Any],
+        finished: Iterator[Mapping[str, Any]],
+        regions: Iterator[Mapping[str, Any]],
+        resolved_ts: int | None,
+    ) -> int | None:
+        """Up to which ts the log is whole, once a flush was read; None: not known yet. In a task.
+
+        `finished`: what decoders told at their end; `regions`: rows like those of the view log_regions, as
+        they are now: also those that other flushes read.
+        """
+        ...
+
+
+def feed_of(settings: TaskSettings, client: Mapping[str, str]) -> Feed:
+    """The feed of a task. `client`: librdkafka's settings.
+
+    Raises Refused for a Debezium feed with gaps: transactions are whole when all of their events are there.
+    """
+    if settings.feed == "debezium":
+        if settings.allow_gaps:
+            raise Refused(
+                "--allow-gaps makes no sense of a Debezium feed: a transaction that lost an event is never "
+                "whole, and the log would not go on behind it.",
+                hint="Begin a new task on a connector with a new topic.prefix, which takes a new snapshot.",
+            )
+        from lakebackup_jobs.logs.feeds.debezium import DebeziumFeed
+
+        return DebeziumFeed(client, settings.topics)
+    from lakebackup_jobs.logs.feeds.br import BrFeed
+
+    return BrFeed(settings.topics)

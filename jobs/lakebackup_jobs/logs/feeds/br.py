@@ -1,0 +1,244 @@
+"""The key-value change feed: what a transactional store writes below its transactions, in Avro.
+
+Event format and what producers promise: docs/change-logs-feed.md.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebackup.changelog import events
+from lakebackup.changelog.br_event import FAMILIES, KINDS, ROOT_REGION
+from lakebackup.changelog.meta_keys import DESCRIBES
+from lakebackup.errors import Damaged
+from lakebackup.patterns import compile_pattern, is_internal
+from lakebackup_jobs.kafka.format.arrow import binary
+from lakebackup_jobs.logs.feeds import Decoded
+from lakebackup_jobs.logs.feeds.br_events import (
+    AFTER_COUNT,
+    BAD_STORE,
+    CF,
+    CLOSED,
+    COMMIT_TS,
+    KEY,
+    KEY_LENGTH,
+    KIND,
+    LETTER,
+    LOCK_CF,
+    MISSING,
+    REGION,
+    RESOLVED,
+    RESOLVED_TS,
+    START_TS,
+    STORE,
+    STORE_LENGTH,
+    TABLE,
+    VALUE,
+    VALUE_LENGTH,
+    WIDTH,
+    WRONG,
+    find_successors,
+    read_events,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from lakebackup.changelog.events import Domain
+    from lakebackup.storage import Storage
+    from lakebackup_jobs.kafka.client.memory import Bytes, Longs
+    from lakebackup_jobs.logs.feeds import Range
+
+_CF_NAMES = pa.array(FAMILIES[:LOCK_CF])
+_OP_NAMES = pa.array(KINDS[:RESOLVED])
+_LETTERS = pa.array([chr(code) for code in range(128)])
+
+
+def _words(codes: Longs, names: Any) -> Any:
+    return pa.DictionaryArray.from_arrays(codes.astype(np.int8), names).cast(pa.string())
+
+
+def _numbers(column: Longs) -> Any:
+    missing = column == MISSING
+    return pa.array(column, mask=missing) if missing.any() else pa.array(np.ascontiguousarray(column))
+
+
+@dataclass(slots=True)
+class BrDecoder:
+    """Decodes one partition; keeps nothing from batch to batch."""
+
+    of: Range
+
+    def decode(self, records: pa.RecordBatch) -> Decoded:
+        """Changes, marks, and how many events were left out: `lock` (of the family lock), `meta` (keys that
+        name nothing). Raises Damaged."""
+        values, offsets = records.column("value"), records.column("offset").to_numpy()
+        if values.null_count:
+            first = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0])
+            raise self._damaged(offsets, first, "it has no value")
+        data, ends = _buffers(values)
+        rows: Longs = np.empty((len(records), WIDTH), np.int64)
+        bad, wrong = read_events(data, ends, rows, np.empty(0, np.int64))
+        if bad >= 0:
+            raise self._damaged(offsets, bad, WRONG[wrong])
+        marks = np.flatnonzero(rows[:, KIND] >= RESOLVED)
+        locks = (rows[:, KIND] < RESOLVED) & (rows[:, CF] == LOCK_CF)
+        taken = np.flatnonzero((rows[:, KIND] < RESOLVED) & ~locks)
+        kept = self._without_other_meta(data, rows, taken)
+        skipped = {"lock": int(locks.sum()), "meta": len(taken) - len(kept)}
+        return Decoded(
+            self._records(data, rows, kept, offsets),
+            self._marks(data, ends, rows, marks, offsets),
+            skipped={reason: count for reason, count in skipped.items() if count},
+        )
+
+    def finish(self) -> None:
+        """Marks say all."""
+
+    def _damaged(self, offsets: Longs, at: int, why: str) -> Damaged:
+        place = f"topic {self.of.topic}, partition {self.of.partition}, offset {offsets[at]}"
+        return Damaged(
+            f"The event at {place} cannot be read: {why}.",
+            hint="docs/change-logs-feed.md says what the feed's producer has to send.",
+        )
+
+    @staticmethod
+    def _without_other_meta(data: Bytes, rows: Longs, taken: Longs) -> Longs:
+        meta = rows[taken, TABLE] == events.META_TABLE
+        if not meta.any():
+            return taken
+        found = rows[taken[meta]]
+        keys = binary(data, found[:, KEY], found[:, KEY_LENGTH])
+        kept = ~meta
+        named: Any = pc.match_substring_regex(keys, DESCRIBES)
+        kept[meta] = named.to_numpy(zero_copy_only=False)
+        left: Longs = taken[kept]
+        return left
+
+    def _stores(self, data: Bytes, rows: Longs, chosen: Longs, offsets: Longs) -> Any:
+        names = binary(data, rows[chosen, STORE], rows[chosen, STORE_LENGTH])
+        try:
+            return names.cast(pa.string())
+        except pa.ArrowInvalid:
+            for at, name in zip(chosen.tolist(), names.to_pylist(), strict=True):
+                try:
+                    name.decode()
+                except UnicodeDecodeError:
+                    raise self._damaged(offsets, at, WRONG[BAD_STORE]) from None
+            raise
+
+    def _records(self, data: Bytes, rows: Longs, chosen: Longs, offsets: Longs) -> pa.RecordBatch:
+        found, count = rows[chosen], len(chosen)
+        letters = found[:, LETTER]
+        kinds = pa.DictionaryArray.from_arrays(pa.array(letters.astype(np.int8), mask=letters == 0), _LETTERS)
+        return pa.RecordBatch.from_arrays(
+            [
+                self._stores(data, rows, chosen, offsets),
+                _numbers(found[:, REGION]),
+                _numbers(found[:, TABLE]),
+                _words(found[:, CF], _CF_NAMES),
+                _words(found[:, KIND], _OP_NAMES),
+                binary(data, found[:, KEY], found[:, KEY_LENGTH]),
+                binary(data, found[:, VALUE], found[:, VALUE_LENGTH]),
+                _numbers(found[:, START_TS]),
+                _numbers(found[:, COMMIT_TS]),
+                kinds.cast(pa.string()),
+                # A key is written once at a commit ts.
+                pa.array(np.zeros(count, np.int64)),
+                pa.array(np.zeros(count, np.int32)),
+                pa.array(offsets[chosen]),
+            ],
+            schema=events.captured(),
+        )
+
+    def _marks(self, data: Bytes, ends: Longs, rows: Longs, chosen: Longs, offsets: Longs) -> pa.RecordBatch:
+        found = rows[chosen]
+        after = np.zeros(len(chosen) + 1, np.int32)
+        after[1:] = np.cumsum(found[:, AFTER_COUNT])
+        successors: Longs = np.empty(int(after[-1]), np.int64)
+        if len(successors):
+            find_successors(data, ends, rows, chosen, successors)
+        return pa.RecordBatch.from_arrays(
+            [
+                self._stores(data, rows, chosen, offsets),
+                _numbers(found[:, REGION]),
+                _numbers(found[:, RESOLVED_TS]),
+                pa.array(found[:, KIND] == CLOSED),
+                pa.ListArray.from_arrays(pa.array(after), pa.array(successors)),
+                pa.array(offsets[chosen]),
+            ],
+            schema=events.marks(),
+        )
+
+
+def _buffers(values: Any) -> tuple[Bytes, Longs]:
+    """The bytes of a binary array, and the positions where its pieces begin and the last one ends."""
+    if not len(values):
+        return np.empty(0, np.uint8), np.zeros(1, np.int64)
+    _, ends, data = values.buffers()
+    width = np.int64 if pa.types.is_large_binary(values.type) else np.int32
+    places = np.frombuffer(ends, width)[values.offset : values.offset + len(values) + 1].astype(np.int64)
+    return np.frombuffer(data or b"", np.uint8), places
+
+
+@dataclass(frozen=True, slots=True)
+class BrFeed:
+    """`names`: topics, or regular expressions that match whole names."""
+
+    names: tuple[str, ...]
+    domain: Domain = "tso"
+
+    def topics(self, known: Sequence[str]) -> list[str]:
+        """Internal topics come only by name."""
+        found = [compile_pattern(name) for name in self.names]
+        return sorted(
+            topic
+            for topic in known
+            if topic in self.names or (not is_internal(topic) and any(one.fullmatch(topic) for one in found))
+        )
+
+    def prepare(
+        self, storage: Storage, folder: str, before: str | None, resolved_ts: int | None
+    ) -> Mapping[str, Any]:
+        """Nothing: an event says all itself."""
+        return {}
+
+    def decoder(self, storage: Storage, of: Range, context: Mapping[str, Any]) -> BrDecoder:
+        return BrDecoder(of)
+
+    def checkpoint(
+        self,
+        storage: Storage,
+        folder: str,
+        context: Mapping[str, Any],
+        finished: Iterator[Mapping[str, Any]],
+        regions: Iterator[Mapping[str, Any]],
+        resolved_ts: int | None,
+    ) -> int | None:
+        """The least ts that a region is resolved up to, never less than `resolved_ts`.
+
+        A region counts until it is closed and all its successors have been heard of; so does the root, which
+        is resolved up to 0.
+        """
+        resolved: dict[int, int] = {}
+        closed: dict[int, list[int]] = {}
+        for row in regions:
+            region = int(row["region"])
+            resolved[region] = row["resolved_ts"]
+            if row["closed"]:
+                closed[region] = _ids(row["successors"])
+        if ROOT_REGION not in closed:
+            return resolved_ts
+        over = {region for region, after in closed.items() if resolved.keys() >= set(after)}
+        least = min((ts for region, ts in resolved.items() if region not in over), default=0)
+        return max(least, resolved_ts or 0) if least else resolved_ts
+
+
+def _ids(successors: str | Sequence[int] | None) -> list[int]:
+    return json.loads(successors) if isinstance(successors, str) else list(successors or ())

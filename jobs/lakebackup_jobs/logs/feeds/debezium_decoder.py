@@ -1,0 +1,253 @@
+"""Change events of Debezium as records of a change feed."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebackup.changelog.events import DELETES, PUT, PUTS, TRUNCATES, WRITE, captured, marks
+from lakebackup.errors import Damaged, Refused
+from lakebackup_jobs.logs.feeds import Decoded, Range
+from lakebackup_jobs.logs.feeds.debezium_json import EVENTS, ask
+from lakebackup_jobs.logs.feeds.transactions import SEEN, Transactions, put_seen
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakebackup.storage import Storage
+
+#: Debezium's word for a column's value that the database did not tell; also as bytes in base64.
+UNTOLD = "__debezium_unavailable_value|X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1Z"
+#: Rows of a snapshot stand right behind the change before them: above all numbers of a transaction's events.
+BEHIND = 1 << 30
+_FEW_RUNS = 500
+
+
+class DebeziumDecoder:
+    """Decodes one partition's change events; see Decoder. `known`, `index`: of `transactions.indexed`."""
+
+    def __init__(
+        self, storage: Storage, of: Range, folder: str, known: Transactions, index: Mapping[str, int]
+    ) -> None:
+        self._storage, self._folder, self._begin = storage, folder, known.begin
+        self._where, self._place = f"{of.topic}[{of.partition}]", f"{of.topic}/{of.partition}"
+        self._region = region_of(of.topic, of.partition)
+        self._ends = known.rows
+        self._index = index
+        last = known.places.get(self._place)
+        self._last: tuple[int, int, int] = tuple(last) if last else (known.begin or 0, 0, BEHIND)  # type: ignore[assignment]
+        self._runs: list[pa.Table] = []
+        self._tables: dict[int, list[Any]] = {}
+        self._told = False
+
+    def decode(self, records: pa.RecordBatch) -> Decoded:
+        """See Decoder. Raises Damaged for what is no change event, Refused for what cannot be restored."""
+        changes = records.filter(records["value"].is_valid())
+        skipped = {"tombstones": len(records) - len(changes)}
+        events = ask(EVENTS, changes, self._where)
+        self._check(events)
+        events = self._tied(events)
+        events, upto = self._whole(events)
+        order = self._in_order(events)
+        events = events.append_column("commit_ts", pa.array(order[0], pa.int64()))
+        events = events.append_column("order", pa.array(order[1], pa.int64()))
+        events = events.set_column(
+            events.schema.get_field_index("sub"), "sub", pa.array(order[2], pa.int32())
+        )
+        repeated = pc.fill_null(events["done"], fill_value=False)
+        messages = pc.equal(events["op"], "m")
+        skipped |= {"repeated": pc.sum(repeated).as_py() or 0, "messages": pc.sum(messages).as_py() or 0}
+        events = events.filter(pc.invert(repeated))
+        self._note(events)
+        changed = events.filter(pc.invert(pc.equal(events["op"], "m")))
+        self._check_rows(changed)
+        return Decoded(
+            self._records(changed), self._marks(events), upto, {k: n for k, n in skipped.items() if n}
+        )
+
+    def finish(self) -> Mapping[str, Any] | None:
+        """See Decoder. `tables`: [id, db, name, least ts] of the tables that were met."""
+        if not self._told:
+            return None
+        runs = pa.concat_tables([SEEN.empty_table(), *self._runs])
+        told: dict[str, Any] = {"place": self._place, "last": list(self._last)}
+        if len(runs) > _FEW_RUNS:
+            told["path"] = put_seen(self._storage, self._folder, runs)
+        else:
+            told["runs"] = [list(row.values()) for row in runs.to_pylist()]
+        return told | {"tables": [[table, *rest] for table, rest in sorted(self._tables.items())]}
+
+    def _check(self, events: pa.Table) -> None:
+        for column, what in (("op", "no change event of Debezium"), ("store", "without its source")):
+            if events[column].null_count:
+                at = self._first(events, events[column].is_null())
+                raise Damaged(
+                    f"{self._where} offset {at} is {what}.",
+                    hint="The connector must write Debezium's own envelope, by the JsonConverter.",
+                )
+        untied = pc.and_(events["transaction"].is_null(), pc.not_equal(events["op"], "r"))
+        if pc.any(untied).as_py():
+            raise Refused(
+                f"{self._where} offset {self._first(events, untied)} does not say its transaction.",
+                hint="Set provide.transaction.metadata=true before the first change, and begin a new task.",
+            )
+
+    def _tied(self, events: pa.Table) -> pa.Table:
+        """With seq, ts and done of the transactions, null where one is not known."""
+        keys = _flat(events["transaction"], pa.string()).dictionary_encode()
+        known = pa.array([self._index.get(key) for key in keys.dictionary.to_pylist()], pa.int64())
+        at = known.take(keys.indices)
+        for name in ("seq", "ts", "done"):
+            events = events.append_column(name, self._ends[name].take(at))
+        return events
+
+    def _whole(self, events: pa.Table) -> tuple[pa.Table, int | None]:
+        """Those before the first one of a transaction that has not ended, and the offset of that one."""
+        if self._begin is None:
+            found = 0 if len(events) else -1  # nobody knows yet where a snapshot belongs
+        else:
+            waits = pc.and_(events["transaction"].is_valid(), events["seq"].is_null())
+            found = pc.index(waits, True).as_py()
+        if found < 0:
+            return events, None
+        return events.slice(0, found), events["offset"][found].as_py()
+
+    def _in_order(self, events: pa.Table) -> tuple[Any, Any, Any]:
+        """ts, seq and sub of each: a row of a snapshot stands right behind the change before it."""
+        seq = pc.fill_null(events["seq"], -1).to_numpy()
+        changed = seq >= 0
+        self._check_snapshots(events, changed)
+        at = np.maximum.accumulate(np.where(changed, np.arange(len(seq)), -1))
+        ts0, seq0, sub0 = self._last
+        ts = np.where(at < 0, ts0, pc.fill_null(events["ts"], 0).to_numpy()[at])
+        order = np.where(at < 0, seq0, seq[at])
+        behind = np.arange(len(seq)) - at + np.where(at < 0, max(sub0, BEHIND), BEHIND)
+        sub = np.where(changed, pc.fill_null(events["sub"], 0).to_numpy(), behind)
+        if len(seq):
+            self._last = (int(ts[-1]), int(order[-1]), int(sub[-1]))
+            self._told = True
+        return ts, order, sub
+
+    def _check_snapshots(self, events: pa.Table, changed: Any) -> None:
+        rows = np.flatnonzero(~changed)
+        if not len(rows):
+            return
+        kinds = events["snapshot"].take(pa.array(rows)).to_pylist()
+        before = np.concatenate([np.array([self._last[1] > 0]), np.logical_or.accumulate(changed)[:-1]])
+        for row, kind in zip(rows.tolist(), kinds, strict=True):
+            again = str(kind).startswith("first") and (row > 0 or self._last[2] > BEHIND)
+            if kind != "incremental" and (before[row] or again):
+                raise Refused(
+                    f"{self._where} offset {events['offset'][row]}: the connector began a snapshot anew, and "
+                    "says nothing of the rows that were deleted before.",
+                    hint="Begin a new task on a connector with a new topic.prefix.",
+                )
+
+    def _check_rows(self, events: pa.Table) -> None:
+        keyless = pc.and_(events["key"].is_null(), pc.is_in(events["op"], pa.array(["u", "d"])))
+        if pc.any(keyless).as_py():
+            raise Refused(
+                f"{self._where} offset {self._first(events, keyless)} changes a row without a key.",
+                hint="Give the table a primary key, name one in message.key.columns, or leave the table out "
+                "of the connector (table.exclude.list), and begin a new task.",
+            )
+        untold = pc.fill_null(pc.match_substring_regex(events["after"], UNTOLD), fill_value=False)
+        if pc.any(untold).as_py():
+            raise Refused(
+                f"{self._where} offset {self._first(events, untold)} does not bring the whole row: a large "
+                "value that did not change is left out.",
+                hint="ALTER TABLE … REPLICA IDENTITY FULL, and begin a new task.",
+            )
+
+    def _note(self, events: pa.Table) -> None:
+        """Keep which events of which transactions were met, as runs."""
+        tied = events.filter(events["transaction"].is_valid())
+        if not len(tied):
+            return
+        seq, sub = tied["seq"].to_numpy(), tied["sub"].to_numpy().astype(np.int64)
+        starts = np.flatnonzero(np.concatenate([[True], (seq[1:] != seq[:-1]) | (sub[1:] != sub[:-1] + 1)]))
+        ends = np.concatenate([starts[1:], [len(seq)]]) - 1
+        self._runs.append(
+            pa.table([pa.array(seq[starts]), pa.array(sub[starts]), pa.array(sub[ends])], schema=SEEN)
+        )
+
+    def _records(self, events: pa.Table) -> pa.RecordBatch:
+        n, op = len(events), events["op"]
+        truncates = pc.equal(op, "t")
+        kind = pc.if_else(truncates, TRUNCATES, pc.if_else(pc.equal(op, "d"), DELETES, PUTS))
+        # What has no key can only be added: each row is one of its own.
+        own = pc.binary_join_element_wise(
+            "#", events["order"].cast(pa.string()), events["sub"].cast(pa.string()), "."
+        )
+        key = pc.if_else(truncates, "", pc.coalesce(events["key"].cast(pa.string()), own))
+        value = pc.if_else(pc.equal(kind, PUTS), events["after"], pa.scalar(None, pa.string()))
+        columns = {
+            "store": events["store"],
+            "region": pa.array(np.full(n, self._region)),
+            "table_id": self._table_ids(events),
+            "cf": pa.array([WRITE]).take(pa.array(np.zeros(n, np.int32))),
+            "op": pa.array([PUT]).take(pa.array(np.zeros(n, np.int32))),
+            "key": key.cast(pa.binary()),
+            "value": value.cast(pa.binary()),
+            "start_ts": events["commit_ts"],
+            "commit_ts": events["commit_ts"],
+            "type": kind,
+            "seq": events["order"],
+            "sub": events["sub"],
+            "offset": events["offset"],
+        }
+        schema = captured()
+        return pa.RecordBatch.from_arrays([_flat(columns[f.name], f.type) for f in schema], schema=schema)
+
+    def _table_ids(self, events: pa.Table) -> pa.Array:
+        found = _flat(events["db"], pa.string()), _flat(events["name"], pa.string())
+        pairs = pc.binary_join_element_wise(*found, "\0").dictionary_encode()
+        ts = events["commit_ts"].to_numpy()
+        ids = []
+        for i, text in enumerate(pairs.dictionary.to_pylist()):
+            db, _, name = text.partition("\0")
+            ids.append(table_id(db, name))
+            least = int(ts[pairs.indices.to_numpy() == i].min())
+            met = self._tables.setdefault(ids[-1], [db, name, least])
+            met[2] = min(met[2], least)
+        return pa.array(ids, pa.int64()).take(pairs.indices)
+
+    def _marks(self, events: pa.Table) -> pa.RecordBatch:
+        rows: list[dict[str, Any]] = []
+        if len(events):  # of the ts of the last one more may come
+            rows.append(
+                {
+                    "store": events["store"][-1].as_py(),
+                    "region": self._region,
+                    "resolved_ts": max(0, events["commit_ts"][-1].as_py() - 1),
+                    "closed": False,
+                    "successors": None,
+                    "offset": events["offset"][-1].as_py(),
+                }
+            )
+        return pa.RecordBatch.from_pylist(rows, marks())
+
+    @staticmethod
+    def _first(events: pa.Table, chosen: Any) -> int:
+        return int(pc.min(events["offset"].filter(chosen)).as_py())
+
+
+def table_id(db: str, name: str) -> int:
+    """The number by which log files know a table, which for Debezium has a name alone."""
+    digest = hashlib.sha256(f"{db}.{name}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") & (2**63 - 1)
+
+
+def region_of(topic: str, partition: int) -> int:
+    """The number by which log files know a partition."""
+    digest = hashlib.sha256(topic.encode()).digest()
+    return (int.from_bytes(digest[:8], "big") & (2**63 - 1)) ^ partition
+
+
+def _flat(column: Any, kind: pa.DataType) -> pa.Array:
+    column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return column if column.type == kind else column.cast(kind)

@@ -1,0 +1,1 @@
+"""Restores of a change feed to any covered moment."""

@@ -1,0 +1,188 @@
+"""Carry out the restore of a change feed: Spark tasks read and check the planned log files, Spark finds the
+latest committed value of each key, and the target takes it in one go."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from lakebackup import layout
+from lakebackup.changelog.cipher import LogKeys
+from lakebackup.errors import NotFound, Refused
+from lakebackup.model import Audit
+from lakebackup.plan.restore_log import plan_restore, require_restorable, times
+from lakebackup.store import CatalogReader
+from lakebackup_jobs.lifecycle.desk import desk
+from lakebackup_jobs.lifecycle.identity import holder, micros
+from lakebackup_jobs.lifecycle.prune_lock import noted
+from lakebackup_jobs.logs.restore import apply
+from lakebackup_jobs.logs.restore.splits import deal
+from lakebackup_jobs.logs.restore.targets import Held, is_done, open_target, require_same
+from lakebackup_jobs.logs.restore.targets.delta import DeltaTarget
+from lakebackup_sql import load
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakebackup.plan.restore_log import LogRestorePlan, LogRestoreRequest
+    from lakebackup_jobs.lifecycle.progress import Reporter
+    from lakebackup_jobs.logs.restore.splits import LogShares
+
+_TABLES_SHOWN = 50
+
+
+def run(
+    request: LogRestoreRequest, *, spark: SparkSession | None = None, reporter: Reporter
+) -> dict[str, Any]:
+    """Restore what was committed in a span, or all there was at its end; returns what a person wants to know.
+
+    Raises NotFound, Refused (outside what is covered, gaps, damaged files, a target that holds something
+    else), Damaged (a file, or a value that is not in the log), UsageProblem (keys), Busy, EnvironmentProblem.
+    """
+    from lakebackup_jobs.runtime.session import spark_session
+
+    started = time.monotonic()
+    reader = CatalogReader.current(request.destination, request.catalog)
+    target = open_target(request)
+    before = target.held()
+    if upon := _upon(request):
+        request = replace(
+            request,
+            start_ts=upon.to_ts,
+            filters=tuple(upon.filters),
+            first_key=upon.first_key,
+            beyond_key=upon.beyond_key,
+        )
+    if before:
+        require_same(before, request)
+    base = upon or before
+    made = plan_restore(
+        request,
+        reader,
+        whole_from=base.from_ts if base else None,
+        held=base.filters if base and base.to_ts == request.start_ts else None,
+    )
+    after = Held.after(base, made, request)
+    summary = {**summary_of(made), "target": target.place}
+    for note in made.notes:
+        reporter.note(note)
+    anew = upon is not None
+    if is_done(before, after, anew=anew):
+        return {"done_before": True, **summary}
+    if request.dry_run:
+        return {"dry_run": True, **summary, "parameters": dict(made.parameters)}
+    require_restorable(made, allow_gaps=request.allow_gaps)
+    spark = spark or spark_session(remote=request.remote)
+    name = f"target-{hashlib.sha256(target.place.encode()).hexdigest()[:32]}"
+    with desk(request.destination, request.catalog, name, reporter, ttl_s=request.lease_ttl_s):
+        # Another restore may have come between.
+        before = target.held()
+        if is_done(before, after, anew=anew):
+            return {"done_before": True, **summary}
+        with reading(request, reader, made, target.place, spark, reporter) as (shares, full, counts):
+            told = target.write(spark, shares, made, full, before, after)
+            counts.update(entries=told["entries"], bytes=made.bytes)
+    return {**summary, **told, "seconds": round(time.monotonic() - started, 3)}
+
+
+@contextmanager
+def reading(
+    request: LogRestoreRequest,
+    reader: CatalogReader,
+    made: LogRestorePlan,
+    place: str,
+    spark: SparkSession,
+    reporter: Reporter,
+) -> Iterator[tuple[LogShares, DataFrame | None, dict[str, Any]]]:
+    """While the block reads the planned files they are not taken away: their shares, the full they stand on,
+    and the counts that go into the last row of `restores`."""
+    folder = layout.restore_folder(layout.new_backup_id(datetime.now(UTC)))
+    keys = LogKeys.load(request.keys_file) if request.keys_file else None
+    with noted(
+        spark,
+        reader,
+        destination=request.destination,
+        catalog=request.catalog,
+        source=made.source,
+        target=place,
+        selection=load("queries", "log_restore_files"),
+        from_ts=made.start_ts,
+        to_ts=made.end_ts,
+        reporter=reporter,
+        audit=_audit(made, place) if made.gaps else None,
+    ) as (own, counts):
+        shares = deal(own.storage, reader, made, folder, keys=keys, checksum=request.checksum)
+        reporter.start(made.entries, made.bytes, "restore")
+        try:
+            with shares.board().watched(reporter.update), apply.sized(spark, made.raw_bytes):
+                yield shares, _full(spark, reader, made, request), counts
+        finally:
+            shares.clear()
+        reporter.update(made.entries, made.bytes)
+
+
+def _upon(request: LogRestoreRequest) -> Held | None:
+    """What the table holds that the restore is to stand on; None without one. Refused, NotFound."""
+    if request.upon is None:
+        return None
+    held = DeltaTarget(request.upon).held(others_as_of=(request.name, request.start_ts))
+    if held is None:
+        raise NotFound(f"There is no table at {request.upon}.", hint="Check --read-snapshot-storage.")
+    if held.source != request.name or request.start_ts not in (None, held.to_ts):
+        raise Refused(
+            f"{request.upon} holds what {held.source} had in ({held.from_ts}, {held.to_ts}].",
+            hint=f"Give --startts {held.to_ts}, or leave it out.",
+        )
+    return held
+
+
+def _full(
+    spark: SparkSession, reader: CatalogReader, made: LogRestorePlan, request: LogRestoreRequest
+) -> DataFrame | None:
+    if request.upon is not None:
+        rows = spark.read.format("delta").load(request.upon)
+        if lacks := [column for column in apply.COLUMNS if column not in rows.columns]:
+            raise Refused(
+                f"The table at {request.upon} has no columns {', '.join(lacks)}.",
+                hint=f"The log can be put upon one with {apply.RESULT}.",
+            )
+        return rows.select(*apply.COLUMNS)
+    if made.full is None:
+        return None
+    root = reader.destinations().uri(made.full.destination)
+    return spark.read.format("delta").load(f"{root}/{layout.full_folder(made.source, made.full.backup_id)}")
+
+
+def summary_of(made: LogRestorePlan) -> dict[str, Any]:
+    """What a plan comes to, for people."""
+    return {
+        "source": made.source,
+        **times(made),
+        "full": made.full.backup_id if made.full else None,
+        "tables": [f"{table.db}.{table.name}" for table in made.tables[:_TABLES_SHOWN]],
+        "of_tables": len(made.tables),
+        "files": made.writes.files + made.values.files,
+        "bytes": made.bytes,
+        "raw_bytes": made.raw_bytes,
+        "entries_in_files": made.entries,
+        "writes": asdict(made.writes),
+        "values": asdict(made.values),
+        "obstacles": [*made.obstacles, *made.gaps],
+    }
+
+
+def _audit(made: LogRestorePlan, place: str) -> Audit:
+    return Audit(
+        at=micros(datetime.now(UTC)),
+        actor=holder(),
+        action="restore with gaps",
+        subject=made.source,
+        detail=json.dumps({"target": place, "gaps": list(made.gaps)}),
+    )

@@ -1,0 +1,256 @@
+"""The log files that a restore reads, written down in shares: tasks read them, no list of them is held."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lakebackup.changelog.events import DEFAULT, DELETES, PUTS, TRUNCATES, WRITE
+from lakebackup.changelog.logfile import read_log_file
+from lakebackup.storage import open_storage
+from lakebackup.worker import settle
+from lakebackup_jobs.lifecycle.task_progress import TaskBoard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakebackup.changelog.cipher import LogKeys
+    from lakebackup.plan.restore_log import LogRestorePlan
+    from lakebackup.roots import Roots
+    from lakebackup.storage import Storage
+    from lakebackup.store import CatalogReader
+
+WRITES = (
+    "table_id BIGINT, key BINARY, value BINARY, start_ts BIGINT, commit_ts BIGINT, type STRING, "
+    "seq BIGINT, sub INT"
+)
+VALUES = "table_id BIGINT, key BINARY, value BINARY, start_ts BIGINT"
+#: Files that may hold the end of a whole table.
+ENDS = "ends"
+# A task reads about so many bytes, before they were compressed; of a huge log more.
+_SHARE = 64 << 20
+_MOST_SHARES = 4_000
+# What a task holds before it lets go of what is not the latest, and rows that it hands on at a time.
+_HELD = 256 << 20
+_ROWS = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A log file as a task needs it: a row of the query log_restore_order."""
+
+    destination: str
+    path: str
+    scope: str
+    codec: str
+    key_id: str | None
+    bytes: int
+    raw_bytes: int
+    sha256: str
+    entries: int
+    start_key: str | None
+    cf: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogShares:
+    """Shares of a planned restore below `folder` of the storage at `uri`; `counts`: how many of which kind.
+
+    `roots`: destination id -> URI. Records outside `(start_ts, end_ts]` or the keys are left out.
+    """
+
+    uri: str
+    folder: str
+    counts: Mapping[str, int]
+    roots: Roots
+    start_ts: int
+    end_ts: int
+    begin_ts: int | None
+    first_key: str | None
+    beyond_key: str | None
+    checksum: bool
+    keys: LogKeys | None
+
+    def frame(self, spark: SparkSession, kind: str) -> DataFrame:
+        """The records of a kind (WRITE, DEFAULT, ENDS), read by tasks: columns WRITES or VALUES."""
+        count = self.counts.get(kind, 0)
+        columns = VALUES if kind == DEFAULT else WRITES
+        return spark.range(0, count, 1, max(count, 1)).mapInArrow(_ReadJob(self, kind), columns)
+
+    def board(self) -> TaskBoard:
+        """Where the tasks tell how far they are."""
+        return TaskBoard(open_storage(self.uri), self.folder)
+
+    def clear(self) -> None:
+        """Take the shares away."""
+        storage = open_storage(self.uri)
+        for found in list(storage.list(f"{self.folder}plan/")):
+            storage.delete(found.path)
+
+
+def deal(
+    storage: Storage,
+    reader: CatalogReader,
+    plan: LogRestorePlan,
+    folder: str,
+    *,
+    keys: LogKeys | None,
+    checksum: bool,
+) -> LogShares:
+    """Write the shares of a planned restore below `folder`; `reader` has the relation `selected`."""
+    size = max(_SHARE, plan.raw_bytes // _MOST_SHARES)
+    counts = {
+        kind: _deal(storage, reader, f"{folder}plan/{kind}", size, cf=cf, ends=kind == ENDS)
+        for kind, cf, needed in (
+            (WRITE, WRITE, plan.writes.files),
+            (DEFAULT, DEFAULT, plan.values.files),
+            (ENDS, WRITE, plan.whole_tables),
+        )
+        if needed
+    }
+    return LogShares(
+        uri=storage.uri,
+        folder=folder,
+        counts=counts,
+        roots=reader.destinations(),
+        start_ts=plan.start_ts,
+        end_ts=plan.end_ts,
+        begin_ts=plan.begin_ts,
+        first_key=plan.parameters["first_key"],
+        beyond_key=plan.parameters["beyond_key"],
+        checksum=checksum,
+        keys=keys,
+    )
+
+
+def _deal(storage: Storage, reader: CatalogReader, name: str, size: int, *, cf: str, ends: bool) -> int:
+    import pyarrow as pa
+
+    held: list[pa.RecordBatch] = []
+    weight = number = 0
+
+    def put() -> None:
+        nonlocal held, weight, number
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, held[0].schema) as stream:
+            for one in held:
+                stream.write_batch(one)
+        storage.put(_path(name, number), sink.getvalue().to_pybytes())
+        held, weight, number = [], 0, number + 1
+
+    for batch in reader.query("log_restore_order", cf=cf, ends=ends):
+        begin = 0
+        for row, raw in enumerate(batch.column("raw_bytes").to_pylist()):
+            weight += raw
+            if weight >= size:
+                held.append(batch.slice(begin, row + 1 - begin))
+                begin = row + 1
+                put()
+        if begin < len(batch):
+            held.append(batch.slice(begin))
+    if held:
+        put()
+    return number
+
+
+def _path(name: str, number: int) -> str:
+    return f"{name}-{number:06d}.arrow"
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadJob:
+    """For `mapInArrow` over numbers of shares: the records in them that the restore is about."""
+
+    shares: LogShares
+    kind: str
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        storage = open_storage(self.shares.uri)
+        for number in (n for batch in batches for n in batch.column(0).to_pylist()):
+            path = _path(f"{self.shares.folder}plan/{self.kind}", number)
+            tell = TaskBoard(storage, self.shares.folder).counter(f"{self.kind}-{number}")
+            with pa.ipc.open_stream(storage.get(path)) as stream:
+                for rows in stream:
+                    for row in rows.to_pylist():
+                        file = LogFile(**row)
+                        yield from self._read(file)
+                        if self.kind != ENDS:
+                            tell(file.entries, file.bytes)
+        settle()
+
+    def _read(self, file: LogFile) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        shares = self.shares
+        storage = shares.roots.open(file.destination)
+        names = [column.split()[0] for column in (VALUES if self.kind == DEFAULT else WRITES).split(", ")]
+        held = []
+        for batch in read_log_file(storage, file, shares.keys, checksum=shares.checksum):
+            kept = batch.filter(self._wanted(batch))
+            if len(kept):
+                table = pa.repeat(pa.scalar(int(file.scope), pa.int64()), len(kept))
+                columns = [table if name == "table_id" else kept[name] for name in names]
+                held.append(pa.RecordBatch.from_arrays(columns, names))
+        # Not before the whole file was found to be as it was written.
+        yield from latest_of(held) if self.kind == WRITE else held
+
+    def _wanted(self, batch: pa.RecordBatch) -> pa.Array:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        shares = self.shares
+        if self.kind == DEFAULT:
+            ts, low = batch["start_ts"], (shares.begin_ts or 0) - 1
+            kinds: tuple[str, ...] | None = None
+        else:
+            ts, low = batch["commit_ts"], shares.start_ts
+            kinds = (TRUNCATES,) if self.kind == ENDS else (PUTS, DELETES)
+        wanted = pc.and_(pc.greater(ts, low), pc.less_equal(ts, shares.end_ts))
+        if kinds is not None:
+            wanted = pc.and_(wanted, pc.is_in(batch["type"], pa.array(kinds)))
+        if self.kind != ENDS and shares.first_key is not None:
+            wanted = pc.and_(wanted, pc.greater_equal(batch["key"], bytes.fromhex(shares.first_key)))
+        if self.kind != ENDS and shares.beyond_key is not None:
+            wanted = pc.and_(wanted, pc.less(batch["key"], bytes.fromhex(shares.beyond_key)))
+        return wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """For `mapInArrow` over all writes of some keys (columns WRITES): the latest of each key."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        held: list[pa.RecordBatch] = []
+        size, most = 0, _HELD
+        for batch in batches:
+            held.append(batch)
+            size += batch.nbytes
+            if size > most:
+                held = latest_of(held)
+                size = sum(one.nbytes for one in held)
+                most = max(_HELD, 2 * size)
+        yield from latest_of(held)
+        settle()
+
+
+def latest_of(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Of each key (table_id, key) the row with the greatest (commit_ts, seq, sub)."""
+    import pyarrow as pa
+
+    if not batches:
+        return []
+    rows = pa.Table.from_batches(batches)
+    keys = rows["key"].combine_chunks().dictionary_encode().indices.to_numpy()
+    tables, *later = (rows[name].to_numpy() for name in ("table_id", "commit_ts", "seq", "sub"))
+    order = np.lexsort((*reversed(later), keys, tables))
+    last = np.ones(len(order), bool)
+    last[:-1] = np.diff(tables[order]).astype(bool) | np.diff(keys[order]).astype(bool)
+    found: list[pa.RecordBatch] = rows.take(np.sort(order[last])).to_batches(max_chunksize=_ROWS)
+    return found

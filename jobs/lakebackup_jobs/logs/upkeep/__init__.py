@@ -1,0 +1,1 @@
+"""Fulls, compaction and truncation of logs."""

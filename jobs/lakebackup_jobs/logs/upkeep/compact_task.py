@@ -1,0 +1,204 @@
+"""What Spark tasks of a log's compaction do: read log files, write their records into few, list what went."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lakebackup import layout, sidecar
+from lakebackup.changelog.events import stored
+from lakebackup.changelog.logfile import MOST_RAW, LogFileWriter, LogPlace, Scratch, read_log_file
+from lakebackup.frames import LISTED
+from lakebackup.model import ARROW_SCHEMAS, DataFile, Departure, json_line
+from lakebackup.storage import open_storage
+from lakebackup.worker import settle
+from lakebackup_jobs.lifecycle.task_errors import guarded
+from lakebackup_jobs.lifecycle.task_progress import TaskBoard
+from lakebackup_jobs.lifecycle.task_totals import OUTCOME, totals
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    import pyarrow as pa
+
+    from lakebackup.changelog.cipher import Cipher, LogKeys
+    from lakebackup.roots import Roots
+
+#: A record with the file it belongs into. place: table id, column family and operation, parted by blanks.
+RECORDS = (
+    "place STRING, key BINARY, value BINARY, start_ts BIGINT, commit_ts BIGINT, type STRING, "
+    "seq BIGINT, sub INT"
+)
+#: By these the records of a file stand in order.
+ORDER = ("place", "key", "commit_ts", "start_ts", "seq", "sub")
+#: A row of `files`, as JSON text, of each object of departures.
+LISTED_ROW = "row STRING"
+
+
+class _File(NamedTuple):
+    """What of a row of log_compact_files reading needs."""
+
+    path: str
+    codec: str
+    key_id: str | None
+    bytes: int
+    sha256: str
+    entries: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLog:
+    """For `mapInArrow` over rows of log_compact_files: their records, columns RECORDS."""
+
+    board_uri: str
+    folder: str
+    roots: Roots
+    keys: LogKeys | None = field(default=None, repr=False)
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        board, tell = TaskBoard(open_storage(self.board_uri), self.folder), None
+        for batch in batches:
+            for row in batch.to_pylist():
+                tell = tell or board.counter(hashlib.sha256(row["path"].encode()).hexdigest()[:16])
+                yield from self._records(row)
+                tell(row["entries"], row["bytes"])
+        settle()
+
+    def _records(self, row: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        storage = self.roots.open(row["destination"])
+        file = _File(**{name: row[name] for name in _File._fields})
+        place = f"{row['scope']} {row['cf']} {row['op']}"
+        for batch in read_log_file(storage, file, self.keys):
+            places = pa.repeat(pa.scalar(place), len(batch))
+            yield pa.RecordBatch.from_arrays([places, *batch.columns], ["place", *stored().names])
+
+
+@dataclass(frozen=True, slots=True)
+class WriteLog:
+    """For `mapInArrow` over records in ORDER: writes them as log files, one row of OUTCOME a task.
+
+    The rows of the files are kept aside, since their backup has no number yet.
+    """
+
+    uri: str
+    destination: str
+    source: str
+    backup_id: str
+    ts_domain: str
+    codec: str
+    cipher: Cipher | None = field(default=None, repr=False)
+    most_raw: int = MOST_RAW
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        task = context.partitionId() if context else 0
+        yield guarded(OUTCOME, partial(self._write, task, batches), task=task)
+
+    def _write(self, task: int, batches: Iterable[pa.RecordBatch]) -> Mapping[str, Any]:
+        storage = open_storage(self.uri)
+        rows: list[DataFile] = []
+        with Scratch() as scratch:
+            writer: LogFileWriter | None = None
+            now = ""
+            for place, records in _runs(batches):
+                full = writer is not None and writer.raw_bytes + records.nbytes > self.most_raw
+                if writer is not None and (place != now or full):
+                    rows.append(self._published(writer))
+                    writer = None
+                if writer is None:
+                    writer, now = LogFileWriter(self._place(place, task), scratch, self.codec), place
+                writer.add(records)
+            if writer is not None:
+                rows.append(self._published(writer))
+        rows = sidecar.write_part(storage, layout.made_path(self.source, self.backup_id, task), rows)
+        return totals(task, rows)
+
+    def _place(self, place: str, task: int) -> LogPlace:
+        scope, cf, op = place.split(" ")
+        return LogPlace(self.source, self.backup_id, int(scope), task, cf, op, "compacted")
+
+    def _published(self, writer: LogFileWriter) -> DataFile:
+        found = writer.publish(open_storage(self.uri), self.cipher) | {"region": "-"}
+        return DataFile(destination=self.destination, added_in=0, ts_domain=self.ts_domain, **found)
+
+
+def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Records of one place at a time."""
+    import pyarrow.compute as pc
+
+    for batch in batches:
+        if not len(batch):
+            continue
+        runs = pc.run_end_encode(batch["place"])
+        begin = 0
+        for end, place in zip(runs.run_ends.to_pylist(), runs.values.to_pylist(), strict=True):
+            yield place, batch.slice(begin, end - begin)
+            begin = end
+
+
+@dataclass(frozen=True, slots=True)
+class ListDepartures:
+    """For `mapInArrow` over rows of log_compact_files: lists them as gone with backup `number`, an object of
+    Parquet a task; its row of `files`."""
+
+    uri: str
+    destination: str
+    source: str
+    backup_id: str
+    number: int
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        task = context.partitionId() if context else 0
+        schema, names = ARROW_SCHEMAS["departures"], Departure.__slots__
+        sink, count = pa.BufferOutputStream(), 0
+        with pq.ParquetWriter(sink, schema) as parquet:
+            for batch in batches:
+                rows = [{**row, "gone_in": self.number} for row in batch.to_pylist()]
+                count += len(rows)
+                parquet.write_table(
+                    pa.Table.from_pylist([{n: row[n] for n in names} for row in rows], schema)
+                )
+        if count:
+            yield pa.RecordBatch.from_pydict({"row": [self._put(sink.getvalue().to_pybytes(), task)]})
+        settle()
+
+    def _put(self, data: bytes, task: int) -> str:
+        digest = hashlib.sha256(data).hexdigest()
+        path = (
+            f"{layout.backup_folder(self.source, self.backup_id)}listing/{task:06d}-{digest[:8]}.gone.parquet"
+        )
+        open_storage(self.uri).put(path, data)
+        return json_line(
+            DataFile(
+                destination=self.destination,
+                path=path,
+                backup_id=self.backup_id,
+                added_in=self.number,
+                source=self.source,
+                scope="-",
+                epoch="-",
+                region="-",
+                role="meta",
+                format=LISTED["departures"],
+                codec="none",
+                bytes=len(data),
+                raw_bytes=len(data),
+                sha256=digest,
+                entries=0,
+                min_ts=0,
+                max_ts=0,
+                start_position=0,
+                end_position=1,
+            )
+        )

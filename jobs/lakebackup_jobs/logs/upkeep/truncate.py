@@ -1,0 +1,280 @@
+"""Cut the log of a change feed: what ends before an instant goes, and nothing restorable from there on.
+
+As a prune goes: the plan, as rows beside the data; the proof; the tombstone, with which it exists; the floor,
+the states and the removals, with which the files do not count any more; the objects last, also of `.meta`
+objects whose log files are all gone. One that was cut off goes on at the next run.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from lakebackup import layout, tombstones
+from lakebackup.changelog.truncate import OLDER, Full, Kept, LogCut, cut_of, require_proof
+from lakebackup.errors import Busy
+from lakebackup.lease import Lease, is_held
+from lakebackup.model import Floor, Removal, as_row, spark_columns
+from lakebackup.plan.log_flush import physical_ms, shown_ts, ts_at
+from lakebackup.plan.prune import leaving
+from lakebackup.roots import destination_id
+from lakebackup.storage import open_storage
+from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.times import format_ts, parse_time
+from lakebackup.tombstones import Prune
+from lakebackup_jobs.lifecycle.delete_executor import Removing
+from lakebackup_jobs.lifecycle.identity import holder, micros
+from lakebackup_sql import load
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from lakebackup.engine.spark import SparkEngine
+    from lakebackup.storage import Storage
+    from lakebackup_jobs.lifecycle.progress import Reporter
+
+# A flush holds the lease of the source for so long at most, as a rule.
+_WAIT_S = 120.0
+_META = re.compile(r"[0-9a-f]{16}-(?P<backup>[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8})(-[0-9]+)?\.meta")
+# Scope, epoch and region of what is of a whole log.
+WHOLE = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateRequest:
+    """What a person asked for; `until` in the feed's own unit. Without `delete` nothing goes."""
+
+    destination: str
+    name: str
+    until: int
+    ranges_only: bool = False
+    delete: bool = False
+    catalog: str | None = None
+    lease_ttl_s: float = 60.0
+    remote: str | None = None
+
+    def confirmed(self) -> TruncateRequest:
+        """The same, to be done."""
+        return replace(self, delete=True)
+
+    def cut(self, reader: CatalogReader) -> LogCut:
+        """Where the log is cut. Raises NotFound, Refused."""
+        return cut_of(
+            self.name,
+            reader.one("log_truncate_state", source=self.name),
+            [
+                Full(**{name: row[name] for name in Full.__match_args__})
+                for row in reader.rows("log_fulls", source=self.name, to_ts=None)
+            ],
+            until=self.until,
+            ranges_only=self.ranges_only,
+            kept=Kept(**(reader.one("log_truncate_kept", source=self.name) or {})),
+        )
+
+
+def keep_lease(name: str) -> str:
+    """The lease of those that take files out of a task's log, one at a time; flushes go on beside them."""
+    return f"log-keep-{name}"
+
+
+def ts_of(destination: str, catalog: str | None, name: str, text: str) -> int:
+    """A person's `--until` in the unit of a task's feed: a whole number is one already, all else a time.
+
+    Raises NotFound (no catalog, no log), UsageProblem (no time).
+    """
+    if text.isascii() and text.isdecimal():
+        return int(text)
+    reader = CatalogReader.require(destination, catalog)
+    state = reader.one("log_truncate_state", source=layout.check_source(name))
+    ms = parse_time(text, time.time_ns() // 1_000_000)
+    return ts_at(ms, state["ts_domain"]) if state else ms
+
+
+def run(request: TruncateRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
+    """Tell what goes, and with `delete` let it go; returns what a person wants to know of it.
+
+    Raises NotFound (no such log), Refused (nothing to cut at, the proof failed: nothing was done), Busy (a
+    restore reads the log, another run takes files out of it), Incomplete (objects that could not be deleted).
+    """
+    layout.check_source(request.name)
+    reader = CatalogReader.current(request.destination, request.catalog)
+    if not request.delete:
+        cut = request.cut(reader)
+        reader.give("leaving", leaving((name, OLDER) for name in cut.leaving))
+        reader.define("doomed_log", "log_truncate_files", **_asked(cut, "", 0))
+        return {"deleted": False, **_summary(cut, reader.rows("log_truncate_totals", source=cut.source))}
+    storage = open_storage(request.destination)
+    ttl_s = request.lease_ttl_s
+    with Lease.acquire(storage, keep_lease(request.name), holder(), ttl_s=ttl_s) as lease:
+        return _Run(request, storage, lease, spark, reporter).truncate()
+
+
+class _Run:
+    """One truncate on its way: first those that were cut off, then what can go now."""
+
+    def __init__(
+        self,
+        request: TruncateRequest,
+        storage: Storage,
+        lease: Lease,
+        spark: SparkSession | None,
+        reporter: Reporter,
+    ) -> None:
+        from lakebackup_jobs.runtime.session import spark_session
+
+        self.request, self.storage, self.lease, self.reporter = request, storage, lease, reporter
+        self.spark = spark or spark_session(remote=request.remote)
+        self.writer = CatalogWriter.open(self.spark, request.destination, request.catalog)
+        self.removing = Removing(
+            request.destination,
+            request.catalog,
+            storage,
+            request.name,
+            "log truncate",
+            lease,
+            self.spark,
+            self.writer,
+            reporter,
+            self._unread,
+        )
+
+    def truncate(self) -> dict[str, Any]:
+        started = time.monotonic()
+        self._unread()
+        resumed, left = self.removing.resume()
+        # Whoever holds a backup looks, under this lease, whether it is about to go.
+        source = f"source-{self.request.name}"
+        with Lease.acquire(
+            self.storage, source, holder(), ttl_s=self.request.lease_ttl_s, wait_s=_WAIT_S
+        ) as lease:
+            cut, totals, written = self._plan(lease)
+        if written:
+            left += self.removing.carry_out(written)
+        result = {
+            "deleted": True,
+            "prune_id": written.prune_id if written else None,
+            "resumed": resumed,
+            **_summary(cut, totals),
+            "seconds": round(time.monotonic() - started, 3),
+        }
+        left.require_none(self.reporter, result)
+        return result
+
+    def _plan(self, lease: Lease) -> tuple[LogCut, list[dict[str, Any]], Prune | None]:
+        """What can go, put down and proven; nothing but objects that nobody counts is written before that."""
+        from lakebackup.engine.spark import SparkEngine
+
+        reader = CatalogReader(self.request.destination, self.request.catalog)
+        cut = self.request.cut(reader)
+        engine = SparkEngine(self.spark, self.writer.catalog_uri)
+        engine.give("leaving", leaving((name, OLDER) for name in cut.leaving))
+        prune_id, at = layout.new_backup_id(datetime.now(UTC)), micros(datetime.now(UTC))
+        engine.define("doomed_log", load("queries", "log_truncate_files"), **_asked(cut, prune_id, at))
+        totals = engine.rows("log_truncate_totals", source=cut.source)
+        metas = list(self._metas(engine, cut, prune_id, at))
+        if not totals and not metas and not cut.leaving and cut.cut == cut.floor:
+            return cut, totals, None
+        try:
+            rows = self.spark.table("doomed_log")
+            if metas:
+                told = self.spark.createDataFrame([as_row(row) for row in metas], spark_columns("removals"))
+                rows = rows.unionByName(told)
+            chunks = self.removing.put_down(rows, prune_id, sum(row["files"] for row in totals) + len(metas))
+            removals = self.removing.removals(chunks)
+            removals.select("destination", "path").createOrReplaceTempView("doomed")
+            require_proof(engine.rows("log_truncate_proof", source=cut.source, cut=cut.cut))
+            lease.renew()
+            prune = Prune(
+                prune_id=prune_id,
+                at=at,
+                actor=holder(),
+                source=cut.source,
+                asked=json.dumps({"until": self.request.until, "cut": cut.cut, "full": cut.full}),
+                floors=(_floor(cut, prune_id, at),),
+                chunks=chunks,
+                backups=tuple((name, OLDER) for name in cut.leaving),
+            )
+            tombstones.write_prune(self.storage, prune)
+        except Exception:
+            self.removing.forget(prune_id)
+            raise
+        return cut, totals, prune
+
+    def _metas(self, engine: SparkEngine, cut: LogCut, prune_id: str, at: int) -> Iterator[Removal]:
+        """Rows for the `.meta` objects of flushes, one or a few each, of which no log file is left."""
+        rows = engine.rows("log_truncate_emptied", source=cut.source, cut=cut.cut)
+        emptied = {row["backup_id"] for row in rows}
+        destination = destination_id(self.storage)
+        for found in self.storage.list(layout.stream_metas_folder(cut.source)):
+            name = _META.fullmatch(found.path.rpartition("/")[2])
+            if name and name["backup"] in emptied:
+                yield Removal(
+                    prune_id=prune_id,
+                    at=at,
+                    source=cut.source,
+                    destination=destination,
+                    path=found.path,
+                    backup_id=name["backup"],
+                    scope=WHOLE,
+                    epoch=WHOLE,
+                    region=WHOLE,
+                    bytes=0,  # no backup counts them
+                    reason=OLDER,
+                )
+
+    def _unread(self) -> frozenset[tuple[str, str, str]]:
+        """Nothing is spared. Raises Busy when a restore is at work on the log.
+
+        One that was killed has no lease any more, and goes on with nothing that it has not copied.
+        """
+        reader = CatalogReader(self.request.destination, self.request.catalog)
+        for row in reader.rows("prune_restores", source=self.request.name):
+            digest = json.loads(row["detail"] or "{}").get("digest")
+            if digest is not None and is_held(self.storage, f"restore-{digest}"):
+                raise Busy(
+                    f"Restore {row['restore_id']} reads the log of {self.request.name}, since "
+                    f"{format_ts(row['at'] // 1000)}.",
+                    hint="Wait until it is done. One that was killed counts for a minute.",
+                )
+        return frozenset()
+
+
+def _asked(cut: LogCut, prune_id: str, at: int) -> dict[str, Any]:
+    return {"source": cut.source, "cut": cut.cut, "prune_id": prune_id, "at": at}
+
+
+def _floor(cut: LogCut, prune_id: str, at: int) -> Floor:
+    return Floor(
+        prune_id=prune_id,
+        at=at,
+        source=cut.source,
+        scope=WHOLE,
+        epoch=WHOLE,
+        region=WHOLE,
+        low_position=cut.cut,
+        reason=OLDER,
+    )
+
+
+def _summary(cut: LogCut, totals: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    first = totals[0] if totals else {"of_files": 0, "of_bytes": 0}
+    return {
+        "source": cut.source,
+        "cut": cut.cut,
+        "cut_time": format_ts(physical_ms(cut.cut, cut.domain)),
+        "restorable": f"after {shown_ts(cut.cut, cut.domain)}"
+        + (f", upon full {cut.full}" if cut.full else ", ranges alone")
+        + (f" ({cut.note})" if cut.note else ""),
+        "files": sum(row["files"] for row in totals),
+        "bytes": sum(row["bytes"] for row in totals),
+        "of_files": first["of_files"],
+        "of_bytes": first["of_bytes"],
+        "compacted_files": sum(row["files"] for row in totals if row["reason"] == "compacted"),
+        "fulls": list(cut.leaving),
+    }

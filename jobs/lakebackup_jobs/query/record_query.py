@@ -1,0 +1,318 @@
+"""A person's SELECT over the catalog and, with records('topic'), over the records inside the backups.
+
+Nothing is restored: the catalog's SQL chooses the files that can hold an answer, key filters rule out most
+of the rest, and what is left is read in place. Files are verified before a record of them is used.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from lakebackup.errors import LakebackupError
+from lakebackup.guard import check_select
+from lakebackup.plan.records import RecordsPlan, plan_records
+from lakebackup_jobs.lifecycle.splits import MOST_TASKS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakebackup.engine.spark import SparkEngine
+    from lakebackup.guard import Checked
+    from lakebackup.store import CatalogReader
+    from lakebackup_jobs.kafka.format.container import FileReader
+    from lakebackup_jobs.kafka.format.read_records import ReadRecords, RecordFile
+
+_THREADS = 4
+# Files whose key filter is looked at before it is their turn, and bytes of files that are held.
+_FILTERS_AHEAD = 64
+_BYTES_AHEAD = 128 << 20
+_BYTES_A_TASK = 64 << 20
+_ROWS_AT_ONCE = 10_000
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(slots=True)
+class Reading:
+    """What one `records(…)` read so far: files (and bytes) of the topic, chosen by the catalog, opened.
+
+    `possible`: left by their key filters, where that was counted.
+    """
+
+    topic: str
+    held: int
+    held_bytes: int
+    chosen: int
+    possible: int | None = None
+    opened: int = 0
+    opened_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The rows, which are read while they are taken, and what that costs."""
+
+    rows: pa.RecordBatchReader
+    readings: tuple[Reading, ...] = ()
+
+
+def select(reader: CatalogReader, sql: str) -> Answer:
+    """The rows of a SELECT over the catalog's views and records('topic'), by DuckDB.
+
+    Raises UsageProblem (it is not just that), NotFound (topic, backup), Refused (a time not covered);
+    reading the rows raises Damaged (a file is not what was backed up).
+    """
+    checked = check_select(sql, reader.relations(), records=True)
+    relations = [give_to_duckdb(reader, plan) for plan in _plans(reader, checked)]
+    with own_errors(relations):
+        rows = reader.run_checked(checked)
+    batches = _batches(rows, relations)
+    return Answer(
+        pa.RecordBatchReader.from_batches(rows.schema, batches), tuple(r.reading for r in relations)
+    )
+
+
+def select_on_spark(
+    spark: SparkSession, reader: CatalogReader, sql: str, *, as_of: int | None = None
+) -> DataFrame:
+    """The same by Spark, whose tasks read the files. `as_of` is that of `reader`."""
+    from lakebackup.engine.spark import SparkEngine
+
+    checked = check_select(sql, reader.relations(), records=True)
+    engine = SparkEngine(spark, reader.catalog_uri, as_of=as_of)
+    for plan in _plans(reader, checked):
+        give_to_spark(spark, engine, reader, plan)
+    engine.register(checked.relations)
+    return spark.sql(checked.spark)
+
+
+def give_to_duckdb(reader: CatalogReader, plan: RecordsPlan) -> DuckRecords:
+    """Give the planned records to the reader's DuckDB, as the relation that the plan names."""
+    records = DuckRecords(reader, plan)
+    reader.give(plan.call.relation, records.dataset())
+    return records
+
+
+def give_to_spark(spark: SparkSession, engine: SparkEngine, reader: CatalogReader, plan: RecordsPlan) -> None:
+    """Give the planned records to Spark, as a temporary view; its tasks read them."""
+    from lakebackup_jobs.kafka.format.read_records import spark_schema
+
+    files = engine.query("record_files", **plan.parameters()).repartition(_tasks(spark, reader, plan))
+    records = files.mapInArrow(_job(reader, plan, "UTC"), spark_schema(plan.call.columns))
+    records.createOrReplaceTempView(plan.call.relation)
+
+
+def explain(reader: CatalogReader, sql: str) -> list[Reading]:
+    """Choose the files of a SELECT and look at their key filters, but open none; errors as in `select`."""
+    from lakebackup_jobs.kafka.format.read_records import schema_of
+
+    checked = check_select(sql, reader.relations(), records=True)
+    found = [DuckRecords(reader, plan) for plan in _plans(reader, checked)]
+    for relation in found:
+        relation.reading.possible = relation.possible()
+        reader.give(relation.plan.call.relation, schema_of(relation.plan.call.columns).empty_table())
+    reader.run_checked(checked)
+    return [relation.reading for relation in found]
+
+
+def streamed(frame: DataFrame) -> pa.RecordBatchReader:
+    """The rows of a DataFrame, some at a time."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    from lakebackup.engine.failures import task_errors
+
+    schema = to_arrow_schema(frame.schema)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        with task_errors():
+            rows = frame.toLocalIterator()
+            while some := [row.asDict(recursive=True) for row in islice(rows, _ROWS_AT_ONCE)]:
+                yield pa.RecordBatch.from_pylist(some, schema)
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _plans(reader: CatalogReader, checked: Checked) -> list[RecordsPlan]:
+    now_ms = time.time_ns() // 1_000_000
+    return [plan_records(reader, checked.spark, call, now_ms=now_ms) for call in checked.records]
+
+
+def _job(reader: CatalogReader, plan: RecordsPlan, zone: str | None) -> ReadRecords:
+    from lakebackup_jobs.kafka.format.read_records import ReadRecords
+    from lakebackup_jobs.kafka.format.values import Decoder, load_schemas
+
+    decoded = {"key_json", "value_json", "problem"} & set(plan.call.columns)
+    decoder = Decoder(load_schemas(reader, plan.source)) if decoded else None
+    return ReadRecords(plan.call.columns, plan.wanted, plan.to_ts, reader.destinations(), decoder, zone)
+
+
+def _held(reader: CatalogReader, plan: RecordsPlan) -> tuple[int, int]:
+    """Files and bytes that the backups hold of the topic."""
+    held = reader.one("record_held", source=plan.source, scope=plan.scope) or {"files": 0, "bytes": 0}
+    return int(held["files"]), int(held["bytes"])
+
+
+def _tasks(spark: SparkSession, reader: CatalogReader, plan: RecordsPlan) -> int:
+    files, size = _held(reader, plan)
+    least = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+    return max(1, min(MOST_TASKS, files, max(least, size // _BYTES_A_TASK)))
+
+
+class DuckRecords:
+    """The records of one `records(…)`, read anew whenever DuckDB scans it."""
+
+    def __init__(self, reader: CatalogReader, plan: RecordsPlan) -> None:
+        self.plan = plan
+        self.error: LakebackupError | None = None
+        self._job = _job(reader, plan, None)
+        self.files = _Files(reader.query("record_files", **plan.parameters()))
+        self.reading = Reading(plan.call.topic, *_held(reader, plan), self.files.count)
+
+    def dataset(self) -> ds.Dataset:
+        """For DuckDB, which asks a dataset for a scanner with some columns and conditions."""
+        from lakebackup_jobs.kafka.format.read_records import schema_of
+
+        return _lazy()(schema_of(self.plan.call.columns).empty_table(), self.scan)
+
+    def scan(self) -> Iterator[pa.RecordBatch]:
+        """All wanted records. An error is kept: DuckDB makes a text of it."""
+        try:
+            with ThreadPoolExecutor(_THREADS, thread_name_prefix="records") as pool:
+                for file, reader in _ahead(
+                    pool, self._open, self._chosen(pool), lambda file: file.bytes, _BYTES_AHEAD
+                ):
+                    self.reading.opened += 1
+                    self.reading.opened_bytes += file.bytes
+                    yield from self._job.read(file, reader)
+        except LakebackupError as error:
+            self.error = error
+            raise
+
+    def possible(self) -> int:
+        """How many files are left by their key filters."""
+        with ThreadPoolExecutor(_THREADS) as pool:
+            return sum(1 for _ in self._chosen(pool))
+
+    def _chosen(self, pool: ThreadPoolExecutor) -> Iterator[RecordFile]:
+        for file, may_hold in _ahead(pool, self._job.may_hold, self.files, lambda _: 1, _FILTERS_AHEAD):
+            if may_hold:
+                yield file
+
+    def _open(self, file: RecordFile) -> FileReader:
+        from lakebackup_jobs.kafka.format.stored import open_verified
+
+        return open_verified(self._job.roots, file)
+
+
+class _Files:
+    """Rows of record_files, put aside in a file without a name: there may be millions of them."""
+
+    def __init__(self, rows: pa.RecordBatchReader) -> None:
+        from lakebackup_jobs.kafka.format.read_records import RecordFile
+
+        self._kind = RecordFile
+        self.count = self.entries = self.null_keys = 0
+        handle, path = tempfile.mkstemp(prefix="lakebackup-")
+        os.close(handle)
+        try:
+            with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
+                for batch in rows:
+                    writer.write_batch(batch)
+                    self.count += batch.num_rows
+                    self.entries += pc.sum(batch["entries"]).as_py() or 0
+                    self.null_keys += pc.sum(batch["null_keys"]).as_py() or 0
+            self._file = pa.ipc.open_file(pa.memory_map(path))
+        finally:
+            Path(path).unlink()
+
+    def __iter__(self) -> Iterator[RecordFile]:
+        for number in range(self._file.num_record_batches):
+            for row in self._file.get_batch(number).to_pylist():
+                yield self._kind(**row)
+
+
+@cache
+def _lazy() -> Any:
+    """A kind of dataset whose batches come from a function, as DuckDB reads one."""
+
+    class Lazy(ds.InMemoryDataset):  # type: ignore[misc]
+        def __init__(self, rows: pa.Table, scan: Callable[[], Iterator[pa.RecordBatch]]) -> None:
+            super().__init__(rows)
+            self._scan = scan
+
+        def scanner(self, columns: Sequence[str] | None = None, filter: Any = None, **_: Any) -> Any:  # noqa: A002
+            names = self.schema.names if columns is None else list(columns)
+            schema = pa.schema([self.schema.field(name) for name in names])
+
+            def batches() -> Iterator[pa.RecordBatch]:
+                for batch in self._scan():
+                    kept = pa.Table.from_batches([batch])
+                    if filter is not None:
+                        kept = kept.filter(filter)
+                    yield from kept.select(names).to_batches()
+
+            return SimpleNamespace(
+                projected_schema=schema,
+                to_reader=lambda: pa.RecordBatchReader.from_batches(schema, batches()),
+            )
+
+    return Lazy
+
+
+def _ahead(
+    pool: ThreadPoolExecutor,
+    work: Callable[[T], R],
+    items: Iterable[T],
+    weight: Callable[[T], int],
+    most: int,
+) -> Iterator[tuple[T, R]]:
+    """Each item with what `work` makes of it, in order; items that weigh up to `most` are worked on ahead."""
+    waiting: deque[tuple[T, Future[R]]] = deque()
+    held = 0
+    for item in items:
+        while waiting and held + weight(item) > most:
+            first, future = waiting.popleft()
+            held -= weight(first)
+            yield first, future.result()
+        waiting.append((item, pool.submit(work, item)))
+        held += weight(item)
+    while waiting:
+        first, future = waiting.popleft()
+        yield first, future.result()
+
+
+def _batches(rows: pa.RecordBatchReader, relations: Sequence[DuckRecords]) -> Iterator[pa.RecordBatch]:
+    with own_errors(relations):
+        yield from rows
+
+
+@contextmanager
+def own_errors(relations: Sequence[DuckRecords]) -> Iterator[None]:
+    """What went wrong while records were read, instead of what DuckDB says of it."""
+    try:
+        yield
+    except LakebackupError:
+        for relation in relations:
+            # DuckDB holds the relation. If that kept the error, it would keep the frames which hold DuckDB.
+            error, relation.error = relation.error, None
+            if error is not None:
+                raise error from None
+        raise

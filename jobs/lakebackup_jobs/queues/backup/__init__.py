@@ -1,0 +1,1 @@
+"""Backups of an engine's queues."""

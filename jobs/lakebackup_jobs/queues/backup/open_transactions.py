@@ -1,0 +1,394 @@
+"""What a backup of queues knows at its end: which transactions are open then, and its rows of the catalog.
+
+The same statements run in this process or, where much was read, on Spark; no row of a transaction passes
+through the driver there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal
+
+from lakebackup import layout
+from lakebackup.frames import LISTED
+from lakebackup.model import ARROW_SCHEMAS, DataFile, QueuePoint, QueuePosition, QueueSchema, as_row
+from lakebackup.storage import open_storage
+from lakebackup_jobs.lifecycle.row_objects import write_rows
+from lakebackup_jobs.queues.transaction_scan import (
+    SEEN_COLUMNS,
+    SEEN_SCHEMA,
+    behind_marks,
+    marks_of,
+    read_ranges,
+    read_seen,
+)
+from lakebackup_sql import load
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from lakebackup.plan.backup_queue import QueuePlan
+    from lakebackup.queues.schema_history import Version
+    from lakebackup.storage import Storage
+    from lakebackup.store import CatalogReader
+    from lakebackup_jobs.queues.transaction_scan import RangeSeen
+
+Table = Literal["queue_points", "queue_positions", "queue_transactions", "queue_schemas"]
+_GREATEST = 2**63 - 1
+_WRITTEN = "path STRING, bytes BIGINT, rows BIGINT, sha256 STRING"
+
+
+@dataclass(frozen=True, slots=True)
+class Object:
+    """An object in the destination that holds `rows` rows of a table."""
+
+    path: str
+    bytes: int
+    rows: int
+    sha256: str
+
+
+class Open:
+    """The transactions that are open when a backup ends, once `tasks` have told what they saw."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        source: str,
+        backup_id: str,
+        tasks: int,
+        plan: QueuePlan,
+        reader: CatalogReader,
+        spark: SparkSession | None,
+    ) -> None:
+        """`spark` None: all of it is done in this process."""
+        self._storage, self._source, self._backup_id = storage, source, backup_id
+        self._plan, self._spark = plan, spark
+        self._engine: Any = reader
+        ranges = _ranges(storage, source, backup_id, tasks)
+        marks = marks_of(ranges)
+        # Behind a restore that the plan knows nothing of, nothing is open of what was open before it.
+        self._parent = None if put_back_to(plan, ranges) is not None else plan.open_at
+        if spark is None:
+            import pyarrow as pa
+
+            batches = list(read_seen(storage, source, backup_id, range(tasks), marks))
+            reader.give("queue_seen", pa.Table.from_batches(batches, SEEN_SCHEMA))
+        else:
+            from lakebackup.engine.spark import SparkEngine
+
+            self._engine = SparkEngine(spark, reader.catalog_uri)
+            rows = SeenRows(storage.uri, source, backup_id, marks)
+            seen = spark.range(0, tasks, 1, max(tasks, 1)).mapInArrow(rows, SEEN_COLUMNS)
+            seen.createOrReplaceTempView("queue_seen")
+        told = plan.snapshot_open
+        self._engine.give("queue_told", _named(told))
+        self._engine.give("queue_lows", _lows(plan))
+        self._define("queue_found", "queue_open", parent=self._parent)
+        # What stands on another backup has in its chain what the queues have let go of.
+        self._define("queue_gone", "queue_open_gone", whole=plan.kind == "full")
+        self._define("queue_unended", "queue_open_told", told=told is not None)
+
+    def _define(self, relation: str, name: str, **parameters: Any) -> None:
+        if self._spark is None:
+            self._engine.define(relation, name, **parameters)
+        else:
+            self._engine.define(relation, load("queries", name), **parameters)
+
+    @cached_property
+    def count(self) -> int:
+        """How many they are."""
+        return int(self._rows("queue_open_count")[0]["transactions"])
+
+    def places(self) -> dict[tuple[str, str, str], int]:
+        """Of each partition that has messages of one, where the first stands."""
+        rows = self._rows("queue_open_places")
+        return {(r["scope"], r["epoch"], r["region"]): int(r["first_position"]) for r in rows}
+
+    def unlike(self) -> list[str]:
+        """Some that the engine says are open, and of which the queues say otherwise."""
+        return [str(row["transaction_id"]) for row in self._rows("queue_told_unlike")]
+
+    def early(self) -> str | None:
+        """Where one has a message that stands before all that the engine says they have; None: nowhere."""
+        for row in self._rows("queue_open_early"):
+            place = f"offset {row['first_position']} of topic {row['scope']}, partition {row['region']}"
+            return f"transaction {row['transaction_id']} has one at {place}"
+        return None
+
+    def lost(self) -> tuple[int, list[str]]:
+        """How many were open and can be gone on with by nobody, and some of them."""
+        rows = self._rows("queue_open_lost")
+        return (int(rows[0]["transactions"]) if rows else 0), [str(row["transaction_id"]) for row in rows]
+
+    def suspects(self, path: str) -> int | None:
+        """Put the ids of those whose end may stand before what was read; the least tid that a message of
+        theirs has, None: there are none."""
+        plan = self._plan
+        known = plan.last_tid if plan.keep and plan.last_tid is not None else _GREATEST
+        if not self.write(path, "queue_open_ids", parent=self._parent, tid=known).rows:
+            return None
+        return int(self._rows("queue_open_oldest", parent=self._parent)[0]["tid"])
+
+    def write(self, path: str, query: str, **parameters: Any) -> Object:
+        """Put the rows of a query on them as a Parquet object."""
+        if self._spark is None:
+            batches = self._engine.query(query, **parameters)
+            schema = _schema(query, batches.schema)
+            size, rows, sha256 = write_rows(self._storage, path, schema, (b.cast(schema) for b in batches))
+            return Object(path, size, rows, sha256)
+        writer = RowsWriter(self._storage.uri, path, query == "queue_open_rows")
+        rows = self._engine.query(query, **parameters).coalesce(1)
+        # Of nothing there may be not even a task.
+        found = rows.mapInArrow(writer, _WRITTEN).collect() or writer.nothing()
+        return Object(*found[0])
+
+    def _rows(self, query: str, **parameters: Any) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._engine.rows(query, **parameters)
+        return found
+
+
+def _named(names: Sequence[str] | None) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.table({"transaction_id": pa.array(names or (), pa.string())})
+
+
+def _lows(plan: QueuePlan) -> pa.Table:
+    import pyarrow as pa
+
+    schema = pa.schema(
+        [*((name, pa.string()) for name in ("scope", "epoch", "region")), ("low_position", pa.int64())]
+    )
+    rows = [{name: getattr(at, name) for name in schema.names} for at in plan.positions]
+    return pa.Table.from_pylist(rows, schema)
+
+
+def _schema(query: str, found: pa.Schema) -> pa.Schema:
+    return ARROW_SCHEMAS["queue_transactions"] if query == "queue_open_rows" else found
+
+
+@dataclass(frozen=True, slots=True)
+class SeenRows:
+    """For `mapInArrow` over numbers of tasks: the transactions that they saw."""
+
+    uri: str
+    source: str
+    backup_id: str
+    marks: Mapping[tuple[str, str, str], int]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        storage = open_storage(self.uri)
+        tasks = chain.from_iterable(batch.column(0).to_pylist() for batch in batches)
+        yield from read_seen(storage, self.source, self.backup_id, tasks, self.marks)
+
+
+@dataclass(frozen=True, slots=True)
+class RowsWriter:
+    """For `mapInArrow` over rows of one task: puts them as an object, a row of _WRITTEN."""
+
+    uri: str
+    path: str
+    catalogued: bool
+
+    def nothing(self) -> list[tuple[Any, ...]]:
+        """What comes of no rows."""
+        return [tuple(row.values()) for batch in self(()) for row in batch.to_pylist()]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        schema = ARROW_SCHEMAS["queue_transactions"] if self.catalogued else _named(()).schema
+        found = (pa.Table.from_batches([b]).select(schema.names).cast(schema) for b in batches)
+        rows = chain.from_iterable(table.to_batches() for table in found)
+        size, count, sha256 = write_rows(open_storage(self.uri), self.path, schema, rows)
+        yield pa.RecordBatch.from_pydict(
+            {"path": [self.path], "bytes": [size], "rows": [count], "sha256": [sha256]}
+        )
+
+
+def write_ids(storage: Storage, path: str, batches: pa.RecordBatchReader) -> None:
+    """Put ids of transactions where tasks find them."""
+    schema = _named(()).schema
+    write_rows(storage, path, schema, (batch.cast(schema) for batch in batches))
+
+
+def ranges_of(storage: Storage, source: str, backup_id: str, tasks: int) -> list[RangeSeen]:
+    """What the ranges of all tasks held; nothing of what a restore has left, where that is forgotten."""
+    return behind_marks(_ranges(storage, source, backup_id, tasks))
+
+
+def _ranges(storage: Storage, source: str, backup_id: str, tasks: int) -> list[RangeSeen]:
+    return [one for task in range(tasks) for one in read_ranges(storage, source, backup_id, task).ranges]
+
+
+def put_back_to(plan: QueuePlan, ranges: Iterable[RangeSeen]) -> int | None:
+    """To which tid the engine was put back by restores that the plan does not know, 0: nobody says; None: by
+    none. The state that the plan begins with was left then."""
+    by = [one for one in ranges if one.watermark is not None and one.restore_id != plan.restore_id]
+    return max((one.restored_tid or 0 for one in by), default=None) if not plan.keep else None
+
+
+def last_tid(plan: QueuePlan, ranges: Sequence[RangeSeen]) -> int:
+    """The tid up to which the backup brings everything back."""
+    if plan.snapshot_tid is not None:
+        return plan.snapshot_tid
+    seen = [one.last_tid for one in ranges if one.last_tid is not None]
+    restored = put_back_to(plan, ranges)
+    return max([*seen, (plan.last_tid or 0) if restored is None else restored])
+
+
+def position_rows(
+    plan: QueuePlan,
+    source: str,
+    backup_id: str,
+    ranges: Sequence[RangeSeen],
+    open_from: Mapping[tuple[str, str, str], int],
+) -> list[QueuePosition]:
+    """From where on each partition must be read to see whole what is open."""
+    tids = {(scope, epoch, region): tid for scope, epoch, region, tid in plan.tids}
+    for place in marks_of(ranges):
+        tids.pop(place, None)
+    for one in ranges:
+        if one.last_tid is not None:
+            tids[one.place] = max(tids.get(one.place, 0), one.last_tid)
+    return [
+        QueuePosition(
+            backup_id=backup_id,
+            source=source,
+            scope=p.scope,
+            epoch=p.epoch,
+            region=p.region,
+            no_transaction_position=min(
+                open_from.get((p.scope, p.epoch, p.region), p.end_position), p.end_position
+            ),
+            last_tid=tids.get((p.scope, p.epoch, p.region)),
+        )
+        for p in plan.positions
+    ]
+
+
+def point_row(
+    plan: QueuePlan,
+    source: str,
+    backup_id: str,
+    ranges: Sequence[RangeSeen],
+    snapshot_id: str | None,
+    open_transactions: int,
+) -> QueuePoint:
+    """The state that the backup brings back."""
+    first = [one.first_tid for one in ranges if one.first_tid is not None]
+    return QueuePoint(
+        backup_id=backup_id,
+        source=source,
+        first_tid=min(first) if plan.keep and first else None,
+        last_tid=last_tid(plan, ranges),
+        snapshot_id=snapshot_id,
+        restore_id=plan.restore_id,
+        carried=sum(one.carried for one in ranges) if plan.keep else 0,
+        open_transactions=open_transactions,
+    )
+
+
+def schema_rows(source: str, backup_id: str, versions: Iterable[Version]) -> list[QueueSchema]:
+    """The versions of the schema, as the backup found them."""
+    return [
+        QueueSchema(
+            backup_id=backup_id,
+            source=source,
+            version=one.version,
+            from_tid=one.tid,
+            change=one.change,
+            definition=one.schema,
+        )
+        for one in versions
+    ]
+
+
+def listing_path(source: str, backup_id: str, table: Table) -> str:
+    """A place for rows of a table; another one each time."""
+    attempt = secrets.token_hex(4)
+    return f"{layout.backup_folder(source, backup_id)}listing/{LISTED[table]}-{attempt}.parquet"
+
+
+def put_rows(
+    storage: Storage,
+    source: str,
+    backup_id: str,
+    table: Table,
+    rows: Sequence[QueuePoint | QueuePosition | QueueSchema],
+) -> Object:
+    """Put rows that are few as an object."""
+    import pyarrow as pa
+
+    schema = ARROW_SCHEMAS[table]
+    path = listing_path(source, backup_id, table)
+    batch = pa.RecordBatch.from_pylist([as_row(row) for row in rows], schema)
+    size, count, sha256 = write_rows(storage, path, schema, [batch])
+    return Object(path, size, count, sha256)
+
+
+class Listing:
+    """The rows of `files` beside the messages: files of the engine and objects of rows."""
+
+    def __init__(self, destination: str, source: str, backup_id: str, number: int, plan: QueuePlan) -> None:
+        self._constant: dict[str, Any] = {
+            "destination": destination,
+            "backup_id": backup_id,
+            "added_in": number,
+            "source": source,
+            "codec": "null",
+            "entries": 0,
+            "start_position": 0,
+            "end_position": 1,
+            "level": plan.level,
+            "parent": plan.parent.backup_id if plan.parent else None,
+        }
+        self._end_ts = plan.end_ts
+        self.rows: list[DataFile] = []
+
+    def add(self, table: Table, put: Object) -> None:
+        """An object of rows; one without rows is left out, nobody looks at it."""
+        if put.rows:
+            self.rows.append(
+                DataFile(
+                    **self._constant,
+                    path=put.path,
+                    scope="",
+                    epoch="-",
+                    region="",
+                    role="meta",
+                    format=LISTED[table],
+                    bytes=put.bytes,
+                    raw_bytes=put.bytes,
+                    sha256=put.sha256,
+                    min_ts=0,
+                    max_ts=0,
+                )
+            )
+
+    def file(self, path: str, role: Literal["config", "schema"], data: bytes) -> None:
+        """A file of the engine."""
+        self.rows.append(
+            DataFile(
+                **self._constant,
+                path=path,
+                scope="-",
+                epoch="-",
+                region="-",
+                role=role,
+                format="file",
+                bytes=len(data),
+                raw_bytes=len(data),
+                sha256=hashlib.sha256(data).hexdigest(),
+                min_ts=self._end_ts,
+                max_ts=self._end_ts,
+            )
+        )

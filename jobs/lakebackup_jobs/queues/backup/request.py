@@ -1,0 +1,151 @@
+"""What a person asks of a backup of queues, and the files of the engine that it names."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from lakebackup import layout, requests
+from lakebackup.errors import NotFound
+from lakebackup.queues import schema_history, snapshot_json
+from lakebackup.queues.headers import HeaderNames
+from lakebackup_jobs.snapshots.find import root_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakebackup.plan.queue_history import Mode
+    from lakebackup.queues.schema_history import Version
+    from lakebackup.queues.snapshot_json import SnapshotJson
+    from lakebackup.storage import Storage
+
+CONFIG: Literal["config.yaml"] = "config.yaml"
+SCHEMA: Literal["delta_schema_history.yaml"] = "delta_schema_history.yaml"
+# What makes two requests the same backup: these, what is added to requests later, and none of _ELSE.
+_SAME = (
+    "mode", "snapshot", "positions", "config", "schema", "codec", "compression_level", "note", "topics",
+    "names",
+)  # fmt: skip
+# Places, credentials, how it is done, and messages to leave out, which are recorded by themselves.
+_ELSE = (
+    "destination", "catalog", "source", "kafka", "remote", "lease_ttl_s", "parallelism", "dry_run",
+    "target_bytes", "skip",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRequest:
+    """What a person asked for. `source`: the engine's name; `topics`: names or shell patterns of all of its
+    queues. `snapshot`: folder of its snapshot, for a full; `positions`: its snapshot.json, when not beside
+    that. `config` and `schema`: files that travel with every backup. `skip`: messages to leave out, such as
+    `delta.1[0]@4711`. `kafka` may hold secrets.
+    """
+
+    destination: str
+    source: str
+    topics: tuple[str, ...]
+    kafka: Mapping[str, str]
+    mode: Mode = "auto"
+    snapshot: str | None = None
+    positions: str | None = None
+    config: str | None = None
+    schema: str | None = None
+    names: HeaderNames = field(default_factory=HeaderNames)
+    skip: tuple[str, ...] = ()
+    catalog: str | None = None
+    codec: str = "zstandard"
+    compression_level: int | None = None
+    target_bytes: int = 128 << 20
+    dry_run: bool = False
+    lease_ttl_s: float = 60.0
+    note: str | None = None
+    remote: str | None = None
+    parallelism: int = os.cpu_count() or 2
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What makes two requests the same backup."""
+        return {**requests.asked(self, always=_SAME, never=_ELSE), "topics": sorted(self.topics)}
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The engine's files as they are now; None: it was not said where one is."""
+
+    config: bytes | None
+    schema: bytes | None
+    versions: tuple[Version, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What an engine says of its snapshot: the bytes of snapshot.json at `where`; None: it says nothing.
+
+    `mark`: what tells another snapshot at the same path from this one; None: it cannot be seen from here.
+    """
+
+    where: str
+    data: bytes | None
+    problem: NotFound | None
+    mark: str | None
+
+    @property
+    def read(self) -> SnapshotJson | None:
+        """Raises NotFound, UsageProblem: only a full needs it to be right."""
+        if self.problem:
+            raise self.problem
+        return None if self.data is None else snapshot_json.parse(self.data, self.where)
+
+
+def files_of(request: QueueRequest) -> Files:
+    """Read the files that travel with the backup. Raises NotFound, UsageProblem."""
+    config = _read(request.config) if request.config else None
+    schema = _read(request.schema) if request.schema else None
+    return Files(config, schema, () if schema is None else schema_history.parse(schema, str(request.schema)))
+
+
+def put_aside(storage: Storage, source: str, backup_id: str, files: Files) -> Files:
+    """The files of a backup that is at work, as they were when it began; puts those that are not there."""
+    config = _put(storage, layout.queue_file_path(source, backup_id, CONFIG), files.config)
+    path = layout.queue_file_path(source, backup_id, SCHEMA)
+    schema = _put(storage, path, files.schema)
+    return Files(config, schema, () if schema is None else schema_history.parse(schema, path))
+
+
+def said_of(request: QueueRequest) -> Said:
+    """What the engine says of the snapshot that is named. Raises nothing: it may not be needed."""
+    if request.mode not in ("full", "auto") or request.snapshot is None:
+        return Said("", None, None, None)
+    folder = root_of(request.snapshot)
+    path = Path(request.positions or folder.parent / snapshot_json.NAME)
+    if request.positions or path.is_file():
+        try:
+            data = _read(str(path))
+        except NotFound as problem:
+            return Said(str(path), None, problem, None)
+        return Said(str(path), data, None, hashlib.sha256(data).hexdigest())
+    try:
+        mark = f"{folder.stat().st_mtime_ns} ns"
+    except OSError:  # it is there on workers alone
+        mark = None
+    return Said(str(path), None, None, mark)
+
+
+def _put(storage: Storage, path: str, data: bytes | None) -> bytes | None:
+    if data is None:
+        return None
+    try:
+        return storage.get(path)
+    except NotFound:
+        storage.put(path, data)
+        return data
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise NotFound(f"{path} cannot be read: {error.strerror}.", hint="Check the path.") from None

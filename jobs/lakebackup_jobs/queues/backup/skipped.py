@@ -1,0 +1,73 @@
+"""Messages of an engine's queues that a person leaves out, by offset, since nobody can understand them.
+
+Each is an entry of the audit log, so that later backups leave it out too: a differential reads it again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from lakebackup.errors import NotFound, UsageProblem
+from lakebackup.model import Audit
+from lakebackup_jobs.lifecycle.identity import holder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from lakebackup.plan.backup_topics import TopicState
+    from lakebackup.store import CatalogReader, CatalogWriter
+
+ACTION = "skip message"
+#: (topic, topic id, partition, offset)
+Place = tuple[str, str, str, int]
+_TEXT = re.compile(r"(?P<topic>[^\[\]]+)\[(?P<region>[0-9]{1,9})\]@(?P<offset>[0-9]{1,18})")
+
+
+def asked(texts: Iterable[str], topics: Sequence[TopicState]) -> frozenset[Place]:
+    """The places that texts such as `delta.1[0]@4711` name, of topics as they are now.
+
+    Raises UsageProblem (no place), NotFound (none of these topics, no such partition).
+    """
+    states = {topic.scope: topic for topic in topics}
+    found = set()
+    for text in texts:
+        place = _TEXT.fullmatch(text)
+        if place is None:
+            raise UsageProblem(
+                f"--skip-message {text!r} does not name a message.",
+                hint="Give topic, partition and offset, as in 'delta.1[0]@4711'.",
+            )
+        topic = states.get(place["topic"])
+        if topic is None or int(place["region"]) >= topic.regions:
+            raise NotFound(
+                f"--skip-message {text!r}: the backup reads no such partition.",
+                hint=f"It reads {', '.join(sorted(states)) or 'no topic'}.",
+            )
+        found.add((topic.scope, topic.epoch, str(int(place["region"])), int(place["offset"])))
+    return frozenset(found)
+
+
+def recorded(reader: CatalogReader | None, source: str) -> frozenset[Place]:
+    """The places that were left out before."""
+    if reader is None:
+        return frozenset()
+    details = [json.loads(row["detail"]) for row in reader.rows("queue_skipped", source=source)]
+    return frozenset((d["scope"], d["epoch"], d["region"], d["position"]) for d in details)
+
+
+def record(writer: CatalogWriter, source: str, places: Iterable[Place], at: int) -> None:
+    """Put places into the audit log; `at` in microseconds."""
+    for scope, epoch, region, position in sorted(places):
+        detail = {"scope": scope, "epoch": epoch, "region": region, "position": position}
+        entry = Audit(at=at, actor=holder(), action=ACTION, subject=source, detail=json.dumps(detail))
+        writer.append_audit(entry)
+
+
+def by_partition(places: Iterable[Place]) -> Mapping[tuple[str, str, str], list[int]]:
+    """(topic, topic id, partition) -> offsets."""
+    found: dict[tuple[str, str, str], Any] = {}
+    for scope, epoch, region, position in places:
+        found.setdefault((scope, epoch, region), []).append(position)
+    return found

@@ -1,0 +1,1 @@
+"""Restores of an engine: its snapshot, its configuration, its queues' messages."""

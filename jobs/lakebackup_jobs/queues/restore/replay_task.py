@@ -1,0 +1,205 @@
+"""What a task of an engine's restore does: one partition of a queue after another, in Kafka transactions.
+
+The first transaction of a partition begins with the watermark message. A transaction holds whole files,
+verified before their messages are sent, and commits how many of the partition's files it has brought, so that
+a task that runs again goes on behind the last commit, and nothing is there twice. What it commits says also
+which offsets are its own, so that it is seen when somebody else writes among them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lakebackup.queues.headers import HeaderNames
+from lakebackup.storage import open_storage
+from lakebackup_jobs.kafka.admin.committed import Progress
+from lakebackup_jobs.kafka.client.consume import record_prefix
+from lakebackup_jobs.kafka.client.plain import encode_record
+from lakebackup_jobs.kafka.client.produce import RestoreProducer
+from lakebackup_jobs.kafka.format.records import FORMAT_V2, decode_block
+from lakebackup_jobs.kafka.format.stored import Counted, open_verified
+from lakebackup_jobs.lifecycle.task_errors import RESTORED, guarded
+from lakebackup_jobs.queues.backup.copy_task import read_ids
+from lakebackup_jobs.queues.messages import keep, read_messages
+from lakebackup_jobs.targets.replay_task import TRANSACTION_BYTES, producer_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    import pyarrow as pa
+
+    from lakebackup.roots import Roots
+    from lakebackup_jobs.kafka.format.records import Columns
+    from lakebackup_jobs.queues.restore.splits import Partition, QueueFile, QueueShares
+    from lakebackup_jobs.queues.transaction_ids import TransactionIds
+
+
+# What a task tells of each partition. `position`: where it ends; `base`: the offset that the watermark came
+# at or behind; `others`: how many offsets since are not the restore's.
+REPLAYED = RESTORED.replace(", error", ", base BIGINT, others BIGINT, error")
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkMessage:
+    """The message that is in front: its value, headers and time (ms), the same whenever it is made."""
+
+    value: bytes
+    headers: tuple[tuple[str, bytes], ...]
+    ts: int
+
+    def columns(self, topic: str, partition: int) -> Columns:
+        """As a block of one record."""
+        prefix = record_prefix(topic, partition)
+        record = encode_record(prefix, 0, self.ts, 0, None, self.value, list(self.headers))
+        return decode_block(np.frombuffer(record, np.uint8), 1, FORMAT_V2)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueReplayJob:
+    """The same for every task of one restore.
+
+    `upto_tid`: messages behind it are not brought, None: all are. `segments`: of a link of the chain, the
+    number of the stretch between two restores of the engine that it is of; `leave_out`: of each stretch the
+    object in the destination that names the transactions that did not end in it, None: there are none.
+    """
+
+    roots: Roots
+    shares: QueueShares
+    group: str
+    client: Mapping[str, str]
+    names: HeaderNames
+    watermark: WatermarkMessage
+    upto_tid: int | None
+    segments: Mapping[int, int]
+    leave_out: tuple[str | None, ...]
+    zero_as_one: bool = False
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """For `mapInArrow` over the numbers of shares: one row a partition, columns as in REPLAYED."""
+        for number in chain.from_iterable(batch.column(0).to_pylist() for batch in batches):
+            left = _LeftOut(self)
+            for place, files in self.shares.share(number):
+                yield guarded(
+                    REPLAYED,
+                    partial(self._partition, place, files, left),
+                    scope=place.target,
+                    region=place.region,
+                )
+
+    def run(self, number: int) -> list[dict[str, Any]]:
+        """Do one share, in any process: rows as of REPLAYED, but for the error, which is raised."""
+        left = _LeftOut(self)
+        return [self._partition(place, files, left) for place, files in self.shares.share(number)]
+
+    def _partition(self, place: Partition, files: Iterable[QueueFile], left: _LeftOut) -> dict[str, Any]:
+        topic, partition = place.target, int(place.region)
+        mark = (topic, partition)
+        tell = self.shares.board().counter(f"{topic}-{partition}")
+        # Made per partition: making it again ends what a killed task left open there, and only that.
+        name = producer_of(self.group, topic, place.region)
+        with RestoreProducer(self.client, name, self.group, zero_as_one=self.zero_as_one) as producer:
+            done = producer.resume(*mark)
+            reached = _Reached.parse(done) if done and done.note else None
+            pending = 0
+            if reached is None:
+                # As of now: what was written since the restore was prepared is of the history that is left.
+                reached = _Reached(base=producer.begins(mark))
+                producer.begin()
+                producer.produce_block(topic, partition, self.watermark.columns(*mark))
+                pending = 1
+            for number, file in enumerate(files):
+                if number >= reached.files:
+                    if not pending:
+                        producer.begin()
+                    entries = self._file(producer, file, mark, left)
+                    reached = replace(
+                        reached,
+                        files=number + 1,
+                        entries=reached.entries + entries,
+                        bytes=reached.bytes + file.bytes,
+                    )
+                    pending += file.bytes
+                    if pending >= TRANSACTION_BYTES:
+                        reached = _committed(producer, mark, reached)
+                        pending = 0
+                tell(file.entries, file.bytes)
+            if pending:
+                reached = _committed(producer, mark, reached)
+            end = producer.ends(mark).high
+        return {
+            "scope": topic,
+            "region": place.region,
+            "entries": reached.entries,
+            "bytes": reached.bytes,
+            "position": end,
+            "base": reached.base,
+            "others": end - reached.end,
+        }
+
+    def _file(self, producer: RestoreProducer, file: QueueFile, mark: tuple[str, int], left: _LeftOut) -> int:
+        counted, sent = Counted(file), 0
+        ids = left.of(self.segments[file.link])
+        where = f"{file.path}, {file.scope}[{file.region}]"
+        reader = open_verified(self.roots, file)
+        names = HeaderNames.read(reader.metadata) or self.names
+        for columns in reader:
+            counted.add(len(columns.rows))
+            chosen = columns
+            if self.upto_tid is not None or ids:
+                messages = read_messages(columns, names, where)
+                chosen = keep(columns, messages, upto_tid=self.upto_tid, leave_out=ids)
+            if made := producer.produce_block(*mark, chosen):
+                sent += made.entries
+        counted.check()
+        return sent
+
+
+@dataclass(frozen=True, slots=True)
+class _Reached:
+    """How far a partition is, as its last transaction says: files brought, messages and stored bytes; the
+    partition's end before the watermark, and how many transactions left their marker since."""
+
+    files: int = 0
+    entries: int = 0
+    bytes: int = 0
+    base: int = 0
+    markers: int = 0
+
+    @property
+    def end(self) -> int:
+        """Where the partition ends when nobody else writes to it."""
+        return self.base + 1 + self.entries + self.markers
+
+    def progress(self) -> Progress:
+        return Progress(self.files, json.dumps([self.entries, self.bytes, self.base, self.markers]))
+
+    @classmethod
+    def parse(cls, done: Progress) -> _Reached:
+        return cls(done.position, *json.loads(done.note))
+
+
+def _committed(producer: RestoreProducer, mark: tuple[str, int], reached: _Reached) -> _Reached:
+    # A transaction without a message here has no marker here.
+    reached = replace(reached, markers=reached.markers + (mark in producer.sent))
+    producer.commit({mark: reached.progress()})
+    return reached
+
+
+class _LeftOut:
+    """The transactions that are left out, read when the first file of a stretch is."""
+
+    def __init__(self, job: QueueReplayJob) -> None:
+        self._job = job
+        self._known: dict[int, TransactionIds | None] = {}
+
+    def of(self, segment: int) -> TransactionIds | None:
+        if segment not in self._known:
+            path = self._job.leave_out[segment]
+            self._known[segment] = read_ids(open_storage(self._job.shares.uri), path) if path else None
+        return self._known[segment] or None

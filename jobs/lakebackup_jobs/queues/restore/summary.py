@@ -1,0 +1,162 @@
+"""What a restore of an engine tells: the catalog, where its messages are; a person, what was done."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from lakebackup import layout
+from lakebackup.model import QueueRestore
+from lakebackup.store import CatalogReader
+from lakebackup.times import format_ts
+from lakebackup_jobs.lifecycle.identity import holder, micros
+from lakebackup_jobs.queues.restore import restore_state as kept
+from lakebackup_jobs.queues.restore.restore_state import Done
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from lakebackup.plan.restore_queue import ConfigFile, Queue, QueueRestorePlan, QueueRestoreRequest
+    from lakebackup.storage import Storage
+    from lakebackup.store import CatalogWriter
+    from lakebackup_jobs.queues.restore.restore_state import Prepared
+
+
+def tell(
+    request: QueueRestoreRequest,
+    storage: Storage,
+    writer: CatalogWriter,
+    restore_id: str,
+    made: Prepared,
+    done: Done,
+) -> None:
+    """Say in the catalog where the messages are, once. An earlier run may have been about to: backups
+    that came in between did not know of it, so it counts as of now."""
+    reader = CatalogReader(request.destination, request.catalog)
+    if list(reader.rows("queue_restored", restore_id=restore_id)):
+        return
+    name = f"queue-restore-{restore_id}"
+    if done.at is not None:
+        for number in range(len(_rows(restore_id, made, done, done.at))):
+            storage.delete(layout.audit_path(done.at, f"{name}-{number:06d}"))
+    at = micros(datetime.now(UTC))
+    kept.write_done(storage, restore_id, replace(done, at=at))
+    writer.tell_once(_rows(restore_id, made, done, at), name)
+
+
+def others_of(done: Done) -> Iterator[str]:
+    """What to tell of partitions in which not all is the restore's."""
+    for topic, counts in done.others.items():
+        for partition, count in enumerate(counts):
+            if count:
+                yield (
+                    f"topic {topic}, partition {partition}: {abs(count)} offsets among what was restored are "
+                    "of somebody else, or of a run that was cut off: the next backup stands on the full, "
+                    "with all of it"
+                )
+
+
+def _rows(restore_id: str, made: Prepared, done: Done, at: int) -> list[QueueRestore]:
+    """What the next backup of these queues goes on from; `at` in us."""
+    return [
+        QueueRestore(
+            restore_id=restore_id,
+            at=at,
+            actor=holder(),
+            source=made.source,
+            backup_id=made.backup_id,
+            full_id=made.full_id,
+            whole=is_whole(made, done),
+            last_tid=made.to_tid,
+            cluster=made.cluster,
+            scope=topic,
+            epoch=made.epochs[topic],
+            region=str(partition),
+            base_position=base,
+            end_position=done.ends[topic][partition],
+        )
+        for topic, bases in done.bases.items()
+        for partition, base in enumerate(bases)
+    ]
+
+
+def is_whole(made: Prepared, done: Done) -> bool:
+    """Whether what stands on the restored backup goes on where the messages end: not when there are others
+    among them, which it would not have."""
+    return made.whole and not any(map(any, done.others.values()))
+
+
+def done_of(rows: Iterable[Mapping[str, Any]], made: Prepared) -> Done:
+    """From rows as of REPLAYED."""
+    found = {(row["scope"], int(row["region"])): row for row in rows}
+
+    def of(name: str) -> dict[str, list[int]]:
+        return {
+            topic: [found[topic, partition][name] for partition in range(len(bases))]
+            for topic, bases in made.bases.items()
+        }
+
+    return Done(of("base"), of("position"), of("others"))
+
+
+def suspended(storage: Storage, restore_id: str) -> str:
+    """What a person must know of topics that were there, after a run that failed."""
+    before = kept.read_settings(storage, restore_id)
+    topics = [topic for topic, one in before.items() if one.epoch is not None]
+    if not topics:
+        return ""
+    return (
+        f"Retention of {', '.join(topics)} is suspended (retention.ms=-1 and others) until the same command "
+        "has ended; set it if you give that up."
+    )
+
+
+def name_of(file: ConfigFile) -> str:
+    return file.path.rpartition("/")[2]
+
+
+def summary(made: QueueRestorePlan) -> dict[str, Any]:
+    return {
+        "source": made.source,
+        "full": made.way.full.backup_id,
+        "snapshot": made.way.full.snapshot_id,
+        "backups": [link.backup_id for link in made.way.links],
+        "backup_id": made.reached.backup_id,
+        "whole": made.whole,
+        "first_tid": made.way.full.last_tid,
+        "to_tid": made.to_tid,
+        "to_time": format_ts(made.to_ts) if made.to_ts is not None else None,
+        "files": made.files,
+        "bytes": made.bytes,
+        "entries_in_files": made.entries,
+        "config": [name_of(file) for file in made.config],
+    }
+
+
+def told(made: Prepared) -> dict[str, Any]:
+    return {
+        "source": made.source,
+        "full": made.full_id,
+        "snapshot": made.snapshot_id,
+        "backup_id": made.backup_id,
+        "whole": made.whole,
+        "first_tid": made.first_tid,
+        "to_tid": made.to_tid,
+        "to_time": format_ts(made.to_ts) if made.to_ts is not None else None,
+        "open_transactions": made.open_transactions,
+        "open_ids": made.open_ids,
+        "bytes": made.bytes,
+        "queues": [of_queue(queue) for queue in made.queues],
+    }
+
+
+def of_queue(queue: Queue) -> dict[str, Any]:
+    return {
+        "queue": queue.scope,
+        "target": queue.target,
+        "partitions": queue.regions,
+        "files": queue.files,
+        "bytes": queue.bytes,
+        "entries_in_files": queue.entries,
+    }

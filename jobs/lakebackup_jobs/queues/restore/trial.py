@@ -1,0 +1,89 @@
+"""A trial restore of an engine: everything but the writing into queues, which a trial has none of."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from lakebackup import layout
+from lakebackup.engine.failures import task_errors
+from lakebackup.errors import Damaged
+from lakebackup.plan.restore_queue import QueueRestoreRequest, plan_restore, require_restorable
+from lakebackup.plan.restore_snapshot import SnapshotRestoreRequest
+from lakebackup.queues import schema_history
+from lakebackup.queues.headers import HeaderNames
+from lakebackup.storage import open_storage
+from lakebackup.store import CatalogReader
+from lakebackup_jobs.lifecycle.prune_lock import noted
+from lakebackup_jobs.lifecycle.task_errors import raise_first
+from lakebackup_jobs.queues.restore.scan_task import SCANNED, ScanJob
+from lakebackup_jobs.queues.restore.splits import deal_scan
+from lakebackup_jobs.snapshots import restore as restore_snapshot
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakebackup.plan.restore_queue import ConfigFile
+    from lakebackup.storage import Storage
+    from lakebackup_jobs.lifecycle.progress import Reporter
+
+_ALL = 2**63 - 1
+
+
+def run(
+    destination: str,
+    catalog: str | None,
+    source: str,
+    backup_id: str,
+    folder: str,
+    *,
+    spark: SparkSession,
+    reporter: Reporter,
+) -> str:
+    """Bring back what a backup of an engine's queues needs, below `folder`; says how much it was.
+
+    The snapshot is written, the engine's own files and every message of the chain are read and understood.
+    Raises Refused, Damaged: what a restore to the backup's end would stop at; Busy: a prune came in.
+    """
+    reader = CatalogReader.require(destination, catalog)
+    request = QueueRestoreRequest(
+        destination=destination, source=source, target="", folder=folder, catalog=catalog, backup=backup_id
+    )
+    made = plan_restore(request, reader, lambda _: _ALL)
+    require_restorable(made)
+    snapshot = SnapshotRestoreRequest(
+        destination=destination,
+        catalog=catalog,
+        source=layout.snapshot_source(source),
+        folder=f"{folder}/snapshot",
+        backup=made.way.full.snapshot_id,
+    )
+    with noted(
+        spark,
+        reader,
+        destination=destination,
+        catalog=catalog,
+        source=source,
+        target=f"dir:{folder}",
+        selection=made.selection,
+        reporter=reporter,
+    ) as (_, counts):
+        files = restore_snapshot.run(snapshot, spark=spark, reporter=reporter)["files"]
+        for file in made.config:
+            _look_at(reader.destinations().open(file.destination), file)
+        shares = deal_scan(open_storage(folder), reader, "messages/", 0)
+        if shares.tasks:
+            job = ScanJob(reader.destinations(), shares, HeaderNames(), _ALL)
+            with task_errors():
+                rows = shares.frame(spark).mapInArrow(job, SCANNED).collect()  # a row a share
+            raise_first(row.error for row in rows)
+        counts.update(entries=made.entries, bytes=made.bytes)
+    return f"{files} files of its snapshot and {made.entries} messages restored"
+
+
+def _look_at(storage: Storage, file: ConfigFile) -> None:
+    content = storage.get(file.path)
+    if hashlib.sha256(content).hexdigest() != file.sha256:
+        raise Damaged(f"{file.path} is not what was written (sha256).")
+    if file.role == "schema":
+        schema_history.parse(content, file.path)

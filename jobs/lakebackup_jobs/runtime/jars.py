@@ -1,0 +1,214 @@
+"""JVM libraries: resolved once at pinned versions, checked by sha256, kept in a cache that works offline.
+
+jars.toml names every jar, transitive ones included, so nothing is decided at run time. They are fetched by
+Apache Ivy, which PySpark ships, from its default repository or from the mirror in LAKEBACKUP_MAVEN_URL.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import importlib.util
+import os
+import re
+import subprocess
+import tempfile
+import tomllib
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+from urllib.parse import urlsplit
+from xml.sax.saxutils import quoteattr
+
+from lakebackup.errors import EnvironmentProblem
+from lakebackup_jobs.runtime.java import java_home
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+JarSet = Literal["spark", "kafka", "s3proxy", "debezium", "postgres-x86_64", "postgres-aarch64"]
+
+
+@dataclass(frozen=True)
+class Jar:
+    """One pinned library."""
+
+    group: str
+    name: str
+    version: str
+    sha256: str
+    classifier: str = ""
+
+    @property
+    def file(self) -> str:
+        """File name in the cache."""
+        return f"{self.name}-{self.version}{self.classifier and '-'}{self.classifier}.jar"
+
+    def is_good(self, folder: Path) -> bool:
+        """Whether the file is in the folder with the right bytes."""
+        try:
+            with (folder / self.file).open("rb") as stream:
+                return hashlib.file_digest(stream, "sha256").hexdigest() == self.sha256
+        except OSError:
+            return False
+
+
+def pinned(which: JarSet) -> list[Jar]:
+    """The libraries of one set, as jars.toml lists them."""
+    listed = tomllib.loads(files(__package__).joinpath("jars.toml").read_text("utf-8"))[which]
+    jars = []
+    for coordinates, sha256 in listed.items():
+        group, name, version, *classifier = coordinates.split(":")
+        jars.append(Jar(group, name, version, sha256, *classifier))
+    return jars
+
+
+def cache_folder(env: Mapping[str, str] | None = None) -> Path:
+    """LAKEBACKUP_CACHE, else lakebackup below XDG_CACHE_HOME, else ~/.cache/lakebackup."""
+    env = os.environ if env is None else env
+    if own := env.get("LAKEBACKUP_CACHE"):
+        return Path(own).expanduser().resolve()
+    base = env.get("XDG_CACHE_HOME") or (
+        Path(env["HOME"]) / ".cache" if "HOME" in env else Path.home() / ".cache"
+    )
+    return Path(base).resolve() / "lakebackup"
+
+
+def class_path(which: JarSet, *, cache: Path | None = None) -> str:
+    """The set's jars joined by ':', fetching those that are missing or damaged.
+
+    Raises EnvironmentProblem when one cannot be fetched or arrives with other bytes than pinned.
+    """
+    folder = (cache or cache_folder()) / "jars" / which
+    jars = pinned(which)
+    if not all(jar.is_good(folder) for jar in jars):
+        with _alone(folder):  # another process may have finished the work while this one waited
+            wanted = [jar for jar in jars if not jar.is_good(folder)]
+            if wanted:
+                _fetch(wanted, folder)
+    return os.pathsep.join(str(folder / jar.file) for jar in jars)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / ".lock").open("w")
+    except OSError as cause:
+        raise EnvironmentProblem(
+            f"The cache folder {folder} cannot be written: {cause}",
+            hint="Set LAKEBACKUP_CACHE to a folder that you may write.",
+        ) from cause
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _fetch(jars: list[Jar], folder: Path) -> None:
+    """Fetches into a folder beside the target and renames file by file, so no torn jar is ever seen."""
+    with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as temporary:
+        work = Path(temporary)
+        log = _run_ivy(jars, work)
+        lost = [jar.file for jar in jars if not (work / jar.file).is_file()]
+        if lost:
+            raise EnvironmentProblem(
+                f"{len(lost)} of {len(jars)} JVM libraries could not be fetched: {', '.join(lost[:5])}"
+                f"{' ...' if len(lost) > 5 else ''}. {_first_cause(log)}".rstrip(),
+                hint="Check the network and proxy (https_proxy); LAKEBACKUP_MAVEN_URL names a mirror.",
+            )
+        wrong = [jar.file for jar in jars if not jar.is_good(work)]
+        if wrong:
+            raise EnvironmentProblem(
+                f"JVM libraries arrived with other bytes than pinned (sha256): {', '.join(sorted(wrong))}.",
+                hint="The repository or a proxy changed them; do not use it.",
+            )
+        for jar in jars:
+            (work / jar.file).replace(folder / jar.file)
+
+
+def _run_ivy(jars: list[Jar], work: Path) -> str:
+    mirror = os.environ.get("LAKEBACKUP_MAVEN_URL", "")
+    root = f"root={quoteattr(mirror)} " if mirror else ""
+    (work / "settings.xml").write_text(
+        '<ivysettings><settings defaultResolver="main"/>'
+        '<timeout-constraints><timeout-constraint name="t" connectionTimeout="15000" readTimeout="60000"/>'
+        f'</timeout-constraints><resolvers><ibiblio name="main" {root}m2compatible="true" usepoms="false" '
+        'pattern="[organisation]/[module]/[revision]/[artifact].[ext]" useMavenMetadata="false" checksums="" '
+        'timeoutConstraint="t"/></resolvers></ivysettings>',
+        "utf-8",
+    )
+    wanted = "".join(
+        f'<dependency org="{jar.group}" name="{jar.name}" rev="{jar.version}" transitive="false">'
+        f'<artifact name="{jar.file.removesuffix(".jar")}" type="jar" ext="jar"/></dependency>'
+        for jar in jars
+    )
+    (work / "ivy.xml").write_text(
+        '<ivy-module version="2.0"><info organisation="lakebackup" module="jars"/>'
+        f"<dependencies>{wanted}</dependencies></ivy-module>",
+        "utf-8",
+    )
+    command = [
+        str(java_home() / "bin" / "java"), *_proxy(os.environ), "-jar", str(_ivy()),
+        "-settings", str(work / "settings.xml"), "-ivy", str(work / "ivy.xml"), "-cache", str(work / "ivy"),
+        "-retrieve", f"{work}/[artifact].[ext]",
+    ]  # fmt: skip
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)
+    except subprocess.TimeoutExpired as cause:
+        raise EnvironmentProblem(
+            "Fetching the JVM libraries took over 30 minutes.", hint="Try again."
+        ) from cause
+    return done.stdout + done.stderr
+
+
+def _ivy() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    found = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec and spec.origin else []
+    if not found:
+        raise EnvironmentProblem(
+            "PySpark is not installed whole: its Ivy jar is missing.", hint="Run `make setup`."
+        )
+    return found[-1]
+
+
+def _proxy(env: Mapping[str, str]) -> list[str]:
+    """The proxy variables that other programs know, in Java's words."""
+    options = []
+    for scheme in ("http", "https"):
+        url = env.get(f"{scheme}_proxy") or env.get(f"{scheme.upper()}_PROXY") or ""
+        parts = urlsplit(url if "//" in url else f"//{url}")
+        if parts.hostname:
+            options += [
+                f"-D{scheme}.proxyHost={parts.hostname}",
+                f"-D{scheme}.proxyPort={parts.port or 3128}",
+            ]
+    without = env.get("no_proxy") or env.get("NO_PROXY")
+    if options and without:
+        hosts = "|".join(f"*{h}" if h.startswith(".") else h for h in re.split(r"[,\s]+", without) if h)
+        options.append(f"-Dhttp.nonProxyHosts={hosts}")
+    return options
+
+
+def _first_cause(log: str) -> str:
+    """The first line in which Ivy says what went wrong, without the address (it may hold a password)."""
+    causes = re.findall(r"(?:UnknownHost|Connect|SSL|SocketTimeout|NoRouteToHost|IO)\w*Exception[^\n]*", log)
+    return re.sub(r"\w+://\S+", "<address>", causes[0]) if causes else ""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """`python -m lakebackup_jobs.runtime.jars spark kafka`: fetches the sets and prints their class paths."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("which", nargs="+", choices=get_args(JarSet))
+    for which in parser.parse_args(argv).which:
+        print(class_path(which))
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        raise SystemExit(main())
+    except EnvironmentProblem as problem:
+        raise SystemExit(f"error: {problem}") from None

@@ -1,1 +1,0 @@
-"""What the tasks of a snapshot's backup and restore do."""

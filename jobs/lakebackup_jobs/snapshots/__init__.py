@@ -1,0 +1,1 @@
+"""Snapshots: sets of files, backed up and restored."""

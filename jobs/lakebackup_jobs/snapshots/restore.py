@@ -1,0 +1,230 @@
+"""Carry out the restore of a snapshot's files into a folder: Spark tasks read, check and write them.
+
+The files are written down first, in shares, in a folder of the restore's own inside the target: a restore
+that was cut off is found again there, and goes on when the same files are asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from itertools import chain, groupby, islice, pairwise
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from lakebackup.engine.failures import task_errors
+from lakebackup.errors import Damaged
+from lakebackup.model import Audit
+from lakebackup.plan.restore_snapshot import EACH, digest_of, in_order, plan_restore, require_names
+from lakebackup.store import CatalogReader
+from lakebackup.times import format_ts
+from lakebackup_jobs.lifecycle.identity import holder, micros
+from lakebackup_jobs.lifecycle.prune_lock import noted
+from lakebackup_jobs.lifecycle.task_errors import raise_first
+from lakebackup_jobs.lifecycle.task_progress import TaskBoard
+from lakebackup_jobs.snapshots.target import Target
+from lakebackup_jobs.snapshots.tasks.write import NAMED, WRITTEN, WriteJob
+from lakebackup_sql import load
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from lakebackup.plan.restore_snapshot import SnapshotRestorePlan, SnapshotRestoreRequest
+    from lakebackup.storage import Storage
+    from lakebackup_jobs.lifecycle.progress import Reporter
+
+_SHARE = 128 << 20
+_MOST_SHARES = 400
+_SHOWN = 50
+# So little is written by threads of this process, before Spark's tasks would have.
+_LITTLE = 4 << 30
+
+
+def run(
+    request: SnapshotRestoreRequest, *, spark: SparkSession | None = None, reporter: Reporter
+) -> dict[str, Any]:
+    """Restore, and return what was written.
+
+    Raises Refused (names that cannot be written, a folder that holds something else, files that were pruned),
+    Damaged (some files are not what the catalog says: they are not there, all others are), Busy,
+    EnvironmentProblem.
+    """
+    from lakebackup_jobs.runtime.session import spark_session
+
+    started = time.monotonic()
+    reader = CatalogReader.current(request.destination, request.catalog)
+    made = plan_restore(request, reader)
+    target = Target(request.folder)
+    require_names(reader, target.limits())
+    digest = digest_of(reader, made)
+    for note in made.notes:
+        reporter.warning(note)
+    summary = _summary(made, target)
+    refused = target.taken(digest)
+    if refused and target.holds(in_order(reader, made)):
+        return {"done_before": True, **summary}
+    if request.dry_run:
+        return {"dry_run": True, **summary, "refused_because": refused}
+    target.require_free(made, digest, reader)
+    with target.begun(digest, made) as resumed:
+        if resumed:
+            reporter.note(f"going on with the restore that {target.folder} holds and that did not finish")
+        if not _is_little(made):
+            spark = spark or spark_session(remote=request.remote)
+        with noted(
+            spark,
+            reader,
+            destination=request.destination,
+            catalog=request.catalog,
+            source=made.source,
+            target=f"dir:{target.folder}",
+            selection=request.select or load("queries", "restore_snapshot_files"),
+            to_ts=made.end_ts,
+            reporter=reporter,
+            audit=_audit(made, str(target.folder)) if made.damage else None,
+        ) as (_, counts):
+            rows = _write(spark, reader, made, target, reporter)
+            counts.update({count: sum(row[count] for row in rows) for count in ("entries", "bytes")})
+            result = {
+                "resumed": resumed,
+                **summary,
+                "written": counts["entries"] - sum(row["kept"] for row in rows),
+                "seconds": round(time.monotonic() - started, 3),
+            }
+            if damage := _damage(rows, target):
+                reporter.result(result)
+                raise damage
+        target.finish()
+    return result
+
+
+def _is_little(made: SnapshotRestorePlan) -> bool:
+    return made.weight <= _LITTLE
+
+
+def _write(
+    spark: SparkSession | None,
+    reader: CatalogReader,
+    made: SnapshotRestorePlan,
+    target: Target,
+    reporter: Reporter,
+) -> list[Mapping[str, Any]]:
+    """Write the shares down and carry them out, in tasks of Spark's where there is a session and much to do.
+
+    Returns a row of WRITTEN for each share.
+    """
+    shares = deal(target.storage, reader, made)
+    reporter.start(made.files, made.bytes, "restore")
+    job = WriteJob(str(target.folder), target.storage.uri, shares, reader.destinations())
+    with TaskBoard(target.storage, "").watched(reporter.update):
+        if spark is None or _is_little(made):
+            rows = _here(job)
+        else:
+            with task_errors():
+                tasks = spark.range(0, len(shares), 1, len(shares)).mapInArrow(job, WRITTEN)
+                rows = [row.asDict() for row in tasks.collect()]  # a row a share
+            raise_first(row["error"] for row in rows)
+    reporter.update(made.files, made.bytes)
+    return rows
+
+
+def _here(job: WriteJob) -> list[Mapping[str, Any]]:
+    """Carry all shares out in this process; hashing and writing leave the interpreter to the next thread."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        try:
+            return list(pool.map(job.share, range(len(job.shares))))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def deal(storage: Storage, reader: CatalogReader, made: SnapshotRestorePlan) -> tuple[str, ...]:
+    """Write the shares of a planned restore into `storage`, as Arrow; returns their paths.
+
+    `reader` has the relation `snapshot_selected`.
+    """
+    import pyarrow as pa
+
+    paths = []
+    pieces = _pieces(in_order(reader, made), max(_SHARE, made.weight // _MOST_SHARES))
+    for number, (_, share) in enumerate(groupby(pieces, key=itemgetter(0))):
+        sink = pa.BufferOutputStream()
+        batches = [piece for _, piece in share]
+        with pa.ipc.new_stream(sink, batches[0].schema) as stream:
+            for batch in batches:
+                stream.write_batch(batch)
+        paths.append(f"plan/{number:06d}.arrow")
+        storage.put(paths[-1], sink.getvalue().to_pybytes())
+    return tuple(paths)
+
+
+def _pieces(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of batches with the number of their share: about `size` bytes; an object is in one."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    weight = share = 0
+    before = None
+    for batch in filter(len, batches):
+        objects = pc.binary_join_element_wise(batch.column("destination"), batch.column("path"), "\0")
+        begins = np.ones(len(batch), bool)
+        begins[0] = objects[0].as_py() != before
+        begins[1:] = pc.not_equal(objects[1:], objects[:-1])
+        own = batch.column("bytes").fill_null(0).to_numpy() + EACH
+        weights = weight + np.cumsum(own)
+        first = np.maximum.accumulate(np.where(begins, np.arange(len(batch)), -1))
+        shares = np.where(first < 0, share, ((weights - own) // size)[first])
+        weight, share, before = int(weights[-1]), int(shares[-1]), objects[-1].as_py()
+        for start, stop in pairwise([*np.flatnonzero(np.diff(shares, prepend=-1)), len(batch)]):
+            yield int(shares[start]), batch.slice(start, stop - start)
+
+
+def _summary(made: SnapshotRestorePlan, target: Target) -> dict[str, Any]:
+    shown = made.tables[:_SHOWN]
+    return {
+        "source": made.source,
+        "backup_id": made.backup_id,
+        "taken": format_ts(made.end_ts) if made.end_ts is not None else None,
+        "folder": str(target.folder),
+        "of_tables": len(made.tables),
+        "files": made.files,
+        "bytes": made.bytes,
+        "not_verifiable": sum(table.unknown for table in made.tables) or None,
+        "tables": [
+            {"table": table.scope, "tablets": table.regions, "files": table.files, "bytes": table.bytes}
+            for table in shown
+        ],
+    }
+
+
+def _damage(rows: Sequence[Mapping[str, Any]], target: Target) -> Damaged | None:
+    """What to tell of files that could not be restored; None when all were."""
+    count = sum(row["damaged"] for row in rows)
+    if not count:
+        return None
+    names = list(islice(chain.from_iterable(json.loads(row["names"]) for row in rows), NAMED))
+    more = f"\n  and {count - len(names)} more" if count > len(names) else ""
+    return Damaged(
+        f"{count} files are not in {target.folder}, all others are. What is stored of them is not whole:\n"
+        + "\n".join(f"  {name}" for name in names)
+        + more,
+        hint="Put the objects back from a copy of the destination and run the same command again, or restore "
+        "these files from another backup.",
+    )
+
+
+def _audit(made: SnapshotRestorePlan, folder: str) -> Audit:
+    """The entry that says that a person restores a backup that is known not to be whole."""
+    return Audit(
+        at=micros(datetime.now(UTC)),
+        actor=holder(),
+        action="restore with damage",
+        subject=made.backup_id or "",
+        detail=json.dumps({"folder": folder, "damage": made.damage}),
+    )

@@ -1,0 +1,307 @@
+"""What a Spark task of a snapshot's backup does: copy the files of its share, and note what else is in it.
+
+The part is the task's commit, as in any backup: of two attempts the first counts. What it names are the
+objects that hold the files, and the rows of the catalog that the task made, as Parquet.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, groupby
+from typing import TYPE_CHECKING, Any, Literal
+
+from lakebackup import layout
+from lakebackup.errors import EnvironmentProblem, NotFound
+from lakebackup.frames import LISTED
+from lakebackup.model import ARROW_SCHEMAS, DataFile
+from lakebackup.sidecar import read_part, write_part
+from lakebackup.storage import AlreadyExists, Storage, open_storage
+from lakebackup_jobs.lifecycle.row_objects import read_rows, write_rows
+from lakebackup_jobs.lifecycle.task_errors import guarded
+from lakebackup_jobs.lifecycle.task_progress import TaskBoard
+from lakebackup_jobs.lifecycle.task_totals import OUTCOME, totals
+from lakebackup_jobs.snapshots.source import Entry, SourceFile, Throttle, read_small
+from lakebackup_jobs.snapshots.splits import share_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import pyarrow as pa
+
+PACK_BYTES = 64 << 20
+_PACK_FILES = 20_000
+_BATCH = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class CopyJob:
+    """The same for every task of one backup. Files below `pack_below` bytes go into packs; 0: none.
+
+    `rate`: bytes a second that a task may read, None without a limit.
+    """
+
+    uri: str
+    destination: str
+    source: str
+    backup_id: str
+    number: int
+    level: int
+    parent: str | None
+    pack_below: int
+    rate: float | None
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """For `mapInArrow` over task numbers: one row a task, columns as in OUTCOME."""
+        for task in chain.from_iterable(batch.column(0).to_pylist() for batch in batches):
+            yield guarded(OUTCOME, partial(self.run, task), task=task)
+
+    def run(self, task: int) -> dict[str, object]:
+        """Do one task, in any process: columns of OUTCOME but for its error, which is raised."""
+        storage = open_storage(self.uri)
+        part = layout.parts_path(self.source, self.backup_id, task)
+        try:
+            rows = read_part(storage, part)
+        except NotFound:
+            rows = write_part(storage, part, _Copier(self, storage, task).copy())
+        return totals(task, rows)
+
+    @property
+    def folder(self) -> str:
+        """Where the backup describes itself."""
+        return layout.backup_folder(self.source, self.backup_id)
+
+
+class _Copier:
+    """One attempt of a task."""
+
+    def __init__(self, job: CopyJob, storage: Storage, task: int) -> None:
+        self._job, self._storage, self._task = job, storage, task
+        self._attempt = secrets.token_hex(4)
+        self._throttle = Throttle(job.rate)
+        self._done = TaskBoard(storage, job.folder).counter(f"{task:06d}")
+        self._objects: list[DataFile] = []
+        self._packs = 0
+        constant = {"source": job.source, "backup_id": job.backup_id, "added_in": job.number}
+        self._files = _Rows("snapshot_files", constant)
+        self._gone = _Rows(
+            "snapshot_departures",
+            {"source": job.source, "gone_in": job.number, "gone_by": job.backup_id},
+        )
+
+    def copy(self) -> list[DataFile]:
+        """Copy the share; the rows of the objects that were made."""
+        waiting: list[list[Entry]] = []  # for a pack: each file's names
+        size = 0
+        for _, group in groupby(self._entries(), lambda entry: entry.first):
+            names = list(group)
+            for entry in names:
+                if entry.added_in is not None:
+                    self._gone.add(
+                        scope=entry.scope, region=entry.region, name=entry.name, added_in=entry.added_in
+                    )
+            first = names[0]
+            if first.change == "gone":
+                continue
+            if first.same_path is not None:
+                self._add(names, str(first.same_sha256), first.same_path, int(first.same_position or 0))
+            elif first.bytes < self._job.pack_below and first.role == "data":
+                waiting.append(names)
+                size += first.bytes
+                if size >= PACK_BYTES or len(waiting) >= _PACK_FILES:
+                    self._pack(waiting)
+                    waiting, size = [], 0
+            else:
+                self._single(names)
+        if waiting:
+            self._pack(waiting)
+        self._note("files", self._files)
+        self._note("gone", self._gone)
+        return self._objects
+
+    def _entries(self) -> Iterator[Entry]:
+        try:
+            for batch in read_rows(self._storage, share_path(self._job.folder, self._task)):
+                columns = [batch.column(name).to_pylist() for name in Entry._fields]
+                yield from map(Entry._make, zip(*columns, strict=True))
+        except NotFound:
+            return  # a file larger than a task's share leaves nothing for the next
+
+    def _single(self, names: Sequence[Entry]) -> None:
+        """A file as an object of its own."""
+        first, job = names[0], self._job
+        path = layout.snapshot_path(job.source, job.backup_id, first.scope, first.region, first.name)
+        with SourceFile(first, self._throttle) as stream:
+            try:
+                self._storage.upload(path, stream, size_hint=first.bytes)
+            except AlreadyExists:
+                # An earlier attempt of this task put it, or two names look the same to the destination.
+                while stream.read(1 << 20):
+                    pass
+                if self._hash_of(path) != stream.sha256:
+                    raise EnvironmentProblem(
+                        f"{first.file} cannot be stored as {path}, where another file is.",
+                        hint="The destination may not tell upper from lower case: choose another one.",
+                    ) from None
+        self._add(names, stream.sha256, path, 0)
+        self._object(path, "file", [first], first.bytes, stream.sha256)
+        self._done(1, first.bytes)
+
+    def _hash_of(self, path: str) -> str:
+        found = hashlib.sha256()
+        with self._storage.open(path) as stored:
+            while data := stored.read(1 << 20):
+                found.update(data)
+        return found.hexdigest()
+
+    def _pack(self, files: Sequence[Sequence[Entry]]) -> None:
+        """Many files as one object, one behind the other."""
+        job = self._job
+        path = layout.pack_path(job.source, job.backup_id, self._task, self._packs, self._attempt)
+        self._packs += 1
+        whole, sums = hashlib.sha256(), list[str]()
+        size = sum(names[0].bytes for names in files)
+
+        def contents() -> Iterator[bytes]:
+            for names in files:
+                data = read_small(names[0])
+                sums.append(hashlib.sha256(data).hexdigest())
+                whole.update(data)
+                self._throttle.spend(len(data))
+                self._done(1, len(data))
+                if data:
+                    yield data
+
+        self._storage.upload(path, _Joined(contents()), size_hint=size)
+        position = 0
+        for names, sha256 in zip(files, sums, strict=True):
+            self._add(names, sha256, path, position)
+            position += names[0].bytes
+        self._object(path, "pack", [names[0] for names in files], size, whole.hexdigest())
+
+    def _add(self, names: Sequence[Entry], sha256: str, path: str, position: int) -> None:
+        """Rows of one file's names."""
+        destination = names[0].same_destination or self._job.destination
+        for entry in names:
+            self._files.add(
+                scope=entry.scope,
+                region=entry.region,
+                name=entry.name,
+                role=entry.role,
+                bytes=entry.bytes,
+                mtime_ms=entry.mtime_ms,
+                mode=entry.mode,
+                links=entry.links,
+                sha256=sha256,
+                destination=destination,
+                path=path,
+                position=position,
+            )
+
+    def _object(
+        self, path: str, kind: Literal["file", "pack"], entries: Sequence[Entry], size: int, sha256: str
+    ) -> None:
+        scopes = {entry.scope for entry in entries}
+        regions = {(entry.scope, entry.region) for entry in entries}
+        times = [entry.mtime_ms for entry in entries]
+        self._objects.append(
+            self._row(
+                path,
+                scope=scopes.pop() if len(scopes) == 1 else "",
+                region=regions.pop()[1] if len(regions) == 1 else "",
+                format=kind,
+                bytes=size,
+                sha256=sha256,
+                entries=len(entries),
+                min_ts=min(times),
+                max_ts=max(times),
+            )
+        )
+
+    def _note(self, kind: Literal["files", "gone"], rows: _Rows) -> None:
+        """Put the rows of the catalog where its commit, and a catalog that is made anew, find them."""
+        if not rows.count:
+            return
+        path = layout.listing_path(self._job.source, self._job.backup_id, self._task, self._attempt, kind)
+        size, _, sha256 = write_rows(self._storage, path, ARROW_SCHEMAS[rows.table], rows.batches())
+        self._objects.append(
+            self._row(
+                path,
+                scope="",
+                region="",
+                role="meta",
+                format=LISTED[rows.table],
+                bytes=size,
+                sha256=sha256,
+                entries=0,
+                min_ts=0,
+                max_ts=0,
+            )
+        )
+
+    def _row(self, path: str, **columns: Any) -> DataFile:
+        job = self._job
+        return DataFile(
+            destination=job.destination,
+            path=path,
+            backup_id=job.backup_id,
+            added_in=job.number,
+            source=job.source,
+            epoch="-",
+            codec="null",
+            raw_bytes=columns["bytes"],
+            start_position=0,
+            end_position=1,
+            level=job.level,
+            parent=job.parent,
+            **columns,
+        )
+
+
+class _Joined:
+    """Pieces as one stream, see `storage.Source`."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces, self._rest = pieces, b""
+
+    def read(self, size: int, /) -> bytes:
+        """As many bytes as are asked for, fewer only at the end."""
+        held: list[bytes] = []
+        while size and (piece := self._rest or next(self._pieces, b"")):
+            held.append(piece[:size])
+            self._rest = piece[size:]
+            size -= len(held[-1])
+        return held[0] if len(held) == 1 else b"".join(held)
+
+
+class _Rows:
+    """Rows of a table, gathered into batches."""
+
+    def __init__(self, table: str, constant: dict[str, Any]) -> None:
+        self.table = table
+        self.count = 0
+        self._constant = constant
+        self._held: list[dict[str, Any]] = []
+        self._batches: list[pa.RecordBatch] = []
+
+    def add(self, **columns: Any) -> None:
+        """One more row."""
+        self._held.append(columns)
+        self.count += 1
+        if len(self._held) >= _BATCH:
+            self._flush()
+
+    def batches(self) -> Sequence[pa.RecordBatch]:
+        """All of them."""
+        self._flush()
+        return self._batches
+
+    def _flush(self) -> None:
+        import pyarrow as pa
+
+        if self._held:
+            rows = [self._constant | row for row in self._held]
+            self._batches.append(pa.RecordBatch.from_pylist(rows, ARROW_SCHEMAS[self.table]))
+            self._held = []

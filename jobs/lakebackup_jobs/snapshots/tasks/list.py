@@ -1,0 +1,137 @@
+"""What a Spark task of a snapshot's backup does first: list folders, each file with size, times, inode."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from dataclasses import dataclass
+from fnmatch import translate
+from functools import cache
+from itertools import chain, islice
+from typing import TYPE_CHECKING
+
+from lakebackup.errors import Refused
+from lakebackup.worker import settle
+from lakebackup_jobs.lifecycle.task_errors import arrow_schema
+from lakebackup_jobs.snapshots.find import no_link, reading
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import pyarrow as pa
+
+    from lakebackup.plan.backup_snapshot import Unit
+
+_BATCH = 10_000
+#: Columns of the relation `snapshot_listed`.
+COLUMNS = (
+    "scope STRING, region STRING, name STRING, role STRING, folder STRING, bytes BIGINT, mtime_ns BIGINT, "
+    "mtime_ms BIGINT, mode INT, links INT, device BIGINT, inode BIGINT, always BOOLEAN"
+)
+
+
+@cache
+def listed_schema() -> pa.Schema:
+    """As Arrow has them."""
+    return arrow_schema(COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
+class ListRows:
+    """For `mapInArrow` over numbers: the files in the folders `units[number]`."""
+
+    units: tuple[tuple[Unit, ...], ...]
+    always: tuple[str, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in chain.from_iterable(batch.column(0).to_pylist() for batch in batches):
+            yield from list_units(self.units[number], self.always)
+        settle()
+
+
+def list_units(units: Sequence[Unit], always: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The files in some folders, in batches of `listed_schema`; `always`: patterns of names to copy whatever.
+
+    Raises Refused for what is neither a file nor a folder, and for names that are no text.
+    """
+    pattern = re.compile("|".join(map(translate, always)) or r"(?!)")
+    files = ((unit, *found) for unit in units for found in _files(unit))
+    while some := list(islice(files, _BATCH)):
+        yield _batch(some, pattern)
+
+
+def _files(unit: Unit) -> Iterator[tuple[str, os.stat_result]]:
+    """Each file of a unit: its name below the region's folder, and its stat."""
+    if unit.file:
+        with reading(f"{unit.folder}/{unit.file}"):
+            yield unit.file, os.lstat(f"{unit.folder}/{unit.file}")
+        return
+    waiting = [unit.prefix]
+    while waiting:
+        prefix = waiting.pop()
+        folder = f"{unit.folder}/{prefix}"
+        with reading(folder), os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_file(follow_symlinks=False):
+                    yield prefix + entry.name, entry.stat(follow_symlinks=False)
+                elif entry.is_symlink():
+                    raise no_link(entry.path)
+                elif not entry.is_dir(follow_symlinks=False):
+                    raise _no_file(entry.path, entry.stat(follow_symlinks=False).st_mode)
+                elif unit.deep:
+                    waiting.append(f"{prefix}{entry.name}/")
+
+
+def _batch(files: list[tuple[Unit, str, os.stat_result]], always: re.Pattern[str]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    units, names, stats = zip(*files, strict=True)
+    times = [found.st_mtime_ns for found in stats]
+    columns = {
+        **{key: [getattr(unit, key) for unit in units] for key in ("scope", "region", "role", "folder")},
+        "name": names,
+        "bytes": [found.st_size for found in stats],
+        "mtime_ns": times,
+        "mtime_ms": [time // 1_000_000 for time in times],
+        "mode": [stat.S_IMODE(found.st_mode) for found in stats],
+        "links": [found.st_nlink for found in stats],
+        "device": [signed(found.st_dev) for found in stats],
+        "inode": [signed(found.st_ino) for found in stats],
+        "always": [always.fullmatch(name.rpartition("/")[2]) is not None for name in names],
+    }
+    try:
+        return pa.RecordBatch.from_pydict(columns, listed_schema())
+    except UnicodeEncodeError:
+        paths = (f"{unit.folder}/{name}" for unit, name, _ in files)
+        bad = next(path for path in paths if not _is_text(path))
+        raise Refused(
+            f"The name of {os.fsencode(bad)!r} is not UTF-8.",
+            hint="Rename the file, or leave it out of the snapshot.",
+        ) from None
+
+
+def signed(number: int) -> int:
+    """An unsigned number of 64 bits as the catalog's engines have it."""
+    return number if number < 1 << 63 else number - (1 << 64)
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _no_file(path: str, mode: int) -> Refused:
+    kinds = {
+        stat.S_IFIFO: "a pipe",
+        stat.S_IFSOCK: "a socket",
+        stat.S_IFBLK: "a device",
+        stat.S_IFCHR: "a device",
+    }
+    return Refused(
+        f"{path} is {kinds.get(stat.S_IFMT(mode), 'no file')}, which a backup of a snapshot cannot hold.",
+        hint="Take it out of the snapshot, or name the folders that hold files alone.",
+    )

@@ -1,0 +1,158 @@
+"""What a Spark task of a restore into topics does: one partition after another, in transactions.
+
+A transaction holds whole files, verified before their records are sent, and commits how far the source was
+read. Readers of committed records never see half of a file, and a task that runs again goes on behind the
+last commit.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lakebackup.storage import open_storage
+from lakebackup_jobs.kafka.admin.committed import Progress
+from lakebackup_jobs.kafka.client.produce import RestoreProducer
+from lakebackup_jobs.kafka.format.records import OFFSET, within
+from lakebackup_jobs.kafka.format.stored import Counted, open_verified
+from lakebackup_jobs.lifecycle.task_errors import RESTORED, guarded
+from lakebackup_jobs.targets.translation import Ledger, Reached
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    import pyarrow as pa
+
+    from lakebackup.model import Translation
+    from lakebackup.roots import Roots
+    from lakebackup_jobs.kafka.admin.committed import Ends, Place
+    from lakebackup_jobs.kafka.format.stored_file import StoredFile
+    from lakebackup_jobs.lifecycle.splits import Shares
+
+# Small files share a transaction until they hold this many stored bytes.
+TRANSACTION_BYTES = 64 << 20
+# librdkafka's name of what Java's default partitioner does, and the partition that leaves it the choice.
+PARTITIONER = "murmur2_random"
+ANY = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayJob:
+    """The same for every task of one restore; `targets` maps a source topic to the target's.
+
+    `identities` are translations without positions, one a source topic. `begins` says from which source
+    position on a (topic, partition) is brought; those not named begin with their first record. `left_alone`:
+    source offsets of a topic that are not brought.
+    """
+
+    roots: Roots
+    shares: Shares
+    group: str
+    client: Mapping[str, str]
+    targets: Mapping[str, str]
+    identities: Mapping[str, Translation]
+    begins: Mapping[tuple[str, str], int]
+    ends: Mapping[tuple[str, str], int]
+    from_ts: int | None
+    to_ts: int | None
+    zero_as_one: bool
+    by_key: bool = False
+    left_alone: Mapping[str, frozenset[int]] = field(default_factory=dict)
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """For `mapInArrow` over the numbers of shares: one row a partition, columns as in RESTORED."""
+        for first, files in self.shares.partitions(batches):
+            yield guarded(
+                RESTORED,
+                partial(self._partition, first, files),
+                scope=first.scope,
+                region=first.region,
+            )
+
+    def _partition(self, first: StoredFile, files: Iterator[StoredFile]) -> dict[str, object]:
+        topic, partition = self.targets[first.scope], int(first.region)
+        tell = self.shares.board().counter(f"{first.scope}-{partition}")
+        # Made per partition: making it again ends what a killed task left open there, and only that.
+        name = producer_of(self.group, topic, first.region)
+        group, mark = (name, (topic, 0)) if self.by_key else (self.group, (topic, partition))
+        client = {**self.client, "partitioner": PARTITIONER} if self.by_key else self.client
+        with RestoreProducer(client, name, group, zero_as_one=self.zero_as_one) as producer:
+            ledger = self._ledger(first, None if self.by_key else partial(producer.ends, mark))
+            # Where tasks write beside each other, what is open in a partition is not a lost end of ours.
+            done = producer.committed(*mark) if self.by_key else producer.resume(*mark)
+            if done and done.note:
+                reached = Reached.parse(*done)
+            else:
+                begin = self.begins.get((first.scope, first.region))
+                reached = Reached(begin or 0, covered=-1 if begin is None else begin)
+            ledger.open(reached)
+            position, pending = reached.position, 0
+            for file in files:
+                if file.end_position <= position:
+                    tell(file.entries, file.bytes)
+                    continue
+                if not pending:
+                    producer.begin()
+                self._file(producer, ledger, file, topic, position)
+                pending += file.bytes
+                position = file.end_position
+                tell(file.entries, file.bytes)
+                if pending >= TRANSACTION_BYTES:
+                    reached = self._commit(producer, ledger, mark, reached, position, pending)
+                    pending = 0
+            if pending:
+                reached = self._commit(producer, ledger, mark, reached, position, pending)
+            ledger.end(reached, self.ends.get((first.scope, first.region), -1))
+        return {
+            "scope": first.scope,
+            "region": first.region,
+            "entries": reached.entries,
+            "bytes": reached.bytes,
+            "position": reached.position,
+        }
+
+    def _ledger(self, first: StoredFile, ends: Callable[[], Ends] | None) -> Ledger:
+        identity = replace(
+            self.identities[first.scope],
+            region=first.region,
+            target_region=first.region,
+            at=time.time_ns() // 1000,
+        )
+        return Ledger(open_storage(self.shares.uri), identity, ends)
+
+    def _commit(
+        self,
+        producer: RestoreProducer,
+        ledger: Ledger,
+        mark: Place,
+        reached: Reached,
+        position: int,
+        size: int,
+    ) -> Reached:
+        reached = ledger.close(reached, position, size)
+        producer.commit({mark: Progress(position, reached.note)})
+        ledger.settle(reached)
+        return reached
+
+    def _file(
+        self, producer: RestoreProducer, ledger: Ledger, file: StoredFile, topic: str, least: int
+    ) -> None:
+        counted = Counted(file)
+        partition = ANY if self.by_key else int(file.region)
+        for columns in open_verified(self.roots, file):
+            counted.add(len(columns.rows))
+            chosen = within(columns, self.from_ts, self.to_ts, least)
+            if alone := self.left_alone.get(file.scope):
+                chosen = replace(chosen, rows=chosen.rows[~np.isin(chosen.rows[:, OFFSET], list(alone))])
+            if producer.produce_block(topic, partition, chosen):
+                ledger.add(chosen.rows[:, OFFSET])
+        counted.check()
+
+
+def producer_of(group: str, target: str, region: str) -> str:
+    """Who writes the records of a partition: a transactional id, also a group where it needs its own."""
+    return f"{group}-{target}-{region}"

@@ -1,0 +1,1 @@
+"""Kafka topics: backup, follow, restore, merge, compaction, consumer groups, forks."""

@@ -1,0 +1,175 @@
+"""A source's history that was cut back: finding it, and putting the backups that lost it out of sync.
+
+Which backups those are is a fact about the source, whatever becomes of the run that finds it. So they are
+marked before that run copies anything: newest first in the log, then all in one commit of the catalog. A run
+that ends in between finds the same fork again.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from lakebackup.errors import Refused
+from lakebackup.plan.forks import Fork, Stood, comparable, earlier_lost, first_lost, judge, lost, suspects
+from lakebackup_jobs.kafka.admin.epochs import Logs
+from lakebackup_jobs.lifecycle.identity import holder
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from lakebackup.plan.backup_topics import RegionState
+    from lakebackup.plan.parents import Choice
+    from lakebackup.storage import Storage
+    from lakebackup.store import CatalogReader, CatalogWriter
+
+OnFork = Literal["branch", "fail"]
+
+# So many backups before the newest are looked at for a record that a compacted log still has.
+_EARLIER = 20
+_STOOD = pa.schema(
+    [
+        ("place", pa.int64()),
+        *((name, pa.string()) for name in ("scope", "epoch", "region")),
+        ("position", pa.int64()),
+        ("leader_epoch", pa.int32()),
+    ]
+)
+
+
+def find(
+    reader: CatalogReader,
+    source: str,
+    regions: Sequence[RegionState],
+    kafka: Mapping[str, str],
+    *,
+    contents: bool = True,
+) -> Fork | None:
+    """The fork of a source behind its newest backup that can be continued; None as nearly always.
+
+    `contents`: compare the last record of each partition, as every run does; without it, only those whose end
+    or leader's epoch is not what it was.
+    """
+    newest = reader.one("latest_backup", source=source, level=None)
+    if newest is None:
+        return None
+    ends = reader.rows("region_ends", source=source, base=newest["base"], link=newest["link"])
+    stood = [
+        Stood(newest["place"], r["scope"], r["epoch"], r["region"], r["end_position"], r["leader_epoch"])
+        for r in ends
+        if r["in_chain"]
+    ]
+    now = {(r.scope, r.epoch, r.region): r for r in regions}
+    asked = comparable(regions, stood)
+    if not contents:
+        asked = suspects(asked, now)
+    if not asked:
+        return None
+    logs = Logs(kafka, partial(_files, reader, source))
+    verdicts = judge(asked, now, logs)
+    cut = lost(verdicts)
+    if gone := [s for s, verdict in verdicts.items() if verdict == "gone"]:
+        cut |= earlier_lost(_earlier(reader, source, gone), now, logs)
+    if not cut:
+        return None
+    by_epoch = {s.where for s, verdict in verdicts.items() if verdict == "cut"}
+    first = first_lost(_history(reader, source, cut), now, logs, by_epoch=by_epoch)
+    place = min(stood.place for stood in first.values())
+    backups = tuple(row["backup_id"] for row in reader.rows("fork_backups", source=source, place=place))
+    found = Fork(None, backups, tuple(sorted((s.scope, s.region, s.position) for s in cut)))
+    parent = without(reader, found).one("latest_backup", source=source, level=None)
+    return Fork(parent["backup_id"] if parent else None, backups, found.regions)
+
+
+def without(reader: CatalogReader, fork: Fork) -> CatalogReader:
+    """The catalog as it will be when the fork is on record."""
+    return reader.supposing(dict.fromkeys(fork.backups, "out_of_sync"))
+
+
+def check(fork: Fork, on_fork: OnFork) -> None:
+    """Refused when a fork is to end the run."""
+    if on_fork == "fail":
+        raise Refused(
+            f"{fork}.",
+            hint="With --on-fork branch the next backup goes on from "
+            f"{f'backup {fork.parent}' if fork.parent else 'the start, as a full'}, and "
+            f"{len(fork.backups)} after it become out_of_sync.",
+        )
+
+
+def branch(reader: CatalogReader, choice: Choice) -> int:
+    """The branch of the next backup: one of its own where those behind the newest went out of sync."""
+    newest = choice.newest
+    if choice.asked or newest is None or choice.parent is None or choice.parent.base != newest.base:
+        return choice.branch
+    found = reader.one("next_branch", backup_id=newest.backup_id)
+    return int(found["branch"]) if found and found["branch"] is not None else choice.branch
+
+
+def told(fork: Fork) -> str:
+    """For the person who reads what a run says."""
+    shown = ", ".join(fork.backups[:5])
+    more = f" and {len(fork.backups) - 5} more" if len(fork.backups) > 5 else ""
+    kept = f"backup {fork.parent}" if fork.parent else "none, every one holds what was cut"
+    return f"{fork}. Out of sync: {shown}{more}; the last that holds nothing of it: {kept}"
+
+
+def record(writer: CatalogWriter, fork: Fork) -> None:
+    """Put the backups behind the branch point out of sync, on record in the destination too."""
+    reason = f"{fork}. Branch point: {fork.parent or 'none'}"
+    writer.set_states(fork.backups, "out_of_sync", actor=holder(), reason=reason)
+
+
+def describe(fork: Fork) -> dict[str, Any]:
+    """For a run's result."""
+    return {
+        "branch_point": fork.parent,
+        "out_of_sync": list(fork.backups),
+        "partitions": [
+            {"topic": scope, "partition": region, "backed_up_to": position}
+            for scope, region, position in fork.regions
+        ],
+    }
+
+
+def _earlier(
+    reader: CatalogReader, source: str, gone: Collection[Stood]
+) -> dict[tuple[str, str, str], list[Stood]]:
+    """The ends of some backups before, each once, the last first."""
+    found: dict[tuple[str, str, str], dict[int, Stood]] = {s.where: {s.position: s} for s in gone}
+    for where, ends in _history(reader, source, gone, last=_EARLIER).items():
+        for stood in reversed(ends):
+            found[where].setdefault(stood.position, stood)
+    return {where: list(ends.values())[1:] for where, ends in found.items()}
+
+
+def _history(
+    reader: CatalogReader, source: str, of: Collection[Stood], last: int | None = None
+) -> dict[tuple[str, str, str], list[Stood]]:
+    reader.give("suspected", _table(of))
+    found: dict[tuple[str, str, str], list[Stood]] = {}
+    for row in reader.rows("fork_history", source=source, last=last):
+        stood = Stood(**row)
+        found.setdefault(stood.where, []).append(stood)
+    return found
+
+
+def _files(
+    reader: CatalogReader, source: str, asked: Collection[Stood]
+) -> dict[Stood, tuple[Storage, str, int]]:
+    reader.give("suspected", _table(asked))
+    roots = reader.destinations()
+    found = {}
+    for row in reader.rows("fork_files", source=source):
+        with suppress(Refused):  # a destination that is not mounted says nothing of the source's history
+            storage = roots.open(row["destination"])
+            found[Stood(**{name: row[name] for name in _STOOD.names})] = storage, row["path"], row["bytes"]
+    return found
+
+
+def _table(stood: Collection[Stood]) -> pa.Table:
+    rows = [{name: getattr(s, name) for name in _STOOD.names} for s in stood]
+    return pa.Table.from_pylist(rows, schema=_STOOD)

@@ -1,0 +1,186 @@
+"""Put consumer groups where they stood, in topics that were restored: a join of their offsets with the
+translations that the restores left."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, cast
+
+from lakebackup.errors import EnvironmentProblem, Incomplete, UsageProblem
+from lakebackup.model import Audit
+from lakebackup.plan.continue_topics import target_list
+from lakebackup.plan.restore_groups import (
+    MEANINGS,
+    GroupPlan,
+    GroupThere,
+    choose_targets,
+    group_names,
+    plan_groups,
+    select_groups,
+)
+from lakebackup.plan.restore_request import only_source
+from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.times import format_ts
+from lakebackup_jobs.lifecycle.identity import holder, micros
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+    from lakebackup_jobs.kafka.admin.alter_groups import AlterGroups
+    from lakebackup_jobs.lifecycle.progress import Reporter
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsRequest:
+    """What a person asked for. `kafka` may hold secrets.
+
+    `at_ts` in ms: where the groups stood then, None: when the topics' newest backup was taken. `from_log`:
+    also what `__consumer_offsets` told before it was erased.
+    """
+
+    destination: str
+    target: str
+    groups: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()
+    catalog: str | None = None
+    source: str | None = None
+    maps: Mapping[str, str] = field(default_factory=dict)
+    group_maps: Mapping[str, str] = field(default_factory=dict)
+    at_ts: int | None = None
+    from_log: bool = False
+    force: bool = False
+    kafka: Mapping[str, str] = field(default_factory=dict)
+    dry_run: bool = False
+
+
+def run(request: GroupsRequest, *, reporter: Reporter) -> dict[str, Any]:
+    """Move the groups; returns what became of each partition of each.
+
+    Raises NotFound (no such group or topic), UsageProblem, EnvironmentProblem; Incomplete when groups had to
+    be left alone that should have been moved: the others are.
+    """
+    result, plan = move(request, reporter)
+    if plan.short and not request.dry_run:
+        reporter.result(result)
+        raise short_of(plan)
+    return result
+
+
+def move(request: GroupsRequest, reporter: Reporter) -> tuple[dict[str, Any], GroupPlan]:
+    """As `run`; groups left alone are no error."""
+    from lakebackup_jobs.kafka.admin.alter_groups import AlterGroups
+
+    if not request.target.startswith("kafka://"):
+        raise UsageProblem("Groups are put into a Kafka cluster.", hint="Give --to kafka://HOST:PORT.")
+    reader = CatalogReader.current(request.destination, request.catalog)
+    servers = request.target.removeprefix("kafka://")
+    target = AlterGroups({**request.kafka, "bootstrap.servers": servers})
+    plan = _plan(request, reader, target)
+    if not request.dry_run and plan.put:
+        plan = _put(plan, target)
+        _audit(request, plan, reporter)
+    return _result(request, plan), plan
+
+
+def _plan(request: GroupsRequest, reader: CatalogReader, target: AlterGroups) -> GroupPlan:
+    source = only_source(reader, request.source)
+    if request.at_ts is None and not request.from_log:
+        reader.define("wanted", "groups_of_points", source=source)
+    else:
+        reader.define(
+            "wanted", "group_offsets_at", source=source, ts=request.at_ts, ignore_erased=request.from_log
+        )
+    cluster = target.cluster_id()
+    restored = reader.rows("restored_into", source=source, cluster=cluster)
+    existing = set(target.topic_names())
+    states = target.describe({row["target_scope"] for row in restored} & existing)
+    into, unclear = choose_targets(restored, {state.scope: state.epoch for state in states}, request.maps)
+    rows = reader.rows("group_moves", source=source, cluster=cluster, targets=target_list(into))
+    known = {row["group_id"] for row in rows}
+    names = group_names(select_groups(request.groups, request.patterns, known), request.group_maps)
+    for row in rows:
+        if row["group_id"] in names and row["scope"] in unclear:
+            raise unclear[row["scope"]]
+    found = target.read(set(names.values()) & set(target.names()))
+    if found.denied:
+        group, said = next(iter(sorted(found.denied.items())))
+        raise EnvironmentProblem(
+            f"Consumer group {group} of the target cannot be read: {said}",
+            hint="Give this user the right to describe and read consumer groups.",
+        )
+    there = {
+        group.group_id: GroupThere(group.active, {(c.scope, c.region): c.position for c in group.offsets})
+        for group in found.groups
+    }
+    return plan_groups(rows, names, there, force=request.force)
+
+
+def _put(plan: GroupPlan, target: AlterGroups) -> GroupPlan:
+    """Alter the groups; those that got members meanwhile are left alone, and the plan says so."""
+    from lakebackup_jobs.kafka.admin.groups import Committed
+
+    offsets: dict[str, list[Committed]] = {}
+    for m, landing in plan.put:
+        offsets.setdefault(m.target_group, []).append(Committed(*landing, metadata=m.metadata))
+    active = target.alter(offsets)
+    late = {m for m, _ in plan.put if m.target_group in active}
+    return GroupPlan(tuple(replace(m, outcome="active") if m in late else m for m in plan.moves))
+
+
+def _audit(request: GroupsRequest, plan: GroupPlan, reporter: Reporter) -> None:
+    # An entry of the audit log is appended without Spark; a JVM for it would take longer than all the rest.
+    writer = CatalogWriter.open(cast("SparkSession", None), request.destination, request.catalog)
+    by_group: dict[str, list[str]] = {}
+    for m, landing in plan.put:
+        by_group.setdefault(m.target_group, []).append(
+            f"{m.scope}[{m.region}] {m.position} -> {landing.scope}[{landing.region}] {landing.position}"
+        )
+    entry = Audit(
+        at=micros(datetime.now(UTC)),
+        actor=holder(),
+        action="restore groups",
+        subject=request.target,
+        detail=json.dumps({"outcomes": plan.counts(), "groups": by_group}),
+    )
+    try:
+        writer.append_audit(entry)
+    except EnvironmentProblem as error:  # the groups are where they should be
+        reporter.warning(f"the catalog does not know of this run: {error.message}")
+
+
+def _result(request: GroupsRequest, plan: GroupPlan) -> dict[str, Any]:
+    return {
+        **({"dry_run": True} if request.dry_run else {}),
+        "at_time": format_ts(request.at_ts) if request.at_ts is not None else None,
+        "outcomes": plan.counts(),
+        "meaning": {outcome: MEANINGS[outcome] for outcome in sorted(plan.counts())},
+        "groups": [
+            {
+                "group": m.group_id,
+                "topic": m.scope,
+                "partition": int(m.region),
+                "position": m.position,
+                "outcome": m.outcome,
+                "offsets": m.offsets,
+                "target_group": m.target_group,
+                "target_topic": m.landing.scope if m.landing else None,
+                "target_partition": int(m.landing.region) if m.landing else None,
+                "target_position": m.landing.position if m.landing else None,
+            }
+            for m in plan.moves
+        ],
+    }
+
+
+def short_of(plan: GroupPlan) -> Incomplete:
+    """The error that says which groups could not be moved."""
+    shown = [f"  {m.target_group}, {m.scope}[{m.region}]: {MEANINGS[m.outcome]}" for m in plan.short[:10]]
+    more = f"\n  and {len(plan.short) - 10} more" if len(plan.short) > 10 else ""
+    return Incomplete(
+        "Groups were left alone:\n" + "\n".join(shown) + more,
+        hint="Stop their consumers and run `lakebackup restore groups` again; what was moved stays.",
+    )

@@ -1,0 +1,293 @@
+"""Carry out the restore of Kafka topics: Spark tasks verify the planned files and bring the records back.
+
+The planned files are written down first, one share for each partition; tasks read their shares. A restore
+that was cut off is found again by what was asked for, and goes on with the same shares where its target
+says it stands.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from lakebackup import layout
+from lakebackup.errors import LakebackupError, NotFound
+from lakebackup.plan import saved
+from lakebackup.plan.continue_topics import plan_rest
+from lakebackup.plan.restore_request import RestoreRequest, other_ways, plan_restore, read_backups
+from lakebackup.plan.restore_topics import RestorePlan, TopicPart, refusal, require_restorable
+from lakebackup.store import CatalogReader
+from lakebackup.times import format_ts
+from lakebackup.translations import publish
+from lakebackup_jobs.lifecycle.desk import Desk, desk
+from lakebackup_jobs.lifecycle.identity import micros
+from lakebackup_jobs.lifecycle.prune_lock import RestoreLog, refuse_pruned_meanwhile, unfinished
+from lakebackup_jobs.lifecycle.splits import deal
+from lakebackup_jobs.targets import Target, open_target
+from lakebackup_jobs.topics.groups import GroupsRequest, move, short_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+    from lakebackup.plan.restore_groups import GroupPlan
+    from lakebackup_jobs.lifecycle.progress import Reporter
+
+
+# What a person may accept as it is, by the reason of the obstacle, and what the audit log calls that.
+_ACCEPTED = {"gap": "restore with gaps", "compacted": "approximate restore"}
+# Stored bytes a second, where no restore into the kind of target is on record.
+ASSUMED_BYTES_PER_S = 50_000_000
+
+
+def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
+    """Carry a restore out; returns what a person wants to know of it.
+
+    Of a dry run: the plan, its SQL, and, if it would be refused, why and what to do (`refused`, `hint`).
+
+    Raises Refused (gaps, damaged files, a target that is not empty), Damaged (a file that is not what the
+    catalog says, found before any of it becomes visible), EnvironmentProblem (broker, disk), Busy.
+    """
+    reader = CatalogReader.current(request.destination, request.catalog)
+    kept = saved.read(Path(request.plan)) if request.plan else None
+    if kept:
+        saved.require_same_catalog(kept, reader)
+        request = kept.asked(request)
+    made = plan_restore(request, reader)
+    target = open_target(request, reader)
+    digest = request.digest(made.source)
+    # What was begun goes on with the files that were planned then, whatever came in since.
+    if kept and not unfinished(reader, digest):
+        saved.require_holds(kept, made, request, reader)
+    planned = made
+    if request.continued:
+        into = target.into(made)
+        made = plan_rest(made, reader, into["cluster"], into["topics"], unfinished(reader, digest))
+    if request.dry_run:
+        return {
+            "dry_run": True,
+            **_summary(made),
+            "partitions": _partitions(made),
+            **_backups(made, reader),
+            "estimate": _estimate(request, made, reader),
+            "selection": made.selection,
+            "parameters": dict(made.parameters),
+            **(described := target.describe(made)),
+            **_save(request, planned, made, reader),
+            **_refused(request, made, {} if unfinished(reader, digest) else described),
+        }
+    require_restorable(made, allow_gaps=request.allow_gaps, approximate=request.approximate)
+    name, ttl_s = f"restore-{digest}", request.lease_ttl_s
+    with desk(request.destination, request.catalog, name, reporter, ttl_s=ttl_s) as place:
+        return _carry_out(request, made, digest, target, reader, spark, reporter, place)
+
+
+def _carry_out(
+    request: RestoreRequest,
+    made: RestorePlan,
+    digest: str,
+    target: Target,
+    reader: CatalogReader,
+    given: SparkSession | None,
+    reporter: Reporter,
+    place: Desk,
+) -> dict[str, Any]:
+    from lakebackup_jobs.runtime.session import spark_session
+
+    started = time.monotonic()
+    # Where nothing can be written no plan of an earlier run can be carried on.
+    resumed = unfinished(reader, digest) if place.recorded else None
+    restore_id = resumed or layout.new_backup_id(datetime.now(UTC))
+    if resumed:
+        reporter.note(f"going on with restore {restore_id}, which did not finish")
+    roots = reader.destinations()
+    for row in reader.rows("selected_destinations"):  # before anything is written
+        roots.open(row["destination"])
+    target.prepare(made, restore_id, resumed=resumed is not None)
+
+    spark = given or spark_session(remote=request.remote)
+    writer = place.writer(spark)
+    log = RestoreLog(writer, restore_id, made, request.target, {"digest": digest, "into": target.into(made)})
+    for reason, action in _ACCEPTED.items():
+        if found := [str(o) for o in made.obstacles if o.reason == reason]:
+            log.audit(action, found)
+            for text in found:
+                reporter.warning(f"{action}: {text}")
+    log.row("running")
+    refuse_pruned_meanwhile(request.destination, request.catalog, made.source, reader)
+    shares = deal(place.storage, reader, made, layout.restore_folder(restore_id))
+    reporter.start(made.entries, made.bytes, "restore")
+    try:
+        with shares.board().watched(reporter.update):
+            outcomes = target.replay(spark, shares, made, restore_id, roots)
+        reporter.update(made.entries, made.bytes)
+    except LakebackupError as error:
+        log.row("failed", problem=error.message)
+        raise
+    notes = target.finish(made)
+    publish(writer, restore_id)
+    groups = _move_groups(request, made, reporter) if request.groups else None
+    log.finish(outcomes)
+    target.forget()
+    shares.clear()
+    for note in notes:
+        reporter.warning(note)
+    result = {
+        "restore_id": restore_id,
+        "resumed": resumed is not None,
+        **_summary(made),
+        **({"outcomes": groups[0]["outcomes"], "groups": groups[0]["groups"]} if groups else {}),
+        "entries": sum(o.entries for o in outcomes),
+        "seconds": round(time.monotonic() - started, 3),
+    }
+    if groups and groups[1].short:
+        reporter.result(result)
+        raise short_of(groups[1])
+    return result
+
+
+def _move_groups(
+    request: RestoreRequest, made: RestorePlan, reporter: Reporter
+) -> tuple[dict[str, Any], GroupPlan] | None:
+    """Put the groups where they stood at the time that the topics are restored to."""
+    asked = GroupsRequest(
+        destination=request.destination,
+        catalog=request.catalog,
+        source=made.source,
+        target=request.target,
+        patterns=request.groups,
+        maps={t.scope: t.target for t in made.topics},
+        at_ts=made.to_ts,
+        kafka=request.kafka,
+    )
+    try:
+        return move(asked, reporter)
+    except NotFound as error:  # no reason to take the records back
+        reporter.warning(error.message)
+        return None
+
+
+def _summary(made: RestorePlan) -> dict[str, Any]:
+    return {
+        "source": made.source,
+        "from_time": format_ts(made.from_ts) if made.from_ts is not None else None,
+        "to_time": format_ts(made.to_ts) if made.to_ts is not None else None,
+        "files": made.files,
+        "bytes": made.bytes,
+        "entries_in_files": made.entries,
+        "topics": [
+            {
+                "topic": t.scope,
+                "target": t.target,
+                "backup_id": t.backup_id,
+                "partitions": t.regions,
+                "files": sum(p.files for p in t.parts),
+                "bytes": sum(p.bytes for p in t.parts),
+                "entries": sum(p.entries for p in t.parts),
+                "reaches": format_ts(t.end_ts if made.to_ts is None else min(made.to_ts, t.end_ts)),
+            }
+            for t in made.topics
+        ],
+        "obstacles": [str(o) for o in made.obstacles],
+        **({"notes": list(made.notes)} if made.notes else {}),
+    }
+
+
+def _refused(request: RestoreRequest, made: RestorePlan, described: Mapping[str, Any]) -> dict[str, str]:
+    """With what words the restore would be refused, and what to do then; empty when it would not be."""
+    refused = refusal(made, allow_gaps=request.allow_gaps, approximate=request.approximate)
+    if refused:
+        return {"refused": refused.message, "hint": refused.hint}
+    places = [described, *described.get("target_topics", ())]
+    misfits = [place["refused_because"] for place in places if place.get("refused_because")]
+    if misfits:
+        return {"refused": "; ".join(misfits) + ".", "hint": "Restore into another place."}
+    return {}
+
+
+def _partitions(made: RestorePlan) -> list[dict[str, Any]]:
+    """What each partition gets, and which time the files bring it to."""
+    return [
+        {
+            "topic": t.scope,
+            "partition": p.region,
+            "files": p.files,
+            "bytes": p.bytes,
+            "entries": p.entries,
+            "from_offset": p.start_position,
+            "to_offset": p.end_position,
+            "newest_ts": p.max_ts,
+            "reaches": _reached(made, t, p.region),
+        }
+        for t in made.topics
+        for p in t.parts
+    ]
+
+
+def _backups(made: RestorePlan, reader: CatalogReader) -> dict[str, Any]:
+    """The backups that are read, and the other complete sets that would bring the same, with their cost."""
+    ways = [
+        {
+            "topics": topics,
+            "takes": "this restore"
+            if number == 0
+            else f"fewest {' and '.join(way.least)}"
+            if way.least
+            else "most backups",
+            "backups": [step.backup_id for step in way.steps],
+            "files": way.cost.files,
+            "bytes": way.cost.bytes,
+        }
+        for topics, sets in other_ways(made, reader)
+        for number, way in enumerate(sets)
+    ]
+    return {
+        "backups": [{**asdict(part), "end_ts": format_ts(part.end_ts)} for part in read_backups(reader)],
+        **({"alternatives": ways} if ways else {}),
+    }
+
+
+def _reached(made: RestorePlan, topic: TopicPart, region: str) -> str:
+    reached = made.to_ts if made.to_ts is not None else topic.end_ts
+    if made.reached is not None:
+        whole = made.reached.get((topic.scope, region))
+        if whole is None:
+            return "no restore point"
+        reached = min(reached, whole)
+    return format_ts(reached)
+
+
+def _estimate(request: RestoreRequest, made: RestorePlan, reader: CatalogReader) -> str:
+    """How long it may take, and from what that is known."""
+    kind = request.target.partition(":")[0]
+    speeds = [
+        row["bytes"] * 1_000_000 / row["micros"]
+        for row in reader.rows("restore_speeds", target=f"{kind}:")
+        if row["bytes"] and row["micros"]
+    ]
+    speed = median(speeds) if speeds else ASSUMED_BYTES_PER_S
+    known = (
+        f"the median of {len(speeds)} restores into {kind}"
+        if speeds
+        else f"assumed, no restore into {kind} yet"
+    )
+    return f"{made.bytes / speed:.0f} s at {speed / 1_000_000:.1f} MB/s ({known})"
+
+
+def _save(
+    request: RestoreRequest, made: RestorePlan, shown: RestorePlan, reader: CatalogReader
+) -> dict[str, Any]:
+    if not request.save_plan:
+        return {}
+    if shown is not made:  # the relation `selected` is what is left to bring
+        made = plan_restore(request, reader)
+    tool = f"lakebackup {version('lakebackup')}"
+    plan = saved.make(request, made, reader, now=micros(datetime.now(UTC)), tool=tool)
+    saved.write(Path(request.save_plan), plan)
+    return {"plan": request.save_plan, "digest": plan.digest}

@@ -1,0 +1,1 @@
+"""What Spark tasks do with topics: copy, merge, compact and decode data files."""

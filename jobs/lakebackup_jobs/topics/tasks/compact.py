@@ -1,0 +1,277 @@
+"""What the Spark tasks of a compaction do: find the newest offset of each key, then copy those records.
+
+Between the two, Spark brings together what tasks found of the same key. Keys are compared whole, so no two
+are ever taken for one; records are copied as the bytes they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from itertools import chain, groupby
+from operator import add, itemgetter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lakebackup import layout
+from lakebackup.errors import Damaged, NotFound
+from lakebackup.model import DataFile
+from lakebackup.sidecar import read_part, write_part
+from lakebackup.storage import Storage, open_storage
+from lakebackup.worker import settle
+from lakebackup_jobs.kafka.client.consume import BLOCK_BYTES
+from lakebackup_jobs.kafka.format.container import FileWriter
+from lakebackup_jobs.kafka.format.key_filter import KeyFilters, hashes_of
+from lakebackup_jobs.kafka.format.records import (
+    KEY,
+    KEY_LENGTH,
+    OFFSET,
+    TIMESTAMP,
+    VALUE_LENGTH,
+    Block,
+    Columns,
+    filter_block,
+)
+from lakebackup_jobs.kafka.format.stored import Counted, open_verified
+from lakebackup_jobs.lifecycle.task_errors import guarded
+from lakebackup_jobs.lifecycle.task_progress import TaskBoard
+from lakebackup_jobs.lifecycle.task_totals import OUTCOME, totals
+from lakebackup_jobs.topics import compact_splits as pieces
+from lakebackup_jobs.topics.tasks.copy import publish
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    import pyarrow as pa
+
+    from lakebackup.roots import Roots
+    from lakebackup_jobs.kafka.client.memory import Longs
+    from lakebackup_jobs.kafka.format.stored_file import StoredFile
+    from lakebackup_jobs.topics.compact_splits import Piece
+
+FOUND = "part INT, piece INT, key BINARY, position BIGINT"
+SURVIVORS = "piece INT, position BIGINT"
+# Keys and offsets that a task holds before it tells Spark of the newest among them.
+HELD_BYTES = 64 << 20
+_ROWS_AT_ONCE = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class FindNewest:
+    """For `mapInArrow` over numbers of pieces: the newest offset of each key in a piece, columns of FOUND.
+
+    A key may come more than once. Raises Damaged (a file that is not what the catalog says).
+    """
+
+    uri: str
+    folder: str
+    roots: Roots
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        storage = open_storage(self.uri)
+        for number in chain.from_iterable(batch.column(0).to_pylist() for batch in batches):
+            piece = pieces.read(storage, self.folder, number)
+            done = TaskBoard(storage, self.folder).counter(f"found-{number:06d}")
+            yield from self._of_piece(number, piece, done)
+        settle()
+
+    def _of_piece(
+        self, number: int, piece: Piece, done: Callable[[int, int], None]
+    ) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        from lakebackup_jobs.kafka.format.arrow import binary
+
+        held: list[pa.RecordBatch] = []
+        size = 0
+        for file in piece.files:
+            counted = Counted(file)
+            for columns in open_verified(self.roots, file):
+                rows = columns.rows
+                if (rows[:, KEY_LENGTH] < 0).any():
+                    raise Damaged(f"{file.path} holds records without a key; its row says there are none.")
+                keys = binary(columns.data, rows[:, KEY], rows[:, KEY_LENGTH])
+                positions = pa.array(np.ascontiguousarray(rows[:, OFFSET]))
+                held.append(pa.RecordBatch.from_arrays([keys, positions], ["key", "position"]))
+                size += held[-1].nbytes
+                counted.add(len(rows))
+                done(len(rows), 0)
+                if size >= HELD_BYTES:
+                    yield from _newest(number, piece.part, held)
+                    held, size = [], 0
+            counted.check()
+        if held:
+            yield from _newest(number, piece.part, held)
+
+
+def _newest(number: int, part: int, held: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    found = pa.Table.from_batches(held).group_by("key", use_threads=False).aggregate([("position", "max")])
+    for batch in found.to_batches(max_chunksize=_ROWS_AT_ONCE):
+        rows = batch.num_rows
+        yield pa.RecordBatch.from_arrays(
+            [
+                pa.array(np.full(rows, part, np.int32)),
+                pa.array(np.full(rows, number, np.int32)),
+                batch["key"],
+                batch["position_max"],
+            ],
+            ["part", "piece", "key", "position"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class KeepNewest:
+    """For `mapInArrow` over rows of SURVIVORS in order: copies those records, one row of OUTCOME a piece.
+
+    A position of -1 stands for none, so that each piece has a row. By topic: `generations` to write, and
+    `drop_before`, the instant (ms) before which tombstones go.
+    """
+
+    uri: str
+    folder: str
+    roots: Roots
+    destination: str
+    source: str
+    backup_id: str
+    number: int
+    parent: str
+    codec: str
+    compression_level: int | None
+    target_bytes: int
+    sequences: Mapping[tuple[str, str], int]
+    generations: Mapping[str, int]
+    drop_before: Mapping[str, int]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number, positions in _by_piece(batches):
+            yield guarded(OUTCOME, partial(self._totals, number, positions), task=number)
+
+    def _totals(self, number: int, positions: Longs) -> dict[str, object]:
+        storage = open_storage(self.uri)
+        part = layout.parts_path(self.source, self.backup_id, number)
+        try:
+            rows = read_part(storage, part)
+        except NotFound:
+            piece = pieces.read(storage, self.folder, number)
+            done = TaskBoard(storage, self.folder).counter(f"kept-{number:06d}")
+            with KeyFilters(storage, self.source, self.backup_id, number) as keys:
+                written = list(self._write(storage, piece, positions, keys, done))
+                keys.commit()
+            rows = write_part(storage, part, written)
+        return totals(number, rows)
+
+    def _write(
+        self,
+        storage: Storage,
+        piece: Piece,
+        positions: Longs,
+        keys: KeyFilters,
+        done: Callable[[int, int], None],
+    ) -> Iterator[DataFile]:
+        place = piece.files[0]
+        seq = self.sequences.get((place.scope, place.region), 0) + piece.rank
+        blocks = _merged(self._kept(piece, positions, done))
+        for fmt, some in groupby(blocks, key=itemgetter(0)):
+            for first in some:
+                with storage.writer() as sink:
+                    file = FileWriter(sink, codec=self.codec, level=self.compression_level, fmt=fmt)
+                    for _, block in chain([first], some):
+                        file.write_block(block)
+                        if file.bytes >= self.target_bytes:
+                            break
+                    stats = file.finish()
+                    path, seq = publish(sink, self.source, place, seq, stats.columns())
+                yield DataFile(
+                    destination=self.destination,
+                    path=path,
+                    backup_id=self.backup_id,
+                    added_in=self.number,
+                    source=self.source,
+                    scope=place.scope,
+                    epoch=place.epoch,
+                    region=place.region,
+                    format=fmt,
+                    codec=self.codec,
+                    **stats.columns(),
+                    **keys.add(stats.keys),
+                    level=1,
+                    parent=self.parent,
+                    generation=self.generations[place.scope],
+                )
+
+    def _kept(
+        self, piece: Piece, positions: Longs, done: Callable[[int, int], None]
+    ) -> Iterator[tuple[str, Block]]:
+        drop_before = self.drop_before[piece.files[0].scope]
+        for file in piece.files:
+            if not _holds(file, positions):
+                done(file.entries, 0)
+                continue
+            for columns in open_verified(self.roots, file):
+                block = _chosen(columns, positions, drop_before)
+                if block is not None:
+                    yield columns.fmt, block
+                done(len(columns.rows), 0)
+
+
+def _by_piece(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Longs]]:
+    """The positions of each piece, from rows that come in the order of (piece, position)."""
+    held: list[Longs] = []
+    present = -1
+    for batch in batches:
+        numbers, positions = batch.column(0).to_numpy(), batch.column(1).to_numpy()
+        edges = np.flatnonzero(np.diff(numbers)) + 1
+        for begin, end in zip([0, *edges], [*edges, len(numbers)], strict=True):
+            if begin == end:
+                continue
+            if numbers[begin] != present and held:
+                yield present, np.concatenate(held)
+                held = []
+            present = int(numbers[begin])
+            held.append(positions[begin:end])
+    if held:
+        yield present, np.concatenate(held)
+
+
+def _holds(file: StoredFile, positions: Longs) -> bool:
+    begin, end = np.searchsorted(positions, [file.start_position, file.end_position])
+    return bool(begin < end)
+
+
+def _chosen(columns: Columns, positions: Longs, drop_before: int) -> Block | None:
+    """The records of a block whose offsets are among `positions`, but for tombstones that are due."""
+    rows = columns.rows
+    at = np.minimum(np.searchsorted(positions, rows[:, OFFSET]), len(positions) - 1)
+    kept = positions[at] == rows[:, OFFSET]
+    # A record without a timestamp (-1) has no age.
+    due = (rows[:, VALUE_LENGTH] < 0) & (rows[:, TIMESTAMP] >= 0) & (rows[:, TIMESTAMP] < drop_before)
+    chosen = replace(columns, rows=rows[kept & ~due])
+    block = filter_block(chosen, None, None)
+    # The block's own buffer is as large as what it was chosen from, and many may be held at once.
+    return None if block is None else replace(block, data=block.data.copy(), hashes=hashes_of(chosen))
+
+
+def _merged(blocks: Iterable[tuple[str, Block]]) -> Iterator[tuple[str, Block]]:
+    """The same records in blocks of about BLOCK_BYTES."""
+    for fmt, some in groupby(blocks, key=itemgetter(0)):
+        held: list[Block] = []
+        size = 0
+        for _, block in some:
+            held.append(block)
+            size += block.data.shape[0]
+            if size >= BLOCK_BYTES:
+                yield fmt, _joined(held)
+                held, size = [], 0
+        if held:
+            yield fmt, _joined(held)
+
+
+def _joined(blocks: list[Block]) -> Block:
+    if len(blocks) == 1:
+        return blocks[0]
+    hashes = np.concatenate([b.hashes for b in blocks if b.hashes is not None])
+    data = np.concatenate([b.data for b in blocks])
+    return Block(data, reduce(add, (b.stats for b in blocks)), hashes=hashes)

@@ -1,0 +1,145 @@
+"""Rows that Spark tasks read out of a backup's own data files: group commits and schemas.
+
+A backup writes them before it exists in the catalog; a rebuild makes them again from the same files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from lakebackup.errors import Damaged, NotFound
+from lakebackup.frames import PartRows
+from lakebackup.model import ARROW_SCHEMAS
+from lakebackup.roots import Roots
+from lakebackup_jobs.kafka.format import offsets_log, registry
+from lakebackup_jobs.kafka.format.offsets_log import OFFSETS_TOPIC
+from lakebackup_jobs.kafka.format.stored import open_verified
+from lakebackup_jobs.kafka.format.stored_file import StoredFile
+from lakebackup_jobs.lifecycle.splits import MOST_TASKS
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from lakebackup.sidecar import Manifest
+    from lakebackup.store import CatalogWriter
+
+Table = Literal["group_commits", "schemas"]
+_DECODE = {"group_commits": offsets_log.decode, "schemas": registry.decode}
+
+
+def decoded_topics(schema_topics: Collection[str]) -> dict[Table, frozenset[str]]:
+    """Which topics' records become rows of which table."""
+    return {
+        "group_commits": frozenset({OFFSETS_TOPIC}),
+        "schemas": frozenset(schema_topics) - {OFFSETS_TOPIC},
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Decode:
+    """For `FrameWriter`: rows of `files` in (or numbers of `parts` that hold them), rows of `table` out.
+
+    A file that is gone was pruned and gives none; one that is not as written gives a row with `problem`.
+    """
+
+    table: Table
+    topics: frozenset[str]
+    roots: Roots
+    parts: PartRows | None = None
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in self.parts(batches) if self.parts else batches:
+            for file in batch.to_pylist():
+                if file["scope"] in self.topics:
+                    yield from self._file(file)
+
+    def _file(self, file: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        from lakebackup_jobs.kafka.format.arrow import to_arrow
+
+        decode, schema = _DECODE[self.table], ARROW_SCHEMAS[self.table]
+        place: dict[str, Any] = {
+            "backup_id": file["backup_id"],
+            "source": file["source"],
+            "log_region": file["region"],
+        }
+        if self.table == "group_commits":
+            place["log_epoch"] = file["epoch"]
+        else:
+            place |= {"scope": file["scope"], "epoch": file["epoch"]}
+        try:
+            self.roots.open(file["destination"]).stat(file["path"])
+            stored = StoredFile(**{name: file[name] for name in StoredFile.__match_args__})
+            for columns in open_verified(self.roots, stored):
+                records = to_arrow(columns).select(["offset", "timestamp", "key", "value"]).to_pylist()
+                rows = [
+                    {
+                        **decode(r["key"], r["value"]),
+                        **place,
+                        "log_position": r["offset"],
+                        "log_ts": r["timestamp"],
+                    }
+                    for r in records
+                ]
+                yield pa.RecordBatch.from_pylist(rows, schema)
+        except NotFound:
+            return
+        except Damaged as problem:
+            row = {**decode(None, None), **place, "problem": problem.message}
+            row |= {"log_position": file["start_position"], "log_ts": file["min_ts"]}
+            yield pa.RecordBatch.from_pylist([row], schema)
+
+
+def decode_backup(
+    writer: CatalogWriter,
+    backup_id: str,
+    root: tuple[str, str],
+    parts: Mapping[str, Sequence[str]],
+    schema_topics: Collection[str],
+) -> list[Table]:
+    """Write the rows of a backup that is being taken; returns the tables that may have got some.
+
+    `root`: id and URI of its destination. `parts`: topic -> the manifest parts that list files of it.
+    """
+    destination, uri = root
+    tables: list[Table] = []
+    for table, topics in decoded_topics(schema_topics).items():
+        paths = sorted({path for topic in topics for path in parts.get(topic, ())})
+        if not paths:
+            continue
+        count = min(len(paths), MOST_TASKS)
+        rows = PartRows(uri, tuple(tuple(paths[i::count]) for i in range(count)))
+        source = Decode(table, topics, Roots({destination: uri}), rows)
+        writer.append_made(table, source, count, backup_id)
+        tables.append(table)
+    return tables
+
+
+def decode_again(
+    spark: SparkSession,
+    writer: CatalogWriter,
+    manifests: Sequence[Manifest],
+    transaction: str,
+    schema_topics: Collection[str],
+) -> None:
+    """Write the rows of backups whose files are in the catalog's table already."""
+    from pyspark.sql import functions as F  # noqa: N812 (as Spark's own documentation has it)
+
+    from lakebackup.engine.spark import SparkEngine
+
+    roots = Roots({m.backup.destination: writer.home.uri for m in manifests})
+    files = SparkEngine(spark, writer.catalog_uri).table("files")
+    for table, topics in decoded_topics(schema_topics).items():
+        chosen = files.where(
+            F.col("backup_id").isin([m.backup.backup_id for m in manifests])
+            & F.col("scope").isin(sorted(topics))
+        )
+        count = chosen.count()
+        if count:
+            spread = chosen.repartition(min(count, MOST_TASKS))
+            writer.append_frame(table, spread, transaction, Decode(table, topics, roots))

@@ -1,0 +1,1 @@
+"""The catalog and its backups over time: prune, verify, rebuild, optimize, import, export, policies."""

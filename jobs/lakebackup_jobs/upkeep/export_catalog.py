@@ -1,0 +1,53 @@
+"""Write the catalog's rows into files that other programs read."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakebackup.exchange import EXCHANGED, Form, export
+from lakebackup.storage import open_storage
+from lakebackup.store import CatalogReader
+
+if TYPE_CHECKING:
+    from lakebackup_jobs.lifecycle.progress import Reporter
+
+
+@dataclass(frozen=True, slots=True)
+class ExportRequest:
+    """What a person asked for: `folder` is empty or not there yet."""
+
+    destination: str
+    folder: str
+    catalog: str | None = None
+    form: Form = "jsonl"
+
+
+def run(request: ExportRequest, *, reporter: Reporter) -> dict[str, Any]:
+    """Export, and return what was written. Starts no JVM.
+
+    Raises NotFound (no catalog), Refused (the folder holds something), Damaged (a table of the catalog).
+    """
+    started = time.monotonic()
+    reader = CatalogReader.require(request.destination, request.catalog)
+    folder = open_storage(request.folder, private=False)
+    reporter.start(None, None, "export")
+    made = export(reader, folder, request.form, reporter.update)
+    totals = [(table, [file for file in made.files if file.table == table]) for table in EXCHANGED]
+    return {
+        "folder": folder.uri,
+        "rows": sum(file.rows for file in made.files),
+        "bytes": sum(file.bytes for file in made.files),
+        "tables": [
+            {
+                "table": table,
+                "files": len(files),
+                "rows": sum(file.rows for file in files),
+                "bytes": sum(file.bytes for file in files),
+            }
+            for table, files in totals
+            if files
+        ],
+        "seconds": round(time.monotonic() - started, 3),
+    }

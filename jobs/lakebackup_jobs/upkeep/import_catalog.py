@@ -1,0 +1,280 @@
+"""Bring backups and files that other catalogs or programs know into the catalog: all of it, or nothing.
+
+Spark tasks read and check the rows; SQL fills in what was left out and turns manifests into lifetimes. The
+rows are kept in the destination, then go into the tables, the backups last.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from lakebackup import layout
+from lakebackup.engine.failures import task_errors
+from lakebackup.errors import NotFound, Refused, UsageProblem
+from lakebackup.exchange import EXCHANGED, read_index, require_whole
+from lakebackup.given import MANIFESTS, GivenFile, given_files
+from lakebackup.imports import Import, append, read_import, sweep, write_import, write_rows
+from lakebackup.lease import Lease
+from lakebackup.model import Audit, Backup
+from lakebackup.roots import Roots, destination_id
+from lakebackup.sidecar import marked
+from lakebackup.storage import open_storage
+from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup_jobs.lifecycle.identity import holder, micros
+from lakebackup_jobs.upkeep.import_rows import Resolver
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakebackup_jobs.lifecycle.progress import Reporter
+
+
+@dataclass(frozen=True, slots=True)
+class ImportRequest:
+    """What a person asked for: the folder of an export, or files of rows by what they hold.
+
+    `trust_roots`: URIs of other catalogs' destinations whose rows are taken from an export.
+    `given`: paths of `backups`, `files`, `departures` and `manifests`, the backups always.
+    """
+
+    destination: str
+    folder: str | None = None
+    given: Mapping[str, str] = field(default_factory=dict)
+    source_kind: str = "imported"
+    trust_roots: tuple[str, ...] = ()
+    catalog: str | None = None
+    dry_run: bool = False
+    lease_ttl_s: float = 60.0
+    remote: str | None = None
+
+
+def run(request: ImportRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
+    """Import, and return what went in; the same once more adds nothing.
+
+    Raises NotFound (no such file), UsageProblem (rows that make no sense), Refused (rows that the catalog
+    contradicts), Damaged (an export that is not whole), Busy.
+    """
+    from lakebackup_jobs.runtime.session import spark_session
+
+    files = _files(request)
+    import_id = _identity(request, files)
+    spark = spark or spark_session(remote=request.remote)
+    if request.dry_run:
+        return _Run(request, files, import_id, spark, reporter).plan()
+    storage = open_storage(request.destination)
+    with Lease.acquire(storage, "import", holder(), ttl_s=request.lease_ttl_s):
+        return _Run(request, files, import_id, spark, reporter).carry_out()
+
+
+def _files(request: ImportRequest) -> dict[str, tuple[GivenFile, ...]]:
+    if bool(request.folder) == bool(request.given):
+        raise UsageProblem(
+            "Give the folder of an export, or name what to import with --backups and --files or --manifests."
+        )
+    if request.folder:
+        folder = open_storage(request.folder)
+        index = read_index(folder)
+        require_whole(folder, index.files)
+        return {
+            table: tuple(
+                GivenFile(table, f"{folder.uri}/{file.path}", index.form)
+                for file in index.files
+                if file.table == table
+            )
+            for table in EXCHANGED
+            if any(file.table == table for file in index.files)
+        }
+    if "backups" not in request.given:
+        raise UsageProblem("Files belong to backups.", hint="Name their rows with --backups FILE.")
+    if "files" in request.given and MANIFESTS in request.given:
+        raise UsageProblem("--files and --manifests exclude each other: both say which files there are.")
+    return {table: tuple(given_files(table, path)) for table, path in request.given.items()}
+
+
+def _identity(request: ImportRequest, files: Mapping[str, tuple[GivenFile, ...]]) -> str:
+    """16 hex digits of what is imported, so that the same import is known again."""
+    asked: list[object] = [bool(request.folder), request.source_kind]
+    asked += [sorted(request.trust_roots)] if request.trust_roots else []
+    digest = hashlib.sha256(json.dumps(asked).encode())
+    for table, some in sorted(files.items()):
+        for file in some:
+            folder, _, name = file.uri.rpartition("/")
+            own = hashlib.sha256()
+            with open_storage(folder or ".").open(name) as stream:
+                while piece := stream.read(1 << 20):
+                    own.update(piece)
+            digest.update(f"{table} {file.form} {own.hexdigest()}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+class _Run:
+    """One import on its way."""
+
+    def __init__(
+        self,
+        request: ImportRequest,
+        files: Mapping[str, tuple[GivenFile, ...]],
+        import_id: str,
+        spark: SparkSession,
+        reporter: Reporter,
+    ) -> None:
+        self.request, self.files, self.import_id = request, files, import_id
+        self.spark, self.reporter = spark, reporter
+        self.started = time.monotonic()
+
+    def plan(self) -> dict[str, Any]:
+        """What would go in; nothing is written."""
+        reader = CatalogReader.open(self.request.destination, self.request.catalog)
+        with closing(self._resolver(reader)) as resolver, task_errors():
+            backups, rows = resolver.resolve()
+            rows, _ = self._trusted(rows, reader)
+            counts = {table: frame.count() for table, frame in rows.items()}
+        return {"dry_run": True, **self._summary(backups, counts)}
+
+    def carry_out(self) -> dict[str, Any]:
+        """Import what is new."""
+        writer = CatalogWriter.open(self.spark, self.request.destination, self.request.catalog)
+        writer.migrate()  # a catalog that is behind may get its rows back by this
+        if marked(writer.home, layout.import_path(self.import_id)):
+            made = read_import(writer.home, self.import_id)
+            there = {row["backup_id"] for row in self._reader().rows("every_backup")}
+            new = [backup for backup in made.backups if backup.backup_id not in there]
+            if new:
+                self.reporter.note(f"going on with import {self.import_id}, which did not finish")
+            self._publish(writer, made)
+            counts = dict.fromkeys((chunk.table for chunk in made.chunks), 0) if not new else _counts(made)
+            return self._summary(new, counts)
+        reader = self._reader()
+        with closing(self._resolver(reader)) as resolver, ExitStack() as leases:
+            with task_errors():
+                backups, rows = resolver.resolve()
+                rows, taken = self._trusted(rows, reader)
+            for source in sorted({backup.source for backup in backups}):
+                ttl = self.request.lease_ttl_s
+                leases.enter_context(Lease.acquire(writer.home, f"source-{source}", holder(), ttl_s=ttl))
+            self._still(backups)
+            with task_errors():
+                chunks = [
+                    chunk
+                    for table, frame in rows.items()
+                    for chunk in write_rows(frame, table, writer.home, self.import_id)
+                ]
+            if not backups and not chunks:
+                return self._summary([], {})
+            files = {table: [file.uri for file in some] for table, some in self.files.items()}
+            said = json.dumps({"given": files, "destinations": taken})
+            now = micros(datetime.now(UTC))
+            made = Import(self.import_id, now, holder(), said, tuple(backups), tuple(chunks))
+            write_import(writer.home, made)
+            sweep(writer.home, made)
+            self._publish(writer, made)
+        return self._summary(backups, _counts(made))
+
+    def _publish(self, writer: CatalogWriter, made: Import) -> None:
+        append(self.spark, writer, made, f"import-{made.import_id}")
+        entry = Audit(
+            at=made.at,
+            actor=made.actor,
+            action="catalog import",
+            subject=made.import_id,
+            detail=json.dumps({**json.loads(made.given), "backups": len(made.backups)}),
+        )
+        writer.append_audit(entry, made.import_id)
+        writer.append(made.backups, f"import-{made.import_id}")
+
+    def _trusted(
+        self, rows: dict[str, DataFrame], reader: CatalogReader | None
+    ) -> tuple[dict[str, DataFrame], list[str]]:
+        """The rows without those of destinations that nobody vouched for, and the ids of those that stay:
+        the destination that this run was opened with, and those at `trust_roots`, which prove themselves.
+
+        Raises UsageProblem (nothing of the export lies at a root), Refused (it does not prove itself).
+        """
+        frame = rows.get("destinations")
+        found = {row.destination: row.uri for row in frame.collect()} if frame is not None else {}
+        named = {open_storage(uri).uri: uri for uri in self.request.trust_roots}
+        if strange := sorted(uri for root, uri in named.items() if root not in found.values()):
+            raise UsageProblem(
+                f"--trust-root {strange[0]}: no destination of the export lies there.",
+                hint=f"It has {', '.join(sorted(found.values())) or 'none'}.",
+            )
+        storage = open_storage(self.request.destination)
+        home = {}
+        with suppress(NotFound):
+            home = {destination_id(storage, create=False): storage.uri}
+        trusted = {name: uri for name, uri in found.items() if uri in named or home.get(name) == uri}
+        roots = Roots(trusted)
+        for name in trusted:
+            roots.open(name)
+        known = reader.destinations().uris if reader else home
+        for name, uri in sorted(found.items()):
+            if name not in trusted and name not in known:
+                self.reporter.warning(
+                    f"destination {name} at {uri} was left out: what it holds cannot be restored from here "
+                    f"before the import is repeated with --trust-root {uri}"
+                )
+        if frame is not None:
+            kept = frame.where(frame["destination"].isin(list(trusted)))
+            rows = {**rows, "destinations": kept} if trusted else _without(rows, "destinations")
+        return rows, sorted(found.keys() & {*trusted, *home})
+
+    def _reader(self) -> CatalogReader:
+        return CatalogReader.require(self.request.destination, self.request.catalog)
+
+    def _still(self, backups: Iterable[Backup]) -> None:
+        """Refused when another run took a number while this one was at work without the sources' leases."""
+        now = {(row["source"], row["number"]) for row in self._reader().rows("every_backup")}
+        taken = [b.backup_id for b in backups if (b.source, b.number) in now]
+        if taken:
+            raise Refused(
+                f"Other backups came in for {', '.join(taken[:5])} meanwhile.", hint="Run the import again."
+            )
+
+    def _resolver(self, reader: CatalogReader | None) -> Resolver:
+        held = reader.rows("every_backup") if reader else []
+        uri = open_storage(
+            self.request.catalog or f"{open_storage(self.request.destination).uri}/{layout.CATALOG_FOLDER}"
+        ).uri
+        return Resolver(
+            self.spark,
+            uri,
+            self.files,
+            {row["backup_id"]: row for row in held},
+            whole=self.request.folder is not None,
+            source_kind=self.request.source_kind,
+        )
+
+    def _summary(self, backups: Sequence[Backup], counts: Mapping[str, int]) -> dict[str, Any]:
+        return {
+            "import_id": self.import_id,
+            "backups": len(backups),
+            **{table: count for table, count in counts.items() if count},
+            "sources": [
+                {
+                    "source": source,
+                    "backups": sum(b.source == source for b in backups),
+                    "files": sum(b.files for b in backups if b.source == source),
+                    "bytes": sum(b.bytes for b in backups if b.source == source),
+                    "until_ts": max(b.end_ts for b in backups if b.source == source),
+                }
+                for source in sorted({b.source for b in backups})
+            ],
+            "seconds": round(time.monotonic() - self.started, 3),
+        }
+
+
+def _without(rows: Mapping[str, DataFrame], table: str) -> dict[str, DataFrame]:
+    return {name: frame for name, frame in rows.items() if name != table}
+
+
+def _counts(made: Import) -> dict[str, int]:
+    tables = sorted({chunk.table for chunk in made.chunks})
+    return {table: sum(chunk.rows for chunk in made.chunks if chunk.table == table) for table in tables}

@@ -1,0 +1,119 @@
+"""Bring the files of the catalog's tables together, and delete what no version within the retention needs."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakebackup.errors import Refused, UsageProblem
+from lakebackup.lease import held
+from lakebackup.model import TABLES
+from lakebackup.storage import open_storage
+from lakebackup.store import CatalogReader, CatalogWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakebackup.storage import Storage
+    from lakebackup_jobs.lifecycle.progress import Reporter
+
+DAY_MS = 86_400_000
+# A job that old is dead, whatever its last row says.
+LONGEST_JOB_MS = 90 * DAY_MS
+#: A shorter retention could take files from under a reader or a job that is still at work.
+LEAST_RETENTION_MS = 7 * DAY_MS
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizeRequest:
+    """What a person asked for; what the tables were in the last `retain_ms` can still be asked."""
+
+    destination: str
+    catalog: str | None = None
+    retain_ms: int = LEAST_RETENTION_MS
+    dry_run: bool = False
+    remote: str | None = None
+
+
+def run(request: OptimizeRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
+    """Compact each table and clean it; returns files and bytes before and after.
+
+    Raises NotFound (no catalog), Refused (a retention that is too short), Busy (another process writes).
+    """
+    from lakebackup_jobs.runtime.session import spark_session
+
+    started = time.monotonic()
+    reader = CatalogReader.require(request.destination, request.catalog)
+    retain_ms = _retention(request.retain_ms, reader, open_storage(request.destination))
+    if request.remote:
+        raise UsageProblem("catalog optimize does not run over Spark Connect.", hint="Leave --remote out.")
+    before = {table: _held(reader.catalog_uri, table) for table in TABLES}
+    if request.dry_run:
+        return {"dry_run": True, "retain_ms": retain_ms, **_told(before, before)}
+    spark = spark or spark_session()
+    writer = CatalogWriter.open(spark, request.destination, request.catalog)
+    for number, table in enumerate(TABLES, 1):
+        reporter.note(f"table {table}, {number} of {len(TABLES)}")
+        writer.optimize(table, retain_hours=retain_ms / 3_600_000)
+    after = {table: _held(reader.catalog_uri, table) for table in TABLES}
+    return {"retain_ms": retain_ms, **_told(before, after), "seconds": round(time.monotonic() - started, 3)}
+
+
+def _retention(retain_ms: int, reader: CatalogReader, storage: Storage) -> int:
+    """What was asked for, or as long as what is at work now has been: it may still read what was then.
+
+    Following reads the catalog anew for each batch, so that its age is none. Refused below seven days.
+    """
+    if retain_ms < LEAST_RETENTION_MS:
+        raise Refused(
+            "A retention below 7 days could take files from a reader or a job that is still at work.",
+            hint="Give --retain 7d or more.",
+        )
+    now = time.time_ns() // 1_000_000
+    begun = [since for name, since in held(storage) if not name.startswith("follow-")]
+    begun += [row["at"] // 1000 for row in reader.rows("open_restores")]
+    oldest = max((now - since for since in begun if now - since < LONGEST_JOB_MS), default=0)
+    return max(retain_ms, oldest)
+
+
+def _held(catalog_uri: str, table: str) -> dict[str, int]:
+    """Files and bytes that the table's newest version reads, and those in its folder."""
+    from lakebackup.engine.delta import open_table
+
+    uri = f"{catalog_uri}/{table}"
+    log = f"{table}/_delta_log/"
+    found = [one for one in open_storage(catalog_uri).list(f"{table}/") if one.path.endswith(".parquet")]
+    stored = [one.bytes for one in found if not one.path.startswith(log)]
+    sizes = open_table(uri).get_add_actions(flatten=True).column("size_bytes").to_pylist()
+    return {
+        "files": len(sizes),
+        "bytes": sum(sizes),
+        "stored_files": len(stored),
+        "stored_bytes": sum(stored),
+    }
+
+
+def _told(before: dict[str, dict[str, int]], after: dict[str, dict[str, int]]) -> dict[str, Any]:
+    def total(found: dict[str, dict[str, int]], what: str) -> int:
+        return sum(row[what] for row in found.values())
+
+    return {
+        "files": total(before, "files"),
+        "files_after": total(after, "files"),
+        "stored_bytes": total(before, "stored_bytes"),
+        "stored_bytes_after": total(after, "stored_bytes"),
+        "tables": [
+            {
+                "table": table,
+                "files": before[table]["files"],
+                "files_after": after[table]["files"],
+                "bytes": before[table]["bytes"],
+                "bytes_after": after[table]["bytes"],
+                "stored_bytes": before[table]["stored_bytes"],
+                "stored_bytes_after": after[table]["stored_bytes"],
+            }
+            for table in TABLES
+            if before[table]["stored_files"]
+        ],
+    }
