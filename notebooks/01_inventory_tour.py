@@ -24,7 +24,7 @@ dbutils.widgets.text("destination", "/Volumes/main/default/backups", "Where the 
 
 # COMMAND ----------
 
-from lakebackup.engine.spark import SparkEngine
+from lakebackup.sql_engine.spark import SparkEngine
 
 engine = SparkEngine(spark, f"{dbutils.widgets.get('destination')}/catalog")
 engine.register()

@@ -28,8 +28,8 @@ dbutils.widgets.dropdown("really", "no", ["no", "yes"], "Carry it out")
 
 # COMMAND ----------
 
-from lakebackup.engine.spark import SparkEngine
-from lakebackup.plan.restore_request import RestoreRequest
+from lakebackup.plan.topics.request import RestoreRequest
+from lakebackup.sql_engine.spark import SparkEngine
 from lakebackup_jobs.lifecycle.progress import reporter
 from lakebackup_jobs.topics import restore as restore_topics
 

@@ -27,7 +27,7 @@ dbutils.widgets.text("key", "4711", "Key")
 
 # COMMAND ----------
 
-from lakebackup.store import CatalogReader
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.query import record_query as ask
 
 topic, key = dbutils.widgets.get("topic"), dbutils.widgets.get("key").replace("'", "''")

@@ -25,7 +25,7 @@ dbutils.widgets.text("capacity", "1000000000000", "Capacity in bytes")
 
 # COMMAND ----------
 
-from lakebackup.engine.spark import SparkEngine
+from lakebackup.sql_engine.spark import SparkEngine
 
 engine = SparkEngine(spark, f"{dbutils.widgets.get('destination')}/catalog")
 engine.register(["growth", "storage_by_source", "files"])

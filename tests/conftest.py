@@ -62,7 +62,7 @@ def spark() -> SparkSession:
 @pytest.fixture(scope="session")
 def empty_catalog(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a catalog without rows, to be copied."""
-    from lakebackup.store import CatalogWriter
+    from lakebackup.store.writer import CatalogWriter
 
     folder = tmp_path_factory.mktemp("empty")
     CatalogWriter.open(None, str(folder)).migrate()

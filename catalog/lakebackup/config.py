@@ -26,8 +26,8 @@ from pydantic_settings import (
 )
 
 from lakebackup.errors import NotFound, UsageProblem
+from lakebackup.rules.times import parse_duration
 from lakebackup.storage.options import S3Options, StorageOptions
-from lakebackup.times import parse_duration
 
 FILE_NAME = "lakebackup.toml"
 MASK = "****"

@@ -15,16 +15,16 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lakebackup.engine import INTERNAL, RAW
-from lakebackup.engine.ddl import definition
-from lakebackup.engine.duck import view_types
-from lakebackup.model import TABLES, columns
+from lakebackup.rows.tables import TABLES, columns
+from lakebackup.sql_engine import INTERNAL, RAW
+from lakebackup.sql_engine.ddl import definition
+from lakebackup.sql_engine.duck import view_types
 from lakebackup_sql import area, load, names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from lakebackup.engine.ddl import Definition
+    from lakebackup.sql_engine.ddl import Definition
 
 _TYPES = {"VARCHAR": "STRING", "INTEGER": "INT"}
 _COLUMN = re.compile(r"-- ([a-z][a-z0-9_]*): (.+)")

@@ -44,8 +44,8 @@ class Duck:
     """The catalog by `CatalogReader`, which starts no JVM; counts the bytes of the files it opens."""
 
     def __init__(self, folder: str) -> None:
-        from lakebackup.engine.verified import VerifiedFiles
-        from lakebackup.store import CatalogReader
+        from lakebackup.sql_engine.verified import VerifiedFiles
+        from lakebackup.store.reader import CatalogReader
 
         self._sizes: dict[str, int] = {}
         opens = VerifiedFiles.open_input_file
@@ -65,7 +65,7 @@ class Duck:
 
     def totals(self, name: str, what: str, **parameters: Any) -> list[dict[str, Any]]:
         """An aggregate of a query's rows, so that they are not all fetched."""
-        from lakebackup.engine import steps, to_duckdb
+        from lakebackup.sql_engine import steps, to_duckdb
         from lakebackup_sql import load
 
         text = load("queries", name)
@@ -92,7 +92,7 @@ class Spark:
     """The catalog by `SparkEngine`, in a session that lives on."""
 
     def __init__(self, folder: str) -> None:
-        from lakebackup.engine.spark import SparkEngine
+        from lakebackup.sql_engine.spark import SparkEngine
         from lakebackup_jobs.runtime.session import spark_session
 
         self._spark = spark_session()

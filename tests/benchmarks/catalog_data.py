@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from lakebackup.engine.delta import commit, write_rows
-from lakebackup.model import ARROW_SCHEMAS
+from lakebackup.rows.tables import ARROW_SCHEMAS
+from lakebackup.sql_engine.delta import commit, write_rows
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogWriter
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.runtime.session import spark_session
 
 if TYPE_CHECKING:

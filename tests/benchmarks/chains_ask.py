@@ -34,20 +34,20 @@ class Ours:
     """The catalog by its SQL, planning as the commands do."""
 
     def __init__(self, folder: Path, engine: str) -> None:
-        from lakebackup.store import CatalogReader
+        from lakebackup.store.reader import CatalogReader
 
         self._folder, self._name = folder, engine
         self._reader = CatalogReader.require(str(folder))
         self._engine: Any = CatalogReader(str(folder), as_written=True)
         if engine == "spark":
-            from lakebackup.engine.spark import SparkEngine
+            from lakebackup.sql_engine.spark import SparkEngine
             from lakebackup_jobs.runtime.session import spark_session
 
             self._engine = SparkEngine(spark_session(), f"file://{folder}/catalog")
 
     def chain(self, topic: str, to_ts: int) -> dict[str, Any]:
         """As `lakebackup restore topics --dry-run` plans."""
-        from lakebackup.plan.restore_request import RestoreRequest, plan_restore
+        from lakebackup.plan.topics.request import RestoreRequest, plan_restore
 
         request = RestoreRequest(
             str(self._folder), "file:/nowhere", topics=(topic,), source=SOURCE, to_ts=to_ts, dry_run=True
@@ -59,8 +59,8 @@ class Ours:
 
     def plan(self, now: int) -> dict[str, Any]:
         """As `lakebackup prune 14` plans, at a time that stays the same."""
-        from lakebackup.plan.prune import Leaving, plan_prune, window_of
-        from lakebackup.store import CatalogReader
+        from lakebackup.plan.upkeep.prune import Leaving, plan_prune, window_of
+        from lakebackup.store.reader import CatalogReader
 
         reader = CatalogReader(str(self._folder))
         reader.give("policies", window_of(SOURCE, now=now, days=WINDOW_DAYS, min_redundancy=1))

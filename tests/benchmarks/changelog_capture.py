@@ -83,7 +83,7 @@ def _measured(about: dict[str, Any], folder: Path) -> dict[str, float]:
 
 def _one(about: dict[str, Any]) -> dict[str, float]:
     """Capture a topic in this process; a few events first, since compiling is not what is measured."""
-    from lakebackup.changelog.cipher import Cipher
+    from lakebackup.formats.logs.cipher import Cipher
     from lakebackup_jobs.kafka.admin.cluster import Cluster
     from lakebackup_jobs.logs.capture.flush_task import CaptureJob
     from lakebackup_jobs.logs.feeds import Range

@@ -17,9 +17,10 @@ from tests.benchmarks.report import markdown
 from tests.support.catalogs import backup_id
 from tests.support.made_backups import MadeBackups
 
-from lakebackup.changelog.events import DEFAULT, PUT, PUTS, WRITE, stored
-from lakebackup.changelog.logfile import LogFileWriter, LogPlace, Scratch
-from lakebackup.model import CHANGES, Backup, DataFile
+from lakebackup.formats.logs.events import DEFAULT, PUT, PUTS, WRITE, stored
+from lakebackup.formats.logs.logfile import LogFileWriter, LogPlace, Scratch
+from lakebackup.rows.backups import Backup, DataFile
+from lakebackup.rows.base import CHANGES
 
 if TYPE_CHECKING:
     from pathlib import Path

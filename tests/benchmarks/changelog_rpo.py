@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.benchmarks.report import markdown
 from tests.support.change_load import load
 
-from lakebackup.store import CatalogWriter
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.logs.control import task
 from lakebackup_jobs.logs.control import verbs as control
 from lakebackup_jobs.logs.control.status import waiting

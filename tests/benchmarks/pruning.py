@@ -15,10 +15,11 @@ from tests.benchmarks.measure import MeasuringError, of_command
 from tests.benchmarks.ours import COMMAND
 from tests.benchmarks.report import Sample, table
 
-from lakebackup.engine.delta import append, commit, write_rows
-from lakebackup.model import ARROW_SCHEMAS, Backup, DataFile, Scope, as_row, json_line
+from lakebackup.rows.backups import Backup, DataFile, Scope
+from lakebackup.rows.tables import ARROW_SCHEMAS, as_row, json_line
+from lakebackup.sql_engine.delta import append, commit, write_rows
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogWriter
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.runtime.session import spark_session
 
 if TYPE_CHECKING:

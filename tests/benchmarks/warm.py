@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import psutil
 
-from lakebackup.plan.restore_log import LogRestoreRequest
-from lakebackup.plan.restore_request import RestoreRequest
-from lakebackup.plan.restore_snapshot import SnapshotRestoreRequest
-from lakebackup.store import CatalogWriter
+from lakebackup.plan.logs.restore import LogRestoreRequest
+from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
+from lakebackup.plan.topics.request import RestoreRequest
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.logs.restore import job as restore_changes
 from lakebackup_jobs.queues.backup import job as backup_queue
 from lakebackup_jobs.runtime.session import spark_session

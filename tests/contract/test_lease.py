@@ -10,8 +10,8 @@ import pytest
 from tests.support.s3_faults import FaultProxy
 
 from lakebackup.errors import Busy
-from lakebackup.lease import Lease, break_lease, held, is_held
 from lakebackup.storage import Storage, open_storage
+from lakebackup.store.lease import Lease, break_lease, held, is_held
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,10 +16,12 @@ from tests.support import kafka_truth as truth
 from tests.support.faults import rows_of, shown
 from tests.support.kafka_truth import Record
 
-from lakebackup import layout, sidecar
 from lakebackup.errors import Damaged, Incomplete, NotFound, Refused
-from lakebackup.model import Digest, json_line
+from lakebackup.rows.digest import Digest
+from lakebackup.rows.tables import json_line
+from lakebackup.rules import layout
 from lakebackup.storage import open_storage
+from lakebackup.store import manifest as sidecar
 from lakebackup_jobs.upkeep import rebuild
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from tests.support.chosen import chosen
 
-from lakebackup.engine.delta import commit, open_table, write_rows
-from lakebackup.engine.duck import DuckEngine
-from lakebackup.engine.spark import SparkEngine
 from lakebackup.errors import Damaged
-from lakebackup.model import ARROW_SCHEMAS, columns
+from lakebackup.rows.tables import ARROW_SCHEMAS, columns
+from lakebackup.sql_engine.delta import commit, open_table, write_rows
+from lakebackup.sql_engine.duck import DuckEngine
+from lakebackup.sql_engine.spark import SparkEngine
 from lakebackup.storage import open_storage
 
 if TYPE_CHECKING:

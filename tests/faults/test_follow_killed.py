@@ -18,9 +18,9 @@ from tests.support.following import following, kinds, until_stored
 from tests.support.kafka_truth import Record
 from tests.support.processes import Run
 
-from lakebackup import sidecar
 from lakebackup.errors import EnvironmentProblem
-from lakebackup.store import CatalogWriter
+from lakebackup.store import manifest as sidecar
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.topics import follow as follow_topics
 

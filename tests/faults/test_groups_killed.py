@@ -11,7 +11,7 @@ from tests.support import kafka_truth as truth
 from tests.support.faults import Killed, expire_leases, rows_of, watched
 from tests.support.runs import Lab
 
-from lakebackup.store import CatalogReader
+from lakebackup.store.reader import CatalogReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,7 +19,7 @@ from tests.support.faults import Killed, expire_leases, kinds_of, rows_of, shown
 from tests.support.runs import Lab
 
 from lakebackup.errors import Busy, EnvironmentProblem, Refused
-from lakebackup.store import CatalogReader
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.targets.topics import group_of
 
 if TYPE_CHECKING:

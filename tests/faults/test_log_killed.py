@@ -14,15 +14,15 @@ from tests.support.faults import expire_leases
 from tests.support.log_tasks import LogTask, busy, captured, sent
 from tests.support.processes import Run
 
-from lakebackup.engine.delta import append
-from lakebackup.store import CatalogReader
+from lakebackup.sql_engine.delta import append
+from lakebackup.store.reader import CatalogReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tests.support.runs import Lab
 
-    from lakebackup.model import Row
+    from lakebackup.rows.tables import Row
     from lakebackup.storage import Storage
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -88,9 +88,9 @@ def _all_but_backups(storage: Storage, table: str, rows: Sequence[Row], transact
 
 
 ENDS = {
-    "no manifest": ("lakebackup.sidecar.write_manifest", _gone),
-    "no row": ("lakebackup.store.append", _all_but_backups),
-    "no marker": ("lakebackup.sidecar.mark", _gone),
+    "no manifest": ("lakebackup.store.manifest.write_manifest", _gone),
+    "no row": ("lakebackup.store.writer.append", _all_but_backups),
+    "no marker": ("lakebackup.store.manifest.mark", _gone),
 }
 
 

@@ -11,13 +11,13 @@ from tests.support.catalogs import backup_id
 from tests.support.faults import Killed, expire_leases, kinds_of, watched
 from tests.support.pruning import data, listed, orders, put, run, seen
 
-from lakebackup import tombstones
-from lakebackup.engine.delta import open_table
 from lakebackup.errors import Busy, EnvironmentProblem
-from lakebackup.model import as_row
-from lakebackup.rebuild import rebuild
+from lakebackup.recovery.rebuild import rebuild
+from lakebackup.rows.tables import as_row
+from lakebackup.sql_engine.delta import open_table
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogWriter
+from lakebackup.store import tombstones
+from lakebackup.store.writer import CatalogWriter
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -29,7 +29,7 @@ from tests.support.graph_story import some_writes
 
 from lakebackup.errors import Refused
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.queues.restore import replay_task
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ _CHILD = """
 import io, json, sys
 from pathlib import Path
 from tests.support.faults import watched
-from lakebackup.plan.restore_queue import QueueRestoreRequest
+from lakebackup.plan.queues.restore import QueueRestoreRequest
 from lakebackup_jobs import backup_queue, restore_queue
 from lakebackup_jobs.lifecycle.progress import QuietReporter
 what, request, steps, hold = json.loads(sys.argv[1])

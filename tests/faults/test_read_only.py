@@ -16,9 +16,10 @@ import pytest
 from tests.support.disks import read_only, small_disk
 from tests.support.made_backups import MadeBackups, Record
 
-from lakebackup import layout, sidecar
-from lakebackup.plan.restore_request import RestoreRequest
-from lakebackup.store import CatalogReader
+from lakebackup.plan.topics.request import RestoreRequest
+from lakebackup.rules import layout
+from lakebackup.store import manifest as sidecar
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.topics import restore as restore_topics

@@ -17,9 +17,9 @@ import pytest
 from tests.support.faults import Killed, expire_leases
 
 from lakebackup.errors import Busy
-from lakebackup.lease import Lease
 from lakebackup.storage import local, open_storage
-from lakebackup.store import CatalogReader
+from lakebackup.store.lease import Lease
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.snapshots import backup as backup_snapshot
 from lakebackup_jobs.snapshots.backup import SnapshotRequest

@@ -14,9 +14,9 @@ from tests.support import kafka_truth as truth
 from tests.support.s3_faults import FaultProxy
 
 from lakebackup.errors import EnvironmentProblem, NotFound
-from lakebackup.lease import break_lease
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader
+from lakebackup.store.lease import break_lease
+from lakebackup.store.reader import CatalogReader
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,11 +12,11 @@ import pytest
 from tests.support import kafka_truth as truth
 from tests.support.faults import Killed, Steps, expire_leases, rows_of, stored, watched
 
-from lakebackup import layout
 from lakebackup.errors import EnvironmentProblem
-from lakebackup.plan import backup_topics as plans
+from lakebackup.plan.topics import backup as plans
+from lakebackup.rules import layout
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.topics import resume as unfinished
 from lakebackup_jobs.topics.backup import BackupRequest

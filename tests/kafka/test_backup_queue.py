@@ -13,9 +13,9 @@ from tests.support import kafka_truth as truth
 from tests.support.social import SCHEMA, Message, Social, ordered
 
 from lakebackup.errors import NeedsFull, NotFound, Refused, UsageProblem
-from lakebackup.lease import Lease
-from lakebackup.plan import backup_queue as planning
-from lakebackup.store import CatalogWriter
+from lakebackup.plan.queues import backup as planning
+from lakebackup.store.lease import Lease
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.queues.backup import job as backup_queue
 from lakebackup_jobs.queues.backup.copy_task import QueueCopyJob

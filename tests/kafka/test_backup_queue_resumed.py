@@ -10,9 +10,9 @@ import pytest
 from tests.support.social import SCHEMA, Cut, Social, cut_off, ordered, put_back
 
 from lakebackup.errors import Busy, Refused
-from lakebackup.model import QueueRestore
+from lakebackup.rows.queues import QueueRestore
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogWriter
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.queues.backup import open_transactions as ending
 from lakebackup_jobs.queues.backup import resume as begun

@@ -102,7 +102,8 @@ def test_a_setting_that_kafka_refuses_is_a_clear_error(tmp_path: Path) -> None:
 def test_it_runs_in_the_foreground_until_told_to_end(tmp_path: Path, ending: signal.Signals) -> None:
     port = free_port()
     with subprocess.Popen(
-        [sys.executable, "-m", "lakebackup_jobs.demo.broker", "--dir", str(tmp_path / "b"), "--port", str(port)],
+        [sys.executable, "-m", "lakebackup_jobs.demo.broker", "--dir", str(tmp_path / "b"),
+         "--port", str(port)],
         stdout=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         assert process.stdout

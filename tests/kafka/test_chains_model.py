@@ -30,13 +30,14 @@ from tests.support.kafka_truth import Record
 from tests.support.lives import live
 from tests.support.runs import Lab, now_ms
 
-from lakebackup import tombstones
 from lakebackup.errors import EnvironmentProblem, Refused, UsageProblem
-from lakebackup.model import Hold, Policy
-from lakebackup.plan.restore_request import RestoreRequest, plan_restore
-from lakebackup.plan.restore_topics import require_restorable
+from lakebackup.plan.topics.request import RestoreRequest, plan_restore
+from lakebackup.plan.topics.restore import require_restorable
+from lakebackup.rows.upkeep import Hold, Policy
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.store import tombstones
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.query import record_query as ask
 from lakebackup_jobs.topics import resume as unfinished
 from lakebackup_jobs.upkeep import policies

@@ -16,7 +16,7 @@ import pytest
 from tests.support.change_story import KINDS, Story
 from tests.support.log_tasks import LogTask
 
-from lakebackup.plan.restore_log import LogRestoreRequest
+from lakebackup.plan.logs.restore import LogRestoreRequest
 from lakebackup_jobs.logs.control.status import waiting
 from lakebackup_jobs.logs.restore import job as restore
 

@@ -22,8 +22,8 @@ import pytest
 from tests.support import kafka_truth as truth
 from tests.support.kafka_truth import Record
 
-from lakebackup.lease import Lease
 from lakebackup.storage import open_storage
+from lakebackup.store.lease import Lease
 from lakebackup_jobs.cli import main
 
 if TYPE_CHECKING:

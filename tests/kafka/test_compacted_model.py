@@ -24,8 +24,9 @@ from tests.support.lives import live
 from tests.support.runs import Lab
 
 from lakebackup.errors import EnvironmentProblem, Refused
-from lakebackup.model import Hold, Policy
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.rows.upkeep import Hold, Policy
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import CatalogWriter
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

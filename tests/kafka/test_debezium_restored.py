@@ -12,7 +12,7 @@ from tests.support.debezium import Debezium
 from tests.support.log_tasks import LogTask
 from tests.support.moments import Contents, Moments
 
-from lakebackup.plan.restore_log import LogRestoreRequest
+from lakebackup.plan.logs.restore import LogRestoreRequest
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.logs.restore import job as restore
 

@@ -11,7 +11,7 @@ from tests.support.chosen import chosen
 from tests.support.kafka_truth import Record
 
 from lakebackup.errors import EnvironmentProblem
-from lakebackup.plan.forks import EpochEnd, Stood
+from lakebackup.plan.topics.forks import EpochEnd, Stood
 from lakebackup.storage import Storage, open_storage
 from lakebackup_jobs.kafka.admin import epochs
 from lakebackup_jobs.kafka.admin.epochs import Logs

@@ -11,9 +11,9 @@ from tests.support import kafka_truth as truth
 from tests.support.faults import rows_of, shown
 from tests.support.following import Following, following, kinds, until_stored
 
-from lakebackup.engine.delta import open_table
 from lakebackup.errors import Busy, Refused
-from lakebackup.rebuild import rebuild
+from lakebackup.recovery.rebuild import rebuild
+from lakebackup.sql_engine.delta import open_table
 from lakebackup_jobs.topics import follow as follow_topics
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from tests.support.kafka_truth import Record
 from tests.support.runs import Lab
 
 from lakebackup.errors import Refused
-from lakebackup.store import CatalogReader
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.cli.look.tree import in_order
 from lakebackup_jobs.demo.broker import Broker, Cluster
 from lakebackup_jobs.kafka.admin.cluster import Cluster as LakeCluster

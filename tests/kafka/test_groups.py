@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from tests.support.runs import now_ms
 
 from lakebackup.errors import Refused
-from lakebackup.store import CatalogReader
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.kafka.admin.groups import OWN_GROUPS, Groups
 from lakebackup_jobs.upkeep.rebuild import RebuildRequest
 from lakebackup_jobs.upkeep.rebuild import run as rebuild

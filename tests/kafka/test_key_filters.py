@@ -12,9 +12,10 @@ import fastavro
 import pytest
 from tests.support.compacted import put
 
-from lakebackup.model import DataFile, from_row
+from lakebackup.rows.backups import DataFile
+from lakebackup.rows.tables import from_row
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.kafka.format.key_filter import may_hold
 from lakebackup_jobs.upkeep import rebuild
 from lakebackup_jobs.upkeep.verify import require_whole

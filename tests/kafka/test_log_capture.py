@@ -22,18 +22,22 @@ from tests.support.change_feed import ChangeFeed, produce
 from tests.support.disks import small_disk
 from tests.support.s3_faults import FaultProxy
 
-from lakebackup import layout, sidecar
-from lakebackup.changelog.cipher import Cipher, LogKeys
-from lakebackup.changelog.events import captured
-from lakebackup.changelog.logfile import FORMAT, read_log_file
 from lakebackup.errors import Damaged, EnvironmentProblem
-from lakebackup.model import CHANGES, Backup, Destination, Migration
-from lakebackup.roots import destination_id
-from lakebackup.sidecar import read_part
+from lakebackup.formats.logs.cipher import Cipher, LogKeys
+from lakebackup.formats.logs.events import captured
+from lakebackup.formats.logs.logfile import FORMAT, read_log_file
+from lakebackup.rows.backups import Backup
+from lakebackup.rows.base import CHANGES
+from lakebackup.rows.upkeep import Destination, Migration
+from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup.storage.options import S3Options
 from lakebackup.storage.s3 import S3Storage
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.store import manifest as sidecar
+from lakebackup.store.manifest import read_part
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.roots import destination_id
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.lifecycle.row_objects import write_rows
 from lakebackup_jobs.lifecycle.task_errors import raise_first
@@ -52,7 +56,7 @@ if TYPE_CHECKING:
 
     from tests.support.s3 import S3Proxy
 
-    from lakebackup.model import DataFile
+    from lakebackup.rows.backups import DataFile
     from lakebackup_jobs.demo.broker import Broker
 
 pytestmark = pytest.mark.kafka

@@ -15,7 +15,7 @@ from tests.support.change_feed import ChangeFeed
 from tests.support.log_tasks import LogTask, busy, captured, sent
 
 from lakebackup.errors import NotFound, Refused
-from lakebackup.store import CatalogReader
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.logs.control import verbs as control
 from lakebackup_jobs.runtime.child import free_port

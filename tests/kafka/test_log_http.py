@@ -15,7 +15,7 @@ from tests.support.change_feed import ChangeFeed, produce
 from tests.support.log_tasks import LogTask, busy
 
 from lakebackup.errors import EnvironmentProblem, UsageProblem
-from lakebackup.store import CatalogReader
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.logs.control import task
 from lakebackup_jobs.logs.control.http_api import app_of, serving

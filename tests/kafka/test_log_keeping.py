@@ -9,7 +9,7 @@ from tests.support.change_feed import ChangeFeed
 from tests.support.log_tasks import LogTask, busy
 from tests.support.pruning import seen
 
-from lakebackup.plan.restore_log import LogRestoreRequest
+from lakebackup.plan.logs.restore import LogRestoreRequest
 from lakebackup_jobs.logs.restore import job as restore
 from lakebackup_jobs.logs.upkeep import compact, snapshot, truncate
 from lakebackup_jobs.logs.upkeep.compact import CompactLogRequest

@@ -13,8 +13,8 @@ from tests.support.log_tasks import busy
 from tests.support.made_backups import MadeBackups
 
 from lakebackup.errors import Refused
-from lakebackup.model import LogTable
-from lakebackup.store import CatalogWriter
+from lakebackup.rows.logs import LogTable
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.task_totals import Totals
 from lakebackup_jobs.logs.capture import publish
 from lakebackup_jobs.logs.capture.flush import LogRequest, Planner
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from lakebackup.plan.log_flush import Flush
+    from lakebackup.plan.logs.flush import Flush
     from lakebackup_jobs.demo.broker import Broker
 
 pytestmark = pytest.mark.kafka

@@ -16,8 +16,8 @@ from tests.support.kafka_truth import contents
 from tests.support.made_changes import MadeChanges, delete, named, put, truncated
 
 from lakebackup.errors import LakebackupError, Refused
-from lakebackup.plan.restore_log import LogRestoreRequest
-from lakebackup.store import CatalogWriter
+from lakebackup.plan.logs.restore import LogRestoreRequest
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.logs.restore import job as restore
 from lakebackup_jobs.logs.restore.targets import kafka

@@ -11,7 +11,7 @@ from tests.support.change_feed import ChangeFeed, produce
 from tests.support.log_tasks import LogTask, busy, captured, sent
 
 from lakebackup.errors import Busy, NotFound, Refused
-from lakebackup.store import CatalogReader
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.logs.control import verbs as control
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def test_errors_pause_the_task_and_are_told(lab: Lab, feed: ChangeFeed) -> None:
 
 @pytest.mark.long
 def test_tasks_side_by_side_with_filters_and_keys(lab: Lab, feed: ChangeFeed, tmp_path: Path) -> None:
-    from lakebackup.changelog.cipher import LogKeys
+    from lakebackup.formats.logs.cipher import LogKeys
 
     other = feed.create_table("private", "notes")
     busy(feed, other, 5)

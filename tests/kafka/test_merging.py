@@ -19,9 +19,9 @@ from tests.support.kafka_truth import Record
 from tests.support.runs import Lab, now_ms
 
 from lakebackup.errors import Damaged, EnvironmentProblem, Refused
-from lakebackup.lease import Lease
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader
+from lakebackup.store.lease import Lease
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.topics.tasks import merge as merge_task
 from lakebackup_jobs.upkeep import rebuild

@@ -25,9 +25,9 @@ from tests.support.lives import live
 from tests.support.runs import Lab, now_ms
 
 from lakebackup.errors import Refused
-from lakebackup.plan.restore_request import RestoreRequest, plan_restore
-from lakebackup.plan.restore_topics import require_restorable
-from lakebackup.store import CatalogReader
+from lakebackup.plan.topics.request import RestoreRequest, plan_restore
+from lakebackup.plan.topics.restore import require_restorable
+from lakebackup.store.reader import CatalogReader
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ import pytest
 from tests.support.kafka_truth import Record, delete_records, produce
 from tests.support.runs import now_ms
 
-from lakebackup.store import CatalogReader
+from lakebackup.store.reader import CatalogReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,13 +18,13 @@ from confluent_kafka import IsolationLevel, Producer, TopicCollection, TopicPart
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from tests.support.kafka_truth import Record, produce, until
 
-from lakebackup import layout
 from lakebackup.errors import Damaged, Refused
-from lakebackup.plan.backup_queue import QueueRange
-from lakebackup.queues.headers import HeaderNames
-from lakebackup.queues.watermark import Watermark, headers_of
-from lakebackup.sidecar import read_part
+from lakebackup.formats.queues.headers import HeaderNames
+from lakebackup.formats.queues.watermark import Watermark, headers_of
+from lakebackup.plan.queues.backup import QueueRange
+from lakebackup.rules import layout
 from lakebackup.storage import open_storage
+from lakebackup.store.manifest import read_part
 from lakebackup_jobs.kafka.client import library
 from lakebackup_jobs.kafka.format.container import FileReader
 from lakebackup_jobs.kafka.format.key_filter import may_hold
@@ -41,7 +41,7 @@ from lakebackup_jobs.queues.transaction_scan import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lakebackup.model import DataFile
+    from lakebackup.rows.backups import DataFile
     from lakebackup_jobs.demo.broker import Broker
 
 pytestmark = pytest.mark.kafka

@@ -14,8 +14,8 @@ from tests.support.kafka_truth import Record
 from tests.support.runs import Lab, now_ms
 
 from lakebackup.errors import Incomplete, NotFound, Refused, UsageProblem
-from lakebackup.rebuild import rebuild
-from lakebackup.store import CatalogReader
+from lakebackup.recovery.rebuild import rebuild
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.demo.broker import Broker
 
 if TYPE_CHECKING:

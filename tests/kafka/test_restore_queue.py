@@ -21,9 +21,10 @@ from tests.support.graph_writers import open_at
 from tests.support.runs import now_ms
 
 from lakebackup.errors import Damaged, Refused, UsageProblem
-from lakebackup.queues.headers import HeaderNames
-from lakebackup.store import CatalogReader, CatalogWriter
-from lakebackup.times import format_ts, parse_time
+from lakebackup.formats.queues.headers import HeaderNames
+from lakebackup.rules.times import format_ts, parse_time
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.kafka.client.produce import RestoreProducer
 from lakebackup_jobs.lifecycle.identity import micros

@@ -17,7 +17,7 @@ from tests.support.runs import Lab
 from tests.support.secured import SecuredBroker
 
 from lakebackup.errors import EnvironmentProblem, Incomplete
-from lakebackup.store import CatalogReader
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.cli import main
 
 if TYPE_CHECKING:

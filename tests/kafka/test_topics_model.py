@@ -29,9 +29,9 @@ from tests.support.lives import live
 from tests.support.runs import Lab, now_ms
 
 from lakebackup.errors import LakebackupError, NotFound, Refused
-from lakebackup.plan.restore_request import RestoreRequest, plan_restore
-from lakebackup.plan.restore_topics import require_restorable
-from lakebackup.store import CatalogReader
+from lakebackup.plan.topics.request import RestoreRequest, plan_restore
+from lakebackup.plan.topics.restore import require_restorable
+from lakebackup.store.reader import CatalogReader
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

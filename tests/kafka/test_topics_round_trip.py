@@ -18,7 +18,7 @@ from tests.support.kafka_truth import Record
 from tests.support.runs import Lab, now_ms
 
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
-from lakebackup.store import CatalogReader
+from lakebackup.store.reader import CatalogReader
 
 if TYPE_CHECKING:
     from pathlib import Path

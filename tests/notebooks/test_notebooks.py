@@ -18,7 +18,7 @@ from tests.support.made_backups import MadeBackups, Record
 from tests.support.notebooks import run
 from tests.support.pictures import colours, pixels, share
 
-from lakebackup.model import Gap
+from lakebackup.rows.backups import Gap
 from lakebackup_jobs.query.charts import COLOURS
 
 if TYPE_CHECKING:

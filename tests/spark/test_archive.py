@@ -13,9 +13,10 @@ from tests.support.catalogs import backup_id
 from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.errors import Busy, Damaged, NotFound, Refused, UsageProblem
-from lakebackup.plan.restore_request import only_source
-from lakebackup.rebuild import rebuild
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.plan.topics.request import only_source
+from lakebackup.recovery.rebuild import rebuild
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.archives import bring_in as archive_import
 from lakebackup_jobs.archives import export as archive_export
 from lakebackup_jobs.archives import restore as archive_restore

@@ -17,13 +17,15 @@ import pytest
 from tests.support.catalogs import backup_id
 from tests.support.chosen import chosen
 
-from lakebackup import layout, tombstones
 from lakebackup.errors import EnvironmentProblem, NotFound, Refused, UsageProblem
-from lakebackup.model import SNAPSHOT
-from lakebackup.plan import backup_snapshot as plan
-from lakebackup.rebuild import rebuild as make_anew
+from lakebackup.plan.snapshots import backup as plan
+from lakebackup.recovery.rebuild import rebuild as make_anew
+from lakebackup.rows.base import SNAPSHOT
+from lakebackup.rules import layout
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.store import tombstones
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.snapshots import backup as backup_snapshot
 from lakebackup_jobs.snapshots import compare, import_manifest

@@ -14,16 +14,18 @@ import pytest
 from tests.support.catalogs import backup_id, manifest, publish
 from tests.support.s3 import put_catalog
 
-from lakebackup.engine.delta import append, commit, open_table, write_rows
-from lakebackup.engine.duck import rows_of
-from lakebackup.engine.log import FOLDER, remote_log
-from lakebackup.engine.spark import SparkEngine
 from lakebackup.errors import Damaged, EnvironmentProblem, Refused
-from lakebackup.lease import Lease
-from lakebackup.model import ARROW_SCHEMAS, Audit, as_row, spark_columns
-from lakebackup.rebuild import rebuild
+from lakebackup.recovery.rebuild import rebuild
+from lakebackup.rows.tables import ARROW_SCHEMAS, as_row, spark_columns
+from lakebackup.rows.upkeep import Audit
+from lakebackup.sql_engine.delta import append, commit, open_table, write_rows
+from lakebackup.sql_engine.delta_log import FOLDER, remote_log
+from lakebackup.sql_engine.duck import rows_of
+from lakebackup.sql_engine.spark import SparkEngine
 from lakebackup.storage import Storage, open_storage
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.store.lease import Lease
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import CatalogWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -85,9 +87,9 @@ def test_spark_makes_a_catalog_there_and_both_engines_read_it(spark: SparkSessio
 
 _APPEND_MANY = """
 import sys
-from lakebackup.engine.delta import append
-from lakebackup.lease import Lease
-from lakebackup.model import Audit
+from lakebackup.sql_engine.delta import append
+from lakebackup.store.lease import Lease
+from lakebackup.rows.tables import Audit
 from lakebackup.storage import open_storage
 
 catalog, process, count = sys.argv[1:]
@@ -190,7 +192,8 @@ def test_another_table_in_its_place_is_not_taken_for_it(place: str, empty_catalo
         catalog.delete(found.path)
     put_catalog(place, empty_catalog)
     code = (
-        "import sys; from lakebackup.engine.delta import append; from lakebackup.model import Audit;"
+        "import sys; from lakebackup.sql_engine.delta import append; "
+        "from lakebackup.rows.upkeep import Audit;"
         "from lakebackup.storage import open_storage\n"
         "for n in range(4): append(open_storage(sys.argv[1]), 'audit',"
         " [Audit(at=n, actor='a longer name', action='a', subject='s', detail='{}')], str(n))"
@@ -206,7 +209,7 @@ def test_a_reader_of_its_own_needs_no_entry_before_the_checkpoint(place: str) ->
     for name in log_of(catalog, "audit"):
         if name[:20] < f"{10:020d}":
             catalog.delete(f"audit/{FOLDER}/{name}")
-    code = "import sys; from lakebackup.engine.duck import rows_of; print(len(rows_of(sys.argv[1])))"
+    code = "import sys; from lakebackup.sql_engine.duck import rows_of; print(len(rows_of(sys.argv[1])))"
     done = subprocess.run(
         [sys.executable, "-c", code, f"{catalog.uri}/audit"], capture_output=True, text=True, check=True
     )
@@ -280,7 +283,7 @@ def test_a_backup_that_comes_while_the_catalog_is_looked_at_is_seen_whole_or_not
             if uri.endswith("/files"):
                 publish(storage, writer, commits.pop())
 
-    monkeypatch.setattr(f"lakebackup.engine.{engine}.prefetch", slow)
+    monkeypatch.setattr(f"lakebackup.sql_engine.{engine}.prefetch", slow)
     seen = asked.select(
         "SELECT b.backup_id, count(f.path) AS files FROM backups b LEFT JOIN files f "
         "ON f.backup_id = b.backup_id GROUP BY b.backup_id"

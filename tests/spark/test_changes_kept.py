@@ -11,10 +11,12 @@ from tests.support.catalogs import backup_id
 from tests.support.made_changes import MadeChanges, commit, named, prewrite, put
 from tests.support.pruning import seen
 
-from lakebackup.engine.delta import open_table
-from lakebackup.model import TABLES, Gap, LogTask
-from lakebackup.rebuild import rebuild
-from lakebackup.store import CatalogWriter
+from lakebackup.recovery.rebuild import rebuild
+from lakebackup.rows.backups import Gap
+from lakebackup.rows.logs import LogTask
+from lakebackup.rows.tables import TABLES
+from lakebackup.sql_engine.delta import open_table
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.logs.upkeep import compact, truncate
 from lakebackup_jobs.upkeep import export_catalog as catalog_export

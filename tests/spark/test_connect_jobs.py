@@ -18,7 +18,7 @@ from tests.support import kafka_truth as truth
 from tests.support.kafka_truth import Record
 
 import lakebackup_jobs
-from lakebackup.store import CatalogReader
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.runtime.session import connect_server
 
 if TYPE_CHECKING:

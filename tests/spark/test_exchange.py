@@ -12,14 +12,16 @@ import pyarrow.parquet as pq
 import pytest
 from tests.support.catalogs import backup_id, manifest, publish
 
-from lakebackup.engine.delta import open_table
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
-from lakebackup.imports import read_import
-from lakebackup.model import TABLES, Audit
-from lakebackup.plan.restore_request import RestoreRequest, plan_restore
-from lakebackup.rebuild import rebuild
+from lakebackup.plan.topics.request import RestoreRequest, plan_restore
+from lakebackup.recovery.imports import read_import
+from lakebackup.recovery.rebuild import rebuild
+from lakebackup.rows.tables import TABLES
+from lakebackup.rows.upkeep import Audit
+from lakebackup.sql_engine.delta import open_table
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.delete_executor import foreign_destinations
 from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.upkeep import export_catalog as catalog_export

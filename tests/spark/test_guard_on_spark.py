@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from lakebackup.guard import check_select
+from lakebackup.sql_engine.guard import check_select
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

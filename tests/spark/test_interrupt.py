@@ -15,9 +15,9 @@ from tests.support.change_feed import ChangeFeed
 from tests.support.log_tasks import LogTask, busy
 from tests.support.processes import TerminalRun
 
-from lakebackup.lease import Lease
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader
+from lakebackup.store.lease import Lease
+from lakebackup.store.reader import CatalogReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable

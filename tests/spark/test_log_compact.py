@@ -14,13 +14,14 @@ import pytest
 from tests.support.made_changes import MadeChanges, commit, delete, named, prewrite, put, rollback, truncated
 from tests.support.pruning import seen
 
-from lakebackup import layout
-from lakebackup.changelog.cipher import Cipher
-from lakebackup.changelog.logfile import read_log_file
-from lakebackup.engine.delta import append
-from lakebackup.plan.restore_log import LogRestoreRequest
-from lakebackup.rebuild import rebuild
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.formats.logs.cipher import Cipher
+from lakebackup.formats.logs.logfile import read_log_file
+from lakebackup.plan.logs.restore import LogRestoreRequest
+from lakebackup.recovery.rebuild import rebuild
+from lakebackup.rules import layout
+from lakebackup.sql_engine.delta import append
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.lifecycle.numbers import latest_number
 from lakebackup_jobs.lifecycle.progress import QuietReporter
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lakebackup.model import Row
+    from lakebackup.rows.tables import Row
     from lakebackup.storage import Storage
 
 pytestmark = pytest.mark.spark
@@ -235,7 +236,7 @@ def test_one_that_was_cut_off_leaves_nothing(small: Log, monkeypatch: pytest.Mon
     assert (small.root / layout.compact_path("shop")).exists()
     assert small.live() == before
     with monkeypatch.context() as patched:
-        patched.setattr("lakebackup.sidecar.mark", _die)
+        patched.setattr("lakebackup.store.manifest.mark", _die)
         with pytest.raises(KeyboardInterrupt):
             small.compact()
     # It was committed; the marker and what it kept aside are seen to by the next.
@@ -265,7 +266,7 @@ def test_one_that_died_and_a_flush_after_it_lose_nothing(
     before = small.live()
     with monkeypatch.context() as patched:
         if inside:
-            patched.setattr("lakebackup.store.append", _append_all_but_backups)
+            patched.setattr("lakebackup.store.writer.append", _append_all_but_backups)
         else:
             patched.setattr(CatalogWriter, "commit_backup", _die)
         with pytest.raises(KeyboardInterrupt):

@@ -21,8 +21,9 @@ from tests.support.made_changes import (
 )
 
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
-from lakebackup.plan.restore_log import LogRestoreRequest
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.plan.logs.restore import LogRestoreRequest
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.logs.restore import job as restore

@@ -15,13 +15,14 @@ from tests.support.chosen import chosen
 from tests.support.made_changes import MadeChanges, commit, named, prewrite, put
 from tests.support.pruning import seen
 
-from lakebackup import layout, tombstones
 from lakebackup.errors import Busy, Refused, UsageProblem
-from lakebackup.lease import Lease
-from lakebackup.model import Hold, Restore
-from lakebackup.rebuild import rebuild
+from lakebackup.recovery.rebuild import rebuild
+from lakebackup.rows.upkeep import Hold, Restore
+from lakebackup.rules import layout
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogWriter
+from lakebackup.store import tombstones
+from lakebackup.store.lease import Lease
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.logs.upkeep.truncate import TruncateRequest, run
@@ -173,11 +174,11 @@ def test_a_restore_at_work_stops_it(root: Path, spark: SparkSession) -> None:
     chosen(
         [
             ("lakebackup_jobs.lifecycle.delete_executor.Removing.carry_out", False),
-            ("lakebackup.store.CatalogWriter.set_states", False),
-            ("lakebackup.store.commit", False),  # of the removals
+            ("lakebackup.store.writer.CatalogWriter.set_states", False),
+            ("lakebackup.store.writer.commit", False),  # of the removals
             ("lakebackup_jobs.lifecycle.delete_executor.Removing._delete", True),
         ],
-        always=[("lakebackup.store.commit", False)],
+        always=[("lakebackup.store.writer.commit", False)],
     ),
 )
 def test_one_that_died_goes_on(

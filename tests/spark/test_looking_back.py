@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.catalogs import backup_id, manifest, publish
 
-from lakebackup.engine.delta import open_table
-from lakebackup.engine.spark import SparkEngine
 from lakebackup.errors import NotFound, UsageProblem
-from lakebackup.model import TABLES, Removal
+from lakebackup.rows.backups import Removal
+from lakebackup.rows.tables import TABLES
+from lakebackup.sql_engine.delta import open_table
+from lakebackup.sql_engine.spark import SparkEngine
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import CatalogWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,18 +13,20 @@ import pytest
 from tests.support.catalogs import EPOCH, backup_id
 from tests.support.pruning import data, listed, orders, put, run, seen
 
-from lakebackup import layout, tombstones
-from lakebackup.engine.delta import open_table
 from lakebackup.errors import Busy, Damaged, Incomplete, NotFound, Refused, TooLarge
-from lakebackup.lease import Lease
-from lakebackup.model import Restore
-from lakebackup.plan import prune as plans
-from lakebackup.plan.restore_request import RestoreRequest, plan_restore
-from lakebackup.plan.restore_topics import require_restorable
-from lakebackup.pruned import rebuild_prunes
-from lakebackup.rebuild import rebuild
+from lakebackup.plan.topics.request import RestoreRequest, plan_restore
+from lakebackup.plan.topics.restore import require_restorable
+from lakebackup.plan.upkeep import prune as plans
+from lakebackup.recovery.pruned import rebuild_prunes
+from lakebackup.recovery.rebuild import rebuild
+from lakebackup.rows.upkeep import Restore
+from lakebackup.rules import layout
+from lakebackup.sql_engine.delta import open_table
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.store import tombstones
+from lakebackup.store.lease import Lease
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle import prune_lock as restoring
 from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.topics import restore as restore_topics
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lakebackup.plan.prune import PrunePlan
+    from lakebackup.plan.upkeep.prune import PrunePlan
 
 pytestmark = pytest.mark.spark
 

@@ -13,14 +13,14 @@ from tests.support.catalogs import backup_id
 from tests.support.disks import pinned
 from tests.support.pruning import data, listed, orders, put, run, seen
 
-from lakebackup import tombstones
-from lakebackup.engine.delta import open_table
 from lakebackup.errors import Incomplete, Refused
-from lakebackup.model import Hold, Policy
-from lakebackup.plan.prune import Leaving
-from lakebackup.rebuild import rebuild
+from lakebackup.plan.upkeep.prune import Leaving
+from lakebackup.recovery.rebuild import rebuild
+from lakebackup.rows.upkeep import Hold, Policy
+from lakebackup.sql_engine.delta import open_table
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogWriter
+from lakebackup.store import tombstones
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle import delete_executor as removing
 from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.upkeep import prune, verify

@@ -11,13 +11,14 @@ from tests.support.catalogs import backup_id
 from tests.support.made_snapshots import MadeSnapshots
 from tests.support.pruning import seen
 
-from lakebackup.engine.delta import open_table
 from lakebackup.errors import Incomplete, Refused, UsageProblem
-from lakebackup.model import Hold, Policy
-from lakebackup.rebuild import rebuild
-from lakebackup.snapshot.manifest_json import manifest_json
+from lakebackup.formats.snapshots.manifest_json import manifest_json
+from lakebackup.recovery.rebuild import rebuild
+from lakebackup.rows.upkeep import Hold, Policy
+from lakebackup.sql_engine.delta import open_table
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.snapshots import import_manifest
 from lakebackup_jobs.upkeep import export_catalog as catalog_export

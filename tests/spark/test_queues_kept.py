@@ -16,15 +16,17 @@ from tests.support.catalogs import backup_id
 from tests.support.made_queues import MadeQueues
 from tests.support.pruning import seen
 
-from lakebackup.engine.delta import open_table
 from lakebackup.errors import Busy, Incomplete, Refused, UsageProblem
-from lakebackup.exchange import read_index
-from lakebackup.model import TABLES, Hold, Policy, Restore
-from lakebackup.plan.restore_queue import plan_restore
-from lakebackup.rebuild import rebuild
+from lakebackup.plan.queues.restore import plan_restore
+from lakebackup.recovery.exchange import read_index
+from lakebackup.recovery.rebuild import rebuild
+from lakebackup.rows.tables import TABLES
+from lakebackup.rows.upkeep import Hold, Policy, Restore
+from lakebackup.sql_engine.delta import open_table
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader, CatalogWriter
-from lakebackup.tombstones import Prune, write_prune
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.tombstones import Prune, write_prune
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle import delete_executor as removing
 from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.progress import QuietReporter

@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.catalogs import EPOCH, backup_id, manifest, publish, put_sidecar
 
-from lakebackup import layout, sidecar
-from lakebackup.behind import lost_backups
-from lakebackup.engine.delta import open_table
 from lakebackup.errors import Refused
-from lakebackup.model import TABLES, Gap, Group
-from lakebackup.rebuild import rebuild
-from lakebackup.roots import destination_id
+from lakebackup.recovery.rebuild import rebuild
+from lakebackup.rows.backups import Gap
+from lakebackup.rows.tables import TABLES
+from lakebackup.rows.topics import Group
+from lakebackup.rules import layout
+from lakebackup.sql_engine.delta import open_table
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.store import manifest as sidecar
+from lakebackup.store.behind import lost_backups
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.roots import destination_id
+from lakebackup.store.writer import CatalogWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rocksdict import AccessType, Checkpoint, Options, Rdict
 
-from lakebackup.plan.restore_snapshot import SnapshotRestoreRequest
-from lakebackup.store import CatalogReader
+from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.snapshots import backup as backup_snapshot
 from lakebackup_jobs.snapshots import restore as restore_snapshot

@@ -11,11 +11,13 @@ import pytest
 from tests.support.catalogs import EPOCH, backup_id, data_file, manifest, publish
 
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
-from lakebackup.model import Floor, Removal, Restore
-from lakebackup.plan.restore_request import RestoreRequest
-from lakebackup.roots import destination_id
+from lakebackup.plan.topics.request import RestoreRequest
+from lakebackup.rows.backups import Floor, Removal
+from lakebackup.rows.upkeep import Restore
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.roots import destination_id
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.topics.restore import run
 

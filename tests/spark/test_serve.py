@@ -19,10 +19,10 @@ import pytest
 from tests.support.s3 import put_catalog
 
 from lakebackup.errors import EnvironmentProblem, NotFound, Refused
-from lakebackup.model import Audit
-from lakebackup.roots import destination_id
+from lakebackup.rows.upkeep import Audit
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogWriter
+from lakebackup.store.roots import destination_id
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.runtime.child import free_port
 from lakebackup_jobs.runtime.java import java_home
 from lakebackup_jobs.runtime.run_as import find_account, require_reader
@@ -159,7 +159,7 @@ def test_a_notebook_asks_through_spark_connect(place: Path, empty_catalog: Path,
     program = """
         import sys
         from pyspark.sql import SparkSession
-        from lakebackup.engine.spark import SparkEngine
+        from lakebackup.sql_engine.spark import SparkEngine
 
         spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
         engine = SparkEngine(spark, sys.argv[2])

@@ -13,15 +13,17 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from tests.support.catalogs import backup_id, manifest, publish, put_sidecar
 
-from lakebackup import layout
-from lakebackup.engine.delta import append, open_table
-from lakebackup.engine.spark import SparkEngine
 from lakebackup.errors import Busy, Damaged, NotFound, UsageProblem
-from lakebackup.lease import Lease, break_lease
-from lakebackup.model import Audit, Check, Migration, as_row, spark_columns
-from lakebackup.roots import destination_id
+from lakebackup.rows.tables import as_row, spark_columns
+from lakebackup.rows.upkeep import Audit, Check, Migration
+from lakebackup.rules import layout
+from lakebackup.sql_engine.delta import append, open_table
+from lakebackup.sql_engine.spark import SparkEngine
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.store.lease import Lease, break_lease
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.roots import destination_id
+from lakebackup.store.writer import CatalogWriter
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -161,7 +163,7 @@ def test_a_catalog_that_was_lost_while_spark_committed_is_told(
         break_lease(open_storage(f"{root}/catalog"), "catalog", "it seemed dead")
         return open_table(uri)
 
-    monkeypatch.setattr("lakebackup.store.open_table", slow)
+    monkeypatch.setattr("lakebackup.store.writer.open_table", slow)
     with pytest.raises(Busy, match="it seemed dead") as told:
         writer.optimize("backups", retain_hours=168.0)
     assert "catalog rebuild" in told.value.hint
@@ -241,7 +243,7 @@ def test_states_change_together_and_can_be_supposed_before(
         raise InterruptedError
 
     with monkeypatch.context() as patch:
-        patch.setattr("lakebackup.store.update", dies)
+        patch.setattr("lakebackup.store.writer.update", dies)
         with pytest.raises(InterruptedError):
             writer.set_states(lost, "out_of_sync", actor="me", reason="the log was cut")
     # The log has it already, newest first: a catalog made anew from there holds no backup without its parent.
@@ -363,9 +365,9 @@ def test_spark_too_notices_a_flipped_bit(spark: SparkSession, root: Path) -> Non
 
 _APPEND_MANY = """
 import sys
-from lakebackup.engine.delta import append
-from lakebackup.lease import Lease
-from lakebackup.model import Audit
+from lakebackup.sql_engine.delta import append
+from lakebackup.store.lease import Lease
+from lakebackup.rows.tables import Audit
 from lakebackup.storage import open_storage
 
 catalog, process, count = sys.argv[1:]
@@ -393,7 +395,7 @@ def test_appends_of_several_processes_are_all_kept(root: Path, processes: int, e
 def test_what_duckdb_reads_prunes_by_the_log(spark: SparkSession, root: Path) -> None:
     import pyarrow.dataset as ds
 
-    from lakebackup.engine.duck import dataset
+    from lakebackup.sql_engine.duck import dataset
 
     storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
     for number in range(1, 6):

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.catalogs import manifest, publish
 
-from lakebackup.engine.delta import open_table
 from lakebackup.errors import Damaged, Refused
-from lakebackup.model import TABLES
+from lakebackup.rows.tables import TABLES
+from lakebackup.sql_engine.delta import open_table
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.upkeep import optimize as catalog_optimize
 from lakebackup_jobs.upkeep.optimize import OptimizeRequest, run

@@ -18,9 +18,9 @@ from tests.support.archives import Doc, read_archive, write_backup
 from tests.support.made_backups import MadeBackups, Record
 from tests.support.s3 import put_catalog
 
-from lakebackup.lease import Lease
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogWriter
+from lakebackup.store.lease import Lease
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
 
 if TYPE_CHECKING:

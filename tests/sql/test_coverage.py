@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sql.test_queries import filled
 
-from lakebackup.engine import RAW, steps, to_duckdb
-from lakebackup.engine.duck import DuckEngine
-from lakebackup.model import ARROW_SCHEMAS
+from lakebackup.rows.tables import ARROW_SCHEMAS
+from lakebackup.sql_engine import RAW, steps, to_duckdb
+from lakebackup.sql_engine.duck import DuckEngine
 from lakebackup_sql import load
 
 _FILES = load("queries", "restore_files")

@@ -25,14 +25,14 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from lakebackup.engine import KEPT, RAW, relations_in, steps, steps_for, to_duckdb
-from lakebackup.engine.duck import DuckEngine
-from lakebackup.given import given_schema
-from lakebackup.model import ARROW_SCHEMAS
-from lakebackup.plan.import_backups import numbered_schema
-from lakebackup.plan.prune import Cut, Held, columns_of, in_force_schema, leaving_schema
-from lakebackup.plan.restore_snapshot import chosen_schema
-from lakebackup.retention import Rule
+from lakebackup.plan.snapshots.restore import chosen_schema
+from lakebackup.plan.upkeep.import_backups import numbered_schema
+from lakebackup.plan.upkeep.prune import Cut, Held, columns_of, in_force_schema, leaving_schema
+from lakebackup.recovery.import_reader import given_schema
+from lakebackup.rows.tables import ARROW_SCHEMAS
+from lakebackup.rules.retention import Rule
+from lakebackup.sql_engine import KEPT, RAW, relations_in, steps, steps_for, to_duckdb
+from lakebackup.sql_engine.duck import DuckEngine
 from lakebackup_sql import area, load, names
 
 if TYPE_CHECKING:
@@ -487,7 +487,7 @@ def read_by_spark(text: str, name: str) -> tuple[set[str], set[str]]:
 @pytest.mark.spark
 @pytest.mark.parametrize(("kind", "name", "case"), cases(long=True))
 def test_on_spark(kind: str, name: str, case: dict[str, Any], plain: SparkSession) -> None:
-    from lakebackup.engine.spark import SparkEngine
+    from lakebackup.sql_engine.spark import SparkEngine
 
     text = text_of(kind, name, case)
     engine, (needed, kept) = SparkEngine(plain, ""), read_by_spark(text, name)

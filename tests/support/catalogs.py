@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lakebackup import layout, sidecar
-from lakebackup.model import Backup, DataFile, Digest, Gap, Position, Scope, json_line
-from lakebackup.roots import destination_id
+from lakebackup.rows.backups import Backup, DataFile, Gap, Position, Scope
+from lakebackup.rows.digest import Digest
+from lakebackup.rows.tables import json_line
+from lakebackup.rules import layout
+from lakebackup.store import manifest as sidecar
+from lakebackup.store.roots import destination_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakebackup.storage import Storage
-    from lakebackup.store import CatalogWriter
+    from lakebackup.store.writer import CatalogWriter
 
 EPOCH = "0123456789abcdef" * 2
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from confluent_kafka import Producer
 
-from lakebackup.changelog.br_event import FAMILIES, KINDS, ROOT_REGION, VERSION
+from lakebackup.formats.logs.br_event import FAMILIES, KINDS, ROOT_REGION, VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

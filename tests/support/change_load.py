@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tests.support.change_feed import encode, long, produce, row_key, write_value
 
-from lakebackup.changelog.br_event import ROOT_REGION
+from lakebackup.formats.logs.br_event import ROOT_REGION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -24,9 +24,9 @@ import fastavro
 from deltalake import DeltaTable
 from tests.support.kafka_truth import Record
 
-from lakebackup.lease import Lease
 from lakebackup.storage import local, open_storage
-from lakebackup.store import CatalogReader
+from lakebackup.store.lease import Lease
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.kafka.admin import cluster
 from lakebackup_jobs.kafka.client import produce
 from lakebackup_jobs.lifecycle import delete_executor as removing

@@ -14,18 +14,15 @@ import pyarrow.parquet as pq
 from tests.support.catalogs import backup_id, publish
 from tests.support.made_backups import MadeBackups
 
-from lakebackup import layout, sidecar
-from lakebackup.model import (
-    ARROW_SCHEMAS,
-    SNAPSHOT,
-    Backup,
-    DataFile,
-    Scope,
-    SnapshotDeparture,
-    SnapshotFile,
-)
+from lakebackup.rows.backups import Backup, DataFile, Scope
+from lakebackup.rows.base import SNAPSHOT
+from lakebackup.rows.snapshots import SnapshotDeparture, SnapshotFile
+from lakebackup.rows.tables import ARROW_SCHEMAS
+from lakebackup.rules import layout
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.store import manifest as sidecar
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import CatalogWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

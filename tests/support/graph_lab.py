@@ -15,8 +15,8 @@ from tests.support.graph_engine import Engine
 from tests.support.graph_writers import Files, Op, Queues, State, Writers, kept, open_at, state_at
 from tests.support.runs import now_ms
 
-from lakebackup.plan.restore_queue import QueueRestoreRequest
-from lakebackup.store import CatalogReader
+from lakebackup.plan.queues.restore import QueueRestoreRequest
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.queues.backup import job as backup_queue
 from lakebackup_jobs.queues.backup.request import QueueRequest

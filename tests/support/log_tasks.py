@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from tests.support import kafka_truth as truth
 
-from lakebackup.changelog.events import stored
-from lakebackup.changelog.logfile import FORMAT, read_log_file
-from lakebackup.model import DataFile
+from lakebackup.formats.logs.events import stored
+from lakebackup.formats.logs.logfile import FORMAT, read_log_file
+from lakebackup.rows.backups import DataFile
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.logs.capture.flush import LogRequest
 from lakebackup_jobs.logs.capture.job import run
 from lakebackup_jobs.logs.control.last_error import Trouble
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.support.change_feed import ChangeFeed
     from tests.support.runs import Lab
 
-    from lakebackup.changelog.cipher import LogKeys
+    from lakebackup.formats.logs.cipher import LogKeys
 
 #: (column family, operation, table id, and what a log file holds of a record)
 Captured = tuple[object, ...]

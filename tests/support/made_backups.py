@@ -17,23 +17,14 @@ from deltalake import write_deltalake
 from tests.support.catalogs import EPOCH, backup_id
 from tests.support.made_up import declaration
 
-from lakebackup import layout
-from lakebackup.engine.delta import append
-from lakebackup.model import (
-    ARROW_SCHEMAS,
-    TABLES,
-    Backup,
-    DataFile,
-    Migration,
-    Position,
-    Row,
-    Scope,
-    as_row,
-    table_of,
-)
-from lakebackup.roots import destination_id
+from lakebackup.rows.backups import Backup, DataFile, Position, Scope
+from lakebackup.rows.tables import ARROW_SCHEMAS, TABLES, Row, as_row, table_of
+from lakebackup.rows.upkeep import Migration
+from lakebackup.rules import layout
+from lakebackup.sql_engine.delta import append
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.roots import destination_id
 from lakebackup_jobs.kafka.format.container import FileWriter
 from lakebackup_jobs.kafka.format.key_filter import KeyFilters, hashes_of
 from lakebackup_jobs.kafka.format.records import Block, decode_block

@@ -16,8 +16,7 @@ import pyarrow.parquet as pq
 from deltalake import write_deltalake
 from tests.support.catalogs import EPOCH, backup_id, publish
 
-from lakebackup import layout, sidecar
-from lakebackup.changelog.events import (
+from lakebackup.formats.logs.events import (
     DEFAULT,
     DELETE,
     DELETES,
@@ -28,29 +27,24 @@ from lakebackup.changelog.events import (
     WRITE,
     stored,
 )
-from lakebackup.changelog.logfile import LogFileWriter, LogPlace, Scratch
-from lakebackup.changelog.metafile import write_stream_meta
-from lakebackup.frames import LISTED
-from lakebackup.model import (
-    ARROW_SCHEMAS,
-    CHANGES,
-    Backup,
-    DataFile,
-    LogRegion,
-    LogTable,
-    Position,
-    Scope,
-    as_row,
-)
-from lakebackup.roots import destination_id
+from lakebackup.formats.logs.logfile import LogFileWriter, LogPlace, Scratch
+from lakebackup.formats.logs.metafile import write_stream_meta
+from lakebackup.rows.backups import Backup, DataFile, Position, Scope
+from lakebackup.rows.base import CHANGES
+from lakebackup.rows.logs import LogRegion, LogTable
+from lakebackup.rows.tables import ARROW_SCHEMAS, as_row
+from lakebackup.rules import layout
 from lakebackup.storage import open_storage
+from lakebackup.store import manifest as sidecar
+from lakebackup.store.delta_append import LISTED
+from lakebackup.store.roots import destination_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from lakebackup.changelog.cipher import Cipher
-    from lakebackup.store import CatalogWriter
+    from lakebackup.formats.logs.cipher import Cipher
+    from lakebackup.store.writer import CatalogWriter
 
 FEED = "changes"
 #: A restored row, as restores and fulls have it.

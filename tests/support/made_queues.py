@@ -13,25 +13,16 @@ from tests.support.catalogs import EPOCH, backup_id, publish
 from tests.support.made_snapshots import MadeSnapshots
 from tests.support.queue_objects import Message, QueueObjects
 
-from lakebackup import layout, sidecar
-from lakebackup.model import (
-    QUEUES,
-    Backup,
-    Gap,
-    Hold,
-    Position,
-    QueuePoint,
-    QueuePosition,
-    QueueRestore,
-    QueueSchema,
-    QueueTransaction,
-    Row,
-    Scope,
-    as_row,
-)
-from lakebackup.queues.schema_history import parse
-from lakebackup.roots import destination_id
+from lakebackup.formats.queues.schema_history import parse
+from lakebackup.rows.backups import Backup, Gap, Position, Scope
+from lakebackup.rows.base import QUEUES
+from lakebackup.rows.queues import QueuePoint, QueuePosition, QueueRestore, QueueSchema, QueueTransaction
+from lakebackup.rows.tables import Row, as_row
+from lakebackup.rows.upkeep import Hold
+from lakebackup.rules import layout
 from lakebackup.storage import open_storage
+from lakebackup.store import manifest as sidecar
+from lakebackup.store.roots import destination_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -39,7 +30,7 @@ if TYPE_CHECKING:
 
     from tests.support.queue_objects import Place
 
-    from lakebackup.store import CatalogWriter
+    from lakebackup.store.writer import CatalogWriter
 
 CONFIG = b"threads: 4\n"
 

@@ -10,25 +10,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tests.support.catalogs import backup_id, publish
 
-from lakebackup import layout, sidecar
-from lakebackup.model import (
-    ARROW_SCHEMAS,
-    SNAPSHOT,
-    Backup,
-    DataFile,
-    Scope,
-    SnapshotDeparture,
-    SnapshotFile,
-    as_row,
-)
-from lakebackup.roots import destination_id
+from lakebackup.rows.backups import Backup, DataFile, Scope
+from lakebackup.rows.base import SNAPSHOT
+from lakebackup.rows.snapshots import SnapshotDeparture, SnapshotFile
+from lakebackup.rows.tables import ARROW_SCHEMAS, as_row
+from lakebackup.rules import layout
 from lakebackup.storage import open_storage
+from lakebackup.store import manifest as sidecar
+from lakebackup.store.roots import destination_id
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
-    from lakebackup.store import CatalogWriter
+    from lakebackup.store.writer import CatalogWriter
 
 
 TABLE = "t1"

@@ -12,22 +12,10 @@ from urllib.parse import quote
 
 from deltalake import DeltaTable
 
-from lakebackup.engine.delta import append
-from lakebackup.model import (
-    ARROW_SCHEMAS,
-    Backup,
-    Check,
-    DataFile,
-    Destination,
-    Floor,
-    Gap,
-    Migration,
-    Position,
-    Removal,
-    Row,
-    Scope,
-    table_of,
-)
+from lakebackup.rows.backups import Backup, DataFile, Floor, Gap, Position, Removal, Scope
+from lakebackup.rows.tables import ARROW_SCHEMAS, Row, table_of
+from lakebackup.rows.upkeep import Check, Destination, Migration
+from lakebackup.sql_engine.delta import append
 from lakebackup.storage import open_storage
 from lakebackup_sql import load, names
 

@@ -12,10 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tests.support.made_backups import Record, as_avro, avro_schema
 
-from lakebackup import layout
-from lakebackup.frames import LISTED
-from lakebackup.model import ARROW_SCHEMAS, DataFile, Row, as_row, table_of
-from lakebackup.queues.headers import NAMES, HeaderNames
+from lakebackup.formats.queues.headers import NAMES, HeaderNames
+from lakebackup.rows.backups import DataFile
+from lakebackup.rows.tables import ARROW_SCHEMAS, Row, as_row, table_of
+from lakebackup.rules import layout
+from lakebackup.store.delta_append import LISTED
 from lakebackup_jobs.kafka.format.container import FileWriter
 from lakebackup_jobs.kafka.format.key_filter import hashes_of
 from lakebackup_jobs.kafka.format.records import Block, decode_block

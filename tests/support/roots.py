@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from lakebackup import layout
-from lakebackup.roots import FORMAT, Roots
+from lakebackup.rules import layout
 from lakebackup.storage import open_storage
+from lakebackup.store.roots import FORMAT, Roots
 
 
 def roots_of(**uris: str) -> Roots:

@@ -7,7 +7,7 @@ import shutil
 import time
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.plan.restore_request import RestoreRequest
+from lakebackup.plan.topics.request import RestoreRequest
 from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.topics import backup as backup_topics
 from lakebackup_jobs.topics import compact, merge

@@ -12,10 +12,10 @@ import fastavro
 import pytest
 from confluent_kafka import Producer
 
-from lakebackup.plan.restore_queue import QueueRestoreRequest
-from lakebackup.queues.headers import HeaderNames
-from lakebackup.queues.watermark import Watermark, headers_of
-from lakebackup.store import CatalogReader
+from lakebackup.formats.queues.headers import HeaderNames
+from lakebackup.formats.queues.watermark import Watermark, headers_of
+from lakebackup.plan.queues.restore import QueueRestoreRequest
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.queues.backup import job as backup_queue
 from lakebackup_jobs.queues.backup.request import QueueRequest

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.support import kafka_truth as truth
 
-from lakebackup.store import CatalogReader
+from lakebackup.store.reader import CatalogReader
 
 if TYPE_CHECKING:
     from tests.support.kafka_truth import Record

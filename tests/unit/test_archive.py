@@ -20,10 +20,10 @@ from tests.support.catalogs import manifest
 from tests.support.made_backups import MadeBackups, Record
 from tests.support.roots import roots_of
 
-from lakebackup.archive import cbb, chain, tree
-from lakebackup.archive.chain import Copied, Planned, cuts
 from lakebackup.errors import Damaged, LakebackupError, NotFound, Refused
-from lakebackup.model import as_row
+from lakebackup.formats.archives import cbb, chain, tree
+from lakebackup.formats.archives.chain import Copied, Planned, cuts
+from lakebackup.rows.tables import as_row
 from lakebackup.storage import open_storage
 from lakebackup_jobs.archives import export as archive_export
 from lakebackup_jobs.archives import read_task as archive_task

@@ -15,7 +15,7 @@ from tests.support.catalogs import EPOCH
 from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
-from lakebackup.model import SchemaRecord
+from lakebackup.rows.topics import SchemaRecord
 from lakebackup_jobs.query import record_query as ask
 
 

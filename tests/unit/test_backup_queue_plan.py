@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebackup.errors import NeedsFull, Refused, UsageProblem
-from lakebackup.plan.backup_queue import (
+from lakebackup.formats.queues.snapshot_json import QueueAt, SnapshotJson
+from lakebackup.plan.queues.backup import (
     HERE_OFFSETS,
     QueueRange,
     describe,
@@ -20,8 +21,7 @@ from lakebackup.plan.backup_queue import (
     plan_child,
     plan_full,
 )
-from lakebackup.plan.backup_topics import LEAST_OFFSETS_PER_TASK, Parent, RegionState, TopicState
-from lakebackup.plan.queue_history import (
+from lakebackup.plan.queues.history import (
     History,
     Restored,
     Standing,
@@ -33,7 +33,7 @@ from lakebackup.plan.queue_history import (
     require_all,
     stand,
 )
-from lakebackup.queues.snapshot_json import QueueAt, SnapshotJson
+from lakebackup.plan.topics.backup import LEAST_OFFSETS_PER_TASK, Parent, RegionState, TopicState
 from lakebackup_jobs.queues.backup.open_transactions import last_tid
 from lakebackup_jobs.queues.transaction_scan import RangeSeen
 

@@ -11,13 +11,15 @@ import pytest
 from tests.support.catalogs import backup_id
 from tests.support.made_backups import MadeBackups, Record
 
-from lakebackup import layout, sidecar
-from lakebackup.behind import lost_backups
 from lakebackup.errors import Refused
-from lakebackup.model import Audit
-from lakebackup.plan.restore_request import RestoreRequest
-from lakebackup.rebuild import LEFT_OUT
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.plan.topics.request import RestoreRequest
+from lakebackup.recovery.rebuild import LEFT_OUT
+from lakebackup.rows.upkeep import Audit
+from lakebackup.rules import layout
+from lakebackup.store import manifest as sidecar
+from lakebackup.store.behind import lost_backups
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.snapshots.import_manifest import ManifestRequest

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from tests.support import change_load
 from tests.support.change_feed import batch, encode, write_value
 
-from lakebackup.changelog import events
-from lakebackup.changelog.br_event import FAMILIES, KINDS, SCHEMA, VERSION
 from lakebackup.errors import Damaged
+from lakebackup.formats.logs import events
+from lakebackup.formats.logs.br_event import FAMILIES, KINDS, SCHEMA, VERSION
 from lakebackup_jobs.logs.feeds import Range
 from lakebackup_jobs.logs.feeds.br import BrDecoder, BrFeed
 

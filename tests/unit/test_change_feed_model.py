@@ -13,8 +13,8 @@ import pyarrow as pa
 from hypothesis import event, given, settings
 from tests.support.change_story import STEPS, Step, Story
 
-from lakebackup.changelog.events import stored
-from lakebackup.changelog.table_filter import TableFilter
+from lakebackup.formats.logs.events import stored
+from lakebackup.formats.logs.table_filter import TableFilter
 from lakebackup_jobs.logs.capture import region_marks
 from lakebackup_jobs.logs.capture.names_task import names_of
 from lakebackup_jobs.logs.feeds import Range

@@ -11,8 +11,8 @@ from tests.support.catalogs import backup_id
 from tests.support.made_backups import MadeBackups
 from tests.support.made_changes import MadeChanges, commit, delete, named, prewrite, put
 
-from lakebackup.changelog.cipher import Cipher
-from lakebackup.store import CatalogWriter
+from lakebackup.formats.logs.cipher import Cipher
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ from tests.support.made_snapshots import MadeSnapshots
 from tests.support.roots import roots_of
 
 from lakebackup.errors import NotFound
-from lakebackup.snapshot.manifest_json import export_manifest
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.formats.snapshots.manifest_json import export_manifest
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.upkeep import verify
 from lakebackup_jobs.upkeep.verify import VerifyRequest

@@ -10,7 +10,7 @@ import pytest
 from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.errors import EnvironmentProblem, TooLarge, UsageProblem
-from lakebackup.model import Backup
+from lakebackup.rows.backups import Backup
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.upkeep import prune

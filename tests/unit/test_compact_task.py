@@ -19,10 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.roots import roots_of
 
-from lakebackup import sidecar
 from lakebackup.errors import Damaged
-from lakebackup.model import DataFile, as_row
+from lakebackup.rows.tables import as_row
 from lakebackup.storage import open_storage
+from lakebackup.store import manifest as sidecar
 from lakebackup_jobs.kafka.format.key_filter import may_hold
 from lakebackup_jobs.kafka.format.records import FORMAT_V1, FORMAT_V2
 from lakebackup_jobs.kafka.format.schemas import SCHEMA_V1, SCHEMA_V2
@@ -35,6 +35,7 @@ from lakebackup_jobs.upkeep.verify_task import CheckKeys
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lakebackup.rows.backups import DataFile
     from lakebackup.storage import Storage
 
 Row = dict[str, Any]

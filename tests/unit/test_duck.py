@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from lakebackup.engine import relations_in, steps, to_duckdb
-from lakebackup.engine.delta import _check
-from lakebackup.engine.duck import DuckEngine, view_columns
 from lakebackup.errors import Damaged, EnvironmentProblem, LakebackupError, NotFound, UsageProblem
+from lakebackup.sql_engine import relations_in, steps, to_duckdb
+from lakebackup.sql_engine.delta import _check
+from lakebackup.sql_engine.duck import DuckEngine, view_columns
 from lakebackup_sql import area, load, names
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakebackup.errors import NotFound, UsageProblem
-from lakebackup.given import Given, given_files, given_schema
-from lakebackup.plan.import_backups import BackupsPlan, counted, plan_backups
+from lakebackup.plan.upkeep.import_backups import BackupsPlan, counted, plan_backups
+from lakebackup.recovery.import_reader import Given, given_files, given_schema
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -130,7 +130,7 @@ def planned(*rows: dict[str, Any], held: Any = None, **more: bool) -> BackupsPla
 def held(*rows: dict[str, Any]) -> dict[str, dict[str, Any]]:
     plan = planned(*rows, chained=True)
     assert not plan.wrong
-    from lakebackup.model import as_row
+    from lakebackup.rows.tables import as_row
 
     return {row.backup_id: as_row(row) for row in counted(plan.new, {})}
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakebackup.errors import UsageProblem
-from lakebackup.guard import check_select
-from lakebackup.guard_allowed import FUNCTIONS, OPTIONS, SYNTAX
+from lakebackup.sql_engine.guard import check_select
+from lakebackup.sql_engine.guard_allowed import FUNCTIONS, OPTIONS, SYNTAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

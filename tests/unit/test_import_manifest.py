@@ -12,9 +12,9 @@ import pytest
 from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.errors import Busy, NotFound, Refused, UsageProblem
-from lakebackup.lease import Lease
-from lakebackup.snapshot.manifest_json import manifest_json
-from lakebackup.store import CatalogReader
+from lakebackup.formats.snapshots.manifest_json import manifest_json
+from lakebackup.store.lease import Lease
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.snapshots.import_manifest import ManifestRequest, run
 

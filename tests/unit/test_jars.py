@@ -99,7 +99,7 @@ def test_other_bytes_than_pinned_are_refused(mirror: Path, tmp_path: Path) -> No
 @pytest.mark.spark
 def test_two_processes_at_once_fetch_it_once(mirror: Path, tmp_path: Path) -> None:
     program = (
-        "from lakebackup_jobs import jars\n"
+        "from lakebackup_jobs.runtime import jars\n"
         f"jars.pinned = lambda _: [jars.Jar{(SMALL.group, SMALL.name, SMALL.version, SMALL.sha256)}]\n"
         f"from pathlib import Path; print(jars.class_path('spark', cache=Path({str(tmp_path / 'cache')!r})))"
     )

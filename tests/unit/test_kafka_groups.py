@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakebackup.plan.backup_topics import TopicState
+from lakebackup.plan.topics.backup import TopicState
 from lakebackup_jobs.kafka.admin.groups import Committed, GroupsRead, GroupState, group_rows
 
 

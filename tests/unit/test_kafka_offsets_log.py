@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakebackup.model import ARROW_SCHEMAS
+from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup_jobs.kafka.format.offsets_log import decode
 
 CASES = yaml.safe_load((Path(__file__).parent / "data" / "offsets_log.yml").read_text(encoding="utf-8"))

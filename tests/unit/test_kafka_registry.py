@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakebackup.model import ARROW_SCHEMAS
+from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup_jobs.kafka.format.registry import decode, schema_id_of
 
 KEY = b'{"keytype":"SCHEMA","subject":"orders-value","version":2,"magic":1}'

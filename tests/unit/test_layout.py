@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakebackup import layout
 from lakebackup.errors import UsageProblem
+from lakebackup.rules import layout
 
 EPOCH = "0123456789abcdef" * 2
 TOPICS = st.from_regex(r"[a-zA-Z0-9._-]{1,249}", fullmatch=True).filter(lambda name: name not in (".", ".."))

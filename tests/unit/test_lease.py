@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from lakebackup.errors import Busy, Damaged, EnvironmentProblem, NotFound
-from lakebackup.lease import Lease, break_lease
 from lakebackup.storage.local import LocalStorage
+from lakebackup.store.lease import Lease, break_lease
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -257,7 +257,7 @@ def test_a_killed_holder_is_taken_over(tmp_path: Path) -> None:
     script = textwrap.dedent(
         """
         import sys, time
-        from lakebackup.lease import Lease
+        from lakebackup.store.lease import Lease
         from lakebackup.storage.local import LocalStorage
         with Lease.acquire(LocalStorage(sys.argv[1]), "s", "the dead", ttl_s=1):
             print("held", flush=True)
@@ -281,7 +281,7 @@ def test_processes_take_turns(tmp_path: Path) -> None:
         """
         import sys
         from pathlib import Path
-        from lakebackup.lease import Lease
+        from lakebackup.store.lease import Lease
         from lakebackup.storage.local import LocalStorage
         root = Path(sys.argv[1])
         for _ in range(10):

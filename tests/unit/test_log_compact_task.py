@@ -11,10 +11,11 @@ from tests.support.made_backups import MadeBackups
 from tests.support.made_changes import MadeChanges, commit, prewrite, put, rollback
 from tests.support.pruning import seen
 
-from lakebackup import layout, sidecar
-from lakebackup.changelog.logfile import read_log_file
-from lakebackup.roots import Roots
-from lakebackup.store import CatalogWriter
+from lakebackup.formats.logs.logfile import read_log_file
+from lakebackup.rules import layout
+from lakebackup.store import manifest as sidecar
+from lakebackup.store.roots import Roots
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle import task_errors as outcome
 from lakebackup_jobs.logs.upkeep.compact_task import ORDER, ListDepartures, ReadLog, WriteLog
 

@@ -9,10 +9,11 @@ import pytest
 from tests.support.made_backups import MadeBackups
 
 from lakebackup.errors import EnvironmentProblem, Refused
-from lakebackup.lease import Lease
-from lakebackup.model import LogTask
+from lakebackup.rows.logs import LogTask
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.store.lease import Lease
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.logs.capture import job as run

@@ -10,7 +10,7 @@ import pytest
 from tests.support.made_backups import MadeBackups
 
 from lakebackup.errors import Busy, Damaged, EnvironmentProblem, LakebackupError, UsageProblem
-from lakebackup.store import CatalogReader
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.logs.capture import job as run
 from lakebackup_jobs.logs.capture.flush import LogRequest, keys_of

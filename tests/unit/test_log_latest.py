@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakebackup.changelog.events import DEFAULT, WRITE
-from lakebackup.roots import Roots
+from lakebackup.formats.logs.events import DEFAULT, WRITE
+from lakebackup.store.roots import Roots
 from lakebackup_jobs.logs.restore.apply import pieces
 from lakebackup_jobs.logs.restore.splits import Latest, LogShares, _ReadJob, latest_of
 

@@ -10,8 +10,7 @@ from tests.support.catalogs import backup_id
 from tests.support.made_backups import MadeBackups
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
-from lakebackup.model import Backup, Check, DataFile, Floor, Gap, LogTable
-from lakebackup.plan.restore_log import (
+from lakebackup.plan.logs.restore import (
     NEVER,
     LogRestorePlan,
     LogRestoreRequest,
@@ -20,6 +19,9 @@ from lakebackup.plan.restore_log import (
     plan_restore,
     require_restorable,
 )
+from lakebackup.rows.backups import Backup, DataFile, Floor, Gap
+from lakebackup.rows.logs import LogTable
+from lakebackup.rows.upkeep import Check
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from tests.support.catalogs import backup_id
 from tests.support.made_backups import MadeBackups
 
-from lakebackup import layout, sidecar
-from lakebackup.lease import Lease
-from lakebackup.plan.restore_log import LogRestoreRequest
+from lakebackup.plan.logs.restore import LogRestoreRequest
+from lakebackup.rules import layout
+from lakebackup.store import manifest as sidecar
+from lakebackup.store.lease import Lease
 from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.logs.upkeep.snapshot import sweep
 

@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakebackup.changelog.events import captured
-from lakebackup.changelog.logfile import LogFileWriter, LogPlace, Scratch, read_log_file
 from lakebackup.errors import EnvironmentProblem
-from lakebackup.model import DataFile
+from lakebackup.formats.logs.events import captured
+from lakebackup.formats.logs.logfile import LogFileWriter, LogPlace, Scratch, read_log_file
+from lakebackup.rows.backups import DataFile
 from lakebackup.storage import open_storage
 from lakebackup_jobs.logs.capture.spool import Group, Spool, split
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer import Typer
 
-from lakebackup.model import Gap, Position
-from lakebackup.plan.log_flush import Flush, Newest
+from lakebackup.plan.logs.flush import Flush, Newest
+from lakebackup.rows.backups import Gap, Position
 from lakebackup_jobs.cli import options
 from lakebackup_jobs.cli.log import pause, stop
 from lakebackup_jobs.cli.log.shown import place_of

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakebackup.changelog.truncate import Full, Kept, cut_of
 from lakebackup.errors import NotFound, Refused
+from lakebackup.plan.logs.truncate import Full, Kept, cut_of
 
 STATE = {"ts_domain": "tso", "start_ts": 0, "end_ts": 100, "floor_ts": None}
 

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.disks import small_disk
 
-from lakebackup.changelog.cipher import Cipher, LogKeys
-from lakebackup.changelog.events import stored
-from lakebackup.changelog.logfile import CODECS, MOST_RAW, LogFileWriter, LogPlace, Scratch, read_log_file
 from lakebackup.errors import Damaged, EnvironmentProblem, NotFound, UsageProblem
-from lakebackup.model import DataFile
+from lakebackup.formats.logs.cipher import Cipher, LogKeys
+from lakebackup.formats.logs.events import stored
+from lakebackup.formats.logs.logfile import CODECS, MOST_RAW, LogFileWriter, LogPlace, Scratch, read_log_file
+from lakebackup.rows.backups import DataFile
 from lakebackup.storage import open_storage
 
 if TYPE_CHECKING:

@@ -19,10 +19,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.roots import roots_of
 
-from lakebackup import sidecar
 from lakebackup.errors import Damaged
-from lakebackup.plan.merge import targets
+from lakebackup.plan.topics.merge import targets
 from lakebackup.storage import open_storage
+from lakebackup.store import manifest as sidecar
 from lakebackup_jobs.kafka.client.consume import record_prefix
 from lakebackup_jobs.kafka.client.plain import encode_record
 from lakebackup_jobs.kafka.format.container import FileReader, FileWriter
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from lakebackup.model import DataFile
+    from lakebackup.rows.backups import DataFile
 
 EPOCH, BACKUP, BEFORE = "0" * 32, "20260101T000000Z-00000001", "20251231T000000Z-00000001"
 FOLDER = f"s/backups/{BACKUP}/"

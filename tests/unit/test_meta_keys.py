@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.change_feed import ChangeFeed
 
-from lakebackup.changelog import events
-from lakebackup.changelog.meta_keys import DESCRIBES, MetaWrite, Names, Naming
-from lakebackup.changelog.table_filter import TableFilter
 from lakebackup.errors import Damaged
+from lakebackup.formats.logs import events
+from lakebackup.formats.logs.meta_keys import DESCRIBES, MetaWrite, Names, Naming
+from lakebackup.formats.logs.table_filter import TableFilter
 from lakebackup_jobs.logs.capture.names_task import NEVER, names_of
 
 SHOP = Naming(-1, "shop", "", 1, "create")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakebackup import model
+from lakebackup.rows import tables as model
 
 FILE = model.DataFile(
     destination="d1",

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebackup.errors import NotFound, UsageProblem
-from lakebackup.patterns import check_topic_name, parse_maps, select, target_names
+from lakebackup.rules.patterns import check_topic_name, parse_maps, select, target_names
 
 EXISTING = ["orders", "payments", "app.one", "app.two", "appendix", "__consumer_offsets", "_schemas"]
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
-from lakebackup.plan.backup_snapshot import (
+from lakebackup.plan.snapshots.backup import (
     Amount,
     Newest,
     Snapshot,

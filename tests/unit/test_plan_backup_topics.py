@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebackup.errors import Refused
-from lakebackup.plan import backup_topics
-from lakebackup.plan.backup_topics import BackupPlan, Covered, Parent, RegionState, TopicState, plan_backup
-from lakebackup.plan.generations import Held
+from lakebackup.plan.topics import backup as backup_topics
+from lakebackup.plan.topics.backup import BackupPlan, Covered, Parent, RegionState, TopicState, plan_backup
+from lakebackup.plan.topics.generations import Held
 
 OLD, NEW = "0" * 32, "1" * 32
 PARENT = Parent(

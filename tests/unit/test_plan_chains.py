@@ -10,10 +10,10 @@ from tests.support.catalogs import backup_id
 from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.errors import NotFound, Refused
-from lakebackup.model import Backup, Gap
-from lakebackup.plan.chains import Cost, Step, on_the_way, other_sets
-from lakebackup.plan.restore_request import RestoreRequest, other_ways, plan_restore, read_backups
-from lakebackup.times import parse_time
+from lakebackup.plan.topics.chains import Cost, Step, on_the_way, other_sets
+from lakebackup.plan.topics.request import RestoreRequest, other_ways, plan_restore, read_backups
+from lakebackup.rows.backups import Backup, Gap
+from lakebackup.rules.times import parse_time
 
 if TYPE_CHECKING:
     from pathlib import Path

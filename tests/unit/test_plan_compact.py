@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from lakebackup.errors import NotFound, Refused
-from lakebackup.plan.compact import CompactPlan, plan_compaction
-from lakebackup.plan.generations import Held
+from lakebackup.plan.topics.compact import CompactPlan, plan_compaction
+from lakebackup.plan.topics.generations import Held
 
 EPOCH = "0" * 32
 

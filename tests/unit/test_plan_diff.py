@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sql.test_queries import DEFAULTS
 
-from lakebackup.engine import RAW
-from lakebackup.engine.duck import DuckEngine
 from lakebackup.errors import Refused
-from lakebackup.model import ARROW_SCHEMAS
 from lakebackup.plan.diff import Standing, Unneeded, difference, unneeded
+from lakebackup.rows.tables import ARROW_SCHEMAS
+from lakebackup.sql_engine import RAW
+from lakebackup.sql_engine.duck import DuckEngine
 
 LAST = 8
 LIVES = st.lists(

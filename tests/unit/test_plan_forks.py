@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from lakebackup.plan.backup_topics import BackupPlan, Prepared, RegionState
-from lakebackup.plan.forks import (
+from lakebackup.plan.topics.backup import BackupPlan, Prepared, RegionState
+from lakebackup.plan.topics.forks import (
     EpochEnd,
     Fork,
     Stood,
@@ -25,7 +25,7 @@ from lakebackup.plan.forks import (
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from lakebackup.plan.forks import Region
+    from lakebackup.plan.topics.forks import Region
 
 WHERE = ("orders", "0" * 32, "0")
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from lakebackup.errors import Refused
-from lakebackup.plan import log_flush
-from lakebackup.plan.backup_topics import RegionState
-from lakebackup.plan.log_flush import Newest
+from lakebackup.plan.logs import flush as log_flush
+from lakebackup.plan.logs.flush import Newest
+from lakebackup.plan.topics.backup import RegionState
 
 
 def region(number: int, low: int, end: int, epoch: str = "e1") -> RegionState:

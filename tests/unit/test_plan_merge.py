@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebackup.errors import Refused, UsageProblem
-from lakebackup.plan.generations import Held
-from lakebackup.plan.merge import Member, MergePlan, choose, targets, with_topics
+from lakebackup.plan.topics.generations import Held
+from lakebackup.plan.topics.merge import Member, MergePlan, choose, targets, with_topics
 
 
 def path(*levels: int) -> list[Member]:

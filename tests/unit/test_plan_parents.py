@@ -10,14 +10,14 @@ from tests.support.catalogs import EPOCH, backup_id
 from tests.support.made_backups import MadeBackups
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
-from lakebackup.model import Backup, Scope
-from lakebackup.plan.backup_topics import Covered, RegionState
 from lakebackup.plan.parents import Choice, Mode, check_asked, choose, falls_short
+from lakebackup.plan.topics.backup import Covered, RegionState
+from lakebackup.rows.backups import Backup, Scope
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lakebackup.model import State
+    from lakebackup.rows.base import State
 
 
 class Taken:

@@ -11,9 +11,10 @@ import pytest
 from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.errors import NotFound, UsageProblem
-from lakebackup.model import Backup, Policy, Scope
-from lakebackup.plan.prune import plan_prune
-from lakebackup.topic_settings import TopicSettings
+from lakebackup.plan.upkeep.prune import plan_prune
+from lakebackup.rows.backups import Backup, Scope
+from lakebackup.rows.upkeep import Policy
+from lakebackup.rules.topic_settings import TopicSettings
 from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.upkeep.prune import PruneRequest, run
 

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.made_backups import MadeBackups, Record
 
-from lakebackup.guard import check_select
 from lakebackup.plan.records import Span, Wanted, wanted
+from lakebackup.sql_engine.guard import check_select
 from lakebackup_jobs.query import record_query as ask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakebackup.store import CatalogReader
+    from lakebackup.store.reader import CatalogReader
 
 NEW_YEAR = 1_767_225_600_000
 

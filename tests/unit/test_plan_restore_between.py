@@ -9,16 +9,16 @@ import pytest
 from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.errors import Refused
-from lakebackup.model import Scope
-from lakebackup.plan.restore_request import RestoreRequest, plan_restore
-from lakebackup.plan.restore_topics import PartRead, between, require_restorable
-from lakebackup.topic_settings import TopicSettings
+from lakebackup.plan.topics.request import RestoreRequest, plan_restore
+from lakebackup.plan.topics.restore import PartRead, between, require_restorable
+from lakebackup.rows.backups import Scope
+from lakebackup.rules.topic_settings import TopicSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lakebackup.plan.restore_topics import RestorePlan
-    from lakebackup.store import CatalogReader
+    from lakebackup.plan.topics.restore import RestorePlan
+    from lakebackup.store.reader import CatalogReader
 
 COMPACT = TopicSettings({}, {"broker": {"cleanup.policy": "compact"}}).dump()
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lakebackup.errors import NotFound, UsageProblem
-from lakebackup.plan.restore_groups import (
+from lakebackup.plan.topics.groups import (
     MEANINGS,
     GroupThere,
     Landing,

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from tests.support.made_backups import MadeBackups, Record
 
-from lakebackup.model import DataFile, Floor, Removal
-from lakebackup.plan.restore_request import RestoreRequest, plan_restore
-from lakebackup.store import CatalogReader
+from lakebackup.plan.topics.request import RestoreRequest, plan_restore
+from lakebackup.rows.backups import DataFile, Floor, Removal
+from lakebackup.store.reader import CatalogReader
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lakebackup.plan.restore_topics import RestorePlan
+    from lakebackup.plan.topics.restore import RestorePlan
 
 
 def test_a_backup_of_which_all_was_pruned_is_not_restored_as_if_it_held_nothing(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lakebackup.plan.restore_schemas import RegistryRecord, conflicts, left_alone
+from lakebackup.plan.topics.schemas import RegistryRecord, conflicts, left_alone
 
 
 def record(

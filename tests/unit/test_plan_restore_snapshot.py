@@ -9,20 +9,20 @@ from tests.support.given_snapshots import Given, GivenSnapshots
 from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
-from lakebackup.model import Check
-from lakebackup.plan.restore_snapshot import (
+from lakebackup.formats.snapshots.names import Limits
+from lakebackup.plan.snapshots.restore import (
     SnapshotRestoreRequest,
     digest_of,
     in_order,
     plan_restore,
     require_names,
 )
-from lakebackup.snapshot.names import Limits
+from lakebackup.rows.upkeep import Check
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lakebackup.plan.restore_snapshot import SnapshotRestorePlan
+    from lakebackup.plan.snapshots.restore import SnapshotRestorePlan
 
 FIRST = [
     Given(name="CURRENT", data=b"1", mtime_ms=1000),

@@ -15,13 +15,15 @@ from tests.support.catalogs import backup_id
 from tests.support.made_backups import MadeBackups, Record
 from tests.support.made_up import declaration
 
-from lakebackup.engine.ddl import create_table
-from lakebackup.engine.delta import append
-from lakebackup.lease import Lease, is_held
-from lakebackup.model import Backup, Migration, Scope
-from lakebackup.patterns import select
+from lakebackup.rows.backups import Backup, Scope
+from lakebackup.rows.upkeep import Migration
+from lakebackup.rules.patterns import select
+from lakebackup.sql_engine.ddl import create_table
+from lakebackup.sql_engine.delta import append
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.store.lease import Lease, is_held
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.topics.unprotected import record_unprotected
 from lakebackup_jobs.upkeep import policies

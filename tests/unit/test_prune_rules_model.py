@@ -16,13 +16,15 @@ import pytest
 from tests.support.catalogs import backup_id, data_file, manifest
 from tests.support.made_backups import reader_of
 
-from lakebackup.model import Backup, DataFile, Hold, Policy, Removal, Row, Scope
-from lakebackup.plan.prune import Leaving, PrunePlan, plan_prune
+from lakebackup.plan.upkeep.prune import Leaving, PrunePlan, plan_prune
+from lakebackup.rows.backups import Backup, DataFile, Removal, Scope
+from lakebackup.rows.upkeep import Hold, Policy
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lakebackup.store import CatalogReader
+    from lakebackup.rows.tables import Row
+    from lakebackup.store.reader import CatalogReader
 
 DAY_MS = 86_400_000
 REGIONS = 2

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.made_backups import MadeBackups
 
-from lakebackup.engine import limits
-from lakebackup.engine.limits import Limits
 from lakebackup.errors import EnvironmentProblem, TimedOut, UsageProblem
-from lakebackup.guard import check_select
+from lakebackup.sql_engine import limits
+from lakebackup.sql_engine.guard import check_select
+from lakebackup.sql_engine.limits import Limits
 from lakebackup_jobs.cli import main
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ import pytest
 from tests.support.catalogs import EPOCH
 from tests.support.made_backups import MadeBackups, Record
 
-from lakebackup.model import Check, Gap
-from lakebackup.plan.restore_request import RestoreRequest
+from lakebackup.plan.topics.request import RestoreRequest
+from lakebackup.rows.backups import Gap
+from lakebackup.rows.upkeep import Check
 from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.topics import restore as restore_topics
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lakebackup.plan.backup_topics import RegionState
-from lakebackup.queues.headers import HeaderNames
+from lakebackup.formats.queues.headers import HeaderNames
+from lakebackup.plan.topics.backup import RegionState
 from lakebackup_jobs.queues.backup.cut import Tails
 
 if TYPE_CHECKING:

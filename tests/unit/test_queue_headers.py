@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakebackup.errors import UsageProblem
-from lakebackup.queues.headers import NAMES, WATERMARK, HeaderNames
+from lakebackup.formats.queues.headers import NAMES, WATERMARK, HeaderNames
 from lakebackup_jobs.cli import main
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lakebackup.errors import Damaged, NotFound, Refused
-from lakebackup.layout import seen_folder, seen_path, seen_ranges_path
-from lakebackup.plan.backup_queue import QueueRange
-from lakebackup.queues.headers import WATERMARK, HeaderNames, Kind
-from lakebackup.queues.watermark import headers_of
+from lakebackup.formats.queues.headers import WATERMARK, HeaderNames, Kind
+from lakebackup.formats.queues.watermark import headers_of
+from lakebackup.plan.queues.backup import QueueRange
+from lakebackup.rules.layout import seen_folder, seen_path, seen_ranges_path
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.client.consume import record_prefix
 from lakebackup_jobs.kafka.client.plain import encode_record, stats_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakebackup.errors import NotFound, UsageProblem
-from lakebackup.plan.backup_topics import TopicState
+from lakebackup.plan.topics.backup import TopicState
 from lakebackup_jobs.queues.backup.skipped import asked, by_partition
 
 TOPICS = [TopicState("delta.1", "e1", 2, 1, {}), TopicState("journal", "e2", 1, 1, {})]

@@ -12,9 +12,10 @@ from tests.support.made_backups import MadeBackups
 from tests.support.made_queues import MadeQueues
 
 from lakebackup.errors import NotFound, Refused
-from lakebackup.plan.prune import Leaving, plan_chains, require_proof
-from lakebackup.plan.restore_request import only_source
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.plan.topics.request import only_source
+from lakebackup.plan.upkeep.prune import Leaving, plan_chains, require_proof
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
 
 if TYPE_CHECKING:

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.catalogs import backup_id, manifest, put_sidecar
 
-from lakebackup import layout, sidecar
-from lakebackup.model import SNAPSHOT
-from lakebackup.rebuild import _Rebuild
+from lakebackup.recovery.rebuild import _Rebuild
+from lakebackup.rows.base import SNAPSHOT
+from lakebackup.rules import layout
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogWriter
+from lakebackup.store import manifest as sidecar
+from lakebackup.store.writer import CatalogWriter
 
 if TYPE_CHECKING:
     from pathlib import Path
     from typing import Literal
 
-    from lakebackup.model import Backup
+    from lakebackup.rows.backups import Backup
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import lakebackup.reference
-from lakebackup.engine import shown_views
-from lakebackup.engine.duck import view_types
-from lakebackup.model import TABLES, columns
 from lakebackup.reference import describe, meanings, parameters, reference
+from lakebackup.rows.tables import TABLES, columns
+from lakebackup.sql_engine import shown_views
+from lakebackup.sql_engine.duck import view_types
 from lakebackup_sql import load, names
 
 PAGE = Path(__file__).parents[2] / "docs" / "sql-reference.md"

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakebackup import layout
-from lakebackup.changelog.events import marks
 from lakebackup.errors import Damaged
+from lakebackup.formats.logs.events import marks
+from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup_jobs.logs.capture import region_marks
 from lakebackup_jobs.logs.capture.region_marks import Marks

@@ -14,7 +14,7 @@ from tests.support.made_up import DAY, FIRST, NASTY, put, three_months
 from tests.support.pictures import colours, pixels, share
 
 from lakebackup.errors import EnvironmentProblem
-from lakebackup.store import CatalogReader
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.query import report
 from lakebackup_jobs.query.charts import COLOURS

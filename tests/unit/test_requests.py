@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from lakebackup import requests
-from lakebackup.plan import restore_queue, restore_request
-from lakebackup.plan.restore_queue import QueueRestoreRequest
-from lakebackup.plan.restore_request import RestoreRequest
+from lakebackup.plan.queues import restore as restore_queue
+from lakebackup.plan.queues.restore import QueueRestoreRequest
+from lakebackup.plan.topics import request as restore_request
+from lakebackup.plan.topics.request import RestoreRequest
 from lakebackup_jobs.queues.backup import request as backup_queue
 from lakebackup_jobs.queues.backup.request import QueueRequest
 from lakebackup_jobs.snapshots import backup as backup_snapshot

@@ -11,28 +11,21 @@ import pytest
 from tests.support.made_backups import reader_of
 
 from lakebackup.errors import Damaged, NotFound, Refused
-from lakebackup.model import (
-    Backup,
-    Check,
-    DataFile,
-    Gap,
-    QueuePoint,
-    QueueRestore,
-    Removal,
-    Row,
-    Scope,
-)
-from lakebackup.plan import queue_ways
-from lakebackup.plan.queue_ways import Point
-from lakebackup.plan.restore_queue import QueueRestoreRequest, plan_restore, require_restorable
-from lakebackup.times import format_ts
+from lakebackup.plan.queues import paths as queue_ways
+from lakebackup.plan.queues.paths import Point
+from lakebackup.plan.queues.restore import QueueRestoreRequest, plan_restore, require_restorable
+from lakebackup.rows.backups import Backup, DataFile, Gap, Removal, Scope
+from lakebackup.rows.queues import QueuePoint, QueueRestore
+from lakebackup.rows.upkeep import Check
+from lakebackup.rules.times import format_ts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from lakebackup.plan.queue_ways import Way
-    from lakebackup.plan.restore_queue import QueueRestorePlan
+    from lakebackup.plan.queues.paths import Way
+    from lakebackup.plan.queues.restore import QueueRestorePlan
+    from lakebackup.rows.tables import Row
 
 GRAPH = "social"
 

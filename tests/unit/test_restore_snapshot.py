@@ -16,11 +16,11 @@ import pytest
 from tests.support.disks import read_only
 from tests.support.given_snapshots import Given, GivenSnapshots
 
-from lakebackup import layout
 from lakebackup.errors import Busy, Damaged, EnvironmentProblem, Refused, UsageProblem
-from lakebackup.model import Check
-from lakebackup.plan.restore_snapshot import SnapshotRestoreRequest
-from lakebackup.snapshot.names import OWN
+from lakebackup.formats.snapshots.names import OWN
+from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
+from lakebackup.rows.upkeep import Check
+from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.lifecycle.progress import QuietReporter

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lakebackup.retention import History, roll_ms, rule
+from lakebackup.rules.retention import History, roll_ms, rule
 
 NOW = 1_000_000
 

@@ -11,12 +11,13 @@ import pyarrow as pa
 import pytest
 from tests.support.roots import roots_of
 
-from lakebackup import layout, tombstones
 from lakebackup.errors import Refused
-from lakebackup.model import Removal
-from lakebackup.roots import Roots, destination_id
+from lakebackup.rows.backups import Removal
+from lakebackup.rules import layout
 from lakebackup.storage import open_storage
-from lakebackup.tombstones import Chunk, RemovalWriter
+from lakebackup.store import tombstones
+from lakebackup.store.roots import Roots, destination_id
+from lakebackup.store.tombstones import Chunk, RemovalWriter
 from lakebackup_jobs.lifecycle.delete_task import DeleteKeys, DeleteObjects
 
 if TYPE_CHECKING:

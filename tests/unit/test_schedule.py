@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakebackup import schedule
 from lakebackup.errors import UsageProblem
-from lakebackup.schedule import DAY_MS, HOUR_MS, parse
+from lakebackup.rules import schedule
+from lakebackup.rules.schedule import DAY_MS, HOUR_MS, parse
 
 FORMS = (
     "hourly", "hourly:15", "daily 02:30", "daily", "weekly sun 02:00", "Weekly  Thursday", "monthly 1 02:00",

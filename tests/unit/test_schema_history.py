@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebackup.errors import UsageProblem
-from lakebackup.queues.schema_history import Version, cut, parse, unlike
+from lakebackup.formats.queues.schema_history import Version, cut, parse, unlike
 
 TEXT = b"""\
 # kept as it is

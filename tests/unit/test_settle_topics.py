@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from tests.support.made_backups import MadeBackups, Record
 
-from lakebackup import layout, sidecar
 from lakebackup.errors import Busy
-from lakebackup.model import Backup
-from lakebackup.plan.backup_topics import BackupPlan, Prepared, Split
+from lakebackup.plan.topics.backup import BackupPlan, Prepared, Split
+from lakebackup.rows.backups import Backup
+from lakebackup.rules import layout
+from lakebackup.store import manifest as sidecar
 from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.topics import backup as backup_topics
 from lakebackup_jobs.topics import resume as unfinished

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from lakebackup.errors import Damaged, NotFound, UsageProblem
-from lakebackup.model import Backup, DataFile, Gap, Position, Scope, as_row, json_line
-from lakebackup.sidecar import (
+from lakebackup.rows.backups import Backup, DataFile, Gap, Position, Scope
+from lakebackup.rows.tables import as_row, json_line
+from lakebackup.storage.local import LocalStorage
+from lakebackup.store.manifest import (
     Manifest,
     get_record,
     mark,
@@ -23,7 +25,6 @@ from lakebackup.sidecar import (
     write_manifest,
     write_part,
 )
-from lakebackup.storage.local import LocalStorage
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,8 +8,8 @@ from unittest import mock
 
 import pytest
 
-from lakebackup import layout
-from lakebackup.plan.backup_snapshot import Amount, Newest, Snapshot, Unit
+from lakebackup.plan.snapshots.backup import Amount, Newest, Snapshot, Unit
+from lakebackup.rules import layout
 from lakebackup.storage import local, open_storage
 from lakebackup_jobs.snapshots import resume as begin
 from lakebackup_jobs.snapshots.resume import Begun

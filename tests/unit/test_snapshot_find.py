@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakebackup.errors import NotFound, Refused
-from lakebackup.snapshot.tree import layout_of
+from lakebackup.formats.snapshots.tree import layout_of
 from lakebackup_jobs.snapshots.find import find, root_of
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from lakebackup.errors import Refused, UsageProblem
-from lakebackup.plan.backup_topics import RegionState
-from lakebackup.queues.snapshot_json import parse, require_fits, require_true
+from lakebackup.formats.queues.snapshot_json import parse, require_fits, require_true
+from lakebackup.plan.topics.backup import RegionState
 
 TOLD: dict[str, Any] = {
     "format": 1,

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 
 from lakebackup.errors import NotFound, UsageProblem
-from lakebackup.model import ARROW_SCHEMAS
-from lakebackup.roots import Roots
-from lakebackup.snapshot import manifest_read
-from lakebackup.snapshot.manifest_json import export_manifest, manifest_json
-from lakebackup.snapshot.manifest_read import Entry, read_manifest_json, resolve
+from lakebackup.formats.snapshots import manifest_read
+from lakebackup.formats.snapshots.manifest_json import export_manifest, manifest_json
+from lakebackup.formats.snapshots.manifest_read import Entry, read_manifest_json, resolve
+from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.roots import Roots
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebackup.errors import Refused
-from lakebackup.snapshot.names import OWN, Limits, clash, require_safe, unsafe
+from lakebackup.formats.snapshots.names import OWN, Limits, clash, require_safe, unsafe
 
 LIMITS = Limits()
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from lakebackup.errors import UsageProblem
-from lakebackup.snapshot.tree import LAYOUTS, layout_of
+from lakebackup.formats.snapshots.tree import LAYOUTS, layout_of
 
 
 def test_parts_name_what_a_tree_holds() -> None:

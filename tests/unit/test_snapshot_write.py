@@ -15,7 +15,7 @@ import pytest
 from tests.support.roots import roots_of
 
 from lakebackup.errors import Damaged, EnvironmentProblem, Refused
-from lakebackup.snapshot.names import OWN
+from lakebackup.formats.snapshots.names import OWN
 from lakebackup.storage import open_storage
 from lakebackup_jobs.snapshots import ranges
 from lakebackup_jobs.snapshots.ranges import Ranges

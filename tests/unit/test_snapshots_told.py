@@ -10,7 +10,8 @@ from tests.support.catalogs import backup_id
 from tests.support.made_backups import MadeBackups
 from tests.support.made_snapshots import MadeSnapshots
 
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.query import report
 

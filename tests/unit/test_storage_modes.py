@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakebackup.errors import UsageProblem
-from lakebackup.plan.restore_snapshot import SnapshotRestoreRequest
+from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
 from lakebackup.storage import open_storage
 from lakebackup.storage.options import MODE, StorageOptions
 from lakebackup_jobs.lifecycle.progress import QuietReporter

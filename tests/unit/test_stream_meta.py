@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakebackup.changelog.metafile import FileInfo, read_stream_meta, write_stream_meta
 from lakebackup.errors import Damaged, NotFound
-from lakebackup.model import DataFile
+from lakebackup.formats.logs.metafile import FileInfo, read_stream_meta, write_stream_meta
+from lakebackup.rows.backups import DataFile
 from lakebackup.storage import open_storage
 
 if TYPE_CHECKING:

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from lakebackup.changelog.table_filter import TableFilter
 from lakebackup.errors import UsageProblem
+from lakebackup.formats.logs.table_filter import TableFilter
 
 
 @pytest.mark.parametrize(

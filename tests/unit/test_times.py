@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebackup.errors import UsageProblem
-from lakebackup.times import format_ts, parse_duration, parse_time
+from lakebackup.rules.times import format_ts, parse_duration, parse_time
 
 NOW = 1795269900123  # 2026-11-21T14:05:00.123Z
 AT = 1795269900000

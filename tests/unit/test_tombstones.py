@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from lakebackup import layout, tombstones
 from lakebackup.errors import Damaged, NotFound, UsageProblem
-from lakebackup.model import ARROW_SCHEMAS, Floor, Removal
+from lakebackup.rows.backups import Floor, Removal
+from lakebackup.rows.tables import ARROW_SCHEMAS
+from lakebackup.rules import layout
 from lakebackup.storage import open_storage
-from lakebackup.tombstones import Chunk, Prune, RemovalReader, RemovalWriter
+from lakebackup.store import tombstones
+from lakebackup.store.tombstones import Chunk, Prune, RemovalReader, RemovalWriter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -131,7 +133,7 @@ def test_any_other_byte_is_damage(storage: Storage, prune: Prune) -> None:
 def test_a_sealed_one_that_makes_no_sense_is_damage(
     storage: Storage, prune: Prune, change: dict[str, object]
 ) -> None:
-    from lakebackup.sidecar import put_sealed
+    from lakebackup.store.manifest import put_sealed
 
     tombstones.write_prune(storage, prune)
     content = json.loads(storage.get(layout.prune_path(ID)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakebackup.topic_settings import TopicSettings, in_force, load
+from lakebackup.rules.topic_settings import TopicSettings, in_force, load
 from lakebackup_jobs.kafka.admin.cluster import Denied
 from lakebackup_jobs.targets.topics import SUSPENDED, Topics
 

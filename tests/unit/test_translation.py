@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakebackup.model import UNKNOWN, Translation
+from lakebackup.rows.base import UNKNOWN
+from lakebackup.rows.topics import Translation
 from lakebackup.storage import open_storage
-from lakebackup.translations import folder, take_aside
+from lakebackup.store.translations import folder, take_aside
 from lakebackup_jobs.kafka.admin.committed import Ends
 from lakebackup_jobs.targets.translation import Ledger, Reached, find_runs, join_runs, rows_of
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebackup.errors import Damaged, UsageProblem
-from lakebackup.queues.headers import HeaderNames
-from lakebackup.queues.watermark import Watermark, headers_of, read_watermark
+from lakebackup.formats.queues.headers import HeaderNames
+from lakebackup.formats.queues.watermark import Watermark, headers_of, read_watermark
 
 MADE = Watermark("social", "f", "b", "r", 1234, 1300)
 

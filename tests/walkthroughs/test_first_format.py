@@ -19,11 +19,14 @@ from tests.support import kafka_truth as truth
 from tests.support.kafka_truth import Record
 from tests.support.runs import Lab
 
-from lakebackup import layout, sidecar
-from lakebackup.model import Backup, DataFile, Digest, Position, Scope, json_line
-from lakebackup.roots import destination_id
+from lakebackup.rows.backups import Backup, DataFile, Position, Scope
+from lakebackup.rows.digest import Digest
+from lakebackup.rows.tables import json_line
+from lakebackup.rules import layout
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogWriter
+from lakebackup.store import manifest as sidecar
+from lakebackup.store.roots import destination_id
+from lakebackup.store.writer import CatalogWriter
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,8 +14,8 @@ import pytest
 from tests.support.catalogs import backup_id
 from tests.support.made_backups import MadeBackups
 
-from lakebackup.model import Backup, DataFile
-from lakebackup.plan.restore_log import LogRestoreRequest, plan_restore
+from lakebackup.plan.logs.restore import LogRestoreRequest, plan_restore
+from lakebackup.rows.backups import Backup, DataFile
 
 if TYPE_CHECKING:
     from pathlib import Path

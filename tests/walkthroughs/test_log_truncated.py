@@ -11,8 +11,8 @@ from tests.support.catalogs import backup_id
 from tests.support.made_changes import MadeChanges, named, put
 from tests.support.pruning import seen
 
-from lakebackup.changelog.metafile import read_stream_meta
-from lakebackup.store import CatalogWriter
+from lakebackup.formats.logs.metafile import read_stream_meta
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.logs.upkeep.truncate import TruncateRequest, run
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.pruning import seen
 
-from lakebackup.model import Policy
-from lakebackup.store import CatalogWriter
+from lakebackup.rows.upkeep import Policy
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.snapshots import backup as backup_snapshot
 from lakebackup_jobs.upkeep import prune

@@ -10,12 +10,12 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Refused
-from lakebackup.model import QUEUES, SNAPSHOT
+from lakebackup.rows.base import QUEUES, SNAPSHOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from lakebackup.store import CatalogReader
+    from lakebackup.store.reader import CatalogReader
 
 TOPICS = "kafka"
 

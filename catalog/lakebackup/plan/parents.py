@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup.errors import Refused, UsageProblem
-from lakebackup.plan.backup_topics import Covered, Increment, Parent, RegionState
-from lakebackup.times import format_ts
+from lakebackup.plan.topics.backup import Covered, Increment, Parent, RegionState
+from lakebackup.rules.times import format_ts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from lakebackup.store import CatalogReader
+    from lakebackup.store.reader import CatalogReader
 
 Mode = Literal["auto", "full", "incr-diff", "incr-accu"]
 

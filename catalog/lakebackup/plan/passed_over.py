@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakebackup.times import format_ts
+from lakebackup.rules.times import format_ts
 
 if TYPE_CHECKING:
-    from lakebackup.store import CatalogReader
+    from lakebackup.store.reader import CatalogReader
 
 
 def passed_over(source: str, number: int, reader: CatalogReader) -> list[str]:

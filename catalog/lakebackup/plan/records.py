@@ -12,16 +12,16 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
-from lakebackup.model import QUEUES
-from lakebackup.times import format_ts, parse_time
+from lakebackup.rows.base import QUEUES
+from lakebackup.rules.times import format_ts, parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sqlglot import exp
 
-    from lakebackup.guard_records import RecordsCall
-    from lakebackup.store import CatalogReader
+    from lakebackup.sql_engine.guard_records import RecordsCall
+    from lakebackup.store.reader import CatalogReader
 
 _LEAST, _GREATEST = -(2**63), 2**63 - 1
 _HEX = re.compile(r"(?:[0-9a-f]{2})*")

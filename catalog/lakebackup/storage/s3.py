@@ -11,7 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from lakebackup.errors import EnvironmentProblem, LakebackupError, NotFound, UsageProblem
-from lakebackup.layout import LEASES_FOLDER
+from lakebackup.rules.layout import LEASES_FOLDER
 from lakebackup.storage import AlreadyExists, ObjectStat
 from lakebackup.storage.options import S3Options
 from lakebackup.storage.s3_client import client, explained, status_of

@@ -15,14 +15,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakebackup import layout, sidecar
-from lakebackup.archive import chain, tree
 from lakebackup.errors import Damaged, NotFound, UsageProblem
-from lakebackup.lease import Lease
-from lakebackup.model import Audit
-from lakebackup.roots import destination_id
+from lakebackup.formats.archives import chain, tree
+from lakebackup.rows.upkeep import Audit
+from lakebackup.rules import layout
 from lakebackup.storage import Storage, open_storage
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.store import manifest as sidecar
+from lakebackup.store.lease import Lease
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.roots import destination_id
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.archives import read_task as archive_task
 from lakebackup_jobs.lifecycle.identity import holder, micros
 
@@ -31,8 +33,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lakebackup.archive.chain import Copied, Planned
-    from lakebackup.archive.tree import Found
+    from lakebackup.formats.archives.chain import Copied, Planned
+    from lakebackup.formats.archives.tree import Found
     from lakebackup_jobs.lifecycle.progress import Reporter
 
 # The files beside the data are read whole: meta.json with its baselines is the largest.

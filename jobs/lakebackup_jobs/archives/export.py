@@ -14,13 +14,13 @@ from importlib.metadata import version
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.archive import KIND, meta, tree
 from lakebackup.errors import NotFound, Refused, UsageProblem
-from lakebackup.model import CHANGES, QUEUES, SNAPSHOT
-from lakebackup.plan.import_backups import OWN
-from lakebackup.plan.restore_request import require_own
-from lakebackup.store import CatalogReader
-from lakebackup.times import format_ts
+from lakebackup.formats.archives import KIND, meta, tree
+from lakebackup.plan.topics.request import require_own
+from lakebackup.plan.upkeep.import_backups import OWN
+from lakebackup.rows.base import CHANGES, QUEUES, SNAPSHOT
+from lakebackup.rules.times import format_ts
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.archives import read_task as archive_task
 from lakebackup_jobs.archives.write_task import WRITTEN, Piece, WriteJob, put_piece
 from lakebackup_jobs.kafka.format.stored_file import StoredFile

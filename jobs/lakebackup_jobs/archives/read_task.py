@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.archive.cbb import Summary, Vbucket, scan
-from lakebackup.archive.chain import Copied
 from lakebackup.errors import Damaged
+from lakebackup.formats.archives.cbb import Summary, Vbucket, scan
+from lakebackup.formats.archives.chain import Copied
 from lakebackup.storage import open_storage
 from lakebackup_jobs.lifecycle.task_errors import guarded, raise_first
 
@@ -130,7 +130,7 @@ class CopyJob:
 
 def run_tasks(spark: SparkSession, job: Any, count: int, columns: str) -> list[Any]:
     """Run a job over the numbers up to `count`; raises the first error that a task told."""
-    from lakebackup.engine.failures import task_errors
+    from lakebackup.sql_engine.failures import task_errors
 
     if not count:
         return []

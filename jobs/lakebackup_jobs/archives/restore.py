@@ -14,13 +14,13 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus
 
-from lakebackup.archive import KIND, cbb
-from lakebackup.archive.chain import cuts
 from lakebackup.errors import NotFound, Refused
+from lakebackup.formats.archives import KIND, cbb
+from lakebackup.formats.archives.chain import cuts
+from lakebackup.rules.times import format_ts
+from lakebackup.sql_engine.worker import settle
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader
-from lakebackup.times import format_ts
-from lakebackup.worker import settle
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.archives import read_task as archive_task
 from lakebackup_jobs.archives.export import chain_of, designs, only
 from lakebackup_jobs.lifecycle.atomic_dir import Staged
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from lakebackup.roots import Roots
+    from lakebackup.store.roots import Roots
     from lakebackup_jobs.archives.export import Chain
     from lakebackup_jobs.lifecycle.progress import Reporter
 
@@ -163,7 +163,7 @@ def _write(
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
 
-    from lakebackup.engine.failures import task_errors
+    from lakebackup.sql_engine.failures import task_errors
 
     reporter.start(sum(row["entries"] for row in plan.files), None, "restore")
     read = ReadJob(reader.destinations(), tuple(plan.files), plan.limits)

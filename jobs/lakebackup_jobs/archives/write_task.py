@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.archive import cbb
+from lakebackup.formats.archives import cbb
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.format.records import (
     HEADER_COUNT,
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakebackup.roots import Roots
     from lakebackup.storage import Storage
+    from lakebackup.store.roots import Roots
 
 WRITTEN = (
     "path STRING, bytes BIGINT, entries BIGINT, keyless BIGINT, headers BIGINT, seqnos STRING, error STRING"

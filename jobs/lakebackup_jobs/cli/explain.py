@@ -11,12 +11,12 @@ from lakebackup_jobs.runtime.terminal_text import visible
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lakebackup.engine import Asked
+    from lakebackup.sql_engine import Asked
 
 
 def explain(plan: Callable[[], Any], *, as_json: bool) -> None:
     """Run `plan`, which changes nothing, and print what it asked the catalog, also when it raises."""
-    from lakebackup.engine import recording
+    from lakebackup.sql_engine import recording
 
     with recording() as asked:
         try:
@@ -46,7 +46,7 @@ def write(asked: Sequence[Asked], *, as_json: bool) -> None:
 
 
 def _notes(name: str, text: str, values: dict[str, Any], defined: set[str]) -> list[str]:
-    from lakebackup.engine import RAW, relations_in
+    from lakebackup.sql_engine import RAW, relations_in
     from lakebackup_sql import names
 
     lines = [name]

@@ -16,14 +16,14 @@ def instant(text: str | None) -> int | None:
         return None
     import time
 
-    from lakebackup.times import parse_time
+    from lakebackup.rules.times import parse_time
 
     return parse_time(text, now=time.time_ns() // 1_000_000)
 
 
 def span(text: str | None) -> int | None:
     """A flag such as `7d` in ms; None stays None."""
-    from lakebackup.times import parse_duration
+    from lakebackup.rules.times import parse_duration
 
     return None if text is None else parse_duration(text)
 

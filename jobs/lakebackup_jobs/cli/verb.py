@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakebackup.config import Properties, Settings
-    from lakebackup.store import CatalogReader
+    from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
 
 _ORDER = {flag.name: place for place, flag in enumerate(options.ALL)}
@@ -181,8 +181,8 @@ class Call:
         It is read by DuckDB: no Java is started.
         """
         where = self.where
-        from lakebackup.behind import HINT, what_is_lost
-        from lakebackup.store import CatalogReader
+        from lakebackup.store.behind import HINT, what_is_lost
+        from lakebackup.store.reader import CatalogReader
 
         as_of = self.as_of
         reader = CatalogReader.require(where, self.settings.catalog, as_of=as_of)

@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from rich.console import Console
 
-from lakebackup.times import format_ts
+from lakebackup.rules.times import format_ts
 from lakebackup_jobs.cli import main as lakebackup
 from lakebackup_jobs.demo.broker import Broker
 from lakebackup_jobs.runtime.session import spark_session

@@ -13,14 +13,17 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from lakebackup import layout, tombstones
-from lakebackup.engine.failures import task_errors
 from lakebackup.errors import Busy, Incomplete, NotFound
-from lakebackup.model import QUEUES, Audit, Hold, spark_columns
-from lakebackup.plan.prune import leaving, snapshots_released
-from lakebackup.roots import destination_id
-from lakebackup.store import CatalogReader
-from lakebackup.tombstones import Chunk, Prune, RemovalReader, RemovalWriter
+from lakebackup.plan.upkeep.prune import leaving, snapshots_released
+from lakebackup.rows.base import QUEUES
+from lakebackup.rows.tables import spark_columns
+from lakebackup.rows.upkeep import Audit, Hold
+from lakebackup.rules import layout
+from lakebackup.sql_engine.failures import task_errors
+from lakebackup.store import tombstones
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.roots import destination_id
+from lakebackup.store.tombstones import Chunk, Prune, RemovalReader, RemovalWriter
 from lakebackup_jobs.lifecycle.delete_task import DELETED, KEYS_DELETED, DeleteKeys, DeleteObjects
 from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.splits import MOST_TASKS
@@ -32,9 +35,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakebackup.lease import Lease
     from lakebackup.storage import Storage
-    from lakebackup.store import CatalogWriter
+    from lakebackup.store.lease import Lease
+    from lakebackup.store.writer import CatalogWriter
     from lakebackup_jobs.lifecycle.progress import Reporter
 
 # Backups whose state one commit changes.
@@ -218,7 +221,7 @@ class Removing:
             )
 
     def _delete(self, prune: Prune, spared: frozenset[tuple[str, str, str]]) -> Left:
-        from lakebackup.engine.spark import SparkEngine
+        from lakebackup.sql_engine.spark import SparkEngine
 
         reader = CatalogReader(self.destination, self.catalog)
         roots = reader.destinations()

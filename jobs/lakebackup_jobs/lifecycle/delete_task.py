@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import LakebackupError
 from lakebackup.storage import open_storage
-from lakebackup.tombstones import Chunk, read_removals
+from lakebackup.store.tombstones import Chunk, read_removals
 from lakebackup_jobs.lifecycle.task_errors import guarded, told
 from lakebackup_jobs.lifecycle.task_progress import TaskBoard
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakebackup.roots import Roots
+    from lakebackup.store.roots import Roots
 
 KEYS_DELETED = "objects BIGINT, error STRING"
 DELETED = (

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakebackup.errors import EnvironmentProblem
-from lakebackup.lease import Lease
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogWriter
+from lakebackup.store.lease import Lease
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import holder
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from lakebackup.frames import RowSource
-    from lakebackup.model import Row
+    from lakebackup.rows.tables import Row
     from lakebackup.storage import Storage
+    from lakebackup.store.delta_append import RowSource
     from lakebackup_jobs.lifecycle.progress import Reporter
 
 _NO_LEASE = "no lease could be taken, so that a prune may delete what is read, and this run is not recorded"

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lakebackup.model import Scope
-    from lakebackup.plan.compact import CompactTopic
-    from lakebackup.plan.merge import MergeTopic
-    from lakebackup.store import CatalogReader
+    from lakebackup.plan.topics.compact import CompactTopic
+    from lakebackup.plan.topics.merge import MergeTopic
+    from lakebackup.rows.backups import Scope
+    from lakebackup.store.reader import CatalogReader
 
 
 def latest_number(reader: CatalogReader, source: str) -> int:

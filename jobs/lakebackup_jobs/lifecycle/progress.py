@@ -248,7 +248,7 @@ def display(name: str, value: Any) -> str:
 
 
 def _display(name: str, value: Any) -> str:
-    from lakebackup.times import format_ts
+    from lakebackup.rules.times import format_ts
 
     if value is None:
         return ""

@@ -8,11 +8,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from lakebackup import layout, tombstones
 from lakebackup.errors import Busy, LakebackupError
-from lakebackup.model import Audit, Restore
+from lakebackup.rows.upkeep import Audit, Restore
+from lakebackup.rules import layout
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader
+from lakebackup.store import tombstones
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.desk import Desk, desk
 from lakebackup_jobs.lifecycle.identity import holder, micros
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lakebackup.store import CatalogWriter
+    from lakebackup.store.writer import CatalogWriter
     from lakebackup_jobs.lifecycle.progress import Reporter
     from lakebackup_jobs.lifecycle.region_outcome import RegionOutcome
 

@@ -22,15 +22,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakebackup.plan.restore_topics import RestorePlan
+    from lakebackup.plan.topics.restore import RestorePlan
     from lakebackup.storage import Storage
-    from lakebackup.store import CatalogReader
+    from lakebackup.store.reader import CatalogReader
 
 # A task takes one partition, chunk or part of the work; where there are more than this, they share tasks.
 MOST_TASKS = 200
 _INDEX = "plan/tasks.json"
-
-
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup import errors
 from lakebackup.errors import LakebackupError
-from lakebackup.worker import settle
+from lakebackup.sql_engine.worker import settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

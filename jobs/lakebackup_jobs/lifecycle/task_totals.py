@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from lakebackup.model import LANES, Digest, json_line
+from lakebackup.rows.digest import LANES, Digest
+from lakebackup.rows.tables import json_line
 from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.lifecycle.task_errors import raise_first
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any
 
-    from lakebackup.model import DataFile
+    from lakebackup.rows.backups import DataFile
 
 OUTCOME = (
     "task INT, files BIGINT, bytes BIGINT, entries BIGINT, "

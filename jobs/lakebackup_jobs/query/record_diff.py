@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakebackup.errors import Refused
-from lakebackup.guard_records import RecordsCall
 from lakebackup.plan.records import RecordsPlan, Wanted
-from lakebackup.plan.restore_request import require_own
-from lakebackup.store import CatalogReader
+from lakebackup.plan.topics.request import require_own
+from lakebackup.sql_engine.guard_records import RecordsCall
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.query import record_query as ask
 from lakebackup_sql import load
 
@@ -158,8 +158,8 @@ def _by_spark(
     continued: bool,
     without_key: int,
 ) -> TopicDiff:
-    from lakebackup.engine.failures import task_errors
-    from lakebackup.engine.spark import SparkEngine
+    from lakebackup.sql_engine.failures import task_errors
+    from lakebackup.sql_engine.spark import SparkEngine
     from lakebackup_jobs.runtime.session import spark_session
 
     spark = spark or spark_session(remote=request.remote)

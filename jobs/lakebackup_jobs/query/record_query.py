@@ -24,8 +24,8 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from lakebackup.errors import LakebackupError
-from lakebackup.guard import check_select
 from lakebackup.plan.records import RecordsPlan, plan_records
+from lakebackup.sql_engine.guard import check_select
 from lakebackup_jobs.lifecycle.splits import MOST_TASKS
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakebackup.engine.spark import SparkEngine
-    from lakebackup.guard import Checked
-    from lakebackup.store import CatalogReader
+    from lakebackup.sql_engine.guard import Checked
+    from lakebackup.sql_engine.spark import SparkEngine
+    from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.kafka.format.container import FileReader
     from lakebackup_jobs.kafka.format.read_records import ReadRecords, RecordFile
 
@@ -94,7 +94,7 @@ def select_on_spark(
     spark: SparkSession, reader: CatalogReader, sql: str, *, as_of: int | None = None
 ) -> DataFrame:
     """The same by Spark, whose tasks read the files. `as_of` is that of `reader`."""
-    from lakebackup.engine.spark import SparkEngine
+    from lakebackup.sql_engine.spark import SparkEngine
 
     checked = check_select(sql, reader.relations(), records=True)
     engine = SparkEngine(spark, reader.catalog_uri, as_of=as_of)
@@ -137,7 +137,7 @@ def streamed(frame: DataFrame) -> pa.RecordBatchReader:
     """The rows of a DataFrame, some at a time."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    from lakebackup.engine.failures import task_errors
+    from lakebackup.sql_engine.failures import task_errors
 
     schema = to_arrow_schema(frame.schema)
 

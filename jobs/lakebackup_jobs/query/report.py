@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import EnvironmentProblem
-from lakebackup.times import format_ts
+from lakebackup.rules.times import format_ts
 from lakebackup_jobs.lifecycle.progress import human_bytes
 from lakebackup_jobs.runtime.terminal_text import all_visible
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from jinja2 import Template
 
-    from lakebackup.store import CatalogReader
+    from lakebackup.store.reader import CatalogReader
 
     Rows = Sequence[Mapping[str, Any]]
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyspark
 
-from lakebackup.engine import RAW, shown_views, steps_for
 from lakebackup.errors import EnvironmentProblem, Refused
+from lakebackup.sql_engine import RAW, shown_views, steps_for
 from lakebackup_jobs.runtime.child import tail
 from lakebackup_jobs.runtime.jars import cache_folder
 from lakebackup_jobs.runtime.java import java_home

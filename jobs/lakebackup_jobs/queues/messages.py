@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lakebackup.errors import Damaged, Refused, UsageProblem
-from lakebackup.queues.headers import WATERMARK, Kind
-from lakebackup.queues.watermark import read_watermark
+from lakebackup.formats.queues.headers import WATERMARK, Kind
+from lakebackup.formats.queues.watermark import read_watermark
 from lakebackup_jobs.kafka.client.memory import Bytes, Longs, compiled, load8, load64
 from lakebackup_jobs.kafka.format.records import HEADER_COUNT, OFFSET, VALUE, VALUE_LENGTH, Columns
 from lakebackup_jobs.queues.transaction_ids import TransactionIds, same_bytes
@@ -22,8 +22,8 @@ from lakebackup_jobs.queues.transaction_scan import SEEN_SCHEMA, Seen
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakebackup.queues.headers import HeaderNames
-    from lakebackup.queues.watermark import Watermark
+    from lakebackup.formats.queues.headers import HeaderNames
+    from lakebackup.formats.queues.watermark import Watermark
     from lakebackup_jobs.queues.transaction_ids import Chosen
 
 __all__ = [

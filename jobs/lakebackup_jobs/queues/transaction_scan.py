@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakebackup import layout
 from lakebackup.errors import Damaged, NotFound
-from lakebackup.queues.headers import Kind
-from lakebackup.sidecar import get_sealed, put_sealed
+from lakebackup.formats.queues.headers import Kind
+from lakebackup.rules import layout
+from lakebackup.store.manifest import get_sealed, put_sealed
 from lakebackup_jobs.kafka.client.memory import Bytes, Longs, compiled
 from lakebackup_jobs.kafka.format.records import OFFSET
 from lakebackup_jobs.queues.transaction_ids import IdTable, put
@@ -25,7 +25,7 @@ from lakebackup_jobs.queues.transaction_ids import IdTable, put
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from lakebackup.plan.backup_queue import Place
+    from lakebackup.plan.queues.backup import Place
     from lakebackup.storage import ObjectWriter, Storage
     from lakebackup_jobs.kafka.format.records import Columns
     from lakebackup_jobs.queues.messages import Messages

@@ -14,17 +14,21 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
 
-from lakebackup import layout, requests, sidecar
-from lakebackup.engine.failures import task_errors
+from lakebackup import requests
 from lakebackup.errors import Damaged, LakebackupError, Refused, UsageProblem
-from lakebackup.lease import Lease
-from lakebackup.model import SNAPSHOT, Backup, Scope
-from lakebackup.plan import backup_snapshot as plan
-from lakebackup.roots import destination_id
-from lakebackup.snapshot.manifest_json import export_manifest
-from lakebackup.snapshot.tree import layout_of
+from lakebackup.formats.snapshots.manifest_json import export_manifest
+from lakebackup.formats.snapshots.tree import layout_of
+from lakebackup.plan.snapshots import backup as plan
+from lakebackup.rows.backups import Backup, Scope
+from lakebackup.rows.base import SNAPSHOT
+from lakebackup.rules import layout
+from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import Storage, open_storage
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.store import manifest as sidecar
+from lakebackup.store.lease import Lease
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.roots import destination_id
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.lifecycle.task_progress import TaskBoard
 from lakebackup_jobs.lifecycle.task_totals import OUTCOME, Totals
@@ -42,7 +46,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lakebackup.plan.backup_snapshot import Newest, Role, Snapshot
+    from lakebackup.plan.snapshots.backup import Newest, Role, Snapshot
     from lakebackup_jobs.lifecycle.progress import Reporter
 
 ALWAYS = ("CURRENT", "MANIFEST-*")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from lakebackup.engine.failures import task_errors
-from lakebackup.plan.backup_snapshot import LIGHT, OVERHEAD, Amount
+from lakebackup.plan.snapshots.backup import LIGHT, OVERHEAD, Amount
+from lakebackup.sql_engine.failures import task_errors
 from lakebackup_jobs.lifecycle.task_errors import arrow_schema
 from lakebackup_jobs.snapshots.splits import ORDER, WRITTEN, ShareWriter, share_schema
 from lakebackup_jobs.snapshots.tasks.hash import HASHED, HashRows
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakebackup.plan.backup_snapshot import Snapshot, Unit
-    from lakebackup.store import CatalogReader
+    from lakebackup.plan.snapshots.backup import Snapshot, Unit
+    from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.snapshots.backup import SnapshotRequest
 
 # More files than this are listed by tasks, and compared on Spark.
@@ -168,7 +168,7 @@ class _OnSpark:
         spark: SparkSession,
         stack: ExitStack,
     ) -> None:
-        from lakebackup.engine.spark import SparkEngine
+        from lakebackup.sql_engine.spark import SparkEngine
 
         self._stack = stack
         self._engine = engine = SparkEngine(spark, reader.catalog_uri)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakebackup import tombstones
 from lakebackup.errors import Refused
+from lakebackup.store import tombstones
 
 if TYPE_CHECKING:
     from lakebackup.storage import Storage
-    from lakebackup.store import CatalogReader
+    from lakebackup.store.reader import CatalogReader
 
 
 def require_kept(storage: Storage, source: str, reader: CatalogReader) -> None:

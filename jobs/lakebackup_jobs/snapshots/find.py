@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakebackup.errors import EnvironmentProblem, NotFound, Refused, UsageProblem
-from lakebackup.plan.backup_snapshot import Snapshot, Unit, require_distinct, require_restorable
-from lakebackup.snapshot.tree import WHOLE, Layout
+from lakebackup.formats.snapshots.tree import WHOLE, Layout
+from lakebackup.plan.snapshots.backup import Snapshot, Unit, require_distinct, require_restorable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from lakebackup.plan.backup_snapshot import Role
+    from lakebackup.plan.snapshots.backup import Role
 
 # YugabyteDB makes a snapshot in such a folder, and renames it when it is whole.
 _IN_MAKING = ".tmp"

@@ -17,17 +17,23 @@ from importlib.metadata import version
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
-from lakebackup import layout, sidecar
 from lakebackup.errors import NotFound, UsageProblem
-from lakebackup.lease import Lease
-from lakebackup.model import ARROW_SCHEMAS, SNAPSHOT, Audit, Backup, DataFile, Digest, Scope, json_line
-from lakebackup.plan.backup_snapshot import Newest, require_snapshots
-from lakebackup.roots import Roots, destination_id
-from lakebackup.snapshot.manifest_json import export_manifest
-from lakebackup.snapshot.manifest_read import Entry, read_manifest_json, resolve
+from lakebackup.formats.snapshots.manifest_json import export_manifest
+from lakebackup.formats.snapshots.manifest_read import Entry, read_manifest_json, resolve
+from lakebackup.plan.snapshots.backup import Newest, require_snapshots
+from lakebackup.rows.backups import Backup, DataFile, Scope
+from lakebackup.rows.base import SNAPSHOT
+from lakebackup.rows.digest import Digest
+from lakebackup.rows.tables import ARROW_SCHEMAS, json_line
+from lakebackup.rows.upkeep import Audit
+from lakebackup.rules import layout
+from lakebackup.rules.times import format_ts
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader, CatalogWriter
-from lakebackup.times import format_ts
+from lakebackup.store import manifest as sidecar
+from lakebackup.store.lease import Lease
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.roots import Roots, destination_id
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.lifecycle.row_objects import write_rows
 from lakebackup_jobs.snapshots.consistency_check import require_kept

@@ -15,12 +15,12 @@ from itertools import chain, groupby, islice, pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.engine.failures import task_errors
 from lakebackup.errors import Damaged
-from lakebackup.model import Audit
-from lakebackup.plan.restore_snapshot import EACH, digest_of, in_order, plan_restore, require_names
-from lakebackup.store import CatalogReader
-from lakebackup.times import format_ts
+from lakebackup.plan.snapshots.restore import EACH, digest_of, in_order, plan_restore, require_names
+from lakebackup.rows.upkeep import Audit
+from lakebackup.rules.times import format_ts
+from lakebackup.sql_engine.failures import task_errors
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.lifecycle.prune_lock import noted
 from lakebackup_jobs.lifecycle.task_errors import raise_first
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from lakebackup.plan.restore_snapshot import SnapshotRestorePlan, SnapshotRestoreRequest
+    from lakebackup.plan.snapshots.restore import SnapshotRestorePlan, SnapshotRestoreRequest
     from lakebackup.storage import Storage
     from lakebackup_jobs.lifecycle.progress import Reporter
 

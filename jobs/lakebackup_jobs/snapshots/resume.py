@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import TypeAdapter
 
-from lakebackup import layout, sidecar
-from lakebackup.plan.backup_snapshot import Amount  # noqa: TC001 - read by pydantic
+from lakebackup.plan.snapshots.backup import Amount  # noqa: TC001 - read by pydantic
+from lakebackup.rules import layout
+from lakebackup.store import manifest as sidecar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakebackup.plan.backup_snapshot import Newest, Snapshot
+    from lakebackup.plan.snapshots.backup import Newest, Snapshot
     from lakebackup.storage import Storage
 
 
@@ -83,7 +84,7 @@ class Begun:
 def begin(storage: Storage, source: str, begun: Begun) -> None:
     """Put it down, before its shares are written, and once more when they are."""
     content = _BEGUN.dump_python(begun, mode="json")
-    sidecar.put_sealed(storage, layout.begun_path(source), {"format": sidecar.FORMAT, **content})
+    sidecar.put_sealed(storage, layout.begun_path(source), {"format": layout.FORMAT, **content})
 
 
 def found(storage: Storage, source: str) -> Begun | None:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Busy, EnvironmentProblem, Refused, UsageProblem
-from lakebackup.plan.restore_snapshot import linked_bytes
-from lakebackup.snapshot.names import OWN, Limits
+from lakebackup.formats.snapshots.names import OWN, Limits
+from lakebackup.plan.snapshots.restore import linked_bytes
 from lakebackup.storage import open_storage
 from lakebackup_jobs.snapshots.tasks.write import UNFINISHED
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakebackup.plan.restore_snapshot import SnapshotRestorePlan
+    from lakebackup.plan.snapshots.restore import SnapshotRestorePlan
     from lakebackup.storage import Storage
-    from lakebackup.store import CatalogReader
+    from lakebackup.store.reader import CatalogReader
 
 
 class Target:

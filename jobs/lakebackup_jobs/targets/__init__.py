@@ -11,14 +11,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lakebackup.plan.restore_request import RestoreRequest
-    from lakebackup.plan.restore_topics import RestorePlan
-    from lakebackup.roots import Roots
-    from lakebackup.store import CatalogReader
+    from lakebackup.plan.topics.request import RestoreRequest
+    from lakebackup.plan.topics.restore import RestorePlan
+    from lakebackup.store.reader import CatalogReader
+    from lakebackup.store.roots import Roots
     from lakebackup_jobs.lifecycle.region_outcome import RegionOutcome
     from lakebackup_jobs.lifecycle.splits import Shares
-
-
 
 
 class Target(Protocol):

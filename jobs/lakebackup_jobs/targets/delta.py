@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.engine.failures import task_errors
-from lakebackup.engine.log import FOLDER
 from lakebackup.errors import Refused
+from lakebackup.sql_engine.delta_log import FOLDER
+from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.format.arrow import RECORD, to_arrow
 from lakebackup_jobs.kafka.format.records import within
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from lakebackup.plan.restore_request import RestoreRequest
-    from lakebackup.plan.restore_topics import RestorePlan
-    from lakebackup.roots import Roots
+    from lakebackup.plan.topics.request import RestoreRequest
+    from lakebackup.plan.topics.restore import RestorePlan
+    from lakebackup.store.roots import Roots
     from lakebackup_jobs.lifecycle.splits import Shares
 
 

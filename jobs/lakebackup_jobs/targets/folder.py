@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.engine.failures import task_errors
 from lakebackup.errors import Refused
-from lakebackup.layout import data_name
+from lakebackup.rules.layout import data_name
+from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.format.container import FileWriter
 from lakebackup_jobs.kafka.format.records import filter_block
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from lakebackup.plan.restore_request import RestoreRequest
-    from lakebackup.plan.restore_topics import RestorePlan
-    from lakebackup.roots import Roots
+    from lakebackup.plan.topics.request import RestoreRequest
+    from lakebackup.plan.topics.restore import RestorePlan
+    from lakebackup.store.roots import Roots
     from lakebackup_jobs.kafka.format.stored_file import StoredFile
     from lakebackup_jobs.lifecycle.splits import Shares
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lakebackup.engine.failures import task_errors
 from lakebackup.errors import Refused, UsageProblem
-from lakebackup.model import UNKNOWN, Translation
+from lakebackup.rows.base import UNKNOWN
+from lakebackup.rows.topics import Translation
+from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import open_storage
-from lakebackup.translations import object_path, put_rows
+from lakebackup.store.translations import object_path, put_rows
 from lakebackup_jobs.lifecycle.region_outcome import RegionOutcome
 from lakebackup_jobs.lifecycle.task_errors import RESTORED, raise_first
 from lakebackup_jobs.targets.registries import Registries
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lakebackup.plan.restore_request import RestoreRequest
-    from lakebackup.plan.restore_topics import RestorePlan, TopicPart
-    from lakebackup.roots import Roots
+    from lakebackup.plan.topics.request import RestoreRequest
+    from lakebackup.plan.topics.restore import RestorePlan, TopicPart
     from lakebackup.storage import Storage
-    from lakebackup.store import CatalogReader
+    from lakebackup.store.reader import CatalogReader
+    from lakebackup.store.roots import Roots
     from lakebackup_jobs.lifecycle.splits import Shares
 
 __all__ = ["SUSPENDED", "KafkaTarget", "group_of"]

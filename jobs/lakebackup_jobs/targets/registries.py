@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from lakebackup.errors import EnvironmentProblem, NotFound
-from lakebackup.plan.restore_schemas import RegistryRecord, conflicts, left_alone
+from lakebackup.plan.topics.schemas import RegistryRecord, conflicts, left_alone
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.admin import problems
 from lakebackup_jobs.kafka.format.registry import decode
@@ -18,9 +18,9 @@ from lakebackup_jobs.kafka.format.registry import decode
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from lakebackup.plan.restore_request import RestoreRequest
-    from lakebackup.plan.restore_topics import RestorePlan, TopicPart
-    from lakebackup.store import CatalogReader
+    from lakebackup.plan.topics.request import RestoreRequest
+    from lakebackup.plan.topics.restore import RestorePlan, TopicPart
+    from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.splits import Shares
 
 # A registry with more records than this is none; so many are compared in memory.

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakebackup.model import Translation
-    from lakebackup.roots import Roots
+    from lakebackup.rows.topics import Translation
+    from lakebackup.store.roots import Roots
     from lakebackup_jobs.kafka.admin.committed import Ends, Place
     from lakebackup_jobs.kafka.format.stored_file import StoredFile
     from lakebackup_jobs.lifecycle.splits import Shares

@@ -6,14 +6,14 @@ import time
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from lakebackup.retention import limits_passed
+from lakebackup.rules.retention import limits_passed
 from lakebackup_jobs.kafka.admin.cluster import Denied
 from lakebackup_jobs.kafka.admin.stable_offsets import Watermarks
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from lakebackup.topic_settings import TopicSettings
+    from lakebackup.rules.topic_settings import TopicSettings
 
 LONGEST = str(2**63 - 1)
 

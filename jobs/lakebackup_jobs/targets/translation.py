@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from lakebackup.model import UNKNOWN, Translation
-from lakebackup.translations import aside_path, object_path, put_rows, read_rows, take_aside
+from lakebackup.rows.base import UNKNOWN
+from lakebackup.store.translations import aside_path, object_path, put_rows, read_rows, take_aside
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lakebackup.rows.topics import Translation
     from lakebackup.storage import Storage
     from lakebackup_jobs.kafka.admin.committed import Ends
     from lakebackup_jobs.kafka.client.memory import Longs

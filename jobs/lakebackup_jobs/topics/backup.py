@@ -13,20 +13,23 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from lakebackup import layout, patterns, sidecar, tombstones, topic_settings
-from lakebackup.behind import require_current
-from lakebackup.engine.failures import task_errors
 from lakebackup.errors import EnvironmentProblem, Incomplete
-from lakebackup.lease import Lease
-from lakebackup.model import Backup
-from lakebackup.plan.backup_topics import BackupPlan, OnGap, Parent, Prepared, plan_backup
-from lakebackup.plan.generations import GROWTH, Held
 from lakebackup.plan.parents import Choice, Mode, check_asked, choose, covered_by, falls_short
-from lakebackup.plan.restore_request import require_own
-from lakebackup.retention import roll_ms
-from lakebackup.roots import destination_id
+from lakebackup.plan.topics.backup import BackupPlan, OnGap, Parent, Prepared, plan_backup
+from lakebackup.plan.topics.generations import GROWTH, Held
+from lakebackup.plan.topics.request import require_own
+from lakebackup.rows.backups import Backup
+from lakebackup.rules import layout, patterns, topic_settings
+from lakebackup.rules.retention import roll_ms
+from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import Storage, open_storage
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.store import manifest as sidecar
+from lakebackup.store import tombstones
+from lakebackup.store.behind import require_current
+from lakebackup.store.lease import Lease
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.roots import destination_id
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.kafka.admin.groups import Groups, group_rows
 from lakebackup_jobs.kafka.format.offsets_log import OFFSETS_TOPIC
 from lakebackup_jobs.kafka.format.registry import SCHEMAS_TOPIC
@@ -39,14 +42,12 @@ from lakebackup_jobs.topics import resume as unfinished
 from lakebackup_jobs.topics.unprotected import record_unprotected
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
-    from lakebackup.model import Group, Scope
-    from lakebackup.plan.backup_topics import TopicState
-    from lakebackup.plan.compact import CompactTopic
-    from lakebackup.plan.merge import MergeTopic
+    from lakebackup.plan.topics.backup import TopicState
+    from lakebackup.rows.topics import Group
     from lakebackup_jobs.kafka.admin.cluster import Cluster
     from lakebackup_jobs.lifecycle.progress import Reporter
     from lakebackup_jobs.topics.forks import OnFork
@@ -232,8 +233,6 @@ def prepare(
     backup_id = layout.new_backup_id(now)
     plan = _plan(request, backup_id, source, cluster, reader, contents=contents)
     return Prepared(backup_id, latest_number(reader, source) + 1, micros(now), plan)
-
-
 
 
 def tell(plan: BackupPlan, reporter: Reporter) -> None:
@@ -540,8 +539,6 @@ def _held(reader: CatalogReader | None, source: str, parent: Parent | None) -> l
     base, link = (parent.base, parent.link) if parent else (None, None)
     rows = reader.rows("generations", source=source, base=base, link=link)
     return [Held(**row) for row in rows]
-
-
 
 
 def _summary(plan: BackupPlan, source: str) -> dict[str, Any]:

@@ -11,17 +11,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from lakebackup import layout, sidecar
-from lakebackup.engine.failures import task_errors
 from lakebackup.errors import NotFound
-from lakebackup.lease import Lease
-from lakebackup.model import Backup, Gap, Group, Position, Scope
-from lakebackup.plan.compact import CompactPlan, CompactTopic, plan_compaction
-from lakebackup.plan.generations import Held
-from lakebackup.plan.restore_request import only_source
-from lakebackup.roots import destination_id
+from lakebackup.plan.topics.compact import CompactPlan, CompactTopic, plan_compaction
+from lakebackup.plan.topics.generations import Held
+from lakebackup.plan.topics.request import only_source
+from lakebackup.rows.backups import Backup, Gap, Position, Scope
+from lakebackup.rows.topics import Group
+from lakebackup.rules import layout
+from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import Storage, open_storage
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.store import manifest as sidecar
+from lakebackup.store.lease import Lease
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.roots import destination_id
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.kafka.format.stored_file import StoredFile
 from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.lifecycle.numbers import latest_number, next_sequences

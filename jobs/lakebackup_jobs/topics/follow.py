@@ -13,13 +13,15 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lakebackup import layout, sidecar
-from lakebackup.engine.failures import task_errors
 from lakebackup.errors import Incomplete, LakebackupError, UsageProblem
-from lakebackup.lease import Lease
-from lakebackup.roots import destination_id
+from lakebackup.rules import layout
+from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.store import manifest as sidecar
+from lakebackup.store.lease import Lease
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.roots import destination_id
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.lifecycle.identity import holder
 from lakebackup_jobs.lifecycle.numbers import latest_number
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from lakebackup.plan.backup_topics import Prepared
+    from lakebackup.plan.topics.backup import Prepared
     from lakebackup.storage import Storage
     from lakebackup_jobs.lifecycle.progress import Reporter
     from lakebackup_jobs.topics.backup import BackupRequest

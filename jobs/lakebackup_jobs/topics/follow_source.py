@@ -15,9 +15,9 @@ from pydantic import TypeAdapter, ValidationError
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from lakebackup.errors import LakebackupError
-from lakebackup.plan.backup_topics import Prepared
+from lakebackup.plan.topics.backup import Prepared
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.kafka.admin.groups import Groups
 from lakebackup_jobs.lifecycle.numbers import latest_number, next_sequences
 from lakebackup_jobs.lifecycle.task_errors import arrow_schema, told

@@ -14,17 +14,27 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from lakebackup.errors import Refused
-from lakebackup.plan.forks import Fork, Stood, comparable, earlier_lost, first_lost, judge, lost, suspects
+from lakebackup.plan.topics.forks import (
+    Fork,
+    Stood,
+    comparable,
+    earlier_lost,
+    first_lost,
+    judge,
+    lost,
+    suspects,
+)
 from lakebackup_jobs.kafka.admin.epochs import Logs
 from lakebackup_jobs.lifecycle.identity import holder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from lakebackup.plan.backup_topics import RegionState
     from lakebackup.plan.parents import Choice
+    from lakebackup.plan.topics.backup import RegionState
     from lakebackup.storage import Storage
-    from lakebackup.store import CatalogReader, CatalogWriter
+    from lakebackup.store.reader import CatalogReader
+    from lakebackup.store.writer import CatalogWriter
 
 OnFork = Literal["branch", "fail"]
 

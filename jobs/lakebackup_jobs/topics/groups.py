@@ -9,9 +9,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from lakebackup.errors import EnvironmentProblem, Incomplete, UsageProblem
-from lakebackup.model import Audit
-from lakebackup.plan.continue_topics import target_list
-from lakebackup.plan.restore_groups import (
+from lakebackup.plan.topics.continued import target_list
+from lakebackup.plan.topics.groups import (
     MEANINGS,
     GroupPlan,
     GroupThere,
@@ -20,9 +19,11 @@ from lakebackup.plan.restore_groups import (
     plan_groups,
     select_groups,
 )
-from lakebackup.plan.restore_request import only_source
-from lakebackup.store import CatalogReader, CatalogWriter
-from lakebackup.times import format_ts
+from lakebackup.plan.topics.request import only_source
+from lakebackup.rows.upkeep import Audit
+from lakebackup.rules.times import format_ts
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import holder, micros
 
 if TYPE_CHECKING:

@@ -15,18 +15,22 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
-from lakebackup import layout, sidecar, tombstones, topic_settings
-from lakebackup.engine.failures import task_errors
 from lakebackup.errors import Damaged, Refused
-from lakebackup.lease import Lease
-from lakebackup.model import Backup, Gap, Group, Position, Scope
-from lakebackup.plan.generations import Held
-from lakebackup.plan.merge import Member, MergePlan, choose, targets, with_topics
-from lakebackup.plan.restore_request import only_source, require_own
-from lakebackup.retention import roll_ms
-from lakebackup.roots import destination_id
+from lakebackup.plan.topics.generations import Held
+from lakebackup.plan.topics.merge import Member, MergePlan, choose, targets, with_topics
+from lakebackup.plan.topics.request import only_source, require_own
+from lakebackup.rows.backups import Backup, Gap, Position, Scope
+from lakebackup.rows.topics import Group
+from lakebackup.rules import layout, topic_settings
+from lakebackup.rules.retention import roll_ms
+from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import Storage, open_storage
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.store import manifest as sidecar
+from lakebackup.store import tombstones
+from lakebackup.store.lease import Lease
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.roots import destination_id
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.kafka.format.registry import SCHEMAS_TOPIC
 from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.lifecycle.numbers import latest_number, next_sequences
@@ -160,7 +164,7 @@ class _Run:
         made = targets(self._files(plan), self.request.target_bytes, rolls)
         tasks = deal(self.storage, layout.backup_folder(self.source, backup_id), made)
         begun = _Begun(backup_id, number, micros(now), tasks, asked)
-        content: dict[str, object] = {"format": sidecar.FORMAT}
+        content: dict[str, object] = {"format": layout.FORMAT}
         content |= {name: getattr(begun, name) for name in _Begun.__match_args__}
         sidecar.put_sealed(self.storage, layout.merge_path(self.source), content)
         return False, begun

@@ -15,15 +15,15 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from lakebackup import layout
 from lakebackup.errors import LakebackupError, NotFound
-from lakebackup.plan import saved
-from lakebackup.plan.continue_topics import plan_rest
-from lakebackup.plan.restore_request import RestoreRequest, other_ways, plan_restore, read_backups
-from lakebackup.plan.restore_topics import RestorePlan, TopicPart, refusal, require_restorable
-from lakebackup.store import CatalogReader
-from lakebackup.times import format_ts
-from lakebackup.translations import publish
+from lakebackup.plan.topics import saved
+from lakebackup.plan.topics.continued import plan_rest
+from lakebackup.plan.topics.request import RestoreRequest, other_ways, plan_restore, read_backups
+from lakebackup.plan.topics.restore import RestorePlan, TopicPart, refusal, require_restorable
+from lakebackup.rules import layout
+from lakebackup.rules.times import format_ts
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.translations import publish
 from lakebackup_jobs.lifecycle.desk import Desk, desk
 from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.prune_lock import RestoreLog, refuse_pruned_meanwhile, unfinished
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lakebackup.plan.restore_groups import GroupPlan
+    from lakebackup.plan.topics.groups import GroupPlan
     from lakebackup_jobs.lifecycle.progress import Reporter
 
 

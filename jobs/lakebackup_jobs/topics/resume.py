@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
-from lakebackup import layout, requests, sidecar
+from lakebackup import requests
 from lakebackup.errors import Damaged, NotFound
-from lakebackup.plan.backup_topics import Prepared  # noqa: TC001 - read by pydantic
+from lakebackup.plan.topics.backup import Prepared  # noqa: TC001 - read by pydantic
+from lakebackup.rules import layout
+from lakebackup.store import manifest as sidecar
 from lakebackup_jobs.kafka.format.container import FileReader
 from lakebackup_jobs.topics import forks
 from lakebackup_jobs.topics.tasks.copy import BACKUP_ID
@@ -22,9 +24,9 @@ from lakebackup_jobs.topics.tasks.copy import BACKUP_ID
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from lakebackup.plan.backup_topics import RegionState, Split
+    from lakebackup.plan.topics.backup import RegionState, Split
     from lakebackup.storage import Storage
-    from lakebackup.store import CatalogReader
+    from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.kafka.admin.cluster import Cluster
     from lakebackup_jobs.topics.backup import BackupRequest
 
@@ -74,7 +76,7 @@ def begin(
     if prepared.plan.tasks:
         first = [(topic, region, number) for (topic, region), number in sequences.items()]
         content = _BEGUN.dump_python(Begun(prepared, _asked(request), first), mode="json")
-        sidecar.put_sealed(storage, layout.begun_path(source), {"format": sidecar.FORMAT, **content})
+        sidecar.put_sealed(storage, layout.begun_path(source), {"format": layout.FORMAT, **content})
 
 
 def found(storage: Storage, source: str) -> Begun | None:

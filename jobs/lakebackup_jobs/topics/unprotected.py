@@ -6,13 +6,14 @@ import json
 import time
 from typing import TYPE_CHECKING
 
-from lakebackup.model import TopicSeen
-from lakebackup.patterns import compile_pattern, is_internal
+from lakebackup.rows.topics import TopicSeen
+from lakebackup.rules.patterns import compile_pattern, is_internal
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from lakebackup.store import CatalogReader, CatalogWriter
+    from lakebackup.store.reader import CatalogReader
+    from lakebackup.store.writer import CatalogWriter
 
 
 def record_unprotected(

@@ -6,9 +6,9 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.exchange import EXCHANGED, Form, export
+from lakebackup.recovery.exchange import EXCHANGED, Form, export
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader
+from lakebackup.store.reader import CatalogReader
 
 if TYPE_CHECKING:
     from lakebackup_jobs.lifecycle.progress import Reporter

@@ -14,18 +14,19 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from lakebackup import layout
-from lakebackup.engine.failures import task_errors
 from lakebackup.errors import NotFound, Refused, UsageProblem
-from lakebackup.exchange import EXCHANGED, read_index, require_whole
-from lakebackup.given import MANIFESTS, GivenFile, given_files
-from lakebackup.imports import Import, append, read_import, sweep, write_import, write_rows
-from lakebackup.lease import Lease
-from lakebackup.model import Audit, Backup
-from lakebackup.roots import Roots, destination_id
-from lakebackup.sidecar import marked
+from lakebackup.recovery.exchange import EXCHANGED, read_index, require_whole
+from lakebackup.recovery.import_reader import MANIFESTS, GivenFile, given_files
+from lakebackup.recovery.imports import Import, append, read_import, sweep, write_import, write_rows
+from lakebackup.rows.upkeep import Audit
+from lakebackup.rules import layout
+from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.store.lease import Lease
+from lakebackup.store.manifest import marked
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.roots import Roots, destination_id
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.upkeep.import_rows import Resolver
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from lakebackup.rows.backups import Backup
     from lakebackup_jobs.lifecycle.progress import Reporter
 
 

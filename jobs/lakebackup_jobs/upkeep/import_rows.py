@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Refused, UsageProblem
-from lakebackup.given import MANIFESTS, Given, GivenFile, given_columns
-from lakebackup.model import OF_BACKUPS, Backup, spark_columns
-from lakebackup.plan.import_backups import BackupsPlan, counted, numbered, plan_backups
+from lakebackup.plan.upkeep.import_backups import BackupsPlan, counted, numbered, plan_backups
+from lakebackup.recovery.import_reader import MANIFESTS, Given, GivenFile, given_columns
+from lakebackup.rows.tables import OF_BACKUPS, spark_columns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
+
+    from lakebackup.rows.backups import Backup
 
 _SHOWN = 20
 
@@ -33,7 +35,7 @@ class Resolver:
         whole: bool,
         source_kind: str,
     ) -> None:
-        from lakebackup.engine.spark import SparkEngine
+        from lakebackup.sql_engine.spark import SparkEngine
 
         self._spark, self._files, self._held = spark, files, held
         self._engine = SparkEngine(spark, catalog_uri)

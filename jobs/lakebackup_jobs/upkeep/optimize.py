@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Refused, UsageProblem
-from lakebackup.lease import held
-from lakebackup.model import TABLES
+from lakebackup.rows.tables import TABLES
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.store.lease import held
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import CatalogWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,7 +80,7 @@ def _retention(retain_ms: int, reader: CatalogReader, storage: Storage) -> int:
 
 def _held(catalog_uri: str, table: str) -> dict[str, int]:
     """Files and bytes that the table's newest version reads, and those in its folder."""
-    from lakebackup.engine.delta import open_table
+    from lakebackup.sql_engine.delta import open_table
 
     uri = f"{catalog_uri}/{table}"
     log = f"{table}/_delta_log/"

@@ -8,20 +8,23 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from lakebackup import schedule, tombstones
 from lakebackup.errors import NotFound, UsageProblem
-from lakebackup.lease import Lease
-from lakebackup.model import CHANGES, QUEUES, SNAPSHOT, Hold, Policy, PolicyTopics, TopicSeen
-from lakebackup.patterns import compile_pattern, is_internal
-from lakebackup.plan.import_backups import OWN
+from lakebackup.plan.upkeep.import_backups import OWN
+from lakebackup.rows.base import CHANGES, QUEUES, SNAPSHOT
+from lakebackup.rows.upkeep import Hold, Policy, PolicyTopics
+from lakebackup.rules import schedule
+from lakebackup.rules.patterns import compile_pattern, is_internal
+from lakebackup.rules.times import format_ts
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader, CatalogWriter
-from lakebackup.times import format_ts
+from lakebackup.store import tombstones
+from lakebackup.store.lease import Lease
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import holder
 from lakebackup_jobs.topics.unprotected import owned_patterns
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
 
 Kind = Literal["differential", "cumulative"]
 _UNSCHEDULED: Mapping[str, str] = {
@@ -209,10 +212,6 @@ def _topics(reader: CatalogReader, source: str, patterns: str | None) -> list[st
     else:
         expressions = json.loads(patterns)
     return [*internal, *(text for one in expressions for text in ("--pattern", one))]
-
-
-
-
 
 
 def _source(reader: CatalogReader, name: str) -> str:

@@ -14,12 +14,10 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from lakebackup import layout, tombstones
-from lakebackup.archive import KIND
 from lakebackup.errors import Busy, Refused, TooLarge, UsageProblem
-from lakebackup.lease import Lease, is_held
-from lakebackup.model import CHANGES, QUEUES, SNAPSHOT
-from lakebackup.plan.prune import (
+from lakebackup.formats.archives import KIND
+from lakebackup.plan.topics.request import only_source
+from lakebackup.plan.upkeep.prune import (
     Cut,
     Held,
     Leaving,
@@ -32,11 +30,15 @@ from lakebackup.plan.prune import (
     require_proof,
     window_of,
 )
-from lakebackup.plan.restore_request import only_source
+from lakebackup.rows.base import CHANGES, QUEUES, SNAPSHOT
+from lakebackup.rules import layout
+from lakebackup.rules.times import format_ts
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader, CatalogWriter
-from lakebackup.times import format_ts
-from lakebackup.tombstones import Chunk, Prune
+from lakebackup.store import tombstones
+from lakebackup.store.lease import Lease, is_held
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.tombstones import Chunk, Prune
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.delete_executor import Removing
 from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.lifecycle.splits import regions_of
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakebackup.engine.spark import SparkEngine
+    from lakebackup.sql_engine.spark import SparkEngine
     from lakebackup.storage import Storage
     from lakebackup_jobs.lifecycle.progress import Reporter
 
@@ -222,7 +224,7 @@ class _Run:
 
     def _plan(self) -> tuple[PrunePlan, Prune | None]:
         """What can go, put down and proven; nothing but objects that nobody counts is written before that."""
-        from lakebackup.engine.spark import SparkEngine
+        from lakebackup.sql_engine.spark import SparkEngine
 
         engine = SparkEngine(self.spark, self.writer.catalog_uri)
         made = _planned(self.request, self.source, self._held(), lambda: engine, self.reporter)
@@ -334,7 +336,7 @@ def _planned(
 
 
 def _engine(request: PruneRequest, spark: SparkSession | None) -> SparkEngine:
-    from lakebackup.engine.spark import SparkEngine
+    from lakebackup.sql_engine.spark import SparkEngine
     from lakebackup_jobs.runtime.session import spark_session
 
     spark = spark or spark_session(remote=request.remote)

@@ -32,7 +32,7 @@ def run(request: RebuildRequest, *, spark: SparkSession | None = None, reporter:
     Raises Refused (the catalog holds backups), Incomplete when some manifests could not be used; the others
     are in by then.
     """
-    from lakebackup.rebuild import rebuild
+    from lakebackup.recovery.rebuild import rebuild
     from lakebackup_jobs.runtime.session import spark_session
     from lakebackup_jobs.topics.tasks.decode import decode_again
 

@@ -13,14 +13,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from lakebackup import layout, tombstones
-from lakebackup.changelog.cipher import LogKeys
 from lakebackup.errors import Busy, Damaged, LakebackupError, NotFound, Refused
-from lakebackup.model import CHANGES, QUEUES, SNAPSHOT, Check, spark_columns
-from lakebackup.plan.restore_log import LogRestoreRequest
-from lakebackup.plan.restore_request import RestoreRequest
-from lakebackup.plan.restore_snapshot import SnapshotRestoreRequest
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.formats.logs.cipher import LogKeys
+from lakebackup.plan.logs.restore import LogRestoreRequest
+from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
+from lakebackup.plan.topics.request import RestoreRequest
+from lakebackup.rows.base import CHANGES, QUEUES, SNAPSHOT
+from lakebackup.rows.tables import spark_columns
+from lakebackup.rows.upkeep import Check
+from lakebackup.rules import layout
+from lakebackup.store import tombstones
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.desk import findings
 from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.splits import MOST_TASKS
@@ -36,8 +39,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakebackup.roots import Roots
     from lakebackup.storage import Storage
+    from lakebackup.store.roots import Roots
+    from lakebackup.store.writer import CatalogWriter
     from lakebackup_jobs.lifecycle.progress import Reporter
 
 # An object this young may belong to a backup that has not committed yet.
@@ -95,7 +99,7 @@ class _Check:
         reporter: Reporter,
         recorded: bool,
     ) -> None:
-        from lakebackup.engine.spark import SparkEngine
+        from lakebackup.sql_engine.spark import SparkEngine
 
         self.request, self.ids, self.spark, self.reader = request, ids, spark, reader
         self.writer, self.reporter, self.recorded = writer, reporter, recorded

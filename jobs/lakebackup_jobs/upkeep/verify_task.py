@@ -10,15 +10,18 @@ from operator import itemgetter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
 
-from lakebackup import layout
-from lakebackup.changelog.events import DEFAULT
-from lakebackup.changelog.logfile import FORMAT as LOG
-from lakebackup.changelog.logfile import read_log_file
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
-from lakebackup.model import ARROW_SCHEMAS, SNAPSHOT, Check, Digest, StorageObject, as_row
-from lakebackup.queues.headers import HeaderNames
-from lakebackup.sidecar import marked, read_manifest
+from lakebackup.formats.logs.events import DEFAULT
+from lakebackup.formats.logs.logfile import FORMAT as LOG
+from lakebackup.formats.logs.logfile import read_log_file
+from lakebackup.formats.queues.headers import HeaderNames
+from lakebackup.rows.base import SNAPSHOT
+from lakebackup.rows.digest import Digest
+from lakebackup.rows.tables import ARROW_SCHEMAS, as_row
+from lakebackup.rows.upkeep import Check, StorageObject
+from lakebackup.rules import layout
 from lakebackup.storage import Storage, open_storage
+from lakebackup.store.manifest import marked, read_manifest
 from lakebackup_jobs.kafka.format.container import FileReader
 from lakebackup_jobs.kafka.format.key_filter import SEALED_BYTES, whole
 from lakebackup_jobs.lifecycle.task_progress import TaskBoard
@@ -28,8 +31,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakebackup.changelog.cipher import LogKeys
-    from lakebackup.roots import Roots
+    from lakebackup.formats.logs.cipher import LogKeys
+    from lakebackup.store.roots import Roots
     from lakebackup_jobs.kafka.format.records import Columns
     from lakebackup_jobs.kafka.format.stats import BlockStats
 

@@ -11,7 +11,7 @@ from lakebackup_jobs.cli.verb import Call, verb
 
 if TYPE_CHECKING:
     from lakebackup.config import Settings
-    from lakebackup.queues.headers import HeaderNames
+    from lakebackup.formats.queues.headers import HeaderNames
 
 _WHAT, _MESSAGES = "What belongs to the engine", "Messages"
 
@@ -175,7 +175,7 @@ def queue(
 
 def header_names(found: Settings) -> HeaderNames:
     """The headers of an engine's messages, by the settings."""
-    from lakebackup.queues.headers import HeaderNames
+    from lakebackup.formats.queues.headers import HeaderNames
 
     return HeaderNames(
         tid=found.queue_tid_header,

@@ -154,7 +154,7 @@ def topics(
 
 def _follow(call: Call, request: BackupRequest, every: str) -> dict[str, Any]:
     """Follow until SIGINT or SIGTERM; a second one interrupts the batch."""
-    from lakebackup.times import parse_duration
+    from lakebackup.rules.times import parse_duration
     from lakebackup_jobs.topics.follow import follow
 
     stop = threading.Event()

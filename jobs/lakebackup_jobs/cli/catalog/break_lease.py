@@ -26,10 +26,10 @@ def break_lease(
     import time
 
     where = call.where
-    from lakebackup import lease
-    from lakebackup.model import Audit
+    from lakebackup.rows.upkeep import Audit
     from lakebackup.storage import open_storage
-    from lakebackup.store import CatalogWriter
+    from lakebackup.store import lease
+    from lakebackup.store.writer import CatalogWriter
     from lakebackup_jobs.lifecycle.identity import holder
 
     broken = lease.break_lease(open_storage(where), name, reason)

@@ -12,7 +12,7 @@ EXAMPLES = options.examples("lakebackup catalog init --from ./backups")
 def init(call: Call) -> None:
     """Create the tables, or bring those of an older version up to date. A backup does this by itself."""
     where, catalog = call.where, call.settings.catalog
-    from lakebackup.store import CatalogWriter
+    from lakebackup.store.writer import CatalogWriter
 
     CatalogWriter.open(None, where, catalog).migrate()
     call.report.result({"catalog": catalog or f"{where}/catalog"})

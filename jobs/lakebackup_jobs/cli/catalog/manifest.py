@@ -44,7 +44,7 @@ def manifest(
     from contextlib import suppress
 
     from lakebackup.errors import EnvironmentProblem
-    from lakebackup.snapshot.manifest_json import manifest_json
+    from lakebackup.formats.snapshots.manifest_json import manifest_json
 
     reader = call.reader()
     pieces = manifest_json(reader, reader.resolve_backup(backup))

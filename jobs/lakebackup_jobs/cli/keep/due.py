@@ -31,7 +31,7 @@ def due(
     from dataclasses import asdict
 
     where, source = call.where, call.settings.source
-    from lakebackup.store import CatalogReader
+    from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.upkeep import policies
 
     reader = CatalogReader.require(where, call.settings.catalog)

@@ -51,7 +51,7 @@ def merge(
     allow_gaps: AllowGaps = False,
 ) -> None:
     """Make a new snapshot of an older one and the log after it; the older one stays as it is."""
-    from lakebackup.plan.restore_log import LogRestoreRequest
+    from lakebackup.plan.logs.restore import LogRestoreRequest
     from lakebackup_jobs.logs.restore.job import run
 
     flag = "--write-snapshot-storage"

@@ -53,7 +53,7 @@ def restore(
     Without --startts from where the log begins, without an end up to its checkpoint. Into a target that an
     earlier restore made, when --startts is where that one ended. Cut off, the same command does it again.
     """
-    from lakebackup.plan.restore_log import LogRestoreRequest
+    from lakebackup.plan.logs.restore import LogRestoreRequest
     from lakebackup_jobs.logs.restore.job import run
 
     request = LogRestoreRequest(

@@ -36,7 +36,7 @@ def run(
     SIGTERM let the flush at work come to its end. The task goes on when this runs again.
     """
     where, found = call.where, call.settings
-    from lakebackup.store import CatalogReader
+    from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.logs.capture.flush import LogRequest
     from lakebackup_jobs.logs.capture.job import run as run_task
     from lakebackup_jobs.logs.control.last_error import Trouble

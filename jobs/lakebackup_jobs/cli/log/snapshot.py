@@ -37,7 +37,7 @@ def snapshot(
 
     It is made of the full before it and the log, beside the backups; no database is asked.
     """
-    from lakebackup.plan.restore_log import LogRestoreRequest
+    from lakebackup.plan.logs.restore import LogRestoreRequest
     from lakebackup_jobs.logs.upkeep.snapshot import run
 
     request = LogRestoreRequest(

@@ -81,7 +81,7 @@ def start(
     servers = (source or "").removeprefix(_SCHEME) or found.kafka.get("bootstrap.servers")
     bootstrap = required(servers, "--source", "where is the feed?", hint=hint)
     topics = required(topic, "--topic", "in which topics is the feed?", hint="Give --topic NAME.")
-    from lakebackup.store import CatalogWriter
+    from lakebackup.store.writer import CatalogWriter
     from lakebackup_jobs.logs.control import verbs as control
     from lakebackup_jobs.logs.control.task import TaskSettings
 

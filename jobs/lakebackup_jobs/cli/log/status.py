@@ -28,7 +28,7 @@ def status(
     where, found = call.where, call.settings
     from lakebackup.errors import Incomplete, NotFound
     from lakebackup.storage import open_storage
-    from lakebackup.store import CatalogReader
+    from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.logs.control.status import lines, statuses, waiting
     from lakebackup_jobs.logs.control.task import require
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lakebackup.plan.diff import Difference
-    from lakebackup.store import CatalogReader
+    from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.query.record_diff import TopicDiff
 
 EXAMPLES = options.examples(

@@ -48,7 +48,7 @@ def thrift(
     Whoever connects can run any SQL, with the rights of the account; that it cannot write is tried out first.
     """
     where, catalog = call.where, call.settings.catalog
-    from lakebackup.store import CatalogReader
+    from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.query.thrift_server import thrift_server
     from lakebackup_jobs.runtime.run_as import find_account
 
@@ -107,7 +107,7 @@ def http(
     Without a token only on the loopback interface. There is no TLS: put a proxy in front for other machines.
     """
     where, found = call.where, call.settings
-    from lakebackup.store import CatalogReader
+    from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.cli.log.shown import place_of
     from lakebackup_jobs.logs.control.http_api import app_of, serving
 

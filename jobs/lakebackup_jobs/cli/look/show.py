@@ -44,7 +44,7 @@ def show(
     """
     import sys
 
-    from lakebackup.model import CHANGES, QUEUES, SNAPSHOT
+    from lakebackup.rows.base import CHANGES, QUEUES, SNAPSHOT
     from lakebackup_jobs.cli.look.tree import write as write_tree
     from lakebackup_jobs.cli.rows import json_line
     from lakebackup_jobs.lifecycle.progress import print_result

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakebackup.engine.limits import Limits
     from lakebackup.errors import TimedOut
+    from lakebackup.sql_engine.limits import Limits
     from lakebackup_jobs.query.record_query import Reading
 
 EXAMPLES = options.examples(
@@ -51,7 +51,7 @@ def sql(
     import sys
 
     text = sys.stdin.read() if statement == "-" else statement
-    from lakebackup.engine.limits import Limits
+    from lakebackup.sql_engine.limits import Limits
     from lakebackup_jobs.query import record_query as ask
 
     seconds, give_up = _seconds(timeout), _give_up(call.json)
@@ -69,7 +69,7 @@ def sql(
 
 
 def _seconds(timeout: str) -> float:
-    from lakebackup.times import parse_duration
+    from lakebackup.rules.times import parse_duration
 
     seconds = parse_duration(timeout, of=timeout) / 1000
     if not seconds:
@@ -110,7 +110,7 @@ def _within(limits: Limits, rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
 def _by_spark(
     call: Call, text: str, seconds: float, give_up: Callable[[TimedOut], None]
 ) -> pa.RecordBatchReader:
-    from lakebackup.engine.limits import Limits
+    from lakebackup.sql_engine.limits import Limits
     from lakebackup_jobs.query import record_query as ask
     from lakebackup_jobs.runtime.session import spark_session
 

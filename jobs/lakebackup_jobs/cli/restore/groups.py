@@ -59,8 +59,8 @@ def groups(
     Their old offsets are translated; each partition of each group has one of the outcomes moved, unchanged,
     at_end, in_gap, ahead, active, unknown, not_restored and topic_deleted. Can be repeated.
     """
-    from lakebackup.patterns import parse_maps
-    from lakebackup.plan.restore_groups import parse_group_maps
+    from lakebackup.plan.topics.groups import parse_group_maps
+    from lakebackup.rules.patterns import parse_maps
     from lakebackup_jobs.topics.groups import GroupsRequest, run
 
     request = GroupsRequest(

@@ -32,7 +32,7 @@ def point(
 
     Without a full, from the log alone, when that reaches back to the beginning.
     """
-    from lakebackup.plan.restore_log import LogRestoreRequest
+    from lakebackup.plan.logs.restore import LogRestoreRequest
     from lakebackup_jobs.logs.restore.job import run
 
     target, to_ms = target_of(to), end_of(endts, to_time)

@@ -77,8 +77,8 @@ def queue(
     Each partition gets a watermark message, then its messages in their order, up to one tid in all queues.
     Cut off, the same command goes on. The next backup of these queues stands on what was restored.
     """
-    from lakebackup.patterns import parse_maps
-    from lakebackup.plan.restore_queue import QueueRestoreRequest
+    from lakebackup.plan.queues.restore import QueueRestoreRequest
+    from lakebackup.rules.patterns import parse_maps
     from lakebackup_jobs.queues.restore.job import run
 
     shared, maps, to_ts = call.fields(QueueRestoreRequest), parse_maps(map_ or ()), instant(to_time)

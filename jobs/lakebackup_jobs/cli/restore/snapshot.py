@@ -56,7 +56,7 @@ def snapshot(
     Each file is checked by its SHA-256. Damaged ones are left out and named at the end (exit code 7).
     Cut off, the same command goes on.
     """
-    from lakebackup.plan.restore_snapshot import SnapshotRestoreRequest
+    from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
     from lakebackup_jobs.snapshots.restore import run
 
     shared, to_ts = call.fields(SnapshotRestoreRequest), instant(time)

@@ -105,8 +105,8 @@ def topics(
 
     --from is where the backups are, --to where the records go.
     """
-    from lakebackup.patterns import parse_maps
-    from lakebackup.plan.restore_request import RestoreRequest
+    from lakebackup.plan.topics.request import RestoreRequest
+    from lakebackup.rules.patterns import parse_maps
     from lakebackup_jobs.topics.restore import run
 
     shared, maps = call.fields(RestoreRequest), parse_maps(map_ or ())
@@ -156,7 +156,7 @@ def topics(
 
 def _of_plan(plan: str, to: str | None, call: Call) -> str:
     """The target of a saved plan. Raises UsageProblem when flags say what the plan says."""
-    from lakebackup.plan import saved
+    from lakebackup.plan.topics import saved
 
     twice = [name for name in call.given if name not in ("to", "plan", "save-plan")]
     twice += ["source"] if call.flags["source"] else []

@@ -28,7 +28,7 @@ from tenacity import (
 )
 
 from lakebackup.errors import EnvironmentProblem, NotFound, Refused
-from lakebackup.plan.backup_topics import RegionState, TopicState
+from lakebackup.plan.topics.backup import RegionState, TopicState
 from lakebackup_jobs.kafka.admin.problems import fatal_event, problem
 from lakebackup_jobs.kafka.format.offsets_log import isolation_of
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from lakebackup.errors import EnvironmentProblem, LakebackupError, UsageProblem
-from lakebackup.plan.forks import EpochEnd
+from lakebackup.plan.topics.forks import EpochEnd
 from lakebackup_jobs.kafka.admin.problems import PARTITION_EOF, PASSING, fatal_event, problem
 from lakebackup_jobs.kafka.client.consume import FIXED
 from lakebackup_jobs.kafka.format.container import FileReader
@@ -27,7 +27,7 @@ from lakebackup_jobs.kafka.format.records import KEY, KEY_LENGTH, OFFSET, TIMEST
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from lakebackup.plan.forks import Stood
+    from lakebackup.plan.topics.forks import Stood
     from lakebackup.storage import Storage
 
 #: (offset, timestamp or -1, SHA-256 of key and value) of a record: a thousand large ones are held at once.

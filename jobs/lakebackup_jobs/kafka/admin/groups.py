@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from lakebackup.model import Group
+from lakebackup.rows.topics import Group
 from lakebackup_jobs.kafka.admin import cluster
 from lakebackup_jobs.kafka.admin.cluster import Cluster, Passing
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from lakebackup.errors import EnvironmentProblem, NotFound
-    from lakebackup.plan.backup_topics import TopicState
+    from lakebackup.plan.topics.backup import TopicState
 
 #: Groups in which restores keep how far they are: of no use to anyone else.
 OWN_GROUPS = "lakebackup-restore-"

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from lakebackup import layout
 from lakebackup.errors import LakebackupError
+from lakebackup.rules import layout
 from lakebackup_jobs.kafka.client.memory import Bytes, Longs, compiled, load8, load32, load64
 from lakebackup_jobs.kafka.format.records import KEY, KEY_LENGTH
 

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebackup.errors import EnvironmentProblem
-from lakebackup.guard_records import COLUMNS
-from lakebackup.worker import settle
+from lakebackup.sql_engine.guard_records import COLUMNS
+from lakebackup.sql_engine.worker import settle
 from lakebackup_jobs.kafka.format import key_filter
 from lakebackup_jobs.kafka.format.arrow import binary
 from lakebackup_jobs.kafka.format.records import (
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from lakebackup.plan.records import Span, Wanted
-    from lakebackup.roots import Roots
+    from lakebackup.store.roots import Roots
     from lakebackup_jobs.kafka.client.memory import Longs
     from lakebackup_jobs.kafka.format.container import FileReader
     from lakebackup_jobs.kafka.format.values import Decoder

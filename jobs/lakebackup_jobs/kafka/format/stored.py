@@ -10,7 +10,7 @@ from lakebackup.errors import Damaged, NotFound
 from lakebackup_jobs.kafka.format.container import FileReader
 
 if TYPE_CHECKING:
-    from lakebackup.roots import Roots
+    from lakebackup.store.roots import Roots
     from lakebackup_jobs.kafka.format.stored_file import StoredFile
 
 

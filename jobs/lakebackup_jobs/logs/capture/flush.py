@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakebackup import layout
-from lakebackup.changelog.cipher import LogKeys
-from lakebackup.changelog.table_filter import TableFilter
 from lakebackup.errors import UsageProblem
-from lakebackup.plan import log_flush
-from lakebackup.plan.log_flush import FIRST_BYTES, Flush, Newest
-from lakebackup.roots import destination_id
+from lakebackup.formats.logs.cipher import LogKeys
+from lakebackup.formats.logs.table_filter import TableFilter
+from lakebackup.plan.logs import flush as log_flush
+from lakebackup.plan.logs.flush import FIRST_BYTES, Flush, Newest
+from lakebackup.rules import layout
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.roots import destination_id
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.numbers import latest_number
@@ -31,7 +31,7 @@ from lakebackup_jobs.logs.feeds import Range, feed_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lakebackup.plan.backup_topics import RegionState, TopicState
+    from lakebackup.plan.topics.backup import RegionState, TopicState
     from lakebackup_jobs.logs.control.task import TaskSettings
 
 #: A producer's transactions that are open or aborted are none of the feed.

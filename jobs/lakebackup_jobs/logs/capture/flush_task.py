@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lakebackup import layout
-from lakebackup.changelog.events import META_TABLE, WRITE
-from lakebackup.changelog.logfile import LogFileWriter, LogPlace, Scratch
 from lakebackup.errors import LakebackupError, NotFound
-from lakebackup.model import DataFile
-from lakebackup.sidecar import read_part, write_part
+from lakebackup.formats.logs.events import META_TABLE, WRITE
+from lakebackup.formats.logs.logfile import LogFileWriter, LogPlace, Scratch
+from lakebackup.rows.backups import DataFile
+from lakebackup.rules import layout
 from lakebackup.storage import Storage, open_storage
+from lakebackup.store.manifest import read_part, write_part
 from lakebackup_jobs.kafka.client.consume import reader
 from lakebackup_jobs.kafka.format.records import (
     FORMAT_V2,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakebackup.changelog.cipher import Cipher
+    from lakebackup.formats.logs.cipher import Cipher
     from lakebackup_jobs.kafka.format.records import Block
     from lakebackup_jobs.logs.feeds import Decoded, Feed, Range
 

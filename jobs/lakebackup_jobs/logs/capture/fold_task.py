@@ -17,16 +17,18 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebackup import layout
-from lakebackup.changelog.events import DEFAULT, PUT, WRITE
-from lakebackup.changelog.logfile import FORMAT, read_log_file
-from lakebackup.changelog.table_filter import TableFilter
 from lakebackup.errors import NotFound
-from lakebackup.frames import LISTED
-from lakebackup.model import ARROW_SCHEMAS, DataFile, LogTable, as_row
-from lakebackup.sidecar import read_part, write_part
+from lakebackup.formats.logs.events import DEFAULT, PUT, WRITE
+from lakebackup.formats.logs.logfile import FORMAT, read_log_file
+from lakebackup.formats.logs.table_filter import TableFilter
+from lakebackup.rows.backups import DataFile
+from lakebackup.rows.logs import LogTable
+from lakebackup.rows.tables import ARROW_SCHEMAS, as_row
+from lakebackup.rules import layout
 from lakebackup.storage import Storage, open_storage
-from lakebackup.store import CatalogReader
+from lakebackup.store.delta_append import LISTED
+from lakebackup.store.manifest import read_part, write_part
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.row_objects import write_rows
 from lakebackup_jobs.lifecycle.task_errors import guarded
 from lakebackup_jobs.lifecycle.task_totals import OUTCOME, totals
@@ -36,7 +38,7 @@ from lakebackup_jobs.logs.capture.names_task import NEVER, names_of, since
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from lakebackup.changelog.cipher import LogKeys
+    from lakebackup.formats.logs.cipher import LogKeys
     from lakebackup_jobs.logs.feeds import Feed
 
 #: One row. checkpoint: up to which ts the log is whole once this flush is in the catalog, never less than

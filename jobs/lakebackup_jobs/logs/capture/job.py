@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from tenacity import Retrying, retry_if_exception, sleep_using_event, stop_after_attempt, wait_fixed
 
-from lakebackup.behind import require_current
 from lakebackup.errors import Busy, LakebackupError
-from lakebackup.lease import Lease
-from lakebackup.roots import destination_id
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader
+from lakebackup.store.behind import require_current
+from lakebackup.store.lease import Lease
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.roots import destination_id
 from lakebackup_jobs.lifecycle.identity import holder
 from lakebackup_jobs.logs.control import task
 from lakebackup_jobs.logs.control.last_error import Trouble

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.changelog.events import DELETES, PUTS, WRITE
-from lakebackup.changelog.meta_keys import MetaWrite, Names, Naming
 from lakebackup.errors import Damaged
-from lakebackup.model import LogTable
+from lakebackup.formats.logs.events import DELETES, PUTS, WRITE
+from lakebackup.formats.logs.meta_keys import MetaWrite, Names, Naming
+from lakebackup.rows.logs import LogTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
-    from lakebackup.changelog.table_filter import TableFilter
+    from lakebackup.formats.logs.table_filter import TableFilter
 
 #: `covered_from` of a table that was never in the filter: nothing of it is in the log.
 NEVER = 2**63 - 1

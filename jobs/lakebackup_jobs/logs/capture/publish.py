@@ -6,24 +6,26 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lakebackup import layout, sidecar
-from lakebackup.changelog.metafile import write_stream_meta
-from lakebackup.frames import LISTED
-from lakebackup.model import CHANGES, Backup
-from lakebackup.roots import destination_id
+from lakebackup.formats.logs.metafile import write_stream_meta
+from lakebackup.rows.backups import Backup
+from lakebackup.rows.base import CHANGES
+from lakebackup.rules import layout
 from lakebackup.storage import open_storage
+from lakebackup.store import manifest as sidecar
+from lakebackup.store.delta_append import LISTED
+from lakebackup.store.roots import destination_id
 from lakebackup_jobs.logs.capture import region_marks
 from lakebackup_jobs.logs.capture.flush import ISOLATION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from lakebackup.changelog.events import Domain
-    from lakebackup.lease import Lease
-    from lakebackup.model import DataFile, Gap, Position
-    from lakebackup.plan.log_flush import Flush
+    from lakebackup.formats.logs.events import Domain
+    from lakebackup.plan.logs.flush import Flush
+    from lakebackup.rows.backups import DataFile, Gap, Position
     from lakebackup.storage import Storage
-    from lakebackup.store import CatalogWriter
+    from lakebackup.store.lease import Lease
+    from lakebackup.store.writer import CatalogWriter
     from lakebackup_jobs.lifecycle.task_totals import Totals
     from lakebackup_jobs.logs.capture.flush import LogRequest
 

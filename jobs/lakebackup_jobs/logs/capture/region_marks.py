@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakebackup import layout
 from lakebackup.errors import Damaged, NotFound
+from lakebackup.rules import layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from lakebackup.errors import LakebackupError
-from lakebackup.plan.log_flush import Flush
+from lakebackup.plan.logs.flush import Flush
 from lakebackup_jobs.lifecycle.task_errors import arrow_schema, told
 from lakebackup_jobs.logs.capture.flush import Planner, capture_job, is_next
 from lakebackup_jobs.logs.capture.flush_task import CAPTURED

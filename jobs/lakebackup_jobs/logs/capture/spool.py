@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lakebackup.changelog.logfile import MOST_RAW, LogFileWriter
+from lakebackup.formats.logs.logfile import MOST_RAW, LogFileWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,12 +6,13 @@ import re
 import threading
 from typing import TYPE_CHECKING, Any, Protocol
 
-from lakebackup import layout
-from lakebackup.engine.failures import task_errors
 from lakebackup.errors import EnvironmentProblem, LakebackupError
-from lakebackup.lease import Lease
+from lakebackup.rules import layout
+from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.store.lease import Lease
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import holder
 from lakebackup_jobs.lifecycle.task_errors import raise_first
 from lakebackup_jobs.lifecycle.task_totals import Totals
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakebackup.plan.log_flush import Flush
+    from lakebackup.plan.logs.flush import Flush
     from lakebackup_jobs.logs.capture.flush import LogRequest
 
 # As long as another job on the source may take before a flush gives up.

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from lakebackup.errors import EnvironmentProblem
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.logs.control.last_error import Trouble
 from lakebackup_jobs.logs.control.status import statuses
 

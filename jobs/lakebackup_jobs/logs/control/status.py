@@ -7,8 +7,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import LakebackupError
-from lakebackup.plan.log_flush import physical_ms
-from lakebackup.times import format_ts
+from lakebackup.plan.logs.flush import physical_ms
+from lakebackup.rules.times import format_ts
 from lakebackup_jobs.logs.capture.flush import LogRequest, Planner
 from lakebackup_jobs.logs.control import task
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakebackup.storage import Storage
-    from lakebackup.store import CatalogReader
+    from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.logs.control.task import Task
 
 GONE = "task completed or not found"

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, with_config
 
-from lakebackup import layout
 from lakebackup.errors import NotFound
-from lakebackup.lease import held_generation
-from lakebackup.model import LogTask
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.rows.logs import LogTask
+from lakebackup.rules import layout
+from lakebackup.store.lease import held_generation
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import holder
 
 if TYPE_CHECKING:

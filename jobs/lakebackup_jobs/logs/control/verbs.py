@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
-from lakebackup.changelog.table_filter import TableFilter
 from lakebackup.errors import EnvironmentProblem, NotFound, Refused
-from lakebackup.model import CHANGES
+from lakebackup.formats.logs.table_filter import TableFilter
+from lakebackup.rows.base import CHANGES
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.logs.capture.flush import keys_of
 from lakebackup_jobs.logs.control import task

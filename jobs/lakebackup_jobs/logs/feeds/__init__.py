@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakebackup.changelog.events import Domain
+    from lakebackup.formats.logs.events import Domain
     from lakebackup.storage import Storage
     from lakebackup_jobs.logs.control.task import TaskSettings
 

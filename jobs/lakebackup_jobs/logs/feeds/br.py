@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebackup.changelog import events
-from lakebackup.changelog.br_event import FAMILIES, KINDS, ROOT_REGION
-from lakebackup.changelog.meta_keys import DESCRIBES
 from lakebackup.errors import Damaged
-from lakebackup.patterns import compile_pattern, is_internal
+from lakebackup.formats.logs import events
+from lakebackup.formats.logs.br_event import FAMILIES, KINDS, ROOT_REGION
+from lakebackup.formats.logs.meta_keys import DESCRIBES
+from lakebackup.rules.patterns import compile_pattern, is_internal
 from lakebackup_jobs.kafka.format.arrow import binary
 from lakebackup_jobs.logs.feeds import Decoded
 from lakebackup_jobs.logs.feeds.br_events import (
@@ -50,7 +50,7 @@ from lakebackup_jobs.logs.feeds.br_events import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from lakebackup.changelog.events import Domain
+    from lakebackup.formats.logs.events import Domain
     from lakebackup.storage import Storage
     from lakebackup_jobs.kafka.client.memory import Bytes, Longs
     from lakebackup_jobs.logs.feeds import Range

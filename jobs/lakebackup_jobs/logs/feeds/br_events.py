@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from lakebackup.changelog import events
-from lakebackup.changelog.br_event import FAMILIES, KINDS, VERSION
+from lakebackup.formats.logs import events
+from lakebackup.formats.logs.br_event import FAMILIES, KINDS, VERSION
 from lakebackup_jobs.kafka.client.memory import Bytes, Longs, compiled
 from lakebackup_jobs.kafka.format.records import take_bytes, take_long, take_optional
 

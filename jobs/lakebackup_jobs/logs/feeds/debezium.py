@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakebackup.errors import Refused, UsageProblem
-from lakebackup.patterns import compile_pattern
+from lakebackup.rules.patterns import compile_pattern
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.kafka.client.consume import reader
 from lakebackup_jobs.logs.capture.flush_task import records_of
@@ -24,7 +24,7 @@ from lakebackup_jobs.logs.feeds.transactions import MOST, Transactions, carried,
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from lakebackup.changelog.events import Domain
+    from lakebackup.formats.logs.events import Domain
     from lakebackup.storage import Storage
     from lakebackup_jobs.logs.feeds import Range
 

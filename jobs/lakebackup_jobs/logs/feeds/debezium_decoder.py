@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebackup.changelog.events import DELETES, PUT, PUTS, TRUNCATES, WRITE, captured, marks
 from lakebackup.errors import Damaged, Refused
+from lakebackup.formats.logs.events import DELETES, PUT, PUTS, TRUNCATES, WRITE, captured, marks
 from lakebackup_jobs.logs.feeds import Decoded, Range
 from lakebackup_jobs.logs.feeds.debezium_json import EVENTS, ask
 from lakebackup_jobs.logs.feeds.transactions import SEEN, Transactions, put_seen

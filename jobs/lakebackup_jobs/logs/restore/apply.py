@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from lakebackup.changelog.events import DEFAULT, DELETES, PUTS, TRUNCATES, WRITE
+from lakebackup.formats.logs.events import DEFAULT, DELETES, PUTS, TRUNCATES, WRITE
 from lakebackup_jobs.logs.restore.splits import ENDS, WRITES, Latest
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from lakebackup.plan.restore_log import LogRestorePlan
+    from lakebackup.plan.logs.restore import LogRestorePlan
     from lakebackup_jobs.logs.restore.splits import LogShares
 
 #: A row of a restored table, and of a full.

@@ -11,12 +11,12 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from lakebackup import layout
-from lakebackup.changelog.cipher import LogKeys
 from lakebackup.errors import NotFound, Refused
-from lakebackup.model import Audit
-from lakebackup.plan.restore_log import plan_restore, require_restorable, times
-from lakebackup.store import CatalogReader
+from lakebackup.formats.logs.cipher import LogKeys
+from lakebackup.plan.logs.restore import plan_restore, require_restorable, times
+from lakebackup.rows.upkeep import Audit
+from lakebackup.rules import layout
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.desk import desk
 from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.lifecycle.prune_lock import noted
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakebackup.plan.restore_log import LogRestorePlan, LogRestoreRequest
+    from lakebackup.plan.logs.restore import LogRestorePlan, LogRestoreRequest
     from lakebackup_jobs.lifecycle.progress import Reporter
     from lakebackup_jobs.logs.restore.splits import LogShares
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lakebackup.changelog.events import DEFAULT, DELETES, PUTS, TRUNCATES, WRITE
-from lakebackup.changelog.logfile import read_log_file
+from lakebackup.formats.logs.events import DEFAULT, DELETES, PUTS, TRUNCATES, WRITE
+from lakebackup.formats.logs.logfile import read_log_file
+from lakebackup.sql_engine.worker import settle
 from lakebackup.storage import open_storage
-from lakebackup.worker import settle
 from lakebackup_jobs.lifecycle.task_progress import TaskBoard
 
 if TYPE_CHECKING:
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakebackup.changelog.cipher import LogKeys
-    from lakebackup.plan.restore_log import LogRestorePlan
-    from lakebackup.roots import Roots
+    from lakebackup.formats.logs.cipher import LogKeys
+    from lakebackup.plan.logs.restore import LogRestorePlan
     from lakebackup.storage import Storage
-    from lakebackup.store import CatalogReader
+    from lakebackup.store.reader import CatalogReader
+    from lakebackup.store.roots import Roots
 
 WRITES = (
     "table_id BIGINT, key BINARY, value BINARY, start_ts BIGINT, commit_ts BIGINT, type STRING, "

@@ -14,17 +14,21 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from lakebackup import layout, sidecar
-from lakebackup.changelog.cipher import LogKeys
-from lakebackup.changelog.logfile import MOST_RAW
-from lakebackup.changelog.metafile import write_stream_meta
-from lakebackup.engine.failures import task_errors
 from lakebackup.errors import NotFound, UsageProblem
-from lakebackup.lease import Lease
-from lakebackup.model import CHANGES, Backup, DataFile, from_row
-from lakebackup.roots import destination_id
+from lakebackup.formats.logs.cipher import LogKeys
+from lakebackup.formats.logs.logfile import MOST_RAW
+from lakebackup.formats.logs.metafile import write_stream_meta
+from lakebackup.rows.backups import Backup, DataFile
+from lakebackup.rows.base import CHANGES
+from lakebackup.rows.tables import from_row
+from lakebackup.rules import layout
+from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.store import manifest as sidecar
+from lakebackup.store.lease import Lease
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.roots import destination_id
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.lifecycle.numbers import latest_number
 from lakebackup_jobs.lifecycle.task_progress import TaskBoard
@@ -45,7 +49,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lakebackup.engine.spark import SparkEngine
+    from lakebackup.sql_engine.spark import SparkEngine
     from lakebackup.storage import Storage
     from lakebackup_jobs.lifecycle.progress import Reporter
 
@@ -114,7 +118,7 @@ class _Run:
         spark: SparkSession | None,
         reporter: Reporter,
     ) -> None:
-        from lakebackup.engine.spark import SparkEngine
+        from lakebackup.sql_engine.spark import SparkEngine
         from lakebackup_jobs.runtime.session import spark_session
 
         self.request, self.source, self.storage = request, request.name, storage

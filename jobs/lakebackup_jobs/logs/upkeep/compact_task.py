@@ -7,13 +7,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lakebackup import layout, sidecar
-from lakebackup.changelog.events import stored
-from lakebackup.changelog.logfile import MOST_RAW, LogFileWriter, LogPlace, Scratch, read_log_file
-from lakebackup.frames import LISTED
-from lakebackup.model import ARROW_SCHEMAS, DataFile, Departure, json_line
+from lakebackup.formats.logs.events import stored
+from lakebackup.formats.logs.logfile import MOST_RAW, LogFileWriter, LogPlace, Scratch, read_log_file
+from lakebackup.rows.backups import DataFile, Departure
+from lakebackup.rows.tables import ARROW_SCHEMAS, json_line
+from lakebackup.rules import layout
+from lakebackup.sql_engine.worker import settle
 from lakebackup.storage import open_storage
-from lakebackup.worker import settle
+from lakebackup.store import manifest as sidecar
+from lakebackup.store.delta_append import LISTED
 from lakebackup_jobs.lifecycle.task_errors import guarded
 from lakebackup_jobs.lifecycle.task_progress import TaskBoard
 from lakebackup_jobs.lifecycle.task_totals import OUTCOME, totals
@@ -23,8 +25,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakebackup.changelog.cipher import Cipher, LogKeys
-    from lakebackup.roots import Roots
+    from lakebackup.formats.logs.cipher import Cipher, LogKeys
+    from lakebackup.store.roots import Roots
 
 #: A record with the file it belongs into. place: table id, column family and operation, parted by blanks.
 RECORDS = (

@@ -13,15 +13,18 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lakebackup import layout, sidecar
-from lakebackup.engine.failures import task_errors
 from lakebackup.errors import Refused
-from lakebackup.lease import Lease, is_held
-from lakebackup.model import CHANGES, Backup, DataFile
-from lakebackup.plan.restore_log import note_of, plan_restore, require_restorable, to_ms
-from lakebackup.roots import destination_id
+from lakebackup.plan.logs.restore import note_of, plan_restore, require_restorable, to_ms
+from lakebackup.rows.backups import Backup, DataFile
+from lakebackup.rows.base import CHANGES
+from lakebackup.rules import layout
+from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.store import manifest as sidecar
+from lakebackup.store.lease import Lease, is_held
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.roots import destination_id
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.lifecycle.numbers import latest_number
 from lakebackup_jobs.lifecycle.task_errors import arrow_schema, guarded
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from lakebackup.plan.restore_log import LogRestorePlan, LogRestoreRequest
+    from lakebackup.plan.logs.restore import LogRestorePlan, LogRestoreRequest
     from lakebackup.storage import Storage
     from lakebackup_jobs.lifecycle.progress import Reporter
 

@@ -14,18 +14,21 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from lakebackup import layout, tombstones
-from lakebackup.changelog.truncate import OLDER, Full, Kept, LogCut, cut_of, require_proof
 from lakebackup.errors import Busy
-from lakebackup.lease import Lease, is_held
-from lakebackup.model import Floor, Removal, as_row, spark_columns
-from lakebackup.plan.log_flush import physical_ms, shown_ts, ts_at
-from lakebackup.plan.prune import leaving
-from lakebackup.roots import destination_id
+from lakebackup.plan.logs.flush import physical_ms, shown_ts, ts_at
+from lakebackup.plan.logs.truncate import OLDER, Full, Kept, LogCut, cut_of, require_proof
+from lakebackup.plan.upkeep.prune import leaving
+from lakebackup.rows.backups import Floor, Removal
+from lakebackup.rows.tables import as_row, spark_columns
+from lakebackup.rules import layout
+from lakebackup.rules.times import format_ts, parse_time
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader, CatalogWriter
-from lakebackup.times import format_ts, parse_time
-from lakebackup.tombstones import Prune
+from lakebackup.store import tombstones
+from lakebackup.store.lease import Lease, is_held
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.roots import destination_id
+from lakebackup.store.tombstones import Prune
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.delete_executor import Removing
 from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_sql import load
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lakebackup.engine.spark import SparkEngine
+    from lakebackup.sql_engine.spark import SparkEngine
     from lakebackup.storage import Storage
     from lakebackup_jobs.lifecycle.progress import Reporter
 
@@ -168,7 +171,7 @@ class _Run:
 
     def _plan(self, lease: Lease) -> tuple[LogCut, list[dict[str, Any]], Prune | None]:
         """What can go, put down and proven; nothing but objects that nobody counts is written before that."""
-        from lakebackup.engine.spark import SparkEngine
+        from lakebackup.sql_engine.spark import SparkEngine
 
         reader = CatalogReader(self.request.destination, self.request.catalog)
         cut = self.request.cut(reader)

@@ -13,12 +13,12 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from lakebackup import layout
 from lakebackup.errors import Damaged, NotFound, Refused
-from lakebackup.model import DataFile
-from lakebackup.queues.headers import NAMES
-from lakebackup.sidecar import read_part, write_part
+from lakebackup.formats.queues.headers import NAMES
+from lakebackup.rows.backups import DataFile
+from lakebackup.rules import layout
 from lakebackup.storage import ObjectWriter, Storage, open_storage
+from lakebackup.store.manifest import read_part, write_part
 from lakebackup_jobs.kafka.client.consume import Progress, copy_range, reader
 from lakebackup_jobs.kafka.format.key_filter import KeyFilters, hashes_of
 from lakebackup_jobs.kafka.format.records import OFFSET, Block, decode_block, filter_block
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakebackup.plan.backup_queue import QueueRange
-    from lakebackup.queues.headers import HeaderNames
+    from lakebackup.formats.queues.headers import HeaderNames
+    from lakebackup.plan.queues.backup import QueueRange
     from lakebackup_jobs.kafka.format.records import Columns
     from lakebackup_jobs.kafka.format.stats import FileStats
     from lakebackup_jobs.queues.backup.skipped import Place

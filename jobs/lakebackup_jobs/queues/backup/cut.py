@@ -21,8 +21,8 @@ from lakebackup_jobs.queues.messages import read_messages, without
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from lakebackup.plan.backup_topics import RegionState
-    from lakebackup.queues.headers import HeaderNames
+    from lakebackup.formats.queues.headers import HeaderNames
+    from lakebackup.plan.topics.backup import RegionState
     from lakebackup_jobs.kafka.client.memory import Longs
     from lakebackup_jobs.queues.backup.skipped import Place
 

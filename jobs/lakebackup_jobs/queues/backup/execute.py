@@ -8,14 +8,17 @@ from dataclasses import asdict, dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from lakebackup import layout, sidecar
-from lakebackup.engine.failures import task_errors
 from lakebackup.errors import NotFound, Refused
-from lakebackup.model import QUEUES, Backup
-from lakebackup.plan import backup_queue as planning
-from lakebackup.queues import snapshot_json
-from lakebackup.roots import destination_id
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.formats.queues import snapshot_json
+from lakebackup.plan.queues import backup as planning
+from lakebackup.rows.backups import Backup
+from lakebackup.rows.base import QUEUES
+from lakebackup.rules import layout
+from lakebackup.sql_engine.failures import task_errors
+from lakebackup.store import manifest as sidecar
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.roots import destination_id
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.task_progress import TaskBoard
 from lakebackup_jobs.lifecycle.task_totals import OUTCOME, Totals, totals
 from lakebackup_jobs.queues.backup import open_transactions as ending
@@ -28,12 +31,13 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lakebackup.lease import Lease
-    from lakebackup.model import DataFile, QueuePoint
-    from lakebackup.plan.backup_queue import QueuePlan
-    from lakebackup.plan.backup_topics import TopicState
-    from lakebackup.queues.schema_history import Version
+    from lakebackup.formats.queues.schema_history import Version
+    from lakebackup.plan.queues.backup import QueuePlan
+    from lakebackup.plan.topics.backup import TopicState
+    from lakebackup.rows.backups import DataFile
+    from lakebackup.rows.queues import QueuePoint
     from lakebackup.storage import Storage
+    from lakebackup.store.lease import Lease
     from lakebackup_jobs.kafka.admin.cluster import Cluster
     from lakebackup_jobs.lifecycle.progress import Reporter
     from lakebackup_jobs.queues.backup.full_snapshot import FullSnapshot

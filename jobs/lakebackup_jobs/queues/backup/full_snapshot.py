@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from lakebackup import layout, tombstones
-from lakebackup.lease import Lease
-from lakebackup.model import Hold
+from lakebackup.rows.upkeep import Hold
+from lakebackup.rules import layout
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.store import tombstones
+from lakebackup.store.lease import Lease
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import holder
 from lakebackup_jobs.snapshots import backup as backup_snapshot
 

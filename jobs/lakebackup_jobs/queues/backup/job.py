@@ -13,21 +13,24 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from lakebackup import layout, patterns, sidecar
 from lakebackup.errors import NeedsFull, Refused, UsageProblem
-from lakebackup.lease import Lease
-from lakebackup.model import QUEUES, Audit
-from lakebackup.plan import backup_queue as planning
-from lakebackup.plan.queue_history import (
+from lakebackup.formats.queues import schema_history, snapshot_json
+from lakebackup.plan.queues import backup as planning
+from lakebackup.plan.queues.history import (
     Standing,
     read_histories,
     read_watermarks,
     require_all,
     stand,
 )
-from lakebackup.queues import schema_history, snapshot_json
+from lakebackup.rows.base import QUEUES
+from lakebackup.rows.upkeep import Audit
+from lakebackup.rules import layout, patterns
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader, CatalogWriter
+from lakebackup.store import manifest as sidecar
+from lakebackup.store.lease import Lease
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.lifecycle.numbers import latest_number, next_sequences
@@ -44,7 +47,7 @@ from lakebackup_jobs.snapshots import backup as backup_snapshot
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lakebackup.plan.backup_queue import QueuePlan
+    from lakebackup.plan.queues.backup import QueuePlan
     from lakebackup.storage import Storage
     from lakebackup_jobs.lifecycle.progress import Reporter
 

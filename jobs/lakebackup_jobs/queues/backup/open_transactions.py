@@ -13,10 +13,12 @@ from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
-from lakebackup import layout
-from lakebackup.frames import LISTED
-from lakebackup.model import ARROW_SCHEMAS, DataFile, QueuePoint, QueuePosition, QueueSchema, as_row
+from lakebackup.rows.backups import DataFile
+from lakebackup.rows.queues import QueuePoint, QueuePosition, QueueSchema
+from lakebackup.rows.tables import ARROW_SCHEMAS, as_row
+from lakebackup.rules import layout
 from lakebackup.storage import open_storage
+from lakebackup.store.delta_append import LISTED
 from lakebackup_jobs.lifecycle.row_objects import write_rows
 from lakebackup_jobs.queues.transaction_scan import (
     SEEN_COLUMNS,
@@ -34,10 +36,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from lakebackup.plan.backup_queue import QueuePlan
-    from lakebackup.queues.schema_history import Version
+    from lakebackup.formats.queues.schema_history import Version
+    from lakebackup.plan.queues.backup import QueuePlan
     from lakebackup.storage import Storage
-    from lakebackup.store import CatalogReader
+    from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.queues.transaction_scan import RangeSeen
 
 Table = Literal["queue_points", "queue_positions", "queue_transactions", "queue_schemas"]
@@ -82,7 +84,7 @@ class Open:
             batches = list(read_seen(storage, source, backup_id, range(tasks), marks))
             reader.give("queue_seen", pa.Table.from_batches(batches, SEEN_SCHEMA))
         else:
-            from lakebackup.engine.spark import SparkEngine
+            from lakebackup.sql_engine.spark import SparkEngine
 
             self._engine = SparkEngine(spark, reader.catalog_uri)
             rows = SeenRows(storage.uri, source, backup_id, marks)

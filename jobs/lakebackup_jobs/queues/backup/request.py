@@ -8,18 +8,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from lakebackup import layout, requests
+from lakebackup import requests
 from lakebackup.errors import NotFound
-from lakebackup.queues import schema_history, snapshot_json
-from lakebackup.queues.headers import HeaderNames
+from lakebackup.formats.queues import schema_history, snapshot_json
+from lakebackup.formats.queues.headers import HeaderNames
+from lakebackup.rules import layout
 from lakebackup_jobs.snapshots.find import root_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lakebackup.plan.queue_history import Mode
-    from lakebackup.queues.schema_history import Version
-    from lakebackup.queues.snapshot_json import SnapshotJson
+    from lakebackup.formats.queues.schema_history import Version
+    from lakebackup.formats.queues.snapshot_json import SnapshotJson
+    from lakebackup.plan.queues.history import Mode
     from lakebackup.storage import Storage
 
 CONFIG: Literal["config.yaml"] = "config.yaml"

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
-from lakebackup import layout, sidecar
-from lakebackup.plan.backup_queue import QueuePlan  # noqa: TC001 - read by pydantic
+from lakebackup.plan.queues.backup import QueuePlan  # noqa: TC001 - read by pydantic
+from lakebackup.rules import layout
+from lakebackup.store import manifest as sidecar
 from lakebackup_jobs.topics.resume import take_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lakebackup.plan.backup_topics import RegionState
-    from lakebackup.plan.queue_history import Standing
+    from lakebackup.plan.queues.history import Standing
+    from lakebackup.plan.topics.backup import RegionState
     from lakebackup.storage import Storage
 
 
@@ -78,7 +79,7 @@ class Begun:
 def begin(storage: Storage, source: str, begun: Begun) -> None:
     """Put it down, before anything is read."""
     content = _BEGUN.dump_python(begun, mode="json")
-    sidecar.put_sealed(storage, layout.begun_path(source), {"format": sidecar.FORMAT, **content})
+    sidecar.put_sealed(storage, layout.begun_path(source), {"format": layout.FORMAT, **content})
 
 
 def found(storage: Storage, source: str) -> Begun | None:

@@ -10,14 +10,15 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import NotFound, UsageProblem
-from lakebackup.model import Audit
+from lakebackup.rows.upkeep import Audit
 from lakebackup_jobs.lifecycle.identity import holder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from lakebackup.plan.backup_topics import TopicState
-    from lakebackup.store import CatalogReader, CatalogWriter
+    from lakebackup.plan.topics.backup import TopicState
+    from lakebackup.store.reader import CatalogReader
+    from lakebackup.store.writer import CatalogWriter
 
 ACTION = "skip message"
 #: (topic, topic id, partition, offset)

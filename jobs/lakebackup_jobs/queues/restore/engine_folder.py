@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakebackup.errors import EnvironmentProblem, Refused, UsageProblem
-from lakebackup.snapshot.names import OWN
+from lakebackup.formats.snapshots.names import OWN
 from lakebackup.storage import open_storage
 
 if TYPE_CHECKING:

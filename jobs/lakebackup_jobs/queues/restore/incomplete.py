@@ -6,17 +6,17 @@ import json
 from typing import TYPE_CHECKING
 
 from lakebackup.errors import Busy, Refused
-from lakebackup.lease import is_held
-from lakebackup.plan.queue_history import last_ended
+from lakebackup.plan.queues.history import last_ended
+from lakebackup.store.lease import is_held
 from lakebackup_jobs.queues.restore import restore_state as prepared
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from lakebackup.plan.backup_topics import TopicState
-    from lakebackup.plan.queue_history import History
+    from lakebackup.plan.queues.history import History
+    from lakebackup.plan.topics.backup import TopicState
     from lakebackup.storage import Storage
-    from lakebackup.store import CatalogReader
+    from lakebackup.store.reader import CatalogReader
 
 
 def require_put_back(

@@ -13,16 +13,16 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from lakebackup import layout
-from lakebackup.engine.failures import task_errors
 from lakebackup.errors import Damaged, LakebackupError, NotFound, Refused, UsageProblem
-from lakebackup.plan.restore_queue import plan_restore, require_restorable
-from lakebackup.plan.restore_snapshot import SnapshotRestoreRequest
-from lakebackup.queues import schema_history
-from lakebackup.queues.watermark import Watermark, headers_of
-from lakebackup.store import CatalogReader, CatalogWriter
-from lakebackup.times import format_ts
-from lakebackup.topic_settings import TopicSettings
+from lakebackup.formats.queues import schema_history
+from lakebackup.formats.queues.watermark import Watermark, headers_of
+from lakebackup.plan.queues.restore import plan_restore, require_restorable
+from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
+from lakebackup.rules import layout
+from lakebackup.rules.times import format_ts
+from lakebackup.rules.topic_settings import TopicSettings
+from lakebackup.sql_engine.failures import task_errors
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.desk import Desk, desk
 from lakebackup_jobs.lifecycle.prune_lock import RestoreLog, refuse_pruned_meanwhile, unfinished
 from lakebackup_jobs.lifecycle.region_outcome import RegionOutcome
@@ -42,8 +42,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lakebackup.plan.restore_queue import ConfigFile, Queue, QueueRestorePlan, QueueRestoreRequest
+    from lakebackup.plan.queues.restore import ConfigFile, Queue, QueueRestorePlan, QueueRestoreRequest
     from lakebackup.storage import Storage
+    from lakebackup.store.writer import CatalogWriter
     from lakebackup_jobs.lifecycle.progress import Reporter
     from lakebackup_jobs.queues.restore.restore_state import Done, Prepared
     from lakebackup_jobs.queues.restore.splits import QueueShares

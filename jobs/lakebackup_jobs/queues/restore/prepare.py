@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lakebackup.plan.restore_queue import Queue, QueueRestorePlan, QueueRestoreRequest
+    from lakebackup.plan.queues.restore import Queue, QueueRestorePlan, QueueRestoreRequest
     from lakebackup.storage import Storage
-    from lakebackup.store import CatalogReader
+    from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.targets.topics import Topics
 
 # So many stored bytes are read by threads of this process, before Spark's tasks would have begun.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lakebackup.queues.headers import HeaderNames
+from lakebackup.formats.queues.headers import HeaderNames
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.admin.committed import Progress
 from lakebackup_jobs.kafka.client.consume import record_prefix
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakebackup.roots import Roots
+    from lakebackup.store.roots import Roots
     from lakebackup_jobs.kafka.format.records import Columns
     from lakebackup_jobs.queues.restore.splits import Partition, QueueFile, QueueShares
     from lakebackup_jobs.queues.transaction_ids import TransactionIds

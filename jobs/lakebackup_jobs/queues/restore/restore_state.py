@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from lakebackup import layout, sidecar
 from lakebackup.errors import Damaged, NotFound
-from lakebackup.plan.restore_queue import ConfigFile, Queue  # noqa: TC001 - read by pydantic
-from lakebackup.queues.headers import HeaderNames  # noqa: TC001 - read by pydantic
+from lakebackup.formats.queues.headers import HeaderNames  # noqa: TC001 - read by pydantic
+from lakebackup.plan.queues.restore import ConfigFile, Queue  # noqa: TC001 - read by pydantic
+from lakebackup.rules import layout
+from lakebackup.store import manifest as sidecar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -140,7 +141,7 @@ def _path(restore_id: str, name: str) -> str:
 
 
 def _put(storage: Storage, path: str, content: Mapping[str, object]) -> None:
-    sidecar.put_sealed(storage, path, {"format": sidecar.FORMAT, **content})
+    sidecar.put_sealed(storage, path, {"format": layout.FORMAT, **content})
 
 
 def _get(storage: Storage, path: str, kind: TypeAdapter[T]) -> T | None:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lakebackup.engine.failures import task_errors
-from lakebackup.queues.headers import HeaderNames, Kind
+from lakebackup.formats.queues.headers import HeaderNames, Kind
+from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.format.records import TIMESTAMP
 from lakebackup_jobs.kafka.format.stored import Counted, open_verified
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from lakebackup.roots import Roots
     from lakebackup.storage import Storage
-    from lakebackup.store import CatalogReader
+    from lakebackup.store.reader import CatalogReader
+    from lakebackup.store.roots import Roots
     from lakebackup_jobs.kafka.format.records import Columns
     from lakebackup_jobs.queues.messages import Messages
     from lakebackup_jobs.queues.restore.splits import QueueShares
@@ -189,7 +189,7 @@ class OpenAt:
         self._names, self._parameters = names, parameters
         self._engine: Any = reader
         if spark is not None:
-            from lakebackup.engine.spark import SparkEngine
+            from lakebackup.sql_engine.spark import SparkEngine
 
             self._engine = SparkEngine(spark, reader.catalog_uri)
 

@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import NotFound
-from lakebackup.queues.headers import HeaderNames
+from lakebackup.formats.queues.headers import HeaderNames
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.format.stored import open_verified
 from lakebackup_jobs.kafka.format.stored_file import StoredFile
@@ -22,9 +22,9 @@ from lakebackup_jobs.lifecycle.splits import MOST_TASKS, Shares
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from lakebackup.roots import Roots
     from lakebackup.storage import Storage
-    from lakebackup.store import CatalogReader
+    from lakebackup.store.reader import CatalogReader
+    from lakebackup.store.roots import Roots
 
 _INDEX = "plan/tasks.json"
 # So many stored bytes of files are scanned by one task.

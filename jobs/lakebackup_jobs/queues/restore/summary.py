@@ -6,10 +6,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from lakebackup import layout
-from lakebackup.model import QueueRestore
-from lakebackup.store import CatalogReader
-from lakebackup.times import format_ts
+from lakebackup.rows.queues import QueueRestore
+from lakebackup.rules import layout
+from lakebackup.rules.times import format_ts
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.queues.restore import restore_state as kept
 from lakebackup_jobs.queues.restore.restore_state import Done
@@ -17,9 +17,9 @@ from lakebackup_jobs.queues.restore.restore_state import Done
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from lakebackup.plan.restore_queue import ConfigFile, Queue, QueueRestorePlan, QueueRestoreRequest
+    from lakebackup.plan.queues.restore import ConfigFile, Queue, QueueRestorePlan, QueueRestoreRequest
     from lakebackup.storage import Storage
-    from lakebackup.store import CatalogWriter
+    from lakebackup.store.writer import CatalogWriter
     from lakebackup_jobs.queues.restore.restore_state import Prepared
 
 

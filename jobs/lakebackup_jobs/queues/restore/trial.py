@@ -5,15 +5,15 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from lakebackup import layout
-from lakebackup.engine.failures import task_errors
 from lakebackup.errors import Damaged
-from lakebackup.plan.restore_queue import QueueRestoreRequest, plan_restore, require_restorable
-from lakebackup.plan.restore_snapshot import SnapshotRestoreRequest
-from lakebackup.queues import schema_history
-from lakebackup.queues.headers import HeaderNames
+from lakebackup.formats.queues import schema_history
+from lakebackup.formats.queues.headers import HeaderNames
+from lakebackup.plan.queues.restore import QueueRestoreRequest, plan_restore, require_restorable
+from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
+from lakebackup.rules import layout
+from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import open_storage
-from lakebackup.store import CatalogReader
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.prune_lock import noted
 from lakebackup_jobs.lifecycle.task_errors import raise_first
 from lakebackup_jobs.queues.restore.scan_task import SCANNED, ScanJob
@@ -23,7 +23,7 @@ from lakebackup_jobs.snapshots import restore as restore_snapshot
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lakebackup.plan.restore_queue import ConfigFile
+    from lakebackup.plan.queues.restore import ConfigFile
     from lakebackup.storage import Storage
     from lakebackup_jobs.lifecycle.progress import Reporter
 

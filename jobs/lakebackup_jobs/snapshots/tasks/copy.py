@@ -13,12 +13,13 @@ from functools import partial
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any, Literal
 
-from lakebackup import layout
 from lakebackup.errors import EnvironmentProblem, NotFound
-from lakebackup.frames import LISTED
-from lakebackup.model import ARROW_SCHEMAS, DataFile
-from lakebackup.sidecar import read_part, write_part
+from lakebackup.rows.backups import DataFile
+from lakebackup.rows.tables import ARROW_SCHEMAS
+from lakebackup.rules import layout
 from lakebackup.storage import AlreadyExists, Storage, open_storage
+from lakebackup.store.delta_append import LISTED
+from lakebackup.store.manifest import read_part, write_part
 from lakebackup_jobs.lifecycle.row_objects import read_rows, write_rows
 from lakebackup_jobs.lifecycle.task_errors import guarded
 from lakebackup_jobs.lifecycle.task_progress import TaskBoard

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from lakebackup.worker import settle
+from lakebackup.sql_engine.worker import settle
 from lakebackup_jobs.lifecycle.task_errors import arrow_schema
 from lakebackup_jobs.snapshots.source import SourceFile, Throttle
 

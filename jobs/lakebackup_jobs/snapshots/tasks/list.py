@@ -12,7 +12,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from lakebackup.errors import Refused
-from lakebackup.worker import settle
+from lakebackup.sql_engine.worker import settle
 from lakebackup_jobs.lifecycle.task_errors import arrow_schema
 from lakebackup_jobs.snapshots.find import no_link, reading
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakebackup.plan.backup_snapshot import Unit
+    from lakebackup.plan.snapshots.backup import Unit
 
 _BATCH = 10_000
 #: Columns of the relation `snapshot_listed`.

@@ -21,7 +21,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup.errors import Damaged, EnvironmentProblem, NotFound, Refused
-from lakebackup.snapshot.names import OWN
+from lakebackup.formats.snapshots.names import OWN
 from lakebackup.storage import open_storage
 from lakebackup_jobs.lifecycle.task_errors import guarded
 from lakebackup_jobs.lifecycle.task_progress import TaskBoard
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakebackup.roots import Roots
+    from lakebackup.store.roots import Roots
 
 #: What a task tells of each share: its files, those of them that were there already, and what is damaged.
 WRITTEN = (

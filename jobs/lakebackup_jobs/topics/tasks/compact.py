@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lakebackup import layout
 from lakebackup.errors import Damaged, NotFound
-from lakebackup.model import DataFile
-from lakebackup.sidecar import read_part, write_part
+from lakebackup.rows.backups import DataFile
+from lakebackup.rules import layout
+from lakebackup.sql_engine.worker import settle
 from lakebackup.storage import Storage, open_storage
-from lakebackup.worker import settle
+from lakebackup.store.manifest import read_part, write_part
 from lakebackup_jobs.kafka.client.consume import BLOCK_BYTES
 from lakebackup_jobs.kafka.format.container import FileWriter
 from lakebackup_jobs.kafka.format.key_filter import KeyFilters, hashes_of
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakebackup.roots import Roots
+    from lakebackup.store.roots import Roots
     from lakebackup_jobs.kafka.client.memory import Longs
     from lakebackup_jobs.kafka.format.stored_file import StoredFile
     from lakebackup_jobs.topics.compact_splits import Piece

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from lakebackup import layout
 from lakebackup.errors import NotFound
-from lakebackup.model import DataFile
-from lakebackup.sidecar import read_part, write_part
+from lakebackup.rows.backups import DataFile
+from lakebackup.rules import layout
 from lakebackup.storage import AlreadyExists, ObjectWriter, Storage, open_storage
+from lakebackup.store.manifest import read_part, write_part
 from lakebackup_jobs.kafka.client.consume import Progress, copy_range
 from lakebackup_jobs.kafka.format.key_filter import KeyFilters
 from lakebackup_jobs.kafka.format.offsets_log import isolation_of
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakebackup.plan.backup_topics import Split
+    from lakebackup.plan.topics.backup import Split
     from lakebackup_jobs.kafka.format.stats import FileStats
 
 #: In the header of a data file, the backup that wrote it.

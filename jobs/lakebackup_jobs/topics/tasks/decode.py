@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup.errors import Damaged, NotFound
-from lakebackup.frames import PartRows
-from lakebackup.model import ARROW_SCHEMAS
-from lakebackup.roots import Roots
+from lakebackup.rows.tables import ARROW_SCHEMAS
+from lakebackup.store.delta_append import PartRows
+from lakebackup.store.roots import Roots
 from lakebackup_jobs.kafka.format import offsets_log, registry
 from lakebackup_jobs.kafka.format.offsets_log import OFFSETS_TOPIC
 from lakebackup_jobs.kafka.format.stored import open_verified
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from lakebackup.sidecar import Manifest
-    from lakebackup.store import CatalogWriter
+    from lakebackup.store.manifest import Manifest
+    from lakebackup.store.writer import CatalogWriter
 
 Table = Literal["group_commits", "schemas"]
 _DECODE = {"group_commits": offsets_log.decode, "schemas": registry.decode}
@@ -130,7 +130,7 @@ def decode_again(
     """Write the rows of backups whose files are in the catalog's table already."""
     from pyspark.sql import functions as F  # noqa: N812 (as Spark's own documentation has it)
 
-    from lakebackup.engine.spark import SparkEngine
+    from lakebackup.sql_engine.spark import SparkEngine
 
     roots = Roots({m.backup.destination: writer.home.uri for m in manifests})
     files = SparkEngine(spark, writer.catalog_uri).table("files")

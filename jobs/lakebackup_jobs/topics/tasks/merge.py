@@ -12,11 +12,11 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from lakebackup import layout
 from lakebackup.errors import Damaged, LakebackupError, NotFound
-from lakebackup.model import DataFile
-from lakebackup.sidecar import read_part, write_part
+from lakebackup.rows.backups import DataFile
+from lakebackup.rules import layout
 from lakebackup.storage import Storage, open_storage
+from lakebackup.store.manifest import read_part, write_part
 from lakebackup_jobs.kafka.format.container import Frame
 from lakebackup_jobs.kafka.format.key_filter import SEALED_BYTES, KeyFilter, KeyFilters, hashes_of
 from lakebackup_jobs.kafka.format.stored import Counted, open_verified
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakebackup.roots import Roots
+    from lakebackup.store.roots import Roots
 
 # A task takes small targets until it has this much.
 TASK_BYTES = 128 << 20

@@ -7,14 +7,14 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lakebackup.errors import Refused, UsageProblem
-from lakebackup.plan.log_flush import shown_ts
+from lakebackup.plan.logs.flush import shown_ts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakebackup.plan.restore_log import LogRestorePlan, LogRestoreRequest
+    from lakebackup.plan.logs.restore import LogRestorePlan, LogRestoreRequest
     from lakebackup_jobs.logs.restore.splits import LogShares
 
 

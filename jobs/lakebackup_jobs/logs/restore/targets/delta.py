@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.engine.failures import task_errors
-from lakebackup.engine.log import FOLDER
 from lakebackup.errors import Refused
+from lakebackup.sql_engine.delta_log import FOLDER
+from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import open_storage
 from lakebackup_jobs.logs.restore import apply
 from lakebackup_jobs.logs.restore.targets import Held
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakebackup.plan.restore_log import LogRestorePlan
+    from lakebackup.plan.logs.restore import LogRestorePlan
     from lakebackup_jobs.logs.restore.splits import LogShares
 
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"

@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.changelog.events import PUTS, TRUNCATES
-from lakebackup.engine.failures import task_errors
 from lakebackup.errors import Refused
+from lakebackup.formats.logs.events import PUTS, TRUNCATES
+from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import open_storage
 from lakebackup_jobs.logs.restore import apply
 from lakebackup_jobs.logs.restore.targets import Held
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakebackup.plan.restore_log import LogRestorePlan
+    from lakebackup.plan.logs.restore import LogRestorePlan
     from lakebackup_jobs.logs.restore.splits import LogShares
 
 _SPAN = re.compile(r"\d+-\d+/")

@@ -11,10 +11,10 @@ import json
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
-from lakebackup import layout
-from lakebackup.engine.failures import task_errors
 from lakebackup.errors import NotFound, Refused, UsageProblem
-from lakebackup.patterns import check_topic_name
+from lakebackup.rules import layout
+from lakebackup.rules.patterns import check_topic_name
+from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.lifecycle.task_errors import raise_first
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakebackup.plan.restore_log import LogRestorePlan, LogRestoreRequest
+    from lakebackup.plan.logs.restore import LogRestorePlan, LogRestoreRequest
     from lakebackup_jobs.logs.restore.splits import LogShares
 
 # A key's last record is what counts; and whatever the database took is not too large.

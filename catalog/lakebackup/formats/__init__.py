@@ -1,0 +1,1 @@
+"""What files hold, whoever wrote them: archives, logs, snapshots, queues."""

@@ -1,0 +1,366 @@
+"""From the backups of an archive to rows of the catalog: what each stands on, and which positions it holds.
+
+A full backup begins a chain. A differential one continues the latest before it, a cumulative one the full,
+unless `meta.json` names what it stands on. Positions are next-to-read: a vbucket whose last mutation has
+sequence number 7 is held up to 8.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from lakebackup.errors import Damaged, Refused
+from lakebackup.formats.archives import KIND, meta, tree
+from lakebackup.rows.backups import Backup, DataFile, Position
+from lakebackup.rows.digest import Digest
+from lakebackup.rows.tables import json_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from lakebackup.formats.archives.cbb import Summary
+    from lakebackup.formats.archives.tree import Found
+
+#: A bucket has no epoch of its own: what its vbuckets were cut back to is in their positions.
+EPOCH = "-"
+Vbuckets = dict[tuple[str, int], tuple[int, int]]
+Role = Literal["data", "meta", "schema"]
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """One file of an archive as it was read; `summary` of a .cbb file, None of another."""
+
+    path: str
+    bytes: int
+    sha256: str
+    summary: Summary | None = None
+
+
+@dataclass(slots=True)
+class Planned:
+    """A backup of an archive with its rows, and whether the catalog has it."""
+
+    found: Found
+    backup: Backup
+    files: list[DataFile]
+    positions: list[Position]
+    known: bool = False
+
+
+@dataclass(slots=True)
+class _Chain:
+    """The newest full backup of a folder and what stands on it, with the ends of their vbuckets."""
+
+    full: Backup
+    last: Backup
+    ends: dict[str, dict[tuple[str, int], int]]
+    sequenced: bool
+
+
+def backup_id(source: str, folder: str, taken: datetime) -> str:
+    """The id of an archive's backup: the same again for the same folder of the same source."""
+    return f"{taken:%Y%m%dT%H%M%SZ}-{_suffix(source, folder)}"
+
+
+def _suffix(source: str, folder: str) -> str:
+    return hashlib.sha256(f"{source}\n{folder}".encode()).hexdigest()[:8]
+
+
+def plan(
+    source: str,
+    destination: str,
+    found: Sequence[Found],
+    copied: Mapping[str, Copied],
+    get: Callable[[str], bytes],
+    held: Sequence[Mapping[str, Any]],
+) -> list[Planned]:
+    """Rows for every backup of an archive. `held`: the source's rows of `backups`, in order of number.
+
+    Raises Damaged (what files say does not fit together), Refused (a backup that cannot be restored, one that
+    the catalog has with other contents or not whole any more, one that is older than what the catalog has).
+    """
+    other = {row["source_kind"] for row in held} - {KIND}
+    if other:
+        raise Refused(
+            f"Source {source} is one of kind {', '.join(sorted(other))}.",
+            hint="Give another name with --source.",
+        )
+    every = {one.folder: one for one in found}
+    ids = {row["backup_id"].rpartition("-")[2]: row for row in held}
+    number = max((row["number"] for row in held), default=0)
+    newest = max((row["end_ts"] for row in held), default=-1)
+    chains: dict[str, _Chain] = {}
+    made: list[Planned] = []
+    for one in found:
+        known = ids.get(_suffix(source, one.folder))
+        if known is None:
+            number += 1
+        metas = meta.read_meta(one, get)
+        parent = _parent(one, metas, every, chains, made)
+        taken = one.taken or _newest(one)
+        row = _Row(source, destination, one, parent, number if known is None else known["number"], taken)
+        if known is not None and one.taken is None:  # only the times of its files tell when it was taken
+            row.ts = known["end_ts"]
+            row.backup_id = known["backup_id"]
+        planned = row.make(metas, copied, meta.read_seqnos(one, get), chains)
+        planned.known = known is not None
+        _compare(planned, known, newest)
+        made.append(planned)
+    return made
+
+
+def _newest(one: Found) -> datetime:
+    return datetime.fromtimestamp(max(stat.modified_ms for stat in one.data) // 1000, UTC)
+
+
+def _compare(planned: Planned, known: Mapping[str, Any] | None, newest: int) -> None:
+    backup, name = planned.backup, planned.found.folder or "the archive"
+    if known is None:
+        if backup.end_ts < newest:
+            raise Refused(
+                f"{name} was taken before the newest backup that the catalog has of {backup.source}.",
+                hint="Import archives in the order of time, or this one under another name with --source.",
+            )
+    elif known["state"] != "complete":
+        raise Refused(
+            f"{name} was imported before as {known['backup_id']}, which is {known['state']} now.",
+            hint="To have it once more, import the archive under another name with --source.",
+        )
+    elif (known["digest"], known["parent"]) != (backup.digest, backup.parent):
+        raise Refused(
+            f"{name} was imported before as {known['backup_id']}, with other contents.",
+            hint="One of the two was changed; to have both, import this one with another --source.",
+        )
+
+
+def _parent(
+    one: Found,
+    metas: Mapping[tuple[str, str], Mapping[str, Any]],
+    every: Mapping[str, Found],
+    chains: Mapping[str, _Chain],
+    made: Sequence[Planned],
+) -> Backup | None:
+    folders: list[str] = []
+    for (bucket, node), content in metas.items():
+        path = one.nodes[bucket, node].beside[tree.META]
+        folders += [name for name in meta.baselines(content, path) if name not in folders]
+    meta.require_baselines(one, folders, every)
+    if one.kind == "full":
+        return None
+    chain = chains[one.folder.partition("/")[0]]
+    if not chain.sequenced:
+        raise Refused(
+            f"{one.folder} stands on a backup without sequence numbers, which can only be restored alone.",
+            hint=f"Take {one.folder} out of the archive.",
+        )
+    named = [plan.backup for plan in made if plan.found.folder in folders]
+    if named:
+        parent = max(named, key=lambda backup: backup.number)
+        if parent.base != chain.full.backup_id:
+            raise Refused(
+                f"{one.folder} stands on backups of another full backup than the one in its folder.",
+                hint="Its meta.json is not the tool's.",
+            )
+        return parent
+    return chain.full if one.kind == "cumulative" else chain.last
+
+
+class _Row:
+    """The rows of one backup in the making."""
+
+    def __init__(
+        self, source: str, destination: str, one: Found, parent: Backup | None, number: int, taken: datetime
+    ) -> None:
+        self.source, self.destination, self.one, self.parent, self.number = (
+            source,
+            destination,
+            one,
+            parent,
+            number,
+        )
+        self.ts = int(taken.timestamp()) * 1000
+        self.backup_id = backup_id(source, one.folder, taken)
+
+    def make(
+        self,
+        metas: Mapping[tuple[str, str], Mapping[str, Any]],
+        copied: Mapping[str, Copied],
+        seqnos: Mapping[tuple[str, str], Mapping[int, int]],
+        chains: dict[str, _Chain],
+    ) -> Planned:
+        one, parent = self.one, self.parent
+        root = one.folder.partition("/")[0]
+        before = chains[root].ends[parent.backup_id] if parent else {}
+        spans = self._spans(copied, seqnos, before)
+        files = [self._file(*place, copied[path]) for path, place in self._paths().items()]
+        digest = Digest()
+        for file in files:
+            digest.add(json_line(file))
+        versions = sorted({str(m["version"]) for m in metas.values() if m.get("version")})
+        backup = Backup(
+            backup_id=self.backup_id,
+            number=self.number,
+            source=self.source,
+            source_kind=KIND,
+            destination=self.destination,
+            kind=one.kind,
+            level=1 if parent else 0,
+            parent=parent.backup_id if parent else None,
+            base=parent.base if parent else self.backup_id,
+            chain_position=parent.chain_position + 1 if parent else 0,
+            place=self.number,
+            parent_place=parent.place if parent else None,
+            start_ts=parent.end_ts if parent else None,
+            end_ts=self.ts,
+            started_at=self.ts * 1000,
+            finished_at=self.ts * 1000,
+            files=len(files),
+            bytes=sum(file.bytes for file in files),
+            entries=sum(file.entries for file in files),
+            digest=digest.hex(),
+            isolation="",
+            codec="null",
+            created_by=meta.created_by(metas.values()),
+            tool=f"cbbackup {', '.join(versions)}".strip(),
+            note=json.dumps(
+                {"archive": one.folder, "buckets": meta.told(metas)}, ensure_ascii=False, sort_keys=True
+            ),
+        )
+        ends = before | {place: end for place, (_, end) in spans.items()}
+        if parent:
+            chains[root].last = backup
+            chains[root].ends[backup.backup_id] = ends
+        else:
+            chains[root] = _Chain(backup, backup, {backup.backup_id: ends}, self._sequenced(copied))
+        positions = [
+            Position(
+                backup_id=self.backup_id, source=self.source, scope=bucket, epoch=EPOCH, region=str(vbucket),
+                start_position=start, end_position=end, low_position=0, high_position=end, ts=self.ts,
+            )
+            for (bucket, vbucket), (start, end) in sorted(spans.items())
+        ]  # fmt: skip
+        return Planned(one, backup, files, positions)
+
+    def _spans(
+        self,
+        copied: Mapping[str, Copied],
+        seqnos: Mapping[tuple[str, str], Mapping[int, int]],
+        before: Mapping[tuple[str, int], int],
+    ) -> Vbuckets:
+        """What the backup holds of each vbucket.
+
+        A mutation before the parent's end means that the vbucket was cut back: what parents have from there
+        on is not part of its history any more.
+        """
+        data: Vbuckets = {}
+        said: dict[tuple[str, int], int] = {}
+        for (bucket, name), node in self.one.nodes.items():
+            summaries = [(stat.path, copied[stat.path].summary) for stat in node.data]
+            told = seqnos.get((bucket, name))
+            for path, summary in summaries:
+                if summary is None or not summary.sequenced:
+                    self._require_whole(path)
+                    continue
+                for part in summary.vbuckets:
+                    place = bucket, part.vbucket
+                    low, high = data.get(place, (part.first, part.last))
+                    data[place] = min(low, part.first), max(high, part.last)
+                    if told is not None and part.last > told.get(part.vbucket, 0):
+                        raise Damaged(
+                            f"{path} holds sequence number {part.last} of vbucket {part.vbucket}, "
+                            f"{tree.SEQNO} beside it says {told.get(part.vbucket, 0)} is the last.",
+                            hint="The backup did not end, or one of the two was changed.",
+                        )
+            for vbucket, last in (told or {}).items():
+                said[bucket, vbucket] = max(last, said.get((bucket, vbucket), 0))
+        spans: Vbuckets = {}
+        for place in sorted(data.keys() | said.keys()):
+            start = before.get(place, 0)
+            low, high = data.get(place, (start, 0))
+            start, end = min(start, low), max(high, said.get(place, 0)) + 1
+            if end < start:
+                raise Damaged(
+                    f"{self.one.folder}: {tree.SEQNO} says that vbucket {place[1]} of bucket {place[0]} "
+                    f"ends at {end - 1}; the backup it stands on ended at {start - 1}.",
+                    hint="The file was changed, or the backup is of another bucket of that name.",
+                )
+            spans[place] = start, end
+        return spans
+
+    def _sequenced(self, copied: Mapping[str, Copied]) -> bool:
+        summaries = [copied[stat.path].summary for stat in self.one.data]
+        return all(summary is not None and summary.sequenced for summary in summaries)
+
+    def _require_whole(self, path: str) -> None:
+        if self.one.kind != "full":
+            raise Refused(
+                f"{path} has no sequence numbers, so it cannot be incremental.",
+                hint="Only whole backups are made without them.",
+            )
+
+    def _paths(self) -> dict[str, tuple[str, str, Role]]:
+        """Every file of the backup in order, with its bucket, its node and its role."""
+        made: dict[str, tuple[str, str, Role]] = {}
+        for (bucket, name), node in sorted(self.one.nodes.items()):
+            made |= {stat.path: (bucket, name, "data") for stat in node.data}
+            made |= dict.fromkeys(node.beside.values(), (bucket, name, "meta"))
+        return made | {path: (bucket or "", "", "schema") for path, bucket in self.one.designs}
+
+    def _file(self, bucket: str, node: str, role: Role, copied: Copied) -> DataFile:
+        summary = copied.summary
+        sequenced = summary is not None and summary.sequenced and bool(summary.vbuckets)
+        return DataFile(
+            destination=self.destination,
+            path=stored_path(self.source, copied.path),
+            backup_id=self.backup_id,
+            added_in=self.number,
+            source=self.source,
+            scope=bucket,
+            epoch=EPOCH,
+            region=node,
+            role=role,
+            format=f"cbb-{summary.version}" if summary else "json",
+            codec="null",
+            bytes=copied.bytes,
+            raw_bytes=summary.raw_bytes if summary else copied.bytes,
+            sha256=copied.sha256,
+            entries=summary.entries if summary else 0,
+            min_ts=self.ts,
+            max_ts=self.ts,
+            start_position=min(p.first for p in summary.vbuckets) if summary and sequenced else 0,
+            end_position=max(p.last for p in summary.vbuckets) + 1 if summary and sequenced else 1,
+            tombstones=summary.deletions if summary else 0,
+            level=1 if self.parent else 0,
+            parent=self.parent.backup_id if self.parent else None,
+        )
+
+
+def stored_path(source: str, path: str) -> str:
+    """Where a file of an archive is kept in the destination."""
+    return f"{source}/archive/{path}"
+
+
+def cuts(
+    positions: Iterable[Mapping[str, Any]], order: Sequence[str]
+) -> dict[str, dict[tuple[str, int], int]]:
+    """Of each backup of a chain, and each (bucket, vbucket) that a later one of it holds: from which position
+    on its mutations are that one's to tell. `order`: ids of the chain's backups, `positions` their rows.
+    """
+    rank = {name: place for place, name in enumerate(order)}
+    starts: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for row in positions:
+        starts.setdefault((row["scope"], int(row["region"])), []).append(
+            (rank[row["backup_id"]], row["start_position"])
+        )
+    made: dict[str, dict[tuple[str, int], int]] = {name: {} for name in order}
+    for place, some in starts.items():
+        for name in order:
+            after = [start for other, start in some if other > rank[name]]
+            if after:
+                made[name][place] = min(after)
+    return made

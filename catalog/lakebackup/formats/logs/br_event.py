@@ -1,0 +1,41 @@
+"""The wire format of the key-value change feed: one Avro datum a record, after one byte for its version.
+
+What each field means and what a producer promises: docs/change-logs-feed.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+#: The first byte of a record's value; the datum follows. (0 begins a message of a schema registry.)
+VERSION = 1
+#: Names in the order of their Avro numbers.
+KINDS = ("put", "delete", "resolved", "closed")
+FAMILIES = ("default", "write", "lock")
+#: Follows type letter and start ts in a write's value that carries its row's value itself.
+SHORT_VALUE = b"v"
+#: It has no keys: its `closed` lists the regions that there are, so that none is missed.
+ROOT_REGION = 0
+
+SCHEMA: dict[str, Any] = {
+    "type": "record",
+    "name": "Event",
+    "namespace": "lakebackup.formats.logs",
+    "fields": [
+        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": list(KINDS)}},
+        {"name": "region", "type": "long"},
+        {"name": "store", "type": "string"},
+        {"name": "table_id", "type": "long", "default": 0},
+        {
+            "name": "cf",
+            "type": ["null", {"type": "enum", "name": "Family", "symbols": list(FAMILIES)}],
+            "default": None,
+        },
+        {"name": "key", "type": ["null", "bytes"], "default": None},
+        {"name": "value", "type": ["null", "bytes"], "default": None},
+        {"name": "start_ts", "type": ["null", "long"], "default": None},
+        {"name": "commit_ts", "type": ["null", "long"], "default": None},
+        {"name": "resolved_ts", "type": ["null", "long"], "default": None},
+        {"name": "successors", "type": {"type": "array", "items": "long"}, "default": []},
+    ],
+}

@@ -1,0 +1,135 @@
+"""snapshot.json: what an engine says of a snapshot of itself, beside the snapshot's folder.
+
+    {"format": 1, "graph": "social", "last_tid": 1234,
+     "queues": [{"topic": "delta.0", "partition": 0, "position": 4711, "max_no_transaction_pos": 4650}],
+     "open_transactions": ["t-17"]}
+
+`position`: the offset up to which the snapshot has the partition's messages. `max_no_transaction_pos`: no
+transaction that was open then has a message before it. `last_tid`: the greatest tid of any message before a
+`position`, also of a transaction that was open. `graph` and `open_transactions` may be left out; the latter
+is then found in the queues.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from lakebackup.errors import Refused, UsageProblem
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NAME = "snapshot.json"
+FORMAT = 1
+_Count = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
+_FORM = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Region(Protocol):
+    """A partition of a queue and where it ends."""
+
+    @property
+    def scope(self) -> str: ...
+    @property
+    def region(self) -> str: ...
+    @property
+    def end(self) -> int: ...
+
+
+class QueueAt(BaseModel):
+    """Where a snapshot stands in one partition of a queue."""
+
+    model_config = _FORM
+
+    topic: str
+    partition: _Count
+    position: _Count
+    max_no_transaction_pos: _Count
+
+
+class SnapshotJson(BaseModel):
+    """What a snapshot.json says."""
+
+    model_config = _FORM
+
+    format: Literal[1]
+    graph: str | None = None
+    last_tid: _Count
+    queues: tuple[QueueAt, ...]
+    open_transactions: tuple[str, ...] | None = None
+
+
+def parse(data: bytes, where: str) -> SnapshotJson:
+    """Raises UsageProblem, which says what is wrong in `where`."""
+    try:
+        content = json.loads(data)
+    except ValueError as error:
+        raise UsageProblem(f"{where} is not JSON: {error}.") from None
+    version = content.get("format") if isinstance(content, dict) else None
+    if type(version) is int and version > FORMAT:
+        raise UsageProblem(
+            f"{where} has format version {version}; versions up to {FORMAT} are known.",
+            hint="Use the lakebackup that knows it.",
+        )
+    try:
+        return SnapshotJson.model_validate(content)
+    except ValidationError as error:
+        problems = []
+        for item in error.errors(include_input=False, include_url=False)[:5]:
+            place = ".".join(map(str, item["loc"])) or "the whole"
+            problems.append(f"{place}: {item['msg'][:1].lower()}{item['msg'][1:]}")
+        raise UsageProblem(
+            f"{where} is not what a snapshot.json has to be: {'; '.join(problems)}.",
+            hint="docs/queues.md describes it.",
+        ) from None
+
+
+def require_fits(told: SnapshotJson, where: str, graph: str, regions: Sequence[_Region]) -> None:
+    """UsageProblem when it is of another engine or does not name each partition once; Refused when it names
+    offsets that the queues do not have."""
+    if told.graph is not None and told.graph != graph:
+        raise UsageProblem(
+            f"{where} is of {told.graph}, not of {graph}.", hint="Name the engine and the snapshot of one."
+        )
+    there = {(r.scope, int(r.region)): r for r in regions}
+    seen: set[tuple[str, int]] = set()
+    for queue in told.queues:
+        place = (queue.topic, queue.partition)
+        if place in seen:
+            raise UsageProblem(f"{where} names topic {queue.topic}, partition {queue.partition} twice.")
+        seen.add(place)
+        region = there.get(place)
+        if region is None:
+            raise UsageProblem(
+                f"{where} names topic {queue.topic}, partition {queue.partition}, which is not among the "
+                "queues that are backed up.",
+                hint="Name all queues of the engine with --topics.",
+            )
+        if not queue.max_no_transaction_pos <= queue.position <= region.end:
+            raise Refused(
+                f"{where} cannot be right: topic {queue.topic}, partition {queue.partition} ends at "
+                f"{region.end}, and the snapshot is said to stand at {queue.position} and to be read on from "
+                f"{queue.max_no_transaction_pos}.",
+                hint="The positions are those of another cluster, or of queues that were reset since.",
+            )
+    missing = sorted(there.keys() - seen)
+    if missing:
+        topic, partition = missing[0]
+        raise UsageProblem(
+            f"{where} says nothing of topic {topic}, partition {partition}.",
+            hint="It must name every partition of every queue that is backed up.",
+        )
+
+
+def require_true(told_tid: int, where: str, seen_tid: int | None, place: str, position: int | None) -> None:
+    """Refused when a message before a snapshot's position, of whatever transaction, has a greater tid."""
+    if seen_tid is not None and seen_tid > told_tid:
+        raise Refused(
+            f"{where} says that messages before its positions go up to tid {told_tid}, and {place} has one "
+            f"there, at offset {position}, with tid {seen_tid}.",
+            hint="Either last_tid or a position is wrong: what stands on this snapshot would lose or repeat "
+            "messages. Messages of transactions that were open count too.",
+        )

@@ -1,0 +1,71 @@
+"""The message that a restore writes into each partition of a queue, in front of what it brings back.
+
+It says which full the engine's snapshot is of, and up to which tid messages follow. An engine may take from
+it where to go on; backups know their own and do not store it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from lakebackup.errors import Damaged, UsageProblem
+from lakebackup.formats.queues.headers import WATERMARK, HeaderNames
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+FORMAT = 1
+_VERSION = b"1"
+_KIND = b"watermark"
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """`full`, `backup`, `restore` are ids; everything up to `last_tid` is in the snapshot, and messages that
+    bring the engine to `to_tid` follow."""
+
+    graph: str
+    full: str
+    backup: str
+    restore: str
+    last_tid: int
+    to_tid: int
+
+    @property
+    def value(self) -> bytes:
+        """The message's value: JSON."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, separators=(",", ":")).encode()
+
+
+def headers_of(names: HeaderNames) -> list[tuple[str, bytes]]:
+    """The message's headers; its key is null."""
+    return [(WATERMARK, _VERSION), (names.kind, _KIND)]
+
+
+def read_watermark(headers: Sequence[tuple[str, bytes | None]], value: bytes | None) -> Watermark | None:
+    """What a message says when it is a watermark; None for any other.
+
+    Raises UsageProblem for one of a newer version, Damaged for one that cannot be read.
+    """
+    if not any(name == WATERMARK for name, _ in headers):
+        return None
+    try:
+        found = json.loads(value or b"")
+        version = found.pop("format")
+        if isinstance(version, int) and version > FORMAT:
+            raise UsageProblem(
+                f"This watermark message has format version {version}; versions up to {FORMAT} are known.",
+                hint="Use the lakebackup that wrote it, or a newer one.",
+            )
+        made = Watermark(**found)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise Damaged(
+            f"A message with the header {WATERMARK} is no watermark: {error!r}.",
+            hint="docs/queues.md has the form of one.",
+        ) from error
+    kinds = {"last_tid": int, "to_tid": int}
+    if wrong := [name for name, held in asdict(made).items() if type(held) is not kinds.get(name, str)]:
+        raise Damaged(f"A watermark message has {', '.join(wrong)} of another type than it should.")
+    return made

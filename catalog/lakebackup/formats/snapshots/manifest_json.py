@@ -1,0 +1,104 @@
+"""A snapshot's manifest as JSON, for other tools: table -> tablet -> file -> where it is and what it was.
+
+`location`, `timestamp` and `version` are the keys of the manifests of YugabyteDB's design of differential
+backups; the others are ours. A file's bytes are `[offset, offset + size)` of the object at `location`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from json.encoder import encode_basestring as _text  # a third of the time of an encoder's `encode`
+from typing import TYPE_CHECKING
+
+from lakebackup.errors import NotFound, UsageProblem
+from lakebackup.rows.base import SNAPSHOT
+from lakebackup.rules import layout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from lakebackup.storage import Storage
+    from lakebackup.store.reader import CatalogReader
+
+_NEXT = "\n  }\n },"
+_COLUMNS = (
+    "scope", "region", "name", "destination", "path", "mtime_ms", "links", "bytes", "sha256", "mode",
+    "position", "role",
+)  # fmt: skip
+
+
+def export_manifest(reader: CatalogReader, storage: Storage, backup_id: str) -> str:
+    """Put the manifest of a snapshot's backup and its checksum beside it, in place of older ones; its path.
+
+    `reader` was opened after the commit. Raises as `manifest_json` does.
+    """
+    backup = _backup(reader, backup_id)
+    place = str(backup["source"]), backup_id, int(str(backup["end_ts"]))
+    path, digest = layout.json_manifest_path(*place), hashlib.sha256()
+    with storage.writer() as writer:
+        for piece in manifest_json(reader, backup_id):
+            data = piece.encode()
+            digest.update(data)
+            writer.write(data)
+        writer.commit(path, if_absent=False)
+    line = f"{digest.hexdigest()}  {path.rpartition('/')[2]}\n"
+    storage.put(layout.json_manifest_checksum_path(*place), line.encode())
+    return path
+
+
+def manifest_json(reader: CatalogReader, backup_id: str) -> Iterator[str]:
+    """The text of the manifest of a snapshot's backup, piece by piece, a file a line.
+
+    Each file: location (URI of the object), timestamp (of its last change, ms since 1970 UTC), version (its
+    hard links then), size (bytes), sha256 (lower hex), mode (permission bits), offset, role. Size and sha256
+    are null where they are not known. Raises NotFound (no such backup, or it was deleted), UsageProblem (not
+    of a snapshot).
+    """
+    backup = _backup(reader, backup_id)
+    roots = {name: uri.rstrip("/") for name, uri in reader.destinations().uris.items()}
+    yield "{"
+    table = tablet = None
+    for batch in reader.query("snapshot_manifest", source=backup["source"], number=backup["number"]):
+        lines: list[str] = []
+        # By way of text, ten times as fast as one Python value after the other.
+        columns = (
+            batch.column(name).cast("string").to_numpy(zero_copy_only=False).tolist() for name in _COLUMNS
+        )
+        for scope, region, name, home, path, mtime, links, size, sha256, mode, offset, role in zip(
+            *columns, strict=True
+        ):
+            if scope != table:
+                lines.append(f"{_ends(table, _NEXT)}\n {_text(scope)}: {{\n  {_text(region)}: {{")
+            elif region != tablet:
+                lines.append(f"\n  }},\n  {_text(region)}: {{")
+            else:
+                lines.append(",")
+            table, tablet = scope, region
+            location = _text(f"{roots[home]}/{path}")
+            digest = "null" if sha256 is None else _text(sha256)
+            lines.append(
+                f'\n   {_text(name)}: {{"location": {location}, "timestamp": {mtime}, "version": {links}, '
+                f'"size": {"null" if size is None else size}, "sha256": {digest}, "mode": {mode}, '
+                f'"offset": {offset}, "role": {_text(role)}}}'
+            )
+        yield "".join(lines)
+    yield _ends(table, _NEXT[:-1]) + "\n}\n"
+
+
+def _ends(before: str | None, text: str) -> str:
+    return "" if before is None else text
+
+
+def _backup(reader: CatalogReader, backup_id: str) -> Mapping[str, object]:
+    backup = reader.one("show_backup", backup_id=backup_id)
+    if backup is None or backup["state"] == "deleted":
+        raise NotFound(
+            f"Backup {backup_id} {'was deleted' if backup else 'does not exist'}.",
+            hint="`lakebackup list` shows what there is.",
+        )
+    if backup["source_kind"] != SNAPSHOT:
+        raise UsageProblem(
+            f"{backup_id} is no backup of a snapshot: it has no such manifest.",
+            hint="`lakebackup show` says what it holds.",
+        )
+    return backup

@@ -1,0 +1,503 @@
+"""From the times of a change feed that a person asks to have back to files of its log: SQL chooses them.
+
+Planning writes nothing. Afterwards the reader has the relation `selected`, the log files that were chosen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lakebackup.errors import NotFound, Refused, UsageProblem
+from lakebackup.formats.logs.table_filter import TableFilter
+from lakebackup.plan.logs.flush import physical_ms, shown_ts
+from lakebackup.rows.base import CHANGES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from lakebackup.store.reader import CatalogReader
+
+_SHOWN = 10
+# Fulls that a restore looks at, the newest first.
+_FULLS = 100
+#: `whole_from` of a table that was never in its task's filter.
+NEVER = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class LogRestoreRequest:
+    """What a person asked for. `start_ts`, `end_ts` in the feed's own unit, `to_ms` in ms since 1970 UTC.
+
+    `first_key`, `beyond_key`: lower hex, keys in between alone. `on_full`: upon the newest full; `upon`: upon
+    the table at this path, which an earlier restore made. `kafka` may hold secrets; `keys_file` names the
+    file of keys that log files are encrypted with.
+    """
+
+    destination: str
+    name: str
+    target: str = ""
+    catalog: str | None = None
+    start_ts: int | None = None
+    end_ts: int | None = None
+    to_ms: int | None = None
+    filters: tuple[str, ...] = ()
+    first_key: str | None = None
+    beyond_key: str | None = None
+    on_full: bool = False
+    upon: str | None = None
+    checksum: bool = True
+    allow_gaps: bool = False
+    dry_run: bool = False
+    remote: str | None = None
+    kafka: Mapping[str, str] = field(default_factory=dict)
+    keys_file: str | None = None
+    lease_ttl_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Full:
+    """A full that a restore stands on. `destination`: id of the place that holds its Delta table; `note`:
+    which gap it was made over, None: over none."""
+
+    backup_id: str
+    end_ts: int
+    destination: str
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTable:
+    """A table and the name it has at the end of the span."""
+
+    table_id: int
+    db: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """What the chosen files of one column family come to; sizes in bytes."""
+
+    files: int = 0
+    bytes: int = 0
+    raw_bytes: int = 0
+    entries: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LogRestorePlan:
+    """What was committed in `(start_ts, end_ts]`, upon `full` when there is one.
+
+    `tables`: those that have a name; `only`: ids of those that are meant, None: all but those in `without`,
+    which are gone by then. `changed`: tables that came to be gone or were renamed within the span.
+    `begin_ts`: from where values that stand apart are read, None: there are none. `whole_tables`: how many
+    files may hold the end of a whole table. `encrypted`: how many files are.
+    """
+
+    source: str
+    domain: str
+    start_ts: int
+    end_ts: int
+    full: Full | None
+    tables: tuple[NamedTable, ...]
+    only: tuple[int, ...] | None
+    without: tuple[int, ...]
+    changed: tuple[int, ...]
+    writes: Amount
+    values: Amount
+    begin_ts: int | None
+    whole_tables: int
+    encrypted: int
+    parameters: Mapping[str, Any]
+    obstacles: tuple[str, ...] = ()
+    gaps: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        return self.writes.bytes + self.values.bytes
+
+    @property
+    def entries(self) -> int:
+        return self.writes.entries + self.values.entries
+
+    @property
+    def raw_bytes(self) -> int:
+        return self.writes.raw_bytes + self.values.raw_bytes
+
+
+def last_ts(ms: int, domain: str) -> int:
+    """The last ts that an instant can have: of a `tso`, with all lower bits set."""
+    return ((ms + 1) << 18) - 1 if domain == "tso" else ms
+
+
+def plan_restore(
+    request: LogRestoreRequest,
+    reader: CatalogReader,
+    *,
+    whole_from: int | None = None,
+    held: Sequence[str] | None = None,
+    leave_uncovered: bool = False,
+) -> LogRestorePlan:
+    """What the restore would read. Writes nothing.
+
+    `whole_from`: from which ts on there is to be all of each table, None: from the start of the span; `held`:
+    filters by which what it goes on from was chosen, None: it goes on from nothing. `leave_uncovered`: leave
+    out tables that the log does not hold from there on, and say so. Raises NotFound (no such log, no table by
+    the filters), Refused (outside what is covered, a table of which what it stands on does not hold all),
+    UsageProblem.
+    """
+    source = request.name
+    covered = _covered(reader, source)
+    domain = str(covered[-1]["ts_domain"])
+    end_ts, within = _end(request, covered, domain)
+    full = _full(request, reader, covered, domain, end_ts) if request.on_full else None
+    start_ts = _start(request, covered, domain, end_ts, full)
+    if whole_from is None:
+        whole_from = 0 if request.on_full else start_ts
+    tables, only, without, changed, notes = _tables(
+        request,
+        reader,
+        (start_ts, end_ts),
+        whole_from,
+        domain=domain,
+        held=held,
+        leave_uncovered=leave_uncovered,
+    )
+    parameters = {
+        "source": source,
+        "start_ts": start_ts,
+        "end_ts": end_ts,
+        "tables": None if only is None else [str(table) for table in only],
+        "without": [str(table) for table in without],
+        "first_key": request.first_key,
+        "beyond_key": request.beyond_key,
+    }
+    reader.define("selected", "log_restore_files", **parameters)
+    totals = {row["cf"]: row for row in reader.rows("log_restore_totals")}
+    write = totals.get("write", {})
+    return LogRestorePlan(
+        source=source,
+        domain=domain,
+        start_ts=start_ts,
+        end_ts=end_ts,
+        full=full,
+        tables=tables,
+        only=only,
+        without=without,
+        changed=changed,
+        writes=_amount(write),
+        values=_amount(totals.get("default", {})),
+        begin_ts=write.get("begin_ts"),
+        whole_tables=write.get("whole_tables", 0),
+        encrypted=sum(row["encrypted"] for row in totals.values()),
+        parameters=parameters,
+        obstacles=tuple(
+            f"{row['path']} was {row['outcome']} when it was last checked"
+            for row in reader.rows("selected_damage")
+        ),
+        gaps=(
+            *([f"full {full.backup_id} was {full.note}"] if full and full.note else []),
+            *(_gap(row, domain) for row in _gaps(reader, source, start_ts, end_ts)),
+        ),
+        notes=(*within, *notes, *_nameless(request, reader, start_ts, end_ts)),
+    )
+
+
+def require_restorable(plan: LogRestorePlan, *, allow_gaps: bool) -> None:
+    """Refused when the result could not be right: gaps may be allowed, missing or damaged files may not."""
+    standing = [*plan.obstacles, *([] if allow_gaps else plan.gaps)]
+    if not standing:
+        return
+    raise Refused(
+        f"This would not be what {plan.source} held:" + _some(standing, "", "\n  "),
+        hint="Choose a span that does not need these files; `lakebackup verify` shows all damage."
+        if plan.obstacles
+        else "Choose a span beside the gap, or accept what is missing with --allow-gaps (it is recorded).",
+    )
+
+
+def note_of(plan: LogRestorePlan) -> str | None:
+    """What a full has to say of the gaps that it is made over, so that who stands on it knows of them."""
+    if not plan.gaps:
+        return None
+    more = f", and {len(plan.gaps) - 1} more" if len(plan.gaps) > 1 else ""
+    return f"made over a gap: {plan.gaps[0]}{more}"
+
+
+def _covered(reader: CatalogReader, source: str) -> list[dict[str, Any]]:
+    spans = reader.rows("log_restore_coverage", source=source)
+    if spans:
+        return spans
+    kinds = sorted(row["source_kind"] for row in reader.rows("source_kinds", source=source))
+    if kinds and kinds != [CHANGES]:
+        raise Refused(
+            f"The backups of {source} are of another kind than change feeds ({', '.join(kinds)}).",
+            hint="`lakebackup restore topics` restores topics, `restore snapshot` snapshots, `restore queue` "
+            "engines.",
+        )
+    raise NotFound(
+        f"The catalog holds no log of {source} that can be restored.",
+        hint="`lakebackup log status` shows the tasks and how far they are.",
+    )
+
+
+def _end(
+    request: LogRestoreRequest, covered: Sequence[Mapping[str, Any]], domain: str
+) -> tuple[int, tuple[str, ...]]:
+    """The end, and what to know of it: a log may end within the millisecond that is asked for."""
+    if request.end_ts is not None:
+        return request.end_ts, ()
+    if request.to_ms is None:
+        return int(covered[-1]["to_ts"]), ()
+    end_ts = last_ts(request.to_ms, domain)
+    for span in covered:
+        if span["to_ts"] < end_ts and physical_ms(span["to_ts"], domain) == request.to_ms:
+            text = f"the log ends within that millisecond: restored up to {span['to_ts']}"
+            return int(span["to_ts"]), (text,)
+    return end_ts, ()
+
+
+def _full(
+    request: LogRestoreRequest,
+    reader: CatalogReader,
+    covered: Sequence[Mapping[str, Any]],
+    domain: str,
+    end_ts: int,
+) -> Full | None:
+    """The newest full that holds all, whose files are whole and from which on the log is; None: the log has
+    all from 0 on."""
+    rows = reader.rows("log_fulls", source=request.name, to_ts=end_ts)[:_FULLS]
+    others: list[str] = []
+    for row in rows:
+        reached = row["end_ts"] == end_ts or any(_holds(span, row["end_ts"], end_ts) for span in covered)
+        if not reached or row["damaged"]:
+            continue
+        lacking = _back(request, reader, row["end_ts"], end_ts)
+        if not lacking:
+            return Full(row["backup_id"], row["end_ts"], row["destination"], row["note"])
+        others.append(f"full {row['backup_id']} was made while {_some(lacking)} was dropped")
+    if any(_holds(span, 0, end_ts) for span in covered):
+        return None
+    others += [f"full {row['backup_id']} is damaged ({row['damaged']})" for row in rows if row["damaged"]]
+    raise Refused(
+        f"{shown_ts(end_ts, domain)} of {request.name} cannot be restored: no full before it is whole and "
+        f"has the log from there on.{''.join(f' The {text}.' for text in others[:_SHOWN])} "
+        + _nearest(covered, domain),
+        hint="`lakebackup log restore` brings what was committed in a span; `log merge "
+        "--read-snapshot-storage TABLE --startts TS` puts the log upon a table of what there was at TS.",
+    )
+
+
+def _start(
+    request: LogRestoreRequest,
+    covered: Sequence[Mapping[str, Any]],
+    domain: str,
+    end_ts: int,
+    full: Full | None,
+) -> int:
+    if full and full.end_ts == end_ts:
+        return end_ts
+    inside = [span for span in covered if span["from_ts"] <= end_ts <= span["to_ts"]]
+    if full or request.on_full:
+        start_ts = full.end_ts if full else 0
+    elif request.start_ts is not None:
+        start_ts = request.start_ts
+    else:
+        start_ts = int(inside[-1]["from_ts"]) if inside else 0
+    if start_ts >= end_ts and not request.on_full and inside:
+        raise UsageProblem(
+            f"Nothing lies between {shown_ts(start_ts, domain)} and {shown_ts(end_ts, domain)}.",
+            hint=f"Give an end after the start. {_nearest(covered, domain)}",
+        )
+    if not any(_holds(span, start_ts, end_ts) for span in covered):
+        raise Refused(
+            f"The log of {request.name} does not cover ({shown_ts(start_ts, domain)}, "
+            f"{shown_ts(end_ts, domain)}]. {_nearest(covered, domain)}",
+            hint="Choose a span within; what came later is there after the next flush.",
+        )
+    return start_ts
+
+
+def _holds(span: Mapping[str, Any], start_ts: int, end_ts: int) -> bool:
+    return bool(span["from_ts"] <= start_ts and end_ts <= span["to_ts"])
+
+
+def _nearest(covered: Sequence[Mapping[str, Any]], domain: str) -> str:
+    spans = [
+        f"after {shown_ts(span['from_ts'], domain)} up to {shown_ts(span['to_ts'], domain)}"
+        for span in covered[-_SHOWN:]
+    ]
+    return f"It covers times {'; '.join(spans)}."
+
+
+def _tables(
+    request: LogRestoreRequest,
+    reader: CatalogReader,
+    span: tuple[int, int],
+    whole_from: int,
+    *,
+    domain: str,
+    held: Sequence[str] | None,
+    leave_uncovered: bool,
+) -> tuple[
+    tuple[NamedTable, ...],
+    tuple[int, ...] | None,
+    tuple[int, ...],
+    tuple[int, ...],
+    tuple[str, ...],
+]:
+    """Tables with names at the end, ids that are meant, ids that are not, ids that changed, what to know."""
+    meant = TableFilter(request.filters)
+    named, without, changed, uncovered = [], [], [], []
+    before, rows = _names(reader, request.name, span[0]), _names(reader, request.name, span[1], span[0])
+    if held is not None:
+        _refuse_partly_held(meant, TableFilter(held), before, rows, any_name=not held)
+    if not rows and domain == "ms":
+        _refuse_unknown(reader, request.name, domain)
+    for row in rows.values():
+        was = before.get(row["table_id"], row)
+        if row["changed"] and (meant.takes(row["db"], row["name"]) or meant.takes(was["db"], was["name"])):
+            changed.append(int(row["table_id"]))
+        if row["gone"]:
+            without.append(int(row["table_id"]))
+            continue
+        if not meant.takes(row["db"], row["name"]):
+            continue
+        if row["whole_from"] > span[1] and not request.filters:  # it was in no filter of the task's then
+            without.append(int(row["table_id"]))
+            continue
+        born = whole_from if row["born_ts"] is None else max(whole_from, row["born_ts"] - 1)
+        if row["whole_from"] > born:
+            uncovered.append(row)
+            if leave_uncovered:
+                without.append(int(row["table_id"]))
+                continue
+        named.append(NamedTable(int(row["table_id"]), row["db"], row["name"]))
+    texts = [f"{row['db']}.{row['name']} ({_captured(row['whole_from'])})" for row in uncovered]
+    if texts and not leave_uncovered:
+        raise Refused(
+            f"The log of {request.name} does not hold these tables from the start of the span on, since they "
+            f"came into its filter later: {_some(texts)}.",
+            hint="Restore them with a later --startts, or leave them out: "
+            + " ".join(f"-f '!{row['db']}.{row['name']}'" for row in uncovered[:3]),
+        )
+    if request.filters and not named:
+        raise NotFound(
+            f"No table of {request.name} has a name then that {', '.join(request.filters)} means.",
+            hint="A rule is like shop.* or *.orders. The view log_tables has all names.",
+        )
+    return (
+        tuple(named),
+        tuple(table.table_id for table in named) if request.filters else None,
+        tuple(without),
+        tuple(changed),
+        tuple(f"left out, as the log does not hold it from its beginning: {text}" for text in texts),
+    )
+
+
+def _captured(whole_from: int) -> str:
+    return "never captured" if whole_from == NEVER else f"captured after {whole_from}"
+
+
+def _refuse_unknown(reader: CatalogReader, source: str, domain: str) -> None:
+    """A feed by its database's clock begins with what was there, not with nothing: what that was before,
+    nobody knows."""
+    later = [row["born_ts"] for row in _names(reader, source, NEVER - 1).values() if row["born_ts"]]
+    if later:
+        raise Refused(
+            f"The log of {source} does not know what there was before {shown_ts(min(later), domain)}.",
+            hint="Choose an end after that.",
+        )
+
+
+def _names(
+    reader: CatalogReader, source: str, end_ts: int, start_ts: int | None = None
+) -> dict[int, dict[str, Any]]:
+    """By its id, each table with its name at `end_ts`, and what became of it since `start_ts`."""
+    start_ts = end_ts if start_ts is None else start_ts
+    rows = reader.rows("log_restore_tables", source=source, start_ts=start_ts, end_ts=end_ts)
+    return {int(row["table_id"]): row for row in rows}
+
+
+def _nameless(request: LogRestoreRequest, reader: CatalogReader, start_ts: int, end_ts: int) -> list[str]:
+    if not request.filters:
+        return []
+    (row,) = reader.rows("log_restore_nameless", source=request.name, start_ts=start_ts, end_ts=end_ts)
+    return [f"left out: {row['tables']} tables without a name by then"] if row["tables"] else []
+
+
+def _back(request: LogRestoreRequest, reader: CatalogReader, start_ts: int, end_ts: int) -> list[str]:
+    """Tables that are meant and were gone at one time, and there again, with their rows, at a later one."""
+    meant, rows = TableFilter(request.filters), _names(reader, request.name, end_ts)
+    return [
+        f"{rows[table]['db']}.{rows[table]['name']}"
+        for table, was in _names(reader, request.name, start_ts).items()
+        if was["gone"] and not rows[table]["gone"] and meant.takes(rows[table]["db"], rows[table]["name"])
+    ]
+
+
+def _refuse_partly_held(
+    meant: TableFilter,
+    held: TableFilter,
+    before: Mapping[int, Mapping[str, Any]],
+    rows: Mapping[int, Mapping[str, Any]],
+    *,
+    any_name: bool,
+) -> None:
+    """Refused when a table is meant that had rows at the start, which what is gone on from does not hold: it
+    was dropped then, or had another name, or none that a filter (unless `any_name`) could mean."""
+    texts = []
+    for table, row in rows.items():
+        name, was = f"{row['db']}.{row['name']}", before.get(table)
+        if row["gone"] or not meant.takes(row["db"], row["name"]):
+            continue
+        if was is None:
+            if row["unnamed"] and not any_name:
+                texts.append(f"{name} had no name")
+        elif was["gone"]:
+            texts.append(f"{name} was dropped")
+        elif not held.takes(was["db"], was["name"]):
+            texts.append(f"{was['db']}.{was['name']} is {name} by now")
+    if texts:
+        raise Refused(
+            f"What this goes on from does not hold tables that have come into it since: {_some(texts)}.",
+            hint="Restore into another place, from the beginning.",
+        )
+
+
+def _gaps(reader: CatalogReader, source: str, start_ts: int, end_ts: int) -> list[dict[str, Any]]:
+    return reader.rows("log_restore_gaps", source=source, start_ts=start_ts, end_ts=end_ts)
+
+
+def _gap(row: Mapping[str, Any], domain: str) -> str:
+    upto = "on" if row["to_position"] is None else f"to {row['to_position']}"
+    return (
+        f"topic {row['scope']}, partition {row['region']}: offsets from {row['from_position']} {upto} were "
+        f"gone before they were captured (nearest restorable time before: "
+        f"{shown_ts(row['from_ts'], domain)}, after: {shown_ts(row['to_ts'], domain)})"
+    )
+
+
+def _amount(row: Mapping[str, Any]) -> Amount:
+    return Amount(**{name: row.get(name, 0) for name in Amount.__slots__})
+
+
+def _some(texts: Iterable[str], between: str = ", ", before: str = "") -> str:
+    found = list(texts)
+    shown = between.join(f"{before}{text}" for text in found[:_SHOWN])
+    return shown + (f"{between}{before}and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")
+
+
+def times(plan: LogRestorePlan) -> dict[str, str]:
+    """The span for people."""
+    return {
+        "from_ts": shown_ts(plan.start_ts, plan.domain),
+        "to_ts": shown_ts(plan.end_ts, plan.domain),
+    }
+
+
+def to_ms(plan: LogRestorePlan) -> int:
+    """The instant of the end, in ms since 1970 UTC."""
+    return physical_ms(plan.end_ts, plan.domain)

@@ -1,0 +1,1 @@
+"""Plans for an engine's queues."""

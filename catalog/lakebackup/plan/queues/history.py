@@ -1,0 +1,273 @@
+"""On which backup, or behind which restore, the next backup of an engine's queues stands.
+
+The queues themselves tell: their topics' ids are those of a backup, or of a restore that was made into them
+later. So an engine that was put back to an older backup goes on from that one, whatever came after it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from lakebackup.errors import NeedsFull, UsageProblem
+from lakebackup.plan.topics.backup import Parent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
+
+    from lakebackup.plan.topics.backup import TopicState
+    from lakebackup.store.reader import CatalogReader
+
+Mode = Literal["auto", "full", "differential", "incremental"]
+ANEW = "Take a snapshot of the engine and a new full of it with --mode full."
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What the catalog knows of one life of a topic: a row of the query queue_histories. Instants in us."""
+
+    scope: str
+    epoch: str
+    backup_id: str | None = None
+    number: int | None = None
+    started_at: int | None = None
+    full_id: str | None = None
+    full_number: int | None = None
+    full_started_at: int | None = None
+    restore_id: str | None = None
+    restored_at: int | None = None
+    restored_id: str | None = None
+    restored_full_id: str | None = None
+    whole: bool | None = None
+    restored_tid: int | None = None
+
+    def restored_since(self, started_at: int | None) -> bool:
+        """Whether the newest restore into it came after a backup that began at that instant."""
+        return self.restored_at is not None and (started_at is None or self.restored_at >= started_at)
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A restore behind which a backup goes on. `at` in us; `last_tid` is the engine's then."""
+
+    restore_id: str
+    at: int
+    backup_id: str
+    full_id: str
+    whole: bool
+    last_tid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a partition stood at what the next backup stands on: it was read up to `own_from`, and from
+    `open_from` on every transaction that was open then is seen whole. `last_tid`: the greatest seen by then.
+    """
+
+    scope: str
+    epoch: str
+    region: str
+    open_from: int
+    own_from: int
+    last_tid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """Where a restore put a partition back: its watermark stands at `base` or behind."""
+
+    restore_id: str
+    scope: str
+    epoch: str
+    region: str
+    base: int
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the next backup stands on. `parent` None: on nothing, there is no backup of the engine.
+
+    `last_tid`: the engine's state at the start. `open_at`: the backup whose open transactions are open at the
+    start; None: none is. `watermarks`: of all restores into these queues that the catalog knows.
+    """
+
+    parent: Parent | None = None
+    restored: Restored | None = None
+    starts: tuple[Start, ...] = ()
+    last_tid: int | None = None
+    open_at: str | None = None
+    notes: tuple[str, ...] = ()
+    watermarks: tuple[Watermark, ...] = ()
+
+    @property
+    def start_ts(self) -> int | None:
+        """The instant its coverage begins at, in ms."""
+        if self.restored:
+            return self.restored.at // 1000
+        return self.parent.end_ts if self.parent else None
+
+
+Decision = tuple[Literal["restore", "backup"], str]
+
+
+def decide(histories: Iterable[History], topics: Sequence[TopicState], mode: Mode) -> History | None:
+    """Of the topics that are looked at, the history that the next backup goes on with; None: there is none.
+
+    Its restore counts if it came after its newest backup (for a differential: its newest full). Raises
+    NeedsFull when topics are of different histories, or none of them of one that is known.
+    """
+    known = {(h.scope, h.epoch): h for h in histories}
+    found: dict[Decision, tuple[History, str]] = {}
+    for topic in topics:
+        history = known.get((topic.scope, topic.epoch))
+        decision = _decision(history, mode) if history else None
+        if history and decision:
+            found.setdefault(decision, (history, topic.scope))
+    if len(found) > 1:
+        told = [f"{scope} goes on behind {what} {name}" for (what, name), (_, scope) in found.items()]
+        raise NeedsFull(f"The queues are not of one history: {', '.join(told)}.", hint=ANEW)
+    return next((history for history, _ in found.values()), None)
+
+
+def _decision(history: History, mode: Mode) -> Decision | None:
+    differential = mode == "differential"
+    began = history.full_started_at if differential else history.started_at
+    name = history.full_id if differential else history.backup_id
+    if history.restore_id and history.restored_since(began):
+        return "restore", history.restore_id
+    return ("backup", name) if name else None
+
+
+def behind(history: History, mode: Mode) -> bool:
+    """Whether the next backup goes on behind the newest restore into these queues."""
+    found = _decision(history, mode)
+    return found is not None and found[0] == "restore"
+
+
+def read_histories(reader: CatalogReader, source: str, cluster: str) -> list[History]:
+    """What the catalog knows of the queues of a source."""
+    return [History(**row) for row in reader.rows("queue_histories", source=source, cluster=cluster)]
+
+
+def read_watermarks(reader: CatalogReader, source: str, cluster: str) -> tuple[Watermark, ...]:
+    """Of all restores of a source on a cluster."""
+    return tuple(Watermark(**row) for row in reader.rows("queue_watermarks", source=source, cluster=cluster))
+
+
+def last_ended(histories: Iterable[History], topics: Sequence[TopicState]) -> int:
+    """When (us) the newest full of these topics began, or the newest restore into them was done: what was
+    begun and left before that is behind them. 0: never."""
+    ids = {(topic.scope, topic.epoch) for topic in topics}
+    own = [h for h in histories if (h.scope, h.epoch) in ids]
+    return max((max(h.full_started_at or 0, h.restored_at or 0) for h in own), default=0)
+
+
+def stand(
+    reader: CatalogReader, histories: Sequence[History], topics: Sequence[TopicState], mode: Mode
+) -> Standing:
+    """What the next backup stands on; for a full, what it comes after.
+
+    Queues of which none is known stand on what others of their names stood on, or on the newest backup: what
+    they lack of it is what was lost. Raises NeedsFull (topics of different histories, a backup that cannot be
+    stood on).
+    """
+    history = decide(histories, topics, mode)
+    if history is None and mode != "full":  # behind a restore that was reset a full has lost nothing
+        history = _namesake(histories, topics)
+    if history and behind(history, mode):
+        return _behind_restore(reader, history, mode)
+    history = history or max(histories, key=lambda h: h.number or 0, default=None)
+    if history is None:
+        return Standing()
+    backup_id = history.full_id if mode == "differential" else history.backup_id
+    if backup_id is None:
+        return Standing()
+    row = _row(reader, backup_id)
+    if row is None or row["reason"]:
+        raise NeedsFull(f"Backup {backup_id} cannot be stood on{_why(row)}.", hint=ANEW)
+    return Standing(
+        parent=_parent(row),
+        starts=tuple(
+            Start(
+                r["scope"], r["epoch"], r["region"], r["no_transaction_position"], r["end_position"],
+                r["last_tid"],
+            )
+            for r in reader.rows("queue_starts", backup_id=row["backup_id"])
+        ),
+        last_tid=row["last_tid"],
+        open_at=row["backup_id"] if row["open_transactions"] else None,
+    )  # fmt: skip
+
+
+def _namesake(histories: Iterable[History], topics: Sequence[TopicState]) -> History | None:
+    """Of the topics that had these names before they were made anew, the newest history."""
+    names = {topic.scope for topic in topics}
+    own = (history for history in histories if history.scope in names)
+    return max(own, key=lambda h: max(h.started_at or 0, h.restored_at or 0), default=None)
+
+
+def _behind_restore(reader: CatalogReader, history: History, mode: Mode) -> Standing:
+    restored = Restored(
+        restore_id=str(history.restore_id),
+        at=int(history.restored_at or 0),
+        backup_id=str(history.restored_id),
+        full_id=str(history.restored_full_id),
+        whole=bool(history.whole),
+        last_tid=int(history.restored_tid or 0),
+    )
+    notes = []
+    row = _row(reader, restored.backup_id) if restored.whole and mode != "differential" else None
+    if row and (row["reason"] or (row["open_transactions"] and row["kind"] != "full")):
+        # What a backup holds of transactions that were open at its end, the restore has left out: nothing
+        # that stands on it could tell them from others that have their ids by now.
+        why = _why(row) or ", at whose end transactions were open"
+        notes = [f"this one stands on the full {restored.full_id}, not on {restored.backup_id}{why}"]
+        row = None
+    row = row or _row(reader, restored.full_id)
+    if row is None or row["reason"]:
+        raise NeedsFull(
+            f"The queues were restored from the full {restored.full_id}, which cannot be stood on"
+            f"{_why(row)}.",
+            hint=ANEW,
+        )
+    starts = []
+    for r in reader.rows("queue_restored", restore_id=restored.restore_id):
+        start = r["base_position"] if row["kind"] == "full" else r["end_position"]
+        starts.append(Start(r["scope"], r["epoch"], r["region"], start, start))
+    return Standing(
+        parent=_parent(row),
+        restored=restored,
+        starts=tuple(starts),
+        last_tid=max(row["last_tid"], restored.last_tid),
+        notes=tuple(notes),
+    )
+
+
+def require_all(starts: Iterable[Start], topics: Sequence[TopicState], existing: Iterable[str]) -> None:
+    """UsageProblem when a topic of the parent is not among those that are looked at, although it is there."""
+    asked = {topic.scope for topic in topics}
+    left = sorted({start.scope for start in starts} - asked)
+    there = [scope for scope in left if scope in set(existing)]
+    if there:
+        raise UsageProblem(
+            f"Topic {there[0]} is a queue of this engine, and is not among those that are backed up now.",
+            hint="Name it with --topics too, or take a new full without it with --mode full.",
+        )
+
+
+_WHY = {"chain": "a backup that it needs cannot be used", "aside": "another backup has come in its place"}
+
+
+def _why(row: Mapping[str, Any] | None) -> str:
+    if row is None:
+        return ": it is not in the catalog"
+    return f": {_WHY.get(row['reason'], 'it is ' + row['reason'])}" if row["reason"] else ""
+
+
+def _row(reader: CatalogReader, backup_id: str) -> dict[str, Any] | None:
+    return reader.one("queue_parent", backup_id=backup_id)
+
+
+def _parent(row: Mapping[str, Any]) -> Parent:
+    return Parent(**{name: row[name] for name in Parent.__match_args__})

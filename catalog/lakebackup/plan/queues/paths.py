@@ -1,0 +1,190 @@
+"""Which backups of an engine's queues bring back a state that a person asks for. Pure.
+
+A way is a full and the backups that are put upon it, in order. A tid is covered by a way from its full's last
+tid on; an instant by a backup that ended at it or later, and began (where what it stands on ended) before it.
+Of the ways that cover a point the one that goes furthest comes first: what was written to one queue while the
+ends of others were looked at already is in a later backup. (Those that hold nothing of before the point are
+taken off its end.) It does not go beyond a restore of the engine, behind which tids are given out anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate, chain
+from typing import TYPE_CHECKING
+
+from lakebackup.errors import NotFound, Refused
+from lakebackup.rules.times import format_ts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A backup of an engine's queues, as the query queue_restore_points has it; `*_ts` in ms."""
+
+    backup_id: str
+    number: int
+    kind: str
+    base: str
+    link: int
+    unlinked: int
+    state: str
+    intact: bool
+    superseded: bool
+    last_tid: int
+    snapshot_id: str | None
+    restore_id: str | None
+    start_ts: int
+    end_ts: int
+
+    def covers(self, tid: int | None, ts: int | None) -> bool:
+        """Whether it is the first of a way to have reached the point."""
+        if tid is not None:
+            return tid <= self.last_tid
+        return ts is not None and self.start_ts < ts <= self.end_ts
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """`links`: a full and what is put upon it. `at`: the place of the one that first reaches the point."""
+
+    links: tuple[Point, ...]
+    at: int
+
+    @property
+    def full(self) -> Point:
+        return self.links[0]
+
+    @property
+    def last(self) -> Point:
+        return self.links[-1]
+
+    def is_within(self, other: Way) -> bool:
+        """Whether it is another way's beginning."""
+        return len(self.links) < len(other.links) and self.links == other.links[: len(self.links)]
+
+    def segments(self) -> list[int]:
+        """The number of restores of the engine before each link: transactions do not live on behind one."""
+        return list(accumulate((link.restore_id is not None for link in self.links[1:]), initial=0))
+
+
+def chain_of(points: Sequence[Point], last: Point) -> tuple[Point, ...]:
+    """The backups that one needs and itself, in order."""
+    needed = [p for p in points if p.base == last.base and p.link <= last.link < p.unlinked]
+    return tuple(sorted((p for p in needed if p.state == "complete"), key=lambda p: p.link))
+
+
+def ways(
+    source: str,
+    points: Sequence[Point],
+    *,
+    backup: str | None = None,
+    tid: int | None = None,
+    ts: int | None = None,
+) -> Iterator[Way]:
+    """The ways that bring the point back, the best first, one at least; without a point, to the end of the
+    newest backup.
+
+    `backup`: the id of the last one that may be put upon the full; only so a history is taken that the engine
+    does not go on from any more. Raises NotFound, Refused with the nearest points that can be restored.
+    """
+    if backup is not None:
+        lasts = [_named(points, backup)]
+    else:
+        lasts = [p for p in points if p.intact and not p.superseded]
+    if not lasts:
+        raise NotFound(
+            f"There is no backup of {source} that can be restored.",
+            hint="`lakebackup list` shows what there is, the view unusable_backups why it cannot be used.",
+        )
+    if tid is None and ts is None:
+        newest = chain_of(points, max(lasts, key=lambda p: p.number))
+        return iter([Way(newest, len(newest) - 1)])
+    numbers = {p.backup_id: p.number for p in points}
+    lasts.sort(key=lambda p: (numbers.get(p.base, 0), p.number), reverse=True)
+    found = _covering(points, lasts, tid, ts)
+    first = next(found, None)
+    if first is None:
+        # Of one that was named, all that it is put upon can be restored too.
+        near = lasts if backup is None else chain_of(points, lasts[0])
+        raise _outside(source, points, near, tid, ts)
+    return chain([first], found)
+
+
+def reached_by(points: Sequence[Point], way: Way, tid: int) -> Point:
+    """The first backup of the way's chain that has reached a tid, whether the way takes it or goes round it.
+
+    Behind a restore to that tid, what the backups from it on hold is another history.
+    """
+    lying = [p for p in points if p.base == way.full.base and p.intact and not p.superseded]
+    reached = [p for p in {*lying, *way.links} if p.last_tid >= tid and p.number <= way.last.number]
+    return min(reached, key=lambda p: p.number, default=way.last)
+
+
+def _covering(
+    points: Sequence[Point], lasts: Sequence[Point], tid: int | None, ts: int | None
+) -> Iterator[Way]:
+    fulls = {p.backup_id: p for p in points}
+    for last in lasts:
+        full = fulls.get(last.base, last)
+        # Only of those that may is the chain looked for among all the backups.
+        if tid is not None and not full.last_tid <= tid <= last.last_tid:
+            continue
+        if ts is not None and not full.start_ts < ts <= last.end_ts:
+            continue
+        links = chain_of(points, last)
+        at = next((place for place, link in enumerate(links) if link.covers(tid, ts)), None)
+        if at is not None and not any(link.restore_id for link in links[at + 1 :]):
+            yield Way(links, at)
+
+
+def _named(points: Sequence[Point], backup: str) -> Point:
+    found = next((p for p in points if p.backup_id == backup), None)
+    if found is None or found.state != "complete" or not found.intact:
+        why = "there is no such backup" if found is None else found.state
+        if found is not None and found.state == "complete":
+            why = "a backup that it needs cannot be used"
+        raise Refused(
+            f"Backup {backup} cannot be restored: {why}.",
+            hint="The view unusable_backups says why, queue_points what can be restored.",
+        )
+    return found
+
+
+def _outside(
+    source: str, points: Sequence[Point], lasts: Sequence[Point], tid: int | None, ts: int | None
+) -> Refused:
+    """Why there is no way, and the nearest points before and after that there is one to."""
+    shown: Callable[[int], str]
+    if tid is not None:
+        wanted, shown = tid, lambda value: f"tid {value}"
+        ends = [p.last_tid for p in lasts]
+        starts = [p.last_tid for p in points if p.backup_id in {last.base for last in lasts}]
+    else:
+        wanted, shown = ts or 0, format_ts
+        ends = [p.end_ts for p in lasts]
+        starts = [p.end_ts if p.kind == "full" else p.start_ts + 1 for p in lasts]
+    near = [
+        f"{word} {shown(found)}"
+        for word, found in (
+            ("before:", max((end for end in ends if end < wanted), default=None)),
+            ("after:", min((start for start in starts if start > wanted), default=None)),
+        )
+        if found is not None
+    ]
+    aside = [p for p in points if p.superseded and p.intact]
+    held = next((way.last for way in _covering(points, aside[::-1], tid, ts)), None)
+    instead = (
+        f" Backup {held.backup_id} is of before the engine was put back to an earlier state: "
+        f"`--backup {held.backup_id}` restores that history."
+        if held
+        else ""
+    )
+    return Refused(
+        f"{shown(wanted)} of {source} is covered by no backup (nearest that is, {', '.join(near)})."
+        if near
+        else f"{shown(wanted)} of {source} is covered by no backup.",
+        hint=f"Choose one of these.{instead}" if near else instead.strip(),
+    )

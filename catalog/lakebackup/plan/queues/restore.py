@@ -1,0 +1,338 @@
+"""From a state of an engine that a person asks for to a full and the files of its queues: SQL chooses them.
+
+Planning writes nothing. Afterwards the reader has the relation `selected`, the files with messages to read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping  # noqa: TC003 - read by pydantic
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lakebackup import requests
+from lakebackup.errors import Damaged, NotFound, Refused
+from lakebackup.formats.queues.headers import HeaderNames
+from lakebackup.plan.passed_over import passed_over
+from lakebackup.plan.queues.paths import Point, Way, reached_by, ways
+from lakebackup.rows.base import QUEUES
+from lakebackup.rules import layout, patterns, topic_settings
+from lakebackup_sql import load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lakebackup.store.reader import CatalogReader
+
+_SHOWN = 10
+# What makes two requests the same restore, in the order of their digest: these, what is added to requests
+# later, and none of _ELSE.
+_SAME = ("source", "target", "folder", "backup", "to_tid", "to_ts", "maps", "append", "keep_open")
+# Places, credentials, waiting times, how messages are read, and what is done once they are there.
+_ELSE = (
+    "destination", "catalog", "kafka", "remote", "lease_ttl_s", "dry_run", "names", "settings", "zero_as_one",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRestoreRequest:
+    """What a person asked for; `to_ts` in ms. `folder`: where snapshot and configuration go, `target`: the
+    cluster that messages go into. `kafka` may hold secrets."""
+
+    destination: str
+    source: str
+    target: str
+    folder: str
+    catalog: str | None = None
+    backup: str | None = None
+    to_tid: int | None = None
+    to_ts: int | None = None
+    maps: Mapping[str, str] = field(default_factory=dict)
+    append: bool = False
+    keep_open: bool = False
+    settings: str = "auto"
+    zero_as_one: bool = False
+    kafka: Mapping[str, str] = field(default_factory=dict)
+    names: HeaderNames = field(default_factory=HeaderNames)
+    dry_run: bool = False
+    lease_ttl_s: float = 60.0
+    remote: str | None = None
+
+    def digest(self) -> str:
+        """What makes two requests the same restore: all but credentials, places and waiting times."""
+        asked = requests.asked(self, always=_SAME, never=_ELSE)
+        return requests.digest("queue", {**asked, "maps": sorted(self.maps.items())}, always=_SAME)
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A topic of the engine's and what is restored of it; `min_ts` in ms, None: no message."""
+
+    scope: str
+    epoch: str
+    target: str
+    regions: int
+    replication: int
+    settings: Mapping[str, str]
+    files: int
+    bytes: int
+    entries: int
+    min_ts: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFile:
+    """A file of the engine's that is put beside its snapshot; `role`: config or schema."""
+
+    role: str
+    destination: str
+    path: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRestorePlan:
+    """A restore as a value: `way.full`'s snapshot, then messages up to `upto_tid`, None: all of the way's.
+
+    `reached`: the backup in which that lies; `whole`: its end. `to_tid`: the tid that the engine then has.
+    """
+
+    source: str
+    way: Way
+    reached: Point
+    upto_tid: int | None
+    to_ts: int | None
+    to_tid: int
+    whole: bool
+    queues: tuple[Queue, ...]
+    config: tuple[ConfigFile, ...]
+    parameters: Mapping[str, Any]
+    obstacles: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    from_ts: None = None
+
+    @property
+    def selection(self) -> str:
+        """The SQL that chooses the files."""
+        return load("queries", "queue_restore_files")
+
+    @property
+    def files(self) -> int:
+        return sum(queue.files for queue in self.queues)
+
+    @property
+    def bytes(self) -> int:
+        return sum(queue.bytes for queue in self.queues)
+
+    @property
+    def entries(self) -> int:
+        """Messages in the chosen files; those behind the point are left out on the way."""
+        return sum(queue.entries for queue in self.queues)
+
+    @property
+    def done_by(self) -> int:
+        """The place in the way of the last backup all of whose messages are restored, whatever they are; the
+        transactions open at its end are known."""
+        return _done_by(self.way, self.upto_tid)
+
+
+def _done_by(way: Way, upto_tid: int | None) -> int:
+    if upto_tid is None:
+        return len(way.links) - 1
+    return max((place for place, link in enumerate(way.links) if link.last_tid <= upto_tid), default=0)
+
+
+def plan_restore(
+    request: QueueRestoreRequest, reader: CatalogReader, tid_of: Callable[[Way], int]
+) -> QueueRestorePlan:
+    """What the restore would bring back. Writes nothing.
+
+    `tid_of`: the tid that the request's instant comes to on a way, whose files the relation `selected` has
+    then. Raises NotFound (no such engine, backup), Refused (a point that is not covered), UsageProblem.
+    """
+    points = _points(request.source, reader)
+    backup = reader.resolve_backup(request.backup) if request.backup else None
+    try:
+        found = ways(request.source, points, backup=backup, tid=request.to_tid, ts=request.to_ts)
+    except Refused as refused:
+        raise _with_gap(request, reader, refused) from None
+    first: QueueRestorePlan | None = None
+    passed: list[Way] = []
+    for way in found:
+        # What is short of a way that cannot be gone lacks what came late: that is in the later backups.
+        if any(way.is_within(other) for other in passed):
+            continue
+        made = _plan(request, reader, points, way, tid_of)
+        if not made.obstacles:
+            return made
+        passed.append(made.way)
+        first = first or made
+    if first is None:
+        raise ValueError("there is a way, or a refusal")
+    _select(reader, first.parameters)
+    return first
+
+
+def require_restorable(plan: QueueRestorePlan) -> None:
+    """Refused when files are missing or damaged."""
+    if not plan.obstacles:
+        return
+    some = plan.obstacles[:_SHOWN]
+    more = [f"and {len(plan.obstacles) - _SHOWN} more"] if len(plan.obstacles) > _SHOWN else []
+    raise Refused(
+        f"This would not be what {plan.source} held:\n" + "\n".join(f"  {text}" for text in [*some, *more]),
+        hint="Choose a point that does not need these files: `lakebackup sql 'SELECT * FROM queue_points'` "
+        "lists the backups, `lakebackup verify` shows all damage.",
+    )
+
+
+def _points(source: str, reader: CatalogReader) -> list[Point]:
+    rows = reader.rows("queue_restore_points", source=source)
+    if rows:
+        return [Point(**row) for row in rows]
+    kinds = sorted(row["source_kind"] for row in reader.rows("source_kinds", source=source))
+    if kinds and kinds != [QUEUES]:
+        raise Refused(
+            f"The backups of {source} are of another kind than an engine's queues ({', '.join(kinds)}).",
+            hint="`lakebackup restore topics` restores topics, `lakebackup restore snapshot` snapshots.",
+        )
+    raise NotFound(
+        f"The catalog holds no backup of an engine {source}.", hint="`lakebackup list` shows what it holds."
+    )
+
+
+def _plan(
+    request: QueueRestoreRequest,
+    reader: CatalogReader,
+    points: Sequence[Point],
+    way: Way,
+    tid_of: Callable[[Way], int],
+) -> QueueRestorePlan:
+    parameters = {"source": request.source, "base": way.full.base, "link": way.last.link, "to_tid": None}
+    upto = request.to_tid
+    unread: list[str] = []
+    if request.to_ts is not None:
+        _select(reader, parameters)
+        try:
+            upto = max(way.full.last_tid, min(tid_of(way), way.last.last_tid))
+        except Damaged as damaged:
+            unread, upto = [damaged.message], way.last.last_tid
+    parameters["to_tid"] = upto
+    _select(reader, parameters)
+    if upto is not None:
+        way = _shortened(way, reader)
+        parameters["link"] = way.last.link
+    reached = way.last if upto is None else reached_by(points, way, upto)
+    # A backup whose every message is wanted is whole, unless later ones have messages of before its end,
+    # which came to a queue that it had read already.
+    whole = (upto is None or upto >= reached.last_tid) and reached == way.last
+    queues = _queues(request, reader, way.last)
+    renamed = any(queue.scope != queue.target for queue in queues)
+    config, torn = _config(request, reader, way.last, way.links[_done_by(way, upto)])
+    newest = upto is None and not request.backup
+    return QueueRestorePlan(
+        source=request.source,
+        way=way,
+        reached=reached,
+        upto_tid=upto,
+        to_ts=request.to_ts,
+        to_tid=way.last.last_tid if upto is None else upto,
+        # What stands on it does not look again for transactions that are open, or by other names.
+        whole=whole and not renamed and not request.keep_open,
+        queues=queues,
+        config=config,
+        parameters=parameters,
+        obstacles=(
+            *_obstacles(reader, parameters, unread),
+            *_snapshot(request, reader, way.full),
+            *torn,
+        ),
+        notes=tuple(passed_over(request.source, way.last.number, reader)) if newest else (),
+    )
+
+
+def _select(reader: CatalogReader, parameters: Mapping[str, Any]) -> None:
+    reader.define("selected", "queue_restore_files", **parameters)
+
+
+def _shortened(way: Way, reader: CatalogReader) -> Way:
+    """The way without the backups behind the point that have no file to read."""
+    (found,) = reader.rows("queue_restore_reach")
+    kept = [place for place, link in enumerate(way.links) if link.link <= (found["link"] or 0)]
+    return Way(way.links[: max([way.at, *kept]) + 1], way.at)
+
+
+def _queues(request: QueueRestoreRequest, reader: CatalogReader, last: Point) -> tuple[Queue, ...]:
+    topics = reader.rows("queue_restore_topics", source=request.source, backup_id=last.backup_id)
+    totals = {row["scope"]: row for row in reader.rows("queue_restore_totals")}
+    names = patterns.target_names([row["scope"] for row in topics], request.maps)
+    nothing = {"files": 0, "bytes": 0, "entries": 0, "min_ts": None}
+    return tuple(
+        Queue(
+            scope=row["scope"],
+            epoch=row["epoch"],
+            target=names[row["scope"]],
+            regions=row["regions"],
+            replication=row["replication"],
+            settings=topic_settings.load(row["settings"]).own,
+            **{name: totals.get(row["scope"], nothing)[name] for name in nothing},
+        )
+        for row in topics
+    )
+
+
+def _config(
+    request: QueueRestoreRequest, reader: CatalogReader, last: Point, before: Point
+) -> tuple[tuple[ConfigFile, ...], list[str]]:
+    """The schema history of the last backup of the way, cut at the point, since messages may need its
+    newest version; the configuration as it was last seen at or before the point."""
+    rows = reader.rows(
+        "queue_restore_config",
+        source=request.source,
+        backup_id=last.backup_id,
+        config_id=before.backup_id,
+    )
+    files = tuple(ConfigFile(**{name: row[name] for name in ConfigFile.__match_args__}) for row in rows)
+    torn = [f"{row['path']} was {row['outcome']} when it was last checked" for row in rows if row["outcome"]]
+    return files, torn
+
+
+def _obstacles(reader: CatalogReader, parameters: Mapping[str, Any], unread: Sequence[str]) -> list[str]:
+    """What stands against the files; `unread`: what was found when some were looked into."""
+    chain = {name: value for name, value in parameters.items() if name != "to_tid"}
+    (pruned,) = reader.rows("queue_restore_pruned", **chain)
+    gone = f"{pruned['files']} files were pruned ({pruned['prune_id']}), such as {pruned['path']}"
+    known = [
+        f"{row['path']} was {row['outcome']} when it was last checked"
+        for row in reader.rows("selected_damage")
+    ]
+    return [*([gone] if pruned["files"] else []), *(known or unread)]
+
+
+def _snapshot(request: QueueRestoreRequest, reader: CatalogReader, full: Point) -> list[str]:
+    """What stands against the engine's snapshot that a full is of."""
+    if full.snapshot_id is None:
+        return [f"full {full.backup_id} names no snapshot"]
+    rows = reader.rows(
+        "restore_snapshot_backups",
+        source=layout.snapshot_source(request.source),
+        backup_id=full.snapshot_id,
+        to_ts=None,
+    )
+    if not rows or rows[0]["state"] != "complete":
+        return [f"the backup {full.snapshot_id} of its snapshot is not there any more"]
+    why = rows[0]["reason"]
+    return [f"the backup {full.snapshot_id} of its snapshot is not whole ({why})"] if why else []
+
+
+def _with_gap(request: QueueRestoreRequest, reader: CatalogReader, refused: Refused) -> Refused:
+    """A refusal that also says why nothing covers the instant, if a gap is why."""
+    if request.to_ts is None:
+        return refused
+    rows = reader.rows("queue_restore_gaps", source=request.source, to_ts=request.to_ts)
+    told = [
+        f"{row['scope']}, partition {row['region']}: offsets from {row['from_position']} were "
+        f"{'deleted' if row['reason'] == 'purged' else 'lost'} before they were backed up"
+        for row in rows[:_SHOWN]
+    ]
+    return Refused(" ".join([refused.message, *(f"{text}." for text in told)]), hint=refused.hint)

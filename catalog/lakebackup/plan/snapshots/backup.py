@@ -1,0 +1,179 @@
+"""Which snapshots of some trees are backed up, and what a backup of one is. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from lakebackup.errors import NotFound, Refused, UsageProblem
+from lakebackup.formats.snapshots.names import Limits, unsafe
+from lakebackup.rows.base import SNAPSHOT
+from lakebackup.rules.times import format_ts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
+
+Role = Literal["data", "meta", "schema", "config"]
+# What opening, hashing and noting a file costs, beside its bytes.
+OVERHEAD = 16 << 10
+# What a row costs that nothing is copied for.
+LIGHT = 1 << 10
+_TASK_COST = 256 << 20
+_MOST_TASKS = 2_000
+# So little is done at once, without tasks of Spark's.
+_HERE_FILES = 2_000
+_HERE_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A folder of a snapshot that holds one region of a table; with `file`, one file that belongs to none.
+
+    `deep`: what lies in its folders too, under names such as `intents/000012.sst`. `prefix`: only what lies
+    in that folder of it, ending in `/`.
+    """
+
+    scope: str
+    region: str
+    folder: str
+    role: Role = "data"
+    file: str = ""
+    prefix: str = ""
+    deep: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """`id` empty: its layout names none. `taken_ms`: when its newest folder was made, ms since 1970 UTC."""
+
+    id: str
+    taken_ms: int
+    units: tuple[Unit, ...]
+
+    @property
+    def tables(self) -> dict[str, int]:
+        """Its tables, each with the number of its regions."""
+        places = {(unit.scope, unit.region) for unit in self.units if not unit.file}
+        return dict(sorted(Counter(scope for scope, _ in places).items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Newest:
+    """The newest backup of a source: a row of the query snapshot_newest."""
+
+    backup_id: str
+    number: int
+    end_ts: int
+    source_kind: str = SNAPSHOT
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """What a backup has to do: sums over rows of the query snapshot_totals."""
+
+    changes: dict[str, int]
+    listed: int
+    listed_bytes: int
+    copies: int
+    copy_bytes: int
+    small: int
+
+    @classmethod
+    def of(cls, rows: Iterable[Mapping[str, Any]]) -> Amount:
+        """The sums over some rows."""
+        rows = list(rows)
+        there = [row for row in rows if row["change"] != "gone"]
+        sums = [sum(row[name] for row in rows) for name in ("copies", "copy_bytes", "small")]
+        changes = {row["change"]: row["files"] for row in rows}
+        return cls(changes, sum(r["files"] for r in there), sum(r["bytes"] for r in there), *sums)
+
+    @property
+    def rows(self) -> int:
+        """How many rows its tasks see."""
+        return sum(count for change, count in self.changes.items() if change != "unchanged")
+
+    @property
+    def little(self) -> bool:
+        """Whether tasks of Spark's are not worth while."""
+        return self.rows <= _HERE_FILES and self.copy_bytes <= _HERE_BYTES
+
+    def tasks(self, parallelism: int) -> int:
+        """Into how many tasks it is cut: enough for all to work, each of bounded size; 0 for nothing."""
+        if self.little:
+            return min(1, self.rows)
+        cost = self.copy_bytes + self.copies * OVERHEAD + (self.rows - self.copies) * LIGHT
+        return max(1, min(max(2 * parallelism, cost // _TASK_COST), _MOST_TASKS))
+
+
+def choose(
+    snapshots: Sequence[Snapshot], *, ids: Sequence[str], everything: bool, newest: Newest | None
+) -> list[Snapshot]:
+    """The snapshots to back up, oldest first: those named, all since the newest backup, or the last.
+
+    Raises NotFound.
+    """
+    ordered = sorted(snapshots, key=lambda s: (s.taken_ms, s.id))
+    if ids:
+        missing = sorted(set(ids) - {snapshot.id for snapshot in ordered})
+        if missing:
+            raise NotFound(
+                f"There is no snapshot {missing[0]} in what was named.",
+                hint=f"The newest are {', '.join(s.id for s in ordered[-5:])}.",
+            )
+        return [snapshot for snapshot in ordered if snapshot.id in ids]
+    if everything:
+        return [s for s in ordered if newest is None or s.taken_ms > newest.end_ts]
+    return ordered[-1:]
+
+
+def require_later(source: str, snapshot: Snapshot, taken_ms: int, newest: Newest | None) -> None:
+    """UsageProblem when a snapshot is not later than what the source's newest backup holds."""
+    if newest and taken_ms <= newest.end_ts:
+        name = f"Snapshot {snapshot.id}" if snapshot.id else "The snapshot"
+        raise UsageProblem(
+            f"{name} is of {format_ts(taken_ms)}, and the newest backup of {source}, {newest.backup_id}, "
+            f"holds one of {format_ts(newest.end_ts)}.",
+            hint="Backups follow each other in time: back up a newer snapshot, or say with --taken-at when "
+            "this one was taken.",
+        )
+
+
+def require_snapshots(source: str, newest: Newest | None) -> None:
+    """Refused for a source whose backups are not of snapshots."""
+    if newest and newest.source_kind != SNAPSHOT:
+        raise Refused(
+            f"The backups of {source} are of another kind ({newest.source_kind}).",
+            hint="Give this one a name of its own with --source.",
+        )
+
+
+def require_distinct(units: Sequence[Unit]) -> None:
+    """UsageProblem when two folders or files are to become the same thing in the catalog."""
+    seen: dict[tuple[str, str, str], Unit] = {}
+    for unit in units:
+        first = seen.setdefault((unit.scope, unit.region, unit.file or unit.prefix), unit)
+        if first is not unit:
+            what = f"{unit.role} file {unit.file}" if unit.file else f"tablet {unit.region} of {unit.scope}"
+            raise UsageProblem(
+                f"{first.folder} and {unit.folder} both hold {what}.",
+                hint="Back them up as sources of their own, or with a --layout that tells them apart.",
+            )
+
+
+def require_restorable(units: Sequence[Unit]) -> None:
+    """Refused when tables, tablets or files beside them have names that no restore can give them."""
+    tables = {unit.scope for unit in units if not unit.file}
+    for unit in units:
+        for name in (unit.file,) if unit.file else (unit.scope, unit.region):
+            if why := unsafe(name, Limits()):
+                raise Refused(
+                    f"{unit.folder} cannot be backed up under the name {name!r}: {why}.",
+                    hint="Name a folder with a name of its own, or say with --layout what names the tables.",
+                )
+        if unit.file in tables:
+            raise Refused(
+                f"{unit.folder}/{unit.file} has the name of a table, beside which a restore puts it.",
+                hint="Give --sidecar the file under another name.",
+            )

@@ -1,0 +1,226 @@
+"""Where consumer groups will stand in restored topics, and why some stay where they are. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from lakebackup.errors import LakebackupError, NotFound, UsageProblem
+from lakebackup.rules import patterns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+Outcome = Literal[
+    "moved", "unchanged", "at_end", "in_gap", "ahead", "active", "unknown", "not_restored", "topic_deleted"
+]
+
+MEANINGS: Mapping[str, str] = {
+    "moved": "put to the same message",
+    "unchanged": "stands there already",
+    "at_end": "stood behind the end of what was restored: put to that end",
+    "in_gap": "stood where the backup lost records: put to the next one",
+    "ahead": "is further in the target already: left alone (--force puts it back)",
+    "active": "has members in the target: left alone; stop them and do it again",
+    "unknown": "others wrote among the restored records, or keys were spread anew: left alone",
+    "not_restored": "nothing of this partition was restored there: left alone",
+    "topic_deleted": "its topic was deleted in the source: left alone; --at-time before that brings it back",
+}
+#: Outcomes that put a group somewhere, and those that keep a run from being complete.
+PUT = frozenset({"moved", "at_end", "in_gap"})
+SHORT = frozenset({"active", "unknown"})
+
+
+@dataclass(frozen=True, slots=True)
+class GroupThere:
+    """A group of the target as it is: whether it has members, and its offset of each (topic, partition)."""
+
+    active: bool
+    positions: Mapping[tuple[str, str], int]
+
+
+class Landing(NamedTuple):
+    """A place in the target: topic, partition, next offset to read."""
+
+    scope: str
+    region: str
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One partition of one group. `offsets`: source offsets skipped (in_gap) or missing (at_end)."""
+
+    group_id: str
+    target_group: str
+    scope: str
+    region: str
+    position: int
+    metadata: str | None
+    landing: Landing | None
+    outcome: Outcome
+    offsets: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """What will become of each partition of each group, sorted by group, topic and partition."""
+
+    moves: tuple[Move, ...]
+
+    @property
+    def put(self) -> tuple[tuple[Move, Landing], ...]:
+        """Those to be put somewhere, and where."""
+        return tuple((m, m.landing) for m in self.moves if m.outcome in PUT and m.landing)
+
+    @property
+    def short(self) -> tuple[Move, ...]:
+        """Those that should have been put somewhere and could not."""
+        return tuple(move for move in self.moves if move.outcome in SHORT)
+
+    def counts(self) -> dict[str, int]:
+        """How many partitions of groups have each outcome."""
+        return dict(Counter(move.outcome for move in self.moves))
+
+
+def select_groups(names: Sequence[str], expressions: Sequence[str], known: Iterable[str]) -> list[str]:
+    """The groups of `known` that are named or match a regular expression whole, sorted.
+
+    Raises NotFound for a name that is not there or when nothing matches, UsageProblem for a bad expression
+    or when neither names nor expressions are given.
+    """
+    if not names and not expressions:
+        raise UsageProblem(
+            "No consumer group was named.", hint="Name groups, or give --pattern 'app\\..*' ('.*' for all)."
+        )
+    compiled = [patterns.compile_pattern(expression) for expression in expressions]
+    there = sorted(set(known))
+    missing = sorted(set(names) - set(there))
+    shown = f"Known are: {', '.join(there[:8])}{' and more' if len(there) > 8 else ''}." if there else (
+        "The catalog knows no consumer group: was the backup taken with --groups none?"
+    )  # fmt: skip
+    if missing:
+        near = sorted({match for name in missing for match in get_close_matches(name, there, n=3)})
+        raise NotFound(
+            f"No backup knows consumer group {', '.join(map(repr, missing))}.",
+            hint=f"Did you mean {' or '.join(map(repr, near))}?" if near else shown,
+        )
+    chosen = sorted(set(names) | {g for g in there if any(e.fullmatch(g) for e in compiled)})
+    if not chosen:
+        raise NotFound(f"No consumer group matches {', '.join(map(repr, expressions))}.", hint=shown)
+    return chosen
+
+
+def parse_group_maps(maps: Sequence[str]) -> dict[str, str]:
+    """`['a=b']` as `{'a': 'b'}`. Raises UsageProblem for a bad form or when two groups would meet."""
+    result: dict[str, str] = {}
+    for text in maps:
+        old, equals, new = text.partition("=")
+        if not (equals and old and new):
+            raise UsageProblem(f"--map-group {text!r} is not of the form OLD=NEW.")
+        if result.get(old, new) != new or new in [n for o, n in result.items() if o != old]:
+            raise UsageProblem(f"--map-group {text!r} contradicts another --map-group.")
+        result[old] = new
+    return result
+
+
+def group_names(groups: Iterable[str], maps: Mapping[str, str]) -> dict[str, str]:
+    """The name of each group at the target. UsageProblem when two would meet or a map is idle."""
+    chosen = sorted(set(groups))
+    idle = sorted(set(maps) - set(chosen))
+    if idle:
+        raise UsageProblem(f"--map-group names {', '.join(idle)}, which is not among the groups to restore.")
+    names = {group: maps.get(group, group) for group in chosen}
+    twice = sorted(name for name, count in Counter(names.values()).items() if count > 1)
+    if twice:
+        raise UsageProblem(f"Two groups would become {', '.join(twice)}.", hint="Give each its own name.")
+    return names
+
+
+def choose_targets(
+    restored: Iterable[Mapping[str, Any]], there: Mapping[str, str], maps: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, LakebackupError]]:
+    """Source topic -> id of the topic that answers for it in the target; of topics where that is not clear,
+    the error for groups that use them: UsageProblem for a choice, NotFound for a map that leads nowhere.
+
+    `restored`: rows of the query restored_into; `there`: name -> id of the target's topics now; `maps` as
+    given. Without a map a topic goes where it was restored to; when that is several topics, to the one of
+    its own name.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for row in restored:
+        if there.get(row["target_scope"]) == row["target_epoch"]:
+            found.setdefault(row["scope"], {})[row["target_scope"]] = row["target_epoch"]
+    chosen: dict[str, str] = {}
+    unclear: dict[str, LakebackupError] = {}
+    for scope, targets in found.items():
+        name = maps.get(scope, scope if scope in targets or len(targets) > 1 else next(iter(targets)))
+        places = ", ".join(sorted(targets))
+        if name in targets:
+            chosen[scope] = targets[name]
+        elif scope in maps:
+            unclear[scope] = NotFound(
+                f"Nothing of topic {scope} was restored into {name} of this cluster.",
+                hint=f"It was restored into {places}.",
+            )
+        else:
+            unclear[scope] = UsageProblem(
+                f"Topic {scope} was restored into several topics: {places}.",
+                hint=f"Say which one with --map {scope}=NAME.",
+            )
+    return chosen, unclear
+
+
+def plan_groups(
+    rows: Iterable[Mapping[str, Any]],
+    names: Mapping[str, str],
+    there: Mapping[str, GroupThere],
+    *,
+    force: bool = False,
+) -> GroupPlan:
+    """What becomes of each row of the query group_moves.
+
+    `names`: group -> its name at the target, only these; `there`: the target's groups by name. A group with
+    members is left alone whole, unless nothing would change; one that has read further keeps that.
+    """
+    chosen = [row for row in rows if row["group_id"] in names]
+    # A topic made again has its old offsets beside it: what can be moved is what counts.
+    better = {_key(row) for row in chosen if row["outcome"] != "topic_deleted"}
+    moves = [
+        _move(row, names[row["group_id"]], there.get(names[row["group_id"]]), force=force)
+        for row in chosen
+        if row["outcome"] != "topic_deleted" or _key(row) not in better
+    ]
+    return GroupPlan(tuple(sorted(moves, key=lambda m: (m.group_id, m.scope, int(m.region)))))
+
+
+def _move(row: Mapping[str, Any], name: str, there: GroupThere | None, *, force: bool) -> Move:
+    outcome: Outcome = row["outcome"]
+    landing = None
+    if outcome in PUT:
+        landing = Landing(row["target_scope"], row["target_region"], row["target_position"])
+    if landing and there:
+        now = there.positions.get(landing[:2])
+        if now == landing.position:
+            outcome = "unchanged"
+        elif there.active:
+            outcome = "active"
+        elif now is not None and now > landing.position and not force:
+            outcome = "ahead"
+    return Move(
+        group_id=row["group_id"],
+        target_group=name,
+        scope=row["scope"],
+        region=row["region"],
+        position=row["position"],
+        metadata=row["metadata"],
+        landing=landing,
+        outcome=outcome,
+        offsets=int(row["offsets"] or 0) if row["outcome"] in ("at_end", "in_gap") else 0,
+    )
+
+
+def _key(row: Mapping[str, Any]) -> tuple[str, str, str]:
+    return row["group_id"], row["scope"], row["region"]

@@ -1,0 +1,421 @@
+"""From what a person asks to have back to a RestorePlan: the catalog's SQL chooses the files, on DuckDB.
+
+Planning writes nothing. Afterwards the reader has the relation `selected`, the files that were chosen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lakebackup import requests
+from lakebackup.errors import NotFound, Refused, UsageProblem
+from lakebackup.formats.archives import KIND
+from lakebackup.plan.passed_over import passed_over
+from lakebackup.plan.topics.chains import BackupSet, Cost, Step, on_the_way, other_sets
+from lakebackup.plan.topics.generations import is_compacted
+from lakebackup.plan.topics.restore import (
+    BackupPart,
+    Obstacle,
+    PartRead,
+    RegionPart,
+    RegionSpan,
+    RestorePlan,
+    TopicPart,
+    between,
+    refuse_outside,
+)
+from lakebackup.rows.base import CHANGES, QUEUES, SNAPSHOT
+from lakebackup.rules import patterns, topic_settings
+from lakebackup.sql_engine.guard import check_select
+from lakebackup_sql import load
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lakebackup.store.reader import CatalogReader
+# What makes two requests the same restore, in the order of their digest: these, what is added to requests
+# later, and none of _ELSE.
+_SAME = (
+    "target", "topics", "patterns", "maps", "to_ts", "from_ts", "select", "partial", "append", "allow_gaps",
+    "continued", "repartition", "partitions", "backup",
+)  # fmt: skip
+# Places, credentials, waiting times, and what is done once the records are there.
+_ELSE = (
+    "destination", "catalog", "source", "kafka", "remote", "lease_ttl_s", "dry_run", "save_plan", "plan",
+    "groups", "settings", "zero_as_one",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreRequest:
+    """What a person asked for. Times are ms, bounds `(from_ts, to_ts]`; `kafka` may hold secrets."""
+
+    destination: str
+    target: str
+    topics: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()
+    catalog: str | None = None
+    source: str | None = None
+    maps: Mapping[str, str] = field(default_factory=dict)
+    to_ts: int | None = None
+    from_ts: int | None = None
+    backup: str | None = None
+    select: str | None = None
+    partial: bool = False
+    kafka: Mapping[str, str] = field(default_factory=dict)
+    append: bool = False
+    continued: bool = False
+    repartition: bool = False
+    partitions: int | None = None
+    groups: tuple[str, ...] = ()
+    allow_gaps: bool = False
+    approximate: bool = False
+    settings: str = "auto"
+    zero_as_one: bool = False
+    dry_run: bool = False
+    lease_ttl_s: float = 60.0
+    remote: str | None = None
+    save_plan: str | None = None
+    plan: str | None = None
+
+    def digest(self, source: str) -> str:
+        """What makes two requests the same restore: all but credentials, places and waiting times."""
+        asked = requests.asked(self, always=_SAME, never=_ELSE)
+        lists = {name: sorted(asked[name]) for name in ("topics", "patterns")}
+        return requests.digest(source, {**asked, **lists, "maps": sorted(self.maps.items())}, always=_SAME)
+
+
+def plan_restore(request: RestoreRequest, reader: CatalogReader) -> RestorePlan:
+    """What the restore would read, and what stands against it. Writes nothing.
+
+    Raises NotFound (no such topic), Refused (a time after the last backup), UsageProblem (a bad SELECT).
+    """
+    if request.select is not None:
+        return _plan_select(request, request.select, reader)
+    source = _at_backup(request, reader) if request.backup else only_source(reader, request.source)
+    newest = {row["scope"]: row["end_ts"] for row in reader.rows("restore_coverage", source=source)}
+    parameters: dict[str, Any] = {"source": source, "from_ts": request.from_ts, "to_ts": request.to_ts}
+    topics = patterns.select(request.topics, request.patterns, newest)
+    refuse_outside(source, topics, request.to_ts, newest)
+    parameters["scopes"] = ",".join(topics)
+    bounds = {k: v for k, v in parameters.items() if k != "from_ts"}
+    (backups,) = reader.rows("restore_range", **bounds)
+    parameters |= backups
+    reader.define("selected", "restore_files", **parameters)
+    parts = read_parts(reader)
+    names = patterns.target_names(topics, request.maps)
+    chosen = tuple(
+        _topic(row, names[row["scope"]], parts) for row in reader.rows("restore_targets", **bounds)
+    )
+    inexact, notes = _between(request.to_ts, chosen, reader, bounds)
+    if request.to_ts is None and not request.backup:
+        notes += passed_over(source, max((topic.number for topic in chosen), default=0), reader)
+    obstacles = [
+        *_gaps(reader, bounds),
+        *inexact,
+        *_pruned(request, reader, bounds | backups),
+        *_damage(reader),
+    ]
+    return RestorePlan(
+        source=source,
+        from_ts=request.from_ts,
+        to_ts=request.to_ts,
+        selection=load("queries", "restore_files"),
+        parameters=parameters,
+        topics=chosen,
+        obstacles=tuple(obstacles),
+        notes=tuple(notes),
+        spans=tuple(RegionSpan(**row) for row in reader.rows("restore_regions", **bounds, **backups)),
+    )
+
+
+def _at_backup(request: RestoreRequest, reader: CatalogReader) -> str:
+    """Let the topics of one backup have no other restore point; returns its source. Refused without one."""
+    backup_id = reader.resolve_backup(request.backup or "")
+    reader.define("restore_points", "restore_point", backup_id=backup_id)
+    found = reader.one("parent_backup", backup_id=backup_id)
+    source = only_source(reader, found["source"] if found else None)
+    if request.source not in (None, source):
+        raise UsageProblem(
+            f"Backup {backup_id} is one of {source}, not of {request.source}.",
+            hint="Leave --source out: the backup tells it.",
+        )
+    if not reader.rows("restore_coverage", source=source):
+        raise Refused(
+            f"Backup {backup_id} cannot be restored; its state is {found['state'] if found else 'unknown'}.",
+            hint="The view unusable_backups says why, restore_points what can be restored.",
+        )
+    return source
+
+
+def read_backups(reader: CatalogReader) -> list[BackupPart]:
+    """The backups that the files in the relation `selected` are of, in the order of what they hold."""
+    return [BackupPart(**row) for row in reader.rows("restore_backups")]
+
+
+def other_ways(plan: RestorePlan, reader: CatalogReader) -> list[tuple[list[str], list[BackupSet]]]:
+    """For topics that are restored from one backup, the sets of backups that would bring the same state.
+
+    The first set is the one that is read. Empty where there is no other, or a person chose the files.
+    """
+    if not plan.parameters:
+        return []
+    points: dict[str, list[str]] = {}
+    for topic in plan.topics:
+        points.setdefault(topic.backup_id, []).append(topic.scope)
+    found = []
+    for backup_id, topics in points.items():
+        steps = [Step(**row) for row in reader.rows("restore_steps", backup_id=backup_id)]
+        place = max(step.place for step in steps)
+        steps = on_the_way(steps, place)
+        if all(step.used for step in steps):
+            continue
+        bounds = {"from_ts": plan.from_ts, "to_ts": plan.to_ts, "scopes": ",".join(topics)}
+        costs = {
+            row.pop("backup_id"): Cost(**row)
+            for row in reader.rows("restore_costs", backup_id=backup_id, **bounds)
+        }
+        found.append((topics, other_sets(steps, place, costs)))
+    return found
+
+
+def _plan_select(request: RestoreRequest, select: str, reader: CatalogReader) -> RestorePlan:
+    """What a person's SELECT over the views chooses, by the columns path and, if it has it, destination."""
+    checked = check_select(select, reader.relations())
+    reader.define_checked("chosen", checked)
+    columns = [name.lower() for name in reader.columns("chosen")]
+    if "path" not in columns:
+        raise UsageProblem(
+            f"The SELECT returns {', '.join(columns)}; a restore needs the column path.",
+            hint="Let it return destination and path of rows of `files`; other columns do not matter.",
+        )
+    reader.define("selected", "chosen_files" if "destination" in columns else "chosen_paths")
+    rest = reader.rows("chosen_rest")
+    unknown = [row for row in rest if row["reason"] != "pruned"]
+    if unknown:
+        raise UsageProblem(
+            "The SELECT chose what no restore can read: "
+            + "; ".join(f"{row['files']} files ({row['reason']}), such as {row['path']}" for row in unknown)
+            + ".",
+            hint="Its paths must be those of rows of `files`, with destination where one is ambiguous.",
+        )
+    sources = reader.rows("selected_sources")
+    if not sources and not rest:
+        raise NotFound(
+            "The SELECT chose no file.",
+            hint="It must return the columns destination and path of rows of `files`.",
+        )
+    source = _one_source(request, [row["source"] for row in sources], reader)
+    require_own(source, [row["source_kind"] for row in sources])
+    parts = read_parts(reader)
+    topics = sorted({part.scope for part in parts})
+    _refuse_two_histories(parts)
+    bounds: dict[str, Any] = {"source": source, "to_ts": request.to_ts, "scopes": ",".join(topics)}
+    gone = [
+        f"{row['files']} files that the SELECT chose were pruned ({row['prune_id']}), such as {row['path']}"
+        for row in rest
+    ]
+    (chosen,) = reader.rows("chosen_rows")
+    twice = chosen["rows_chosen"] - sum(row["files"] for row in [*sources, *rest])
+    notes = [f"{twice} rows of the SELECT name a file that another row names too"] if twice else []
+    names = patterns.target_names(topics, request.maps)
+    return RestorePlan(
+        source=source,
+        from_ts=request.from_ts,
+        to_ts=request.to_ts,
+        selection=checked.spark,
+        parameters={},
+        topics=tuple(
+            _topic(row, names[row["scope"]], parts) for row in reader.rows("restore_targets", **bounds)
+        ),
+        obstacles=(*_damage(reader), *([] if request.partial else [*map(_hole, gone), *_breaks(reader)])),
+        notes=(*notes, *(gone if request.partial else [])),
+        reached={(row["scope"], row["region"]): row["reaches"] for row in reader.rows("selected_reach")},
+    )
+
+
+def _one_source(request: RestoreRequest, found: Sequence[str], reader: CatalogReader) -> str:
+    if not found:
+        return only_source(reader, request.source)
+    if len(found) > 1 or (request.source and found[0] != request.source):
+        raise UsageProblem(
+            f"The SELECT chose files of {', '.join(found)}.",
+            hint="Restore one source at a time: add AND source = '...' to the SELECT.",
+        )
+    return found[0]
+
+
+def _hole(detail: str) -> Obstacle:
+    return Obstacle(
+        scope="",
+        region="",
+        reason="partial",
+        detail=f"{detail}; --partial restores the others all the same",
+        before_ts=None,
+        after_ts=None,
+    )
+
+
+def require_own(source: str, kinds: Sequence[str]) -> None:
+    """Refused for a source whose backups are not of topics, or were made by another program."""
+    other = sorted(set(kinds) - {"kafka"})
+    if other == [SNAPSHOT]:
+        raise Refused(
+            f"The backups of {source} are of snapshots, which have no topics.",
+            hint="Use `lakebackup restore snapshot`, `backup snapshot`, `diff`.",
+        )
+    if other == [CHANGES]:
+        raise Refused(
+            f"{source} is a change feed: its log has tables and no topics.",
+            hint="Use `lakebackup log restore`, `log snapshot`, `log compact`, `log truncate`; "
+            f"`lakebackup log status {source}` shows how far it is.",
+        )
+    if other == [QUEUES]:
+        raise Refused(
+            f"{source} is an engine: its queues are backed up and restored together with its snapshot.",
+            hint="Use `lakebackup backup queue`, `restore queue`, `prune`; the views queue_points and "
+            "coverage say what can be restored.",
+        )
+    if other:
+        raise Refused(
+            f"The backups of {source} were made by another program ({', '.join(other)}) and imported.",
+            hint="Use `lakebackup archive restore` or `archive export`."
+            if other == [KIND]
+            else "The catalog can be asked about them; only that program restores and prunes them.",
+        )
+
+
+def only_source(reader: CatalogReader, asked: str | None = None) -> str:
+    """The source that was asked for, or the one that has restorable backups.
+
+    Raises NotFound, UsageProblem for several, Refused for one whose backups another program made.
+    """
+    if asked:
+        require_own(asked, [row["source_kind"] for row in reader.rows("source_kinds", source=asked)])
+        return asked
+    sources = [row["source"] for row in reader.rows("list_sources")]
+    if len(sources) == 1:
+        return only_source(reader, str(sources[0]))
+    if not sources:
+        raise NotFound(
+            "The catalog holds no restorable backup.", hint="`lakebackup list` shows what it holds."
+        )
+    raise UsageProblem(
+        f"The catalog holds several sources: {', '.join(sources)}.", hint="Say which one with --source NAME."
+    )
+
+
+def read_parts(reader: CatalogReader) -> list[RegionPart]:
+    """The files in the relation `selected`, added up for each partition."""
+    return [RegionPart(**row) for row in reader.rows("selected_summary")]
+
+
+def _refuse_two_histories(parts: Sequence[RegionPart]) -> None:
+    for scope in {part.scope for part in parts}:
+        epochs = sorted({part.epoch for part in parts if part.scope == scope})
+        if len(epochs) > 1:
+            raise UsageProblem(
+                f"It chooses files of topic {scope} from before and after it was deleted and made again "
+                f"(epochs {', '.join(epochs)}).",
+                hint="Restore one at a time: add AND epoch = '...' to the SELECT.",
+            )
+
+
+def _topic(row: Mapping[str, Any], target: str, parts: Sequence[RegionPart]) -> TopicPart:
+    return TopicPart(
+        scope=row["scope"],
+        target=target,
+        epoch=row["epoch"],
+        backup_id=row["backup_id"],
+        base=row["base"],
+        number=row["number"],
+        end_ts=row["end_ts"],
+        regions=row["regions"],
+        replication=row["replication"],
+        settings=topic_settings.load(row["settings"]),
+        parts=tuple(part for part in parts if part.scope == row["scope"]),
+    )
+
+
+def _gaps(reader: CatalogReader, parameters: Mapping[str, Any]) -> list[Obstacle]:
+    return [
+        Obstacle(
+            scope=row["scope"],
+            region=row["region"],
+            reason="gap",
+            detail=f"offsets from {row['from_position']} "
+            + (
+                f"to {row['to_position']} were deleted"
+                if row["reason"] == "purged"
+                else "on were lost, the topic was made again"
+            )
+            + " before they were backed up",
+            before_ts=row["from_ts"],
+            after_ts=row["to_ts"],
+        )
+        for row in reader.rows("restore_gaps", **parameters)
+    ]
+
+
+def _between(
+    to_ts: int | None, topics: Sequence[TopicPart], reader: CatalogReader, bounds: Mapping[str, Any]
+) -> tuple[list[Obstacle], list[str]]:
+    if to_ts is None:
+        return [], []
+    compacted = {topic.scope for topic in topics if is_compacted(topic.settings.in_force)}
+    return between([PartRead(**row) for row in reader.rows("restore_between", **bounds)], compacted, to_ts)
+
+
+def _pruned(request: RestoreRequest, reader: CatalogReader, parameters: Mapping[str, Any]) -> list[Obstacle]:
+    found = (
+        reader.rows("backup_floors", **{k: v for k, v in parameters.items() if k != "to_ts"})
+        if request.backup
+        else reader.rows("restore_floors", **parameters)
+    )
+    return [
+        Obstacle(
+            scope=row["scope"],
+            region=row["region"],
+            reason="pruned",
+            detail=f"what it held then was pruned; it can be restored from offset {row['low_position']} on",
+            before_ts=None,
+            after_ts=row["after_ts"],
+        )
+        for row in found
+    ]
+
+
+def _damage(reader: CatalogReader) -> list[Obstacle]:
+    return [
+        Obstacle(
+            scope=row["scope"],
+            region=row["region"],
+            reason="damage",
+            detail=f"file {row['path']} was {row['outcome']} when it was last checked",
+            before_ts=None,
+            after_ts=None,
+        )
+        for row in reader.rows("selected_damage")
+    ]
+
+
+def _breaks(reader: CatalogReader) -> list[Obstacle]:
+    return [
+        Obstacle(
+            scope=row["scope"],
+            region=row["region"],
+            reason="partial",
+            detail=(
+                f"it takes {row['chosen']} of the {row['held']} files up to offset {row['end_position']}"
+                if row["bases"] == row["generations"] == 1
+                else f"it mixes files of {row['bases']} chains, which hold offsets twice"
+                if row["bases"] > 1
+                else f"it mixes files of {row['generations']} generations, which hold offsets twice"
+            )
+            + "; --partial restores them all the same",
+            before_ts=None,
+            after_ts=None,
+        )
+        for row in reader.rows("selected_breaks")
+    ]

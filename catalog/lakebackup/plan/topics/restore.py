@@ -1,0 +1,281 @@
+"""What a restore of Kafka topics will read, and why it may not be done.
+
+To restore a topic to time T is to bring back what a reader saw then: the records with a timestamp at or
+before T, out of the first backup that was taken at or after T and the chain it stands on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakebackup.errors import NotFound, Refused
+from lakebackup.rules.times import format_ts
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from lakebackup.rules.topic_settings import TopicSettings
+
+
+@dataclass(frozen=True, slots=True)
+class RegionPart:
+    """The files of one partition in a restore: how many, how large (`raw_bytes`: before compression), and
+    which offsets they hold."""
+
+    scope: str
+    epoch: str
+    region: str
+    files: int
+    bytes: int
+    raw_bytes: int
+    entries: int
+    start_position: int
+    end_position: int
+    min_ts: int
+    max_ts: int
+
+
+@dataclass(frozen=True, slots=True)
+class BackupPart:
+    """What a restore reads of one backup."""
+
+    backup_id: str
+    kind: str
+    level: int
+    end_ts: int
+    files: int
+    bytes: int
+    entries: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPart:
+    """One topic of a restore: where it comes from, where it goes, and what it was like."""
+
+    scope: str
+    target: str
+    epoch: str
+    backup_id: str
+    base: str
+    number: int
+    end_ts: int
+    regions: int
+    replication: int
+    settings: TopicSettings
+    parts: tuple[RegionPart, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RegionSpan:
+    """The positions of a partition that a restore answers for: those without a record too."""
+
+    scope: str
+    epoch: str
+    region: str
+    start_position: int
+    end_position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """Why a restore cannot be right: a gap in the history, or a file that is missing or damaged."""
+
+    scope: str
+    region: str
+    reason: str
+    detail: str
+    before_ts: int | None
+    after_ts: int | None
+
+    def __str__(self) -> str:
+        nearest = [
+            f"{word} {format_ts(ts)}"
+            for word, ts in (("before:", self.before_ts), ("after:", self.after_ts))
+            if ts
+        ]
+        around = f" (nearest restorable time {', '.join(nearest)})" if nearest else ""
+        return (
+            f"topic {self.scope}, partition {self.region}: {self.detail}{around}"
+            if self.scope
+            else self.detail
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RestorePlan:
+    """A restore as a value: `selection` is the SQL that chooses the files, with `parameters`.
+
+    `spans` are there when whole topics are restored. `until` says how far earlier restores brought a
+    (topic, partition); None when the restore does not continue any. `reached`: the last time that the files
+    of a person's SELECT bring a (topic, partition) to; None where they hold no restore point whole.
+    """
+
+    source: str
+    from_ts: int | None
+    to_ts: int | None
+    selection: str
+    parameters: Mapping[str, object]
+    topics: tuple[TopicPart, ...]
+    obstacles: tuple[Obstacle, ...] = ()
+    spans: tuple[RegionSpan, ...] = ()
+    until: Mapping[tuple[str, str], int] | None = None
+    reached: Mapping[tuple[str, str], int | None] | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def begins(self) -> dict[tuple[str, str], int]:
+        """From which position on each (topic, partition) is brought, where more is known than its files."""
+        whole = self.spans if self.from_ts is None else ()
+        return {(s.scope, s.region): s.start_position for s in whole} | dict(self.until or {})
+
+    @property
+    def ends(self) -> dict[tuple[str, str], int]:
+        """The end of what each (topic, partition) holds; empty when records after some time are left out."""
+        whole = self.spans if self.to_ts is None else ()
+        return {(s.scope, s.region): s.end_position for s in whole}
+
+    @property
+    def files(self) -> int:
+        return sum(part.files for topic in self.topics for part in topic.parts)
+
+    @property
+    def bytes(self) -> int:
+        return sum(part.bytes for topic in self.topics for part in topic.parts)
+
+    @property
+    def entries(self) -> int:
+        """Records in the chosen files; those outside the time bounds are skipped while restoring."""
+        return sum(part.entries for topic in self.topics for part in topic.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class PartRead:
+    """What a backup read of a partition that is restored to a time before the backup's end.
+
+    A row of the query restore_between: offsets `[start, end)`, of which files hold `entries` records, None:
+    there is no file. Times in ms.
+    """
+
+    scope: str
+    region: str
+    backup_id: str
+    start_position: int
+    end_position: int
+    entries: int | None
+    min_ts: int | None
+    before_ts: int | None
+    after_ts: int
+
+    @property
+    def lacking(self) -> int:
+        """How many offsets it read over without finding a record."""
+        return self.end_position - self.start_position - (self.entries or 0)
+
+
+def between(
+    read: Sequence[PartRead], compacted: Collection[str], to_ts: int
+) -> tuple[list[Obstacle], list[str]]:
+    """What stands against a restore to a time between two restore points, and what there is to say of it.
+
+    What the source dropped between that time and the backup's reading is in no backup. Offsets of a compacted
+    topic without a record may have held values that counted then; so may those that transactions leave, since
+    nothing tells the two apart. Before the first backup, a topic of which nothing as old is kept was empty
+    only if that backup read it from its first offset on.
+    """
+    obstacles, notes = [], []
+    for scope in sorted({part.scope for part in read}):
+        parts = [part for part in read if part.scope == scope]
+        lacking = [part for part in parts if part.lacking] if scope in compacted else []
+        obstacles += [_overwritten(part) for part in lacking]
+        oldest = min((part.min_ts for part in parts if part.min_ts is not None), default=None)
+        if lacking or parts[0].before_ts is not None or (oldest is not None and oldest <= to_ts):
+            continue
+        if late := [part for part in parts if part.start_position]:
+            obstacles += [_older(part, oldest) for part in late]
+        else:
+            notes.append(
+                f"topic {scope} held nothing at {format_ts(to_ts)}: "
+                + (
+                    f"its first record is of {format_ts(oldest)}"
+                    if oldest is not None
+                    else "it has no record"
+                )
+            )
+    return obstacles, notes
+
+
+def _overwritten(part: PartRead) -> Obstacle:
+    return Obstacle(
+        scope=part.scope,
+        region=part.region,
+        reason="compacted",
+        detail=f"{part.lacking} offsets from {part.start_position} to {part.end_position} had no record any "
+        f"more when backup {part.backup_id} read them, so what their keys held then is not known",
+        before_ts=part.before_ts,
+        after_ts=part.after_ts,
+    )
+
+
+def _older(part: PartRead, oldest: int | None) -> Obstacle:
+    return Obstacle(
+        scope=part.scope,
+        region=part.region,
+        reason="older",
+        detail=f"the first backup, {part.backup_id}, began at offset {part.start_position} and has nothing "
+        "as old: what the topic held then is not known",
+        before_ts=None,
+        after_ts=part.after_ts if oldest is None else min(oldest, part.after_ts),
+    )
+
+
+def require_restorable(plan: RestorePlan, *, allow_gaps: bool, approximate: bool = False) -> None:
+    """Refused when the plan has obstacles that are not accepted, see `refusal`."""
+    if refused := refusal(plan, allow_gaps=allow_gaps, approximate=approximate):
+        raise refused
+
+
+def refusal(plan: RestorePlan, *, allow_gaps: bool, approximate: bool) -> Refused | None:
+    """Why the plan is not carried out. Gaps may be allowed, and what compaction took away be left out as
+    `approximate`; missing or damaged files may not."""
+    accepted = {reason for reason, accept in (("gap", allow_gaps), ("compacted", approximate)) if accept}
+    standing = [o for o in plan.obstacles if o.reason not in accepted]
+    if not standing:
+        return None
+    reasons = {o.reason for o in standing}
+    shown = "\n".join(f"  {o}" for o in standing[:10])
+    more = f"\n  and {len(standing) - 10} more" if len(standing) > 10 else ""
+    return Refused(
+        f"This restore would not be what the topics held:\n{shown}{more}",
+        hint="Choose another --to-time, or accept the holes with --allow-gaps (it is recorded)."
+        if reasons == {"gap"}
+        else "Choose one of these times, or accept what is not known with --approximate (it is recorded)."
+        if reasons == {"compacted"}
+        else "Give a later --to-time."
+        if reasons == {"older"}
+        else "Choose a later --to-time, or none: then each partition begins where it was pruned."
+        if reasons == {"pruned"}
+        else "Choose another --to-time, or accept what is missing with --allow-gaps and --approximate."
+        if reasons == {"gap", "compacted"}
+        else "Choose another --to-time that does not need these files; `lakebackup verify` shows all damage.",
+    )
+
+
+def refuse_outside(source: str, wanted: Sequence[str], to_ts: int | None, newest: Mapping[str, int]) -> None:
+    """NotFound for topics without any backup, Refused for a time after the last backup of a topic."""
+    unknown = sorted(set(wanted) - set(newest))
+    if unknown:
+        raise NotFound(
+            f"No backup of source {source} holds {', '.join(unknown)}.",
+            hint="`lakebackup sql 'SELECT DISTINCT source, scope FROM restore_points'` lists what can be.",
+        )
+    if to_ts is None:
+        return
+    late = [
+        f"{scope} is covered until {format_ts(newest[scope])}" for scope in wanted if newest[scope] < to_ts
+    ]
+    if late:
+        raise Refused(
+            f"{format_ts(to_ts)} is after the last backup: " + "; ".join(late) + ".",
+            hint="Take a backup first, or choose an earlier --to-time.",
+        )

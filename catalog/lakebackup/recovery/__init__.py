@@ -1,0 +1,1 @@
+"""Rows that come from elsewhere: rebuilds, imports, exchange."""

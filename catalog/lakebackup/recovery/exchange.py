@@ -1,0 +1,231 @@
+"""The catalog's rows as files for other programs: JSON lines or Parquet, with an index that is put last.
+
+docs/exchange.md describes the form. Rows stream from the tables, whose files are verified, to the files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
+from lakebackup.rows.tables import OF_BACKUPS, TABLES, columns
+from lakebackup.store.manifest import get_sealed, put_sealed
+from lakebackup_sql import names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pyarrow as pa
+
+    from lakebackup.storage import ObjectWriter, Storage
+    from lakebackup.store.reader import CatalogReader
+
+INDEX = "lakebackup-export.json"
+Form = Literal["jsonl", "parquet"]
+ROWS_PER_FILE = 1_000_000
+_BATCH = 10_000
+#: All but `migrations`, which speaks of one catalog alone.
+EXCHANGED = tuple(table for table in TABLES if table != "migrations")
+
+
+@dataclass(frozen=True, slots=True)
+class RowsFile:
+    """A file of rows of one table; `sha256` of its bytes."""
+
+    table: str
+    path: str
+    rows: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """What an export holds. `version`: schema version of the catalog; `exported_at`: us since 1970 UTC."""
+
+    version: int
+    form: Form
+    exported_at: int
+    files: tuple[RowsFile, ...]
+
+
+def export(reader: CatalogReader, folder: Storage, form: Form, told: Callable[[int, int], None]) -> Index:
+    """Write all rows that count into an empty folder, the index last. `told` gets rows and bytes so far.
+
+    Raises Refused (the folder holds something), Damaged (a table is not as it was written).
+    """
+    found = next(folder.list(), None)
+    if found:
+        raise Refused(f"{folder.uri} holds {found.path} already.", hint="Export into an empty folder.")
+    files: list[RowsFile] = []
+    rows = size = 0
+    # The backups first: what is committed while the others are read is left out.
+    known = [str(row["backup_id"]) for batch in _rows(reader, "backups", None) for row in batch.to_pylist()]
+    for table in EXCHANGED:
+        for file in _table(reader, folder, table, form, known):
+            files.append(file)
+            rows, size = rows + file.rows, size + file.bytes
+            told(rows, size)
+    made = Index(len(names("migrations")), form, time.time_ns() // 1000, tuple(files))
+    put_sealed(folder, INDEX, {"format": 1, **asdict(made)})
+    return made
+
+
+def read_index(folder: Storage) -> Index:
+    """What an export holds. Raises NotFound, Damaged, UsageProblem (written by a newer version)."""
+    try:
+        content = get_sealed(folder, INDEX)
+    except NotFound:
+        raise NotFound(
+            f"{folder.uri} holds no {INDEX}: it is no export, or one that did not end.",
+            hint="Give the folder of a `lakebackup catalog export`, or name files with --backups, --files.",
+        ) from None
+    try:
+        found = Index(**{**content, "files": tuple(RowsFile(**file) for file in content["files"])})
+        unknown = sorted({file.table for file in found.files} - set(EXCHANGED))
+        if type(found.version) is not int or found.form not in get_args(Form):
+            raise TypeError("a field is of the wrong type")
+    except (TypeError, KeyError) as error:
+        raise Damaged(f"{folder.uri}/{INDEX}: {error}.", hint="Export once more.") from error
+    if found.version > len(names("migrations")) or unknown:
+        raise UsageProblem(
+            f"{folder.uri} was exported from a catalog of schema version {found.version}; "
+            f"this lakebackup knows versions up to {len(names('migrations'))}.",
+            hint="Use the lakebackup that wrote it, or a newer one.",
+        )
+    return found
+
+
+def require_whole(folder: Storage, files: tuple[RowsFile, ...]) -> None:
+    """Raises Damaged, NotFound when a file is not as the index says."""
+    for file in files:
+        digest = hashlib.sha256()
+        with folder.open(file.path) as stream:
+            while piece := stream.read(1 << 20):
+                digest.update(piece)
+        if digest.hexdigest() != file.sha256:
+            raise Damaged(
+                f"{folder.uri}/{file.path} is not as it was exported: its SHA-256 differs.",
+                hint="Take it from another copy, or export once more.",
+            )
+
+
+def _rows(reader: CatalogReader, table: str, ids: list[str] | None) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+    from lakebackup.sql_engine.delta import open_table
+    from lakebackup.sql_engine.duck import dataset
+
+    uri = f"{reader.catalog_uri}/{table}"
+    found = dataset(uri, open_table(uri)).scanner(
+        columns=[column.name for column in columns(table)],
+        filter=ds.field("backup_id").isin(pa.array(ids, pa.string())) if ids is not None else None,
+        batch_size=_BATCH,
+        batch_readahead=2,  # little is read ahead, so that little is held
+        fragment_readahead=1,
+    )
+    try:
+        for batch in found.to_reader():
+            if batch.num_rows:
+                yield batch
+    except (OSError, pa.ArrowInvalid) as error:
+        raise Damaged(
+            f"The table {table} of the catalog at {reader.catalog_uri} is damaged: {error}",
+            hint="Move the catalog away and run `lakebackup catalog rebuild`.",
+        ) from error
+
+
+def _table(
+    reader: CatalogReader, folder: Storage, table: str, form: Form, known: list[str]
+) -> Iterator[RowsFile]:
+    batches = _rows(reader, table, known if table in OF_BACKUPS else None)
+    if table == "backups":
+        batches = (_only(batch, known) for batch in batches)
+    if table == "destinations":
+        batches = (_absolute(batch, reader) for batch in batches)
+    number, batch = 0, next(batches, None)
+    while batch is not None:
+        path = f"{table}-{number:04d}.{form}"
+        with folder.writer() as writer:
+            sink = _Sink(writer)
+            put = _json_lines(sink) if form == "jsonl" else _parquet(sink, batch.schema)
+            rows = 0
+            while batch is not None and rows < ROWS_PER_FILE:
+                put(batch)
+                rows += batch.num_rows
+                batch = next(batches, None)
+            put(None)
+            writer.commit(path)
+        yield RowsFile(table, path, rows, sink.bytes, sink.digest.hexdigest())
+        number += 1
+
+
+def _only(batch: pa.RecordBatch, known: list[str]) -> pa.RecordBatch:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return batch.filter(pc.is_in(batch.column("backup_id"), pa.array(known, pa.string())))
+
+
+def _absolute(batch: pa.RecordBatch, reader: CatalogReader) -> pa.RecordBatch:
+    """Where destinations are, said so that it is true of a catalog in another place too."""
+    import pyarrow as pa
+
+    rows = [{**row, "uri": reader.root_of(row["uri"])} for row in batch.to_pylist()]
+    return pa.RecordBatch.from_pylist(rows, batch.schema)
+
+
+class _Sink:
+    """An object on its way, with the number of its bytes and their SHA-256; a file to pyarrow."""
+
+    closed = False
+
+    def __init__(self, writer: ObjectWriter) -> None:
+        self._writer = writer
+        self.bytes = 0
+        self.digest = hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        view = memoryview(data)
+        self._writer.write(view)
+        self.digest.update(view)
+        self.bytes += view.nbytes
+        return view.nbytes
+
+    def tell(self) -> int:
+        return self.bytes
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def _json_lines(sink: _Sink) -> Callable[[pa.RecordBatch | None], None]:
+    def put(batch: pa.RecordBatch | None) -> None:
+        if batch is not None:
+            lines = (json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in batch.to_pylist())
+            sink.write("".join(f"{line}\n" for line in lines).encode())
+
+    return put
+
+
+def _parquet(sink: _Sink, schema: pa.Schema) -> Callable[[pa.RecordBatch | None], None]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    writer: Any = pq.ParquetWriter(pa.PythonFile(sink, mode="w"), schema, write_page_checksum=True)
+
+    def put(batch: pa.RecordBatch | None) -> None:
+        if batch is None:
+            writer.close()
+        else:
+            writer.write_batch(batch)
+
+    return put

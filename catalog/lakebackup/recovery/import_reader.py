@@ -1,0 +1,260 @@
+"""Rows that come from elsewhere, read and checked in Spark tasks: JSON lines or Parquet.
+
+Rows of an export are whole. Of another program's inventory few columns are needed; what is left out is null
+here and filled in later.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache, cached_property
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from lakebackup.errors import NotFound, UsageProblem
+from lakebackup.rows.tables import Column, columns
+from lakebackup.sql_engine.worker import settle
+from lakebackup.storage import Storage, open_storage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+
+MANIFESTS = "manifests"
+#: What another program must say of each thing; the other columns may be left out.
+REQUIRED: Mapping[str, tuple[str, ...]] = {
+    "backups": ("backup_id", "source", "end_ts"),
+    "files": ("backup_id", "path", "bytes"),
+    "departures": ("backup_id", "path", "gone_in"),
+    MANIFESTS: ("backup_id", "path", "bytes"),
+}
+_LISTED = (
+    "backup_id",
+    "scope",
+    "region",
+    "path",
+    "bytes",
+    "raw_bytes",
+    "sha256",
+    "entries",
+    "min_ts",
+    "max_ts",
+)
+_FORMS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
+_LINE_BYTES = 1 << 20
+_BATCH = 5_000
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_PYTHON: Mapping[str, type] = {"string": str, "int32": int, "int64": int, "bool": bool}
+_WORDS = {"string": "a text", "int32": "a whole number", "int64": "a whole number", "bool": "true or false"}
+_LIMIT: Mapping[str, int] = {"int32": 2**31, "int64": 2**63, "bool": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class GivenFile:
+    """A file of rows of a table, or of manifests; `form` is jsonl or parquet."""
+
+    table: str
+    uri: str
+    form: str
+
+
+def given_files(table: str, path: str) -> list[GivenFile]:
+    """The file at `path`, or those in the folder. Raises NotFound, UsageProblem (a name without a form)."""
+    storage = open_storage(path)
+    found = [
+        f"{path.rstrip('/')}/{entry.path}"
+        for entry in storage.list()
+        if not entry.path.startswith((".", "_"))
+    ]
+    if not found:
+        folder, name = _parted(path)
+        folder.stat(name)  # NotFound when there is neither
+        found = [path]
+    return [GivenFile(table, uri, _form(uri)) for uri in found]
+
+
+def _parted(path: str) -> tuple[Storage, str]:
+    folder, _, name = path.rpartition("/")
+    if not name:
+        raise NotFound(f"{path} holds no file.")
+    return open_storage(folder or "/" if path.startswith("/") else folder or "."), name
+
+
+def _form(path: str) -> str:
+    for ending, form in _FORMS.items():
+        if path.lower().endswith(ending):
+            return form
+    raise UsageProblem(
+        f"Nobody can tell what {path} holds by its name.",
+        hint="Call JSON lines .jsonl and Parquet files .parquet; other forms are not read.",
+    )
+
+
+@cache
+def shape(table: str) -> tuple[Column, ...]:
+    """The columns that may be given of a table, or of manifests."""
+    if table != MANIFESTS:
+        return columns(table)
+    known = {column.name: column for column in columns("files")}
+    return tuple(known[name] for name in _LISTED)
+
+
+@cache
+def given_columns(table: str) -> str:
+    """The given rows as Spark sees them; `row_file` counts the files, `row_number` lines or rows from 1."""
+    types = {"string": "STRING", "int32": "INT", "int64": "BIGINT", "bool": "BOOLEAN"}
+    own = [f"{column.name} {types[column.type]}" for column in shape(table)]
+    return ", ".join([*own, "row_file INT", "row_number BIGINT", "row_problem STRING"])
+
+
+@cache
+def given_schema(table: str) -> pa.Schema:
+    """The same, as Arrow sees them."""
+    import pyarrow as pa
+
+    kinds = {"STRING": pa.string(), "INT": pa.int32(), "BIGINT": pa.int64(), "BOOLEAN": pa.bool_()}
+    pairs = [column.split() for column in given_columns(table).split(", ")]
+    return pa.schema([pa.field(name, kinds[kind]) for name, kind in pairs])
+
+
+@dataclass(frozen=True)
+class Given:
+    """For `mapInArrow` over numbers: the rows of `files[number]`, all of one table.
+
+    `whole`: no column may be left out. `backups`: ids that rows may name; None: any.
+    """
+
+    table: str
+    files: tuple[GivenFile, ...]
+    whole: bool
+    backups: frozenset[str] | None = None
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                rows = self.rows(number)
+                while some := list(islice(rows, _BATCH)):
+                    yield pa.RecordBatch.from_pylist(some, given_schema(self.table))
+        settle()
+
+    def rows(self, number: int) -> Iterator[dict[str, Any]]:
+        """The rows of a file, each with where it stands and with what is wrong with it."""
+        for place, row, problem in read(self.files[number]):
+            made = dict.fromkeys(self._types)
+            if row is not None:
+                problem = self._checked(row, made)
+            yield {**made, "row_file": number, "row_number": place, "row_problem": problem}
+
+    @cached_property
+    def _types(self) -> dict[str, Column]:
+        return {column.name: column for column in shape(self.table)}
+
+    @cached_property
+    def _needed(self) -> Sequence[str]:
+        if self.whole:
+            return [column.name for column in shape(self.table) if not column.nullable]
+        return REQUIRED[self.table]
+
+    def _checked(self, row: Mapping[str, Any], made: dict[str, Any]) -> str | None:
+        """Take the values of a row into `made`; what is wrong with it, and what to do."""
+        for name, value in row.items():
+            column = self._types.get(name)
+            if column is None:
+                near = get_close_matches(name, self._types, 1)
+                return f"there is no column {name[:60]}" + (f"; did you mean {near[0]}?" if near else "")
+            if value is None:
+                continue
+            if type(value) is not _PYTHON[column.type]:
+                return f"{name} is {value!r:.60}, {_WORDS[column.type]} is expected"
+            if isinstance(value, int) and not -_LIMIT[column.type] <= value < _LIMIT[column.type]:
+                return f"{name} is {value}, which is too large"
+            if column.choices and value not in column.choices:
+                return f"{name} is {value!r:.60}, one of {', '.join(column.choices)} is expected"
+            made[name] = value
+        missing = [name for name in self._needed if made[name] is None]
+        if missing:
+            return f"{', '.join(missing)} must be given"
+        return self._sound(made)
+
+    def _sound(self, row: dict[str, Any]) -> str | None:
+        """What is wrong with values that fit, each alone."""
+        if (
+            self.backups is not None
+            and row.get("backup_id") is not None
+            and row["backup_id"] not in self.backups
+        ):
+            return f"there is no backup {row['backup_id']!r:.80}: give its row too"
+        if not self.whole and row.get("path") is not None:
+            row["path"] = row["path"].lstrip("/")
+        path = row.get("path")
+        if path is not None and (path.startswith("/") or ".." in path or not path or "\0" in path):
+            return f"path {path!r:.80} is not relative, or holds '..': write it otherwise, say with %2E%2E"
+        if not self.whole and row.get("sha256") and not _SHA256.fullmatch(row["sha256"]):
+            return (
+                f"sha256 is {row['sha256']!r:.80}, 64 lower hex digits are expected; leave out other digests"
+            )
+        if self.table == MANIFESTS and not row["sha256"] and row["max_ts"] is None:
+            return "sha256 or max_ts (the last change, ms) must be given: else a change could not be seen"
+        return _out_of_bounds(row)
+
+
+def _out_of_bounds(row: Mapping[str, Any]) -> str | None:
+    for name in ("bytes", "raw_bytes", "entries", "files", "level", "chain_position"):
+        if (row.get(name) or 0) < 0:
+            return f"{name} is {row[name]}, which is below 0"
+    for less, more in (("min_ts", "max_ts"), ("start_position", "end_position"), ("added_in", "gone_in")):
+        low, high = row.get(less), row.get(more)
+        strict = less == "added_in" or (less == "start_position" and "path" in row)
+        if low is not None and high is not None and (low > high or (strict and low == high)):
+            return f"{less} {low} is not before {more} {high}"
+    if row.get("number") is not None and row["number"] < 1:
+        return f"number is {row['number']}; numbers begin with 1"
+    return None
+
+
+def read(file: GivenFile) -> Iterator[tuple[int, dict[str, Any] | None, str | None]]:
+    """Each row of a file with its place, from 1; instead of the row what makes it unreadable."""
+    folder, name = _parted(file.uri)
+    with folder.open(name) as stream:
+        yield from _json_lines(stream) if file.form == "jsonl" else _parquet(stream)
+
+
+def _json_lines(stream: Any) -> Iterator[tuple[int, dict[str, Any] | None, str | None]]:
+    number = 0
+    while line := stream.readline(_LINE_BYTES):
+        number += 1
+        if len(line) == _LINE_BYTES:
+            yield number, None, f"the line has more than {_LINE_BYTES} bytes"
+            return
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            yield number, None, f"it is no JSON: {error}"
+            continue
+        if isinstance(row, dict):
+            yield number, row, None
+        else:
+            yield number, None, "it is no JSON object"
+
+
+def _parquet(stream: Any) -> Iterator[tuple[int, dict[str, Any] | None, str | None]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    number = 0
+    try:
+        file = pq.ParquetFile(stream, page_checksum_verification=True)
+        for batch in file.iter_batches(_BATCH):
+            for row in batch.to_pylist():
+                number += 1
+                yield number, row, None
+    except (pa.ArrowException, OSError) as error:
+        yield number + 1, None, f"it is no whole Parquet file: {error}"

@@ -1,0 +1,374 @@
+"""A lost catalog, made again from what lies beside the backups: sidecar manifests, markers, the audit log.
+
+Rows of data files go from the manifests' parts to the table inside Spark; the driver holds some manifests at
+a time and one row a backup.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import TYPE_CHECKING, cast
+
+from lakebackup.errors import Damaged, LakebackupError, NotFound, Refused, UsageProblem
+from lakebackup.recovery import imports
+from lakebackup.recovery.pruned import rebuild_prunes
+from lakebackup.rows.base import SNAPSHOT, State
+from lakebackup.rows.digest import LANE_DIGITS, LANES, Digest
+from lakebackup.rows.tables import Row, spark_columns
+from lakebackup.rows.upkeep import Audit
+from lakebackup.rules import layout
+from lakebackup.sql_engine.delta import open_table
+from lakebackup.store import manifest as sidecar
+from lakebackup.store import translations
+from lakebackup.store.delta_append import LISTED, LISTED_BY, TornListings
+from lakebackup.store.roots import FORMAT, destination_id
+from lakebackup.store.writer import TOLD, CatalogWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakebackup.rows.backups import Backup
+    from lakebackup.storage import Storage
+
+#: The audit log's action for a backup that a rebuild could not put in.
+LEFT_OUT = "rebuild left out"
+# Manifests read, checked and put in together.
+_BATCH = 200
+_READERS = 64
+_FILLED = (
+    "files", "positions", "scopes", "gaps", "groups", "group_commits", "schemas", "audit", "removals",
+    "floors", "translations", *LISTED, *TOLD.values(),
+)  # fmt: skip
+#: Writes the rows that only the data files of some backups hold: (writer, their manifests, transaction).
+Derive = Callable[[CatalogWriter, "Sequence[sidecar.Manifest]", str], None]
+
+
+@dataclass(slots=True)
+class Rebuilt:
+    """What a rebuild put in, and what it could not, each with its reason."""
+
+    states: dict[str, int] = field(default_factory=dict)
+    files: int = 0
+    audit: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+def rebuild(
+    spark: SparkSession, destination: str, catalog: str | None = None, derive: Derive | None = None
+) -> Rebuilt:
+    """Fill the empty or missing catalog of a destination with everything its sidecars and its log say.
+
+    `derive` adds what only the data files hold.
+
+    A backup without the marker `complete` becomes `unconfirmed`, one with `deleted` is deleted; a change of
+    state in the audit log holds for complete ones. A backup whose manifest is torn or disagrees with its
+    parts is left out and named in `problems`; all others go in. Snapshots behind one that is left out become
+    `unconfirmed`, since files of theirs may be missing, and so do those from a number on that two have.
+    Nothing is visible before all is in.
+    Raises Refused when the catalog holds backups, Busy when another process writes to it.
+    """
+    writer = CatalogWriter.open(spark, destination, catalog)
+    writer.migrate()
+    if _rows(writer, "backups"):
+        raise Refused(
+            f"The catalog at {writer.catalog_uri} holds backups already.",
+            hint="Move its folder away and rebuild; or give another place with --catalog.",
+        )
+    for table in _FILLED:
+        if _rows(writer, table):  # of a rebuild that did not end
+            writer.replace_frame(table, spark.createDataFrame([], spark_columns(table)))
+    return _Rebuild(spark, writer, derive).run()
+
+
+def _rows(writer: CatalogWriter, table: str) -> bool:
+    return bool(open_table(f"{writer.catalog_uri}/{table}").file_uris())
+
+
+class _Rebuild:
+    def __init__(self, spark: SparkSession, writer: CatalogWriter, derive: Derive | None) -> None:
+        self.spark, self.writer, self.storage, self.derive = spark, writer, writer.home, derive
+        self.run_id = secrets.token_hex(4)  # what a dead rebuild wrote was taken out again
+        self.result = Rebuilt()
+        self.states: dict[str, State] = {}
+        self.gone: set[str] = set()
+        self.left_out: dict[str, str] = {}  # backup -> why
+
+    def run(self) -> Rebuilt:
+        self._audit()
+        problems, self.gone = rebuild_prunes(self.spark, self.writer, self.run_id)
+        self.result.problems += problems
+        manifests = self._manifests()
+        backups: list[Backup] = []
+        while batch := list(islice(manifests, _BATCH)):
+            good = self._agreeing(batch)
+            if not good:
+                continue
+            if not backups:
+                self._name_destination(good[0].backup.destination)
+            transaction = f"rebuild-{self.run_id}-{good[0].backup.backup_id}"
+            self._files(good, transaction)
+            rows: list[Row] = []
+            for manifest in good:
+                rows += [*manifest.positions, *manifest.scopes, *manifest.gaps, *manifest.groups]
+            self.writer.append(rows, transaction)
+            if self.derive:
+                self.derive(self.writer, good, transaction)
+            backups += [self._as_marked(m.backup) for m in good]
+        backups = self._resolved([*backups, *self._imports(backups)])
+        for backup in backups:
+            self.result.states[backup.state] = self.result.states.get(backup.state, 0) + 1
+        translations.rebuild(self.writer)
+        self.writer.register_home()
+        self.writer.append(self._acknowledged(), f"rebuild-{self.run_id}-left-out")
+        self.writer.append(backups, f"rebuild-{self.run_id}")
+        return self.result
+
+    def _acknowledged(self) -> list[Audit]:
+        """A row of the audit log for each backup that could not be put in: the catalog knows of it."""
+        at = time.time_ns() // 1000
+        return [
+            Audit(
+                at=at,
+                actor="catalog rebuild",
+                action=LEFT_OUT,
+                subject=backup_id,
+                detail=json.dumps({"why": why}),
+            )
+            for backup_id, why in sorted(self.left_out.items())
+        ]
+
+    def _imports(self, own: Sequence[Backup]) -> list[Backup]:
+        """The backups that came from elsewhere, after their rows."""
+        known = {backup.backup_id for backup in own}
+        found, problems = imports.rebuild(self.spark, self.writer, self.run_id, known)
+        self.result.problems += problems
+        self.result.files += sum(backup.files for backup in found)
+        return found
+
+    def _audit(self) -> None:
+        """The audit log's rows, and the newest state that it gives to each backup."""
+        from pyspark.sql import functions as F  # noqa: N812 (as Spark's own documentation has it)
+
+        if next(self.storage.list(f"{layout.AUDIT_FOLDER}/"), None) is None:
+            return
+        folder = f"{self.storage.uri}/{layout.AUDIT_FOLDER}"
+        found = self.spark.read.schema(spark_columns("audit")).json(folder)
+        whole = found.dropna()
+        actions = {row["action"]: row["count"] for row in whole.groupBy("action").count().collect()}
+        self.result.audit = sum(actions.values())
+        torn = found.count() - self.result.audit
+        if torn:
+            self.result.problems.append(f"{layout.AUDIT_FOLDER}/: {torn} entries cannot be read.")
+        self.writer.append_frame("audit", whole.coalesce(1))
+        if "set_state" in actions:
+            changes = whole.where(F.col("action") == "set_state").groupBy("subject")
+            state = F.get_json_object(F.max_by("detail", "at"), "$.state").alias("state")
+            for row in changes.agg(state).collect():
+                self.states[row["subject"]] = cast("State", row["state"])
+        for action, table in TOLD.items():
+            if action in actions:
+                told = F.from_json("detail", spark_columns(table)).alias("row")
+                rows = whole.where(F.col("action") == action).select(told).select("row.*")
+                self.writer.append_frame(table, rows.coalesce(1))
+
+    def _manifests(self) -> Iterator[sidecar.Manifest]:
+        """Every manifest that can be read, by source and time.
+
+        A snapshot's backup that never came to exist, its number being another's by now, is left out: their
+        files would be taken for one another's.
+        """
+        before: sidecar.Manifest | None = None
+        for found in self._readable():
+            if before and _of_one_number(before.backup, found.backup):
+                if not self._existed(before.backup):
+                    self._leave_out(before.backup, found.backup)
+                    before = found
+                    continue
+                if not self._existed(found.backup):
+                    self._leave_out(found.backup, before.backup)
+                    continue
+            if before:
+                yield before
+            before = found
+        if before:
+            yield before
+
+    def _existed(self, backup: Backup) -> bool:
+        return any(self._marked(backup, marker) for marker in ("complete", "deleted"))
+
+    def _leave_out(self, backup: Backup, other: Backup) -> None:
+        self.result.problems.append(
+            f"{layout.manifest_path(backup.source, backup.backup_id)}: its run was cut off before the backup "
+            f"existed, and {other.backup_id} has its number, {other.number}."
+        )
+
+    def _readable(self) -> Iterator[sidecar.Manifest]:
+        for source, backup_id in _places(self.storage):
+            path = layout.manifest_path(source, backup_id)
+            try:
+                found = sidecar.read_manifest(self.storage, path)
+                if (found.backup.source, found.backup.backup_id) != (source, backup_id):
+                    raise Damaged(f"{path}: it is that of backup {found.backup.backup_id}.")
+            except NotFound:
+                continue  # a run that ended before its manifest: nothing was promised
+            except LakebackupError as error:
+                self._lacks(backup_id, error.message)
+                continue
+            yield found
+
+    def _agreeing(self, batch: Sequence[sidecar.Manifest]) -> list[sidecar.Manifest]:
+        """Those whose parts add up to what the manifest says; deleted ones may have lost their parts."""
+        found = self._added_up(batch)
+        torn = self._torn(batch)
+        good = []
+        for manifest in batch:
+            backup = manifest.backup
+            if backup.backup_id in torn:
+                self._lacks(backup.backup_id, torn[backup.backup_id])
+                continue
+            said = (manifest.parts, backup.files, backup.bytes, backup.entries, backup.digest)
+            holds = (self._parts(manifest), *found.get(backup.backup_id, (0, 0, 0, Digest().hex())))
+            if said == holds or self._marked(backup, "deleted"):
+                good.append(manifest)
+                continue
+            names = ("parts", "files", "bytes", "entries", "digest")
+            wrong = [f"{n} {a}, not {b}" for n, a, b in zip(names, holds, said, strict=True) if a != b]
+            path = layout.manifest_path(backup.source, backup.backup_id)
+            self._lacks(backup.backup_id, f"{path}: its parts hold {'; '.join(wrong)}.")
+        return good
+
+    def _lacks(self, backup_id: str, why: str) -> None:
+        self.result.problems.append(why)
+        self.left_out[backup_id] = why
+
+    def _added_up(self, batch: Sequence[sidecar.Manifest]) -> dict[str, tuple[int, int, int, str]]:
+        """Per backup: rows, bytes, entries and digest of what its parts hold."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        lines = self._lines(batch)
+        if lines is None:
+            return {}
+        hashed = F.sha2("value", 256)
+        lanes = [
+            F.sum(
+                F.conv(F.substring(hashed, lane * LANE_DIGITS + 1, LANE_DIGITS), 16, 10).cast("decimal(38,0)")
+            ).alias(f"lane{lane}")
+            for lane in range(LANES)
+        ]
+        totals = [
+            F.sum(F.get_json_object("value", f"$.{name}").try_cast("bigint")).alias(name)
+            for name in ("bytes", "entries")
+        ]
+        sums = lines.groupBy("backup_id").agg(F.count("*").alias("files"), *totals, *lanes)
+        found = {}
+        for row in sums.collect():
+            digest = Digest()
+            digest.add_lanes(int(row[f"lane{lane}"]) for lane in range(LANES))
+            found[row["backup_id"]] = (row["files"], row["bytes"], row["entries"], digest.hex())
+        return found
+
+    def _torn(self, batch: Sequence[sidecar.Manifest]) -> dict[str, str]:
+        """Of backups whose listed rows are not whole: what is wrong."""
+        parts = {
+            layout.parts_path(m.backup.source, m.backup.backup_id, task): m.backup.backup_id
+            for m in batch
+            if m.backup.source_kind in LISTED_BY and self._parts(m) == m.parts
+            for task in range(m.parts)
+        }
+        if not parts:
+            return {}
+        numbers = self.spark.range(0, len(parts), 1, min(len(parts), _READERS))
+        job = TornListings(self.storage.uri, tuple(parts))
+        return {
+            parts[row.path]: row.problem
+            for row in numbers.mapInArrow(job, "path STRING, problem STRING").collect()
+        }
+
+    def _resolved(self, backups: list[Backup]) -> list[Backup]:
+        """As they are, but those of snapshots behind one that is not there: what it said of files that they
+        have, or have no more, is not known. Nor is it whose they are where two have one number."""
+        found: dict[str, int] = {}
+        there = Counter((b.source, b.number) for b in backups if b.source_kind == SNAPSHOT)
+        for source, number in sorted(there):
+            if number == found.get(source, 0) + 1 and there[source, number] == 1:
+                found[source] = number
+        for source in {b.source for b in backups if b.source_kind == SNAPSHOT}:
+            whole = found.setdefault(source, 0)
+            if any(b.source == source and b.number > whole for b in backups):
+                self.result.problems.append(
+                    f"Backup number {whole + 1} of {source} is "
+                    f"{'there twice' if there[source, whole + 1] else 'not there'}: which of its files later "
+                    "ones have is not known, so that they count as unconfirmed."
+                )
+        return [
+            replace(backup, state="unconfirmed")
+            if backup.source_kind == SNAPSHOT
+            and backup.state == "complete"
+            and backup.number > found[backup.source]
+            else backup
+            for backup in backups
+        ]
+
+    def _files(self, good: Sequence[sidecar.Manifest], transaction: str) -> None:
+        whole = [manifest for manifest in good if self._parts(manifest) == manifest.parts]
+        doubtful = {m.backup.backup_id for m in whole if not self._existed(m.backup)}
+        self.writer.append_parts(whole, transaction, doubtful=doubtful)
+        self.result.files += sum(manifest.backup.files for manifest in whole)
+
+    def _parts(self, manifest: sidecar.Manifest) -> int:
+        folder = layout.parts_folder(manifest.backup.source, manifest.backup.backup_id)
+        return sum(1 for _ in self.storage.list(folder))
+
+    def _lines(self, batch: Iterable[sidecar.Manifest]) -> DataFrame | None:
+        """The lines of the parts of some backups: value, backup_id; None when there is no part at all."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        folders = [layout.parts_folder(m.backup.source, m.backup.backup_id) for m in batch]
+        folders = [folder for folder in folders if next(self.storage.list(folder), None)]
+        if not folders:
+            return None
+        lines = self.spark.read.text([f"{self.storage.uri}/{folder}" for folder in folders])
+        place = F.regexp_extract(F.col("_metadata.file_path"), "^.*/backups/([^/]+)/parts/", 1)
+        return lines.select("value", place.alias("backup_id"))
+
+    def _as_marked(self, backup: Backup) -> Backup:
+        state: State = "unconfirmed"
+        if backup.backup_id in self.gone or self._marked(backup, "deleted"):
+            state = "deleted"
+        elif self._marked(backup, "complete"):
+            state = self.states.get(backup.backup_id, backup.state)
+        return replace(backup, state=state)
+
+    def _marked(self, backup: Backup, marker: str) -> bool:
+        path = f"{layout.backup_folder(backup.source, backup.backup_id)}{marker}"
+        return sidecar.marked(self.storage, path)
+
+    def _name_destination(self, name: str) -> None:
+        """Give the place back the id that its rows have, when its own file was lost too."""
+        try:
+            destination_id(self.storage, create=False)
+        except NotFound:
+            content = f'{{"format": {FORMAT}, "destination": "{name}"}}'
+            self.storage.put(layout.ROOT_FILE, content.encode(), if_absent=True)
+
+
+def _of_one_number(one: Backup, other: Backup) -> bool:
+    return (one.source, one.number) == (other.source, other.number) and one.source_kind == SNAPSHOT
+
+
+def _places(storage: Storage) -> Iterator[tuple[str, str]]:
+    """Source and id of everything that looks like a backup's sidecar."""
+    for source in storage.folders():
+        with suppress(UsageProblem):  # other folders: the catalog, leases, a stranger's
+            for backup_id in storage.folders(layout.backups_folder(source)):
+                with suppress(UsageProblem):
+                    yield source, layout.check_backup_id(backup_id)

@@ -1,0 +1,1 @@
+"""The rows of the catalog's tables, a file a kind of source."""

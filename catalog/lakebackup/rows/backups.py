@@ -1,0 +1,204 @@
+"""Rows of every source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from lakebackup.rows.base import Int32, State  # noqa: TC001 - read by get_type_hints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backup:
+    """One completed run. `number` goes up by one per source; `end_ts` is when end positions were taken.
+
+    `place` orders the backups of a source by what they hold: a backup's own number, or for a merge that of
+    the last one merged. What it adds is `(parent_place, place]`. A backup of a snapshot stands on no other,
+    whatever its kind: it has itself for a base and no `parent_place`; `parent` is what it was compared with.
+    """
+
+    backup_id: str
+    number: int
+    source: str
+    source_kind: str = "kafka"
+    destination: str
+    kind: Literal["full", "differential", "cumulative", "log"]
+    level: Int32
+    parent: str | None
+    base: str
+    chain_position: Int32
+    place: int
+    parent_place: int | None
+    branch: Int32 = 0
+    state: State = "complete"
+    ts_domain: str = "ms"
+    start_ts: int | None
+    end_ts: int
+    started_at: int
+    finished_at: int
+    files: int
+    bytes: int
+    entries: int
+    digest: str
+    isolation: str
+    codec: str
+    created_by: str
+    tool: str
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFile:
+    """One data object. `path` is relative to the destination; `min_ts`/`max_ts` are over every record.
+
+    `start_key`/`end_key` are lower hex cut at 64 bytes; a cut `end_key` is rounded up. `keys_*`: where the
+    file's key filter stands in the destination, in bytes and in blocks; None: any key may be in the file.
+    `*_tid`: of messages of an engine's queues.
+    """
+
+    destination: str
+    path: str
+    backup_id: str
+    added_in: int
+    source: str
+    scope: str
+    epoch: str
+    region: str
+    role: Literal["data", "meta", "schema", "config"] = "data"
+    format: str
+    codec: str
+    key_id: str | None = None
+    bytes: int
+    raw_bytes: int
+    sha256: str
+    entries: int
+    ts_domain: str = "ms"
+    min_ts: int
+    max_ts: int
+    min_begin_ts: int | None = None
+    resolved_ts: int | None = None
+    start_position: int
+    end_position: int
+    start_key: str | None = None
+    end_key: str | None = None
+    null_keys: int = 0
+    tombstones: int = 0
+    cf: str | None = None
+    op: str | None = None
+    level: Int32 = 0
+    parent: str | None = None
+    generation: Int32 = 0
+    keys_path: str | None = None
+    keys_start: int | None = None
+    keys_blocks: int | None = None
+    min_tid: int | None = None
+    max_tid: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Departure:
+    """A data file that left its source's file set: backups from number `gone_in` on do not have it any more.
+
+    With `added_in` it is the file's whole lifetime, so that differences and obsolete sets are ranges of
+    numbers. It still counts for the backups from `added_in` to before `gone_in`.
+    """
+
+    destination: str
+    path: str
+    backup_id: str
+    added_in: int
+    gone_in: int
+    source: str
+    scope: str
+    epoch: str
+    region: str
+    bytes: int
+    entries: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """What a backup covers of one region; `low_position`/`high_position` are the source's own then."""
+
+    backup_id: str
+    source: str
+    scope: str
+    epoch: str
+    region: str
+    start_position: int
+    end_position: int
+    low_position: int
+    high_position: int
+    leader_epoch: Int32 | None = None
+    ts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """A topic as it was: number of partitions, replication, and every setting as JSON text.
+
+    `generation` counts how often a compacted topic was written anew from its start; a restore takes the
+    files of one generation only. 0 for topics that are not compacted.
+    """
+
+    backup_id: str
+    source: str
+    scope: str
+    epoch: str
+    regions: Int32
+    settings: str
+    replication: Int32
+    generation: Int32 = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Positions `[from, to)` that no backup holds; `to_position` None: unknown. Times `(from_ts, to_ts]`."""
+
+    backup_id: str
+    source: str
+    scope: str
+    epoch: str
+    region: str
+    from_position: int
+    to_position: int | None
+    reason: Literal["purged", "recreated"]
+    from_ts: int
+    to_ts: int
+    bridged: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """A data file that prune took away, or is about to: from this row on it does not count."""
+
+    prune_id: str
+    at: int
+    source: str
+    destination: str
+    path: str
+    backup_id: str
+    scope: str
+    epoch: str
+    region: str
+    bytes: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Floor:
+    """From where on a region can still be restored after a prune: the first position, the first generation.
+
+    Append-only: of one (source, scope, epoch, region) the greatest values count.
+    """
+
+    prune_id: str
+    at: int
+    source: str
+    scope: str
+    epoch: str
+    region: str
+    low_position: int
+    generation: Int32 = 0
+    reason: str

@@ -1,0 +1,16 @@
+"""Names and types that the rows of several tables share."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+#: A target position that nobody knows.
+UNKNOWN = -1
+#: `backups.source_kind` of backups of a snapshot's files.
+SNAPSHOT = "snapshot"
+#: `backups.source_kind` of captured change feeds, and of the fulls made of them.
+CHANGES = "changes"
+#: `backups.source_kind` of an engine's queues, whose fulls stand on a backup of its snapshot.
+QUEUES = "queues"
+Int32 = Annotated[int, "int32"]
+State = Literal["complete", "out_of_sync", "deleted", "unconfirmed"]

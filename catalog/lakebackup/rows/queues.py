@@ -1,0 +1,95 @@
+"""Rows of an engine's queues."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuePoint:
+    """The state of an engine that a backup of its queues brings back: everything up to `last_tid`.
+
+    `snapshot_id`, of a full alone: the backup of the engine's snapshot that it stands on. `restore_id`: the
+    restore behind which it goes on; the queues' history before that is another one. `carried`: messages in
+    front, of transactions open at the full before; `open_transactions`: how many are open at its own end.
+    """
+
+    backup_id: str
+    source: str
+    first_tid: int | None
+    last_tid: int
+    snapshot_id: str | None
+    restore_id: str | None
+    carried: int
+    open_transactions: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuePosition:
+    """From where on a partition must be read to see every open transaction whole (max_no_transaction_pos).
+
+    It is the end of the backup's range when none is open there. `last_tid`: the greatest seen there so far.
+    """
+
+    backup_id: str
+    source: str
+    scope: str
+    epoch: str
+    region: str
+    no_transaction_position: int
+    last_tid: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueTransaction:
+    """A transaction that was neither committed nor rolled back at a backup's end, in one partition."""
+
+    backup_id: str
+    source: str
+    transaction_id: str
+    scope: str
+    epoch: str
+    region: str
+    first_position: int
+    first_tid: int
+    entries: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSchema:
+    """A version of the messages' schema as a backup found it; valid from `from_tid` on.
+
+    `change` says what was changed, `definition` is the version itself; both JSON text, None: not said.
+    """
+
+    backup_id: str
+    source: str
+    version: int
+    from_tid: int
+    change: str | None
+    definition: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRestore:
+    """A partition of a queue into which an engine was restored; of one restore they have one `at`.
+
+    Behind `base_position` stand the messages that follow the full `full_id`; at `end_position` the engine had
+    everything up to `last_tid`. `whole`: that is the end of `backup_id`, which is stood upon then; else the
+    next backup stands on the full.
+    """
+
+    restore_id: str
+    at: int
+    actor: str
+    source: str
+    backup_id: str
+    full_id: str
+    whole: bool
+    last_tid: int
+    cluster: str
+    scope: str
+    epoch: str
+    region: str
+    base_position: int
+    end_position: int

@@ -1,0 +1,216 @@
+"""Rows of the catalog: one frozen dataclass a table, in the order of the table's columns.
+
+Units: `*_at` are microseconds since 1970 UTC, other instants are in the row's `ts_domain` (Kafka: ms).
+Positions are next-to-read, `[start, end)`. A `None` is SQL NULL. The Arrow schemas and Spark's column
+lists are derived from these classes, so there is one place to add a column (and one migration).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from lakebackup.rows.backups import Backup, DataFile, Departure, Floor, Gap, Position, Removal, Scope
+from lakebackup.rows.logs import LogRegion, LogTable, LogTask
+from lakebackup.rows.queues import QueuePoint, QueuePosition, QueueRestore, QueueSchema, QueueTransaction
+from lakebackup.rows.snapshots import SnapshotDeparture, SnapshotFile
+from lakebackup.rows.topics import Group, GroupCommit, SchemaRecord, TopicSeen, Translation
+from lakebackup.rows.upkeep import (
+    Audit,
+    Check,
+    Destination,
+    Hold,
+    Migration,
+    Policy,
+    PolicyTopics,
+    Restore,
+    StorageObject,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+Row = (
+    Backup
+    | DataFile
+    | Departure
+    | Position
+    | Scope
+    | Gap
+    | Group
+    | GroupCommit
+    | SchemaRecord
+    | Restore
+    | Translation
+    | Removal
+    | Floor
+    | Policy
+    | PolicyTopics
+    | TopicSeen
+    | Hold
+    | SnapshotFile
+    | SnapshotDeparture
+    | LogTask
+    | LogRegion
+    | LogTable
+    | QueuePoint
+    | QueuePosition
+    | QueueTransaction
+    | QueueSchema
+    | QueueRestore
+    | Audit
+    | Check
+    | StorageObject
+    | Destination
+    | Migration
+)
+
+R = TypeVar("R", bound=Row)
+
+TABLES: Mapping[str, type[Row]] = {
+    "backups": Backup,
+    "files": DataFile,
+    "departures": Departure,
+    "positions": Position,
+    "scopes": Scope,
+    "gaps": Gap,
+    "groups": Group,
+    "group_commits": GroupCommit,
+    "schemas": SchemaRecord,
+    "restores": Restore,
+    "translations": Translation,
+    "removals": Removal,
+    "floors": Floor,
+    "policies": Policy,
+    "policy_topics": PolicyTopics,
+    "topics_seen": TopicSeen,
+    "holds": Hold,
+    "snapshot_files": SnapshotFile,
+    "snapshot_departures": SnapshotDeparture,
+    "log_tasks": LogTask,
+    "log_regions": LogRegion,
+    "log_tables": LogTable,
+    "queue_points": QueuePoint,
+    "queue_positions": QueuePosition,
+    "queue_transactions": QueueTransaction,
+    "queue_schemas": QueueSchema,
+    "queue_restores": QueueRestore,
+    "audit": Audit,
+    "checks": Check,
+    "storage_objects": StorageObject,
+    "destinations": Destination,
+    "migrations": Migration,
+}
+
+#: Tables whose rows belong to the backup that they name, and count only if there is that backup.
+OF_BACKUPS = (
+    "files", "positions", "scopes", "gaps", "groups", "group_commits", "schemas", "snapshot_files",
+    "log_regions", "log_tables", "queue_points", "queue_positions", "queue_transactions", "queue_schemas",
+)  # fmt: skip
+
+_TABLE_OF: Mapping[type[Any], str] = {kind: table for table, kind in TABLES.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a catalog table; `type` is one of string, int32, int64, bool."""
+
+    name: str
+    type: Literal["string", "int32", "int64", "bool"]
+    nullable: bool
+    choices: tuple[str, ...] = ()
+
+
+_PYTHON: Mapping[str, type] = {"string": str, "int32": int, "int64": int, "bool": bool}
+_SPARK: Mapping[str, str] = {"string": "STRING", "int32": "INT", "int64": "BIGINT", "bool": "BOOLEAN"}
+
+
+@cache
+def columns(table: str) -> tuple[Column, ...]:
+    """The columns of a catalog table, in order."""
+    kind = TABLES[table]
+    hints = get_type_hints(kind, include_extras=True)
+    return tuple(_column(field.name, hints[field.name]) for field in fields(kind))
+
+
+def _column(name: str, hint: Any) -> Column:
+    options = [option for option in get_args(hint) if option is not type(None)]
+    if get_origin(hint) is Literal:
+        return Column(name, "string", False, tuple(options))
+    if get_origin(hint) is Annotated:
+        return Column(name, "int32", False)
+    if options:
+        inner = _column(name, options[0])
+        return Column(name, inner.type, True, inner.choices)
+    return Column(name, "bool" if hint is bool else "int64" if hint is int else "string", False)
+
+
+def spark_columns(table: str) -> str:
+    """The table's columns as Spark reads a schema: `backup_id STRING NOT NULL, ...`."""
+    return ", ".join(
+        f"{column.name} {_SPARK[column.type]}{'' if column.nullable else ' NOT NULL'}"
+        for column in columns(table)
+    )
+
+
+class _ArrowSchemas(Mapping[str, "pa.Schema"]):
+    """Arrow schema of each table; pyarrow is imported only when one is asked for."""
+
+    def __getitem__(self, table: str) -> pa.Schema:
+        return _arrow_schema(table)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(TABLES)
+
+    def __len__(self) -> int:
+        return len(TABLES)
+
+
+ARROW_SCHEMAS: Mapping[str, pa.Schema] = _ArrowSchemas()
+
+
+@cache
+def _arrow_schema(table: str) -> pa.Schema:
+    import pyarrow as pa
+
+    types = {"string": pa.string(), "int32": pa.int32(), "int64": pa.int64(), "bool": pa.bool_()}
+    return pa.schema([pa.field(c.name, types[c.type], c.nullable) for c in columns(table)])
+
+
+def as_row(row: Row) -> dict[str, Any]:
+    """The row as column name -> value, in column order."""
+    return {field.name: getattr(row, field.name) for field in fields(row)}
+
+
+def table_of(kind: type[Any]) -> str:
+    """The table whose rows a class holds."""
+    return _TABLE_OF[kind]
+
+
+def from_row(kind: type[R], values: Mapping[str, Any]) -> R:
+    """A row from column name -> value; ValueError for a missing or unknown column, or one of another type."""
+    known = columns(table_of(kind))
+    unknown = values.keys() - {column.name for column in known}
+    if unknown:
+        raise ValueError(f"unknown column {', '.join(sorted(unknown))}")
+    for column in known:
+        if column.name not in values:
+            raise ValueError(f"column {column.name} is missing")
+        value = values[column.name]
+        if value is None and column.nullable:
+            continue
+        if type(value) is not _PYTHON[column.type]:
+            raise ValueError(f"column {column.name} is {value!r}, expected {column.type}")
+        if column.choices and value not in column.choices:
+            raise ValueError(f"column {column.name} is {value!r}, not one of {', '.join(column.choices)}")
+    made: R = kind(**values)  # type: ignore[assignment]
+    return made
+
+
+def json_line(row: Row) -> str:
+    """The row as one line of canonical JSON (columns in order, no blanks, no line break)."""
+    return json.dumps(as_row(row), ensure_ascii=False, separators=(",", ":"), allow_nan=False)

@@ -1,0 +1,122 @@
+"""Rows of Kafka topics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakebackup.rows.base import Int32  # noqa: TC001 - read by get_type_hints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """What a consumer group had committed for one partition when a backup began (Admin API).
+
+    `position` is the next offset the group reads. `epoch` None: the topic was not there any more.
+    """
+
+    backup_id: str
+    source: str
+    group_id: str
+    protocol: str
+    state: str
+    scope: str
+    epoch: str | None
+    region: str
+    position: int
+    leader_epoch: Int32 | None = None
+    metadata: str | None = None
+    ts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupCommit:
+    """One record of `__consumer_offsets`, decoded. `position` None: the group's offset was erased.
+
+    `kind` says what the record is; those that are no offset have their contents as JSON in `detail`.
+    `log_*` is where the record stands; `problem` says why it could not be decoded.
+    """
+
+    backup_id: str
+    source: str
+    kind: str
+    group_id: str | None
+    scope: str | None = None
+    epoch: str | None = None
+    region: str | None = None
+    position: int | None = None
+    leader_epoch: Int32 | None = None
+    metadata: str | None = None
+    commit_ts: int | None = None
+    expire_ts: int | None = None
+    key_version: Int32 | None = None
+    value_version: Int32 | None = None
+    detail: str | None = None
+    problem: str | None = None
+    log_epoch: str
+    log_region: str
+    log_position: int
+    log_ts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaRecord:
+    """One record of a schema registry's topic, decoded; `schema_references` is JSON text."""
+
+    backup_id: str
+    source: str
+    scope: str
+    epoch: str
+    kind: str
+    subject: str | None = None
+    version: Int32 | None = None
+    schema_id: Int32 | None = None
+    schema_type: str | None = None
+    schema_text: str | None = None
+    schema_references: str | None = None
+    deleted: bool = False
+    erased: bool = False
+    detail: str | None = None
+    problem: str | None = None
+    log_region: str
+    log_position: int
+    log_ts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Translation:
+    """Where a run of restored records went: source offsets to target offsets.
+
+    A group that stood at source offset p in `[from_position, to_position)` stands at
+    `target_position + greatest(0, p - first_position)`: the positions before `first_position` held no
+    record that was restored. `target_position` is UNKNOWN where others wrote in between, or where records
+    were spread by key. A row without positions says where a group stands that has read all before it.
+    `to_ts`: records after that instant were left out.
+    """
+
+    restore_id: str
+    at: int
+    source: str
+    scope: str
+    epoch: str
+    region: str
+    cluster: str
+    target_scope: str
+    target_epoch: str
+    target_region: str
+    from_position: int
+    first_position: int
+    to_position: int
+    target_position: int
+    to_ts: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSeen:
+    """A topic of a cluster that neither a policy nor a backup of the source held at `at` (us since 1970 UTC).
+
+    Rows of one `at` are one look; a look that found none has a row with an empty `scope`.
+    """
+
+    source: str
+    at: int
+    scope: str

@@ -1,0 +1,136 @@
+"""Rows of policies, restores, checks and the catalog itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from lakebackup.rows.base import Int32  # noqa: TC001 - read by get_type_hints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """How often a source is backed up and how long that is kept, append-only: the last row by `at` counts.
+
+    A schedule is a text that `schedule.parse` reads, `*_every_ms` what it comes to. `window_days` and
+    `redundancy` None: no limit by time, by number of fulls. `removed`: no policy from then on.
+    """
+
+    source: str
+    at: int
+    actor: str
+    full_schedule: str | None = None
+    full_every_ms: int | None = None
+    incremental_schedule: str | None = None
+    incremental_every_ms: int | None = None
+    incremental_kind: Literal["differential", "cumulative"] = "differential"
+    level: Int32 = 1
+    window_days: Int32 | None = None
+    redundancy: Int32 | None = None
+    min_redundancy: Int32 = 1
+    note: str | None = None
+    removed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyTopics:
+    """Which topics a source's policy owns, append-only: the last row by `at` counts.
+
+    `patterns`: a JSON array of expressions (see `patterns.select`); None: those that backups hold.
+    """
+
+    source: str
+    at: int
+    actor: str
+    patterns: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """A backup that is kept whatever the policy says, append-only: the last row of a backup by `at` counts.
+
+    `until_ts` in ms since 1970 UTC, None: forever. `released`: not held from then on.
+    """
+
+    backup_id: str
+    source: str
+    at: int
+    actor: str
+    until_ts: int | None = None
+    reason: str
+    released: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restore:
+    """Progress of a restore, append-only: of one (restore, scope, region) the last row by `at` counts."""
+
+    restore_id: str
+    at: int
+    source: str
+    scope: str | None = None
+    region: str | None = None
+    state: Literal["running", "region_done", "complete", "failed"]
+    target: str
+    from_ts: int | None = None
+    to_ts: int | None = None
+    selection: str
+    position: int | None = None
+    entries: int | None = None
+    bytes: int | None = None
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """Who did what to which thing; `detail` is JSON text. Also an object in the destination."""
+
+    at: int
+    actor: str
+    action: str
+    subject: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One finding of `verify`; mode `keys`: about key filters, which no restore depends on."""
+
+    check_id: str
+    at: int
+    backup_id: str | None
+    destination: str
+    path: str | None
+    mode: Literal["stat", "hash", "decode", "restore", "keys"]
+    outcome: Literal["ok", "missing", "orphan", "changed", "damaged", "unconfirmed"]
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageObject:
+    """One object that `verify` saw in a destination."""
+
+    check_id: str
+    at: int
+    destination: str
+    path: str
+    bytes: int
+    modified_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """A place that holds data objects; an empty `uri` is the folder that holds the catalog's folder."""
+
+    destination: str
+    uri: str
+    created_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Migration:
+    """A migration that this catalog has gone through."""
+
+    version: Int32
+    name: str
+    applied_at: int

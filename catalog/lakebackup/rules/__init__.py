@@ -1,0 +1,1 @@
+"""Pure rules: names and paths, times, patterns, retention, schedules."""

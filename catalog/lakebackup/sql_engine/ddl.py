@@ -1,0 +1,119 @@
+"""Create the catalog's tables from their CREATE TABLE statements, by delta-rs, without a JVM."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sqlglot import exp, parse_one
+
+from lakebackup.sql_engine.delta import CONSTRAINT
+from lakebackup.sql_engine.delta_log import FOLDER, folder_of
+from lakebackup.sql_engine.verified import put_sums
+from lakebackup.storage import AlreadyExists
+from lakebackup_sql import load, names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from deltalake import Field
+
+    from lakebackup.storage import Storage
+
+_FIRST_COMMIT = f"{0:020d}.json"
+# A writer that does not know CHECK constraints must not write.
+_WITH_CONSTRAINTS = {"delta.minReaderVersion": "1", "delta.minWriterVersion": "3"}
+_TYPES = {"TEXT": "string", "BIGINT": "long", "INT": "integer", "BOOLEAN": "boolean", "DOUBLE": "double"}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column as its statement declares it; `type` is Delta's name of it."""
+
+    name: str
+    type: str
+    nullable: bool
+    comment: str
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A table as its CREATE TABLE statement declares it."""
+
+    columns: tuple[Column, ...]
+    comment: str
+    properties: Mapping[str, str]
+
+    @property
+    def constraints(self) -> Mapping[str, str]:
+        """The CHECK constraints: name -> condition."""
+        return {
+            name.removeprefix(CONSTRAINT): condition
+            for name, condition in self.properties.items()
+            if name.startswith(CONSTRAINT)
+        }
+
+
+def definition(table: str) -> Definition:
+    """The newest declaration of a catalog table."""
+    folders = [f"migrations/{migration}" for migration in names("migrations")]
+    folder = next(folder for folder in reversed(folders) if table in names(folder))
+    return parse(load(folder, table))
+
+
+def parse(statement: str) -> Definition:
+    """What a CREATE TABLE statement of the migrations declares."""
+    # The parser expects a table's name there, not an expression.
+    tree = parse_one(statement.replace("IDENTIFIER(:table)", "this"), dialect="spark")
+    properties: list[exp.Expr] = tree.args["properties"].expressions
+    return Definition(
+        columns=tuple(_column(column) for column in tree.find_all(exp.ColumnDef)),
+        comment=next((str(p.this.this) for p in properties if isinstance(p, exp.SchemaCommentProperty)), ""),
+        properties={p.this.name: p.args["value"].name for p in properties if type(p) is exp.Property},
+    )
+
+
+def _column(column: exp.ColumnDef) -> Column:
+    comment = column.find(exp.CommentColumnConstraint)
+    return Column(
+        name=column.name,
+        type=_TYPES[column.args["kind"].this.name],
+        nullable=column.find(exp.NotNullColumnConstraint) is None,
+        comment=str(comment.this.this) if comment else "",
+    )
+
+
+def create_table(storage: Storage, table: str, statement: str) -> None:
+    """Create the table that a CREATE TABLE IF NOT EXISTS statement declares below the catalog's `storage`."""
+    path = f"{table}/{FOLDER}/{_FIRST_COMMIT}"
+    with tempfile.TemporaryDirectory(prefix="lakebackup-table-") as folder:
+        _create(folder, parse(statement))
+        data = Path(folder, FOLDER, _FIRST_COMMIT).read_bytes()
+    with suppress(AlreadyExists):
+        storage.put(path, data, if_absent=True)
+        if folder_of(storage.uri):
+            put_sums(storage, path, data)
+
+
+def _create(folder: str, table: Definition) -> None:
+    from deltalake import DeltaTable, Schema
+
+    protocol = _WITH_CONSTRAINTS if table.constraints else {}
+    DeltaTable.create(
+        folder,
+        Schema([_field(c) for c in table.columns]),
+        description=table.comment,
+        configuration={**table.properties, **protocol},
+        raise_if_key_not_exists=False,  # delta-rs does not know every property of Spark's
+    )
+
+
+def _field(column: Column) -> Field:
+    from deltalake import Field
+    from deltalake.schema import PrimitiveType
+
+    metadata = {"comment": column.comment} if column.comment else {}
+    return Field(column.name, PrimitiveType(column.type), nullable=column.nullable, metadata=metadata)

@@ -1,0 +1,356 @@
+"""The catalog's SQL on DuckDB over the Delta tables: no JVM, nothing else reachable.
+
+Delta's log and statistics choose the Parquet files; each is verified before it is read, since DuckDB and
+others read a flipped bit without a word.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from functools import cache
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from lakebackup.errors import NotFound, TooLarge, UsageProblem
+from lakebackup.rows.tables import ARROW_SCHEMAS
+from lakebackup.sql_engine import (
+    FIRST,
+    KEPT,
+    NOW,
+    RAW,
+    Asked,
+    new_record,
+    shown_views,
+    steps,
+    steps_for,
+    to_duckdb,
+    view_text,
+)
+from lakebackup.sql_engine.delta import newest_version, open_table, open_then, require_then, versions_then
+from lakebackup.sql_engine.delta_log import folder_of, prefetch, until_fork
+from lakebackup.sql_engine.failures import damaged_table, told_in
+from lakebackup.sql_engine.limits import Limits
+from lakebackup_sql import load, names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.dataset as ds
+    from deltalake import DeltaTable
+
+    from lakebackup.sql_engine.guard import Checked
+
+_LOCKED: dict[str, str | bool | int | float | list[str]] = {
+    "python_enable_replacements": False,
+    "enable_external_access": False,
+    "autoload_known_extensions": False,
+    "autoinstall_known_extensions": False,
+    "memory_limit": "1GB",
+    "temp_directory": "",
+}
+_AS_WRITTEN = {"disabled_optimizers": "join_order,build_side_probe_side"}
+# Spark's functions that DuckDB has under another name and sqlglot leaves as they are.
+_MACROS = (
+    "CREATE MACRO timestamp_millis(x) AS epoch_ms(x)",
+    "CREATE MACRO timestamp_micros(x) AS make_timestamp(x)",
+)
+# How DuckDB reports what pyarrow says of a file that is gone or not as it was written.
+_TORN = re.compile(r"stream registered as 'raw_|IOError|CRC|checksum|[Pp]arquet")
+
+
+class DuckEngine:
+    """Queries over the Delta tables in the folder `catalog_uri`, as they were when each was first read, or
+    at the instant `as_of` (us since 1970); then `now_<relation>` is what a relation is now.
+
+    `as_written`: joins are made in the order of their text, each with its right side in memory. DuckDB does
+    not know how large a Delta table is, and else may hold the rows of a million files.
+    Raises NotFound when there was no catalog at `as_of`.
+    """
+
+    def __init__(self, catalog_uri: str, *, as_written: bool = False, as_of: int | None = None) -> None:
+        self._uri = catalog_uri.rstrip("/")
+        self._as_of = as_of
+        if as_of is not None:
+            require_then(self._uri, as_of)
+        self._opened: dict[str, DeltaTable | None] = {}
+        self._known: set[str] = set()  # tables that were looked at together
+        self._registered: set[str] = set()
+        self.asked = new_record()
+        # What it is given and makes is temporary: no other connection sees it, and it goes with this one.
+        self._connection = _database(as_written).cursor()
+
+    def query(self, name: str, **parameters: Any) -> pa.RecordBatchReader:
+        """The rows of a statement of `sql/queries`."""
+        text = load("queries", name)
+        self.asked.append(Asked(name, text, parameters))
+        return self.run(to_duckdb(text), steps(text), parameters)
+
+    def select(self, checked: Checked) -> pa.RecordBatchReader:
+        """The rows of a person's SELECT that was checked."""
+        self.asked.append(Asked("select", checked.spark, {}))
+        return self.run(checked.duckdb, steps_for(checked.relations), {})
+
+    def define(self, relation: str, text: str, **parameters: Any) -> None:
+        """Give the rows of a SELECT in Spark's dialect a name that later queries can use."""
+        self.asked.append(Asked(relation, text, parameters))
+        self._keep(relation, to_duckdb(text), steps(text), parameters)
+
+    def define_checked(self, relation: str, checked: Checked) -> None:
+        """As `define`, of a person's SELECT that was checked. Raises TimedOut after five minutes."""
+        self.asked.append(Asked(relation, checked.spark, {}))
+        with Limits(self.interrupt).running():
+            self._keep(relation, checked.duckdb, steps_for(checked.relations), {})
+
+    def give(self, relation: str, rows: pa.Table) -> None:
+        """Give rows that come from elsewhere a name that later queries can use: a new one, or one of the
+        catalog's in its place, as long as nothing was asked of that yet."""
+        self._connection.register(relation, rows)
+        self._registered.add(relation)
+
+    def interrupt(self) -> None:
+        """Stop the query that runs now, from another thread; it raises an error."""
+        self._connection.interrupt()
+
+    def columns(self, relation: str) -> list[str]:
+        """The columns of a relation that was defined or given."""
+        return list(self._connection.table(_name(relation)).columns)
+
+    def relation(self, name: str) -> pa.Table:
+        """All rows of a view, for one that is small."""
+        self._prepare(steps_for([name]))
+        with self._explained():
+            return self._connection.table(name).to_arrow_table()
+
+    def version(self, table: str) -> int | None:
+        """The Delta version of a table that is read here; None when there was no such table at `as_of`."""
+        opened = self._open(f"{RAW}{table}")
+        return None if opened is None else opened.version()
+
+    def behind(self) -> list[str]:
+        """Tables that lost commits: they are behind the versions that the log of `backups` notes."""
+        self._open(FIRST)
+        then = versions_then(self._uri)
+        if folder_of(self._uri) is None:
+            prefetch(f"{self._uri}/{table}" for table in then.keys() - self._known)
+            self._known |= then.keys()
+        return [
+            table
+            for table, version in then.items()
+            if newest_version(f"{self._uri}/{table}", known=True) < version
+        ]
+
+    def _keep(
+        self, relation: str, statement: str, needs: tuple[str, ...], parameters: Mapping[str, Any]
+    ) -> None:
+        self._prepare(needs)
+        with self._explained():
+            table = f"CREATE OR REPLACE TEMP TABLE {_name(relation)} AS {statement}"
+            self._connection.execute(table, dict(parameters) or None)
+
+    def run(
+        self, statement: str, needs: tuple[str, ...], parameters: Mapping[str, Any]
+    ) -> pa.RecordBatchReader:
+        """The rows of a statement in DuckDB's dialect that reads the relations `needs`.
+
+        Raises Damaged when a table's files are not whole, UsageProblem when the statement is wrong.
+        """
+        import pyarrow as pa
+
+        self._prepare(needs)
+        with self._explained():
+            found = self._connection.sql(statement, params=dict(parameters) or None)
+            if found is None:
+                raise UsageProblem("Only a SELECT gives rows.")
+            reader = found.to_arrow_reader(10_000)
+        return pa.RecordBatchReader.from_batches(reader.schema, self._batches(reader))
+
+    def _prepare(self, needs: Sequence[str]) -> None:
+        """Register what a statement reads."""
+        if self._as_of is None and folder_of(self._uri) is None:
+            missing = {step for step in needs if step.startswith(RAW)} - self._registered - set(self._opened)
+            if FIRST in missing:
+                self._open(FIRST)
+            tables = {step.removeprefix(RAW) for step in missing - {FIRST}} - self._known
+            prefetch(f"{self._uri}/{table}" for table in tables)
+            self._known |= tables
+        for step in needs:
+            self._register(step)
+
+    def _register(self, step: str) -> None:
+        if step in self._registered:
+            return
+        name = step.removeprefix(NOW)
+        if name.startswith(RAW):
+            table = name.removeprefix(RAW)
+            opened = self._open(step)
+            with self._explained():
+                rows = (
+                    ARROW_SCHEMAS[table].empty_table()
+                    if opened is None
+                    else dataset(f"{self._uri}/{table}", opened)
+                )
+            self._connection.register(step, rows)
+        else:
+            form = "TABLE" if name in KEPT else "VIEW"
+            with self._explained():
+                self._connection.execute(f"CREATE TEMP {form} {_name(step)} AS {to_duckdb(view_text(step))}")
+        self._registered.add(step)
+
+    def _open(self, step: str) -> DeltaTable | None:
+        """A table, opened once, so that all that is asked sees one version of it."""
+        if step not in self._opened:
+            as_of = None if step.startswith(NOW) else self._as_of
+            table = step.removeprefix(NOW).removeprefix(RAW)
+            uri = f"{self._uri}/{table}"
+            known = table in self._known
+            self._opened[step] = open_then(uri, as_of, known=known)
+        return self._opened[step]
+
+    def _batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        with self._explained():
+            yield from reader
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except duckdb.OutOfMemoryException as error:
+            raise TooLarge(
+                f"The query needs more than the {_LOCKED['memory_limit']} of memory that it may use.",
+                hint="Ask for fewer rows or columns, or run it on Spark.",
+            ) from error
+        except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
+            raise UsageProblem(f"The query cannot run: {error}") from error
+        except (duckdb.Error, OSError, ValueError) as error:  # pyarrow's errors are of the last two kinds
+            text = str(error)
+            if told := told_in(error):
+                raise told from error
+            if _TORN.search(text):
+                raise damaged_table(f"the catalog at {self._uri}", text.splitlines()[0]) from error
+            raise UsageProblem(f"The query failed: {text}") from error
+
+
+@until_fork
+def _database(as_written: bool) -> duckdb.DuckDBPyConnection:
+    """The database of all engines of a process: to open one takes 15 ms."""
+    connection = duckdb.connect(":memory:", config=_LOCKED | (_AS_WRITTEN if as_written else {}))
+    for macro in _MACROS:
+        connection.execute(macro)
+    # Not the machine's: a time means the same everywhere, and the same as on Spark.
+    connection.execute("SET GLOBAL TimeZone = 'UTC'")
+    connection.execute("SET lock_configuration = true")
+    return connection
+
+
+def dataset(uri: str, table: DeltaTable) -> ds.Dataset:
+    """A Delta table opened from `uri` as a dataset that prunes by the log's statistics and verifies."""
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+    from lakebackup.sql_engine.verified import verified_files
+
+    verified = verified_files(uri)
+    verifying = ds.ParquetFileFormat(
+        default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+    )
+    if table.protocol().min_reader_version == 1:
+        schema = pa.schema(table.schema().to_arrow())
+        parts = _known(table, schema)
+    else:  # delta-rs knows which features it can read, and builds the same, ten times more slowly
+        built = table.to_pyarrow_dataset(filesystem=verified)
+        schema = built.schema
+        parts = ((part.path, part.partition_expression) for part in built.get_fragments())
+    fragments = [verifying.make_fragment(path, verified, holds) for path, holds in parts]
+    found = _unlocked(ds.FileSystemDataset)(fragments, schema, verifying, verified)
+    found.read_from = verified.handler
+    found.largest = max(table.get_add_actions(flatten=True).column("size_bytes").to_pylist(), default=0)
+    return found
+
+
+def rows_of(uri: str) -> pa.Table:
+    """All rows of the table at `uri`, for one that is small. Raises NotFound, Damaged."""
+    try:
+        return dataset(uri, open_table(uri)).scanner().to_reader().read_all()
+    except (OSError, ValueError) as error:  # pyarrow's errors are of these kinds
+        raise damaged_table(uri, error) from error
+
+
+def _known(table: DeltaTable, schema: pa.Schema) -> Iterator[tuple[str, pc.Expression]]:
+    """Each file of a table, and what its statistics in the log say that all its rows are."""
+    import pyarrow.compute as pc
+
+    files = table.get_add_actions(flatten=True)
+    values = {name: files.column(name).to_pylist() for name in files.schema.names}
+    stated = [
+        (pc.field(name), values[f"min.{name}"], values[f"max.{name}"], values[f"null_count.{name}"])
+        for name in schema.names
+        if f"min.{name}" in values and f"max.{name}" in values and f"null_count.{name}" in values
+    ]
+    for number, path in enumerate(values.get("path", ())):
+        holds = pc.scalar(True)
+        for field, least, most, nulls in stated:
+            if nulls[number] is None or least[number] is None or most[number] is None:
+                continue
+            within = (field >= least[number]) & (field <= most[number])
+            holds &= within if nulls[number] == 0 else within | field.is_null()
+        yield path, holds
+
+
+@cache
+def _unlocked(kind: type[ds.FileSystemDataset]) -> type[ds.FileSystemDataset]:
+    """That kind of dataset, read by DuckDB without a deadlock: pyarrow's `Scanner.to_reader` begins to read
+    while it holds Python's lock, which a file system written in Python waits for; `to_batches` lets go of it.
+    """
+    import pyarrow as pa
+
+    class Unlocked(kind):  # type: ignore[misc]
+        def scanner(self, **asked: Any) -> Any:
+            scanner = super().scanner(**asked)
+            if self.read_from.remote:
+                coming = [part.path for part in self.get_fragments(asked.get("filter"))]
+                self.read_from.expect(coming, self.largest)
+            return SimpleNamespace(
+                projected_schema=scanner.projected_schema,
+                to_reader=lambda: pa.RecordBatchReader.from_batches(
+                    scanner.projected_schema, scanner.to_batches()
+                ),
+            )
+
+    return Unlocked
+
+
+@cache
+def view_columns(*, now: bool = False) -> Mapping[str, tuple[str, ...]]:
+    """Names of the columns, in order, of each shown view, with `now_<view>` too when asked; no catalog is
+    opened."""
+    then = {view: tuple(view_types()[view]) for view in shown_views()}
+    return {**then, **{f"{NOW}{view}": columns for view, columns in then.items()}} if now else then
+
+
+@cache
+def view_types() -> Mapping[str, Mapping[str, str]]:
+    """Name of each view -> name of each of its columns -> DuckDB's type of it; no catalog is opened."""
+    with duckdb.connect(":memory:") as connection:
+        for macro in _MACROS:
+            connection.execute(macro)
+        for table, schema in ARROW_SCHEMAS.items():
+            connection.register(f"{RAW}{table}", schema.empty_table())
+        for view in steps_for(names("views")):
+            if not view.startswith(RAW):
+                connection.execute(f"CREATE VIEW {_name(view)} AS {to_duckdb(load('views', view))}")
+        described = {view: connection.table(view) for view in names("views")}
+        return {
+            view: dict(zip(rows.columns, map(str, rows.types), strict=True))
+            for view, rows in described.items()
+        }
+
+
+def _name(relation: str) -> str:
+    if not re.fullmatch(r"[a-z_]+", relation):
+        raise NotFound(f"There is no relation {relation!r} in the catalog.")
+    return f'"{relation}"'

@@ -1,0 +1,206 @@
+"""The catalog's SQL on Spark, by the DataFrame API alone, so that Spark Connect serves too."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from lakebackup.rows.tables import ARROW_SCHEMAS
+from lakebackup.sql_engine import (
+    FIRST,
+    KEPT,
+    NOW,
+    RAW,
+    Asked,
+    new_record,
+    shown_views,
+    steps,
+    steps_for,
+    view_text,
+)
+from lakebackup.sql_engine.delta import newest_version, open_then, require_then
+from lakebackup.sql_engine.delta_log import folder_of, prefetch
+from lakebackup.sql_engine.failures import damaged_table, task_errors
+from lakebackup_sql import load
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+
+# A table that is part of the plan has no more rows.
+_FEW_ROWS = 10_000
+
+
+class SparkEngine:
+    """Queries over the Delta tables in the folder `catalog_uri`, as they are, or at the instant `as_of` (us
+    since 1970); then `now_<relation>` is what a relation is now.
+
+    The views are temporary views of the session under their own names: one catalog at a time in a session.
+    Raises NotFound when there was no catalog at `as_of`.
+    """
+
+    def __init__(self, spark: SparkSession, catalog_uri: str, *, as_of: int | None = None) -> None:
+        self._spark = spark
+        self._uri = catalog_uri.rstrip("/")
+        self._remote = folder_of(self._uri) is None
+        self._as_of = as_of
+        if as_of is not None:
+            require_then(self._uri, as_of)
+        self._registered: set[str] = set()
+        self._replaced: dict[str, DataFrame] = {}
+        self._inlined: dict[str, int | None] = {}
+        self._rows: dict[str, pa.Table] = {}  # of those
+        self.asked = new_record()
+
+    def query(self, name: str, **parameters: Any) -> DataFrame:
+        """The rows of a statement of `sql/queries`; read them when they are asked for, not before."""
+        return self._run(name, load("queries", name), parameters)
+
+    def select(self, sql: str) -> DataFrame:
+        """The rows of a person's SELECT over the views. Raises UsageProblem when it is not just that."""
+        from lakebackup.sql_engine.duck import view_columns
+        from lakebackup.sql_engine.guard import check_select
+
+        checked = check_select(sql, view_columns(now=self._as_of is not None))
+        self.asked.append(Asked("select", checked.spark, {}))
+        self._prepare(steps_for(checked.relations))
+        return self._spark.sql(checked.spark)
+
+    def define(self, relation: str, text: str, **parameters: Any) -> None:
+        """Give the rows of a SELECT a name that later queries can use."""
+        self._run(relation, text, parameters).createOrReplaceTempView(relation)
+
+    def rows(self, name: str, **parameters: Any) -> list[dict[str, Any]]:
+        """The rows of a statement that gives few, column name -> value."""
+        with task_errors():
+            return [row.asDict() for row in self.query(name, **parameters).collect()]
+
+    def give(self, relation: str, rows: pa.Table) -> None:
+        """Give rows that come from elsewhere a name that later queries can use."""
+        self._given(rows).createOrReplaceTempView(relation)
+
+    def replace(self, relation: str, rows: DataFrame) -> None:
+        """Give rows the name of a relation of the catalog, in its place."""
+        self._replaced[relation] = rows
+
+    def table(self, table: str) -> DataFrame:
+        """A whole catalog table, uncommitted rows included."""
+        return self._table(table, self._as_of)
+
+    def register(self, relations: Iterable[str] | None = None) -> None:
+        """Make views of the catalog (all of them unless named) temporary views of the session: the catalog as
+        it is now, as far as its tables are small."""
+        self._prepare(steps_for(shown_views() if relations is None else relations))
+
+    def _table(self, table: str, as_of: int | None) -> DataFrame:
+        uri = f"{self._uri}/{table}"
+        reader = self._spark.read.format("delta")
+        if as_of is not None:
+            opened = open_then(uri, as_of)
+            if opened is None:
+                return self._given(ARROW_SCHEMAS[table].empty_table())
+            reader = reader.option("versionAsOf", opened.version())
+        with task_errors():
+            return reader.load(uri)
+
+    def _forget(self) -> None:
+        self._registered.clear()
+        self._inlined.clear()
+        self._rows.clear()
+
+    def _prepare(self, needs: Sequence[str]) -> None:
+        """Register what a statement reads, with its small tables in the plan as they are now."""
+        if self._any_changed():
+            self._forget()
+        if self._remote:
+            missing = {step for step in needs if step.startswith(RAW)} - self._registered
+            for together in (missing & {FIRST}, missing - {FIRST}):
+                prefetch(f"{self._uri}/{_table_of(step)}" for step in together)
+                if FIRST in together:
+                    self._register(FIRST)
+        for step in needs:
+            self._register(step)
+
+    def _register(self, step: str) -> None:
+        if step in self._registered:
+            return
+        name = step.removeprefix(NOW)
+        if step in self._replaced:
+            rows = self._replaced[step]
+        elif name.startswith(RAW):
+            as_of = None if step != name else self._as_of
+            few = self._few(step, as_of)
+            rows = self._table(name.removeprefix(RAW), as_of) if few is None else few
+        elif name in KEPT and {read for read in steps_for([step]) if RAW in read} <= set(self._inlined):
+            rows = self._kept(step)
+        else:
+            rows = self._spark.sql(view_text(step))
+        rows.createOrReplaceTempView(step)
+        self._registered.add(step)
+
+    def _given(self, rows: pa.Table) -> DataFrame:
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        # Spark Connect does not take the types of a table without rows from it.
+        return self._spark.createDataFrame(rows, from_arrow_schema(rows.schema))
+
+    def _few(self, step: str, as_of: int | None) -> DataFrame | None:
+        """The rows of a small table, to be part of the plan: Delta takes longer to plan one scan than reading
+        them takes. None when they are many."""
+        from lakebackup.sql_engine.duck import dataset
+
+        uri = f"{self._uri}/{_table_of(step)}"
+        seen = self._remote and as_of is None and step.startswith(RAW)
+        opened = open_then(uri, as_of, known=seen)
+        if opened is None:
+            return self._given(ARROW_SCHEMAS[_table_of(step)].empty_table())
+        files = opened.get_add_actions(flatten=True)
+        counts = files.column("num_records").to_pylist() if "num_records" in files.schema.names else [None]
+        if None in counts or sum(counts) > _FEW_ROWS:
+            return None
+        try:
+            rows = dataset(uri, opened).scanner().to_reader().read_all().cast(ARROW_SCHEMAS[_table_of(step)])
+        except (OSError, ValueError) as error:  # pyarrow's errors are of these kinds
+            raise damaged_table(uri, error) from error
+        self._inlined[step] = opened.version() if as_of is None else None
+        self._rows[step] = rows
+        return self._given(rows)
+
+    def _kept(self, step: str) -> DataFrame:
+        """A view that many stand on, worked out by DuckDB: Spark would do it again wherever it is named."""
+        import pyarrow as pa
+
+        from lakebackup.sql_engine.duck import DuckEngine
+
+        engine = DuckEngine(self._uri)
+        for raw in set(steps_for([step])) & set(self._rows):  # of the same versions as all else here
+            engine.give(raw, self._rows[raw])
+        found = engine.relation(step)
+        instant = pa.timestamp("us", "UTC")  # else another type than Spark's own
+        types = [one.with_type(instant) if pa.types.is_timestamp(one.type) else one for one in found.schema]
+        return self._given(found.cast(pa.schema(types)))
+
+    def _any_changed(self) -> bool:
+        """Whether a table that is part of the plan has a newer version; in object storage each is a request,
+        made side by side."""
+        live = {step: version for step, version in self._inlined.items() if version is not None}
+        uris = [f"{self._uri}/{_table_of(step)}" for step in live]
+        if not self._remote:
+            newest = map(newest_version, uris)
+            return any(new != old for new, old in zip(newest, live.values(), strict=True))
+        if not uris:
+            return False
+        with ThreadPoolExecutor(len(uris)) as pool:
+            return list(pool.map(newest_version, uris)) != list(live.values())
+
+    def _run(self, name: str, text: str, parameters: dict[str, Any]) -> DataFrame:
+        self.asked.append(Asked(name, text, parameters))
+        self._prepare(steps(text))
+        return self._spark.sql(text, args=parameters)
+
+
+def _table_of(step: str) -> str:
+    return step.removeprefix(NOW).removeprefix(RAW)

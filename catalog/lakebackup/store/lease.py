@@ -1,0 +1,279 @@
+"""Leases with an expiry, so that two runs never work on one source (or commit to one catalog) at a time.
+
+A lease is a row of small objects, `leases/<name>/<generation>.json`; the highest generation counts. Taking,
+renewing, releasing and breaking are all one thing: a conditional put of the next generation, which one
+contender alone can win. No compare-and-swap is needed, so a folder and any object storage will do.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import threading
+import time
+import uuid
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Literal, Self
+
+from lakebackup.errors import Busy, Damaged, EnvironmentProblem, NotFound
+from lakebackup.rules import layout
+from lakebackup.storage import AlreadyExists
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from lakebackup.storage import Storage
+
+# Generations kept behind the highest. A listing is not a snapshot: if all older ones went at once, one that
+# runs while a generation comes and the one before goes could miss both.
+_KEPT = 8
+# The holder gives up this part of the time to live before others may take over: so far clocks may differ.
+_MARGIN = 0.1
+# So long a request waits for an answer, as a part of the time to live: a renewal begins after a third of it,
+# and one on a connection that the network dropped without a word is made again in time.
+_SILENCE = 1 / 6
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One generation. Times in ms since 1970 UTC; `token` tells holders of the same name apart."""
+
+    holder: str
+    token: str
+    state: Literal["held", "released", "broken"]
+    since_ms: int
+    expires_ms: int
+    reason: str = ""
+
+
+class Lease:
+    """A lease that is held. A thread renews it every third of its time to live, until `release`."""
+
+    def __init__(
+        self, storage: Storage, name: str, holder: str, ttl_s: float, clock: Callable[[], float]
+    ) -> None:
+        self.name = name
+        self._storage = storage
+        self._ttl_s = ttl_s
+        self._clock = clock
+        self._record = Record(holder, uuid.uuid4().hex, "held", int(clock() * 1000), 0)
+        self._generation = 0
+        self._deadline = 0.0  # on the monotonic clock, which nobody sets back
+        self._lost = ""
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name=f"lease {name}", daemon=True)
+
+    @classmethod
+    def acquire(
+        cls,
+        storage: Storage,
+        name: str,
+        holder: str,
+        *,
+        ttl_s: float = 60.0,
+        wait_s: float = 0.0,
+        clock: Callable[[], float] = time.time,
+    ) -> Self:
+        """Take the lease `name` for `ttl_s` seconds, renewed in the background.
+
+        Waits up to `wait_s` seconds for another holder to be done, then raises Busy, which names the holder.
+        `clock` gives seconds since 1970 UTC; the clocks of all contenders may differ by a tenth of `ttl_s`.
+        """
+        storage = storage.hurried(ttl_s * _SILENCE)
+        give_up = time.monotonic() + wait_s
+        pause = 0.02
+        while True:
+            generation, current = _current(storage, name)
+            if current is None or current.state != "held" or clock() * 1000 >= current.expires_ms:
+                lease = cls(storage, name, holder, ttl_s, clock)
+                if lease._put(generation + 1):
+                    lease._thread.start()
+                    return lease
+            elif time.monotonic() >= give_up:
+                raise Busy(
+                    f"{name} is in use by {current.holder}, since {_utc(current.since_ms)}.",
+                    hint="Wait until that run has ended. If it has died, the way is free at "
+                    f"{_utc(current.expires_ms)}; a run that lives renews its lease before that.",
+                )
+            else:
+                time.sleep(min(pause * random.uniform(0.5, 1.5), max(0.0, give_up - time.monotonic())))  # noqa: S311
+                pause = min(pause * 1.5, 0.5)
+
+    def check(self) -> None:
+        """Raise Busy when the lease was lost or could not be renewed in time; cheap, no input or output."""
+        if not self._lost and (
+            time.monotonic() >= self._deadline
+            or self._clock() * 1000 >= self._record.expires_ms - self._ttl_s * 1000 * _MARGIN
+        ):
+            self._lost = f"it could not be renewed before {_utc(self._record.expires_ms)}"
+        if self._lost:
+            raise Busy(
+                f"{self._record.holder} lost its lease on {self.name}: {self._lost}.",
+                hint="Nothing half done is visible. Run the same command again.",
+            )
+
+    def renew(self) -> None:
+        """Hold it for another time to live; Busy when it was lost. Also the sure check before a last step."""
+        with self._lock:
+            self.check()
+            if not self._put(self._generation + 1):
+                _, taken = _current(self._storage, self.name)
+                how = f"taken over by {taken.holder}" if taken and taken.state == "held" else "taken over"
+                self._lost = f"broken ({taken.reason})" if taken and taken.state == "broken" else how
+                self.check()
+
+    def release(self) -> None:
+        """Let others have it at once; no error when it was lost before."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        with self._lock:
+            if self._lost:
+                return
+            self._lost = "it was released"
+            try:
+                self._put(self._generation + 1, state="released")
+            except EnvironmentProblem as error:  # the work is done; the lease ends by itself
+                _log.warning("The lease on %s stays until it expires: %s", self.name, error)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def _put(self, generation: int, state: Literal["held", "released"] = "held") -> bool:
+        """Try to make `generation` ours and the highest."""
+        started = time.monotonic()
+        record = Record(
+            self._record.holder,
+            self._record.token,
+            state,
+            self._record.since_ms,
+            int((self._clock() + self._ttl_s) * 1000),
+        )
+        highest = _put(self._storage, self.name, generation, record)
+        if highest is None:
+            return False
+        # The number may have been used and cleaned away since we looked: then a higher one is there.
+        if highest != generation:
+            self._storage.delete(layout.lease_path(self.name, generation))
+            return False
+        self._generation, self._record = generation, record
+        self._deadline = started + self._ttl_s * (1 - _MARGIN)
+        return True
+
+    def _keep(self) -> None:
+        pause = self._ttl_s / 3
+        while not self._stop.wait(pause):
+            try:
+                self.renew()
+                pause = self._ttl_s / 3
+            except Busy as lost:
+                _log.warning("%s", lost)
+                return
+            except EnvironmentProblem as error:
+                _log.warning("The lease on %s could not be renewed, trying again: %s", self.name, error)
+                pause = self._ttl_s / 12
+
+
+def break_lease(storage: Storage, name: str, reason: str) -> Record:
+    """End a lease whose holder is known to be dead; returns what it was. NotFound when nobody holds it.
+
+    A holder that lives after all notices at its next renewal; until then two runs may both go on.
+    """
+    while True:
+        generation, current = _current(storage, name)
+        if current is None or current.state != "held":
+            raise NotFound(f"Nobody holds a lease on {name}.")
+        now_ms = int(time.time() * 1000)
+        broken = Record(current.holder, uuid.uuid4().hex, "broken", now_ms, now_ms, reason)
+        if _put(storage, name, generation + 1, broken) is not None:
+            return current
+
+
+def is_held(storage: Storage, name: str) -> bool:
+    """Whether somebody holds the lease now, as far as a look from outside can tell."""
+    return held_generation(storage, name) is not None
+
+
+def held_generation(storage: Storage, name: str) -> int | None:
+    """The generation of a lease that somebody holds now, which grows with each renewal; None: nobody does."""
+    generation, current = _current(storage, name)
+    there = current is not None and current.state == "held" and time.time() * 1000 < current.expires_ms
+    return generation if there else None
+
+
+def held(storage: Storage) -> list[tuple[str, int]]:
+    """Name and beginning (ms since 1970 UTC) of every lease that somebody holds now."""
+    found = [(name, _current(storage, name)[1]) for name in storage.folders(f"{layout.LEASES_FOLDER}/")]
+    now_ms = time.time() * 1000
+    return [(name, r.since_ms) for name, r in found if r and r.state == "held" and now_ms < r.expires_ms]
+
+
+def _put(storage: Storage, name: str, generation: int, record: Record) -> int | None:
+    """The highest generation that is there after a put of this one; None when another has this number."""
+    path = layout.lease_path(name, generation)
+    try:
+        storage.put(path, json.dumps(asdict(record)).encode(), if_absent=True)
+    except AlreadyExists:
+        # A put whose answer was lost on the way may be tried again by us or by a client library.
+        try:
+            if _read(storage, path).token != record.token:
+                return None
+        except NotFound:
+            return None
+    found = [_generation(one.path) for one in storage.list(layout.lease_folder(name))]
+    for old in found:
+        if 0 < old <= generation - _KEPT:
+            storage.delete(layout.lease_path(name, old))
+    return max(found, default=0)
+
+
+def _current(storage: Storage, name: str) -> tuple[int, Record | None]:
+    """The highest generation and what it says; (0, None) when there never was one."""
+    while True:
+        highest = max(
+            (_generation(found.path) for found in storage.list(layout.lease_folder(name))), default=0
+        )
+        if not highest:
+            return 0, None
+        try:
+            return highest, _read(storage, layout.lease_path(name, highest))
+        except NotFound:  # a newer one came and this one went
+            continue
+
+
+def _generation(path: str) -> int:
+    number = path.rpartition("/")[2].removesuffix(".json")
+    return int(number) if number.isascii() and number.isdigit() else 0
+
+
+def _read(storage: Storage, path: str) -> Record:
+    data = storage.get(path)
+    try:
+        found = Record(**json.loads(data))
+        kinds = (str, str, str, int, int, str)
+        values = (found.holder, found.token, found.state, found.since_ms, found.expires_ms, found.reason)
+        if any(type(value) is not kind for value, kind in zip(values, kinds, strict=True)):
+            raise TypeError("a field is of the wrong type")
+        if found.state not in ("held", "released", "broken"):
+            raise ValueError(f"state {found.state!r}")
+    except (ValueError, TypeError) as error:
+        raise Damaged(
+            f"The lease {path} cannot be read: {error}.",
+            hint="When no run is going on, delete the folder that it is in.",
+        ) from error
+    return found
+
+
+def _utc(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,0 +1,217 @@
+"""The catalog as jobs and commands use it: one class to read it (no JVM), one to write it (Spark).
+
+Publishing order of a backup: data objects, manifest parts and manifest (the job's), then `files`, then
+`positions`, `scopes`, `gaps` and `groups`, and last the one row of `backups`, which alone makes the backup
+exist. Each append is made once for each backup id, so that a commit can be repeated after a crash.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from lakebackup.errors import NotFound, UsageProblem
+from lakebackup.rows.tables import TABLES
+from lakebackup.rules import layout
+from lakebackup.storage import Storage, open_storage
+from lakebackup.store.roots import Roots, destination_id
+from lakebackup_sql import load, names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+
+    from lakebackup.rows.base import State
+    from lakebackup.sql_engine import Asked
+    from lakebackup.sql_engine.guard import Checked
+
+
+class Catalog:
+    """Where a catalog and its destinations are."""
+
+    def __init__(self, destination: str, catalog: str | None) -> None:
+        self._home = open_storage(destination)
+        self._storage = open_storage(catalog or f"{self._home.uri}/{layout.CATALOG_FOLDER}")
+        self.catalog_uri = self._storage.uri
+
+    @property
+    def home(self) -> Storage:
+        """The storage of the destination that this was opened with."""
+        return self._home
+
+    def root_of(self, uri: str) -> str:
+        """The root of a destination as the table `destinations` has it: empty is relative to the catalog."""
+        return uri or self.catalog_uri.rpartition("/")[0]
+
+    def version(self) -> int | None:
+        """The schema version of the catalog, None without one; UsageProblem when too new."""
+        from lakebackup.sql_engine.duck import rows_of
+
+        try:
+            found: list[int] = rows_of(f"{self.catalog_uri}/migrations")["version"].to_pylist()
+        except NotFound:
+            return None
+        newest = max(found, default=0)
+        if newest > len(names("migrations")):
+            raise UsageProblem(
+                f"The catalog at {self.catalog_uri} has schema version {newest}; "
+                f"this lakebackup knows versions up to {len(names('migrations'))}.",
+                hint="Use the lakebackup that wrote it, or a newer one.",
+            )
+        return newest or None
+
+
+class CatalogReader(Catalog):
+    """Questions to the catalog, answered by DuckDB over the Delta tables, as they are when first asked, or
+    as they were at the instant `as_of` (us since 1970)."""
+
+    def __init__(
+        self,
+        destination: str,
+        catalog: str | None = None,
+        *,
+        as_written: bool = False,
+        as_of: int | None = None,
+    ) -> None:
+        from lakebackup.sql_engine.duck import DuckEngine
+
+        super().__init__(destination, catalog)
+        self._as_of = as_of
+        self._engine = DuckEngine(self.catalog_uri, as_written=as_written, as_of=as_of)
+
+    @classmethod
+    def open(
+        cls, destination: str, catalog: str | None = None, *, as_of: int | None = None
+    ) -> CatalogReader | None:
+        """The catalog of a destination, or at the URI `catalog`; None when there is none.
+
+        Tables that an older catalog lacks are empty. Raises UsageProblem when its schema version is newer
+        than this program's, NotFound when it was made after `as_of`.
+        """
+        if Catalog(destination, catalog).version() is None:
+            return None
+        return cls(destination, catalog, as_of=as_of)
+
+    @classmethod
+    def require(
+        cls, destination: str, catalog: str | None = None, *, as_of: int | None = None
+    ) -> CatalogReader:
+        """As `open`; raises NotFound when there is none."""
+        reader = cls.open(destination, catalog, as_of=as_of)
+        if reader is None:
+            raise NotFound(
+                f"There is no catalog at {catalog or destination}.",
+                hint="Check --from and --catalog; `lakebackup catalog rebuild` makes one anew from the "
+                "backups.",
+            )
+        return reader
+
+    @classmethod
+    def current(cls, destination: str, catalog: str | None = None) -> CatalogReader:
+        """As `require`, for what restores, deletes or makes backups; Refused when the catalog is behind what
+        is complete in the destination."""
+        from lakebackup.store.behind import require_current
+
+        reader = cls.require(destination, catalog)
+        require_current(reader)
+        return reader
+
+    def query(self, name: str, **parameters: Any) -> pa.RecordBatchReader:
+        """The rows of a statement of `sql/queries`, however many, as Arrow batches."""
+        return self._engine.query(name, **parameters)
+
+    def rows(self, name: str, **parameters: Any) -> list[dict[str, Any]]:
+        """The rows of a statement that gives few, column name -> value."""
+        return [row for batch in self._engine.query(name, **parameters) for row in batch.to_pylist()]
+
+    def one(self, name: str, **parameters: Any) -> dict[str, Any] | None:
+        """The first row, None when there is none."""
+        return next(iter(self.rows(name, **parameters)), None)
+
+    def resolve_backup(self, beginning: str) -> str:
+        """The id of the one backup whose id begins so. Raises NotFound, or UsageProblem for several."""
+        found = [str(row["backup_id"]) for row in self.rows("find_backups", prefix=beginning)]
+        if beginning in found:
+            return beginning
+        if not found:
+            raise NotFound(f"There is no backup {beginning!r}.", hint="`lakebackup list` shows all.")
+        if len(found) > 1:
+            raise UsageProblem(
+                f"{beginning!r} is the beginning of several ids: {', '.join(found[:5])}.",
+                hint="Type more of it.",
+            )
+        return found[0]
+
+    def relations(self) -> Mapping[str, Sequence[str]]:
+        """What a person's SELECT may read: the views and their columns."""
+        from lakebackup.sql_engine.duck import view_columns
+
+        return view_columns(now=self._as_of is not None)
+
+    @property
+    def asked(self) -> list[Asked]:
+        """What this was asked so far, in order."""
+        return self._engine.asked
+
+    def versions(self) -> dict[str, int]:
+        """The Delta version of each table that is read here; without those made after `as_of`."""
+        found = {table: self._engine.version(table) for table in TABLES}
+        return {table: version for table, version in found.items() if version is not None}
+
+    def tables_behind(self) -> list[str]:
+        """Tables that lack commits which the newest backup's was made after."""
+        return self._engine.behind()
+
+    def select(self, sql: str) -> pa.RecordBatchReader:
+        """The rows of a person's SELECT over the views. Raises UsageProblem when it is not just that."""
+        from lakebackup.sql_engine.guard import check_select
+
+        return self._engine.select(check_select(sql, self.relations()))
+
+    def run_checked(self, checked: Checked) -> pa.RecordBatchReader:
+        """As `select`, of a SELECT that was checked; what it asks of records was given before."""
+        return self._engine.select(checked)
+
+    def define(self, relation: str, name: str, **parameters: Any) -> None:
+        """Give the rows of a statement of `sql/queries` a name that later statements can use."""
+        self._engine.define(relation, load("queries", name), **parameters)
+
+    def give(self, relation: str, rows: pa.Table) -> None:
+        """Give rows that come from elsewhere a name that later statements can use."""
+        self._engine.give(relation, rows)
+
+    def define_checked(self, relation: str, checked: Checked) -> None:
+        """As `define`, of a person's SELECT that was checked. Raises TimedOut after five minutes."""
+        self._engine.define_checked(relation, checked)
+
+    def interrupt(self) -> None:
+        """Stop the query that runs now, from another thread; it raises an error."""
+        self._engine.interrupt()
+
+    def supposing(self, states: Mapping[str, State]) -> CatalogReader:
+        """The same catalog as if some backups had other states: id -> state."""
+        import pyarrow as pa
+
+        from lakebackup.sql_engine.duck import rows_of
+
+        reader = CatalogReader(self._home.uri, self.catalog_uri, as_of=self._as_of)
+        rows = rows_of(f"{self.catalog_uri}/backups")
+        found = zip(rows["backup_id"].to_pylist(), rows["state"].to_pylist(), strict=True)
+        state = pa.array([states.get(backup_id, state) for backup_id, state in found], rows["state"].type)
+        reader.give("raw_backups", rows.set_column(rows.schema.get_field_index("state"), "state", state))
+        return reader
+
+    def columns(self, relation: str) -> list[str]:
+        """The columns of a relation that was defined here."""
+        return self._engine.columns(relation)
+
+    def destinations(self) -> Roots:
+        """Where the destinations are. The one this was opened with is where it is now, moved or not."""
+        from lakebackup.sql_engine.duck import rows_of
+
+        rows = rows_of(f"{self.catalog_uri}/destinations").to_pylist()
+        found = {row["destination"]: self.root_of(row["uri"]) for row in rows}
+        with suppress(NotFound):
+            found[destination_id(self._home, create=False)] = self._home.uri
+        return Roots(found)

@@ -1,0 +1,117 @@
+"""Destinations and their roots: a root proves by its own lakebackup.json which destination it is."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from typing import TYPE_CHECKING
+
+from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
+from lakebackup.rules import layout
+from lakebackup.storage import AlreadyExists, open_storage
+from lakebackup.store.manifest import marked
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakebackup.storage import Storage
+
+FORMAT = 1
+
+
+class Roots:
+    """Where the destinations of a catalog are: id -> URI of the root, in `uris`.
+
+    A row of the catalog may be wrong or forged, so nothing is read or deleted below a root before it has
+    proved itself; `open` and `uri` see to that, once for each object of this class (a Spark task has one).
+    """
+
+    def __init__(self, uris: Mapping[str, str]) -> None:
+        self.uris = dict(uris)
+        self._proved: dict[str, Storage] = {}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Roots, (self.uris,)
+
+    def open(self, destination: str) -> Storage:
+        """The storage of a destination, whose lakebackup.json has its id.
+
+        Raises Refused (it has another or none, or the catalog does not know the destination), Damaged.
+        """
+        if destination not in self._proved:
+            self._proved[destination] = self._prove(destination)
+        return self._proved[destination]
+
+    def uri(self, destination: str) -> str:
+        """The URI of its root, which has proved itself. Raises as `open`."""
+        return self.open(destination).uri
+
+    def _prove(self, destination: str) -> Storage:
+        if destination not in self.uris:
+            raise Refused(
+                f"The catalog does not know where destination {destination} is.",
+                hint="If its row was left out of an import, run `lakebackup catalog import` again with "
+                "--trust-root URI.",
+            )
+        storage = open_storage(self.uris[destination])
+        try:
+            found = destination_id(storage, create=False)
+        except NotFound:
+            found = None
+        if found != destination:
+            has = f"that of destination {found}" if found else "none"
+            content = json.dumps({"format": FORMAT, "destination": destination})
+            raise Refused(
+                f"{storage.uri} does not prove to be destination {destination}: the {layout.ROOT_FILE} there "
+                f"is {has}.",
+                hint="Nothing was read or deleted there. Check that the right file system is mounted. If the "
+                f"file was lost, and only then, put it back: {content}",
+            )
+        return storage
+
+
+def destination_id(storage: Storage, *, create: bool = True) -> str:
+    """The id of a destination, from its lakebackup.json, which is put there when `create` and missing.
+
+    Raises NotFound (not created), Refused (missing beside backups, which would belong to no destination),
+    Damaged, UsageProblem (a newer version wrote it).
+    """
+    try:
+        found = json.loads(storage.get(layout.ROOT_FILE))
+        version, name = found["format"], found["destination"]
+        if not isinstance(version, int) or not isinstance(name, str):
+            raise TypeError("a field is of the wrong type")
+    except NotFound:
+        if not create:
+            raise
+        _require_new(storage)
+        name = secrets.token_hex(8)
+        try:
+            content = json.dumps({"format": FORMAT, "destination": name})
+            storage.put(layout.ROOT_FILE, content.encode(), if_absent=True)
+        except AlreadyExists:
+            return destination_id(storage)
+        return name
+    except (ValueError, KeyError, TypeError) as error:
+        raise Damaged(
+            f"{layout.ROOT_FILE} in {storage.uri} cannot be read: {error!r}.",
+            hint='It should be like {"format": 1, "destination": "<id>"}; the id is a column of `files`.',
+        ) from error
+    if version > FORMAT:
+        raise UsageProblem(
+            f"{storage.uri} has format version {version}; this lakebackup knows versions up to {FORMAT}.",
+            hint="Use the lakebackup that wrote it, or a newer one.",
+        )
+    return name
+
+
+def _require_new(storage: Storage) -> None:
+    """A new id beside old backups would cut them off: their rows have the one that was lost."""
+    for source in storage.folders():
+        for name in storage.folders(f"{source}/backups/"):
+            if layout.is_backup_id(name) and marked(storage, f"{source}/backups/{name}/complete"):
+                raise Refused(
+                    f"{storage.uri} holds backups of {source}, but no {layout.ROOT_FILE}.",
+                    hint=f'Put it back: {{"format": {FORMAT}, "destination": "<id>"}}; the id is the column '
+                    "`destination` of the view `files`.",
+                )

@@ -1,0 +1,166 @@
+"""Rows of `translations` as objects of a restore: put by its tasks, made rows when it is done.
+
+    restores/<restore_id>/translation/<epoch>/<region>-<from_position>.parquet    one a transaction
+    restores/<restore_id>/aside/<epoch>-<region>.parquet                          of a transaction in doubt
+
+They stay in the destination, so that a lost catalog gets its rows back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from lakebackup.errors import NotFound
+from lakebackup.rows.tables import ARROW_SCHEMAS, as_row
+from lakebackup.rules import layout
+from lakebackup.storage import open_storage
+from lakebackup.store.delta_append import ROWS_PER_FILE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    from lakebackup.rows.topics import Translation
+    from lakebackup.storage import Storage
+    from lakebackup.store.writer import CatalogWriter
+
+    Rows = npt.NDArray[np.int64]
+
+_TABLE = "translations"
+_COLUMNS = ("from_position", "first_position", "to_position", "target_position")
+_POSITION = b"position"
+# Objects that one Spark task turns into rows; no more need no task.
+_OBJECTS = 500
+
+
+def object_path(identity: Translation, rows: Rows) -> str:
+    """Where the rows of a transaction lie; one that is made again takes the place of the first."""
+    return f"{folder(identity.restore_id)}{identity.epoch}/{identity.region}-{int(rows[0, 0]):020d}.parquet"
+
+
+def aside_path(identity: Translation) -> str:
+    """Where the rows of a transaction lie until it is known to have landed where they say."""
+    return f"{layout.restore_folder(identity.restore_id)}aside/{identity.epoch}-{identity.region}.parquet"
+
+
+def folder(restore_id: str) -> str:
+    """The folder of a restore's translation, ending in `/`."""
+    return f"{layout.restore_folder(restore_id)}translation/"
+
+
+def put_rows(
+    storage: Storage, path: str, identity: Translation, rows: Rows, position: int | None = None
+) -> None:
+    """Put rows, int64[n, 4] of from, first, to and target position; all other columns are `identity`'s.
+
+    `position` is kept beside them, for `take_aside`.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    values = as_row(identity)
+    table = pa.table(
+        [
+            pa.array(rows[:, _COLUMNS.index(field.name)])
+            if field.name in _COLUMNS
+            else pa.repeat(pa.scalar(values[field.name], field.type), len(rows))
+            for field in ARROW_SCHEMAS[_TABLE]
+        ],
+        schema=ARROW_SCHEMAS[_TABLE],
+    )
+    if position is not None:
+        table = table.replace_schema_metadata({_POSITION: str(position)})
+    sink = pa.BufferOutputStream()
+    # Runs go up by little: differences make the object small however many there are.
+    pq.write_table(
+        table,
+        sink,
+        compression="zstd",
+        write_page_checksum=True,
+        use_dictionary=[field.name for field in table.schema if field.name not in _COLUMNS],
+        column_encoding=dict.fromkeys(_COLUMNS, "DELTA_BINARY_PACKED"),
+    )
+    storage.put(path, sink.getvalue().to_pybytes())
+
+
+def take_aside(storage: Storage, path: str) -> tuple[int, Rows] | None:
+    """The position and the rows that were put aside; None when there are none."""
+    table = _found(storage, path)
+    return None if table is None else (int(table.schema.metadata[_POSITION]), _positions(table))
+
+
+def read_rows(storage: Storage, path: str) -> Rows | None:
+    """The rows of an object, as `put_rows` takes them; None when there is no such object."""
+    table = _found(storage, path)
+    return None if table is None else _positions(table)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectRows:
+    """Numbers in, rows out: those of the objects `paths[number]`."""
+
+    uri: str
+    paths: tuple[tuple[str, ...], ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in chain.from_iterable(batch.column(0).to_pylist() for batch in batches):
+            yield from self.of(number)
+
+    def of(self, number: int) -> Iterator[pa.RecordBatch]:
+        """The rows of `paths[number]`."""
+        storage = open_storage(self.uri)
+        for path in self.paths[number]:
+            yield from _read(storage, path).to_batches(max_chunksize=ROWS_PER_FILE)
+
+
+def append_objects(writer: CatalogWriter, paths: Sequence[str], transaction: str) -> None:
+    """Make the rows of some objects rows of the catalog, once for each `transaction`."""
+    if not paths:
+        return
+    count = -(-len(paths) // _OBJECTS)
+    reading = ObjectRows(writer.home.uri, tuple(tuple(paths[i::count]) for i in range(count)))
+    if count == 1:  # read sooner than Spark has begun
+        writer.append_batches(_TABLE, reading.of(0), transaction)
+        return
+    writer.append_made(_TABLE, reading, count, transaction)
+
+
+def publish(writer: CatalogWriter, restore_id: str) -> None:
+    """Make the translation of a restore rows of the catalog; repeating it adds nothing."""
+    paths = [found.path for found in writer.home.list(folder(restore_id))]
+    append_objects(writer, paths, f"translation-{restore_id}")
+
+
+def rebuild(writer: CatalogWriter) -> None:
+    """All translations that lie in the destination, as rows of a catalog that has none.
+
+    Those of a restore that was cut off too: its committed transactions are facts.
+    """
+    for restore_id in writer.home.folders(f"{layout.RESTORES_FOLDER}/"):
+        publish(writer, restore_id)
+
+
+def _found(storage: Storage, path: str) -> pa.Table | None:
+    try:
+        return _read(storage, path)
+    except NotFound:
+        return None
+
+
+def _positions(table: pa.Table) -> Rows:
+    import numpy as np
+
+    return np.column_stack([table.column(name).to_numpy() for name in _COLUMNS])
+
+
+def _read(storage: Storage, path: str) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    data = pa.BufferReader(storage.get(path))
+    return pq.read_table(data, page_checksum_verification=True)

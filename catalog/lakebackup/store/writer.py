@@ -1,0 +1,392 @@
+"""The catalog as jobs and commands use it: one class to read it (no JVM), one to write it (Spark).
+
+Publishing order of a backup: data objects, manifest parts and manifest (the job's), then `files`, then
+`positions`, `scopes`, `gaps` and `groups`, and last the one row of `backups`, which alone makes the backup
+exist. Each append is made once for each backup id, so that a commit can be repeated after a crash.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from lakebackup.errors import Busy
+from lakebackup.rows.base import QUEUES, State
+from lakebackup.rows.tables import ARROW_SCHEMAS, TABLES, Row, as_row, table_of
+from lakebackup.rows.upkeep import Audit, Destination, Hold, Migration, Policy, PolicyTopics
+from lakebackup.rules import layout
+from lakebackup.sql_engine.delta import SORTED_BY, append, commit, open_table, update
+from lakebackup.sql_engine.failures import task_errors
+from lakebackup.storage import AlreadyExists, Storage
+from lakebackup.store.delta_append import ADDED, LISTED_BY, ROWS_PER_FILE, FrameWriter, ListedRows, PartRows
+from lakebackup.store.lease import Lease
+from lakebackup.store.reader import Catalog, CatalogReader
+from lakebackup.store.roots import destination_id
+from lakebackup_sql import load, names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakebackup.rows.logs import LogTask
+    from lakebackup.rows.queues import QueueRestore
+    from lakebackup.store.delta_append import RowSource
+    from lakebackup.store.manifest import Manifest
+
+#: What the audit log holds whole rows of: action -> table.
+TOLD = {
+    "set_policy": "policies",
+    "set_policy_topics": "policy_topics",
+    "hold": "holds",
+    "log_task": "log_tasks",
+    "queue_restore": "queue_restores",
+}
+_LEASE = "catalog"
+# Readers verify a file whole before they use a row of it: large, so that few are opened, but not too large.
+_FILE_BYTES = 4 << 20
+_SMALL_BYTES = _FILE_BYTES // 2
+_UPKEEP = {
+    "spark.databricks.delta.optimize.maxFileSize": _FILE_BYTES,
+    "spark.databricks.delta.optimize.minFileSize": _SMALL_BYTES,
+    # VACUUM else starts 10,000 tasks to list a table's one folder.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": 4,
+}
+_LEASE_TTL_S = 30.0
+_LEASE_WAIT_S = 300.0
+
+
+class CatalogWriter(Catalog):
+    """Changes to the catalog. Each takes the catalog's lease, since a Delta log in a folder has no
+    conditional put of its own that holds between processes."""
+
+    def __init__(self, spark: SparkSession | None, destination: str, catalog: str | None = None) -> None:
+        super().__init__(destination, catalog)
+        self._session = spark
+
+    @classmethod
+    def open(cls, spark: SparkSession | None, destination: str, catalog: str | None = None) -> CatalogWriter:
+        """For the catalog of a destination, or at the URI `catalog`; `migrate` makes one.
+
+        Without a session it creates tables, appends rows that it is given and changes states, no more.
+        """
+        return cls(spark, destination, catalog)
+
+    def prepare(self) -> None:
+        """Have a catalog that a run can add backups to: `migrate`, then Refused when it is behind."""
+        self.migrate()
+        CatalogReader.current(self._home.uri, self.catalog_uri)
+
+    @property
+    def _spark(self) -> SparkSession:
+        if self._session is None:
+            raise ValueError("this writer was opened without a Spark session")
+        return self._session
+
+    def migrate(self) -> int:
+        """Create the tables or bring them up to date, again and again; returns the schema version."""
+        if (self.version() or 0) < len(names("migrations")):
+            from lakebackup.sql_engine.ddl import create_table
+
+            with self._lease() as lease:
+                for number, migration in enumerate(names("migrations"), 1):
+                    if number <= (self.version() or 0):
+                        continue
+                    folder = f"migrations/{migration}"
+                    made = ((table, load(folder, table)) for table in names(folder))
+                    _side_by_side(*(partial(create_table, self._storage, *one) for one in made))
+                    lease.renew()
+                    row = Migration(version=number, name=migration, applied_at=_now())
+                    append(self._storage, "migrations", [row], f"migration-{number}")
+        return len(names("migrations"))
+
+    def require_writable(self) -> None:
+        """Raises EnvironmentProblem when nothing can be written to the catalog."""
+        with self._lease():
+            pass
+
+    def commit_backup(self, storage: Storage, manifest: Manifest, *, held: Lease | None) -> None:
+        """Make a backup exist whose manifest and parts are in `storage`. Repeating it adds nothing.
+
+        `held`: the lease on its source, by which nobody takes its objects for those of a dead run; looked at
+        last of all, since this may wait and work for long. Raises Busy (that was lost, or another process
+        keeps the catalog's lease), UsageProblem (a row breaks a rule).
+        """
+        backup = manifest.backup
+        with self._lease() as lease:
+            self._register(storage)
+            small: dict[str, Sequence[Row]] = {
+                "positions": manifest.positions,
+                "scopes": manifest.scopes,
+                "gaps": manifest.gaps,
+                "groups": manifest.groups,
+            }
+            _side_by_side(
+                *self._parts(storage, [manifest], backup.backup_id),
+                *(partial(append, self._storage, *one, backup.backup_id) for one in small.items()),
+            )
+            if held:
+                held.renew()
+            lease.renew()
+            append(self._storage, "backups", [backup], backup.backup_id)
+
+    def _register(self, storage: Storage) -> str:
+        name = destination_id(storage)
+        beside = storage.uri == self.catalog_uri.rpartition("/")[0]
+        row = Destination(destination=name, uri="" if beside else storage.uri, created_at=_now())
+        append(self._storage, "destinations", [row], f"destination-{name}-{row.uri}")
+        return name
+
+    def append(self, rows: Sequence[Row], transaction: str | None = None) -> None:
+        """Append rows of any tables, each table's in one commit, once for each `transaction`."""
+        tables: dict[str, list[Row]] = {}
+        for row in rows:
+            tables.setdefault(table_of(type(row)), []).append(row)
+        with self._lease():
+            for table, some in tables.items():
+                append(self._storage, table, some, transaction or uuid.uuid4().hex)
+
+    def append_frame(
+        self, table: str, rows: DataFrame, transaction: str | None = None, source: RowSource | None = None
+    ) -> None:
+        """Append any number of rows that Spark computes, once for each `transaction`.
+
+        `source`: what makes rows of the table out of `rows`, in the task that writes them.
+        """
+        with task_errors():
+            writer = FrameWriter(self.catalog_uri, table, source)
+            added = rows.mapInArrow(writer, ADDED).collect()  # one row a file
+        with self._lease():
+            commit(self._storage, table, [row.added for row in added], transaction or uuid.uuid4().hex)
+
+    def append_made(self, table: str, source: RowSource, tasks: int, transaction: str) -> None:
+        """Append the rows that `source` makes of the numbers of tasks, once for each `transaction`."""
+        self.append_frame(table, self._spark.range(0, tasks, 1, tasks), transaction, source)
+
+    def append_batches(self, table: str, batches: Iterable[pa.RecordBatch], transaction: str) -> None:
+        """Append rows that come batch after batch and are not held, once for each `transaction`."""
+        added = list(FrameWriter(self.catalog_uri, table).write(batches))
+        with self._lease():
+            commit(self._storage, table, added, transaction)
+
+    def append_parts(
+        self, manifests: Sequence[Manifest], transaction: str, *, doubtful: Collection[str] = ()
+    ) -> None:
+        """Append the rows that the parts of some backups of this destination hold.
+
+        Backups `doubtful` (ids) may never have come to exist, and their numbers be others' by now: what they
+        say left a log goes on to count.
+        """
+        with self._lease():
+            _side_by_side(*self._parts(self._home, manifests, transaction, doubtful))
+
+    def replace_frame(self, table: str, rows: DataFrame) -> None:
+        """Put rows in the place of all that a table holds."""
+        with self._spark_commits():
+            rows.write.format("delta").mode("overwrite").save(f"{self.catalog_uri}/{table}")
+
+    def tidy(self, most: int) -> None:
+        """Bring the small files of each table with more than `most` together; its rows stay as they are.
+
+        Every commit adds a small file, and every reader opens them all. Not over Spark Connect.
+        """
+        tables = self._spark._jvm.io.delta.tables.DeltaTable  # type: ignore[union-attr] # noqa: SLF001
+        session = self._spark._jsparkSession  # noqa: SLF001 - the class in the JVM has no other way in
+        for table in TABLES:
+            uri = f"{self.catalog_uri}/{table}"
+            sizes = open_table(uri).get_add_actions(flatten=True).column("size_bytes").to_pylist()
+            if sum(size < _SMALL_BYTES for size in sizes) > most:
+                with self._spark_commits(), _settings(self._spark, _UPKEEP):
+                    tables.forPath(session, uri).optimize().executeCompaction()
+
+    def optimize(self, table: str, *, retain_hours: float) -> None:
+        """Bring the files of a table together, rows that are asked for together side by side, and delete
+        files that no version of the last hours needs. Its rows stay as they are. Not over Spark Connect.
+        """
+        tables = self._spark._jvm.io.delta.tables.DeltaTable  # type: ignore[union-attr] # noqa: SLF001
+        session = self._spark._jsparkSession  # noqa: SLF001 - the class in the JVM has no other way in
+        uri = f"{self.catalog_uri}/{table}"
+        columns = ("source", "gone_in") if table == "departures" else SORTED_BY
+        with self._spark_commits(), _settings(self._spark, _UPKEEP):
+            found = tables.forPath(session, uri)
+            if len(open_table(uri).file_uris()) > 1:
+                if set(columns) <= set(ARROW_SCHEMAS[table].names):
+                    order = self._spark._jvm.PythonUtils.toSeq(list(columns))  # type: ignore[union-attr] # noqa: SLF001
+                    found.optimize().executeZOrderBy(order)
+                else:
+                    found.optimize().executeCompaction()
+            found.vacuum(retain_hours)
+
+    def register_home(self) -> str:
+        """Have a row for the destination that this was opened with; returns its id."""
+        with self._lease():
+            return self._register(self._home)
+
+    def append_audit(self, entry: Audit, audit_id: str | None = None) -> None:
+        """Write down what was done: an object in the destination, for a lost catalog, and a row.
+
+        With an `audit_id` of its own, an entry is written once, however often.
+        """
+        audit_id = audit_id or secrets.token_hex(4)
+        self._keep_audit(entry, audit_id)
+        self.append([entry], f"audit-{entry.at}-{audit_id}")
+
+    def tell(self, row: Policy | PolicyTopics | Hold | LogTask | QueueRestore) -> None:
+        """Put down a policy, a hold, what a log task is to do or where an engine was restored: in the audit
+        log, where a rebuild finds it again, and as a row."""
+        self.append_audit(_told(row))
+        self.append([row])
+
+    def tell_once(self, rows: Sequence[QueueRestore], name: str) -> None:
+        """As `tell`, of rows that belong together; under their `name` once, however often."""
+        entries = [_told(row) for row in rows]
+        for number, entry in enumerate(entries):
+            self._keep_audit(entry, f"{name}-{number:06d}")
+        self.append(entries, f"audit-{name}")
+        self.append(rows, name)
+
+    def _keep_audit(self, entry: Audit, audit_id: str) -> None:
+        content = json.dumps(as_row(entry), ensure_ascii=False).encode()
+        with suppress(AlreadyExists):
+            self._home.put(layout.audit_path(entry.at, audit_id), content, if_absent=True)
+
+    def set_states(self, backup_ids: Sequence[str], state: State, *, actor: str, reason: str) -> None:
+        """Change the state of some backups in one commit, after an audit entry for each, in their order.
+
+        The entry is also how a rebuild learns of it.
+        """
+        detail = json.dumps({"state": state, "reason": reason})
+        entries = [
+            Audit(at=_now(), actor=actor, action="set_state", subject=backup_id, detail=detail)
+            for backup_id in backup_ids
+        ]
+        audit_id = secrets.token_hex(4)
+        for number, entry in enumerate(entries):
+            self._keep_audit(entry, f"{audit_id}{number:04x}")
+        self.append(entries, f"audit-{audit_id}")
+        with self._lease():
+            update(self._storage, "backups", "backup_id", backup_ids, {"state": state})
+
+    def _parts(
+        self,
+        storage: Storage,
+        manifests: Sequence[Manifest],
+        transaction: str,
+        doubtful: Collection[str] = (),
+    ) -> Iterator[Callable[[], None]]:
+        """For each table that parts of backups have rows of, what appends them."""
+        parts = {
+            manifest.backup.backup_id: [
+                layout.parts_path(manifest.backup.source, manifest.backup.backup_id, task)
+                for task in range(manifest.parts)
+            ]
+            for manifest in manifests
+        }
+        yield partial(
+            self._append_made,
+            "files",
+            list(chain.from_iterable(parts.values())),
+            partial(PartRows, storage.uri),
+            1 + sum(m.backup.files for m in manifests) // ROWS_PER_FILE,
+            transaction,
+        )
+        for kind, table in [(kind, table) for kind, tables in LISTED_BY.items() for table in tables]:
+            listed = [m.backup for m in manifests if m.backup.source_kind == kind]
+            if table == "departures":
+                listed = [backup for backup in listed if backup.backup_id not in doubtful]
+            # What queues list does not grow with their messages.
+            rows = 0 if kind == QUEUES else sum(backup.entries for backup in listed)
+            yield partial(
+                self._append_made,
+                table,
+                list(chain.from_iterable(parts[backup.backup_id] for backup in listed)),
+                partial(ListedRows, storage.uri, table),
+                1 + rows // ROWS_PER_FILE,
+                transaction,
+            )
+
+    def _append_made(
+        self,
+        table: str,
+        paths: Sequence[str],
+        source: Callable[[tuple[tuple[str, ...], ...]], RowSource],
+        files: int,
+        transaction: str,
+    ) -> None:
+        """Append the rows that `source` makes of groups of objects; a few are not worth a job of Spark's."""
+        if not paths:
+            return
+        count = min(len(paths), files)
+        groups = tuple(tuple(paths[i::count]) for i in range(count))
+        writer = FrameWriter(self.catalog_uri, table, source(groups))
+        if count == 1:
+            added = writer.here(1)
+        else:
+            with task_errors():
+                made = self._spark.range(0, count, 1, count).mapInArrow(writer, ADDED).collect()
+            added = [row.added for row in made]
+        commit(self._storage, table, added, transaction)
+
+    @contextmanager
+    def _spark_commits(self) -> Iterator[None]:
+        """The lease while Spark commits, which in object storage looks whether an entry of a log is there and
+        then puts it: the lease alone keeps others out, so that one that was lost meanwhile is told."""
+        with self._lease() as lease:
+            yield
+            try:
+                lease.renew()
+            except Busy as lost:
+                raise Busy(
+                    f"{lost.message} What others committed to {self.catalog_uri} meanwhile may be missing.",
+                    hint="Move the catalog away and run `lakebackup catalog rebuild`, then the same command.",
+                ) from lost
+
+    def _lease(self) -> Lease:
+        holder = f"{socket.gethostname()}:{os.getpid()}"
+        return Lease.acquire(self._storage, _LEASE, holder, ttl_s=_LEASE_TTL_S, wait_s=_LEASE_WAIT_S)
+
+
+def _side_by_side(*tasks: Callable[[], object]) -> None:
+    """Do tasks that wait more than they work; when all are done, raises the first error."""
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(task) for task in tasks]:
+            done.result()
+
+
+def _told(row: Policy | PolicyTopics | Hold | LogTask | QueueRestore) -> Audit:
+    """The entry of the audit log that holds a row whole."""
+    table = table_of(type(row))
+    action = next(action for action, told in TOLD.items() if told == table)
+    subject = row.backup_id if isinstance(row, Hold) else row.source
+    detail = json.dumps(as_row(row), ensure_ascii=False)
+    return Audit(at=row.at, actor=row.actor, action=action, subject=subject, detail=detail)
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
+
+
+@contextmanager
+def _settings(spark: SparkSession, wanted: Mapping[str, object]) -> Iterator[None]:
+    """Settings of the session while the block runs."""
+    before = {name: spark.conf.get(name, None) for name in wanted}
+    for name, value in wanted.items():
+        spark.conf.set(name, str(value))
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)
