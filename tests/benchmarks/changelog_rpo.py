@@ -18,11 +18,11 @@ from tests.benchmarks.report import markdown
 from tests.support.change_load import load
 
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.logs.control import task
+from lakebackup_jobs.logs import task
 from lakebackup_jobs.logs.control import verbs as control
 from lakebackup_jobs.logs.control.status import waiting
-from lakebackup_jobs.logs.control.task import TaskSettings
 from lakebackup_jobs.logs.control.verbs import Place
+from lakebackup_jobs.logs.task import TaskSettings
 from lakebackup_jobs.runtime.session import spark_session
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from tests.support.s3 import put_catalog
 from tests.support.s3_faults import FaultProxy
 
 from lakebackup_jobs.logs.control import verbs as control
-from lakebackup_jobs.logs.control.task import tell
 from lakebackup_jobs.logs.control.verbs import Place
+from lakebackup_jobs.logs.task import tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

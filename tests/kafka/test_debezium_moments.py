@@ -16,9 +16,9 @@ from lakebackup.errors import Refused
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.kafka.client.consume import reader
-from lakebackup_jobs.logs.capture.flush_task import records_of
 from lakebackup_jobs.logs.feeds import Range
 from lakebackup_jobs.logs.feeds.debezium import DebeziumFeed
+from lakebackup_jobs.logs.feeds.records import records_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

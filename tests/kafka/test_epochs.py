@@ -13,9 +13,9 @@ from tests.support.kafka_truth import Record
 from lakebackup.errors import EnvironmentProblem
 from lakebackup.plan.topics.forks import EpochEnd, Stood
 from lakebackup.storage import Storage, open_storage
-from lakebackup_jobs.kafka.admin import epochs
-from lakebackup_jobs.kafka.admin.epochs import Logs
+from lakebackup_jobs.kafka.client import epochs
 from lakebackup_jobs.kafka.client.consume import copy_range
+from lakebackup_jobs.kafka.client.epochs import Logs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

@@ -17,11 +17,11 @@ from tests.support.log_tasks import LogTask, busy
 from lakebackup.errors import EnvironmentProblem, UsageProblem
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.cli import main
-from lakebackup_jobs.logs.control import task
+from lakebackup_jobs.logs import task
 from lakebackup_jobs.logs.control.http_api import app_of, serving
-from lakebackup_jobs.logs.control.last_error import Trouble
 from lakebackup_jobs.logs.control.metrics import LogCollector, serve
 from lakebackup_jobs.logs.control.verbs import Place
+from lakebackup_jobs.logs.last_error import Trouble
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -19,7 +19,7 @@ from lakebackup_jobs.lifecycle.task_totals import Totals
 from lakebackup_jobs.logs.capture import publish
 from lakebackup_jobs.logs.capture.flush import LogRequest, Planner
 from lakebackup_jobs.logs.control.status import waiting
-from lakebackup_jobs.logs.control.task import Task, TaskSettings
+from lakebackup_jobs.logs.task import Task, TaskSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

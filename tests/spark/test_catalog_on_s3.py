@@ -18,11 +18,12 @@ from lakebackup.errors import Damaged, EnvironmentProblem, Refused
 from lakebackup.recovery.rebuild import rebuild
 from lakebackup.rows.tables import ARROW_SCHEMAS, as_row, spark_columns
 from lakebackup.rows.upkeep import Audit
+from lakebackup.sql_engine.dataset import rows_of
 from lakebackup.sql_engine.delta import append, commit, open_table, write_rows
 from lakebackup.sql_engine.delta_log import FOLDER, remote_log
-from lakebackup.sql_engine.duck import rows_of
 from lakebackup.sql_engine.spark import SparkEngine
 from lakebackup.storage import Storage, open_storage
+from lakebackup.store.behind import current_catalog
 from lakebackup.store.lease import Lease
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
@@ -181,7 +182,7 @@ def test_a_lost_commit_is_noticed(place: str) -> None:
     newest = max(name for name in log_of(catalog, "positions") if name.endswith(".json"))
     catalog.delete(f"positions/{FOLDER}/{newest}")
     with pytest.raises(Refused, match="newest commits of positions are not there"):
-        CatalogReader.current(place)
+        current_catalog(place)
 
 
 def test_another_table_in_its_place_is_not_taken_for_it(place: str, empty_catalog: Path) -> None:

@@ -395,7 +395,7 @@ def test_appends_of_several_processes_are_all_kept(root: Path, processes: int, e
 def test_what_duckdb_reads_prunes_by_the_log(spark: SparkSession, root: Path) -> None:
     import pyarrow.dataset as ds
 
-    from lakebackup.sql_engine.duck import dataset
+    from lakebackup.sql_engine.dataset import dataset
 
     storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
     for number in range(1, 6):

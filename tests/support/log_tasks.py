@@ -16,11 +16,11 @@ from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.logs.capture.flush import LogRequest
 from lakebackup_jobs.logs.capture.job import run
-from lakebackup_jobs.logs.control.last_error import Trouble
-from lakebackup_jobs.logs.control.task import TaskSettings, tell
 from lakebackup_jobs.logs.control.verbs import Place
 from lakebackup_jobs.logs.feeds import Range
 from lakebackup_jobs.logs.feeds.br import BrFeed
+from lakebackup_jobs.logs.last_error import Trouble
+from lakebackup_jobs.logs.task import TaskSettings, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

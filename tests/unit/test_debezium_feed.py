@@ -11,7 +11,6 @@ import pytest
 
 from lakebackup.errors import Damaged, Refused, UsageProblem
 from lakebackup.storage import open_storage
-from lakebackup_jobs.logs.control.task import TaskSettings
 from lakebackup_jobs.logs.feeds import Decoded, Range, feed_of
 from lakebackup_jobs.logs.feeds.debezium import DebeziumFeed
 from lakebackup_jobs.logs.feeds.debezium_decoder import region_of, table_id
@@ -23,6 +22,7 @@ from lakebackup_jobs.logs.feeds.transactions import (
     prepared,
     tidy,
 )
+from lakebackup_jobs.logs.task import TaskSettings
 
 if TYPE_CHECKING:
     from pathlib import Path

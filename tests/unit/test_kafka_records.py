@@ -13,12 +13,18 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lakebackup.errors import Damaged, UsageProblem
-from lakebackup_jobs.kafka.client.consume import record_prefix
 from lakebackup_jobs.kafka.client.plain import encode_record, stats_of
 from lakebackup_jobs.kafka.format.arrow import to_arrow
 from lakebackup_jobs.kafka.format.codecs import CODECS, compressor, decompress
 from lakebackup_jobs.kafka.format.container import FileReader, FileWriter
-from lakebackup_jobs.kafka.format.records import FORMAT_V1, FORMAT_V2, Block, decode_block, filter_block
+from lakebackup_jobs.kafka.format.records import (
+    FORMAT_V1,
+    FORMAT_V2,
+    Block,
+    decode_block,
+    filter_block,
+    record_prefix,
+)
 from lakebackup_jobs.kafka.format.schemas import SCHEMA_V1, SCHEMA_V2, TIMESTAMP_TYPES, format_of
 
 if TYPE_CHECKING:

@@ -16,19 +16,19 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.logs import task
 from lakebackup_jobs.logs.capture import job as run
 from lakebackup_jobs.logs.capture.flush import LogRequest
 from lakebackup_jobs.logs.capture.job import _Job
-from lakebackup_jobs.logs.control import task
-from lakebackup_jobs.logs.control.last_error import Trouble
-from lakebackup_jobs.logs.control.task import Task, TaskSettings, settings_text
 from lakebackup_jobs.logs.control.verbs import Place, _check_goes_on, _launched
+from lakebackup_jobs.logs.last_error import Trouble
+from lakebackup_jobs.logs.task import Task, TaskSettings, settings_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from lakebackup_jobs.logs.control.task import State
+    from lakebackup_jobs.logs.task import State
 
 
 def settings(**changes: Any) -> TaskSettings:

@@ -12,8 +12,8 @@ from tests.support.made_backups import MadeBackups
 from lakebackup.errors import UsageProblem
 from lakebackup_jobs.logs.control import verbs as control
 from lakebackup_jobs.logs.control.http_api import app_of, serving
-from lakebackup_jobs.logs.control.task import TaskSettings
 from lakebackup_jobs.logs.control.verbs import Place
+from lakebackup_jobs.logs.task import TaskSettings
 from lakebackup_jobs.runtime.child import free_port
 
 if TYPE_CHECKING:

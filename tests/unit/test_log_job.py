@@ -12,12 +12,12 @@ from tests.support.made_backups import MadeBackups
 from lakebackup.errors import Busy, Damaged, EnvironmentProblem, LakebackupError, UsageProblem
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.logs import task
 from lakebackup_jobs.logs.capture import job as run
 from lakebackup_jobs.logs.capture.flush import LogRequest, keys_of
 from lakebackup_jobs.logs.capture.job import _Job
-from lakebackup_jobs.logs.control import task
-from lakebackup_jobs.logs.control.last_error import Trouble
-from lakebackup_jobs.logs.control.task import Task, TaskSettings
+from lakebackup_jobs.logs.last_error import Trouble
+from lakebackup_jobs.logs.task import Task, TaskSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

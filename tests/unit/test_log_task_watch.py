@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakebackup_jobs.logs.control import task_watch
-from lakebackup_jobs.logs.control.task import Task, TaskSettings
-from lakebackup_jobs.logs.control.task_watch import TaskWatch
+from lakebackup_jobs.logs import task_watch
+from lakebackup_jobs.logs.task import Task, TaskSettings
+from lakebackup_jobs.logs.task_watch import TaskWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

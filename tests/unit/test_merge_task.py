@@ -23,11 +23,16 @@ from lakebackup.errors import Damaged
 from lakebackup.plan.topics.merge import targets
 from lakebackup.storage import open_storage
 from lakebackup.store import manifest as sidecar
-from lakebackup_jobs.kafka.client.consume import record_prefix
 from lakebackup_jobs.kafka.client.plain import encode_record
 from lakebackup_jobs.kafka.format.container import FileReader, FileWriter
 from lakebackup_jobs.kafka.format.key_filter import KeyFilters, hashes_of, may_hold
-from lakebackup_jobs.kafka.format.records import FORMAT_V1, FORMAT_V2, decode_block, filter_block
+from lakebackup_jobs.kafka.format.records import (
+    FORMAT_V1,
+    FORMAT_V2,
+    decode_block,
+    filter_block,
+    record_prefix,
+)
 from lakebackup_jobs.kafka.format.schemas import SCHEMA_V1
 from lakebackup_jobs.lifecycle import task_errors as outcome
 from lakebackup_jobs.topics.tasks import merge as merge_task

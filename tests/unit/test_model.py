@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebackup.rows import tables as model
+from lakebackup.rows.backups import DataFile
+from lakebackup.rows.digest import Digest
 
-FILE = model.DataFile(
+FILE = DataFile(
     destination="d1",
     path="c/" + "0" * 32 + "/topics/t/partition=0/t+0-0000000000.data",
     backup_id="20260101T000000Z-00000000",
@@ -49,7 +51,7 @@ def test_types_and_nullability_follow_the_annotations() -> None:
 def test_a_row_goes_through_json_and_comes_back() -> None:
     line = model.json_line(replace(FILE, scope="ü\n\u2028"))
     assert "\n" not in line
-    assert model.from_row(model.DataFile, json.loads(line)) == replace(FILE, scope="ü\n\u2028")
+    assert model.from_row(DataFile, json.loads(line)) == replace(FILE, scope="ü\n\u2028")
 
 
 @pytest.mark.parametrize(
@@ -64,20 +66,20 @@ def test_a_row_goes_through_json_and_comes_back() -> None:
 )
 def test_a_row_with_wrong_values_is_refused(change: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        model.from_row(model.DataFile, model.as_row(FILE) | change)
+        model.from_row(DataFile, model.as_row(FILE) | change)
 
 
 def test_a_missing_column_is_named() -> None:
     row = model.as_row(FILE)
     del row["sha256"]
     with pytest.raises(ValueError, match="sha256 is missing"):
-        model.from_row(model.DataFile, row)
+        model.from_row(DataFile, row)
 
 
 @given(st.lists(st.text(), max_size=8), st.randoms())
 def test_the_digest_depends_on_the_lines_but_not_on_their_order(lines: list[str], random: object) -> None:
     def digest(some: list[str]) -> str:
-        total = model.Digest()
+        total = Digest()
         for line in some:
             total.add(line)
         return total.hex()
@@ -86,7 +88,7 @@ def test_the_digest_depends_on_the_lines_but_not_on_their_order(lines: list[str]
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     assert digest(lines) == digest(shuffled)
     assert digest([*lines, "x"]) != digest(lines)
-    half, rest = model.Digest(), model.Digest()
+    half, rest = Digest(), Digest()
     for line in lines[::2]:
         half.add(line)
     for line in lines[1::2]:

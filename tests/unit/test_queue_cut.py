@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from lakebackup_jobs.kafka.client.memory import Longs
+    from lakebackup_jobs.kafka.memory import Longs
 
 Row = tuple[int, int]  # offset and tid; a watermark's is -1
 

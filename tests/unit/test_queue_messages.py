@@ -19,9 +19,8 @@ from lakebackup.formats.queues.watermark import headers_of
 from lakebackup.plan.queues.backup import QueueRange
 from lakebackup.rules.layout import seen_folder, seen_path, seen_ranges_path
 from lakebackup.storage import open_storage
-from lakebackup_jobs.kafka.client.consume import record_prefix
 from lakebackup_jobs.kafka.client.plain import encode_record, stats_of
-from lakebackup_jobs.kafka.format.records import FORMAT_V2, OFFSET, Columns, decode_block
+from lakebackup_jobs.kafka.format.records import FORMAT_V2, OFFSET, Columns, decode_block, record_prefix
 from lakebackup_jobs.queues import transaction_scan as seen_module
 from lakebackup_jobs.queues.backup.copy_task import _Front, _Look
 from lakebackup_jobs.queues.messages import Messages, TransactionIds, chosen, keep, read_messages

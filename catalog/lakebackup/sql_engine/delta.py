@@ -19,15 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Busy, Damaged, NotFound, UsageProblem
 from lakebackup.rows.tables import ARROW_SCHEMAS, OF_BACKUPS, Row, as_row
-from lakebackup.rules.times import format_ts
 from lakebackup.sql_engine.delta_log import FOLDER, folder_of, local_log, remote_log, until_fork
-from lakebackup.sql_engine.failures import damaged_table
 from lakebackup.sql_engine.verified import is_whole, put_sums
-from lakebackup.storage import AlreadyExists, open_storage
-from lakebackup_sql import names
+from lakebackup.storage import AlreadyExists
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Sequence
 
     import pyarrow as pa
     from deltalake import DeltaTable
@@ -38,7 +35,7 @@ if TYPE_CHECKING:
 #: What the names of the properties that hold CHECK constraints begin with.
 CONSTRAINT = "delta.constraints."
 _CHECKPOINT_EVERY = 10
-_TRIES = 5
+TRIES = 5
 # Within a file, so that a topic and time range touches few of its pages, and few of a table's files.
 SORTED_BY = ("source", "scope", "min_ts")
 # A backup's row comes last. Its commit keeps the versions of the tables before it, as Delta keeps those of an
@@ -51,10 +48,10 @@ def open_table(uri: str, *, known: bool = False) -> DeltaTable:
     """The newest version of the Delta table at a URI (`known`: what this process saw of it last will do).
     Raises NotFound, and Damaged (its log)."""
     with local_log(uri, known=known) as folder:
-        return _open(uri, folder)
+        return open_folder(uri, folder)
 
 
-def _open(uri: str, folder: str, *, history: bool = False) -> DeltaTable:
+def open_folder(uri: str, folder: str, *, history: bool = False) -> DeltaTable:
     """A table at `uri` whose log is in a local folder: its own, or a copy."""
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -93,7 +90,7 @@ def versions_then(catalog_uri: str) -> dict[str, int]:
     """Table -> version that it had when rows were last committed to `backups`, where that is known."""
     uri = f"{catalog_uri}/backups"
     with local_log(uri, known=True) as folder:  # what an application noted is read from the log when asked
-        backups = _open(uri, folder)
+        backups = open_folder(uri, folder)
         found = {table: backups.transaction_version(_VERSION_OF + table) for table in _COMMITTED_BEFORE}
     return {table: version for table, version in found.items() if version is not None}
 
@@ -117,83 +114,6 @@ def _verify_log(log: Path, *, history: bool = False) -> None:
                 )
 
 
-def open_then(uri: str, as_of: int | None, *, known: bool = False) -> DeltaTable | None:
-    """The table as it was at an instant (us since 1970), or as it is (`known`: as of `open_table`); None when
-    it was not made yet then, or the catalog has not gone through the migration that makes it.
-
-    What counts is the time of a commit that its writer put into the log. Raises NotFound when what the table
-    held then is not kept any more.
-    """
-    try:
-        return open_table(uri, known=known) if as_of is None else _open_as_of(uri, as_of)
-    except NotFound:
-        if _is_to_come(uri):
-            return None
-        raise
-
-
-def _is_to_come(uri: str) -> bool:
-    """Whether a table comes with a migration that its catalog has not gone through."""
-    catalog, _, table = uri.rpartition("/")
-    made_by = next(
-        n for n, folder in enumerate(names("migrations"), 1) if table in names(f"migrations/{folder}")
-    )
-    if made_by == 1:
-        return False
-    from lakebackup.sql_engine.duck import rows_of
-
-    return max(rows_of(f"{catalog}/migrations")["version"].to_pylist(), default=0) < made_by
-
-
-def _open_as_of(uri: str, as_of: int) -> DeltaTable | None:
-    with local_log(uri, history=True) as folder:
-        table = _open(uri, folder, history=True)
-        history = sorted((entry["version"], int(entry.get("timestamp") or 0)) for entry in table.history())
-        earliest, reached, version = history[0], 0, None
-        for number, at in history:
-            reached = max(reached, at)  # clocks differ, the order of commits does not
-            if reached * 1000 > as_of:
-                break
-            version = number
-        if version is None:
-            if earliest[0]:
-                raise _not_kept(uri, as_of)
-            return None
-        if version == table.version():
-            return table
-        table.load_as_version(version)
-    names = {file.rpartition("/")[2] for file in table.file_uris()}  # its folder stands there encoded
-    if names - _names(uri):
-        raise _not_kept(uri, as_of)
-    return table
-
-
-def _names(uri: str) -> set[str]:
-    """Names in a table's folder."""
-    folder = folder_of(uri)
-    if folder:
-        return set(os.listdir(folder))  # noqa: PTH208 - fast
-    root, _, table = uri.rpartition("/")
-    return {found.path.partition("/")[2] for found in open_storage(root).list(f"{table}/")}
-
-
-def require_then(catalog_uri: str, as_of: int) -> None:
-    """Raises NotFound when there was no catalog in that folder at an instant (us since 1970)."""
-    if open_then(f"{catalog_uri}/migrations", as_of) is None:
-        raise NotFound(
-            f"The catalog at {catalog_uri} was not made yet at {format_ts(as_of // 1000)}.",
-            hint="Choose a later --as-of; the column started_time of `backups` shows what there was when.",
-        )
-
-
-def _not_kept(uri: str, as_of: int) -> NotFound:
-    return NotFound(
-        f"What {uri} held at {format_ts(as_of // 1000)} is not kept any more.",
-        hint="`lakebackup catalog optimize` and Delta itself clean up what is older than their retention: "
-        "choose a later --as-of.",
-    )
-
-
 def append(storage: Storage, table: str, rows: Sequence[Row], transaction: str) -> bool:
     """Append rows to a catalog table, once for each `transaction`; whether they were new.
 
@@ -207,11 +127,11 @@ def append(storage: Storage, table: str, rows: Sequence[Row], transaction: str) 
     batch = pa.Table.from_pylist([as_row(row) for row in rows], schema=ARROW_SCHEMAS[table])
     uri = f"{storage.uri}/{table}"
     with local_log(uri) as folder:
-        opened = _open(uri, folder)
+        opened = open_folder(uri, folder)
         if opened.transaction_version(transaction) is not None:
             return False
-        added = [_write(storage, table, batch, opened.metadata().configuration)]
-        if _commit(storage, table, (folder, opened), added, transaction):
+        added = [write_file(storage, table, batch, opened.metadata().configuration)]
+        if commit_once(storage, table, (folder, opened), added, transaction):
             return True
     return commit(storage, table, added, transaction)
 
@@ -224,10 +144,10 @@ def write_rows(storage: Storage, table: str, rows: pa.Table) -> str:
     """
     uri = f"{storage.uri}/{table}"
     settings = open_table(uri, known=True).metadata().configuration
-    return _write(storage, table, rows, settings)
+    return write_file(storage, table, rows, settings)
 
 
-def _write(storage: Storage, table: str, rows: pa.Table, settings: dict[str, str]) -> str:
+def write_file(storage: Storage, table: str, rows: pa.Table, settings: dict[str, str]) -> str:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -252,71 +172,26 @@ def commit(storage: Storage, table: str, added: Sequence[str], transaction: str)
     The caller holds the catalog's lease. Raises Busy when others commit all the same.
     """
     uri = f"{storage.uri}/{table}"
-    for _ in range(_TRIES if added else 0):
+    for _ in range(TRIES if added else 0):
         with local_log(uri) as folder:
-            opened = _open(uri, folder)
+            opened = open_folder(uri, folder)
             if opened.transaction_version(transaction) is not None:
                 return False
-            if _commit(storage, table, (folder, opened), added, transaction):
+            if commit_once(storage, table, (folder, opened), added, transaction):
                 return True
     if not added:
         return False
-    raise _outrun(uri)
+    raise outrun(uri)
 
 
-def update(storage: Storage, table: str, key: str, among: Sequence[str], values: Mapping[str, Any]) -> None:
-    """Give columns of the rows whose column `key` is `among` some texts other values, in one commit.
-
-    Files without such rows stay; of the others the rows are held, one file's at a time. The caller holds the
-    catalog's lease. Raises Busy when others commit all the same, Damaged.
-    """
-    uri = f"{storage.uri}/{table}"
-    for _ in range(_TRIES):
-        with local_log(uri) as folder:
-            opened = _open(uri, folder)
-            settings = opened.metadata().configuration
-            added: list[str] = []
-            gone: list[str] = []
-            for path, rows in _changed(uri, opened, key, among, values):
-                added.append(_write(storage, table, rows, settings))
-                gone.append(path)
-            if not gone or _commit(storage, table, (folder, opened), added, None, gone):
-                return
-    raise _outrun(uri)
-
-
-def _changed(
-    uri: str, opened: DeltaTable, key: str, among: Sequence[str], values: Mapping[str, Any]
-) -> Iterator[tuple[str, pa.Table]]:
-    """Each file that has such rows, and all its rows as they are to be."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    from lakebackup.sql_engine.duck import dataset
-
-    found, wanted = dataset(uri, opened), pa.array(among, pa.string())
-    for part in found.get_fragments(pc.field(key).isin(wanted)):
-        try:
-            rows = pa.Table.from_batches(part.to_batches(schema=found.schema), found.schema)
-        except (OSError, ValueError) as error:  # pyarrow's errors are of these kinds
-            raise damaged_table(uri, error) from error
-        hit = pc.is_in(rows[key], wanted)
-        if not pc.any(hit).as_py():
-            continue
-        for name, value in values.items():
-            column = pc.if_else(hit, pa.scalar(value, rows[name].type), rows[name])
-            rows = rows.set_column(rows.schema.get_field_index(name), name, column)
-        yield part.path, rows
-
-
-def _outrun(uri: str) -> Busy:
+def outrun(uri: str) -> Busy:
     return Busy(
         f"Others commit to {uri} although this run holds the catalog's lease.",
         hint="Nothing of this run is visible. Run it again when they are done.",
     )
 
 
-def _commit(
+def commit_once(
     storage: Storage,
     table: str,
     at: tuple[str, DeltaTable],

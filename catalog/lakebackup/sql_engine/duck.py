@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from contextlib import contextmanager
 from functools import cache
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -29,7 +28,9 @@ from lakebackup.sql_engine import (
     to_duckdb,
     view_text,
 )
-from lakebackup.sql_engine.delta import newest_version, open_table, open_then, require_then, versions_then
+from lakebackup.sql_engine.as_of import open_then, require_then
+from lakebackup.sql_engine.dataset import dataset
+from lakebackup.sql_engine.delta import newest_version, versions_then
 from lakebackup.sql_engine.delta_log import folder_of, prefetch, until_fork
 from lakebackup.sql_engine.failures import damaged_table, told_in
 from lakebackup.sql_engine.limits import Limits
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.dataset as ds
     from deltalake import DeltaTable
 
     from lakebackup.sql_engine.guard import Checked
@@ -245,83 +244,6 @@ def _database(as_written: bool) -> duckdb.DuckDBPyConnection:
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
     connection.execute("SET lock_configuration = true")
     return connection
-
-
-def dataset(uri: str, table: DeltaTable) -> ds.Dataset:
-    """A Delta table opened from `uri` as a dataset that prunes by the log's statistics and verifies."""
-    import pyarrow as pa
-    import pyarrow.dataset as ds
-
-    from lakebackup.sql_engine.verified import verified_files
-
-    verified = verified_files(uri)
-    verifying = ds.ParquetFileFormat(
-        default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
-    )
-    if table.protocol().min_reader_version == 1:
-        schema = pa.schema(table.schema().to_arrow())
-        parts = _known(table, schema)
-    else:  # delta-rs knows which features it can read, and builds the same, ten times more slowly
-        built = table.to_pyarrow_dataset(filesystem=verified)
-        schema = built.schema
-        parts = ((part.path, part.partition_expression) for part in built.get_fragments())
-    fragments = [verifying.make_fragment(path, verified, holds) for path, holds in parts]
-    found = _unlocked(ds.FileSystemDataset)(fragments, schema, verifying, verified)
-    found.read_from = verified.handler
-    found.largest = max(table.get_add_actions(flatten=True).column("size_bytes").to_pylist(), default=0)
-    return found
-
-
-def rows_of(uri: str) -> pa.Table:
-    """All rows of the table at `uri`, for one that is small. Raises NotFound, Damaged."""
-    try:
-        return dataset(uri, open_table(uri)).scanner().to_reader().read_all()
-    except (OSError, ValueError) as error:  # pyarrow's errors are of these kinds
-        raise damaged_table(uri, error) from error
-
-
-def _known(table: DeltaTable, schema: pa.Schema) -> Iterator[tuple[str, pc.Expression]]:
-    """Each file of a table, and what its statistics in the log say that all its rows are."""
-    import pyarrow.compute as pc
-
-    files = table.get_add_actions(flatten=True)
-    values = {name: files.column(name).to_pylist() for name in files.schema.names}
-    stated = [
-        (pc.field(name), values[f"min.{name}"], values[f"max.{name}"], values[f"null_count.{name}"])
-        for name in schema.names
-        if f"min.{name}" in values and f"max.{name}" in values and f"null_count.{name}" in values
-    ]
-    for number, path in enumerate(values.get("path", ())):
-        holds = pc.scalar(True)
-        for field, least, most, nulls in stated:
-            if nulls[number] is None or least[number] is None or most[number] is None:
-                continue
-            within = (field >= least[number]) & (field <= most[number])
-            holds &= within if nulls[number] == 0 else within | field.is_null()
-        yield path, holds
-
-
-@cache
-def _unlocked(kind: type[ds.FileSystemDataset]) -> type[ds.FileSystemDataset]:
-    """That kind of dataset, read by DuckDB without a deadlock: pyarrow's `Scanner.to_reader` begins to read
-    while it holds Python's lock, which a file system written in Python waits for; `to_batches` lets go of it.
-    """
-    import pyarrow as pa
-
-    class Unlocked(kind):  # type: ignore[misc]
-        def scanner(self, **asked: Any) -> Any:
-            scanner = super().scanner(**asked)
-            if self.read_from.remote:
-                coming = [part.path for part in self.get_fragments(asked.get("filter"))]
-                self.read_from.expect(coming, self.largest)
-            return SimpleNamespace(
-                projected_schema=scanner.projected_schema,
-                to_reader=lambda: pa.RecordBatchReader.from_batches(
-                    scanner.projected_schema, scanner.to_batches()
-                ),
-            )
-
-    return Unlocked
 
 
 @cache

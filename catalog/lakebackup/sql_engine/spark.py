@@ -18,7 +18,8 @@ from lakebackup.sql_engine import (
     steps_for,
     view_text,
 )
-from lakebackup.sql_engine.delta import newest_version, open_then, require_then
+from lakebackup.sql_engine.as_of import open_then, require_then
+from lakebackup.sql_engine.delta import newest_version
 from lakebackup.sql_engine.delta_log import folder_of, prefetch
 from lakebackup.sql_engine.failures import damaged_table, task_errors
 from lakebackup_sql import load
@@ -150,7 +151,7 @@ class SparkEngine:
     def _few(self, step: str, as_of: int | None) -> DataFrame | None:
         """The rows of a small table, to be part of the plan: Delta takes longer to plan one scan than reading
         them takes. None when they are many."""
-        from lakebackup.sql_engine.duck import dataset
+        from lakebackup.sql_engine.dataset import dataset
 
         uri = f"{self._uri}/{_table_of(step)}"
         seen = self._remote and as_of is None and step.startswith(RAW)

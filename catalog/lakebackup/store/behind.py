@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from lakebackup.errors import NotFound, Refused
 from lakebackup.rules import layout
+from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakebackup.store.reader import CatalogReader
 
 _SHOWN = 5
 #: What brings the lost rows back.
@@ -53,6 +53,14 @@ def what_is_lost(reader: CatalogReader) -> str | None:
     )
 
 
+def current_catalog(destination: str, catalog: str | None = None) -> CatalogReader:
+    """As `CatalogReader.require`, for what restores, deletes or makes backups; Refused when the catalog is
+    behind what is complete in the destination."""
+    reader = CatalogReader.require(destination, catalog)
+    require_current(reader)
+    return reader
+
+
 def require_current(reader: CatalogReader) -> None:
     """Raises Refused when the catalog lost something: restores would be of an older state or not whole, and
     numbers of backups would be used again."""
@@ -81,8 +89,6 @@ def _lost(reader: CatalogReader) -> Iterator[str]:
 def _known(reader: CatalogReader, backup_id: str) -> bool:
     """Whether the catalog has it by now, since a run may have committed meanwhile; or has on record that a
     rebuild could not put it in."""
-    from lakebackup.store.reader import CatalogReader
-
     now = CatalogReader(reader.home.uri, reader.catalog_uri)
     return bool(
         now.rows("show_backup", backup_id=backup_id) or now.rows("rebuild_left_out", backup_id=backup_id)

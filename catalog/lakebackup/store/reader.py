@@ -46,7 +46,7 @@ class Catalog:
 
     def version(self) -> int | None:
         """The schema version of the catalog, None without one; UsageProblem when too new."""
-        from lakebackup.sql_engine.duck import rows_of
+        from lakebackup.sql_engine.dataset import rows_of
 
         try:
             found: list[int] = rows_of(f"{self.catalog_uri}/migrations")["version"].to_pylist()
@@ -105,16 +105,6 @@ class CatalogReader(Catalog):
                 hint="Check --from and --catalog; `lakebackup catalog rebuild` makes one anew from the "
                 "backups.",
             )
-        return reader
-
-    @classmethod
-    def current(cls, destination: str, catalog: str | None = None) -> CatalogReader:
-        """As `require`, for what restores, deletes or makes backups; Refused when the catalog is behind what
-        is complete in the destination."""
-        from lakebackup.store.behind import require_current
-
-        reader = cls.require(destination, catalog)
-        require_current(reader)
         return reader
 
     def query(self, name: str, **parameters: Any) -> pa.RecordBatchReader:
@@ -193,7 +183,7 @@ class CatalogReader(Catalog):
         """The same catalog as if some backups had other states: id -> state."""
         import pyarrow as pa
 
-        from lakebackup.sql_engine.duck import rows_of
+        from lakebackup.sql_engine.dataset import rows_of
 
         reader = CatalogReader(self._home.uri, self.catalog_uri, as_of=self._as_of)
         rows = rows_of(f"{self.catalog_uri}/backups")
@@ -208,7 +198,7 @@ class CatalogReader(Catalog):
 
     def destinations(self) -> Roots:
         """Where the destinations are. The one this was opened with is where it is now, moved or not."""
-        from lakebackup.sql_engine.duck import rows_of
+        from lakebackup.sql_engine.dataset import rows_of
 
         rows = rows_of(f"{self.catalog_uri}/destinations").to_pylist()
         found = {row["destination"]: self.root_of(row["uri"]) for row in rows}

@@ -24,12 +24,14 @@ from lakebackup.rows.base import QUEUES, State
 from lakebackup.rows.tables import ARROW_SCHEMAS, TABLES, Row, as_row, table_of
 from lakebackup.rows.upkeep import Audit, Destination, Hold, Migration, Policy, PolicyTopics
 from lakebackup.rules import layout
-from lakebackup.sql_engine.delta import SORTED_BY, append, commit, open_table, update
+from lakebackup.sql_engine.change import update
+from lakebackup.sql_engine.delta import SORTED_BY, append, commit, open_table
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import AlreadyExists, Storage
+from lakebackup.store.behind import current_catalog
 from lakebackup.store.delta_append import ADDED, LISTED_BY, ROWS_PER_FILE, FrameWriter, ListedRows, PartRows
 from lakebackup.store.lease import Lease
-from lakebackup.store.reader import Catalog, CatalogReader
+from lakebackup.store.reader import Catalog
 from lakebackup.store.roots import destination_id
 from lakebackup_sql import load, names
 
@@ -85,7 +87,7 @@ class CatalogWriter(Catalog):
     def prepare(self) -> None:
         """Have a catalog that a run can add backups to: `migrate`, then Refused when it is behind."""
         self.migrate()
-        CatalogReader.current(self._home.uri, self.catalog_uri)
+        current_catalog(self._home.uri, self.catalog_uri)
 
     @property
     def _spark(self) -> SparkSession:

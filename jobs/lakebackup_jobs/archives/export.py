@@ -20,7 +20,7 @@ from lakebackup.plan.topics.request import require_own
 from lakebackup.plan.upkeep.import_backups import OWN
 from lakebackup.rows.base import CHANGES, QUEUES, SNAPSHOT
 from lakebackup.rules.times import format_ts
-from lakebackup.store.reader import CatalogReader
+from lakebackup.store.behind import current_catalog
 from lakebackup_jobs.archives import read_task as archive_task
 from lakebackup_jobs.archives.write_task import WRITTEN, Piece, WriteJob, put_piece
 from lakebackup_jobs.kafka.format.stored_file import StoredFile
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
 
 #: The format's own number of vbuckets; the tool reads no others.
@@ -131,7 +132,7 @@ def run(
     from lakebackup_jobs.runtime.session import spark_session
 
     started = time.monotonic()
-    reader = CatalogReader.current(request.destination, request.catalog)
+    reader = current_catalog(request.destination, request.catalog)
     chain = chain_of(reader, request.what)
     staged = Staged(request.folder)
     export = (_Copies if chain.last["source_kind"] == KIND else _Records)(request, reader, chain, staged)

@@ -20,7 +20,7 @@ from lakebackup.formats.archives.chain import cuts
 from lakebackup.rules.times import format_ts
 from lakebackup.sql_engine.worker import settle
 from lakebackup.storage import open_storage
-from lakebackup.store.reader import CatalogReader
+from lakebackup.store.behind import current_catalog
 from lakebackup_jobs.archives import read_task as archive_task
 from lakebackup_jobs.archives.export import chain_of, designs, only
 from lakebackup_jobs.lifecycle.atomic_dir import Staged
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+    from lakebackup.store.reader import CatalogReader
     from lakebackup.store.roots import Roots
     from lakebackup_jobs.archives.export import Chain
     from lakebackup_jobs.lifecycle.progress import Reporter
@@ -86,7 +87,7 @@ def run(
     from lakebackup_jobs.runtime.session import spark_session
 
     started = time.monotonic()
-    reader = CatalogReader.current(request.destination, request.catalog)
+    reader = current_catalog(request.destination, request.catalog)
     plan = _planned(request, reader)
     staged = Staged(request.folder)
     summary = {

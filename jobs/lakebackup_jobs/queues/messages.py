@@ -14,8 +14,8 @@ import numpy as np
 from lakebackup.errors import Damaged, Refused, UsageProblem
 from lakebackup.formats.queues.headers import WATERMARK, Kind
 from lakebackup.formats.queues.watermark import read_watermark
-from lakebackup_jobs.kafka.client.memory import Bytes, Longs, compiled, load8, load64
 from lakebackup_jobs.kafka.format.records import HEADER_COUNT, OFFSET, VALUE, VALUE_LENGTH, Columns
+from lakebackup_jobs.kafka.memory import Bytes, Longs, compiled, load8, load64
 from lakebackup_jobs.queues.transaction_ids import TransactionIds, same_bytes
 from lakebackup_jobs.queues.transaction_scan import SEEN_SCHEMA, Seen
 

@@ -6,17 +6,21 @@ A table is a few arrays: `slots` (open addressing; a number + 1, 0: free), and o
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lakebackup_jobs.kafka.client.memory import Bytes, Longs, compiled, copy_bytes, load8, load64
+from lakebackup.errors import Damaged, NotFound
 from lakebackup_jobs.kafka.format.key_filter import hash_key
+from lakebackup_jobs.kafka.memory import Bytes, Longs, compiled, copy_bytes, load8, load64
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     import numpy.typing as npt
+
+    from lakebackup.storage import Storage
 
     Chosen = npt.NDArray[np.bool_]
 
@@ -185,3 +189,18 @@ class TransactionIds:
         else:
             _members(block, pieces, table.slots, table.hashes, table.starts, table.data, found)
         return found
+
+
+def read_ids(storage: Storage, path: str) -> TransactionIds:
+    """The column `transaction_id` of a Parquet object. Raises Damaged when it is gone or torn."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        data = io.BytesIO(storage.get(path))
+        return TransactionIds.of(pq.read_table(data, columns=["transaction_id"])["transaction_id"])
+    except (NotFound, pa.ArrowException, OSError) as error:
+        raise Damaged(
+            f"{path}, which names the transactions of the messages in front, is gone or torn.",
+            hint="Run the same command again: it is written anew.",
+        ) from error

@@ -18,8 +18,8 @@ from lakebackup.errors import Damaged, NotFound
 from lakebackup.formats.queues.headers import Kind
 from lakebackup.rules import layout
 from lakebackup.store.manifest import get_sealed, put_sealed
-from lakebackup_jobs.kafka.client.memory import Bytes, Longs, compiled
 from lakebackup_jobs.kafka.format.records import OFFSET
+from lakebackup_jobs.kafka.memory import Bytes, Longs, compiled
 from lakebackup_jobs.queues.transaction_ids import IdTable, put
 
 if TYPE_CHECKING:

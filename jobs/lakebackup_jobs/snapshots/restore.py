@@ -20,7 +20,7 @@ from lakebackup.plan.snapshots.restore import EACH, digest_of, in_order, plan_re
 from lakebackup.rows.upkeep import Audit
 from lakebackup.rules.times import format_ts
 from lakebackup.sql_engine.failures import task_errors
-from lakebackup.store.reader import CatalogReader
+from lakebackup.store.behind import current_catalog
 from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.lifecycle.prune_lock import noted
 from lakebackup_jobs.lifecycle.task_errors import raise_first
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from lakebackup.plan.snapshots.restore import SnapshotRestorePlan, SnapshotRestoreRequest
     from lakebackup.storage import Storage
+    from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
 
 _SHARE = 128 << 20
@@ -58,7 +59,7 @@ def run(
     from lakebackup_jobs.runtime.session import spark_session
 
     started = time.monotonic()
-    reader = CatalogReader.current(request.destination, request.catalog)
+    reader = current_catalog(request.destination, request.catalog)
     made = plan_restore(request, reader)
     target = Target(request.folder)
     require_names(reader, target.limits())

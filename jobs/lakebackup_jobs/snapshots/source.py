@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from lakebackup.errors import Refused
 from lakebackup_jobs.snapshots.find import reading
-from lakebackup_jobs.snapshots.tasks.list import signed
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -167,3 +166,8 @@ def _cut(entry: Listed, count: int) -> Refused:
 
 
 _STAY = "A snapshot must stay as it is until its backup is done. Nothing of this one is visible."
+
+
+def signed(number: int) -> int:
+    """An unsigned number of 64 bits as the catalog's engines have it."""
+    return number if number < 1 << 63 else number - (1 << 64)

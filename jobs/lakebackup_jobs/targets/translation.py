@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lakebackup.rows.topics import Translation
     from lakebackup.storage import Storage
     from lakebackup_jobs.kafka.admin.committed import Ends
-    from lakebackup_jobs.kafka.client.memory import Longs
+    from lakebackup_jobs.kafka.memory import Longs
 
 
 def find_runs(offsets: Longs) -> Longs:

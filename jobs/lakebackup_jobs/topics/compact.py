@@ -21,6 +21,7 @@ from lakebackup.rules import layout
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store import manifest as sidecar
+from lakebackup.store.behind import current_catalog
 from lakebackup.store.lease import Lease
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
@@ -69,7 +70,7 @@ def run(request: CompactRequest, *, spark: SparkSession | None = None, reporter:
     without a key), Damaged (a file is not what the catalog says; nothing was written), Busy (another run on
     the source), EnvironmentProblem.
     """
-    reader = CatalogReader.current(request.destination, request.catalog)
+    reader = current_catalog(request.destination, request.catalog)
     source = layout.check_source(only_source(reader, request.source))
     if request.dry_run:
         return {"dry_run": True, "source": source, **_summary(_plan(request, reader, source))}

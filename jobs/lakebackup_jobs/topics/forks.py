@@ -24,7 +24,7 @@ from lakebackup.plan.topics.forks import (
     lost,
     suspects,
 )
-from lakebackup_jobs.kafka.admin.epochs import Logs
+from lakebackup_jobs.kafka.client.epochs import Logs
 from lakebackup_jobs.lifecycle.identity import holder
 
 if TYPE_CHECKING:

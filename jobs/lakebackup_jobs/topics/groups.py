@@ -22,7 +22,7 @@ from lakebackup.plan.topics.groups import (
 from lakebackup.plan.topics.request import only_source
 from lakebackup.rows.upkeep import Audit
 from lakebackup.rules.times import format_ts
-from lakebackup.store.reader import CatalogReader
+from lakebackup.store.behind import current_catalog
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import holder, micros
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.kafka.admin.alter_groups import AlterGroups
     from lakebackup_jobs.lifecycle.progress import Reporter
 
@@ -77,7 +78,7 @@ def move(request: GroupsRequest, reporter: Reporter) -> tuple[dict[str, Any], Gr
 
     if not request.target.startswith("kafka://"):
         raise UsageProblem("Groups are put into a Kafka cluster.", hint="Give --to kafka://HOST:PORT.")
-    reader = CatalogReader.current(request.destination, request.catalog)
+    reader = current_catalog(request.destination, request.catalog)
     servers = request.target.removeprefix("kafka://")
     target = AlterGroups({**request.kafka, "bootstrap.servers": servers})
     plan = _plan(request, reader, target)

@@ -27,6 +27,7 @@ from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store import manifest as sidecar
 from lakebackup.store import tombstones
+from lakebackup.store.behind import current_catalog
 from lakebackup.store.lease import Lease
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
@@ -93,7 +94,7 @@ def run(request: MergeRequest, *, spark: SparkSession | None = None, reporter: R
     topics, or its tombstones are in doubt), Damaged (a file is not what the catalog says; no backup was
     made), Busy (another run on the source), EnvironmentProblem.
     """
-    reader = CatalogReader.current(request.destination, request.catalog)
+    reader = current_catalog(request.destination, request.catalog)
     source = layout.check_source(only_source(reader, request.source))
     if request.dry_run:
         return {"dry_run": True, **_summary(request, source, _plan(request, reader, source))}

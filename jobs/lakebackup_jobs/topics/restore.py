@@ -22,7 +22,7 @@ from lakebackup.plan.topics.request import RestoreRequest, other_ways, plan_rest
 from lakebackup.plan.topics.restore import RestorePlan, TopicPart, refusal, require_restorable
 from lakebackup.rules import layout
 from lakebackup.rules.times import format_ts
-from lakebackup.store.reader import CatalogReader
+from lakebackup.store.behind import current_catalog
 from lakebackup.store.translations import publish
 from lakebackup_jobs.lifecycle.desk import Desk, desk
 from lakebackup_jobs.lifecycle.identity import micros
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakebackup.plan.topics.groups import GroupPlan
+    from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
 
 
@@ -54,7 +55,7 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
     Raises Refused (gaps, damaged files, a target that is not empty), Damaged (a file that is not what the
     catalog says, found before any of it becomes visible), EnvironmentProblem (broker, disk), Busy.
     """
-    reader = CatalogReader.current(request.destination, request.catalog)
+    reader = current_catalog(request.destination, request.catalog)
     kept = saved.read(Path(request.plan)) if request.plan else None
     if kept:
         saved.require_same_catalog(kept, reader)

@@ -35,6 +35,7 @@ from lakebackup.rules import layout
 from lakebackup.rules.times import format_ts
 from lakebackup.storage import open_storage
 from lakebackup.store import tombstones
+from lakebackup.store.behind import current_catalog
 from lakebackup.store.lease import Lease, is_held
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.tombstones import Chunk, Prune
@@ -132,7 +133,7 @@ def run(request: PruneRequest, *, spark: SparkSession | None = None, reporter: R
     failed, the clocks disagree: nothing was done), Incomplete (objects of a restore that began meanwhile, or
     that could not be deleted, stay for now).
     """
-    reader = CatalogReader.current(request.destination, request.catalog)
+    reader = current_catalog(request.destination, request.catalog)
     source = _source(request, reader)
     storage = open_storage(request.destination)
     if not request.delete:

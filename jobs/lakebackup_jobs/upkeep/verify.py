@@ -23,6 +23,7 @@ from lakebackup.rows.tables import spark_columns
 from lakebackup.rows.upkeep import Check
 from lakebackup.rules import layout
 from lakebackup.store import tombstones
+from lakebackup.store.behind import current_catalog
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.desk import findings
 from lakebackup_jobs.lifecycle.identity import micros
@@ -73,7 +74,7 @@ def run(request: VerifyRequest, *, spark: SparkSession | None = None, reporter: 
     from lakebackup_jobs.runtime.session import spark_session
 
     started = time.monotonic()
-    reader = CatalogReader.current(request.destination, request.catalog)
+    reader = current_catalog(request.destination, request.catalog)
     ids = ",".join(_with_snapshots(reader, [reader.resolve_backup(part) for part in request.backup_ids]))
     if not reader.one("backups_to_check", backup_ids=ids):
         raise NotFound(

@@ -15,12 +15,12 @@ from lakebackup.errors import Refused
 from lakebackup.plan.topics.forks import Fork  # noqa: TC001 - a plan is read back by the types of its fields
 from lakebackup.plan.topics.generations import GROWTH, Generation, Held, choose
 from lakebackup.rows.backups import Gap, Position, Scope
+from lakebackup.rows.topics import Group  # noqa: TC001 - a plan is read back by the types of its fields
 from lakebackup.rules.topic_settings import TopicSettings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from lakebackup.rows.topics import Group
 
 OnGap = Literal["restart", "full", "continue", "fail"]
 Increment = Literal["differential", "cumulative", "log"]

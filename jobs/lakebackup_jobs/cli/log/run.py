@@ -39,8 +39,8 @@ def run(
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.logs.capture.flush import LogRequest
     from lakebackup_jobs.logs.capture.job import run as run_task
-    from lakebackup_jobs.logs.control.last_error import Trouble
-    from lakebackup_jobs.logs.control.task import require
+    from lakebackup_jobs.logs.last_error import Trouble
+    from lakebackup_jobs.logs.task import require
 
     known = require(CatalogReader.open(where, found.catalog), name)
     shared = call.fields(LogRequest)

@@ -83,7 +83,7 @@ def start(
     topics = required(topic, "--topic", "in which topics is the feed?", hint="Give --topic NAME.")
     from lakebackup.store.writer import CatalogWriter
     from lakebackup_jobs.logs.control import verbs as control
-    from lakebackup_jobs.logs.control.task import TaskSettings
+    from lakebackup_jobs.logs.task import TaskSettings
 
     wanted = TaskSettings(
         feed=feed,

@@ -30,7 +30,7 @@ def status(
     from lakebackup.storage import open_storage
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.logs.control.status import lines, statuses, waiting
-    from lakebackup_jobs.logs.control.task import require
+    from lakebackup_jobs.logs.task import require
 
     reader = CatalogReader.require(where, found.catalog)
     if name and not call.json:

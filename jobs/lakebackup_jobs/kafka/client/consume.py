@@ -29,51 +29,26 @@ from lakebackup_jobs.kafka.admin.problems import (
     unknown_topic,
 )
 from lakebackup_jobs.kafka.client import library
+from lakebackup_jobs.kafka.client.blocks import BLOCK_BYTES, Roll
+from lakebackup_jobs.kafka.client.settings import PATIENCE, READING, READING_TUNING
 from lakebackup_jobs.kafka.format.codecs import DEFAULT_CODEC, compressor
 from lakebackup_jobs.kafka.format.container import FileSink, FileWriter
-from lakebackup_jobs.kafka.format.records import Block, Tally, put_long
+from lakebackup_jobs.kafka.format.records import Block, Tally, record_prefix
 from lakebackup_jobs.kafka.format.stats import BlockStats, FileStats
 
 if TYPE_CHECKING:
-    from lakebackup_jobs.kafka.client.memory import Bytes, Longs
+    from lakebackup_jobs.kafka.memory import Bytes, Longs
 
 __all__ = ["FileSink", "FileStats", "NativeReader", "Reader", "copy_range", "reader"]
 
-BLOCK_BYTES = 4 << 20
 TARGET_BYTES = 128 << 20
-PATIENCE = 60.0
 #: Seconds of silence after which the broker is asked whether the partition is still there.
 ASK_AFTER = 5.0
-#: A range is cut by time at most so often: timestamps may be anything.
-MOST_ROLLS = 100
-LATEST = 2**63 - 1
 #: A block ends where its keys' hashes have no more room; records have more bytes than this.
 BYTES_A_HASH = 16
 Progress = Callable[[int, int], None]
 #: Sees each block on its way into a file: what is written in its place, None: nothing of it.
 Look = Callable[[Block], Block | None]
-
-#: What a user's own settings may change. The queue bounds memory; waiting before fetching again halved the
-#: speed.
-TUNING: Mapping[str, str] = {
-    "fetch.queue.backoff.ms": "0",
-    "fetch.wait.max.ms": "10",
-    "fetch.message.max.bytes": str(16 << 20),
-    "fetch.max.bytes": str(64 << 20),
-    "receive.message.max.bytes": str(1_100_000_000),
-    "queued.min.messages": "10000000",
-    "queued.max.messages.kbytes": str(64 << 10),
-    "topic.metadata.propagation.max.ms": "5000",
-    "check.crcs": "true",
-}
-#: What makes the reading right.
-FIXED: Mapping[str, str] = {
-    "enable.partition.eof": "true",
-    "enable.auto.commit": "false",
-    "enable.auto.offset.store": "false",
-    "auto.offset.reset": "error",
-    "allow.auto.create.topics": "false",
-}
 
 
 class Reader(Protocol):
@@ -102,47 +77,14 @@ class Reader(Protocol):
     def close(self) -> None: ...
 
 
-class Roll:
-    """When a file is closed because of time: at a record more than `span_ms` younger than its first one.
-
-    Old records among young ones close nothing: a file whose timestamps go up spans at most `span_ms`, and
-    timestamps that jump to and fro do not make a file of each record.
-    """
-
-    def __init__(self, span_ms: int | None) -> None:
-        self._span_ms, self._rolls = span_ms, 0
-        self.youngest = LATEST if span_ms is None else -LATEST
-        self.due = False
-
-    def over(self, ts: int) -> None:
-        """A record of time `ts`, which is above `youngest`, begins another file."""
-        self._rolls += 1
-        self.due = True
-        self.youngest = LATEST if self._rolls > MOST_ROLLS else min(LATEST, ts + (self._span_ms or 0))
-
-    def take(self) -> bool:
-        """Whether the next block opens a file; asked once for each block."""
-        due, self.due = self.due, False
-        return due
-
-
-def record_prefix(topic: str, partition: int) -> bytes:
-    """The bytes every record of a partition begins with: topic and partition."""
-    name = topic.encode()
-    block: Bytes = np.empty(len(name) + 20, np.uint8)
-    at = put_long(block, 0, len(name))
-    block[at : at + len(name)] = np.frombuffer(name, np.uint8)
-    return block[: put_long(block, at + len(name), partition)].tobytes()
-
-
 class NativeReader:
     """Reads through librdkafka's own functions."""
 
     def __init__(self, config: Mapping[str, str], isolation: str) -> None:
         self._config = config
         self._library = library.load()
-        hard = {**FIXED, "isolation.level": isolation}
-        self._handle = library.new_client(library.CONSUMER, {**TUNING, **config}, hard=hard)
+        hard = {**READING, "isolation.level": isolation}
+        self._handle = library.new_client(library.CONSUMER, {**READING_TUNING, **config}, hard=hard)
         self._word: tuple[int, str] | None = None
 
     def close(self) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from lakebackup_jobs.kafka.client import library
-from lakebackup_jobs.kafka.client.memory import (
+from lakebackup_jobs.kafka.format.key_filter import hash_key
+from lakebackup_jobs.kafka.format.records import ENTRIES, NULL_KEYS, put_bytes, put_long, put_nullable, tally
+from lakebackup_jobs.kafka.memory import (
     Bytes,
     Longs,
     compiled,
@@ -13,8 +15,6 @@ from lakebackup_jobs.kafka.client.memory import (
     load32,
     load64,
 )
-from lakebackup_jobs.kafka.format.key_filter import hash_key
-from lakebackup_jobs.kafka.format.records import ENTRIES, NULL_KEYS, put_bytes, put_long, put_nullable, tally
 
 library.load()
 _timestamp = external("rd_kafka_message_timestamp", "l", "ll")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from lakebackup_jobs.kafka.client import library
-from lakebackup_jobs.kafka.client.memory import Bytes, Longs, compiled, external
 from lakebackup_jobs.kafka.format.records import (
     HEADER_COUNT,
     KEY,
@@ -12,6 +11,7 @@ from lakebackup_jobs.kafka.format.records import (
     VALUE,
     VALUE_LENGTH,
 )
+from lakebackup_jobs.kafka.memory import Bytes, Longs, compiled, external
 
 library.load()
 _produce = external("rd_kafka_produceva", "l", "lll")

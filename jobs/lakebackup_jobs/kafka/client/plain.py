@@ -22,11 +22,8 @@ from lakebackup_jobs.kafka.admin.problems import (
     stalled,
     unknown,
 )
-from lakebackup_jobs.kafka.client.consume import BLOCK_BYTES, PATIENCE, Roll, record_prefix
-from lakebackup_jobs.kafka.client.consume import FIXED as READING
-from lakebackup_jobs.kafka.client.consume import TUNING as READING_TUNING
-from lakebackup_jobs.kafka.client.produce import FIXED as WRITING
-from lakebackup_jobs.kafka.client.produce import tuning
+from lakebackup_jobs.kafka.client.blocks import BLOCK_BYTES, Roll
+from lakebackup_jobs.kafka.client.settings import PATIENCE, READING, READING_TUNING, WRITING, writing_tuning
 from lakebackup_jobs.kafka.format.key_filter import hashes_of
 from lakebackup_jobs.kafka.format.records import (
     HEADER_COUNT,
@@ -39,6 +36,7 @@ from lakebackup_jobs.kafka.format.records import (
     Block,
     Columns,
     decode_block,
+    record_prefix,
 )
 from lakebackup_jobs.kafka.format.schemas import FORMAT_V2
 from lakebackup_jobs.kafka.format.stats import BlockStats
@@ -196,7 +194,7 @@ class PlainEngine:
     """See produce.Engine."""
 
     def __init__(self, config: Mapping[str, str], transactional_id: str, patience: float) -> None:
-        settings = {**tuning(patience), **config, **WRITING, "transactional.id": transactional_id}
+        settings = {**writing_tuning(patience), **config, **WRITING, "transactional.id": transactional_id}
         self._config, self._patience = config, patience
         self._where = f"restore {transactional_id}"
         self._failed: tuple[int, str] | None = None

@@ -23,6 +23,7 @@ from lakebackup.errors import EnvironmentProblem, LakebackupError, Refused
 from lakebackup_jobs.kafka.admin.committed import Base, Ends, Kept, Place, Progress, Target
 from lakebackup_jobs.kafka.admin.problems import CONSEQUENCES, PASSING, Fenced, problem, stalled
 from lakebackup_jobs.kafka.client import library
+from lakebackup_jobs.kafka.client.settings import PATIENCE, WRITING, writing_tuning
 from lakebackup_jobs.kafka.format.records import (
     END,
     FORMAT_V2,
@@ -40,37 +41,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import TracebackType
 
-    from lakebackup_jobs.kafka.client.memory import Longs
+    from lakebackup_jobs.kafka.memory import Longs
 
-PATIENCE = 60.0
 _QUEUE_FULL = -184
-
-#: What a user's own settings may change. A batch is bounded by bytes, below what topics allow by default,
-#: so that many large records never make one too large; a single larger record still goes alone.
-TUNING: Mapping[str, str] = {
-    "linger.ms": "100",
-    "compression.type": "lz4",
-    "batch.size": "900000",
-    "batch.num.messages": "1000000",
-    "queue.buffering.max.messages": "0",
-    "queue.buffering.max.kbytes": str(64 << 10),
-    "message.max.bytes": "1000000000",
-    "transaction.timeout.ms": "120000",
-    "message.timeout.ms": "120000",
-}
-#: What makes the writing right.
-FIXED: Mapping[str, str] = {
-    "enable.idempotence": "true",
-    "acks": "all",
-    "delivery.report.only.error": "true",
-    "allow.auto.create.topics": "false",
-}
-
-
-def tuning(patience: float) -> dict[str, str]:
-    """TUNING for one client. Left alone, librdkafka lets a transaction's requests wait for a dead broker as
-    long as transaction.timeout.ms, whatever timeout the call itself is given."""
-    return {**TUNING, "socket.timeout.ms": str(min(int(patience * 1000), 300_000))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +93,8 @@ class NativeEngine:
         self._topics: dict[str, int] = {}
         self._failed: tuple[int, str] | None = None
         self._where = f"restore {transactional_id}"
-        hard = {**FIXED, "transactional.id": transactional_id}
-        self._handle = library.new_client(library.PRODUCER, {**tuning(patience), **config}, hard=hard)
+        hard = {**WRITING, "transactional.id": transactional_id}
+        self._handle = library.new_client(library.PRODUCER, {**writing_tuning(patience), **config}, hard=hard)
         try:
             self._check(self._library.rd_kafka_init_transactions(self._handle, int(patience * 1000)))
         except BaseException:
@@ -405,8 +378,8 @@ class RestoreProducer:
 
     def _end_open(self, place: Place) -> None:
         """Abort what is open in a partition: a marker ends all that its producer id began there."""
-        from lakebackup_jobs.kafka.client.consume import record_prefix
         from lakebackup_jobs.kafka.client.plain import encode_record
+        from lakebackup_jobs.kafka.format.records import record_prefix
 
         now = int(time.time() * 1000)
         record = encode_record(record_prefix(*place), 0, now, 0, b"", b"", [])

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lakebackup_jobs.kafka.client.memory import Bytes, Longs, compiled
 from lakebackup_jobs.kafka.format.records import (
     HEADER_COUNT,
     KEY,
@@ -23,6 +22,7 @@ from lakebackup_jobs.kafka.format.records import (
     Columns,
 )
 from lakebackup_jobs.kafka.format.schemas import TIMESTAMP_TYPES
+from lakebackup_jobs.kafka.memory import Bytes, Longs, compiled
 
 RECORD = pa.schema(
     [

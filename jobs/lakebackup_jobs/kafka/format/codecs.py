@@ -14,7 +14,7 @@ from lakebackup.errors import Damaged, UsageProblem
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakebackup_jobs.kafka.client.memory import Bytes
+    from lakebackup_jobs.kafka.memory import Bytes
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -21,8 +21,8 @@ import numpy.typing as npt
 
 from lakebackup.errors import LakebackupError
 from lakebackup.rules import layout
-from lakebackup_jobs.kafka.client.memory import Bytes, Longs, compiled, load8, load32, load64
 from lakebackup_jobs.kafka.format.records import KEY, KEY_LENGTH
+from lakebackup_jobs.kafka.memory import Bytes, Longs, compiled, load8, load32, load64
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

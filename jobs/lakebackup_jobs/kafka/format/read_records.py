@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
     from lakebackup.plan.records import Span, Wanted
     from lakebackup.store.roots import Roots
-    from lakebackup_jobs.kafka.client.memory import Longs
     from lakebackup_jobs.kafka.format.container import FileReader
     from lakebackup_jobs.kafka.format.values import Decoder
+    from lakebackup_jobs.kafka.memory import Longs
 
 # What a year of 10,000 cannot hold is no instant for most readers of a table.
 _LAST_MS = 253_402_300_799_999

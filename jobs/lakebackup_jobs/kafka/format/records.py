@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lakebackup.errors import Damaged
-from lakebackup_jobs.kafka.client.memory import Bytes, Longs, compiled, copy_bytes, load8
 from lakebackup_jobs.kafka.format.schemas import FORMAT_V1, FORMAT_V2, SCHEMA_V1, SCHEMA_V2
 from lakebackup_jobs.kafka.format.stats import KEY_LIMIT, BlockStats
+from lakebackup_jobs.kafka.memory import Bytes, Longs, compiled, copy_bytes, load8
 
 __all__ = [
     "FORMAT_V1",
@@ -430,3 +430,12 @@ def filter_block(columns: Columns, after: int | None, until: int | None, least: 
     size = _select(columns, after, until, least, out, counted)
     stats = counted.stats()
     return None if stats is None else Block(out[:size], stats)
+
+
+def record_prefix(topic: str, partition: int) -> bytes:
+    """The bytes every record of a partition begins with: topic and partition."""
+    name = topic.encode()
+    block: Bytes = np.empty(len(name) + 20, np.uint8)
+    at = put_long(block, 0, len(name))
+    block[at : at + len(name)] = np.frombuffer(name, np.uint8)
+    return block[: put_long(block, at + len(name), partition)].tobytes()

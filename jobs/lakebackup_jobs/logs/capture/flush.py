@@ -25,14 +25,14 @@ from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.numbers import latest_number
 from lakebackup_jobs.logs.capture.flush_task import CaptureJob
 from lakebackup_jobs.logs.capture.fold_task import FoldJob
-from lakebackup_jobs.logs.control.task import settings_text
 from lakebackup_jobs.logs.feeds import Range, feed_of
+from lakebackup_jobs.logs.task import settings_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakebackup.plan.topics.backup import RegionState, TopicState
-    from lakebackup_jobs.logs.control.task import TaskSettings
+    from lakebackup_jobs.logs.task import TaskSettings
 
 #: A producer's transactions that are open or aborted are none of the feed.
 ISOLATION = "read_committed"

@@ -24,22 +24,13 @@ from lakebackup.rules import layout
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store.manifest import read_part, write_part
 from lakebackup_jobs.kafka.client.consume import reader
-from lakebackup_jobs.kafka.format.records import (
-    FORMAT_V2,
-    KEY,
-    KEY_LENGTH,
-    OFFSET,
-    TIMESTAMP,
-    VALUE,
-    VALUE_LENGTH,
-    decode_block,
-)
 from lakebackup_jobs.lifecycle.row_objects import read_rows
 from lakebackup_jobs.lifecycle.task_errors import guarded
 from lakebackup_jobs.lifecycle.task_progress import TaskBoard
 from lakebackup_jobs.lifecycle.task_totals import OUTCOME, totals
 from lakebackup_jobs.logs.capture import region_marks
 from lakebackup_jobs.logs.capture.spool import HELD_BYTES, Group, Spool
+from lakebackup_jobs.logs.feeds.records import records_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -47,7 +38,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakebackup.formats.logs.cipher import Cipher
-    from lakebackup_jobs.kafka.format.records import Block
     from lakebackup_jobs.logs.feeds import Decoded, Feed, Range
 
 #: A row a task. ends: JSON [[topic, partition, start, end], …], what was captured of each range: less than
@@ -250,22 +240,3 @@ class _Attempt:
 
 def _ids(storage: Storage, path: str) -> Any:
     return np.concatenate([batch["table_id"].to_numpy() for batch in read_rows(storage, path)])
-
-
-def records_of(block: Block, where: str) -> pa.RecordBatch:
-    """A block's records with the columns RECORD_COLUMNS of feeds, one row each, in order."""
-    import pyarrow as pa
-
-    from lakebackup_jobs.kafka.format.arrow import binary
-    from lakebackup_jobs.logs.feeds import RECORD_COLUMNS
-
-    rows = decode_block(block.data, block.stats.entries, FORMAT_V2, where).rows
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array(np.ascontiguousarray(rows[:, OFFSET])),
-            pa.array(np.ascontiguousarray(rows[:, TIMESTAMP])),
-            binary(block.data, rows[:, KEY], rows[:, KEY_LENGTH]),
-            binary(block.data, rows[:, VALUE], rows[:, VALUE_LENGTH]),
-        ],
-        names=list(RECORD_COLUMNS),
-    )

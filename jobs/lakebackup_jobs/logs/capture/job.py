@@ -19,9 +19,9 @@ from lakebackup.store.lease import Lease
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
 from lakebackup_jobs.lifecycle.identity import holder
-from lakebackup_jobs.logs.control import task
-from lakebackup_jobs.logs.control.last_error import Trouble
-from lakebackup_jobs.logs.control.task_watch import TaskWatch
+from lakebackup_jobs.logs import task
+from lakebackup_jobs.logs.last_error import Trouble
+from lakebackup_jobs.logs.task_watch import TaskWatch
 
 if TYPE_CHECKING:
     import threading
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from lakebackup_jobs.lifecycle.progress import Reporter
     from lakebackup_jobs.logs.capture.flush import LogRequest
-    from lakebackup_jobs.logs.control.task import State, Task
+    from lakebackup_jobs.logs.task import State, Task
 
 _LOOK_S = 1.0
 # So long until the catalog is told again, when it could not be written to.

@@ -20,7 +20,7 @@ from lakebackup_jobs.logs.control import verbs as control
 from lakebackup_jobs.logs.control.http_gate import Gate, answer_errors
 from lakebackup_jobs.logs.control.metrics import LogCollector, registry
 from lakebackup_jobs.logs.control.status import statuses
-from lakebackup_jobs.logs.control.task import TaskSettings
+from lakebackup_jobs.logs.task import TaskSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

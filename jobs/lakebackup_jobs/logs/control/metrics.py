@@ -13,8 +13,8 @@ from prometheus_client.registry import Collector
 from lakebackup.errors import EnvironmentProblem
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
-from lakebackup_jobs.logs.control.last_error import Trouble
 from lakebackup_jobs.logs.control.status import statuses
+from lakebackup_jobs.logs.last_error import Trouble
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from lakebackup.errors import LakebackupError
 from lakebackup.plan.logs.flush import physical_ms
 from lakebackup.rules.times import format_ts
+from lakebackup_jobs.logs import task
 from lakebackup_jobs.logs.capture.flush import LogRequest, Planner
-from lakebackup_jobs.logs.control import task
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakebackup.storage import Storage
     from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.logs.control.task import Task
+    from lakebackup_jobs.logs.task import Task
 
 GONE = "task completed or not found"
 

@@ -18,8 +18,8 @@ from lakebackup.rows.base import CHANGES
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.kafka.admin.cluster import Cluster
+from lakebackup_jobs.logs import task
 from lakebackup_jobs.logs.capture.flush import keys_of
-from lakebackup_jobs.logs.control import task
 from lakebackup_jobs.logs.control.detached import launch
 from lakebackup_jobs.logs.control.status import statuses, waiting
 from lakebackup_jobs.logs.feeds import feed_of
@@ -27,7 +27,7 @@ from lakebackup_jobs.logs.feeds import feed_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from lakebackup_jobs.logs.control.task import State, Task, TaskSettings
+    from lakebackup_jobs.logs.task import State, Task, TaskSettings
 
 #: So long a job may take until it does what it was told; a flush comes to its end first.
 PATIENCE_S = 120.0

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from lakebackup.formats.logs.events import Domain
     from lakebackup.storage import Storage
-    from lakebackup_jobs.logs.control.task import TaskSettings
+    from lakebackup_jobs.logs.task import TaskSettings
 
 #: Records of a partition, in order: what a decoder reads. (offset, timestamp in ms, key, value)
 RECORD_COLUMNS = ("offset", "timestamp", "key", "value")

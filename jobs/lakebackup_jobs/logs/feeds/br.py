@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from lakebackup.formats.logs.events import Domain
     from lakebackup.storage import Storage
-    from lakebackup_jobs.kafka.client.memory import Bytes, Longs
+    from lakebackup_jobs.kafka.memory import Bytes, Longs
     from lakebackup_jobs.logs.feeds import Range
 
 _CF_NAMES = pa.array(FAMILIES[:LOCK_CF])

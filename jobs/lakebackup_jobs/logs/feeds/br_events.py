@@ -10,8 +10,8 @@ import numpy as np
 
 from lakebackup.formats.logs import events
 from lakebackup.formats.logs.br_event import FAMILIES, KINDS, VERSION
-from lakebackup_jobs.kafka.client.memory import Bytes, Longs, compiled
 from lakebackup_jobs.kafka.format.records import take_bytes, take_long, take_optional
+from lakebackup_jobs.kafka.memory import Bytes, Longs, compiled
 
 #: Columns of the table that `read_events` fills, one row an event; positions are into the batch's bytes,
 #: lengths -1 are null, numbers MISSING are null. LETTER: a write's type, 0: none.

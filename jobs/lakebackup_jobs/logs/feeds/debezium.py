@@ -16,9 +16,9 @@ from lakebackup.errors import Refused, UsageProblem
 from lakebackup.rules.patterns import compile_pattern
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.kafka.client.consume import reader
-from lakebackup_jobs.logs.capture.flush_task import records_of
 from lakebackup_jobs.logs.feeds.debezium_decoder import DebeziumDecoder
 from lakebackup_jobs.logs.feeds.debezium_json import ENDS, ask
+from lakebackup_jobs.logs.feeds.records import records_of
 from lakebackup_jobs.logs.feeds.transactions import MOST, Transactions, carried, indexed, prepared, tidy
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from lakebackup.formats.logs.cipher import LogKeys
 from lakebackup.plan.logs.restore import plan_restore, require_restorable, times
 from lakebackup.rows.upkeep import Audit
 from lakebackup.rules import layout
-from lakebackup.store.reader import CatalogReader
+from lakebackup.store.behind import current_catalog
 from lakebackup_jobs.lifecycle.desk import desk
 from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.lifecycle.prune_lock import noted
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakebackup.plan.logs.restore import LogRestorePlan, LogRestoreRequest
+    from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
     from lakebackup_jobs.logs.restore.splits import LogShares
 
@@ -49,7 +50,7 @@ def run(
     from lakebackup_jobs.runtime.session import spark_session
 
     started = time.monotonic()
-    reader = CatalogReader.current(request.destination, request.catalog)
+    reader = current_catalog(request.destination, request.catalog)
     target = open_target(request)
     before = target.held()
     if upon := _upon(request):

@@ -25,6 +25,7 @@ from lakebackup.rules import layout
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import open_storage
 from lakebackup.store import manifest as sidecar
+from lakebackup.store.behind import current_catalog
 from lakebackup.store.lease import Lease
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
@@ -90,7 +91,7 @@ def run(
     (another run takes files out of the log), UsageProblem (keys), EnvironmentProblem.
     """
     layout.check_source(request.name)
-    reader = CatalogReader.current(request.destination, request.catalog)
+    reader = current_catalog(request.destination, request.catalog)
     if not reader.rows("log_truncate_state", source=request.name):
         raise NotFound(
             f"The catalog holds no log of {request.name}.", hint="`lakebackup log status` shows the tasks."

@@ -21,6 +21,7 @@ from lakebackup.rules import layout
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import open_storage
 from lakebackup.store import manifest as sidecar
+from lakebackup.store.behind import current_catalog
 from lakebackup.store.lease import Lease, is_held
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
@@ -65,7 +66,7 @@ def run(
 
     started = datetime.now(UTC)
     began = time.monotonic()
-    catalog = CatalogReader.current(request.destination, request.catalog)
+    catalog = current_catalog(request.destination, request.catalog)
     request = replace(request, on_full=True, filters=())
     made = plan_restore(request, catalog, leave_uncovered=True)
     backup_id = layout.new_backup_id(started)

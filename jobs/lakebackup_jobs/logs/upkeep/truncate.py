@@ -24,6 +24,7 @@ from lakebackup.rules import layout
 from lakebackup.rules.times import format_ts, parse_time
 from lakebackup.storage import open_storage
 from lakebackup.store import tombstones
+from lakebackup.store.behind import current_catalog
 from lakebackup.store.lease import Lease, is_held
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
@@ -106,7 +107,7 @@ def run(request: TruncateRequest, *, spark: SparkSession | None = None, reporter
     restore reads the log, another run takes files out of it), Incomplete (objects that could not be deleted).
     """
     layout.check_source(request.name)
-    reader = CatalogReader.current(request.destination, request.catalog)
+    reader = current_catalog(request.destination, request.catalog)
     if not request.delete:
         cut = request.cut(reader)
         reader.give("leaving", leaving((name, OLDER) for name in cut.leaving))

@@ -6,14 +6,13 @@ of a file, and transactions. The part is the task's commit; what was seen is put
 
 from __future__ import annotations
 
-import io
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from lakebackup.errors import Damaged, NotFound, Refused
+from lakebackup.errors import NotFound, Refused
 from lakebackup.formats.queues.headers import NAMES
 from lakebackup.rows.backups import DataFile
 from lakebackup.rules import layout
@@ -28,7 +27,7 @@ from lakebackup_jobs.lifecycle.task_progress import TaskBoard
 from lakebackup_jobs.lifecycle.task_totals import OUTCOME, totals
 from lakebackup_jobs.queues.backup.skipped import by_partition
 from lakebackup_jobs.queues.messages import chosen, read_messages, watermarks, without
-from lakebackup_jobs.queues.transaction_ids import TransactionIds
+from lakebackup_jobs.queues.transaction_ids import TransactionIds, read_ids
 from lakebackup_jobs.queues.transaction_scan import RangeSeen, Seen, SeenWriter
 from lakebackup_jobs.topics.tasks.copy import BACKUP_ID, publish
 
@@ -199,21 +198,6 @@ class _Front:
         if self._ids is None:
             self._ids = TransactionIds() if self._path is None else read_ids(self._storage, self._path)
         return self._ids
-
-
-def read_ids(storage: Storage, path: str) -> TransactionIds:
-    """The column `transaction_id` of a Parquet object. Raises Damaged when it is gone or torn."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        data = io.BytesIO(storage.get(path))
-        return TransactionIds.of(pq.read_table(data, columns=["transaction_id"])["transaction_id"])
-    except (NotFound, pa.ArrowException, OSError) as error:
-        raise Damaged(
-            f"{path}, which names the transactions of the messages in front, is gone or torn.",
-            hint="Run the same command again: it is written anew.",
-        ) from error
 
 
 class _Look:

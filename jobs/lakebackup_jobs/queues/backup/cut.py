@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from lakebackup.formats.queues.headers import HeaderNames
     from lakebackup.plan.topics.backup import RegionState
-    from lakebackup_jobs.kafka.client.memory import Longs
+    from lakebackup_jobs.kafka.memory import Longs
     from lakebackup_jobs.queues.backup.skipped import Place
 
 #: The greatest tid of a partition is among so many offsets before its end; some are of no message.

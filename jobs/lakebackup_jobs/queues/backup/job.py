@@ -41,7 +41,7 @@ from lakebackup_jobs.queues.backup.execute import ISOLATION, Work, result_of, su
 from lakebackup_jobs.queues.backup.full_snapshot import FullSnapshot
 from lakebackup_jobs.queues.backup.request import QueueRequest, files_of, said_of
 from lakebackup_jobs.queues.backup.resume import Begun
-from lakebackup_jobs.queues.restore.incomplete import require_put_back
+from lakebackup_jobs.queues.incomplete import require_put_back
 from lakebackup_jobs.snapshots import backup as backup_snapshot
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from lakebackup.rules import layout
 from lakebackup.rules.times import format_ts
 from lakebackup.rules.topic_settings import TopicSettings
 from lakebackup.sql_engine.failures import task_errors
-from lakebackup.store.reader import CatalogReader
+from lakebackup.store.behind import current_catalog
 from lakebackup_jobs.lifecycle.desk import Desk, desk
 from lakebackup_jobs.lifecycle.prune_lock import RestoreLog, refuse_pruned_meanwhile, unfinished
 from lakebackup_jobs.lifecycle.region_outcome import RegionOutcome
@@ -85,7 +85,7 @@ class _Run:
         self._sessions = Sessions(spark, request.remote)
         self._client = {**request.kafka, "bootstrap.servers": servers}
         self._topics = Topics(self._client)
-        self._reader = CatalogReader.current(request.destination, request.catalog)
+        self._reader = current_catalog(request.destination, request.catalog)
         self._folder = EngineFolder(request.folder)
         self._over: str | None = None
 

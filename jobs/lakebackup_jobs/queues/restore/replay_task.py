@@ -19,14 +19,13 @@ import numpy as np
 from lakebackup.formats.queues.headers import HeaderNames
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.admin.committed import Progress
-from lakebackup_jobs.kafka.client.consume import record_prefix
 from lakebackup_jobs.kafka.client.plain import encode_record
 from lakebackup_jobs.kafka.client.produce import RestoreProducer
-from lakebackup_jobs.kafka.format.records import FORMAT_V2, decode_block
+from lakebackup_jobs.kafka.format.records import FORMAT_V2, decode_block, record_prefix
 from lakebackup_jobs.kafka.format.stored import Counted, open_verified
 from lakebackup_jobs.lifecycle.task_errors import RESTORED, guarded
-from lakebackup_jobs.queues.backup.copy_task import read_ids
 from lakebackup_jobs.queues.messages import keep, read_messages
+from lakebackup_jobs.queues.transaction_ids import read_ids
 from lakebackup_jobs.targets.replay_task import TRANSACTION_BYTES, producer_of
 
 if TYPE_CHECKING:

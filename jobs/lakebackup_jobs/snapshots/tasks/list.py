@@ -15,6 +15,7 @@ from lakebackup.errors import Refused
 from lakebackup.sql_engine.worker import settle
 from lakebackup_jobs.lifecycle.task_errors import arrow_schema
 from lakebackup_jobs.snapshots.find import no_link, reading
+from lakebackup_jobs.snapshots.source import signed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -109,11 +110,6 @@ def _batch(files: list[tuple[Unit, str, os.stat_result]], always: re.Pattern[str
             f"The name of {os.fsencode(bad)!r} is not UTF-8.",
             hint="Rename the file, or leave it out of the snapshot.",
         ) from None
-
-
-def signed(number: int) -> int:
-    """An unsigned number of 64 bits as the catalog's engines have it."""
-    return number if number < 1 << 63 else number - (1 << 64)
 
 
 def _is_text(name: str) -> bool:

@@ -20,7 +20,7 @@ from lakebackup.rules import layout
 from lakebackup.sql_engine.worker import settle
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store.manifest import read_part, write_part
-from lakebackup_jobs.kafka.client.consume import BLOCK_BYTES
+from lakebackup_jobs.kafka.client.blocks import BLOCK_BYTES
 from lakebackup_jobs.kafka.format.container import FileWriter
 from lakebackup_jobs.kafka.format.key_filter import KeyFilters, hashes_of
 from lakebackup_jobs.kafka.format.records import (
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakebackup.store.roots import Roots
-    from lakebackup_jobs.kafka.client.memory import Longs
     from lakebackup_jobs.kafka.format.stored_file import StoredFile
+    from lakebackup_jobs.kafka.memory import Longs
     from lakebackup_jobs.topics.compact_splits import Piece
 
 FOUND = "part INT, piece INT, key BINARY, position BIGINT"

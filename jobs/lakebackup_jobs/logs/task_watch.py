@@ -11,7 +11,7 @@ from lakebackup.sql_engine.delta_log import folder_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakebackup_jobs.logs.control.task import Task
+    from lakebackup_jobs.logs.task import Task
 
 LEAST_S = 1.0
 #: In object storage a look is a paid request: while nothing changes, looks become this seldom.
