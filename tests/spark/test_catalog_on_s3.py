@@ -90,7 +90,7 @@ _APPEND_MANY = """
 import sys
 from lakebackup.sql_engine.delta import append
 from lakebackup.store.lease import Lease
-from lakebackup.rows.tables import Audit
+from lakebackup.rows.upkeep import Audit
 from lakebackup.storage import open_storage
 
 catalog, process, count = sys.argv[1:]

@@ -20,7 +20,7 @@ ROOT_REGION = 0
 SCHEMA: dict[str, Any] = {
     "type": "record",
     "name": "Event",
-    "namespace": "lakebackup.formats.logs",
+    "namespace": "lakebackup.changelog",
     "fields": [
         {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": list(KINDS)}},
         {"name": "region", "type": "long"},
