@@ -102,6 +102,7 @@ class Chains(RuleBasedStateMachine):
         self.topic = f"chains-{uuid4().hex[:8]}"
         self.model = Model()
         self.begun: tuple[str, Made] | None = None
+        self.unmarked: tuple[object, ...] | None = None  # the request of a backup that only lacks its marker
         self.died = False
         self.read: dict[tuple[Any, ...], list[tuple[int, Record]]] = {}
 
@@ -147,7 +148,13 @@ class Chains(RuleBasedStateMachine):
                 )
             except (Refused, UsageProblem) as refused:
                 error = refused
-        new = self.new()
+        new, request = self.new(), (mode, level, asked and asked.backup_id, on_gap)
+        if self.unmarked == request and error is None and not new:
+            # What was asked for again exists: it lacked its marker only.
+            self.unmarked = request if steps.dead else None
+            self.check()
+            return
+        self.unmarked = request if steps.dead and new else None
         if self.begun and new and new[0]["backup_id"] == self.begun[0]:
             self.add(new.pop(0), self.begun[1])  # what the one that died had begun, to its end
             self.begun, mode, asked = None, "incr-diff", None

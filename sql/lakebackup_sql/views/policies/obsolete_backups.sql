@@ -14,7 +14,8 @@ WITH broken AS (
   SELECT DISTINCT backup_id FROM faults WHERE mode <> 'keys'
 ),
 -- What merges hold too: the backups that one was made of, and those that these were made of, as far as the merge
--- answers for each of their topics. It lacks earlier generations, and topics that its last backup did not hold.
+-- answers for each of their topics. It lacks earlier generations, and topics that its last backup did not hold. A
+-- backup that a cumulative one steps over is in no merge of that one, also when a prune has deleted the cumulative.
 candidates AS (
   SELECT b.backup_id, m.backup_id AS merge_id, m.number
   FROM backups AS m
@@ -22,6 +23,9 @@ candidates AS (
   JOIN backups AS b
     ON l.source = b.source AND l.base = b.base AND b.link <= l.link AND l.link < b.unlinked
     AND b.place > COALESCE(m.parent_place, 0)
+  LEFT ANTI JOIN backups AS t
+    ON b.source = t.source AND b.base = t.base AND t.number = t.place AND t.state IN ('complete', 'deleted')
+    AND t.parent_place < b.place AND b.place < t.place AND t.place <= l.place
   WHERE m.number > m.place
     AND m.state = 'complete'
     AND m.intact

@@ -18,6 +18,14 @@ WITH broken AS (
     AND b.link <= l.link
     AND l.link < b.unlinked
     AND b.place > COALESCE(m.parent_place, 0)
+  ANTI JOIN backups AS t
+    ON b.source = t.source
+    AND b.base = t.base
+    AND t.number = t.place
+    AND t.state IN ('complete', 'deleted')
+    AND t.parent_place < b.place
+    AND b.place < t.place
+    AND t.place <= l.place
   WHERE
     m.number > m.place
     AND m.state = 'complete'
