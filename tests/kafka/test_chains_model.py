@@ -102,7 +102,9 @@ class Chains(RuleBasedStateMachine):
         self.topic = f"chains-{uuid4().hex[:8]}"
         self.model = Model()
         self.begun: tuple[str, Made] | None = None
-        self.unmarked: tuple[object, ...] | None = None  # the request of a backup that only lacks its marker
+        self.unmarked: tuple[object, str] | None = (
+            None  # a backup that lacks its marker only, and its request
+        )
         self.died = False
         self.read: dict[tuple[Any, ...], list[tuple[int, Record]]] = {}
 
@@ -149,18 +151,21 @@ class Chains(RuleBasedStateMachine):
             except (Refused, UsageProblem) as refused:
                 error = refused
         new, request = self.new(), (mode, level, asked and asked.backup_id, on_gap)
-        if self.unmarked == request and error is None and not new:
-            # What was asked for again exists: it lacked its marker only.
-            self.unmarked = request if steps.dead else None
+        left = unfinished.found(open_storage(str(self.lab.folder)), "lab") if steps.dead else None
+        # What was asked for again exists, and lacked its marker only; what came since is in one behind it.
+        again = self.unmarked is not None and self.unmarked[0] == request and error is None
+        if again and mode == "full" and not new:
+            if left is None:
+                self.unmarked = self.begun = None
             self.check()
             return
-        self.unmarked = request if steps.dead and new else None
         if self.begun and new and new[0]["backup_id"] == self.begun[0]:
             self.add(new.pop(0), self.begun[1])  # what the one that died had begun, to its end
-            self.begun, mode, asked = None, "incr-diff", None
-            ended = True
-        else:
-            ended = False
+            self.begun, again = None, True
+        if again:
+            mode, asked = "incr-diff", None
+        if not (left and self.unmarked and left.backup_id == self.unmarked[1]):
+            self.unmarked = (request, new[-1]["backup_id"]) if steps.dead and new else None
         wanted = self.model.next(mode, level, asked, on_gap)
         if isinstance(wanted, type):
             assert isinstance(error, wanted) or steps.dead, (error, wanted)
@@ -171,9 +176,8 @@ class Chains(RuleBasedStateMachine):
             self.add(row, wanted)
         elif not steps.dead:
             assert error is None, error
-            assert ended
+            assert again
             assert not wanted.entries, "it said nothing of what was new"
-        left = unfinished.found(open_storage(str(self.lab.folder)), "lab") if steps.dead else None
         if left is None:
             self.begun = None
         elif not isinstance(wanted, type) and (not self.begun or left.backup_id != self.begun[0]):
