@@ -190,7 +190,8 @@ import io, json, sys
 from pathlib import Path
 from tests.support.faults import watched
 from lakebackup.plan.queues.restore import QueueRestoreRequest
-from lakebackup_jobs import backup_queue, restore_queue
+from lakebackup_jobs.queues.backup import job as backup_queue
+from lakebackup_jobs.queues.restore import job as restore_queue
 from lakebackup_jobs.lifecycle.progress import QuietReporter
 what, request, steps, hold = json.loads(sys.argv[1])
 made = {"backup": backup_queue.QueueRequest, "restore": QueueRestoreRequest}[what](**request)

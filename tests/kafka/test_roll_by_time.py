@@ -10,7 +10,7 @@ import pytest
 from tests.support.chosen import chosen
 from tests.support.kafka_truth import Record, produce
 
-from lakebackup_jobs.kafka.client import consume, library
+from lakebackup_jobs.kafka.client import library
 from lakebackup_jobs.kafka.client.consume import copy_range
 from lakebackup_jobs.kafka.format.container import FileReader
 from lakebackup_jobs.kafka.format.records import TIMESTAMP
@@ -83,7 +83,7 @@ def test_times_to_and_fro_do_not_make_a_file_of_each_record(broker: Broker, topi
 def test_there_is_an_end_to_rolling(
     broker: Broker, topic: Topic, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consume, "MOST_ROLLS", 3)
+    monkeypatch.setattr(blocks, "MOST_ROLLS", 3)
     name = topic("roll-end")
     produce(broker.bootstrap, name, [Record(0, None, b"v", (), T0 + h * HOUR) for h in range(9)])
     assert files(broker.bootstrap, name, 9, 1) == [[0], [1], [2], list(range(3, 9))]

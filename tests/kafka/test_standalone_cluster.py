@@ -27,7 +27,7 @@ ROWS = [Record(i % 4, b"key %d" % i, b"value %d" % i, (), 1_600_000_000_000 + i)
 # Commands one behind the other in one process, so that the cluster starts its executors once.
 DRIVER = """
 import json, sys
-from lakebackup_jobs import restore_snapshot
+from lakebackup_jobs.snapshots import restore as restore_snapshot
 from lakebackup_jobs.cli import main
 restore_snapshot._LITTLE = 0  # its tasks are tried here, and it begins them with gigabytes
 for arguments in json.load(sys.stdin):

@@ -210,7 +210,7 @@ def test_a_reader_of_its_own_needs_no_entry_before_the_checkpoint(place: str) ->
     for name in log_of(catalog, "audit"):
         if name[:20] < f"{10:020d}":
             catalog.delete(f"audit/{FOLDER}/{name}")
-    code = "import sys; from lakebackup.sql_engine.duck import rows_of; print(len(rows_of(sys.argv[1])))"
+    code = "import sys; from lakebackup.sql_engine.dataset import rows_of; print(len(rows_of(sys.argv[1])))"
     done = subprocess.run(
         [sys.executable, "-c", code, f"{catalog.uri}/audit"], capture_output=True, text=True, check=True
     )

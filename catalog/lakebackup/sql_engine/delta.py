@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.errors import Busy, Damaged, NotFound, UsageProblem
+from lakebackup.errors import Busy, Damaged, EnvironmentProblem, NotFound, UsageProblem
 from lakebackup.rows.tables import ARROW_SCHEMAS, OF_BACKUPS, Row, as_row
 from lakebackup.sql_engine.delta_log import FOLDER, folder_of, local_log, remote_log, until_fork
 from lakebackup.sql_engine.verified import is_whole, put_sums
@@ -209,25 +209,32 @@ def commit_once(
     if table == "backups":
         reached = {name: newest_version(f"{storage.uri}/{name}", known=True) for name in _COMMITTED_BEFORE}
         once += [Transaction(_VERSION_OF + name, version) for name, version in reached.items() if version > 0]
-    opened.create_write_transaction(
-        [
-            *(RemoveAction(path, data_change=True, deletion_timestamp=now) for path in gone),
-            *(
-                AddAction(
-                    path=file["path"],
-                    size=file["size"],
-                    partition_values={},
-                    modification_time=now,
-                    data_change=True,
-                    stats=file["stats"],
-                )
-                for file in map(json.loads, added)
-            ),
-        ],
-        "append",
-        opened.schema(),
-        commit_properties=CommitProperties(app_transactions=once),
-    )
+    try:
+        opened.create_write_transaction(
+            [
+                *(RemoveAction(path, data_change=True, deletion_timestamp=now) for path in gone),
+                *(
+                    AddAction(
+                        path=file["path"],
+                        size=file["size"],
+                        partition_values={},
+                        modification_time=now,
+                        data_change=True,
+                        stats=file["stats"],
+                    )
+                    for file in map(json.loads, added)
+                ),
+            ],
+            "append",
+            opened.schema(),
+            commit_properties=CommitProperties(app_transactions=once),
+        )
+    except OSError as error:  # what delta-rs raises when it cannot write
+        why = str(error).splitlines()[-1].strip()
+        raise EnvironmentProblem(
+            f"The log of the table at {storage.uri}/{table} cannot be written: {why}",
+            hint="Nothing of this commit is visible. Free some space, or permit writing there, and try again.",
+        ) from error
     uri = f"{storage.uri}/{table}"
     if folder_of(uri) is None:
         if before and before % _CHECKPOINT_EVERY == 0:  # each entry behind it is a request of every reader
