@@ -10,7 +10,7 @@ import pytest
 from tests.support.chosen import chosen
 from tests.support.kafka_truth import Record, produce
 
-from lakebackup_jobs.kafka.client import library
+from lakebackup_jobs.kafka.client import blocks, library
 from lakebackup_jobs.kafka.client.consume import copy_range
 from lakebackup_jobs.kafka.format.container import FileReader
 from lakebackup_jobs.kafka.format.records import TIMESTAMP

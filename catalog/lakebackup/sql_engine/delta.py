@@ -233,7 +233,7 @@ def commit_once(
         why = str(error).splitlines()[-1].strip()
         raise EnvironmentProblem(
             f"The log of the table at {storage.uri}/{table} cannot be written: {why}",
-            hint="Nothing of this commit is visible. Free some space, or permit writing there, and try again.",
+            hint="Nothing of this commit is visible. Free some space, or permit writing, then try again.",
         ) from error
     uri = f"{storage.uri}/{table}"
     if folder_of(uri) is None:
