@@ -150,7 +150,7 @@ class Chains(RuleBasedStateMachine):
                 )
             except (Refused, UsageProblem) as refused:
                 error = refused
-        new, request = self.new(), (mode, level, asked and asked.backup_id, on_gap)
+        new, request = self.new(), (mode, level, asked and asked.backup_id)
         left = unfinished.found(open_storage(str(self.lab.folder)), "lab") if steps.dead else None
         # What was asked for again exists, and lacked its marker only; what came since is in one behind it.
         again = self.unmarked is not None and self.unmarked[0] == request and error is None
