@@ -21,7 +21,7 @@ def asked(request: DataclassInstance, *, always: Sequence[str], never: Collectio
     """The fields of a request as JSON values: `always`, then every other one that has not its default.
 
     `never`: fields that make no difference. A field that is added to a request later is among the others: it
-    makes a difference unless it is named, and what was put down before there was such a field stays right.
+    makes a difference unless it is named, and what was recorded before there was such a field stays right.
     """
     default = {
         field.name: field.default_factory() if field.default_factory is not MISSING else field.default

@@ -13,7 +13,7 @@ class Backup:
     """One completed run. `number` goes up by one per source; `end_ts` is when end positions were taken.
 
     `place` orders the backups of a source by what they hold: a backup's own number, or for a merge that of
-    the last one merged. What it adds is `(parent_place, place]`. A backup of a snapshot stands on no other,
+    the last one merged. What it adds is `(parent_place, place]`. A backup of a snapshot depends on no other,
     whatever its kind: it has itself for a base and no `parent_place`; `parent` is what it was compared with.
     """
 
@@ -138,7 +138,7 @@ class Position:
 class Scope:
     """A topic as it was: number of partitions, replication, and every setting as JSON text.
 
-    `generation` counts how often a compacted topic was written anew from its start; a restore takes the
+    `generation` counts how often a compacted topic was rewritten from its start; a restore takes the
     files of one generation only. 0 for topics that are not compacted.
     """
 

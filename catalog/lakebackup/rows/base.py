@@ -10,7 +10,7 @@ UNKNOWN = -1
 SNAPSHOT = "snapshot"
 #: `backups.source_kind` of captured change feeds, and of the fulls made of them.
 CHANGES = "changes"
-#: `backups.source_kind` of an engine's queues, whose fulls stand on a backup of its snapshot.
+#: `backups.source_kind` of an engine's queues, whose fulls depend on a backup of its snapshot.
 QUEUES = "queues"
 Int32 = Annotated[int, "int32"]
 State = Literal["complete", "out_of_sync", "deleted", "unconfirmed"]

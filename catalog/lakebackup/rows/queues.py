@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class QueuePoint:
     """The state of an engine that a backup of its queues brings back: everything up to `last_tid`.
 
-    `snapshot_id`, of a full alone: the backup of the engine's snapshot that it stands on. `restore_id`: the
+    `snapshot_id`, of a full alone: the backup of the engine's snapshot that it needs. `restore_id`: the
     restore behind which it goes on; the queues' history before that is another one. `carried`: messages in
     front, of transactions open at the full before; `open_transactions`: how many are open at its own end.
     """
@@ -76,7 +76,7 @@ class QueueRestore:
 
     Behind `base_position` stand the messages that follow the full `full_id`; at `end_position` the engine had
     everything up to `last_tid`. `whole`: that is the end of `backup_id`, which is stood upon then; else the
-    next backup stands on the full.
+    next backup depends on the full.
     """
 
     restore_id: str

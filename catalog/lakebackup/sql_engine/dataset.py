@@ -75,7 +75,7 @@ def _known(table: DeltaTable, schema: pa.Schema) -> Iterator[tuple[str, pc.Expre
 @cache
 def _unlocked(kind: type[ds.FileSystemDataset]) -> type[ds.FileSystemDataset]:
     """That kind of dataset, read by DuckDB without a deadlock: pyarrow's `Scanner.to_reader` begins to read
-    while it holds Python's lock, which a file system written in Python waits for; `to_batches` lets go of it.
+    while it holds Python's lock, which a file system written in Python waits for; `to_batches` releases it.
     """
     import pyarrow as pa
 

@@ -1,9 +1,4 @@
-"""The catalog as jobs and commands use it: one class to read it (no JVM), one to write it (Spark).
-
-Publishing order of a backup: data objects, manifest parts and manifest (the job's), then `files`, then
-`positions`, `scopes`, `gaps` and `groups`, and last the one row of `backups`, which alone makes the backup
-exist. Each append is made once for each backup id, so that a commit can be repeated after a crash.
-"""
+"""Questions to the catalog, answered by DuckDB over its Delta tables, without a JVM."""
 
 from __future__ import annotations
 
@@ -102,7 +97,7 @@ class CatalogReader(Catalog):
         if reader is None:
             raise NotFound(
                 f"There is no catalog at {catalog or destination}.",
-                hint="Check --from and --catalog; `lakebackup catalog rebuild` makes one anew from the "
+                hint="Check --from and --catalog; `lakebackup catalog rebuild` recreates it from the "
                 "backups.",
             )
         return reader

@@ -50,7 +50,7 @@ class Chunk:
 class Prune:
     """One prune; `chunks` in the order in which their objects go, the newest backups' first.
 
-    `backups`: ids of those that go whole, each before those that it stands on, and why.
+    `backups`: ids of those that are deleted whole, each before those that it depends on, and why.
     """
 
     prune_id: str
@@ -113,7 +113,7 @@ def unfinished(storage: Storage) -> list[str]:
 
 
 def require_staying(storage: Storage, source: str, *backup_ids: str) -> None:
-    """Refused when a prune that has not come to its end lets go of one of these backups."""
+    """Refused when a prune that has not finished deletes one of these backups."""
     for name in unfinished(storage):
         found = read_prune(storage, name)
         going = set(backup_ids) & dict(found.backups).keys() if found.source == source else ()

@@ -1,4 +1,4 @@
-"""The catalog as jobs and commands use it: one class to read it (no JVM), one to write it (Spark).
+"""Changes to the catalog, each under its lease.
 
 Publishing order of a backup: data objects, manifest parts and manifest (the job's), then `files`, then
 `positions`, `scopes`, `gaps` and `groups`, and last the one row of `backups`, which alone makes the backup

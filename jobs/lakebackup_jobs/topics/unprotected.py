@@ -39,5 +39,6 @@ def record_unprotected(
 
 
 def owned_patterns(reader: CatalogReader, source: str) -> tuple[str, ...]:
+    """The patterns of topics that the policy in force names; empty without one."""
     found = reader.one("policy_in_force", source=source)
     return tuple(json.loads(found["patterns"])) if found and found["patterns"] else ()

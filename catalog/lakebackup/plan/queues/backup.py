@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 from lakebackup.errors import NeedsFull, Refused
-from lakebackup.plan.queues.history import ANEW
+from lakebackup.plan.queues.history import TAKE_FULL
 from lakebackup.plan.topics.backup import LEAST_OFFSETS_PER_TASK, MOST_OFFSETS_PER_TASK, Parent
 from lakebackup.rows.backups import Gap, Position, Scope
 
@@ -135,7 +135,7 @@ def plan_child(
     """A backup that stands on another; `lost` is what the source has let go of and this one would need."""
     parent = standing.parent
     if parent is None:
-        raise NeedsFull(f"There is no backup of {source} to stand on.", hint=ANEW)
+        raise NeedsFull(f"There is no backup of {source} to stand on.", hint=TAKE_FULL)
     _require_whole(topics)
     on_full = parent.level == 0
     starts = {(s.scope, s.epoch, s.region): s for s in standing.starts}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lakebackup.store.reader import CatalogReader
 
 Mode = Literal["auto", "full", "differential", "incremental"]
-ANEW = "Take a snapshot of the engine and a new full of it with --mode full."
+TAKE_FULL = "Take a snapshot of the engine and a new full of it with --mode full."
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def decide(histories: Iterable[History], topics: Sequence[TopicState], mode: Mod
             found.setdefault(decision, (history, topic.scope))
     if len(found) > 1:
         told = [f"{scope} goes on behind {what} {name}" for (what, name), (_, scope) in found.items()]
-        raise NeedsFull(f"The queues are not of one history: {', '.join(told)}.", hint=ANEW)
+        raise NeedsFull(f"The queues are not of one history: {', '.join(told)}.", hint=TAKE_FULL)
     return next((history for history, _ in found.values()), None)
 
 
@@ -185,7 +185,7 @@ def stand(
         return Standing()
     row = _row(reader, backup_id)
     if row is None or row["reason"]:
-        raise NeedsFull(f"Backup {backup_id} cannot be stood on{_why(row)}.", hint=ANEW)
+        raise NeedsFull(f"Backup {backup_id} cannot be stood on{_why(row)}.", hint=TAKE_FULL)
     return Standing(
         parent=_parent(row),
         starts=tuple(
@@ -229,7 +229,7 @@ def _behind_restore(reader: CatalogReader, history: History, mode: Mode) -> Stan
         raise NeedsFull(
             f"The queues were restored from the full {restored.full_id}, which cannot be stood on"
             f"{_why(row)}.",
-            hint=ANEW,
+            hint=TAKE_FULL,
         )
     starts = []
     for r in reader.rows("queue_restored", restore_id=restored.restore_id):
