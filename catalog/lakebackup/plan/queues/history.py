@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from lakebackup.errors import NeedsFull, UsageProblem
+from lakebackup.plan.partitions import Partition
 from lakebackup.plan.topics.backup import Parent
 
 if TYPE_CHECKING:
@@ -60,27 +61,21 @@ class Restored:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class Start(Partition):
     """Where a partition stood at what the next backup stands on: it was read up to `own_from`, and from
     `open_from` on every transaction that was open then is seen whole. `last_tid`: the greatest seen by then.
     """
 
-    scope: str
-    epoch: str
-    region: str
     open_from: int
     own_from: int
     last_tid: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Watermark:
-    """Where a restore put a partition back: its watermark stands at `base` or behind."""
+class Watermark(Partition):
+    """Where a restore put a partition back: its watermark is at `base` or behind."""
 
     restore_id: str
-    scope: str
-    epoch: str
-    region: str
     base: int
 
 
