@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 #: A target position that nobody knows.
@@ -14,3 +15,8 @@ CHANGES = "changes"
 QUEUES = "queues"
 Int32 = Annotated[int, "int32"]
 State = Literal["complete", "out_of_sync", "deleted", "unconfirmed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A row of a table of the catalog; its fields are the table's columns, in their order."""
