@@ -96,7 +96,7 @@ def test_a_map_for_a_topic_that_is_not_restored_is_a_typo() -> None:
     assert "orders" in idle.value.hint
 
 
-@pytest.mark.parametrize("name", ["", "é", "a b", "a" * 250, "."])
+@pytest.mark.parametrize("name", ["", "é", "a b", "a" * 250, ".", "..", "a/b", "a+b", "a\n"])
 def test_names_kafka_refuses(name: str) -> None:
     with pytest.raises(UsageProblem):
         check_topic_name(name)

@@ -155,8 +155,8 @@ def take_files(
     for epoch, topic, region in sorted(places):
         inside = layout.partition_folder(source, epoch, topic, int(region))
         for at in storage.list(inside):
-            said = layout.parse_data_path(at.path)
-            if said and said.seq >= known.get((topic, region), 0) and _of(storage, at.path, backup_id):
+            seq = layout.parse_seq(at.path.removeprefix(inside), topic, int(region))
+            if seq is not None and seq >= known.get((topic, region), 0) and _of(storage, at.path, backup_id):
                 storage.delete(at.path)
                 count += 1
     return count
