@@ -441,7 +441,7 @@ def test_a_full_that_cannot_be_stood_on_asks_for_a_new_one() -> None:
         queue_parent={"i2": row(CHILD, reason="deleted"), "f1": row(FULL, reason="deleted")},
         queue_restored={"r1": [RESTORED]},
     )
-    with pytest.raises(NeedsFull, match="f1, which cannot be stood on: it is deleted"):
+    with pytest.raises(NeedsFull, match="f1, which cannot be continued: it is deleted"):
         stand(catalog, [history(**BACKED, **PUT_BACK, restored_at=250)], [topic()], "incremental")
 
 
