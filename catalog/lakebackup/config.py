@@ -258,8 +258,8 @@ def _merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
     for layer in layers:
         for name, value in layer.items():
             before = merged.get(name)
-            both = isinstance(before, Mapping) and isinstance(value, Mapping)
-            merged[name] = {**before, **value} if both else value
+            tables = isinstance(before, Mapping) and isinstance(value, Mapping)
+            merged[name] = {**merged[name], **value} if tables else value
     return merged
 
 

@@ -1,4 +1,4 @@
-"""The topics and partitions of a Kafka cluster as they are now, and the rows that a backup writes of them."""
+"""Topics and partitions, as a Kafka cluster or the catalog has them, and the rows that backups write."""
 
 from __future__ import annotations
 
@@ -51,6 +51,34 @@ class TopicState:
     def effective(self) -> Mapping[str, str]:
         """Settings in force, as far as they are known."""
         return self.saved.in_force
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTopic:
+    """A topic as a backup that is made of others has it, and what its files hold."""
+
+    scope: str
+    epoch: str
+    generation: int
+    regions: int
+    replication: int
+    settings: str
+    files: int
+    bytes: int
+    entries: int
+
+    def row(self, backup_id: str, source: str) -> Scope:
+        """The topic as that backup's row."""
+        return Scope(
+            backup_id=backup_id,
+            source=source,
+            scope=self.scope,
+            epoch=self.epoch,
+            regions=self.regions,
+            settings=self.settings,
+            replication=self.replication,
+            generation=self.generation,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from lakebackup.errors import NotFound
 from lakebackup.plan.topics.compact import CompactPlan, CompactTopic, plan_compaction
 from lakebackup.plan.topics.generations import Held
 from lakebackup.plan.topics.request import only_source
-from lakebackup.rows.backups import Backup, Gap, Position, Scope
+from lakebackup.rows.backups import Backup, Gap, Position
 from lakebackup.rows.topics import Group
 from lakebackup.rules import layout
 from lakebackup.sql_engine.failures import task_errors
@@ -162,7 +162,7 @@ class _Run:
                 Position(backup_id=backup_id, source=self.source, **row)
                 for row in reader.rows("compact_positions", source=self.source, scopes=scopes)
             ],
-            scopes=[_scope(topic, backup_id, self.source) for topic in topics],
+            scopes=[topic.row(backup_id, self.source) for topic in topics],
             gaps=[_gap(row, topics, backup_id, self.source) for row in reader.rows("restore_gaps", **asked)],
             groups=[
                 Group(backup_id=backup_id, source=self.source, **row)
@@ -251,19 +251,6 @@ def _files(reader: CatalogReader) -> Iterator[StoredFile]:
     for batch in reader.query("selected_files"):
         for row in batch.to_pylist():
             yield StoredFile(**row)
-
-
-def _scope(topic: CompactTopic, backup_id: str, source: str) -> Scope:
-    return Scope(
-        backup_id=backup_id,
-        source=source,
-        scope=topic.scope,
-        epoch=topic.epoch,
-        regions=topic.regions,
-        settings=topic.settings,
-        replication=topic.replication,
-        generation=topic.generation,
-    )
 
 
 def _gap(row: dict[str, Any], topics: Sequence[CompactTopic], backup_id: str, source: str) -> Gap:

@@ -19,7 +19,8 @@ from lakebackup.errors import Damaged, Refused
 from lakebackup.plan.topics.generations import Held
 from lakebackup.plan.topics.merge import Member, MergePlan, choose, targets, with_topics
 from lakebackup.plan.topics.request import only_source, require_own
-from lakebackup.rows.backups import Backup, Gap, Position, Scope
+from lakebackup.rows.backups import Backup, Gap, Position
+from lakebackup.rows.base import pick
 from lakebackup.rows.topics import Group
 from lakebackup.rules import layout, topic_settings
 from lakebackup.rules.retention import roll_ms
@@ -253,18 +254,7 @@ class _Run:
             positions=[
                 Position(**of, **row) for row in self.reader.rows("merge_positions", **self._of(plan))
             ],
-            scopes=[
-                Scope(
-                    **of,
-                    scope=topic.scope,
-                    epoch=topic.epoch,
-                    regions=topic.regions,
-                    settings=topic.settings,
-                    replication=topic.replication,
-                    generation=topic.generation,
-                )
-                for topic in plan.topics
-            ],
+            scopes=[topic.row(**of) for topic in plan.topics],
             gaps=[Gap(**of, **row) for row in self.reader.rows("merge_gaps", **self._of(plan))],
             groups=[
                 Group(**of, **row)
@@ -322,7 +312,7 @@ def _plan(request: MergeRequest, reader: CatalogReader, source: str) -> MergePla
     if request.until is not None:
         _require_whole(tip, source, rows)
         _require_in_line(tip, request.level, reader)
-    path = [Member(**{name: row[name] for name in Member.__match_args__}) for row in rows]
+    path = [pick(Member, row) for row in rows]
     plan = choose(request.level, path, request.to_ts)
     if plan is None:
         return None
