@@ -89,40 +89,32 @@ def choose(
     topics that are not compacted keep theirs otherwise.
     """
     known = {(h.scope, h.epoch): h for h in held}
-    return {
-        (t.scope, t.epoch): _of_topic(
-            t, known.get((t.scope, t.epoch)), full, asked, growth, end_ts, purged=(t.scope, t.epoch) in purged
-        )
-        for t in topics
-    }
+    found: dict[tuple[str, str], Generation] = {}
+    for topic in topics:
+        name = topic.scope, topic.epoch
+        before = known.get(name)
+        present = None if full or before is None else before.generation
+        last = -1 if before is None else before.last
+        if not is_compacted(topic.effective) or is_internal(topic.scope):
+            if name in purged and present is not None:
+                found[name] = Generation(last + 1, "purged", None)
+            else:
+                found[name] = Generation(max(last, 0) if present is None else present, None, None)
+            continue
+        stay = tombstones_stay_ms(topic.effective)
+        reason = _reason(before, full, asked, growth, end_ts, stay) or ("purged" if name in purged else None)
+        if before and present is not None and reason is None:
+            found[name] = Generation(present, None, (before.end_ts or 0) + stay)
+        else:
+            found[name] = Generation(last + 1, reason or "first", end_ts + stay)
+    return found
 
 
-def _of_topic(
-    topic: TopicState,
-    before: Held | None,
-    full: bool,
-    asked: bool,
-    growth: float,
-    end_ts: int,
-    *,
-    purged: bool,
-) -> Generation:
-    compacted = is_compacted(topic.effective) and not is_internal(topic.scope)
-    stay = tombstones_stay_ms(topic.effective)
+def _reason(
+    before: Held | None, full: bool, asked: bool, growth: float, end_ts: int, stay: int
+) -> Reason | None:
     if before is None:
-        return Generation(0, "first" if compacted else None, end_ts + stay if compacted else None)
-    present = None if full else before.generation
-    if not compacted:
-        if purged and present is not None:
-            return Generation(before.last + 1, "purged", None)
-        return Generation(before.last if present is None else present, None, None)
-    reason = _reason(before, full, asked, growth, end_ts, stay) or ("purged" if purged else None)
-    if reason is None and present is not None:
-        return Generation(present, None, (before.end_ts or 0) + stay)
-    return Generation(before.last + 1, reason or "first", end_ts + stay)
-
-
-def _reason(before: Held, full: bool, asked: bool, growth: float, end_ts: int, stay: int) -> Reason | None:
+        return "first"
     if full:
         return "full"
     if asked:
