@@ -1,15 +1,13 @@
 """When a compacted topic is read from its start again.
 
-The broker drops records that newer ones of the same key replaced; a backup keeps them all. So a topic whose
-log is compacted is kept in generations: each begins with the whole topic as it then is, goes on with what is
-new, and is left for the next one when it holds too much that the topic itself has dropped, or when it may
-have missed a tombstone. A generation is complete with the backup that begins it.
+The broker drops records that newer ones of the same key replaced; a backup keeps them all. So a compacted
+topic is kept in generations: each begins with the whole topic as it then is, continues with what is new, and
+ends when it holds too much that the topic itself has dropped, or when it may have missed a tombstone.
 
-A topic of any kind begins one when the source has deleted records before their backup: what is behind the gap
-is no continuation of what is before it, and other topics go on as they are.
+A topic of any kind begins one when the source has deleted records before their backup: what comes after the
+gap does not continue what is before it.
 
-Topics of the cluster's own (`__consumer_offsets`) have none: nobody restores them as topics, and what they
-have dropped since is just what their backups are for.
+Internal topics (`__consumer_offsets`) have none: what they have dropped since is what their backups are for.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ TOMBSTONES_STAY_MS = 86_400_000
 class Held:
     """What the catalog holds of a topic's generations: a row of the query generations.
 
-    `last`: the highest number ever given. `generation`: the chain's present one, None when the chain does not
+    `last`: the highest number so far. `generation`: the chain's present one, None when the chain does not
     hold the topic. `end_ts`: when its end was last read; `longest_ms`: the longest time it went unread.
     """
 
@@ -53,7 +51,7 @@ class Held:
 class Generation:
     """What a backup does with one topic.
 
-    `anew`: why it begins a generation, None when it goes on with one. `safe_until`: by when (ms) it must have
+    `anew`: why it begins a generation, None when it continues one. `safe_until`: by when (ms) it must have
     read to the end, so that no tombstone it needs can be gone; None for topics that are not compacted.
     """
 
@@ -85,8 +83,7 @@ def choose(
     """The generation that a backup at `end_ts` gives each topic, by (scope, epoch).
 
     `purged`: topics (scope, epoch) of which the source deleted what the chain would have read next: they
-    begin one, whether compacted or not. Numbers go up over all chains and never come twice, except that
-    topics that are not compacted keep theirs otherwise.
+    begin one, whether compacted or not. Numbers go up over all chains.
     """
     known = {(h.scope, h.epoch): h for h in held}
     found: dict[tuple[str, str], Generation] = {}
