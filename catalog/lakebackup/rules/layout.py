@@ -133,6 +133,7 @@ manifest_path = _of_backup("backups/{}/manifest.json")
 parts_folder = _of_backup("backups/{}/parts/")
 parts_path = _of_task("backups/{}/parts/{:06d}.jsonl")
 #: The file rows of a compaction's tasks, until it has a number.
+made_folder = _of_backup("backups/{}/made/")
 made_path = _of_task("backups/{}/made/{:06d}.jsonl")
 #: What a flush's tasks saw of regions, until it is committed.
 marks_folder = _of_backup("backups/{}/marks/")
