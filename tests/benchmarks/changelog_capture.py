@@ -96,7 +96,7 @@ def _one(about: dict[str, Any]) -> dict[str, float]:
     whole = tuple(Range(topic.scope, int(r.region), topic.epoch, r.low, r.end) for r in regions)
     few = tuple(Range(r.topic, r.partition, r.epoch, r.start, min(r.end, 1000)) for r in whole)
     job = CaptureJob(
-        destination_uri=about["folder"],
+        uri=about["folder"],
         destination="d",
         source="bench",
         backup_id="20260101T000000Z-00000001",

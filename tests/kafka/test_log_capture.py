@@ -88,7 +88,7 @@ class Capture:
         ends = {int(region.region): region.end for region in regions}
         tasks = [(Range(self.topic, p, about.epoch, self.done[p], ends[p]),) for p in range(self.partitions)]
         settings: dict[str, Any] = {
-            "destination_uri": self.storage.uri,
+            "uri": self.storage.uri,
             "destination": self.destination,
             "source": "task",
             "backup_id": backup_id(self.number),
@@ -103,7 +103,7 @@ class Capture:
 
     def fold(self, job: CaptureJob, **changes: Any) -> FoldJob:
         same = (
-            "destination_uri",
+            "uri",
             "destination",
             "source",
             "backup_id",

@@ -354,9 +354,14 @@ def compact_path(source: str) -> str:
     return f"{check_source(source)}/compact.json"
 
 
+def made_folder(source: str, backup_id: str) -> str:
+    """Where the tasks of a compaction list their files, until it has a number; ends in `/`."""
+    return f"{backup_folder(source, backup_id)}made/"
+
+
 def made_path(source: str, backup_id: str, task: int) -> str:
     """The file rows of one task of a compaction, until it has a number."""
-    return f"{backup_folder(source, backup_id)}made/{task:06d}.jsonl"
+    return f"{made_folder(source, backup_id)}{task:06d}.jsonl"
 
 
 def begun_path(source: str) -> str:
