@@ -26,6 +26,7 @@ from lakebackup_jobs.snapshots import restore as restore_snapshot
 from lakebackup_jobs.topics import backup as backup_topics
 from lakebackup_jobs.topics import compact, merge
 from lakebackup_jobs.topics import restore as restore_topics
+from lakebackup_jobs.topics.request import BackupRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -80,7 +81,7 @@ class Jobs:
         self, bootstrap: str, topic: str, destination: str, mode: Literal["auto", "full"] = "full"
     ) -> dict[str, Any]:
         """A backup of one topic."""
-        request = backup_topics.BackupRequest(
+        request = BackupRequest(
             destination=destination,
             topics=(topic,),
             kafka={"bootstrap.servers": bootstrap},

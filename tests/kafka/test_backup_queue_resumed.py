@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.lives import read_draft
 from tests.support.social import SCHEMA, Cut, Social, cut_off, ordered, put_back
 
 from lakebackup.errors import Busy, Refused
@@ -14,8 +15,9 @@ from lakebackup.rows.queues import QueueRestore
 from lakebackup.storage import open_storage
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.kafka.admin.cluster import Cluster
+from lakebackup_jobs.queues.backup import execute
 from lakebackup_jobs.queues.backup import open_transactions as ending
-from lakebackup_jobs.queues.backup import resume as begun
+from lakebackup_jobs.queues.backup.execute import QueueBackup
 from lakebackup_jobs.queues.restore import restore_state as prepared
 from lakebackup_jobs.snapshots import backup as backup_snapshot
 from lakebackup_jobs.upkeep import policies
@@ -50,7 +52,7 @@ def test_a_backup_that_was_cut_off_is_ended_as_planned(
 
     with cut_off(monkeypatch, ending, "put_rows"):
         social.backup(mode)
-    left = begun.found(open_storage(str(social.place)), "social")
+    left = read_draft(open_storage(str(social.place)), "social", QueueBackup)
     assert left is not None
     since = social.send(social.delta)
     social.config.write_text("engine: 5\n")
@@ -64,7 +66,7 @@ def test_a_backup_that_was_cut_off_is_ended_as_planned(
     texts = [(social.place / file["path"]).read_text() for file in configs]
     assert texts == ["engine: 4\n", "engine: 4\n", "engine: 5\n"]
     assert len(social.rows("SELECT 1 AS one FROM backups WHERE source = 'social'")) == 3
-    assert begun.found(open_storage(str(social.place)), "social") is None
+    assert read_draft(open_storage(str(social.place)), "social", QueueBackup) is None
     assert not [path for path in social.tree() if "/seen/" in path]
 
 
@@ -75,7 +77,7 @@ def test_a_backup_that_was_cut_off_after_its_commit_is_not_taken_twice(
     full = social.full()
     social.send(social.delta)
 
-    with cut_off(monkeypatch, begun, "end"):
+    with cut_off(monkeypatch, QueueBackup, "finish"):
         social.backup("differential")
     found = social.backup("differential")
     ended = found.pop("ended")
@@ -89,7 +91,7 @@ def test_a_full_that_was_cut_off_after_its_commit_is_not_taken_twice(
     social: Social, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     social.send(social.delta, 0, "t1")
-    with cut_off(monkeypatch, begun, "end"):
+    with cut_off(monkeypatch, QueueBackup, "finish"):
         social.full()
     full = social.full()
     assert len(social.rows("SELECT 1 AS one FROM backups")) == 2
@@ -120,7 +122,7 @@ def test_a_full_goes_on_when_its_snapshot_is_there_and_else_starts_over(
     social.send(social.delta)
     with cut_off(monkeypatch, ending, "put_rows"):
         social.full()
-    left = begun.found(open_storage(str(social.place)), "social")
+    left = read_draft(open_storage(str(social.place)), "social", QueueBackup)
     assert left is not None
     social.send(social.delta)
     social.config.write_text("engine: 5\n")
@@ -186,7 +188,7 @@ def test_the_snapshot_of_a_discarded_full_is_no_longer_held(
     with cut_off(monkeypatch, ending, "put_rows"):
         social.full()
     assert len(social.rows("SELECT backup_id FROM holds")) == 1
-    with cut_off(monkeypatch, begun, "take_away"):
+    with cut_off(monkeypatch, execute, "discard_files"):
         social.full(note="another one")
     assert social.rows("SELECT backup_id FROM holds") == []
     # The same command goes on, and holds it again. A person's hold stays.

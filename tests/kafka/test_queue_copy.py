@@ -94,7 +94,7 @@ class Lab:
 
     def job(self, *spans: QueueRange, **changes: Any) -> QueueCopyJob:
         settings: dict[str, Any] = {
-            "destination_uri": self.storage.uri,
+            "uri": self.storage.uri,
             "destination": "d",
             "source": "graph",
             "backup_id": BACKUP,

@@ -131,6 +131,11 @@ class _InWorker:
         with _watched(self.steps):
             yield from self.work(batches)
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.work, name)
+
 
 @contextmanager
 def watched(

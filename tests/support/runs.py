@@ -13,6 +13,7 @@ from lakebackup_jobs.topics import backup as backup_topics
 from lakebackup_jobs.topics import compact, merge
 from lakebackup_jobs.topics import groups as restore_groups
 from lakebackup_jobs.topics import restore as restore_topics
+from lakebackup_jobs.topics.request import BackupRequest
 from lakebackup_jobs.upkeep import prune, verify
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Lab:
             shutil.copytree(self._empty_catalog, self.folder / "catalog")
 
     def backup(self, *topics: str, **changes: Any) -> dict[str, Any]:
-        request = backup_topics.BackupRequest(
+        request = BackupRequest(
             **{
                 "destination": str(self.folder),
                 "topics": topics,

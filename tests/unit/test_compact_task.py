@@ -87,8 +87,8 @@ def compacted(
                 newest[place] = max(newest[place], (row["piece"], row["position"]))
     survivors = sorted([*newest.values(), *((number, -1) for number in range(count))])
     keep = KeepNewest(
-        uri=str(root), folder=FOLDER, roots=roots_of(d=str(root)), destination="d", source="s",
-        backup_id=BACKUP, number=9, parent="p", codec="zstandard", compression_level=None,
+        uri=str(root), roots=roots_of(d=str(root)), destination="d", source="s",
+        backup_id=BACKUP, number=9, level=1, parent="p", codec="zstandard", compression_level=None,
         target_bytes=target,
         sequences={("t", "0"): 7}, generations={"t": 3}, drop_before={"t": DROP_BEFORE},
     )  # fmt: skip

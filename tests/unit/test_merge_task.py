@@ -82,7 +82,7 @@ def merged(root: Path, files: Sequence[MergedFile], target: int = 1 << 30) -> li
     storage = open_storage(str(root))
     count = deal(storage, FOLDER, targets(files, target, {}))
     job = Merge(
-        uri=str(root), folder=FOLDER, roots=roots_of(d=str(root)), destination="d", source="s",
+        uri=str(root), roots=roots_of(d=str(root)), destination="d", source="s",
         backup_id=BACKUP, number=9, level=1, parent="p", sequences={("t", "0"): 7},
     )  # fmt: skip
     for _ in range(2):
