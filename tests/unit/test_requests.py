@@ -84,7 +84,7 @@ def test_restores_that_an_earlier_version_began_are_known_again() -> None:
 
 def test_backups_that_an_earlier_version_began_are_known_again() -> None:
     """What it put down of them."""
-    assert resume._asked(BackupRequest("d", ("b", "a"), {}, note="n")) == {
+    assert resume.asked(BackupRequest("d", ("b", "a"), {}, note="n")) == {
         "topics": ["a", "b"], "patterns": [], "isolation": "read_committed", "groups": "all",
         "mode": "incr-diff", "level": 1, "parent": None, "new_generation": False, "codec": "zstandard",
         "compression_level": None, "target_bytes": 128 << 20, "roll_ms": None, "note": "n",
