@@ -13,13 +13,12 @@ from difflib import get_close_matches
 from itertools import chain
 from os import PathLike, environ
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, PlainSerializer, ValidationError
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
-    InitSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     SettingsError,
@@ -216,37 +215,13 @@ class Settings(BaseSettings):
     )
 
     @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        del env_settings, dotenv_settings, file_secret_settings
-        given = dict(cast("InitSettingsSource", init_settings).init_kwargs)
-        table = given.pop("_file_table", {})
-        return (
-            InitSettingsSource(settings_cls, init_kwargs=given),
-            _Environment(settings_cls),
-            InitSettingsSource(settings_cls, init_kwargs=table),
-        )
+    def settings_customise_sources(cls, *_: Any, **sources: Any) -> tuple[PydanticBaseSettingsSource, ...]:
+        # `load` has merged all that there is.
+        return (sources["init_settings"],)
 
     def shown(self) -> dict[str, Any]:
         """Every setting with secrets masked, ready for JSON."""
         return self.model_dump(mode="json")
-
-
-class _Environment(EnvSettingsSource):
-    """LAKEBACKUP_KAFKA__SASL_PASSWORD is the property `sasl.password`: no client property has underscores."""
-
-    def __call__(self) -> dict[str, Any]:
-        found = super().__call__()
-        for name in ("kafka", "spark"):
-            if name in found:
-                found[name] = {key.replace("_", "."): value for key, value in _flat(found[name]).items()}
-        return found
 
 
 def load(flags: Mapping[str, Any], config: str | PathLike[str] | None = None) -> Settings:
@@ -262,13 +237,30 @@ def load(flags: Mapping[str, Any], config: str | PathLike[str] | None = None) ->
     table = _read_toml(path) if path.is_file() else {}
     given = {name: value for name, value in flags.items() if value is not None}
     try:
-        return Settings(**{**given, "_file_table": table})
+        return Settings(**_merged(table, _from_environment(), given))
     except ValidationError as error:
         raise UsageProblem(_explain(error, given, table, path)) from None
-    except SettingsError as error:
+    except (SettingsError, ValueError) as error:
         raise UsageProblem(f"An environment variable LAKEBACKUP_… is not readable: {error}.") from None
-    except ValueError as error:
-        raise UsageProblem(f"An environment variable LAKEBACKUP_… is not readable: {error}.") from None
+
+
+def _from_environment() -> dict[str, Any]:
+    """LAKEBACKUP_KAFKA__SASL_PASSWORD is the property `sasl.password`: no client property has underscores."""
+    found = EnvSettingsSource(Settings)()
+    for name in found.keys() & {"kafka", "spark"}:
+        found[name] = {key.replace("_", "."): value for key, value in _flat(found[name]).items()}
+    return found
+
+
+def _merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """What each layer sets, the last one first; of tables, their entries."""
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        for name, value in layer.items():
+            before = merged.get(name)
+            tables = isinstance(before, Mapping) and isinstance(value, Mapping)
+            merged[name] = {**merged[name], **value} if tables else value
+    return merged
 
 
 def read_properties(path: str | PathLike[str]) -> dict[str, str]:
@@ -328,8 +320,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
     for key in table:
         if key not in Settings.model_fields:
             near = get_close_matches(key, Settings.model_fields, n=1)
-            there = ", ".join(Settings.model_fields)
-            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {there}."
+            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(Settings.model_fields)}."
             raise UsageProblem(f"{path}: there is no setting {key!r}.", hint=hint)
     for name in ("kafka", "spark"):
         if isinstance(table.get(name), dict):

@@ -90,24 +90,3 @@ class TimedOut(LakebackupError):
     """A query did not end within its time limit."""
 
     exit_code = 10
-
-
-EXIT_CODES: dict[int, str] = {
-    0: "done",
-    1: "unexpected failure: a defect, please report it",
-    **{
-        kind.exit_code: (kind.__doc__ or "").strip()
-        for kind in (
-            UsageProblem,
-            NotFound,
-            Incomplete,
-            Refused,
-            EnvironmentProblem,
-            Damaged,
-            Busy,
-            NeedsFull,
-            TimedOut,
-        )
-    },
-    130: "interrupted",
-}

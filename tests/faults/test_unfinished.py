@@ -14,7 +14,7 @@ from tests.support.faults import Killed, Steps, expire_leases, rows_of, stored, 
 from tests.support.lives import read_draft
 
 from lakebackup.errors import EnvironmentProblem
-from lakebackup.plan.topics import backup as plans
+from lakebackup.plan import splits
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
@@ -38,7 +38,7 @@ PARTITIONS = 4
 @pytest.fixture
 def name(topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> str:
     """A topic whose backups have a task for each partition."""
-    monkeypatch.setattr(plans, "LEAST_OFFSETS_PER_TASK", 10)
+    monkeypatch.setattr(splits, "LEAST_OFFSETS_PER_TASK", 10)
     return topic("unfinished", partitions=PARTITIONS)
 
 

@@ -13,6 +13,7 @@ from tests.support import kafka_truth as truth
 from tests.support.social import SCHEMA, Message, Social, ordered
 
 from lakebackup.errors import NeedsFull, NotFound, Refused, UsageProblem
+from lakebackup.plan import splits
 from lakebackup.plan.queues import backup as planning
 from lakebackup.store.lease import Lease
 from lakebackup.store.writer import CatalogWriter
@@ -441,7 +442,7 @@ def test_much_is_read_by_spark_with_the_same_result(
     full = social.full()
     assert social.open_at(full["backup_id"]) == {"t1"}
     monkeypatch.setattr(planning, "HERE_OFFSETS", 1)
-    monkeypatch.setattr(planning, "LEAST_OFFSETS_PER_TASK", 1)
+    monkeypatch.setattr(splits, "LEAST_OFFSETS_PER_TASK", 1)
     own = [social.send(social.delta, n % 2, "t3" if n else "") for n in range(5)]
     own.append(social.send(social.journal, 0, "t1", "commit"))
     found = social.backup("differential", spark=spark)
@@ -458,7 +459,7 @@ def test_spark_reads_where_nothing_is_carried(
         social.send(social.delta, 1)
     social.full()
     monkeypatch.setattr(planning, "HERE_OFFSETS", 1)
-    monkeypatch.setattr(planning, "LEAST_OFFSETS_PER_TASK", 1)
+    monkeypatch.setattr(splits, "LEAST_OFFSETS_PER_TASK", 1)
     own = [social.send(social.delta, n % 2, "t1") for n in range(4)]
     found = social.backup("incremental", spark=spark)
     assert social.stored(found["backup_id"]) == ordered(*own)
@@ -474,7 +475,7 @@ def test_much_is_searched_by_spark_where_little_is_read(
     social.send(social.delta, 0, "done", "begin")
     social.send(social.delta, 1, "done", "commit")
     monkeypatch.setattr(planning, "HERE_OFFSETS", 3)
-    monkeypatch.setattr(planning, "LEAST_OFFSETS_PER_TASK", 1)
+    monkeypatch.setattr(splits, "LEAST_OFFSETS_PER_TASK", 1)
     here: list[int] = []
     run = QueueCopyJob.run
 

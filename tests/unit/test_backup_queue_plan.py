@@ -7,13 +7,10 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lakebackup.errors import NeedsFull, Refused, UsageProblem
 from lakebackup.formats.queues.snapshot_json import QueueAt, SnapshotJson
 from lakebackup.plan.queues.backup import (
-    HERE_OFFSETS,
     QueueRange,
     describe,
     from_lows,
@@ -33,7 +30,7 @@ from lakebackup.plan.queues.history import (
     require_all,
     stand,
 )
-from lakebackup.plan.topics.backup import LEAST_OFFSETS_PER_TASK, Parent, RegionState, TopicState
+from lakebackup.plan.topics.backup import Parent, RegionState, TopicState
 from lakebackup_jobs.queues.backup.open_transactions import last_tid
 from lakebackup_jobs.queues.transaction_scan import RangeSeen
 
@@ -184,11 +181,11 @@ def test_the_end_of_a_transaction_may_stand_anywhere_before_what_is_read() -> No
 
 def test_ends_are_looked_for_in_the_history_that_goes_on_alone() -> None:
     marks = (
-        Watermark("r1", "delta.0", E1, "0", 10),
-        Watermark("r2", "delta.0", E1, "0", 20),
-        Watermark("r3", "delta.0", E1, "0", 31),
-        Watermark("r2", "delta.0", E1, "1", 5),
-        Watermark("r2", "delta.0", E2, "0", 5),
+        Watermark("delta.0", E1, "0", "r1", 10),
+        Watermark("delta.0", E1, "0", "r2", 20),
+        Watermark("delta.0", E1, "0", "r3", 31),
+        Watermark("delta.0", E1, "1", "r2", 5),
+        Watermark("delta.0", E2, "0", "r2", 5),
     )
     on = replace(standing(CHILD, Start("delta.0", E1, "0", 30, 30)), watermarks=marks)
     plan = child(on, region(40))
@@ -297,48 +294,6 @@ def test_a_full_behind_a_restore_has_lost_nothing() -> None:
     on = standing(CHILD, Start("delta.0", E1, "0", 20, 20), restored=restored)
     plan = full(on, region(25, low=22))
     assert (plan.lost, plan.restore_id) == ((), "r1")
-
-
-# --- how work is cut
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, 10**7), st.integers(0, 10**7)), min_size=1, max_size=8),
-    st.integers(1, 16),
-)
-def test_tasks_read_each_offset_once_and_are_of_bounded_size(
-    sizes: list[tuple[int, int]], parallelism: int
-) -> None:
-    regions = [region(a + b, partition=n) for n, (a, b) in enumerate(sizes)]
-    starts = tuple(Start("delta.0", E1, str(n), a, a) for n, (a, _) in enumerate(sizes))
-    plan = plan_child(
-        backup_id="b",
-        source="social",
-        mode="incremental",
-        standing=standing(CHILD, *starts),
-        topics=[topic(regions=len(regions))],
-        regions=regions,
-        end_ts=5000,
-        parallelism=parallelism,
-    )
-    read: dict[str, list[QueueRange]] = {}
-    for task in plan.tasks:
-        for one in task:
-            read.setdefault(one.region, []).append(one)
-    for n, (a, b) in enumerate(sizes):
-        ranges = read.get(str(n), [])
-        assert [r.rank for r in ranges] == list(range(len(ranges)))
-        edges = [a, *(r.end for r in ranges)]
-        assert [r.start for r in ranges] == edges[:-1]
-        assert edges[-1] == a + b
-        assert all(r.start < r.end for r in ranges)
-    total = sum(b for _, b in sizes)
-    if total <= HERE_OFFSETS:
-        assert len(plan.tasks) == (1 if total else 0)
-        assert plan.little
-    else:
-        size = max(LEAST_OFFSETS_PER_TASK, total // (2 * parallelism) + 1)
-        assert all(sum(r.end - r.start for r in task) <= 1.5 * size + 1 for task in plan.tasks)
 
 
 # --- which history
@@ -486,7 +441,7 @@ def test_a_full_that_cannot_be_stood_on_asks_for_a_new_one() -> None:
         queue_parent={"i2": row(CHILD, reason="deleted"), "f1": row(FULL, reason="deleted")},
         queue_restored={"r1": [RESTORED]},
     )
-    with pytest.raises(NeedsFull, match="f1, which cannot be stood on: it is deleted"):
+    with pytest.raises(NeedsFull, match="f1, which cannot be continued: it is deleted"):
         stand(catalog, [history(**BACKED, **PUT_BACK, restored_at=250)], [topic()], "incremental")
 
 

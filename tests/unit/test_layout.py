@@ -28,26 +28,18 @@ def test_the_layout_is_the_documented_one() -> None:
 @given(TOPICS, st.integers(0, 2**31 - 1), st.integers(0, 10**12))
 def test_a_data_path_says_what_made_it_and_fits_a_file_system(topic: str, partition: int, seq: int) -> None:
     path = layout.data_path("prod", EPOCH, topic, partition, seq)
-    assert layout.parse_data_path(path) == layout.DataPath("prod", EPOCH, topic, partition, seq)
+    name = path.removeprefix(layout.partition_folder("prod", EPOCH, topic, partition))
+    assert layout.parse_seq(name, topic, partition) == seq
     assert all(len(part.encode()) <= 255 for part in path.split("/"))
 
 
 @pytest.mark.parametrize(
-    "path",
-    [
-        "",
-        "prod/backups/x/manifest.json",
-        f"prod/{EPOCH}/topics/a/partition=1/b+1-0000000000.data",
-        f"prod/{EPOCH}/topics/a/partition=1/a+2-0000000000.data",
-        f"prod/{EPOCH}/topics/a/partition=01/a+01-0000000000.data",
-        f"prod/{EPOCH}/topics/../partition=1/..+1-0000000000.data",
-        f"/prod/{EPOCH}/topics/a/partition=1/a+1-0000000000.data",
-        f"prod/{EPOCH}/topics/a/partition=1/a+1-00000000000.data",
-        f"catalog/{EPOCH}/topics/a/partition=1/a+1-0000000000.data",
-    ],
-)
-def test_other_paths_are_no_data_files(path: str) -> None:
-    assert layout.parse_data_path(path) is None
+    "name",
+    ["", "manifest.json", "b+1-0000000000.data", "a+2-0000000000.data", "a+01-0000000000.data",
+     "x/a+1-0000000000.data", "a+1-00000000000.data", "a+1-0000000000.data.tmp"],
+)  # fmt: skip
+def test_other_names_are_no_data_files(name: str) -> None:
+    assert layout.parse_seq(name, "a", 1) is None
 
 
 @pytest.mark.parametrize(
@@ -58,23 +50,10 @@ def test_a_source_that_could_leave_its_folder_is_refused(name: str) -> None:
         layout.check_source(name)
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a+b", "a b", "x" * 250, "a\n"])
-def test_a_name_kafka_refuses_is_refused(name: str) -> None:
-    with pytest.raises(UsageProblem, match="Kafka topic"):
-        layout.check_topic(name)
-
-
 @pytest.mark.parametrize("epoch", ["", "0" * 31, "G" * 32, EPOCH.upper(), "../" + "0" * 29])
 def test_an_epoch_is_32_lower_hex_digits(epoch: str) -> None:
     with pytest.raises(UsageProblem, match="epoch"):
         layout.data_path("prod", epoch, "orders", 0, 0)
-
-
-def test_negative_numbers_are_refused() -> None:
-    with pytest.raises(UsageProblem, match="negative"):
-        layout.data_path("prod", EPOCH, "orders", -1, 0)
-    with pytest.raises(UsageProblem, match="negative"):
-        layout.data_path("prod", EPOCH, "orders", 0, -1)
 
 
 def test_ids_are_in_utc_sort_by_time_and_differ() -> None:

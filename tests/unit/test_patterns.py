@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebackup.errors import NotFound, UsageProblem
-from lakebackup.rules.patterns import check_topic_name, parse_maps, select, target_names
+from lakebackup.rules.patterns import GROUP, check_topic_name, parse_maps, select, target_names
 
 EXISTING = ["orders", "payments", "app.one", "app.two", "appendix", "__consumer_offsets", "_schemas"]
 
@@ -96,7 +96,25 @@ def test_a_map_for_a_topic_that_is_not_restored_is_a_typo() -> None:
     assert "orders" in idle.value.hint
 
 
-@pytest.mark.parametrize("name", ["", "é", "a b", "a" * 250, "."])
+@pytest.mark.parametrize("name", ["", "é", "a b", "a" * 250, ".", "..", "a/b", "a+b", "a\n"])
 def test_names_kafka_refuses(name: str) -> None:
     with pytest.raises(UsageProblem):
         check_topic_name(name)
+
+
+def test_consumer_groups_are_chosen_and_named_as_topics_are() -> None:
+    known = ["__own", "billing", "billing-2", "mail"]
+    assert select(["mail"], ["bill.*", "__.*"], known, kind=GROUP) == known
+    with pytest.raises(UsageProblem, match="No consumer group was named"):
+        select([], [], known, kind=GROUP)
+    with pytest.raises(NotFound, match="Consumer group 'bilin' does not exist") as error:
+        select(["bilin"], [], known, kind=GROUP)
+    assert "billing" in error.value.hint
+    with pytest.raises(NotFound, match="No consumer group matches 'x'"):
+        select([], ["x"], known, kind=GROUP)
+    with pytest.raises(NotFound) as error:
+        select(["x"], [], [], kind=GROUP)
+    assert "--groups none" in error.value.hint
+    assert parse_maps(["a=b", "c=d=e"], kind=GROUP) == {"a": "b", "c": "d=e"}
+    with pytest.raises(UsageProblem, match=r"--map-group names 'a'.* not among the consumer groups"):
+        target_names(["b"], {"a": "x"}, kind=GROUP)

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lakebackup.errors import Refused
-from lakebackup.plan.topics import backup as backup_topics
 from lakebackup.plan.topics.backup import BackupPlan, Covered, Parent, RegionState, TopicState, plan_backup
 from lakebackup.plan.topics.generations import Held
 
@@ -186,24 +182,3 @@ def test_settings_are_kept_as_json_with_those_in_force() -> None:
     state = replace(topic(), inherited=inherited)
     (scope,) = plan([region(0, 1)], [], topics=[state]).scopes
     assert json.loads(scope.settings) == {"cleanup.policy": "delete", "inherited": inherited}
-
-
-@given(
-    ends=st.lists(st.integers(0, 90_000_000), min_size=1, max_size=40),
-    parallelism=st.integers(1, 64),
-)
-def test_tasks_cover_every_offset_once_and_stay_within_bounds(ends: list[int], parallelism: int) -> None:
-    made = plan([region(0, end, number=str(i)) for i, end in enumerate(ends)], [], parallelism=parallelism)
-    seen: dict[str, list[tuple[int, int, int]]] = {}
-    for task in made.tasks:
-        assert 0 < sum(s.end - s.start for s in task) <= 2 * backup_topics.MOST_OFFSETS_PER_TASK
-        for s in task:
-            seen.setdefault(s.region, []).append((s.rank, s.start, s.end))
-    for number, end in enumerate(ends):
-        pieces = sorted(seen.get(str(number), []))
-        assert [rank for rank, _, _ in pieces] == list(range(len(pieces)))
-        assert sum(stop - start for _, start, stop in pieces) == end
-        assert all(a[2] == b[1] for a, b in pairwise(pieces))
-    assert len(made.tasks) <= max(2 * parallelism, sum(ends) // backup_topics.LEAST_OFFSETS_PER_TASK) + len(
-        ends
-    )

@@ -5,7 +5,7 @@ import pytest
 from lakebackup.errors import Refused
 from lakebackup.plan.logs import flush as log_flush
 from lakebackup.plan.logs.flush import Newest
-from lakebackup.plan.topics.backup import RegionState
+from lakebackup.plan.partitions import BackupRows, RegionState
 
 
 def region(number: int, low: int, end: int, epoch: str = "e1") -> RegionState:
@@ -15,11 +15,12 @@ def region(number: int, low: int, end: int, epoch: str = "e1") -> RegionState:
 NEWEST = Newest("b1", 1, "b1", 0, 1, 0, 7)
 
 
+ROWS = BackupRows("b2", "prod", 99)
 KNOWN = {("feed", "e1", "0"): 10, ("feed", "e1", "1"): 20}
 
 
 def gaps(regions: list[RegionState], *, allowed: bool = True) -> list[tuple[str, str, int, int | None]]:
-    found = log_flush.gaps("b2", "prod", regions, KNOWN, NEWEST, 99, allowed=allowed)
+    found = log_flush.gaps(ROWS, regions, KNOWN, NEWEST, allowed=allowed)
     return [(g.reason, g.epoch, g.from_position, g.to_position) for g in found]
 
 
@@ -41,19 +42,19 @@ def test_a_flush_is_due_so_that_it_is_done_in_time(last: tuple[int, int] | None,
 
 def test_a_backlog_is_read_in_steps_of_the_same_part_of_each_partition() -> None:
     regions = [region(0, 0, 110), region(1, 0, 20), region(2, 0, 300)]
-    rows = log_flush.positions("b2", "prod", regions, KNOWN, 5, most=100)
+    rows = log_flush.positions(ROWS, regions, KNOWN, most=100)
     assert [(r.region, r.start_position, r.end_position) for r in rows] == [("0", 10, 35), ("2", 0, 75)]
-    rest = log_flush.positions("b2", "prod", regions, KNOWN, 5, most=10_000)
+    rest = log_flush.positions(ROWS, regions, KNOWN, most=10_000)
     assert [(r.region, r.start_position, r.end_position) for r in rest] == [("0", 10, 110), ("2", 0, 300)]
 
 
 def test_a_step_is_never_empty_while_something_waits() -> None:
-    rows = log_flush.positions("b2", "prod", [region(0, 0, 11), region(1, 0, 5000)], KNOWN, 5, most=1)
+    rows = log_flush.positions(ROWS, [region(0, 0, 11), region(1, 0, 5000)], KNOWN, most=1)
     assert all(r.end_position > r.start_position for r in rows)
 
 
 def test_a_partition_that_nobody_has_read_is_put_down_though_it_is_empty() -> None:
-    rows = log_flush.positions("b2", "prod", [region(0, 0, 10), region(5, 3, 3)], KNOWN, 5, most=10)
+    rows = log_flush.positions(ROWS, [region(0, 0, 10), region(5, 3, 3)], KNOWN, most=10)
     assert [(r.region, r.start_position, r.end_position) for r in rows] == [("5", 3, 3)]
 
 
@@ -62,9 +63,8 @@ def test_what_was_deleted_unread_is_a_gap_and_refused_unless_it_is_allowed() -> 
     assert gaps(purged) == [("purged", "e1", 10, 15)]
     met = [region(2, 0, 9), region(3, 7, 9), region(4, 7, 7)]
     assert gaps(met) == [("purged", "e1", 0, 7)] * 2
-    assert (
-        log_flush.gaps("b1", "prod", met, {}, None, 99, allowed=False) == ()
-    )  # a task begins with what is there
+    # A task begins with what is there.
+    assert log_flush.gaps(ROWS, met, {}, None, allowed=False) == ()
     shorter = [region(0, 0, 8), region(1, 0, 20)]
     assert gaps(shorter) == [("recreated", "e1", 8, None)]
     again = [region(0, 0, 3, "e2"), region(1, 0, 40)]
@@ -82,18 +82,8 @@ def test_one_deleted_event_is_a_gap() -> None:
 
 
 def test_after_a_gap_reading_goes_on_where_the_partition_begins() -> None:
-    rows = log_flush.positions("b2", "prod", [region(0, 15, 30)], KNOWN, 5, most=100)
+    rows = log_flush.positions(ROWS, [region(0, 15, 30)], KNOWN, most=100)
     assert [(r.start_position, r.end_position) for r in rows] == [(15, 30)]
-
-
-def test_tasks_take_whole_partitions_and_about_the_same() -> None:
-    sizes = [90_000, 40_000, 30_000, 0, 20_000]
-    rows = log_flush.positions("b", "s", [region(n, 0, size) for n, size in enumerate(sizes)], {}, 0, 10**9)
-    shares = log_flush.tasks(rows, 2)
-    assert sorted(n for share in shares for n in share) == [0, 1, 2, 4]
-    assert [sum(sizes[n] for n in share) for share in shares] == [90_000, 90_000]
-    assert log_flush.tasks(rows[3:4], 2) == ()
-    assert len(log_flush.tasks(rows[4:], 8)) == 1
 
 
 def test_where_a_new_log_begins() -> None:

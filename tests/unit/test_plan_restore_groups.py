@@ -12,10 +12,7 @@ from lakebackup.plan.topics.groups import (
     GroupThere,
     Landing,
     choose_targets,
-    group_names,
-    parse_group_maps,
     plan_groups,
-    select_groups,
 )
 
 
@@ -79,36 +76,6 @@ def test_a_deleted_topics_offset_does_not_count_beside_one_that_can_be_placed() 
     gone = row(outcome="topic_deleted", epoch=None)
     assert plan_groups([gone, row()], {"g": "g"}, {}).counts() == {"moved": 1}
     assert plan_groups([gone], {"g": "g"}, {}).counts() == {"topic_deleted": 1}
-
-
-def test_groups_by_name_and_pattern() -> None:
-    known = ["billing", "billing-2", "mail"]
-    assert select_groups(["mail"], ["bill.*"], known) == ["billing", "billing-2", "mail"]
-    assert select_groups([], ["billing"], known) == ["billing"]
-    with pytest.raises(UsageProblem, match="No consumer group was named"):
-        select_groups([], [], known)
-    with pytest.raises(UsageProblem, match="not a regular expression"):
-        select_groups([], ["("], known)
-    with pytest.raises(NotFound, match="knows consumer group 'bilin'") as error:
-        select_groups(["bilin"], [], known)
-    assert "billing" in error.value.hint
-    with pytest.raises(NotFound, match="No consumer group matches 'x'"):
-        select_groups([], ["x"], known)
-    with pytest.raises(NotFound) as error:
-        select_groups(["x"], [], [])
-    assert "--groups none" in error.value.hint
-
-
-def test_group_maps() -> None:
-    assert parse_group_maps(["a=b", "c=d=e"]) == {"a": "b", "c": "d=e"}
-    for wrong in (["a"], ["=b"], ["a="], ["a=b", "a=c"], ["a=c", "b=c"]):
-        with pytest.raises(UsageProblem, match="--map-group"):
-            parse_group_maps(wrong)
-    assert group_names(["a", "b"], {"a": "x"}) == {"a": "x", "b": "b"}
-    with pytest.raises(UsageProblem, match="not among the groups"):
-        group_names(["b"], {"a": "x"})
-    with pytest.raises(UsageProblem, match="would become b"):
-        group_names(["a", "b"], {"a": "b"})
 
 
 def test_topics_that_answer_for_others() -> None:

@@ -1,7 +1,7 @@
-"""Which backup the next one of a source stands on, and at which level.
+"""Which backup the next one of a source continues, and at which level.
 
 A differential backup of level N takes what changed since the latest backup of level N or below, a cumulative
-one what changed since the latest of a level below N. A full is level 0 and stands on none.
+one what changed since the latest of a level below N. A full is level 0 and has no parent.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup.errors import Refused, UsageProblem
 from lakebackup.plan.topics.backup import Covered, Increment, Parent, RegionState
+from lakebackup.rows.base import pick
 from lakebackup.rules.times import format_ts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from lakebackup.store.reader import CatalogReader
 
@@ -25,7 +26,7 @@ _WHY = {
     "unconfirmed": "its marker `complete` is not there",
     "chain": "a backup that it needs cannot be used",
     "deleted": "it was deleted",
-    "aside": "later backups of its chain do not stand on it, but on an earlier one in its place",
+    "aside": "later backups of its chain continue an earlier one in its place",
 }
 
 
@@ -33,8 +34,7 @@ _WHY = {
 class Choice:
     """The parent of the next backup, None for a full, and what that one is to be.
 
-    `newest`: the latest backup that can be continued, whatever its level. `asked`: a person named the parent.
-    `notes` and `warnings` are for that person.
+    `newest`: the latest backup that can be continued, whatever its level. `asked`: --parent named the parent.
     """
 
     parent: Parent | None
@@ -47,18 +47,18 @@ class Choice:
     warnings: tuple[str, ...] = ()
 
     def instead(self) -> Choice:
-        """The newest backup in place of a parent behind which the source has let go of records.
+        """The newest backup in place of a parent after which the source has deleted records.
 
-        What the newest one holds of them would be a hole in a backup that stands on the parent. Refused when
-        a person named the parent.
+        What the newest one holds of them would be missing in a backup that continues the parent. Refused when
+        --parent named it.
         """
         if self.parent is None or self.newest is None or self.newest == self.parent:
             return self
         gone = f"the source has deleted records that came after backup {self.parent.backup_id}"
         if self.asked:
             raise Refused(
-                f"{gone.capitalize()}; a backup that stands on it would have a hole.",
-                hint=f"Leave --parent out, to go on from {self.newest.backup_id}, or take --mode full.",
+                f"{gone.capitalize()}; a backup that continues it would have a hole.",
+                hint=f"Leave --parent out to continue {self.newest.backup_id}, or take --mode full.",
             )
         return replace(
             self,
@@ -74,7 +74,7 @@ def check_asked(mode: Mode, level: int | None, parent: str | None) -> None:
     """UsageProblem when a mode, a level and a parent do not go together."""
     if mode == "full" and parent:
         raise UsageProblem(
-            "A full backup stands on no other; --mode full and --parent exclude each other.",
+            "A full backup has no parent; --mode full and --parent exclude each other.",
             hint="Leave --parent out, or take --mode incr-diff or incr-accu.",
         )
     if mode == "full" and level:
@@ -100,13 +100,13 @@ def choose(
 ) -> Choice:
     """The parent of the next backup of a source.
 
-    `parent`: the id of the one to go on from, or its beginning. `log`: for a batch of a backup without an
-    end, which goes on from the newest, whatever its level. Without a backup to stand on it is a full; Refused
-    when there are backups, none can be continued, and an incremental one was asked for by name.
+    `parent`: the id of the one to continue, or its beginning. `log`: for a batch of --follow, which continues
+    the newest, whatever its level. Without a backup to continue it is a full; Refused when there are backups,
+    none can be continued, and an incremental one was asked for by name.
     """
     check_asked(mode, level, parent)
     found = reader.one("latest_backup", source=source, level=None)
-    newest = _parent(found) if found else None
+    newest = pick(Parent, found) if found else None
     increment: Increment = "log" if log else "cumulative" if mode == "incr-accu" else "differential"
     wanted = level or 1
     if mode == "full":
@@ -121,25 +121,25 @@ def choose(
     else:
         below = wanted if increment == "differential" else wanted - 1
         older = reader.one("latest_backup", source=source, level=below)
-        # The full that the newest stands on is of level 0, so there is always one.
-        chosen = _parent(older) if older else newest
+        # The base of the newest is of level 0, so there is always one.
+        chosen = pick(Parent, older) if older else newest
     same = newest.branch if newest.base == chosen.base else 0
-    passed = [f"passed over, since it cannot be continued: {_told([row])}" for row in rest]
+    passed = [f"passed over, since it cannot be continued: {_shown([row])}" for row in rest]
     return Choice(chosen, newest, increment, wanted, max(chosen.branch, same), warnings=tuple(passed))
 
 
 def covered_by(reader: CatalogReader, source: str, parent: Parent | None) -> list[Covered]:
-    """How far each partition was backed up, with the chain of `parent` told from others."""
+    """How far each partition was backed up, in the chain of `parent` and in others."""
     if parent is None:
         return []
     rows = reader.rows("region_ends", source=source, base=parent.base, link=parent.link)
-    return [Covered(**{name: row[name] for name in Covered.__match_args__}) for row in rows]
+    return [pick(Covered, row) for row in rows]
 
 
 def falls_short(regions: Iterable[RegionState], covered: Iterable[Covered]) -> bool:
-    """Whether the source has let go of records behind what a parent and those it needs cover."""
-    ends = {(c.scope, c.epoch, c.region): c.end_position for c in covered if c.in_chain}
-    return any(ends.get((r.scope, r.epoch, r.region), r.low) < r.low for r in regions)
+    """Whether the source has deleted records after what a parent and its chain cover."""
+    ends = {c.place: c.end_position for c in covered if c.in_chain}
+    return any(ends.get(r.place, r.low) < r.low for r in regions)
 
 
 def _asked(
@@ -161,11 +161,11 @@ def _asked(
             f"Backup {found['backup_id']} cannot be continued: {_WHY[found['reason']]}.",
             hint="Name another with --parent, leave it out, or take --mode full.",
         )
-    parent = _parent(found)
+    parent = pick(Parent, found)
     least = max(1, parent.level if increment != "cumulative" else parent.level + 1)
     if level is not None and level < least:
         raise UsageProblem(
-            f"Backup {parent.backup_id} is of level {parent.level}; a {increment} one that stands on it "
+            f"Backup {parent.backup_id} is of level {parent.level}; a {increment} one that continues it "
             f"is of level {least} or above.",
             hint=f"Give --level {least}, or leave it out.",
         )
@@ -180,18 +180,14 @@ def _none(source: str, mode: Mode, increment: Increment, level: int, rest: list[
         return Choice(None, None, increment, level, notes=notes)
     if mode != "auto":
         raise Refused(
-            f"No backup of {source} can be continued: {_told(rest)}.",
+            f"No backup of {source} can be continued: {_shown(rest)}.",
             hint="Take a new full backup with --mode full; the view unusable_backups says more.",
         )
-    told = f"no backup of {source} can be continued, so this is a full one: {_told(rest)}"
-    return Choice(None, None, increment, level, warnings=(told,))
+    warning = f"no backup of {source} can be continued, so this is a full one: {_shown(rest)}"
+    return Choice(None, None, increment, level, warnings=(warning,))
 
 
-def _told(rows: list[dict[str, Any]]) -> str:
+def _shown(rows: list[dict[str, Any]]) -> str:
     shown = [f"{row['backup_id']} ({format_ts(row['end_ts'])}): {_WHY[row['reason']]}" for row in rows[:3]]
     more = [f"and {len(rows) - 3} more"] if len(rows) > 3 else []
     return "; ".join(shown + more)
-
-
-def _parent(row: Mapping[str, Any]) -> Parent:
-    return Parent(**{name: row[name] for name in Parent.__match_args__})

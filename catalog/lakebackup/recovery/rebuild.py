@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, cast
 from lakebackup.errors import Damaged, LakebackupError, NotFound, Refused, UsageProblem
 from lakebackup.recovery import imports
 from lakebackup.recovery.pruned import rebuild_prunes
-from lakebackup.rows.base import SNAPSHOT, State
+from lakebackup.rows.base import SNAPSHOT, Row, State
 from lakebackup.rows.digest import LANE_DIGITS, LANES, Digest
-from lakebackup.rows.tables import Row, spark_columns
+from lakebackup.rows.tables import spark_columns
 from lakebackup.rows.upkeep import Audit
 from lakebackup.rules import layout
 from lakebackup.sql_engine.delta import open_table

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from lakebackup.rows.base import Int32, State  # noqa: TC001 - read by get_type_hints
+from lakebackup.rows.base import Int32, Row, State
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Backup:
+class Backup(Row):
     """One completed run. `number` goes up by one per source; `end_ts` is when end positions were taken.
 
     `place` orders the backups of a source by what they hold: a backup's own number, or for a merge that of
@@ -48,7 +48,7 @@ class Backup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DataFile:
+class DataFile(Row):
     """One data object. `path` is relative to the destination; `min_ts`/`max_ts` are over every record.
 
     `start_key`/`end_key` are lower hex cut at 64 bytes; a cut `end_key` is rounded up. `keys_*`: where the
@@ -96,7 +96,7 @@ class DataFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Departure:
+class Departure(Row):
     """A data file that left its source's file set: backups from number `gone_in` on do not have it any more.
 
     With `added_in` it is the file's whole lifetime, so that differences and obsolete sets are ranges of
@@ -118,7 +118,7 @@ class Departure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Position:
+class Position(Row):
     """What a backup covers of one region; `low_position`/`high_position` are the source's own then."""
 
     backup_id: str
@@ -135,7 +135,7 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scope:
+class Scope(Row):
     """A topic as it was: number of partitions, replication, and every setting as JSON text.
 
     `generation` counts how often a compacted topic was rewritten from its start; a restore takes the
@@ -153,7 +153,7 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
+class Gap(Row):
     """Positions `[from, to)` that no backup holds; `to_position` None: unknown. Times `(from_ts, to_ts]`."""
 
     backup_id: str
@@ -170,7 +170,7 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Removal:
+class Removal(Row):
     """A data file that prune took away, or is about to: from this row on it does not count."""
 
     prune_id: str
@@ -187,7 +187,7 @@ class Removal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Floor:
+class Floor(Row):
     """From where on a region can still be restored after a prune: the first position, the first generation.
 
     Append-only: of one (source, scope, epoch, region) the greatest values count.

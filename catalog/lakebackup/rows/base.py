@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
 
 #: A target position that nobody knows.
 UNKNOWN = -1
@@ -14,3 +22,13 @@ CHANGES = "changes"
 QUEUES = "queues"
 Int32 = Annotated[int, "int32"]
 State = Literal["complete", "out_of_sync", "deleted", "unconfirmed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A row of a table of the catalog; its fields are the table's columns, in their order."""
+
+
+def pick(kind: type[T], row: Mapping[str, Any]) -> T:
+    """A `kind` from those columns of a row that are its fields."""
+    return kind(**{field.name: row[field.name] for field in fields(kind)})

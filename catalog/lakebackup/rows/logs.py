@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from lakebackup.rows.base import Row
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogTask:
+class LogTask(Row):
     """What a log task is to do, append-only: the last row of a source by `at` counts.
 
     `settings` is JSON text without secrets: feed, filters, limits of a flush, `endts`. `detail` says why a
@@ -23,7 +25,7 @@ class LogTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogRegion:
+class LogRegion(Row):
     """How far a region of a change feed was, once a backup had read it: every change up to `resolved_ts`.
 
     Append-only: of one (source, region) the row with the greatest `number` counts. `closed`: it sends no
@@ -41,7 +43,7 @@ class LogRegion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogTable:
+class LogTable(Row):
     """A table of a change feed and the name it has from `from_ts` (a commit ts) on; `drop`: none any more.
 
     `replaces`: the table's id before it was truncated. `covered_from`: every change of it after this ts is

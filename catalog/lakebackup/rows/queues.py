@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lakebackup.rows.base import Row
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueuePoint:
+class QueuePoint(Row):
     """The state of an engine that a backup of its queues brings back: everything up to `last_tid`.
 
     `snapshot_id`, of a full alone: the backup of the engine's snapshot that it needs. `restore_id`: the
@@ -25,7 +27,7 @@ class QueuePoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueuePosition:
+class QueuePosition(Row):
     """From where on a partition must be read to see every open transaction whole (max_no_transaction_pos).
 
     It is the end of the backup's range when none is open there. `last_tid`: the greatest seen there so far.
@@ -41,7 +43,7 @@ class QueuePosition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueTransaction:
+class QueueTransaction(Row):
     """A transaction that was neither committed nor rolled back at a backup's end, in one partition."""
 
     backup_id: str
@@ -56,7 +58,7 @@ class QueueTransaction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueSchema:
+class QueueSchema(Row):
     """A version of the messages' schema as a backup found it; valid from `from_tid` on.
 
     `change` says what was changed, `definition` is the version itself; both JSON text, None: not said.
@@ -71,7 +73,7 @@ class QueueSchema:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueRestore:
+class QueueRestore(Row):
     """A partition of a queue into which an engine was restored; of one restore they have one `at`.
 
     Behind `base_position` stand the messages that follow the full `full_id`; at `end_position` the engine had

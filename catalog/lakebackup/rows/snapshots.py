@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from lakebackup.rows.base import Int32  # noqa: TC001 - read by get_type_hints
+from lakebackup.rows.base import Int32, Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotFile:
+class SnapshotFile(Row):
     """A file of a snapshot, from the backup that first found it so on: bytes, time and place.
 
     `name` is its path within the region's folder of the snapshot. Its bytes are
@@ -36,7 +36,7 @@ class SnapshotFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotDeparture:
+class SnapshotDeparture(Row):
     """A file that a snapshot did not have any more, or not as it was: backup `gone_by`, number `gone_in`.
 
     With `added_in` of its row in `snapshot_files` it is the row's whole lifetime: backups from `added_in` to

@@ -13,97 +13,47 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from lakebackup.rows.backups import Backup, DataFile, Departure, Floor, Gap, Position, Removal, Scope
-from lakebackup.rows.logs import LogRegion, LogTable, LogTask
-from lakebackup.rows.queues import QueuePoint, QueuePosition, QueueRestore, QueueSchema, QueueTransaction
-from lakebackup.rows.snapshots import SnapshotDeparture, SnapshotFile
-from lakebackup.rows.topics import Group, GroupCommit, SchemaRecord, TopicSeen, Translation
-from lakebackup.rows.upkeep import (
-    Audit,
-    Check,
-    Destination,
-    Hold,
-    Migration,
-    Policy,
-    PolicyTopics,
-    Restore,
-    StorageObject,
-)
+from lakebackup.rows import backups, logs, queues, snapshots, topics, upkeep
+from lakebackup.rows.base import Row
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-
-Row = (
-    Backup
-    | DataFile
-    | Departure
-    | Position
-    | Scope
-    | Gap
-    | Group
-    | GroupCommit
-    | SchemaRecord
-    | Restore
-    | Translation
-    | Removal
-    | Floor
-    | Policy
-    | PolicyTopics
-    | TopicSeen
-    | Hold
-    | SnapshotFile
-    | SnapshotDeparture
-    | LogTask
-    | LogRegion
-    | LogTable
-    | QueuePoint
-    | QueuePosition
-    | QueueTransaction
-    | QueueSchema
-    | QueueRestore
-    | Audit
-    | Check
-    | StorageObject
-    | Destination
-    | Migration
-)
-
 R = TypeVar("R", bound=Row)
 
 TABLES: Mapping[str, type[Row]] = {
-    "backups": Backup,
-    "files": DataFile,
-    "departures": Departure,
-    "positions": Position,
-    "scopes": Scope,
-    "gaps": Gap,
-    "groups": Group,
-    "group_commits": GroupCommit,
-    "schemas": SchemaRecord,
-    "restores": Restore,
-    "translations": Translation,
-    "removals": Removal,
-    "floors": Floor,
-    "policies": Policy,
-    "policy_topics": PolicyTopics,
-    "topics_seen": TopicSeen,
-    "holds": Hold,
-    "snapshot_files": SnapshotFile,
-    "snapshot_departures": SnapshotDeparture,
-    "log_tasks": LogTask,
-    "log_regions": LogRegion,
-    "log_tables": LogTable,
-    "queue_points": QueuePoint,
-    "queue_positions": QueuePosition,
-    "queue_transactions": QueueTransaction,
-    "queue_schemas": QueueSchema,
-    "queue_restores": QueueRestore,
-    "audit": Audit,
-    "checks": Check,
-    "storage_objects": StorageObject,
-    "destinations": Destination,
-    "migrations": Migration,
+    "backups": backups.Backup,
+    "files": backups.DataFile,
+    "departures": backups.Departure,
+    "positions": backups.Position,
+    "scopes": backups.Scope,
+    "gaps": backups.Gap,
+    "groups": topics.Group,
+    "group_commits": topics.GroupCommit,
+    "schemas": topics.SchemaRecord,
+    "restores": upkeep.Restore,
+    "translations": topics.Translation,
+    "removals": backups.Removal,
+    "floors": backups.Floor,
+    "policies": upkeep.Policy,
+    "policy_topics": upkeep.PolicyTopics,
+    "topics_seen": topics.TopicSeen,
+    "holds": upkeep.Hold,
+    "snapshot_files": snapshots.SnapshotFile,
+    "snapshot_departures": snapshots.SnapshotDeparture,
+    "log_tasks": logs.LogTask,
+    "log_regions": logs.LogRegion,
+    "log_tables": logs.LogTable,
+    "queue_points": queues.QueuePoint,
+    "queue_positions": queues.QueuePosition,
+    "queue_transactions": queues.QueueTransaction,
+    "queue_schemas": queues.QueueSchema,
+    "queue_restores": queues.QueueRestore,
+    "audit": upkeep.Audit,
+    "checks": upkeep.Check,
+    "storage_objects": upkeep.StorageObject,
+    "destinations": upkeep.Destination,
+    "migrations": upkeep.Migration,
 }
 
 #: Tables whose rows belong to the backup that they name, and count only if there is that backup.
@@ -207,8 +157,7 @@ def from_row(kind: type[R], values: Mapping[str, Any]) -> R:
             raise ValueError(f"column {column.name} is {value!r}, expected {column.type}")
         if column.choices and value not in column.choices:
             raise ValueError(f"column {column.name} is {value!r}, not one of {', '.join(column.choices)}")
-    made: R = kind(**values)  # type: ignore[assignment]
-    return made
+    return kind(**values)
 
 
 def json_line(row: Row) -> str:

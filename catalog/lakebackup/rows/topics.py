@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lakebackup.rows.base import Int32  # noqa: TC001 - read by get_type_hints
+from lakebackup.rows.base import Int32, Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class Group(Row):
     """What a consumer group had committed for one partition when a backup began (Admin API).
 
     `position` is the next offset the group reads. `epoch` None: the topic was not there any more.
@@ -29,7 +29,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupCommit:
+class GroupCommit(Row):
     """One record of `__consumer_offsets`, decoded. `position` None: the group's offset was erased.
 
     `kind` says what the record is; those that are no offset have their contents as JSON in `detail`.
@@ -59,7 +59,7 @@ class GroupCommit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SchemaRecord:
+class SchemaRecord(Row):
     """One record of a schema registry's topic, decoded; `schema_references` is JSON text."""
 
     backup_id: str
@@ -83,7 +83,7 @@ class SchemaRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Translation:
+class Translation(Row):
     """Where a run of restored records went: source offsets to target offsets.
 
     A group that stood at source offset p in `[from_position, to_position)` stands at
@@ -111,7 +111,7 @@ class Translation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicSeen:
+class TopicSeen(Row):
     """A topic of a cluster that neither a policy nor a backup of the source held at `at` (us since 1970 UTC).
 
     Rows of one `at` are one look; a look that found none has a row with an empty `scope`.

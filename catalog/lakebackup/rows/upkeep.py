@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from lakebackup.rows.base import Int32  # noqa: TC001 - read by get_type_hints
+from lakebackup.rows.base import Int32, Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class Policy(Row):
     """How often a source is backed up and how long that is kept, append-only: the last row by `at` counts.
 
     A schedule is a text that `schedule.parse` reads, `*_every_ms` what it comes to. `window_days` and
@@ -33,7 +33,7 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyTopics:
+class PolicyTopics(Row):
     """Which topics a source's policy owns, append-only: the last row by `at` counts.
 
     `patterns`: a JSON array of expressions (see `patterns.select`); None: those that backups hold.
@@ -46,7 +46,7 @@ class PolicyTopics:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hold:
+class Hold(Row):
     """A backup that is kept whatever the policy says, append-only: the last row of a backup by `at` counts.
 
     `until_ts` in ms since 1970 UTC, None: forever. `released`: not held from then on.
@@ -62,7 +62,7 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Restore:
+class Restore(Row):
     """Progress of a restore, append-only: of one (restore, scope, region) the last row by `at` counts."""
 
     restore_id: str
@@ -82,7 +82,7 @@ class Restore:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Audit:
+class Audit(Row):
     """Who did what to which thing; `detail` is JSON text. Also an object in the destination."""
 
     at: int
@@ -93,7 +93,7 @@ class Audit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class Check(Row):
     """One finding of `verify`; mode `keys`: about key filters, which no restore depends on."""
 
     check_id: str
@@ -107,7 +107,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StorageObject:
+class StorageObject(Row):
     """One object that `verify` saw in a destination."""
 
     check_id: str
@@ -119,7 +119,7 @@ class StorageObject:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Destination:
+class Destination(Row):
     """A place that holds data objects; an empty `uri` is the folder that holds the catalog's folder."""
 
     destination: str
@@ -128,7 +128,7 @@ class Destination:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Migration:
+class Migration(Row):
     """A migration that this catalog has gone through."""
 
     version: Int32

@@ -30,12 +30,12 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 from urllib.parse import quote
 
 from lakebackup.errors import UsageProblem
+from lakebackup.rules.patterns import check_topic_name
 
 #: Version of the JSON objects that carry their own SHA-256.
 FORMAT = 1
@@ -59,30 +59,15 @@ RESERVED = frozenset(
 )
 
 _SOURCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _EPOCH = re.compile(r"[0-9a-f]{32}")
 _BACKUP_ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}")
 _LEASE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
-_DATA = re.compile(
-    r"(?P<source>[^/]+)/(?P<epoch>[^/]+)/topics/(?P<topic>[^/]+)/partition=(?P<partition>0|[1-9][0-9]{0,9})/"
-    r"(?P<prefix>[^/+]+)\+(?P<number>0|[1-9][0-9]{0,9})-(?P<seq>[0-9]{10,19})\.data"
-)
+_SEQ = re.compile(r"-([0-9]{10,19})\.data", re.ASCII)
 # A file name has 255 bytes on common file systems, a topic's name up to 249: the folder keeps it whole.
 _PREFIX_LENGTH = 220
 _PLAIN = " !#$&'()+,;=@[]{}~"  # of names in snapshots, beside letters, digits and _.-
 _LONGEST_SEGMENT = 200
 _LONGEST_NAME = 700  # an object's key has 1,024 bytes in common object storages
-
-
-@dataclass(frozen=True, slots=True)
-class DataPath:
-    """What the path of a data file says."""
-
-    source: str
-    epoch: str
-    topic: str
-    partition: int
-    seq: int
 
 
 def check_source(source: str) -> str:
@@ -94,23 +79,6 @@ def check_source(source: str) -> str:
             f"not {', '.join(sorted(RESERVED))}.",
         )
     return source
-
-
-def check_topic(topic: str) -> str:
-    """The name itself when Kafka would take it as a topic's; UsageProblem otherwise."""
-    if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
-        raise UsageProblem(
-            f"{topic!r} is no name of a Kafka topic.",
-            hint="Kafka takes letters, digits, '.', '_' and '-', at most 249, and neither '.' nor '..'.",
-        )
-    return topic
-
-
-def check_epoch(epoch: str) -> str:
-    """The epoch itself when it is 32 lower hex digits; UsageProblem otherwise."""
-    if not _EPOCH.fullmatch(epoch):
-        raise UsageProblem(f"{epoch!r} is no epoch: 32 lower hex digits of the topic's id are expected.")
-    return epoch
 
 
 def is_backup_id(name: str) -> bool:
@@ -135,22 +103,15 @@ def new_backup_id(now: datetime) -> str:
     return f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
 
 
-def topic_folder(source: str, epoch: str, topic: str) -> str:
-    """The folder of one topic's data files in one epoch, ending in `/`."""
-    return f"{check_source(source)}/{check_epoch(epoch)}/topics/{check_topic(topic)}/"
-
-
 def partition_folder(source: str, epoch: str, topic: str, partition: int) -> str:
     """The folder of one partition's data files, ending in `/`."""
-    if partition < 0:
-        raise UsageProblem(f"Partition {partition} of topic {topic}: a partition is not negative.")
-    return f"{topic_folder(source, epoch, topic)}partition={partition}/"
+    if not _EPOCH.fullmatch(epoch):
+        raise UsageProblem(f"{epoch!r} is no epoch: 32 lower hex digits of the topic's id are expected.")
+    return f"{check_source(source)}/{epoch}/topics/{check_topic_name(topic)}/partition={partition}/"
 
 
 def data_path(source: str, epoch: str, topic: str, partition: int, seq: int) -> str:
     """The path of a data file; `seq` goes on across the backups of a topic's partition, from 0."""
-    if seq < 0:
-        raise UsageProblem(f"Sequence number {seq} of topic {topic}: a sequence number is not negative.")
     return f"{partition_folder(source, epoch, topic, partition)}{data_name(topic, partition, seq)}"
 
 
@@ -159,19 +120,11 @@ def data_name(topic: str, partition: int, seq: int) -> str:
     return f"{topic[:_PREFIX_LENGTH]}+{partition}-{seq:010d}.data"
 
 
-def parse_data_path(path: str) -> DataPath | None:
-    """What a path says, None when it is not that of a data file; the inverse of `data_path`."""
-    found = _DATA.fullmatch(path)
-    if not found:
-        return None
-    parsed = DataPath(
-        found["source"], found["epoch"], found["topic"], int(found["partition"]), int(found["seq"])
-    )
-    try:
-        same = path == data_path(parsed.source, parsed.epoch, parsed.topic, parsed.partition, parsed.seq)
-    except UsageProblem:
-        return None
-    return parsed if same else None
+def parse_seq(name: str, topic: str, partition: int) -> int | None:
+    """The number in a name that `data_name` made for a partition; None for any other name."""
+    found = _SEQ.search(name)
+    seq = int(found[1]) if found else 0
+    return seq if name == data_name(topic, partition, seq) else None
 
 
 def backups_folder(source: str) -> str:

@@ -1,16 +1,30 @@
-"""Which topics a command means, and the names they are restored under. Pure: names in, names out."""
+"""Which topics or consumer groups a command means, and the names they are restored under. Pure.
+
+Internal topics are chosen by name alone.
+"""
 
 from __future__ import annotations
 
 import re
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from lakebackup.errors import NotFound, UsageProblem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+
+class Kind(NamedTuple):
+    """What is named: the word for it in messages, and the flag that renames it."""
+
+    word: str
+    option: str
+
+
+TOPIC = Kind("topic", "--map")
+GROUP = Kind("consumer group", "--map-group")
 
 # What Kafka itself allows (org.apache.kafka.common.internals.Topic).
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
@@ -21,30 +35,35 @@ def is_internal(topic: str) -> bool:
     return topic.startswith("__")
 
 
-def select(names: Sequence[str], patterns: Sequence[str], existing: Iterable[str]) -> list[str]:
-    """The topics of `existing` that are named exactly or match a regular expression whole, sorted.
+def select(
+    names: Sequence[str], patterns: Sequence[str], existing: Iterable[str], *, kind: Kind = TOPIC
+) -> list[str]:
+    """Those of `existing` that are named exactly or match a regular expression whole, sorted.
 
-    Internal topics come only when named. Raises NotFound for a name that is not there, or when nothing
-    matches; UsageProblem for a bad expression or when neither names nor patterns are given.
+    Raises NotFound for a name that is not there, or when nothing matches; UsageProblem for a bad expression
+    or when neither names nor patterns are given.
     """
     if not names and not patterns:
         raise UsageProblem(
-            "No topic was named.", hint="Name topics, or give --pattern 'app\\..*' ('.*' for all)."
+            f"No {kind.word} was named.",
+            hint=f"Name {kind.word}s, or give --pattern 'app\\..*' ('.*' for all).",
         )
     expressions = [compile_pattern(pattern) for pattern in patterns]
     there = set(existing)
     missing = sorted(set(names) - there)
     if missing:
-        raise NotFound(_missing(missing), hint=_nearest(missing, there))
-    matched = {
-        topic for topic in there if not is_internal(topic) and any(e.fullmatch(topic) for e in expressions)
-    }
+        many = f"{kind.word.capitalize()}s {_quoted(missing)} do not exist."
+        raise NotFound(
+            many if len(missing) > 1 else f"{kind.word.capitalize()} {missing[0]!r} does not exist.",
+            hint=_nearest(missing, there, kind),
+        )
+    matched = {name for name in _visible(there, kind) if any(e.fullmatch(name) for e in expressions)}
     chosen = matched | set(names)
     if not chosen:
+        internal = ", and internal topics (__…) only come by name" if kind is TOPIC else ""
         raise NotFound(
-            f"No topic matches {', '.join(repr(pattern) for pattern in patterns)}.",
-            hint="An expression must match the whole name, and internal topics (__…) only come by name. "
-            + _some(there),
+            f"No {kind.word} matches {_quoted(patterns)}.",
+            hint=f"An expression must match the whole name{internal}. {_some(there, kind)}",
         )
     return sorted(chosen)
 
@@ -64,34 +83,36 @@ def select_shell(wanted: Sequence[str], existing: Iterable[str]) -> list[str]:
     return sorted(chosen)
 
 
-def parse_maps(maps: Sequence[str]) -> dict[str, str]:
+def parse_maps(maps: Sequence[str], *, kind: Kind = TOPIC) -> dict[str, str]:
     """`['a=b']` as `{'a': 'b'}`. Raises UsageProblem for a bad form, an illegal name or a conflict."""
     result: dict[str, str] = {}
     for text in maps:
         old, equals, new = (part.strip() for part in text.partition("="))
         if not (equals and old and new):
             raise UsageProblem(
-                f"--map {text!r} is not of the form OLD=NEW.", hint="Example: --map orders=orders_restored"
+                f"{kind.option} {text!r} is not of the form OLD=NEW.",
+                hint=f"Example: {kind.option} orders=orders_restored",
             )
-        check_topic_name(new)
+        if kind is TOPIC:
+            check_topic_name(new)
         if old in result and result[old] != new:
-            raise UsageProblem(f"--map gives {old!r} two new names: {result[old]!r} and {new!r}.")
+            raise UsageProblem(f"{kind.option} gives {old!r} two new names: {result[old]!r} and {new!r}.")
         result[old] = new
-    _refuse_collisions(result)
+    _refuse_collisions(result, kind)
     return result
 
 
-def target_names(topics: Iterable[str], maps: Mapping[str, str]) -> dict[str, str]:
-    """The name each of `topics` is restored under. UsageProblem when two would meet or a map is idle."""
-    chosen = sorted(set(topics))
-    idle = sorted(set(maps) - set(chosen))
+def target_names(chosen: Iterable[str], maps: Mapping[str, str], *, kind: Kind = TOPIC) -> dict[str, str]:
+    """The name each of `chosen` is restored under. UsageProblem when two would meet or a map is idle."""
+    known = sorted(set(chosen))
+    idle = sorted(set(maps) - set(known))
     if idle:
         raise UsageProblem(
-            f"--map names {_quoted(idle)}, which is not among the topics to restore.",
-            hint=_nearest(idle, chosen),
+            f"{kind.option} names {_quoted(idle)}, which is not among the {kind.word}s to restore.",
+            hint=_nearest(idle, known, kind),
         )
-    result = {topic: maps.get(topic, topic) for topic in chosen}
-    _refuse_collisions(result)
+    result = {name: maps.get(name, name) for name in known}
+    _refuse_collisions(result, kind)
     return result
 
 
@@ -120,35 +141,36 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
         ) from None
 
 
-def _refuse_collisions(names: Mapping[str, str]) -> None:
+def _refuse_collisions(names: Mapping[str, str], kind: Kind) -> None:
     taken: dict[str, str] = {}
     for old, new in names.items():
         if new in taken:
             raise UsageProblem(
                 f"{taken[new]!r} and {old!r} would both be restored as {new!r}.",
-                hint="Give each its own name with --map.",
+                hint=f"Give each its own name with {kind.option}.",
             )
         taken[new] = old
 
 
-def _missing(missing: Sequence[str]) -> str:
-    one = len(missing) == 1
-    return f"{'Topic' if one else 'Topics'} {_quoted(missing)} {'does' if one else 'do'} not exist."
-
-
-def _nearest(wanted: Iterable[str], there: Iterable[str]) -> str:
+def _nearest(wanted: Iterable[str], there: Iterable[str], kind: Kind = TOPIC) -> str:
     known = sorted(there)
     near = dict.fromkeys(match for name in wanted for match in get_close_matches(name, known, n=3))
-    return f"Did you mean {' or '.join(repr(name) for name in near)}?" if near else _some(known)
+    return f"Did you mean {' or '.join(map(repr, near))}?" if near else _some(known, kind)
 
 
-def _some(there: Iterable[str]) -> str:
-    visible = sorted(topic for topic in there if not is_internal(topic))
+def _some(there: Iterable[str], kind: Kind) -> str:
+    visible = _visible(there, kind)
     if not visible:
+        if kind is GROUP:
+            return "The catalog knows no consumer group: was the backup taken with --groups none?"
         return "There are no topics but internal ones."
     more = f" and {len(visible) - 8} more" if len(visible) > 8 else ""
     return f"There are: {', '.join(visible[:8])}{more}."
 
 
+def _visible(there: Iterable[str], kind: Kind) -> list[str]:
+    return sorted(name for name in there if kind is not TOPIC or not is_internal(name))
+
+
 def _quoted(names: Sequence[str]) -> str:
-    return ", ".join(repr(name) for name in names)
+    return ", ".join(map(repr, names))

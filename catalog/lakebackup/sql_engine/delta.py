@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Busy, Damaged, EnvironmentProblem, NotFound, UsageProblem
-from lakebackup.rows.tables import ARROW_SCHEMAS, OF_BACKUPS, Row, as_row
+from lakebackup.rows.tables import ARROW_SCHEMAS, OF_BACKUPS, as_row
 from lakebackup.sql_engine.delta_log import FOLDER, folder_of, local_log, remote_log, until_fork
 from lakebackup.sql_engine.verified import is_whole, put_sums
 from lakebackup.storage import AlreadyExists
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from duckdb import DuckDBPyConnection
 
+    from lakebackup.rows.base import Row
     from lakebackup.storage import Storage
 
 #: What the names of the properties that hold CHECK constraints begin with.

@@ -20,8 +20,8 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from lakebackup.errors import Busy
-from lakebackup.rows.base import QUEUES, State
-from lakebackup.rows.tables import ARROW_SCHEMAS, TABLES, Row, as_row, table_of
+from lakebackup.rows.base import QUEUES, Row, State
+from lakebackup.rows.tables import ARROW_SCHEMAS, TABLES, as_row, table_of
 from lakebackup.rows.upkeep import Audit, Destination, Hold, Migration, Policy, PolicyTopics
 from lakebackup.rules import layout
 from lakebackup.sql_engine.change import update

@@ -18,7 +18,7 @@ from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.formats.archives import KIND, meta, tree
 from lakebackup.plan.topics.request import require_own
 from lakebackup.plan.upkeep.import_backups import OWN
-from lakebackup.rows.base import CHANGES, QUEUES, SNAPSHOT
+from lakebackup.rows.base import CHANGES, QUEUES, SNAPSHOT, pick
 from lakebackup.rules.times import format_ts
 from lakebackup.store.behind import current_catalog
 from lakebackup_jobs.archives import read_task as archive_task
@@ -294,7 +294,7 @@ class _Records:
                 if held and size >= self.request.target_bytes:
                     yield key, self._piece(key, number, held)
                     number, held, size = number + 1, [], 0
-                held.append(StoredFile(**{name: row[name] for name in StoredFile.__match_args__}))
+                held.append(pick(StoredFile, row))
                 size += row["bytes"]
             yield key, self._piece(key, number, held)
         for key in sorted(missing):

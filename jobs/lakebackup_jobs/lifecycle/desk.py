@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from lakebackup.rows.tables import Row
+    from lakebackup.rows.base import Row
     from lakebackup.storage import Storage
     from lakebackup.store.delta_append import RowSource
     from lakebackup_jobs.lifecycle.progress import Reporter

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lakebackup.plan.topics.compact import CompactTopic
-    from lakebackup.plan.topics.merge import MergeTopic
+    from lakebackup.plan.partitions import StoredTopic
     from lakebackup.rows.backups import Scope
     from lakebackup.store.reader import CatalogReader
 
@@ -20,7 +19,7 @@ def latest_number(reader: CatalogReader, source: str) -> int:
 
 
 def next_sequences(
-    reader: CatalogReader, source: str, topics: Iterable[Scope | CompactTopic | MergeTopic]
+    reader: CatalogReader, source: str, topics: Iterable[Scope | StoredTopic]
 ) -> dict[tuple[str, str], int]:
     """The first number that no file in the catalog has, by topic and partition; 0 where there is none."""
     epochs = {topic.scope: topic.epoch for topic in topics}

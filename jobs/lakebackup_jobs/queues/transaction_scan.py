@@ -25,7 +25,7 @@ from lakebackup_jobs.queues.transaction_ids import IdTable, put
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from lakebackup.plan.queues.backup import Place
+    from lakebackup.plan.partitions import Place
     from lakebackup.storage import ObjectWriter, Storage
     from lakebackup_jobs.kafka.format.records import Columns
     from lakebackup_jobs.queues.messages import Messages

@@ -31,7 +31,6 @@ from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.task_totals import OUTCOME, Totals
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.topics import compact_splits as pieces
-from lakebackup_jobs.topics.merge import scope_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -215,7 +214,7 @@ class TopicsCompaction(Source[Batch]):
         return Manifest(
             backup=backup,
             positions=[Position(**of, **row) for row in positions],
-            scopes=[scope_of(topic, **of) for topic in topics],
+            scopes=[topic.row(**of) for topic in topics],
             gaps=[Gap(**of, epoch=epochs[row["scope"]], bridged=True, **row) for row in gaps],
             groups=[Group(**of, **row) for row in groups],
             parts=draft.pieces,

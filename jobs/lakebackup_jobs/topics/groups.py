@@ -15,12 +15,11 @@ from lakebackup.plan.topics.groups import (
     GroupPlan,
     GroupThere,
     choose_targets,
-    group_names,
     plan_groups,
-    select_groups,
 )
 from lakebackup.plan.topics.request import only_source
 from lakebackup.rows.upkeep import Audit
+from lakebackup.rules import patterns
 from lakebackup.rules.times import format_ts
 from lakebackup.store.behind import current_catalog
 from lakebackup.store.writer import CatalogWriter
@@ -103,7 +102,8 @@ def _plan(request: GroupsRequest, reader: CatalogReader, target: AlterGroups) ->
     into, unclear = choose_targets(restored, {state.scope: state.epoch for state in states}, request.maps)
     rows = reader.rows("group_moves", source=source, cluster=cluster, targets=target_list(into))
     known = {row["group_id"] for row in rows}
-    names = group_names(select_groups(request.groups, request.patterns, known), request.group_maps)
+    chosen = patterns.select(request.groups, request.patterns, known, kind=patterns.GROUP)
+    names = patterns.target_names(chosen, request.group_maps, kind=patterns.GROUP)
     for row in rows:
         if row["group_id"] in names and row["scope"] in unclear:
             raise unclear[row["scope"]]

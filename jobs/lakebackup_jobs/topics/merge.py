@@ -21,7 +21,8 @@ from lakebackup.errors import Damaged, Refused
 from lakebackup.plan.topics.generations import Held
 from lakebackup.plan.topics.merge import Member, MergePlan, choose, targets, with_topics
 from lakebackup.plan.topics.request import only_source, require_own
-from lakebackup.rows.backups import Gap, Position, Scope
+from lakebackup.rows.backups import Gap, Position
+from lakebackup.rows.base import pick
 from lakebackup.rows.topics import Group
 from lakebackup.rules import layout, topic_settings
 from lakebackup.rules.retention import roll_ms
@@ -45,8 +46,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lakebackup.plan.topics.compact import CompactTopic
-    from lakebackup.plan.topics.merge import MergeTopic
     from lakebackup.rows.backups import Backup
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
@@ -223,7 +222,7 @@ class TopicsMerge(Source[InProgress]):
         return Manifest(
             backup=self._backup(draft, totals),
             positions=[Position(**of, **row) for row in self.reader.rows("merge_positions", **self._of)],
-            scopes=[scope_of(topic, **of) for topic in plan.topics],
+            scopes=[topic.row(**of) for topic in plan.topics],
             gaps=[Gap(**of, **row) for row in self.reader.rows("merge_gaps", **self._of)],
             groups=[Group(**of, **row) for row in groups],
             parts=draft.tasks or 0,
@@ -281,19 +280,6 @@ class TopicsMerge(Source[InProgress]):
         }
 
 
-def scope_of(topic: MergeTopic | CompactTopic, **of: str) -> Scope:
-    """The row of a topic in a backup that is made of others; `of`: its backup_id and source."""
-    return Scope(
-        **of,
-        scope=topic.scope,
-        epoch=topic.epoch,
-        regions=topic.regions,
-        settings=topic.settings,
-        replication=topic.replication,
-        generation=topic.generation,
-    )
-
-
 def _plan(request: MergeRequest, reader: CatalogReader, source: str) -> MergePlan | None:
     """What is merged, None when there is nothing; afterwards the reader has the relation `to_merge`."""
     import pyarrow as pa
@@ -308,7 +294,7 @@ def _plan(request: MergeRequest, reader: CatalogReader, source: str) -> MergePla
     if request.until is not None:
         _require_whole(tip, source, rows)
         _require_in_line(tip, request.level, reader)
-    path = [Member(**{name: row[name] for name in Member.__match_args__}) for row in rows]
+    path = [pick(Member, row) for row in rows]
     plan = choose(request.level, path, request.to_ts)
     if plan is None:
         return None

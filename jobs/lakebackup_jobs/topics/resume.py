@@ -139,8 +139,10 @@ def discard_files(
     for epoch, topic, region in sorted(places):
         folder = layout.partition_folder(work.source, epoch, topic, int(region))
         for at in work.storage.list(folder):
-            said = layout.parse_data_path(at.path)
-            if said and said.seq >= known.get((topic, region), 0) and _of(work.storage, at.path, backup_id):
+            seq = layout.parse_seq(at.path.removeprefix(folder), topic, int(region))
+            if seq is None or seq < known.get((topic, region), 0):
+                continue
+            if _of(work.storage, at.path, backup_id):
                 work.storage.delete(at.path)
                 count += 1
     return count

@@ -12,13 +12,14 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Refused
-from lakebackup.rows.backups import Gap, Position, Scope
+from lakebackup.plan import splits
+from lakebackup.rows.backups import Gap, Position, Scope  # noqa: TC001 - likewise
 from lakebackup.rules.times import format_ts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakebackup.plan.topics.backup import RegionState, TopicState
+    from lakebackup.plan.partitions import BackupRows, Place, RegionState
 
 #: What an event takes, before any flush has shown it.
 FIRST_BYTES = 1024
@@ -86,73 +87,36 @@ def due_in(last: tuple[int, int] | None, every_s: float, now: float) -> float:
     return min(max(due - now, 0.0), every_s)
 
 
-def waiting(regions: Sequence[RegionState], known: Mapping[tuple[str, str, str], int]) -> int:
+def waiting(regions: Sequence[RegionState], known: Mapping[Place, int]) -> int:
     """How many offsets nobody has read."""
     return sum(region.end - begins(region, known) for region in regions)
 
 
-def begins(region: RegionState, known: Mapping[tuple[str, str, str], int]) -> int:
+def begins(region: RegionState, known: Mapping[Place, int]) -> int:
     """The first offset to read of a partition: where it was read to, or its first one that is still there."""
-    return min(max(known.get((region.scope, region.epoch, region.region), 0), region.low), region.end)
+    return min(max(known.get(region.place, 0), region.low), region.end)
 
 
 def positions(
-    backup_id: str,
-    source: str,
-    regions: Sequence[RegionState],
-    known: Mapping[tuple[str, str, str], int],
-    instant: int,
-    most: int,
+    rows: BackupRows, regions: Sequence[RegionState], known: Mapping[Place, int], most: int
 ) -> tuple[Position, ...]:
     """What a flush reads of each partition that has something new: about `most` offsets in all, of each the
     same part of what waits, so that none falls behind the others."""
     part = min(1.0, most / max(1, waiting(regions, known)))
-    rows = []
+    found = []
     for region in regions:
         start = begins(region, known)
         end = min(region.end, start + ceil((region.end - start) * part))
-        if end > start or (region.scope, region.epoch, region.region) not in known:
-            rows.append(
-                Position(
-                    backup_id=backup_id,
-                    source=source,
-                    scope=region.scope,
-                    epoch=region.epoch,
-                    region=region.region,
-                    start_position=start,
-                    end_position=end,
-                    low_position=region.low,
-                    high_position=region.high,
-                    leader_epoch=region.leader_epoch,
-                    ts=instant,
-                )
-            )
-    return tuple(rows)
-
-
-def scopes(backup_id: str, source: str, topics: Sequence[TopicState], settings: str) -> tuple[Scope, ...]:
-    """The topics of a feed. `settings`: JSON text that each gets."""
-    return tuple(
-        Scope(
-            backup_id=backup_id,
-            source=source,
-            scope=topic.scope,
-            epoch=topic.epoch,
-            regions=topic.regions,
-            settings=settings,
-            replication=topic.replication,
-        )
-        for topic in topics
-    )
+        if end > start or region.place not in known:
+            found.append(rows.position(region, start, end))
+    return tuple(found)
 
 
 def gaps(
-    backup_id: str,
-    source: str,
+    rows: BackupRows,
     regions: Sequence[RegionState],
-    known: Mapping[tuple[str, str, str], int],
+    known: Mapping[Place, int],
     newest: Newest | None,
-    instant: int,
     *,
     allowed: bool,
 ) -> tuple[Gap, ...]:
@@ -163,9 +127,10 @@ def gaps(
     that is met later than the task began must have its beginning: all of it is the task's.
     """
     last = {(scope, region): (epoch, end) for (scope, epoch, region), end in known.items()}
+    times = (newest.end_ts, newest.end_ts) if newest else (0, rows.ts)
     found = []
     for at in regions:
-        own = known.get((at.scope, at.epoch, at.region))
+        own = known.get(at.place)
         before = (at.epoch, own) if own is not None else last.get((at.scope, at.region))
         if before is None and newest is None:
             continue
@@ -174,21 +139,9 @@ def gaps(
         if epoch == at.epoch and at.low <= end and not cut:
             continue
         purged = epoch == at.epoch and not cut
-        found.append(
-            Gap(
-                backup_id=backup_id,
-                source=source,
-                scope=at.scope,
-                epoch=epoch,
-                region=at.region,
-                from_position=at.end if cut else end,
-                to_position=at.low if purged else None,
-                reason="purged" if purged else "recreated",
-                from_ts=newest.end_ts if newest else 0,
-                to_ts=newest.end_ts if newest else instant,
-                bridged=True,
-            )
-        )
+        place = at.scope, epoch, at.region
+        start, stop = at.end if cut else end, at.low if purged else None
+        found.append(rows.gap(place, start, stop, from_ts=times[0], to_ts=times[1], bridged=True))
     if found and not allowed:
         first = found[0]
         raise Refused(
@@ -196,21 +149,16 @@ def gaps(
             + ("were deleted" if first.reason == "purged" else "went with the topic, made again or cut off,")
             + " before they were read"
             + (f"; so it is with {len(found) - 1} more partitions." if len(found) > 1 else "."),
-            hint="Take a new full of the database and begin a new task, or go on without those events: stop "
-            "this one and start it with --allow-gaps.",
+            hint="Take a new full of the database and start a new task, or continue without those events: "
+            "stop this one and start it with --allow-gaps.",
         )
     return tuple(found)
 
 
-def tasks(rows: Sequence[Position], parallelism: int) -> tuple[tuple[int, ...], ...]:
+def tasks(positions: Sequence[Position], parallelism: int) -> tuple[tuple[int, ...], ...]:
     """Which partitions each task reads, whole, so that all have about the same to do."""
-    sizes = {number: row.end_position - row.start_position for number, row in enumerate(rows)}
-    sizes = {number: size for number, size in sizes.items() if size}
-    count = min(parallelism, len(sizes), max(1, sum(sizes.values()) // _LEAST_OFFSETS))
-    loads: list[list[int]] = [[] for _ in range(count)]
-    for number in sorted(sizes, key=lambda n: (-sizes[n], n)):
-        min(loads, key=lambda load: sum(sizes[n] for n in load)).append(number)
-    return tuple(tuple(load) for load in loads)
+    sizes = [position.end_position - position.start_position for position in positions]
+    return splits.share_out(sizes, parallelism, _LEAST_OFFSETS)
 
 
 def first_floor(

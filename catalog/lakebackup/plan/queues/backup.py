@@ -8,24 +8,24 @@ of the transactions that were open.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from lakebackup.errors import NeedsFull, Refused
+from lakebackup.plan import splits
+from lakebackup.plan.partitions import BackupRows, Partition, Place
 from lakebackup.plan.queues.history import TAKE_FULL
-from lakebackup.plan.topics.backup import LEAST_OFFSETS_PER_TASK, MOST_OFFSETS_PER_TASK, Parent
-from lakebackup.rows.backups import Gap, Position, Scope
+from lakebackup.plan.topics.backup import Parent  # noqa: TC001 - a plan is read back by the types of its fields
+from lakebackup.rows.backups import Gap, Position, Scope  # noqa: TC001 - likewise
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from lakebackup.formats.queues.snapshot_json import SnapshotJson
+    from lakebackup.plan.partitions import RegionState, TopicState
     from lakebackup.plan.queues.history import Standing, Start, Watermark
-    from lakebackup.plan.topics.backup import RegionState, TopicState
 
 # Below this many offsets no session of Spark's is worth its start.
 HERE_OFFSETS = 2_000_000
-Place = tuple[str, str, str]
 _WITHOUT = (
     "there is no snapshot.json: the full stands where the queues end, which is right only for an engine that "
     "has applied everything in its queues"
@@ -33,16 +33,13 @@ _WITHOUT = (
 
 
 @dataclass(frozen=True, slots=True)
-class QueueRange:
+class QueueRange(Partition):
     """Offsets `[start, end)` of one partition, read by one task; `rank` counts its ranges from 0.
 
     From `own_from` on every message is stored; before it only those of transactions that the full before has
     open, the messages in front.
     """
 
-    scope: str
-    epoch: str
-    region: str
     start: int
     end: int
     own_from: int
@@ -113,12 +110,18 @@ def from_lows(
 ) -> tuple[tuple[QueueRange, ...], ...]:
     """The same tasks, each range from where its partition begins by now: what is gone cannot be found."""
     return tuple(
-        tuple(
-            replace(r, start=min(max(r.start, lows.get((r.scope, r.epoch, r.region), 0)), r.end))
-            for r in task
-        )
+        tuple(replace(r, start=min(max(r.start, lows.get(r.place, 0)), r.end)) for r in task)
         for task in tasks
     )
+
+
+class _Part(NamedTuple):
+    """What is read of a partition: `[look, end)`; the messages from `own` on are the backup's own."""
+
+    region: RegionState
+    look: int
+    own: int
+    end: int
 
 
 def plan_child(
@@ -132,49 +135,43 @@ def plan_child(
     end_ts: int,
     parallelism: int = 2,
 ) -> QueuePlan:
-    """A backup that stands on another; `lost` is what the source has let go of and this one would need."""
+    """A backup that depends on another; `lost` is what the source has deleted and this one would need."""
     parent = standing.parent
     if parent is None:
-        raise NeedsFull(f"There is no backup of {source} to stand on.", hint=TAKE_FULL)
+        raise NeedsFull(f"There is no backup of {source} to continue.", hint=TAKE_FULL)
     _require_whole(topics)
-    on_full = parent.level == 0
-    starts = {(s.scope, s.epoch, s.region): s for s in standing.starts}
-    looks: list[tuple[RegionState, int, int]] = []
+    rows, starts, restores = BackupRows(backup_id, source, end_ts), _starts(standing), _restores(standing)
+    # Behind an incremental what is open goes on by itself: all of it is in the chain.
+    looks_back = parent.level == 0 and standing.open_at is not None
+    parts = []
     for region in regions:
-        start = starts.get(_place(region))
+        start = starts.get(region.place)
         own = start.own_from if start else 0
-        # Behind an incremental what is open goes on by itself: all of it is in the chain.
-        look = min(start.open_from, own) if start and on_full and standing.open_at else own
-        looks.append((region, look, own))
-    positions = [
-        _position(backup_id, source, region, end_ts, own, max(own, region.end)) for region, _, own in looks
-    ]
-    ranges = [(region, look, own) for region, look, own in looks if region.end > look]
-    # A message may come to its partition, or be seen there, after its transaction's end was seen elsewhere.
-    behind = _watermarks(standing)
-    back = [(r, low, own, own) for r, _, own in looks if (low := max(r.low, _begins(behind, r, own))) < own]
+        look = min(start.open_from, own) if start and looks_back else own
+        parts.append(_Part(region, look, own, region.end))
     return QueuePlan(
         kind="cumulative" if mode == "differential" else "differential",
         parent=parent,
         restore_id=standing.restored.restore_id if standing.restored else None,
         start_ts=standing.start_ts,
         end_ts=end_ts,
-        positions=tuple(positions),
-        scopes=_scopes(backup_id, source, topics),
-        lost=tuple(_lost(backup_id, source, standing, looks, starts, end_ts)),
-        tasks=_tasks([(r, look, own, r.end) for r, look, own in ranges], parallelism),
+        positions=tuple(rows.position(p.region, p.own, max(p.own, p.end)) for p in parts),
+        scopes=tuple(rows.scope(topic) for topic in topics),
+        lost=tuple(_lost(rows, standing, ((p.region, p.look) for p in parts))),
+        tasks=_tasks(parts, parallelism),
         keep=True,
         last_tid=standing.last_tid,
         open_at=standing.open_at,
         tids=_tids(standing.starts),
-        look_back=_tasks(back, parallelism),
+        # A message may come to its partition, or be seen there, after its transaction's end elsewhere.
+        look_back=_tasks([_before(restores, p.region, p.own) for p in parts], parallelism),
         watermarks=tuple(
-            (*_place(r), w.restore_id)
-            for r, _, own in looks
-            for w in behind.get(_place(r), ())
-            if w.base <= own
+            (*w.place, w.restore_id)
+            for p in parts
+            for w in restores.get(p.region.place, ())
+            if w.base <= p.own
         ),
-        new_regions=sum(_place(r) not in starts for r in regions),
+        new_regions=sum(region.place not in starts for region in regions),
         notes=standing.notes,
     )
 
@@ -192,72 +189,72 @@ def plan_full(
 ) -> QueuePlan:
     """A full. What is read are messages of transactions that may be open at it, and nothing is stored.
 
-    `told`: where the engine's snapshot stands; without it, it is where the queues end. `standing`: what it
-    comes after. Raises NeedsFull for a snapshot behind which messages are gone already.
+    `told`: the positions of the engine's snapshot; without it, it is where the queues end. `standing`: what
+    it comes after. Raises NeedsFull for a snapshot behind which messages are gone already.
     """
     _require_whole(topics)
-    gone = _gone_since(backup_id, source, standing, regions, end_ts)
-    parts: list[tuple[RegionState, int, int, int]] = []  # look from, own from, the snapshot's position
-    if told:
-        at = {(q.topic, str(q.partition)): q for q in told.queues}
-        for region in regions:
-            queue = at[region.scope, region.region]
-            if queue.max_no_transaction_pos < region.low:
+    rows, starts, restores = BackupRows(backup_id, source, end_ts), _starts(standing), _restores(standing)
+    queues = {(q.topic, str(q.partition)): q for q in told.queues} if told else {}
+    parts = []
+    for region in regions:
+        if told:
+            queue = queues[region.scope, region.region]
+            own = queue.max_no_transaction_pos
+            if own < region.low:
                 raise NeedsFull(
-                    f"The snapshot stands at offset {queue.position} of topic {region.scope}, partition "
-                    f"{region.region}, and is read on from {queue.max_no_transaction_pos}; offsets below "
-                    f"{region.low} were deleted.",
+                    f"The snapshot is at offset {queue.position} of topic {region.scope}, partition "
+                    f"{region.region}, and is read on from {own}; offsets below {region.low} were deleted.",
                     hint="Nothing could go on from it. Take a newer snapshot of the engine.",
                 )
-            parts.append((region, queue.max_no_transaction_pos, queue.max_no_transaction_pos, queue.position))
-        notes: tuple[str, ...] = ()
-    else:
-        starts = {(s.scope, s.epoch, s.region): s for s in standing.starts}
-        for region in regions:
-            start = starts.get(_place(region))
+            parts.append(_Part(region, own, own, queue.position))
+        else:
+            start = starts.get(region.place)
             own = max(start.own_from if start else 0, region.low)
             look = max(min(start.open_from, own), region.low) if start and standing.open_at else own
-            parts.append((region, look, min(own, region.end), region.end))
-        notes = (_WITHOUT,)
-    # Of a transaction that is seen in one partition the end may stand in another, before what is read there.
-    behind = _watermarks(standing)
-    back = [
-        (r, low, look, look)
-        for r, look, _, _ in parts
-        if (low := max(r.low, _begins(behind, r, look))) < look
-    ]
-    known = {_place(region) for region in regions} & {(s.scope, s.epoch, s.region) for s in standing.starts}
+            parts.append(_Part(region, look, min(own, region.end), region.end))
+    known = [(region, starts[region.place]) for region in regions if region.place in starts]
+    # Behind a restore nothing is missing.
+    continues = standing.parent is not None and standing.restored is None
     return QueuePlan(
         kind="full",
         parent=None,
         restore_id=standing.restored.restore_id if standing.restored and known else None,
         start_ts=None,
         end_ts=end_ts,
-        positions=tuple(_position(backup_id, source, r, end_ts, end, end) for r, _, _, end in parts),
-        scopes=_scopes(backup_id, source, topics),
-        lost=tuple(gone),
-        tasks=_tasks([(r, look, own, end) for r, look, own, end in parts if end > look], parallelism),
+        positions=tuple(rows.position(p.region, p.end, p.end) for p in parts),
+        scopes=tuple(rows.scope(topic) for topic in topics),
+        lost=tuple(_lost(rows, standing, ((r, start.own_from) for r, start in known))) if continues else (),
+        tasks=_tasks(parts, parallelism),
         keep=False,
         last_tid=None if told or not known else standing.last_tid,
         open_at=None if told or not known else standing.open_at,
-        tids=_tids(s for s in standing.starts if (s.scope, s.epoch, s.region) in known),
+        tids=_tids(start for _, start in known),
         snapshot_tid=told.last_tid if told else None,
         snapshot_open=told.open_transactions if told else None,
-        look_back=_tasks(back, parallelism) if told and told.open_transactions is None else (),
-        notes=notes,
+        # Of a transaction that is seen in one partition the end may be in another, before what is read.
+        look_back=_tasks([_before(restores, p.region, p.look) for p in parts], parallelism)
+        if told and told.open_transactions is None
+        else (),
+        notes=() if told else (_WITHOUT,),
     )
 
 
-def _watermarks(standing: Standing) -> dict[Place, list[Watermark]]:
+def _starts(standing: Standing) -> dict[Place, Start]:
+    return {start.place: start for start in standing.starts}
+
+
+def _restores(standing: Standing) -> dict[Place, list[Watermark]]:
     found: dict[Place, list[Watermark]] = {}
     for one in standing.watermarks:
-        found.setdefault((one.scope, one.epoch, one.region), []).append(one)
+        found.setdefault(one.place, []).append(one)
     return found
 
 
-def _begins(behind: Mapping[Place, list[Watermark]], region: RegionState, position: int) -> int:
-    """Where the history begins that a position of a partition is of: what was before, a restore has left."""
-    return max((w.base for w in behind.get(_place(region), ()) if w.base <= position), default=0)
+def _before(restores: Mapping[Place, list[Watermark]], region: RegionState, position: int) -> _Part:
+    """A partition up to a position, from where its history begins: what was before, a restore has left."""
+    bases = (w.base for w in restores.get(region.place, ()) if w.base <= position)
+    low = max(region.low, max(bases, default=0))
+    return _Part(region, min(low, position), position, position)
 
 
 def needs_full(lost: Sequence[Gap]) -> NeedsFull:
@@ -300,122 +297,30 @@ def _require_whole(topics: Iterable[TopicState]) -> None:
             )
 
 
-def _lost(
-    backup_id: str,
-    source: str,
-    standing: Standing,
-    looks: Iterable[tuple[RegionState, int, int]],
-    starts: Mapping[Place, Start],
-    end_ts: int,
-) -> Iterable[Gap]:
-    seen = set()
-    for region, look, own in looks:
-        place = _place(region)
-        seen.add(place)
+def _lost(rows: BackupRows, standing: Standing, looks: Iterable[tuple[RegionState, int]]) -> Iterator[Gap]:
+    """What is gone of partitions that must be read from these offsets on, or went with its partition."""
+    starts = _starts(standing)
+    from_ts = min(standing.start_ts or 0, rows.ts)
+    for region, look in looks:
+        start = starts.pop(region.place, None)
         if region.low > look:
-            yield _gap(backup_id, source, standing, place, look, region.low, end_ts)
-        elif place in starts and region.end < own:
-            yield _gap(backup_id, source, standing, place, own, None, end_ts)
+            yield rows.gap(region.place, look, region.low, from_ts=from_ts)
+        elif start and region.end < start.own_from:
+            yield rows.gap(region.place, start.own_from, None, from_ts=from_ts)
     for place, start in starts.items():
-        if place not in seen:
-            yield _gap(backup_id, source, standing, place, start.own_from, None, end_ts)
-
-
-def _gone_since(
-    backup_id: str, source: str, standing: Standing, regions: Sequence[RegionState], end_ts: int
-) -> list[Gap]:
-    """What no backup holds of the time before a full; behind a restore nothing is missing."""
-    if standing.restored or standing.parent is None:
-        return []
-    now = {_place(region): region for region in regions}
-    found = []
-    for start in standing.starts:
-        place = (start.scope, start.epoch, start.region)
-        region = now.get(place)
-        if region is None or region.end < start.own_from:
-            found.append(_gap(backup_id, source, standing, place, start.own_from, None, end_ts))
-        elif region.low > start.own_from:
-            found.append(_gap(backup_id, source, standing, place, start.own_from, region.low, end_ts))
-    return found
-
-
-def _gap(
-    backup_id: str, source: str, standing: Standing, place: Place, start: int, end: int | None, end_ts: int
-) -> Gap:
-    scope, epoch, region = place
-    return Gap(
-        backup_id=backup_id,
-        source=source,
-        scope=scope,
-        epoch=epoch,
-        region=region,
-        from_position=start,
-        to_position=end,
-        reason="recreated" if end is None else "purged",
-        from_ts=min(standing.start_ts or 0, end_ts),
-        to_ts=end_ts,
-        bridged=False,
-    )
-
-
-def _position(backup_id: str, source: str, region: RegionState, ts: int, start: int, end: int) -> Position:
-    return Position(
-        backup_id=backup_id,
-        source=source,
-        scope=region.scope,
-        epoch=region.epoch,
-        region=region.region,
-        start_position=start,
-        end_position=end,
-        low_position=region.low,
-        high_position=region.high,
-        leader_epoch=region.leader_epoch,
-        ts=ts,
-    )
-
-
-def _scopes(backup_id: str, source: str, topics: Sequence[TopicState]) -> tuple[Scope, ...]:
-    return tuple(
-        Scope(
-            backup_id=backup_id,
-            source=source,
-            scope=topic.scope,
-            epoch=topic.epoch,
-            regions=topic.regions,
-            settings=topic.saved.dump(),
-            replication=topic.replication,
-        )
-        for topic in topics
-    )
+        yield rows.gap(place, start.own_from, None, from_ts=from_ts)
 
 
 def _tids(starts: Iterable[Start]) -> tuple[tuple[str, str, str, int], ...]:
-    return tuple((s.scope, s.epoch, s.region, s.last_tid) for s in starts if s.last_tid is not None)
+    return tuple((*s.place, s.last_tid) for s in starts if s.last_tid is not None)
 
 
-def _tasks(
-    parts: Sequence[tuple[RegionState, int, int, int]], parallelism: int
-) -> tuple[tuple[QueueRange, ...], ...]:
-    """Ranges `[look, end)` cut so that no task has far more to do than others; little is one task."""
-    total = sum(end - look for _, look, _, end in parts)
-    if not total:
-        return ()
-    size = total
-    if total > HERE_OFFSETS:
-        size = min(max(-(-total // (2 * parallelism)), LEAST_OFFSETS_PER_TASK), MOST_OFFSETS_PER_TASK)
-    tasks: list[list[QueueRange]] = [[]]
-    room = size
-    for region, look, own, end in parts:
-        count = max(1, (end - look + size // 2) // size)
-        cuts = [look + (end - look) * rank // count for rank in range(count + 1)]
-        for rank, (start, stop) in enumerate(pairwise(cuts)):
-            if tasks[-1] and stop - start > room:
-                tasks.append([])
-                room = size
-            tasks[-1].append(QueueRange(*_place(region), start, stop, own, rank))
-            room -= stop - start
-    return tuple(map(tuple, tasks))
-
-
-def _place(region: RegionState) -> Place:
-    return region.scope, region.epoch, region.region
+def _tasks(parts: Sequence[_Part], parallelism: int) -> tuple[tuple[QueueRange, ...], ...]:
+    ranges = [(p.look, max(p.look, p.end)) for p in parts]
+    return tuple(
+        tuple(
+            QueueRange(*parts[piece.of].region.place, piece.start, piece.end, parts[piece.of].own, piece.rank)
+            for piece in task
+        )
+        for task in splits.split(ranges, parallelism, one_task=HERE_OFFSETS)
+    )

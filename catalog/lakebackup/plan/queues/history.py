@@ -1,7 +1,7 @@
-"""On which backup, or behind which restore, the next backup of an engine's queues stands.
+"""Which backup or restore the next backup of an engine's queues continues.
 
-The queues themselves tell: their topics' ids are those of a backup, or of a restore that was made into them
-later. So an engine that was put back to an older backup goes on from that one, whatever came after it.
+The queues' topic ids are those of a backup, or of a later restore into them. So an engine that was put back
+to an older backup continues that one, whatever came after it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from lakebackup.errors import NeedsFull, UsageProblem
+from lakebackup.plan.partitions import Partition
 from lakebackup.plan.topics.backup import Parent
+from lakebackup.rows.base import pick
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +27,7 @@ TAKE_FULL = "Take a snapshot of the engine and a new full of it with --mode full
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What the catalog knows of one life of a topic: a row of the query queue_histories. Instants in us."""
+    """What the catalog knows of one epoch of a topic: a row of the query queue_histories. Instants in us."""
 
     scope: str
     epoch: str
@@ -49,7 +51,7 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """A restore behind which a backup goes on. `at` in us; `last_tid` is the engine's then."""
+    """A restore that a backup continues. `at` in us; `last_tid` is the engine's then."""
 
     restore_id: str
     at: int
@@ -60,33 +62,27 @@ class Restored:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """Where a partition stood at what the next backup stands on: it was read up to `own_from`, and from
+class Start(Partition):
+    """How far a partition is in what the next backup continues: it was read up to `own_from`, and from
     `open_from` on every transaction that was open then is seen whole. `last_tid`: the greatest seen by then.
     """
 
-    scope: str
-    epoch: str
-    region: str
     open_from: int
     own_from: int
     last_tid: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Watermark:
-    """Where a restore put a partition back: its watermark stands at `base` or behind."""
+class Watermark(Partition):
+    """Where a restore put a partition back: its watermark is at `base` or behind."""
 
     restore_id: str
-    scope: str
-    epoch: str
-    region: str
     base: int
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What the next backup stands on. `parent` None: on nothing, there is no backup of the engine.
+    """What the next backup continues. `parent` None: there is no backup of the engine.
 
     `last_tid`: the engine's state at the start. `open_at`: the backup whose open transactions are open at the
     start; None: none is. `watermarks`: of all restores into these queues that the catalog knows.
@@ -112,10 +108,10 @@ Decision = tuple[Literal["restore", "backup"], str]
 
 
 def decide(histories: Iterable[History], topics: Sequence[TopicState], mode: Mode) -> History | None:
-    """Of the topics that are looked at, the history that the next backup goes on with; None: there is none.
+    """The history of the topics that the next backup continues; None: there is none.
 
     Its restore counts if it came after its newest backup (for a differential: its newest full). Raises
-    NeedsFull when topics are of different histories, or none of them of one that is known.
+    NeedsFull when topics are of different histories.
     """
     known = {(h.scope, h.epoch): h for h in histories}
     found: dict[Decision, tuple[History, str]] = {}
@@ -125,8 +121,8 @@ def decide(histories: Iterable[History], topics: Sequence[TopicState], mode: Mod
         if history and decision:
             found.setdefault(decision, (history, topic.scope))
     if len(found) > 1:
-        told = [f"{scope} goes on behind {what} {name}" for (what, name), (_, scope) in found.items()]
-        raise NeedsFull(f"The queues are not of one history: {', '.join(told)}.", hint=TAKE_FULL)
+        of = [f"{scope} continues {what} {name}" for (what, name), (_, scope) in found.items()]
+        raise NeedsFull(f"The queues are not of one history: {', '.join(of)}.", hint=TAKE_FULL)
     return next((history for history, _ in found.values()), None)
 
 
@@ -140,9 +136,8 @@ def _decision(history: History, mode: Mode) -> Decision | None:
 
 
 def behind(history: History, mode: Mode) -> bool:
-    """Whether the next backup goes on behind the newest restore into these queues."""
-    found = _decision(history, mode)
-    return found is not None and found[0] == "restore"
+    """Whether the next backup continues the newest restore into these queues."""
+    return (_decision(history, mode) or ("", ""))[0] == "restore"
 
 
 def read_histories(reader: CatalogReader, source: str, cluster: str) -> list[History]:
@@ -156,24 +151,23 @@ def read_watermarks(reader: CatalogReader, source: str, cluster: str) -> tuple[W
 
 
 def last_ended(histories: Iterable[History], topics: Sequence[TopicState]) -> int:
-    """When (us) the newest full of these topics began, or the newest restore into them was done: what was
-    begun and left before that is behind them. 0: never."""
+    """When (us) the newest full of these topics began, or the newest restore into them was done: runs that
+    were cut off before that are obsolete. 0: never."""
     ids = {(topic.scope, topic.epoch) for topic in topics}
-    own = [h for h in histories if (h.scope, h.epoch) in ids]
+    own = (h for h in histories if (h.scope, h.epoch) in ids)
     return max((max(h.full_started_at or 0, h.restored_at or 0) for h in own), default=0)
 
 
 def stand(
     reader: CatalogReader, histories: Sequence[History], topics: Sequence[TopicState], mode: Mode
 ) -> Standing:
-    """What the next backup stands on; for a full, what it comes after.
+    """What the next backup continues; for a full, what it comes after.
 
-    Queues of which none is known stand on what others of their names stood on, or on the newest backup: what
-    they lack of it is what was lost. Raises NeedsFull (topics of different histories, a backup that cannot be
-    stood on).
+    Queues of which none is known continue what others of their names did, or the newest backup: what they
+    lack of it is what was lost. Raises NeedsFull (topics of different histories, an unusable backup).
     """
     history = decide(histories, topics, mode)
-    if history is None and mode != "full":  # behind a restore that was reset a full has lost nothing
+    if history is None and mode != "full":  # after a restore that was reset a full has lost nothing
         history = _namesake(histories, topics)
     if history and behind(history, mode):
         return _behind_restore(reader, history, mode)
@@ -183,11 +177,11 @@ def stand(
     backup_id = history.full_id if mode == "differential" else history.backup_id
     if backup_id is None:
         return Standing()
-    row = _row(reader, backup_id)
+    row = reader.one("queue_parent", backup_id=backup_id)
     if row is None or row["reason"]:
-        raise NeedsFull(f"Backup {backup_id} cannot be stood on{_why(row)}.", hint=TAKE_FULL)
+        raise NeedsFull(f"Backup {backup_id} cannot be continued{_why(row)}.", hint=TAKE_FULL)
     return Standing(
-        parent=_parent(row),
+        parent=pick(Parent, row),
         starts=tuple(
             Start(
                 r["scope"], r["epoch"], r["region"], r["no_transaction_position"], r["end_position"],
@@ -201,7 +195,7 @@ def stand(
 
 
 def _namesake(histories: Iterable[History], topics: Sequence[TopicState]) -> History | None:
-    """Of the topics that had these names before they were made anew, the newest history."""
+    """Of the topics that had these names before they were recreated, the newest history."""
     names = {topic.scope for topic in topics}
     own = (history for history in histories if history.scope in names)
     return max(own, key=lambda h: max(h.started_at or 0, h.restored_at or 0), default=None)
@@ -217,17 +211,19 @@ def _behind_restore(reader: CatalogReader, history: History, mode: Mode) -> Stan
         last_tid=int(history.restored_tid or 0),
     )
     notes = []
-    row = _row(reader, restored.backup_id) if restored.whole and mode != "differential" else None
+    row = None
+    if restored.whole and mode != "differential":
+        row = reader.one("queue_parent", backup_id=restored.backup_id)
     if row and (row["reason"] or (row["open_transactions"] and row["kind"] != "full")):
-        # What a backup holds of transactions that were open at its end, the restore has left out: nothing
-        # that stands on it could tell them from others that have their ids by now.
+        # What a backup holds of transactions that were open at its end, the restore has left out: a backup
+        # that continues it could not tell them from others that have their ids by now.
         why = _why(row) or ", at whose end transactions were open"
-        notes = [f"this one stands on the full {restored.full_id}, not on {restored.backup_id}{why}"]
+        notes = [f"this one continues the full {restored.full_id}, not {restored.backup_id}{why}"]
         row = None
-    row = row or _row(reader, restored.full_id)
+    row = row or reader.one("queue_parent", backup_id=restored.full_id)
     if row is None or row["reason"]:
         raise NeedsFull(
-            f"The queues were restored from the full {restored.full_id}, which cannot be stood on"
+            f"The queues were restored from the full {restored.full_id}, which cannot be continued"
             f"{_why(row)}.",
             hint=TAKE_FULL,
         )
@@ -236,7 +232,7 @@ def _behind_restore(reader: CatalogReader, history: History, mode: Mode) -> Stan
         start = r["base_position"] if row["kind"] == "full" else r["end_position"]
         starts.append(Start(r["scope"], r["epoch"], r["region"], start, start))
     return Standing(
-        parent=_parent(row),
+        parent=pick(Parent, row),
         restored=restored,
         starts=tuple(starts),
         last_tid=max(row["last_tid"], restored.last_tid),
@@ -245,13 +241,12 @@ def _behind_restore(reader: CatalogReader, history: History, mode: Mode) -> Stan
 
 
 def require_all(starts: Iterable[Start], topics: Sequence[TopicState], existing: Iterable[str]) -> None:
-    """UsageProblem when a topic of the parent is not among those that are looked at, although it is there."""
-    asked = {topic.scope for topic in topics}
-    left = sorted({start.scope for start in starts} - asked)
-    there = [scope for scope in left if scope in set(existing)]
+    """UsageProblem when a topic of the parent exists but is not among those to back up."""
+    left = {start.scope for start in starts} - {topic.scope for topic in topics}
+    there = sorted(left & set(existing))
     if there:
         raise UsageProblem(
-            f"Topic {there[0]} is a queue of this engine, and is not among those that are backed up now.",
+            f"Topic {there[0]} is a queue of this engine, but not among those to back up.",
             hint="Name it with --topics too, or take a new full without it with --mode full.",
         )
 
@@ -263,11 +258,3 @@ def _why(row: Mapping[str, Any] | None) -> str:
     if row is None:
         return ": it is not in the catalog"
     return f": {_WHY.get(row['reason'], 'it is ' + row['reason'])}" if row["reason"] else ""
-
-
-def _row(reader: CatalogReader, backup_id: str) -> dict[str, Any] | None:
-    return reader.one("queue_parent", backup_id=backup_id)
-
-
-def _parent(row: Mapping[str, Any]) -> Parent:
-    return Parent(**{name: row[name] for name in Parent.__match_args__})

@@ -8,77 +8,36 @@ starts over.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from lakebackup.errors import Refused
+from lakebackup.plan import splits
+from lakebackup.plan.partitions import BackupRows, Partition
+from lakebackup.plan.partitions import RegionState as RegionState
+from lakebackup.plan.partitions import TopicState as TopicState
 from lakebackup.plan.topics.forks import Fork  # noqa: TC001 - a plan is read back by the types of its fields
 from lakebackup.plan.topics.generations import GROWTH, Generation, Held, choose
-from lakebackup.rows.backups import Gap, Position, Scope
+from lakebackup.rows.backups import Gap, Position, Scope  # noqa: TC001 - likewise
 from lakebackup.rows.topics import Group  # noqa: TC001 - a plan is read back by the types of its fields
-from lakebackup.rules.topic_settings import TopicSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from lakebackup.plan.partitions import Place
 
 OnGap = Literal["restart", "full", "continue", "fail"]
 Increment = Literal["differential", "cumulative", "log"]
 
-# A task below this many offsets costs more to start than to run.
-LEAST_OFFSETS_PER_TASK = 250_000
-# A task above this loses too much when it fails.
-MOST_OFFSETS_PER_TASK = 20_000_000
-
 
 @dataclass(frozen=True, slots=True)
-class TopicState:
-    """A topic as the cluster describes it: `epoch` is the topic id as 32 hex digits.
-
-    `settings`: those of its own; `inherited`: what it has from its brokers, as in TopicSettings.
-    """
-
-    scope: str
-    epoch: str
-    regions: int
-    replication: int
-    settings: Mapping[str, str]
-    inherited: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-
-    @property
-    def saved(self) -> TopicSettings:
-        """All settings, as a backup keeps them."""
-        return TopicSettings(self.settings, self.inherited)
-
-    @property
-    def effective(self) -> Mapping[str, str]:
-        """Settings in force, as far as they are known."""
-        return self.saved.in_force
-
-
-@dataclass(frozen=True, slots=True)
-class RegionState:
-    """A partition as the cluster describes it: low watermark, end to read to, high watermark."""
-
-    scope: str
-    epoch: str
-    region: str
-    low: int
-    end: int
-    high: int
-    leader_epoch: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Covered:
+class Covered(Partition):
     """How far a partition was backed up: next offset to read, and the instant that was true for.
 
     `number` is the backup's; `in_chain`: it is of the parent's chain, which a differential continues.
     """
 
-    scope: str
-    epoch: str
-    region: str
     end_position: int
     end_ts: int
     number: int
@@ -101,12 +60,9 @@ class Parent:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class Split(Partition):
     """Offsets `[start, end)` of one partition, read by one task; `rank` counts its splits from 0."""
 
-    scope: str
-    epoch: str
-    region: str
     start: int
     end: int
     rank: int
@@ -206,71 +162,43 @@ def plan_backup(
     asked_full = full or parent is None
     # A merge has a later number than backups that hold more.
     ordered = sorted(covered, key=lambda c: (c.end_ts, c.number)) if parent else []
-    known = {(c.scope, c.epoch, c.region): c for c in ordered}
-    chain = {(c.scope, c.epoch, c.region): c for c in ordered if c.in_chain}
-    gaps = _purged(backup_id, source, regions, known, end_ts) + _recreated(
-        backup_id, source, topics, known, end_ts
-    )
-    purged = [gap for gap in gaps if gap.reason == "purged"]
+    known = {c.place: c for c in ordered}
+    chain = {c.place: c for c in ordered if c.in_chain}
+    purged = {
+        r.place: (before, r.low)
+        for r in regions
+        if (before := known.get(r.place)) and before.end_position < r.low
+    }
     if purged and on_gap == "fail":
+        lost = [
+            f"topic {c.scope}, partition {c.region}, offsets [{c.end_position}, {low})"
+            for c, low in purged.values()
+        ]
         raise Refused(
-            "Records were deleted before they were backed up: " + "; ".join(_describe(gap) for gap in purged),
+            f"Records were deleted before they were backed up: {'; '.join(lost)}",
             hint="Run with --on-gap restart to read these topics from their start again, or with --on-gap "
             "continue to go on over the gap.",
         )
-    held = list(held)
-
-    def generations(
-        full: bool, restarted: Collection[tuple[str, str]] = ()
-    ) -> dict[tuple[str, str], Generation]:
-        return choose(
-            topics, held, full=full, asked=new_generation, growth=growth, end_ts=end_ts, purged=restarted
-        )
-
+    generations = partial(choose, topics, list(held), asked=new_generation, growth=growth, end_ts=end_ts)
     chosen = generations(full=asked_full)
-    going_on = [gap for gap in purged if not chosen[gap.scope, gap.epoch].anew]
-    full = asked_full or (bool(going_on) and on_gap == "full")
+    continued = {place for place in purged if not chosen[place[:2]].anew}
+    full = asked_full or (bool(continued) and on_gap == "full")
     if full:
-        chosen = generations(full=True)
-    else:
-        if on_gap == "restart":
-            # A partition that the chain does not hold begins at its low watermark as it is.
-            over = [gap for gap in going_on if (gap.scope, gap.epoch, gap.region) in chain]
-            chosen = generations(full=False, restarted={(gap.scope, gap.epoch) for gap in over})
-        chain = {place: c for place, c in chain.items() if not _anew(chosen, place)}
-        gaps = [
-            replace(gap, bridged=gap.reason == "purged" and (gap.scope, gap.epoch, gap.region) in chain)
-            for gap in gaps
-        ]
+        chosen, chain = generations(full=True), {}
+    elif on_gap == "restart":
+        # A partition that the chain does not hold begins at its low watermark as it is.
+        chosen = generations(full=False, purged={place[:2] for place in continued & chain.keys()})
+    restarted = {topic for topic, generation in chosen.items() if generation.anew}
+    chain = {place: c for place, c in chain.items() if place[:2] not in restarted}
+    rows = BackupRows(backup_id, source, end_ts)
+    starts = [max(r.low, chain[r.place].end_position) if r.place in chain else r.low for r in regions]
     positions = tuple(
-        Position(
-            backup_id=backup_id,
-            source=source,
-            scope=r.scope,
-            epoch=r.epoch,
-            region=r.region,
-            start_position=(start := r.low if full else _start(r, chain)),
-            end_position=max(start, r.end),
-            low_position=r.low,
-            high_position=r.high,
-            leader_epoch=r.leader_epoch,
-            ts=end_ts,
-        )
-        for r in regions
+        rows.position(r, start, max(start, r.end)) for r, start in zip(regions, starts, strict=True)
     )
-    scopes = tuple(
-        Scope(
-            backup_id=backup_id,
-            source=source,
-            scope=t.scope,
-            epoch=t.epoch,
-            regions=t.regions,
-            settings=t.saved.dump(),
-            replication=t.replication,
-            generation=chosen[t.scope, t.epoch].number,
-        )
-        for t in topics
-    )
+    gaps = [
+        rows.gap(place, c.end_position, low, from_ts=c.end_ts, bridged=place in chain)
+        for place, (c, low) in purged.items()
+    ]
     return BackupPlan(
         kind="full" if full else increment,
         level=0 if full else level,
@@ -278,111 +206,29 @@ def plan_backup(
         parent=None if full else parent,
         end_ts=end_ts,
         positions=positions,
-        scopes=scopes,
-        gaps=tuple(gaps),
-        tasks=_tasks(positions, chosen, parallelism),
-        new_regions=sum((r.scope, r.epoch, r.region) not in chain for r in regions),
+        scopes=tuple(rows.scope(t, generation=chosen[t.scope, t.epoch].number) for t in topics),
+        gaps=(*gaps, *_recreated(rows, topics, known)),
+        tasks=tuple(
+            tuple(_split(positions[piece.of], piece, chosen) for piece in task)
+            for task in splits.split([(p.start_position, p.end_position) for p in positions], parallelism)
+        ),
+        new_regions=sum(r.place not in chain for r in regions),
         generations={scope: generation for (scope, _), generation in chosen.items()},
     )
 
 
-def _anew(chosen: Mapping[tuple[str, str], Generation], place: tuple[str, str, str]) -> bool:
-    generation = chosen.get(place[:2])
-    return generation is not None and generation.anew is not None
-
-
-def _start(region: RegionState, known: Mapping[tuple[str, str, str], Covered]) -> int:
-    before = known.get((region.scope, region.epoch, region.region))
-    return region.low if before is None else max(region.low, before.end_position)
-
-
-def _purged(
-    backup_id: str,
-    source: str,
-    regions: Sequence[RegionState],
-    known: Mapping[tuple[str, str, str], Covered],
-    end_ts: int,
-) -> list[Gap]:
-    return [
-        Gap(
-            backup_id=backup_id,
-            source=source,
-            scope=r.scope,
-            epoch=r.epoch,
-            region=r.region,
-            from_position=before.end_position,
-            to_position=r.low,
-            reason="purged",
-            from_ts=before.end_ts,
-            to_ts=end_ts,
-            bridged=False,
-        )
-        for r in regions
-        if (before := known.get((r.scope, r.epoch, r.region))) and before.end_position < r.low
-    ]
-
-
 def _recreated(
-    backup_id: str,
-    source: str,
-    topics: Sequence[TopicState],
-    known: Mapping[tuple[str, str, str], Covered],
-    end_ts: int,
-) -> list[Gap]:
+    rows: BackupRows, topics: Sequence[TopicState], known: Mapping[Place, Covered]
+) -> Iterator[Gap]:
+    """What no backup holds of topics that were deleted and made again."""
     epochs = {t.scope: t.epoch for t in topics}
     last = {c.scope: c.epoch for c in sorted(known.values(), key=lambda c: c.number)}
-    return [
-        Gap(
-            backup_id=backup_id,
-            source=source,
-            scope=c.scope,
-            epoch=c.epoch,
-            region=c.region,
-            from_position=c.end_position,
-            to_position=None,
-            reason="recreated",
-            from_ts=c.end_ts,
-            to_ts=end_ts,
-            bridged=False,
-        )
-        for c in known.values()
+    for c in known.values():
         # Noticed once: for the backup after it, the new id is the last.
-        if c.scope in epochs and last[c.scope] == c.epoch != epochs[c.scope]
-    ]
+        if c.scope in epochs and last[c.scope] == c.epoch != epochs[c.scope]:
+            yield rows.gap(c.place, c.end_position, None, from_ts=c.end_ts)
 
 
-def _tasks(
-    positions: Iterable[Position], generations: Mapping[tuple[str, str], Generation], parallelism: int
-) -> tuple[tuple[Split, ...], ...]:
-    wanted = [p for p in positions if p.end_position > p.start_position]
-    total = sum(p.end_position - p.start_position for p in wanted)
-    # Twice as many tasks as cores, so that a slow one does not leave the others idle for long.
-    size = min(max(-(-total // (2 * parallelism)), LEAST_OFFSETS_PER_TASK), MOST_OFFSETS_PER_TASK)
-    tasks: list[tuple[Split, ...]] = []
-    small: list[Split] = []
-    room = size
-    for p in wanted:
-        for split in _splits(p, generations[p.scope, p.epoch].number, size):
-            length = split.end - split.start
-            if length > room and small:
-                tasks.append(tuple(small))
-                small, room = [], size
-            small.append(split)
-            room -= length
-    if small:
-        tasks.append(tuple(small))
-    return tuple(tasks)
-
-
-def _splits(p: Position, generation: int, size: int) -> Iterable[Split]:
-    length = p.end_position - p.start_position
-    # A rest of less than half a task is not worth a file of its own.
-    count = max(1, (length + size // 2) // size)
-    for rank in range(count):
-        start = p.start_position + length * rank // count
-        end = p.start_position + length * (rank + 1) // count
-        yield Split(p.scope, p.epoch, p.region, start, end, rank, generation)
-
-
-def _describe(gap: Gap) -> str:
-    return f"topic {gap.scope}, partition {gap.region}, offsets [{gap.from_position}, {gap.to_position})"
+def _split(p: Position, piece: splits.Piece, chosen: Mapping[tuple[str, str], Generation]) -> Split:
+    generation = chosen[p.scope, p.epoch].number
+    return Split(p.scope, p.epoch, p.region, piece.start, piece.end, piece.rank, generation)

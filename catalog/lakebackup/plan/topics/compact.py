@@ -7,7 +7,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Refused
+from lakebackup.plan.partitions import StoredTopic
 from lakebackup.plan.topics.generations import Held, is_compacted, tombstones_stay_ms
+from lakebackup.rows.base import pick
 from lakebackup.rules import patterns, topic_settings
 
 if TYPE_CHECKING:
@@ -15,24 +17,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class CompactTopic:
-    """One topic: the restore point it starts from, what that one's files hold, and the generation to write.
+class CompactTopic(StoredTopic):
+    """A topic with the generation to write, and the restore point (`backup_id`, `end_ts`) it is made from.
 
     Tombstones with a timestamp before `drop_before` (ms) are dropped. `doubtful`: a tombstone may be missing
     in what was backed up.
     """
 
-    scope: str
-    epoch: str
     backup_id: str
     end_ts: int
-    generation: int
-    regions: int
-    replication: int
-    settings: str
-    files: int
-    bytes: int
-    entries: int
     drop_before: int
     doubtful: bool
 
@@ -104,18 +97,10 @@ def _objection(row: Mapping[str, Any], all_keyed: bool) -> str | None:
 def _topic(row: Mapping[str, Any], held: Held) -> CompactTopic:
     settings = topic_settings.in_force(row["settings"])
     stay = tombstones_stay_ms(settings)
-    return CompactTopic(
-        scope=row["scope"],
-        epoch=row["epoch"],
-        backup_id=row["backup_id"],
-        end_ts=row["end_ts"],
-        generation=held.last + 1,
-        regions=row["regions"],
-        replication=row["replication"],
-        settings=row["settings"],
-        files=row["files"],
-        bytes=row["bytes"],
-        entries=row["entries"],
-        drop_before=row["end_ts"] - stay,
-        doubtful=is_compacted(settings) and held.longest_ms >= stay,
-    )
+    values = {
+        **row,
+        "generation": held.last + 1,
+        "drop_before": row["end_ts"] - stay,
+        "doubtful": is_compacted(settings) and held.longest_ms >= stay,
+    }
+    return pick(CompactTopic, values)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from lakebackup.errors import LakebackupError, NotFound, UsageProblem
-from lakebackup.rules import patterns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
 Outcome = Literal[
     "moved", "unchanged", "at_end", "in_gap", "ahead", "active", "unknown", "not_restored", "topic_deleted"
@@ -83,60 +81,6 @@ class GroupPlan:
     def counts(self) -> dict[str, int]:
         """How many partitions of groups have each outcome."""
         return dict(Counter(move.outcome for move in self.moves))
-
-
-def select_groups(names: Sequence[str], expressions: Sequence[str], known: Iterable[str]) -> list[str]:
-    """The groups of `known` that are named or match a regular expression whole, sorted.
-
-    Raises NotFound for a name that is not there or when nothing matches, UsageProblem for a bad expression
-    or when neither names nor expressions are given.
-    """
-    if not names and not expressions:
-        raise UsageProblem(
-            "No consumer group was named.", hint="Name groups, or give --pattern 'app\\..*' ('.*' for all)."
-        )
-    compiled = [patterns.compile_pattern(expression) for expression in expressions]
-    there = sorted(set(known))
-    missing = sorted(set(names) - set(there))
-    shown = f"Known are: {', '.join(there[:8])}{' and more' if len(there) > 8 else ''}." if there else (
-        "The catalog knows no consumer group: was the backup taken with --groups none?"
-    )  # fmt: skip
-    if missing:
-        near = sorted({match for name in missing for match in get_close_matches(name, there, n=3)})
-        raise NotFound(
-            f"No backup knows consumer group {', '.join(map(repr, missing))}.",
-            hint=f"Did you mean {' or '.join(map(repr, near))}?" if near else shown,
-        )
-    chosen = sorted(set(names) | {g for g in there if any(e.fullmatch(g) for e in compiled)})
-    if not chosen:
-        raise NotFound(f"No consumer group matches {', '.join(map(repr, expressions))}.", hint=shown)
-    return chosen
-
-
-def parse_group_maps(maps: Sequence[str]) -> dict[str, str]:
-    """`['a=b']` as `{'a': 'b'}`. Raises UsageProblem for a bad form or when two groups would meet."""
-    result: dict[str, str] = {}
-    for text in maps:
-        old, equals, new = text.partition("=")
-        if not (equals and old and new):
-            raise UsageProblem(f"--map-group {text!r} is not of the form OLD=NEW.")
-        if result.get(old, new) != new or new in [n for o, n in result.items() if o != old]:
-            raise UsageProblem(f"--map-group {text!r} contradicts another --map-group.")
-        result[old] = new
-    return result
-
-
-def group_names(groups: Iterable[str], maps: Mapping[str, str]) -> dict[str, str]:
-    """The name of each group at the target. UsageProblem when two would meet or a map is idle."""
-    chosen = sorted(set(groups))
-    idle = sorted(set(maps) - set(chosen))
-    if idle:
-        raise UsageProblem(f"--map-group names {', '.join(idle)}, which is not among the groups to restore.")
-    names = {group: maps.get(group, group) for group in chosen}
-    twice = sorted(name for name, count in Counter(names.values()).items() if count > 1)
-    if twice:
-        raise UsageProblem(f"Two groups would become {', '.join(twice)}.", hint="Give each its own name.")
-    return names
 
 
 def choose_targets(

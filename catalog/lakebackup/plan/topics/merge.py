@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from lakebackup.errors import Refused, UsageProblem
+from lakebackup.plan.partitions import StoredTopic
 from lakebackup.plan.topics.generations import is_compacted, tombstones_stay_ms
 from lakebackup.rules import topic_settings
 
@@ -42,21 +43,6 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class MergeTopic:
-    """One topic as the merged backup has it, and what it holds; of the epoch and generation of the last."""
-
-    scope: str
-    epoch: str
-    generation: int
-    regions: int
-    replication: int
-    settings: str
-    files: int
-    bytes: int
-    entries: int
-
-
-@dataclass(frozen=True, slots=True)
 class MergePlan:
     """What becomes one backup: `members` in order, `parent` what they stand on (None: it becomes a full).
 
@@ -67,7 +53,7 @@ class MergePlan:
     members: tuple[Member, ...]
     parent: Member | None
     level: int
-    topics: tuple[MergeTopic, ...] = ()
+    topics: tuple[StoredTopic, ...] = ()
     without: tuple[str, ...] = ()
     older: int = 0
 
@@ -129,7 +115,7 @@ def with_topics(
             older += row["files"]
             gone.add(row["scope"])
             continue
-        topics.append(MergeTopic(**row))
+        topics.append(StoredTopic(**row))
         settings = topic_settings.in_force(row["settings"])
         found = known.get((row["scope"], row["epoch"]))
         if found and is_compacted(settings) and found.longest_ms >= tombstones_stay_ms(settings):

@@ -59,8 +59,7 @@ def groups(
     Their old offsets are translated; each partition of each group has one of the outcomes moved, unchanged,
     at_end, in_gap, ahead, active, unknown, not_restored and topic_deleted. Can be repeated.
     """
-    from lakebackup.plan.topics.groups import parse_group_maps
-    from lakebackup.rules.patterns import parse_maps
+    from lakebackup.rules.patterns import GROUP, parse_maps
     from lakebackup_jobs.topics.groups import GroupsRequest, run
 
     request = GroupsRequest(
@@ -69,7 +68,7 @@ def groups(
         groups=tuple(groups or ()),
         patterns=tuple(pattern or ()),
         maps=parse_maps(map_ or ()),
-        group_maps=parse_group_maps(map_group or ()),
+        group_maps=parse_maps(map_group or (), kind=GROUP),
         at_ts=instant(at_time),
         from_log=from_log,
         force=force,

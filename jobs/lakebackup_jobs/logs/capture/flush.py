@@ -16,6 +16,7 @@ from lakebackup.formats.logs.cipher import LogKeys
 from lakebackup.formats.logs.table_filter import TableFilter
 from lakebackup.plan.logs import flush as log_flush
 from lakebackup.plan.logs.flush import FIRST_BYTES, Flush, Newest
+from lakebackup.plan.partitions import BackupRows
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
@@ -133,9 +134,8 @@ class Planner:
         now = datetime.now(UTC)
         backup_id = layout.new_backup_id(now)
         self._stale = True
-        gaps = log_flush.gaps(
-            backup_id, source, regions, self._known, self._newest, instant, allowed=settings.allow_gaps
-        )
+        rows = BackupRows(backup_id, source, instant)
+        gaps = log_flush.gaps(rows, regions, self._known, self._newest, allowed=settings.allow_gaps)
         floor = self._floor(regions) if self._newest is None else None
         context = self._feed.prepare(
             open_storage(request.destination),
@@ -144,7 +144,7 @@ class Planner:
             self._newest.checkpoint if self._newest else floor,
         )
         most = max(1, int(settings.flush_bytes / self._mean))
-        positions = log_flush.positions(backup_id, source, regions, self._known, instant, most)
+        positions = log_flush.positions(rows, regions, self._known, most)
         reader = self._reader()
         number = latest_number(reader, source)
         self._stood = (self._newest.backup_id if self._newest else None, number)
@@ -157,7 +157,7 @@ class Planner:
             floor=floor,
             since=settings.lastbackupts,
             positions=positions,
-            scopes=log_flush.scopes(backup_id, source, topics, settings_text(settings)),
+            scopes=tuple(rows.scope(topic, settings=settings_text(settings)) for topic in topics),
             gaps=gaps,
             tasks=log_flush.tasks(positions, request.parallelism),
             left_out=left_out(request, reader, backup_id),

@@ -19,6 +19,7 @@ from lakebackup.plan.logs.flush import physical_ms, shown_ts, ts_at
 from lakebackup.plan.logs.truncate import OLDER, Full, Kept, LogCut, cut_of, require_proof
 from lakebackup.plan.upkeep.prune import leaving
 from lakebackup.rows.backups import Floor, Removal
+from lakebackup.rows.base import pick
 from lakebackup.rows.tables import as_row, spark_columns
 from lakebackup.rules import layout
 from lakebackup.rules.times import format_ts, parse_time
@@ -72,10 +73,7 @@ class TruncateRequest:
         return cut_of(
             self.name,
             reader.one("log_truncate_state", source=self.name),
-            [
-                Full(**{name: row[name] for name in Full.__match_args__})
-                for row in reader.rows("log_fulls", source=self.name, to_ts=None)
-            ],
+            [pick(Full, row) for row in reader.rows("log_fulls", source=self.name, to_ts=None)],
             until=self.until,
             ranges_only=self.ranges_only,
             kept=Kept(**(reader.one("log_truncate_kept", source=self.name) or {})),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup.errors import Damaged, NotFound
+from lakebackup.rows.base import pick
 from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup.store.delta_append import PartRows
 from lakebackup.store.roots import Roots
@@ -74,7 +75,7 @@ class Decode:
             place |= {"scope": file["scope"], "epoch": file["epoch"]}
         try:
             self.roots.open(file["destination"]).stat(file["path"])
-            stored = StoredFile(**{name: file[name] for name in StoredFile.__match_args__})
+            stored = pick(StoredFile, file)
             for columns in open_verified(self.roots, stored):
                 records = to_arrow(columns).select(["offset", "timestamp", "key", "value"]).to_pylist()
                 rows = [

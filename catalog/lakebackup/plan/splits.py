@@ -1,0 +1,63 @@
+"""How a backup's work is split into tasks of about the same size. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# A task below this many offsets costs more to start than to run.
+LEAST_OFFSETS_PER_TASK = 250_000
+# A task above this loses too much when it fails.
+MOST_OFFSETS_PER_TASK = 20_000_000
+
+
+class Piece(NamedTuple):
+    """`[start, end)` of the range number `of`; `rank` counts the pieces of a range from 0."""
+
+    of: int
+    start: int
+    end: int
+    rank: int
+
+
+def split(
+    ranges: Sequence[tuple[int, int]], parallelism: int, *, one_task: int = 0
+) -> tuple[tuple[Piece, ...], ...]:
+    """The pieces that each task reads, in the order of the ranges `[start, end)`; empty ranges have none.
+
+    `one_task`: up to so many offsets in all are a single task.
+    """
+    total = sum(end - start for start, end in ranges)
+    # Twice as many tasks as cores, so that a slow one does not leave the others idle for long.
+    size = min(max(-(-total // (2 * parallelism)), LEAST_OFFSETS_PER_TASK), MOST_OFFSETS_PER_TASK)
+    if total <= one_task:
+        size = max(total, 1)
+    tasks: list[list[Piece]] = []
+    room = 0
+    for of, (start, end) in enumerate(ranges):
+        length = end - start
+        # A rest of less than half a task is not worth a file of its own.
+        count = max(1, (length + size // 2) // size) if length else 0
+        for rank in range(count):
+            piece = Piece(of, start + length * rank // count, start + length * (rank + 1) // count, rank)
+            if not tasks or piece.end - piece.start > room:
+                tasks.append([])
+                room = size
+            tasks[-1].append(piece)
+            room -= piece.end - piece.start
+    return tuple(map(tuple, tasks))
+
+
+def share_out(sizes: Sequence[int], parallelism: int, least: int) -> tuple[tuple[int, ...], ...]:
+    """Which of the items with these sizes each task gets, whole, so that all have about the same to do.
+
+    At most `parallelism` tasks, fewer when they would have less than `least` each; items of size 0 get none.
+    """
+    wanted = sorted((n for n, size in enumerate(sizes) if size), key=lambda n: -sizes[n])
+    count = min(parallelism, len(wanted), max(1, sum(sizes) // least))
+    loads: list[list[int]] = [[] for _ in range(count)]
+    for number in wanted:
+        min(loads, key=lambda load: sum(sizes[n] for n in load)).append(number)
+    return tuple(map(tuple, loads))
