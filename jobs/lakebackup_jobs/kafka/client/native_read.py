@@ -25,7 +25,7 @@ _destroy = external("rd_kafka_message_destroy", "v", "l")
 
 _PARTITION_EOF = -191
 _PAYLOAD, _LENGTH, _KEY, _KEY_LENGTH, _OFFSET = (
-    library.MESSAGE_LAYOUT[name] for name in ("payload", "len", "key", "key_len", "offset")
+    getattr(library.Message, name).offset for name in ("payload", "len", "key", "key_len", "offset")
 )
 #: Why `encode` stopped.
 USED_UP, BLOCK_FULL, BLOCK_SMALL, ENDED, FAILED, TOO_YOUNG = range(6)

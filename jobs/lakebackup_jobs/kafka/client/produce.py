@@ -15,7 +15,7 @@ import time
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from threading import Thread
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,7 +26,6 @@ from lakebackup_jobs.kafka.client import library
 from lakebackup_jobs.kafka.client.settings import PATIENCE, WRITING, writing_tuning
 from lakebackup_jobs.kafka.format.records import (
     END,
-    FORMAT_V2,
     KEY_LENGTH,
     OFFSET,
     START,
@@ -34,6 +33,7 @@ from lakebackup_jobs.kafka.format.records import (
     VALUE_LENGTH,
     Columns,
     decode_block,
+    encode_record,
     within,
 )
 
@@ -68,24 +68,8 @@ class Sent:
 SHAPE = [TIMESTAMP, KEY_LENGTH, VALUE_LENGTH]
 
 
-class Engine(Protocol):
-    """A transactional client. Its methods raise LakebackupErrors."""
-
-    def begin(self) -> None: ...
-
-    def send(self, topic: str, partition: int, columns: Columns) -> None: ...
-
-    def flush(self) -> None: ...
-
-    def commit(self, group: str, progress: Mapping[Place, Progress]) -> None: ...
-
-    def abort(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class NativeEngine:
-    """Produces through librdkafka's own functions."""
+class Engine:
+    """A transactional client, through librdkafka's own functions. Its methods raise LakebackupErrors."""
 
     def __init__(self, config: Mapping[str, str], transactional_id: str, patience: float) -> None:
         self._library = library.load()
@@ -125,7 +109,7 @@ class NativeEngine:
             arguments,
             place,
         ):
-            code, text, _ = library.take_error(error)
+            code, text = library.take_error(error)
             self._listen(10 if code == _QUEUE_FULL else 0)
             if code != _QUEUE_FULL or self._failed:
                 raise problem(*(self._failed or (code, text)), where)
@@ -204,7 +188,7 @@ class NativeEngine:
     def _check(self, error: int | None) -> None:
         self._listen()
         if error:
-            code, text, _ = library.take_error(error)
+            code, text = library.take_error(error)
             raise problem(*(self._failed or (code, text)), self._where)
 
 
@@ -233,13 +217,7 @@ class RestoreProducer:
         self._bases: dict[Place, Base] = {}
         self._there: dict[Place, Longs] = {}
         self.sent: dict[Place, Sent] = {}
-        self._engine: Engine
-        if library.available():
-            self._engine = NativeEngine(config, transactional_id, patience)
-        else:
-            from lakebackup_jobs.kafka.client.plain import PlainEngine
-
-            self._engine = PlainEngine(config, transactional_id, patience)
+        self._engine = Engine(config, transactional_id, patience)
         self._target = Target(config, group, patience)
 
     def __enter__(self) -> RestoreProducer:
@@ -378,13 +356,9 @@ class RestoreProducer:
 
     def _end_open(self, place: Place) -> None:
         """Abort what is open in a partition: a marker ends all that its producer id began there."""
-        from lakebackup_jobs.kafka.client.plain import encode_record
-        from lakebackup_jobs.kafka.format.records import record_prefix
-
-        now = int(time.time() * 1000)
-        record = encode_record(record_prefix(*place), 0, now, 0, b"", b"", [])
+        record = encode_record(*place, 0, int(time.time() * 1000), 0, b"", b"", [])
         self._engine.begin()
-        self._engine.send(*place, decode_block(np.frombuffer(record, np.uint8), 1, FORMAT_V2))
+        self._engine.send(*place, decode_block(record, 1))
         self._engine.flush()  # the marker goes only where the broker has seen a record
         self._engine.abort()
 
@@ -393,7 +367,7 @@ class RestoreProducer:
         from lakebackup_jobs.kafka.client.consume import reader
 
         found = [
-            decode_block(block.data, block.stats.entries, FORMAT_V2).rows[:, SHAPE]
+            block.columns().rows[:, SHAPE]
             for block in reader(self._config).blocks(*place, start, end, patience=self._patience)
         ]
         return np.concatenate(found) if found else np.empty((0, len(SHAPE)), np.int64)

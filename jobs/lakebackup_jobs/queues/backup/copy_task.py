@@ -20,7 +20,7 @@ from lakebackup.storage import ObjectWriter, Storage, open_storage
 from lakebackup.store.manifest import read_part, write_part
 from lakebackup_jobs.kafka.client.consume import Progress, copy_range, reader
 from lakebackup_jobs.kafka.format.key_filter import KeyFilters, hashes_of
-from lakebackup_jobs.kafka.format.records import OFFSET, Block, decode_block, filter_block
+from lakebackup_jobs.kafka.format.records import OFFSET, Block, filter_block
 from lakebackup_jobs.kafka.format.schemas import FORMAT_V2
 from lakebackup_jobs.lifecycle.task_errors import guarded
 from lakebackup_jobs.lifecycle.task_progress import TaskBoard
@@ -222,7 +222,7 @@ class _Look:
 
     def __call__(self, block: Block) -> Block | None:
         span, where = self._span, self._where
-        whole = decode_block(block.data, block.stats.entries, FORMAT_V2, where)
+        whole = block.columns(where)
         columns = without(whole, self._skipped)
         messages = read_messages(columns, self._names, where)
         in_front = block.stats.first_offset < span.own_from

@@ -20,7 +20,7 @@ from lakebackup.rules import layout
 from lakebackup.sql_engine.worker import settle
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store.manifest import read_part, write_part
-from lakebackup_jobs.kafka.client.blocks import BLOCK_BYTES
+from lakebackup_jobs.kafka.client.consume import BLOCK_BYTES
 from lakebackup_jobs.kafka.format.container import FileWriter
 from lakebackup_jobs.kafka.format.key_filter import KeyFilters, hashes_of
 from lakebackup_jobs.kafka.format.records import (
