@@ -21,11 +21,11 @@ import numpy as np
 from lakebackup.errors import UsageProblem
 from lakebackup_jobs.kafka.admin.problems import (
     PASSING,
+    UNKNOWN_TOPIC,
     fatal_event,
     problem,
     stalled,
     unknown,
-    unknown_topic,
 )
 from lakebackup_jobs.kafka.client import library
 from lakebackup_jobs.kafka.client.settings import PATIENCE, READING, READING_TUNING
@@ -243,7 +243,7 @@ class Reader:
         code = self._library.rd_kafka_query_watermark_offsets(
             self._handle, topic.encode(), partition, low, high, 1000
         )
-        if unknown_topic(code):
+        if code in UNKNOWN_TOPIC:
             raise unknown(self._config, code, self._library.rd_kafka_err2str(code).decode(), where)
 
     def _refuse(self, address: int, topic: str, partition: int, offset: int) -> None:
