@@ -128,7 +128,7 @@ def compacted(
 def check_keys(storage: Storage, row: DataFile) -> tuple[str, str | None]:
     """What verify says of the filters of one file."""
     roots = roots_of(d=storage.uri)
-    (told,) = CheckKeys("c", 0, True, roots)([pa.RecordBatch.from_pylist([as_row(row)])])
+    (told,) = CheckKeys("c", 0, roots, True)([pa.RecordBatch.from_pylist([as_row(row)])])
     (found,) = told.to_pylist()
     assert (found["path"], found["mode"], found["backup_id"]) == (row.keys_path, "keys", BACKUP)
     return found["outcome"], found["detail"]

@@ -251,7 +251,7 @@ def test_what_verify_says_of_filters(tmp_path: Path) -> None:
 
     def told(*, hashed: bool) -> tuple[str, str]:
         rows = [{"backup_id": BACKUP, "destination": "d", **asdict(file)} for file in files]
-        check = CheckKeys("c", 5, hashed, roots)
+        check = CheckKeys("c", 5, roots, hashed)
         # The rows of one object may come in two batches.
         batches = list(check(pa.RecordBatch.from_pylist([row]) for row in rows))
         ((found,),) = (batch.to_pylist() for batch in batches)
