@@ -77,12 +77,12 @@ def cache_folder(env: Mapping[str, str] | None = None) -> Path:
     return Path(base).resolve() / "lakebackup"
 
 
-def class_path(which: JarSet, *, cache: Path | None = None) -> str:
+def class_path(which: JarSet) -> str:
     """The set's jars joined by ':', fetching those that are missing or damaged.
 
     Raises EnvironmentProblem when one cannot be fetched or arrives with other bytes than pinned.
     """
-    folder = (cache or cache_folder()) / "jars" / which
+    folder = cache_folder() / "jars" / which
     jars = pinned(which)
     if not all(jar.is_good(folder) for jar in jars):
         with _alone(folder):  # another process may have finished the work while this one waited

@@ -30,6 +30,7 @@ from lakebackup_jobs.kafka.format.records import (
     VALUE_LENGTH,
     Columns,
 )
+from lakebackup_jobs.kafka.format.registry import strict_json
 from lakebackup_jobs.kafka.format.stored import Counted, open_verified
 from lakebackup_jobs.kafka.format.stored_file import StoredFile
 
@@ -256,14 +257,10 @@ def _own_json(data: bytes | None) -> str | None:
     """The text itself when it is JSON."""
     try:
         text = "" if data is None else data.decode()
-        json.loads(text, parse_constant=_no_number)
+        strict_json(text)
     except (ValueError, RecursionError):
         return None
     return text
-
-
-def _no_number(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
 
 
 def _text_or_hex(data: bytes) -> str | dict[str, str]:

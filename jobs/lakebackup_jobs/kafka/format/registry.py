@@ -74,7 +74,7 @@ def _object(data: bytes | None, what: str) -> dict[str, Any]:
     if not data:
         raise _Wrong(f"{what}: there is none")
     try:
-        found = json.loads(data.decode(), parse_constant=_no_number)
+        found = strict_json(data.decode())
     except (ValueError, RecursionError) as error:
         raise _Wrong(f"{what}: it is not JSON: {str(error)[:200]}") from None
     if not isinstance(found, dict):
@@ -82,8 +82,13 @@ def _object(data: bytes | None, what: str) -> dict[str, Any]:
     return found
 
 
-def _no_number(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+def strict_json(text: str) -> Any:
+    """What a JSON text holds; raises ValueError also for NaN and the infinities, RecursionError."""
+
+    def refuse(name: str) -> None:
+        raise ValueError(f"{name} is no JSON")
+
+    return json.loads(text, parse_constant=refuse)
 
 
 def _text(found: dict[str, Any], name: str) -> str | None:

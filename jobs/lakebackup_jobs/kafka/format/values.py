@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import fastavro
 from fastavro import _read_py
@@ -48,7 +48,7 @@ _DAY_S = 86_400
 
 
 class _Wrong(Exception):
-    """What is said of a value that cannot be decoded."""
+    """Why a value cannot be decoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,10 +243,6 @@ def _decimal(data: bytes, schema: Any, _reader: Any = None) -> str:
     return f"-{text}" if number < 0 else text
 
 
-def _fraction(digits: int, rest: int) -> str:
-    return f".{rest:0{digits}d}"
-
-
 def _instant(digits: int, end: str) -> Callable[..., str | int]:
     def read(value: int, _schema: Any = None, _reader: Any = None) -> str | int:
         seconds, rest = divmod(value, 10**digits)
@@ -254,7 +250,7 @@ def _instant(digits: int, end: str) -> Callable[..., str | int]:
             at = _ZERO + timedelta(seconds=seconds)
         except OverflowError:
             return value
-        return f"{at:%Y-%m-%dT%H:%M:%S}".rjust(19, "0") + _fraction(digits, rest) + end
+        return f"{at:%Y-%m-%dT%H:%M:%S}".rjust(19, "0") + f".{rest:0{digits}d}{end}"
 
     return read
 
@@ -271,7 +267,7 @@ def _time(digits: int) -> Callable[..., str | int]:
         seconds, rest = divmod(value, 10**digits)
         if not 0 <= seconds < _DAY_S:
             return value
-        return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}" + _fraction(digits, rest)
+        return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{rest:0{digits}d}"
 
     return read
 
@@ -297,23 +293,13 @@ LOGICAL_READERS.update(_READERS)
 # --- the catalog's schemas
 
 
-class Rows(Protocol):
-    """A CatalogReader, as far as it is needed here."""
-
-    def rows(self, name: str, **parameters: Any) -> Iterable[Mapping[str, Any]]: ...
-
-
-def load_schemas(reader: Rows, source: str) -> dict[int, Schema]:
-    """What each id means that a registry of the source ever gave out, by the backups of its topic.
-
-    An id that has meant different things (two registries, or one whose topic was made again) has a
-    `problem`: which of them a value was written with cannot be told.
-    """
-    return schemas_of(reader.rows("value_schemas", source=source))
-
-
 def schemas_of(rows: Iterable[Mapping[str, Any]]) -> dict[int, Schema]:
-    """The same from rows of the query value_schemas, later ones counting more."""
+    """What each id means that a registry of a source ever gave out, from rows of the query value_schemas, of
+    which later ones count more.
+
+    An id that has meant different things (two registries, or one whose topic was created again) has a
+    `problem`: which of them a value was written with is unknown.
+    """
     by_version: dict[tuple[str, str, str, int], Mapping[str, Any]] = {}
     by_id: dict[int, dict[tuple[str, str], Mapping[str, Any]]] = {}
     for row in rows:
