@@ -300,7 +300,7 @@ def _batches(rows: pa.RecordBatchReader, relations: Sequence[DuckRecords]) -> It
 
 @contextmanager
 def own_errors(relations: Sequence[DuckRecords]) -> Iterator[None]:
-    """What went wrong while records were read, instead of what DuckDB says of it."""
+    """Raise the error of reading records instead of the one that DuckDB makes of it."""
     try:
         yield
     except LakebackupError:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Rows = Sequence[Mapping[str, Any]]
 
 MOST = 100
-"""Rows of a list, of each source where it is about topics; the page says when there are more."""
+"""Rows of a list, of each source where it is about topics; the page shows when there are more."""
 CHAINS, TOPICS, STEPS = 24, 40, 400
 """What a picture has room for: lines, and marks side by side."""
 _PICTURED = 12  # sources
@@ -55,7 +55,7 @@ def facts(reader: CatalogReader, now_ms: int) -> dict[str, Any]:
     Scalars: generated_ts, catalog, schema_version, versions (Delta version of each table). Lists of rows:
     findings (kind bad or note, text), sources, topics, items (what topics hold), kept (chains, and what of
     them the policy makes obsolete), gaps, faults, storage, checks; for pictures chains, marks, breaks,
-    intervals, growth. Columns as in the queries `report_*`; times ms or us as names say.
+    intervals, growth. Columns as in the queries `report_*`; times in ms or us as their names end.
     """
     for relation, query in _STAGES.items():
         reader.define(relation, query)

@@ -193,7 +193,7 @@ def _proxy(env: Mapping[str, str]) -> list[str]:
 
 
 def _first_cause(log: str) -> str:
-    """The first line in which Ivy says what went wrong, without the address (it may hold a password)."""
+    """The first error in Ivy's output, without the address (it may hold a password)."""
     causes = re.findall(r"(?:UnknownHost|Connect|SSL|SocketTimeout|NoRouteToHost|IO)\w*Exception[^\n]*", log)
     return re.sub(r"\w+://\S+", "<address>", causes[0]) if causes else ""
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ImportRequest:
-    """What a person asked for: the folder of an export, or files of rows by what they hold.
+    """What to import: the folder of an export, or files of rows by what they hold.
 
     `trust_roots`: URIs of other catalogs' destinations whose rows are taken from an export.
     `given`: paths of `backups`, `files`, `departures` and `manifests`, the backups always.
@@ -100,7 +100,7 @@ def _files(request: ImportRequest) -> dict[str, tuple[GivenFile, ...]]:
     if "backups" not in request.given:
         raise UsageProblem("Files belong to backups.", hint="Name their rows with --backups FILE.")
     if "files" in request.given and MANIFESTS in request.given:
-        raise UsageProblem("--files and --manifests exclude each other: both say which files there are.")
+        raise UsageProblem("--files and --manifests exclude each other: both list the files.")
     return {table: tuple(given_files(table, path)) for table, path in request.given.items()}
 
 
@@ -173,9 +173,9 @@ class _Run:
             if not backups and not chunks:
                 return self._summary([], {})
             files = {table: [file.uri for file in some] for table, some in self.files.items()}
-            said = json.dumps({"given": files, "destinations": taken})
+            given = json.dumps({"given": files, "destinations": taken})
             now = micros(datetime.now(UTC))
-            made = Import(self.import_id, now, holder(), said, tuple(backups), tuple(chunks))
+            made = Import(self.import_id, now, holder(), given, tuple(backups), tuple(chunks))
             write_import(writer.home, made)
             sweep(writer.home, made)
             self._publish(writer, made)
@@ -196,7 +196,7 @@ class _Run:
     def _trusted(
         self, rows: dict[str, DataFrame], reader: CatalogReader | None
     ) -> tuple[dict[str, DataFrame], list[str]]:
-        """The rows without those of destinations that nobody vouched for, and the ids of those that stay:
+        """The rows without those of destinations that are not trusted, and the ids of those that stay:
         the destination that this run was opened with, and those at `trust_roots`, which prove themselves.
 
         Raises UsageProblem (nothing of the export lies at a root), Refused (it does not prove itself).

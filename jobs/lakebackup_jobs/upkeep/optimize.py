@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Held = dict[str, int]
 DAY_MS = 86_400_000
-# A job that old is dead, whatever its last row says.
+# A job that old is dead, even if no row says that it ended.
 LONGEST_JOB_MS = 90 * DAY_MS
 #: A shorter retention could take files from under a reader or a job that is still at work.
 LEAST_RETENTION_MS = 7 * DAY_MS
@@ -31,7 +31,7 @@ LEAST_RETENTION_MS = 7 * DAY_MS
 
 @dataclass(frozen=True, slots=True)
 class OptimizeRequest:
-    """What a person asked for; what the tables were in the last `retain_ms` can still be asked."""
+    """What to optimize; the tables' versions of the last `retain_ms` stay readable."""
 
     destination: str
     catalog: str | None = None

@@ -149,7 +149,7 @@ def hold(
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A backup that should have been taken at `due_ts` (ms): arguments of `backup topics`, and what is lost
+    """A backup that should have run at `due_ts` (ms): arguments of `backup topics`, and what is lost
     when the source is lost now (`lag_ms`; None: everything)."""
 
     source: str

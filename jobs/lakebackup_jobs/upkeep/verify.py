@@ -51,7 +51,7 @@ GRACE_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class VerifyRequest:
-    """What a person asked for; no `backup_ids` means all backups.
+    """What to verify; no `backup_ids` means all backups.
 
     `keys_file`: the file of keys that log files are encrypted with.
     """
@@ -111,7 +111,7 @@ class _Check:
         self.common = self.check_id, self.at, self.roots
 
     def run(self) -> dict[str, Any]:
-        """Every check that was asked for; the totals and the first findings."""
+        """Every requested check; the totals and the first findings."""
         request = self.request
         mode = "hash" if request.mode == "restore" else request.mode
         (totals,) = self.reader.rows("check_size", backup_ids=self.ids)
@@ -265,7 +265,7 @@ class _Check:
                 on_full=row["kind"] == "full",
                 target=f"delta:{folder}/restored",
                 keys_file=self.request.keys_file,
-                allow_gaps=True,  # what is there is looked at, not what was never captured
+                allow_gaps=True,  # what was never captured is not checked
             )
             done = log_restore.run(log, **means)
             over = f", over gaps: {len(done['obstacles'])}" if done["obstacles"] else ""
@@ -300,7 +300,7 @@ def require_whole(result: Mapping[str, Any]) -> None:
 
 
 def _proved(roots: Roots, reporter: Reporter) -> Iterator[str]:
-    """The destinations that are where the catalog says."""
+    """The destinations that prove to be the catalog's."""
     for name in roots.uris:
         try:
             roots.open(name)

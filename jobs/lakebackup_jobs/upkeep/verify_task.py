@@ -49,7 +49,7 @@ _BATCH = 1_000
 
 @dataclass(frozen=True, slots=True)
 class _Task(ABC):
-    """What the tasks of one check do, for `mapInArrow`: rows of what is to be looked at in, findings out.
+    """What the tasks of one check do, for `mapInArrow`: rows of what is to be checked in, findings out.
 
     `at`: when the check began, in us.
     """
@@ -72,7 +72,7 @@ class _Task(ABC):
         """What is found of the rows."""
 
     def finding(self, row: Row, path: str, mode: Mode | Literal["keys"], outcome: Outcome) -> Check:
-        """The row of a finding; `row` says of which backup, and where."""
+        """The row of a finding; `row` names the backup and the destination."""
         return Check(
             check_id=self.check_id,
             at=self.at,
@@ -91,7 +91,7 @@ def _outcome(look: Callable[..., Outcome], *arguments: Any, missing: str | None 
         return look(*arguments)
     except NotFound:
         return "missing", missing
-    except Refused as error:  # its destination is not where the catalog says
+    except Refused as error:  # its destination is not the catalog's
         return "missing", error.message
     except Damaged as error:  # also a link, a FIFO
         return "damaged", error.message
@@ -144,7 +144,7 @@ def _sha256(storage: Storage, path: str) -> str:
 
 
 def _decode(data: bytes, file: Row) -> Outcome:
-    """Decode every record and compare what the catalog says of them all."""
+    """Decode every record and compare the totals with the catalog's."""
     stats: BlockStats | None = None
     tids: list[int] = []
     try:
@@ -160,12 +160,12 @@ def _decode(data: bytes, file: Row) -> Outcome:
     if stats is None:
         return "damaged", "it holds no record"
     found = (stats.entries, stats.min_ts, stats.max_ts, stats.first_offset, stats.last_offset + 1)
-    said = tuple(file[name] for name in ("entries", "min_ts", "max_ts", "start_position", "end_position"))
-    if found != said:
-        return "damaged", f"(entries, min ts, max ts, start, end) are {found}, the manifest says {said}"
-    said_tids = [file[name] for name in ("min_tid", "max_tid") if file[name] is not None]
-    if tids != said_tids:
-        return "damaged", f"least and greatest tid are {tids}, the manifest says {said_tids}"
+    recorded = tuple(file[name] for name in ("entries", "min_ts", "max_ts", "start_position", "end_position"))
+    if found != recorded:
+        return "damaged", f"(entries, min ts, max ts, start, end) are {found}, the manifest says {recorded}"
+    recorded_tids = [file[name] for name in ("min_tid", "max_tid") if file[name] is not None]
+    if tids != recorded_tids:
+        return "damaged", f"least and greatest tid are {tids}, the manifest says {recorded_tids}"
     return OK
 
 
@@ -178,7 +178,7 @@ def _bounds(before: list[int], columns: Columns, names: HeaderNames, where: str)
 
 
 def _decode_log(storage: Storage, file: Row, keys: LogKeys | None) -> Outcome:
-    """Read every record of a log file and compare what the catalog says of them all."""
+    """Read every record of a log file and compare the totals with the catalog's."""
     import pyarrow.compute as pc
 
     ts = "start_ts" if file["cf"] == DEFAULT else "commit_ts"
@@ -191,9 +191,9 @@ def _decode_log(storage: Storage, file: Row, keys: LogKeys | None) -> Outcome:
     except UsageProblem as error:  # its bytes are as they were written: only a key is missing here
         return "ok", f"not decoded: {error.message}"
     seen = (entries, *sorted(bounds))
-    said = (file["entries"], *sorted({file["min_ts"], file["max_ts"]}))
-    if seen != said:
-        return "damaged", f"(entries, min ts, max ts) are {seen}, the manifest says {said}"
+    recorded = (file["entries"], *sorted({file["min_ts"], file["max_ts"]}))
+    if seen != recorded:
+        return "damaged", f"(entries, min ts, max ts) are {seen}, the manifest says {recorded}"
     return OK
 
 

@@ -51,8 +51,8 @@ ALL_DOWN_S = 8.0
 EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
-# Where a setting in force comes from, by its source at the broker. Brokers say DEFAULT_CONFIG also of
-# times that they were given in hours.
+# Where a setting in force comes from, by its source at the broker. Brokers report DEFAULT_CONFIG also for
+# times that were configured in hours.
 _ORIGINS = {
     ConfigSource.DYNAMIC_TOPIC_CONFIG: "topic",
     ConfigSource.DYNAMIC_BROKER_CONFIG: "broker",
@@ -103,19 +103,19 @@ class Cluster:
     """One Kafka cluster, seen through its admin API.
 
     `config` is a map of librdkafka properties. Every method raises EnvironmentProblem when the brokers
-    cannot be reached or say no; the message never shows the properties, which may hold secrets.
+    cannot be reached or refuse; the message never shows the properties, which may hold secrets.
     """
 
     def __init__(self, config: Mapping[str, str]) -> None:
         self._servers = config.get("bootstrap.servers", "")
-        self._said: list[KafkaError] = []
-        self._met = False
+        self._events: list[KafkaError] = []
+        self._connected = False
         quiet: dict[str, Any] = {
             "log_level": 0,
             "socket.connection.setup.timeout.ms": "10000",
             "socket.timeout.ms": str(int(ADMIN_TIMEOUT_S * 1000)),  # of each request
             **config,
-            "error_cb": self._said.append,
+            "error_cb": self._events.append,
         }
         try:
             self._admin = AdminClient(quiet)
@@ -135,8 +135,8 @@ class Cluster:
 
     def topic_names(self) -> list[str]:
         """Every topic that this user may see, sorted, internal ones too."""
-        if not self._met:
-            self.brokers()  # listing does not hear what keeps the client from connecting
+        if not self._connected:
+            self.brokers()  # listing does not report what keeps the client from connecting
         try:
             return sorted(self._admin.list_topics(timeout=ADMIN_TIMEOUT_S).topics)
         except KafkaException as error:
@@ -159,7 +159,7 @@ class Cluster:
                 found[name] = "this user may not see it (Describe)"
                 continue
             lacking = [right for right, operation in _RIGHTS.items() if operation not in allowed]
-            if allowed and lacking:  # an old broker says nothing of rights
+            if allowed and lacking:  # an old broker does not report rights
                 found[name] = f"this user lacks the right {' and '.join(lacking)}"
         return found
 
@@ -330,8 +330,10 @@ class Cluster:
 
     def _wait(self, future: Future[Any], doing: str) -> Any:
         self._admin.poll(0)
-        if self._met:  # else a refusal may have come before we got here, and the next comes in ten seconds
-            self._said.clear()  # of earlier calls
+        if (
+            self._connected
+        ):  # else a refusal may have come before we got here, and the next comes in ten seconds
+            self._events.clear()  # of earlier calls
         started = time.monotonic()
         while True:
             try:
@@ -341,19 +343,19 @@ class Cluster:
             except TimeoutError:
                 self._listen(doing, time.monotonic() - started)
             else:
-                self._met = True
+                self._connected = True
                 return answer
 
     def _listen(self, doing: str, waited: float) -> None:
         """Raise when what the client itself reports leaves no hope for an answer."""
         self._admin.poll(0)
-        for said in self._said:
-            if fatal_event(said.code()):
-                raise problem(said.code(), said.str(), f"Kafka at {self._servers}, could not {doing}")
-        down = [said for said in self._said if said.code() == KafkaError._ALL_BROKERS_DOWN]  # noqa: SLF001
+        for event in self._events:
+            if fatal_event(event.code()):
+                raise problem(event.code(), event.str(), f"Kafka at {self._servers}, could not {doing}")
+        down = [event for event in self._events if event.code() == KafkaError._ALL_BROKERS_DOWN]  # noqa: SLF001
         if down and waited > ALL_DOWN_S:
             raise EnvironmentProblem(
-                f"No broker answers at {self._servers}: could not {doing} ({self._said[0].str()})",
+                f"No broker answers at {self._servers}: could not {doing} ({self._events[0].str()})",
                 hint=_CHECK,
             )
         if waited > ADMIN_TIMEOUT_S * 2:

@@ -17,7 +17,7 @@ PARTITION_EOF = -191
 PASSING = frozenset({-195, -187, -185, -193, 3, 5, 6, 7, 8, 9, 13, 56, 74, 75, 76, 78, 100, -188})
 #: A topic or partition does not exist.
 UNKNOWN_TOPIC = frozenset({3, -188, -190, 100})
-# Said by the client itself, not by a broker.
+# Reported by the client itself, not by a broker.
 _UNKNOWN_HERE = frozenset({-188, -190})
 ANSWER_S = 5.0
 _AUTHENTICATION = frozenset({-169, 58, -181})
@@ -78,15 +78,15 @@ def fatal_event(code: int) -> bool:
 
 def problem(code: int, text: str, where: str) -> LakebackupError:
     """The error to raise for a librdkafka code; `where` names topic, partition and offset."""
-    said = f"{text.rstrip('.')} (code {code})"
+    reason = f"{text.rstrip('.')} (code {code})"
     for codes, kind, meaning, hint in _MEANINGS:
         if code in codes:
-            return kind(f"{where}: {meaning}{said}.", hint=hint)
-    return EnvironmentProblem(f"{where}: {said}.")
+            return kind(f"{where}: {meaning}{reason}.", hint=hint)
+    return EnvironmentProblem(f"{where}: {reason}.")
 
 
 def unknown(config: Mapping[str, str], code: int, text: str, where: str) -> LakebackupError:
-    """As `problem`, for a client that no longer knows a topic: so it says also without any broker."""
+    """As `problem`, for a client that reports an unknown topic: it does that without any broker too."""
     if code in _UNKNOWN_HERE:
         try:
             AdminClient({**config, "log_level": 0}).list_topics(timeout=ANSWER_S)
@@ -99,11 +99,11 @@ def unknown(config: Mapping[str, str], code: int, text: str, where: str) -> Lake
 
 
 def stalled(seconds: float, last: tuple[int, str] | None, where: str) -> LakebackupError:
-    """The error after `seconds` without a record, an end or a change; `last` is what the client said last."""
+    """The error after `seconds` without a record, an end or a change; `last`: the client's last report."""
     if last and (last[0] in UNKNOWN_TOPIC or last[0] not in PASSING | {PARTITION_EOF}):
         return problem(*last, where)
-    said = f" The client's last word: {last[1]}." if last else ""
+    reported = f" The client's last word: {last[1]}." if last else ""
     return EnvironmentProblem(
-        f"{where}: nothing came for {seconds:g} s.{said}",
+        f"{where}: nothing came for {seconds:g} s.{reported}",
         hint="Is the broker up and can this machine reach the address it advertises?",
     )

@@ -42,12 +42,12 @@ TARGET_BYTES = 128 << 20
 #: A range is cut by time at most so often: timestamps may be anything.
 MOST_ROLLS = 100
 LATEST = 2**63 - 1
-#: Seconds of silence after which the broker is asked whether the partition is still there.
+#: Seconds of silence after which the broker is asked whether the partition still exists.
 ASK_AFTER = 5.0
 #: A block ends where its keys' hashes have no more room; records have more bytes than this.
 BYTES_A_HASH = 16
 Progress = Callable[[int, int], None]
-#: Sees each block on its way into a file: what is written in its place, None: nothing of it.
+#: Called with each block on its way into a file; returns what is written in its place, None: nothing.
 Look = Callable[[Block], Block | None]
 
 
@@ -103,7 +103,7 @@ class Reader:
     ) -> Generator[Block, None, None]:
         """The records with offsets in [start, end) as version 2 blocks of about BLOCK_BYTES, in order.
 
-        With `roll_ms`, a block that `opens` a file begins wherever `Roll` says so.
+        With `roll_ms`, a block that `opens` a file begins where `Roll` closes the one before.
         Offsets may be missing (control records, aborted transactions, compaction). Raises
         Purged, NotFound, EnvironmentProblem; the last too after `patience` seconds without any progress.
         """
@@ -263,11 +263,11 @@ _lock = Lock()
 def reader(
     config: Mapping[str, str], isolation: str = "read_committed", topic: tuple[str, str] | None = None
 ) -> Reader:
-    """This thread's client for these settings, made when first asked for, closed at exit.
+    """This thread's client for these settings, created at first use, closed at exit.
 
     Two ranges of one partition cannot be read at once through one client. `topic`: the name and the id of the
     one to be read. A client that has read another one of that name is replaced: it takes the new one's leader
-    epochs, which begin at 0 again, for old news, and hears nothing of it.
+    epochs, which begin at 0 again, for outdated ones and gets no records.
     """
     if isolation not in ("read_committed", "read_uncommitted"):
         raise UsageProblem(f"isolation is read_committed or read_uncommitted, not {isolation!r}.")

@@ -54,7 +54,7 @@ def encode(  # noqa: C901 (one pass over each message)
 
     `prefix`: the record's bytes up to the offset; `hashes` gets the keys' hashes.
 
-    Stops as `state[WHY]` says: all taken; the block is full (or `hashes`); it is too small for even one
+    `state[WHY]` is why it stopped: all taken; the block is full (or `hashes`); it is too small for even one
     record (`state[NEED]`); the range's end was met; message `state[TAKEN]` is an error, which is left to the
     caller; or its timestamp is above `state[YOUNGEST]`.
     """

@@ -2,10 +2,10 @@
 
 The progress of a restore is an offset commit of the restore's group on the target partition, made in the same
 transaction as the records: its offset is the next source position. After a crash the next run fences the
-old producer, reads the commit and goes on there, so that no record is lost or written twice.
+old producer, reads the commit and continues there, so that no record is lost or written twice.
 
-That holds only where the brokers end every transaction they decided, in all its partitions; see `settled`
-for when they do not. So each commit waits until it can be read, and `resume` mends what it finds half ended.
+That holds only where the brokers end every transaction they decided, in all its partitions; `admin.committed`
+says when they do not. So each commit waits until it can be read, and `resume` repairs what is half ended.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Sent:
         )
 
 
-#: What tells records apart well enough to know one's own.
+#: Enough of a record to recognize one that this restore wrote.
 SHAPE = [TIMESTAMP, KEY_LENGTH, VALUE_LENGTH]
 
 
@@ -181,7 +181,7 @@ class Engine:
         if not self._handle:
             raise stalled(2 * self._patience, self._failed, self._where)
         for code, text in library.drain_events(self._handle, wait_ms):
-            # The first failed delivery says what is wrong; what follows it are consequences.
+            # The first failed delivery names the cause; what follows it are consequences.
             if self._failed is None and code not in PASSING | CONSEQUENCES:
                 self._failed = (code, text)
 
@@ -198,8 +198,7 @@ class RestoreProducer:
     Making it fences every earlier producer with the same `transactional_id` and ends their open transactions.
     `group`: whose committed offsets are the progress. `config`: librdkafka properties.
     `patience`: seconds without progress before EnvironmentProblem. `zero_as_one`: librdkafka takes
-    timestamp 0
-    (the start of 1970) for "now"; such records are refused unless the caller agrees to 1 ms instead.
+    timestamp 0 (the start of 1970) for "now"; such records are refused unless the caller agrees to 1 ms.
     """
 
     def __init__(
@@ -313,7 +312,7 @@ class RestoreProducer:
         return self._target.ends(place).high
 
     def committed(self, topic: str, partition: int) -> Progress | None:
-        """What the last committed transaction said of this target partition; None when there was none."""
+        """The progress that was committed last for this target partition; None when there was none."""
         place = (topic, partition)
         if self._target.offsets_open(place):
             # To write on would end that transaction too, whatever had been decided of it.
@@ -322,11 +321,11 @@ class RestoreProducer:
         return kept.progress if kept else None
 
     def resume(self, topic: str, partition: int) -> Progress | None:
-        """Where to go on in this target partition, None at its beginning; mends what brokers left half ended.
+        """Where to continue in this target partition, None at its beginning; ends what brokers left open.
 
         This producer's id has no transaction any more that its coordinator would still end. So what is open
         here has lost its marker. Whether that was to commit or to abort is unknown, and other partitions of
-        the same transaction may have theirs; so what is open is aborted, and the restore goes back to the
+        the same transaction may have theirs; so what is open is aborted, and the restore returns to the
         base of the last progress: records after it that are there nevertheless are not sent again.
         """
         place = (topic, partition)
@@ -335,7 +334,7 @@ class RestoreProducer:
             self._bases[place] = Base(kept.progress, ends.high)
             return kept.progress
         base = (kept and kept.base) or Base(kept.progress if kept else Progress(0, ""), ends.high)
-        # First of all the way back is kept: after the abort the last progress may be too far.
+        # The base is committed first: after the abort the last progress may be too far.
         self._engine.begin()
         self._keep({place: Kept(base.before, base, mending=True)})
         self._target.wait(place, high=0)

@@ -1,7 +1,7 @@
 """Records of `__consumer_offsets` as rows: bytes in, fields out, whatever the bytes are.
 
 The layouts are those of Apache Kafka's group coordinator (its OffsetCommit…, GroupMetadata… and
-ConsumerGroup… message definitions). A key's version says what the record is.
+ConsumerGroup… message definitions). A key's version gives the kind of the record.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Torn(Exception):
 
 
 class _Bytes:
-    """A cursor over a record's key or value; `compact`: lengths are varints, one more than they say."""
+    """A cursor over a record's key or value; `compact`: lengths are varints, one more than the length."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at, self.compact = data, 0, False
@@ -113,7 +113,7 @@ def decode(key: bytes | None, value: bytes | None) -> dict[str, Any]:
 
     `kind`: offset, group (classic), consumer_group, consumer_member, consumer_target,
     consumer_target_member, consumer_assignment (groups of the newer protocol), unknown. A record without a
-    value erases what its key names. Never raises: what cannot be decoded is said in `problem`.
+    value erases what its key names. Never raises: what cannot be decoded is named in `problem`.
     """
     row: dict[str, Any] = {"kind": "unknown"}
     try:

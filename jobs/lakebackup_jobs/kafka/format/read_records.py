@@ -90,7 +90,7 @@ def schema_of(columns: Iterable[str], zone: str | None = None) -> pa.Schema:
 class ReadRecords:
     """For `mapInArrow` over rows of record_files: the wanted records, with `columns`.
 
-    `to_ts`: records after it are left out. Raises Damaged (a file that is not what the catalog says).
+    `to_ts`: records after it are left out. Raises Damaged (a file that differs from the catalog).
     """
 
     columns: tuple[str, ...]
@@ -167,7 +167,7 @@ def _between(file: RecordFile, key: str) -> bool:
 
 
 class _Rows:
-    """Some records of a block as Arrow arrays, each made when it is asked for."""
+    """Some records of a block as Arrow arrays, each built when it is first used."""
 
     def __init__(self, file: RecordFile, block: Columns, decoder: Decoder | None, zone: str | None) -> None:
         self._file, self._block, self._decoder, self._zone = file, block, decoder, zone
@@ -212,7 +212,7 @@ class _Rows:
         made = f"{which}_json"
         if made not in self._made:
             found = [self._decoded(data) for data in self._bytes(which).to_pylist()]
-            self._made[made] = pa.array([text for text, _ in found], pa.string()), [said for _, said in found]
+            self._made[made] = pa.array([text for text, _ in found], pa.string()), [why for _, why in found]
         held: tuple[Any, list[str | None]] = self._made[made]
         return held
 
@@ -224,8 +224,7 @@ class _Rows:
         pairs = zip(self._json("key")[1], self._json("value")[1], strict=True)
         return pa.array(
             [
-                "; ".join(f"{which}: {said}" for which, said in (("key", key), ("value", value)) if said)
-                or None
+                "; ".join(f"{which}: {why}" for which, why in (("key", key), ("value", value)) if why) or None
                 for key, value in pairs
             ],
             pa.string(),

@@ -332,7 +332,7 @@ def select(
 class Block:
     """Uncompressed Avro bytes of some records, and what is known of them; `opens`: a file begins with it.
 
-    `hashes`: of the keys, as key_filter.hash_key gives them; None where nobody asked for them.
+    `hashes`: of the keys, as key_filter.hash_key gives them; None where they are not needed.
     """
 
     data: Bytes

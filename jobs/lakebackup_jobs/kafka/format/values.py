@@ -88,7 +88,7 @@ class Decoder:
         try:
             return reader(data[_HEAD:]), None
         except Exception as wrong:  # noqa: BLE001 (what garbage makes a library raise cannot be listed)
-            return None, f"schema {number}: {_said(wrong)}"
+            return None, f"schema {number}: {_reason(wrong)}"
 
     def _reader(self, number: int) -> Callable[[bytes], str] | str:
         schema = self._schemas.get(number)
@@ -103,10 +103,10 @@ class Decoder:
         try:
             return _avro_reader(schema)
         except Exception as wrong:  # noqa: BLE001 (as above)
-            return f"schema {number} cannot be used: {_said(wrong)}"
+            return f"schema {number} cannot be used: {_reason(wrong)}"
 
 
-def _said(wrong: Exception) -> str:
+def _reason(wrong: Exception) -> str:
     text = str(wrong)[:200]
     if isinstance(wrong, _Wrong):
         return text
@@ -340,6 +340,6 @@ def _schema(
     except (ValueError, TypeError, KeyError, RecursionError):
         problem = "its references cannot be read"
     text = row["schema_text"]
-    with suppress(ValueError, RecursionError):  # not of a kind that is JSON, or said when it is used
+    with suppress(ValueError, RecursionError):  # not JSON, or reported when it is used
         text = json.dumps(json.loads(text), separators=(",", ":"))
     return Schema(row["schema_type"] or "AVRO", text, tuple(references), problem)
