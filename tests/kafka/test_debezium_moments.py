@@ -6,6 +6,7 @@ import json
 from collections import deque
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import pytest
 from tests.support import kafka_truth as truth
@@ -15,6 +16,7 @@ from tests.support.moments import Contents, Moments
 from lakebackup.errors import Refused
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.admin.cluster import Cluster
+from lakebackup_jobs.kafka.client import consume
 from lakebackup_jobs.kafka.client.consume import reader
 from lakebackup_jobs.logs.feeds import Range
 from lakebackup_jobs.logs.feeds.debezium import DebeziumFeed
@@ -77,7 +79,9 @@ class Captured:
     def _capture(self, of: Range, decoder: Any) -> int:
         if of.start < of.end:
             client = reader(self._client, "read_committed", (of.topic, of.epoch))
-            for block in client.blocks(of.topic, of.partition, of.start, of.end, block_bytes=1 << 16):
+            with patch.object(consume, "BLOCK_BYTES", 1 << 16):
+                blocks = list(client.blocks(of.topic, of.partition, of.start, of.end))
+            for block in blocks:
                 decoded = decoder.decode(records_of(block, of.topic))
                 self.rows += decoded.records.to_pylist()
                 if decoded.upto is not None:

@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from tests.support import kafka_truth as truth
+from tests.support.clusters import Cluster
 from tests.support.following import following
 from tests.support.kafka_truth import Record
 from tests.support.runs import Lab
@@ -17,7 +18,7 @@ from tests.support.runs import Lab
 from lakebackup.errors import Refused
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.cli.look.tree import in_order
-from lakebackup_jobs.demo.broker import Broker, Cluster
+from lakebackup_jobs.demo.broker import Broker
 from lakebackup_jobs.kafka.admin.cluster import Cluster as LakeCluster
 
 if TYPE_CHECKING:

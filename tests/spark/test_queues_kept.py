@@ -109,7 +109,7 @@ def looked_at(root: Path, mode: Literal["stat", "decode"], backup: str) -> dict[
     reader = CatalogReader(str(root))
     roots = reader.destinations()
     files = reader.rows("files_to_check", backup_ids=",".join(verify._with_snapshots(reader, [backup])))
-    work = CheckFiles("c", 1, mode, roots, str(root))
+    work = CheckFiles("c", 1, roots, mode, str(root))
     found = [row for batch in work([pa.RecordBatch.from_pylist(files)]) for row in batch.to_pylist()]
     return {row["path"]: (row["outcome"], row["detail"]) for row in found if row["outcome"] != "ok"}
 

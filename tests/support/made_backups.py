@@ -189,7 +189,7 @@ class MadeBackups:
         data = io.BytesIO()
         for record in records:
             fastavro.schemaless_writer(data, _AVRO, as_avro(topic, record))
-        columns = decode_block(data.getvalue(), len(records), FORMAT_V2)
+        columns = decode_block(data.getvalue(), len(records))
         stats = columns.stats()
         assert stats is not None
         with self.storage.writer() as sink:

@@ -67,7 +67,7 @@ class QueueObjects:
             headers += [("transaction", one.transaction.encode())] if one.transaction else []
             record = Record(partition, position, one.ts, None, one.value, tuple(headers))
             fastavro.schemaless_writer(packed, avro_schema(), as_avro(topic, record))
-        columns = decode_block(packed.getvalue(), len(found), FORMAT_V2)
+        columns = decode_block(packed.getvalue(), len(found))
         stats, bounds = columns.stats(), read_messages(columns, names, name).bounds
         assert stats is not None
         assert bounds is not None

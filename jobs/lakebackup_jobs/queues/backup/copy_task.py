@@ -14,7 +14,7 @@ from lakebackup.errors import Refused
 from lakebackup.formats.queues.headers import NAMES
 from lakebackup_jobs.kafka.client.consume import Progress, reader
 from lakebackup_jobs.kafka.format.key_filter import KeyFilters, hashes_of
-from lakebackup_jobs.kafka.format.records import OFFSET, Block, decode_block, filter_block
+from lakebackup_jobs.kafka.format.records import OFFSET, Block, filter_block
 from lakebackup_jobs.kafka.format.schemas import FORMAT_V2
 from lakebackup_jobs.queues.backup.skipped import by_partition
 from lakebackup_jobs.queues.messages import chosen, read_messages, watermarks, without
@@ -129,7 +129,7 @@ class _Look:
 
     def __call__(self, block: Block) -> Block | None:
         span, where = self._span, self._where
-        whole = decode_block(block.data, block.stats.entries, FORMAT_V2, where)
+        whole = block.columns(where)
         columns = without(whole, self._skipped)
         messages = read_messages(columns, self._names, where)
         in_front = block.stats.first_offset < span.own_from

@@ -17,7 +17,7 @@ import numpy as np
 from lakebackup.errors import Damaged
 from lakebackup.sql_engine.worker import settle
 from lakebackup.storage import Storage, open_storage
-from lakebackup_jobs.kafka.client.blocks import BLOCK_BYTES
+from lakebackup_jobs.kafka.client.consume import BLOCK_BYTES
 from lakebackup_jobs.kafka.format.container import FileWriter
 from lakebackup_jobs.kafka.format.key_filter import KeyFilters, hashes_of
 from lakebackup_jobs.kafka.format.records import (
