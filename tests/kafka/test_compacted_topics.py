@@ -21,7 +21,6 @@ from tests.support.runs import Lab, now_ms
 from lakebackup.errors import EnvironmentProblem, Refused
 from lakebackup.storage import open_storage
 from lakebackup.store.lease import Lease
-from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.upkeep import rebuild
 
@@ -50,16 +49,9 @@ def in_kafka(lab: Lab, name: str) -> Latest:
     return without_filler(latest(r for _, r in truth.read(lab.bootstrap, name)))
 
 
-def rows(lab: Lab, sql: str) -> list[dict[str, Any]]:
-    opened = CatalogReader.open(str(lab.folder))
-    assert opened is not None
-    return list(opened.select(sql).read_all().to_pylist())
-
-
 def generations(lab: Lab, name: str) -> list[int]:
     """Of each backup that holds a topic, in order."""
-    found = rows(
-        lab,
+    found = lab.sql(
         "SELECT s.generation FROM scopes s JOIN backups b ON b.backup_id = s.backup_id "
         f"WHERE s.scope = '{name}' ORDER BY b.number",
     )
@@ -119,7 +111,7 @@ def test_compact(lab: Lab, topic: Make, tmp_path: Path) -> None:
     expected = in_kafka(lab, name)
     told = lab.compact(dry_run=True)
     assert [t["topic"] for t in told["topics"]] == [name]
-    assert (told["entries"], len(rows(lab, "SELECT * FROM backups"))) == (150, 3)
+    assert (told["entries"], len(lab.sql("SELECT * FROM backups"))) == (150, 3)
 
     done = lab.compact()
     assert (done["entries"], done["kept_entries"], done["kept_files"]) == (150, 14, 2)
@@ -128,7 +120,7 @@ def test_compact(lab: Lab, topic: Make, tmp_path: Path) -> None:
     assert restored(lab, name, tmp_path, to_ts=before["end_ts"]) == expected
     earlier = sorted(seen)[1]  # what was compacted still answers for its own time
     assert restored(lab, name, tmp_path, to_ts=earlier) == seen[earlier] != expected
-    (backup,) = rows(lab, "SELECT * FROM backups WHERE number = 4")
+    (backup,) = lab.sql("SELECT * FROM backups WHERE number = 4")
     assert (backup["kind"], backup["end_ts"], backup["chain_position"]) == (
         "differential",
         before["end_ts"],
@@ -150,8 +142,7 @@ def test_compact(lab: Lab, topic: Make, tmp_path: Path) -> None:
     assert [p.name for p in lab.folder.rglob("plan/*")] == []
 
     # Offsets and bytes of what is kept are the topic's own.
-    kept = rows(
-        lab,
+    kept = lab.sql(
         f"SELECT path FROM files WHERE scope = '{name}' AND generation = 1 AND added_in = 4 ORDER BY path",
     )
     found = [
@@ -166,7 +157,7 @@ def test_compact(lab: Lab, topic: Make, tmp_path: Path) -> None:
     # A prune deletes the files of the older generation, and none besides.
     expected = in_kafka(lab, name)
     assert lab.prune()["files"] == 6
-    left = rows(lab, "SELECT scope, generation, count(*) AS files FROM files GROUP BY ALL ORDER BY scope")
+    left = lab.sql("SELECT scope, generation, count(*) AS files FROM files GROUP BY ALL ORDER BY scope")
     assert left == [
         {"scope": name, "generation": 1, "files": 4},
         {"scope": plain, "generation": 0, "files": 3},
@@ -188,8 +179,8 @@ def test_a_prune_deletes_older_generations_and_what_stays_is_whole(
     told = lab.prune(delete=False)
     assert (told["files"], generations(lab, name)) == (4, [0, 1, 2, 2])
     lab.prune()
-    left = rows(lab, "SELECT DISTINCT generation FROM files")
-    points = rows(lab, f"SELECT generation FROM restore_points WHERE scope = '{name}'")
+    left = lab.sql("SELECT DISTINCT generation FROM files")
+    points = lab.sql(f"SELECT generation FROM restore_points WHERE scope = '{name}'")
     assert (left, [point["generation"] for point in points]) == ([{"generation": 2}], [2, 2])
     assert restored(lab, name, tmp_path) == in_kafka(lab, name)
     assert lab.backup(name, new_generation=True)["generations"][0]["generation"] == 3
@@ -204,10 +195,10 @@ def test_a_rebuilt_catalog_knows_the_generations(lab: Lab, topic: Make, tmp_path
     lab.compact()
     lab.backup(name, new_generation=True)
     wanted = "SELECT path, generation FROM files ORDER BY path"
-    before = rows(lab, wanted)
+    before = lab.sql(wanted)
     shutil.rmtree(lab.folder / "catalog")
     rebuild.run(rebuild.RebuildRequest(destination=str(lab.folder)), spark=lab.spark, reporter=lab.reporter)
-    assert rows(lab, wanted) == before
+    assert lab.sql(wanted) == before
     assert generations(lab, name) == [0, 1, 2]
     assert restored(lab, name, tmp_path) == in_kafka(lab, name)
 
@@ -376,6 +367,6 @@ def test_the_command_line(lab: Lab, topic: Make, capsys: pytest.CaptureFixture[s
     assert main(["compact", "other", "--from", where], lab.spark) == 3
     assert main(["compact", "--from", f"{where}/nowhere"], lab.spark) == 3
     with Lease.acquire(
-        open_storage(where), f"source-{rows(lab, 'SELECT source FROM backups')[0]['source']}", "me"
+        open_storage(where), f"source-{lab.sql('SELECT source FROM backups')[0]['source']}", "me"
     ):
         assert main(["compact", "--from", where], lab.spark) == 8

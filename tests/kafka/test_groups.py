@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
@@ -81,10 +81,6 @@ def commit_in_transaction(bootstrap: str, group: str, topic: str, position: int,
     consumer.close()
 
 
-def select(lab: Lab, sql: str) -> list[dict[str, Any]]:
-    return CatalogReader(str(lab.folder)).select(sql).read_all().to_pylist()
-
-
 def test_groups_of_both_protocols_are_read(broker: Broker, topic: Callable[..., str]) -> None:
     name = topic("read", partitions=2)
     fill(broker.bootstrap, name, 20, 2)
@@ -129,8 +125,7 @@ def test_every_commit_is_a_row_and_a_deleted_topic_leaves_its_last_offsets(
     assert (first["topics"], first["groups"]) == (2, 3)
     with pytest.raises(Refused, match="the brokers' own"):
         lab.restore("__consumer_offsets", append=True)
-    seen = select(
-        lab,
+    seen = lab.sql(
         f"SELECT group_id, protocol, scope, region, position, metadata, epoch FROM groups "
         f"WHERE group_id LIKE '{name}%' ORDER BY group_id, region",
     )
@@ -150,8 +145,7 @@ def test_every_commit_is_a_row_and_a_deleted_topic_leaves_its_last_offsets(
     second = lab.backup(other, groups="all", isolation="read_uncommitted")
     assert second["kind"] == "differential"
 
-    log = select(
-        lab,
+    log = lab.sql(
         f"SELECT group_id, region, position, metadata, epoch FROM group_offsets "
         f"WHERE seen = 'log' AND scope = '{name}' ORDER BY group_id, region, log_position",
     )
@@ -161,8 +155,7 @@ def test_every_commit_is_a_row_and_a_deleted_topic_leaves_its_last_offsets(
         (tx, "0", 13), (tx, "0", None),
     ]  # fmt: skip
     assert {r["epoch"] for r in log if r["group_id"] == old and r["position"] is not None} == {epoch}
-    told = select(
-        lab,
+    told = lab.sql(
         f"SELECT group_id, region, max_by(position, log_position) AS position, max(time) AS committed "
         f"FROM group_offsets WHERE scope = '{name}' AND seen = 'log' AND position IS NOT NULL "
         f"GROUP BY group_id, region ORDER BY group_id, CAST(region AS INT)",
@@ -170,8 +163,7 @@ def test_every_commit_is_a_row_and_a_deleted_topic_leaves_its_last_offsets(
     last = [(new, "0", 11), (old, "0", 5), (old, "1", 6), (tx, "0", 13)]
     assert [(r["group_id"], r["region"], r["position"]) for r in told] == last
     assert all(r["committed"] is not None for r in told)
-    kinds = select(
-        lab,
+    kinds = lab.sql(
         f"SELECT DISTINCT kind, problem FROM group_commits WHERE group_id LIKE '{name}%' ORDER BY kind",
     )
     assert [(r["kind"], r["problem"]) for r in kinds] == [
@@ -181,7 +173,7 @@ def test_every_commit_is_a_row_and_a_deleted_topic_leaves_its_last_offsets(
             "consumer_target_member", "offset",
         )
     ]  # fmt: skip
-    assert select(lab, "SELECT * FROM group_commits WHERE problem IS NOT NULL") == []
+    assert lab.sql("SELECT * FROM group_commits WHERE problem IS NOT NULL") == []
 
     reader = CatalogReader(str(lab.folder))
 
@@ -216,18 +208,18 @@ def test_a_rebuild_decodes_the_same_rows_again(lab: Lab, broker: Broker, topic: 
     lab.backup(name, groups="all")
     commit(broker.bootstrap, f"{name}-g", name, {0: 4})
     lab.backup(name, groups="all")
-    assert len(select(lab, f"SELECT * FROM group_offsets WHERE group_id = '{name}-g'")) == 4
+    assert len(lab.sql(f"SELECT * FROM group_offsets WHERE group_id = '{name}-g'")) == 4
     assert_rebuilt_the_same(lab)
 
 
 def assert_rebuilt_the_same(lab: Lab) -> None:
     """A rebuilt catalog has the same rows of groups."""
     ask = "SELECT * FROM group_offsets ORDER BY ts, seen, group_id, scope, region, log_position"
-    before = select(lab, ask)
+    before = lab.sql(ask)
     (lab.folder / "catalog").rename(lab.folder.parent / "lost")
     result = rebuild(RebuildRequest(str(lab.folder)), spark=lab.spark, reporter=lab.reporter)
     assert result["left_out"] == []
-    assert select(lab, ask) == before
+    assert lab.sql(ask) == before
 
 
 def test_no_groups_when_not_asked_for(lab: Lab, broker: Broker, topic: Callable[..., str]) -> None:
@@ -235,4 +227,4 @@ def test_no_groups_when_not_asked_for(lab: Lab, broker: Broker, topic: Callable[
     commit(broker.bootstrap, f"{name}-g", name, {0: 0})
     result = lab.backup(name, groups="none")
     assert (result["topics"], result["groups"]) == (1, 0)
-    assert select(lab, "SELECT * FROM groups") == []
+    assert lab.sql("SELECT * FROM groups") == []

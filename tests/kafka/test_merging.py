@@ -21,7 +21,6 @@ from tests.support.runs import Lab, now_ms
 from lakebackup.errors import Damaged, EnvironmentProblem, Refused
 from lakebackup.storage import open_storage
 from lakebackup.store.lease import Lease
-from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.topics.tasks import merge as merge_task
 from lakebackup_jobs.upkeep import rebuild
@@ -68,14 +67,8 @@ def restored(lab: Lab, name: str, tmp_path: Path, **changes: Any) -> Found:
     return in_order(found)
 
 
-def rows(lab: Lab, sql: str) -> list[dict[str, Any]]:
-    opened = CatalogReader.open(str(lab.folder))
-    assert opened is not None
-    return list(opened.select(sql).read_all().to_pylist())
-
-
 def backups(lab: Lab) -> dict[int, dict[str, Any]]:
-    return {row["number"]: row for row in rows(lab, "SELECT * FROM backups")}
+    return {row["number"]: row for row in lab.sql("SELECT * FROM backups")}
 
 
 def test_backups_of_one_level_become_one_and_then_all_one_full(lab: Lab, topic: Make, tmp_path: Path) -> None:
@@ -130,7 +123,7 @@ def test_backups_of_one_level_become_one_and_then_all_one_full(lab: Lab, topic: 
     assert last["parent"] == full["backup_id"]
     # No file of what the full was made of is needed any more.
     kept = f"'{full['backup_id']}', '{last['backup_id']}'"
-    for row in rows(lab, f"SELECT path FROM files WHERE backup_id NOT IN ({kept})"):
+    for row in lab.sql(f"SELECT path FROM files WHERE backup_id NOT IN ({kept})"):
         (lab.folder / row["path"]).unlink()
     check()
 
@@ -189,11 +182,11 @@ def test_from_many_levels_down_to_one_full(lab: Lab, topic: Make, tmp_path: Path
     assert [m["backup_id"] for m in again["merged"]] == [full["backup_id"], backups(lab)[9]["backup_id"]]
     check()
     assert after["end_ts"] < max(truths)
-    assert not rows(lab, "SELECT * FROM unusable_backups")
+    assert not lab.sql("SELECT * FROM unusable_backups")
 
     # No file of what it was made of is needed any more.
     kept = again["backup_id"]
-    for row in rows(lab, f"SELECT path FROM files WHERE backup_id <> '{kept}'"):
+    for row in lab.sql(f"SELECT path FROM files WHERE backup_id <> '{kept}'"):
         (lab.folder / row["path"]).unlink()
     check()
     assert lab.backup(name)["parent"] == kept
@@ -222,7 +215,7 @@ def test_cumulative_to_an_end_and_without_what_is_gone(lab: Lab, topic: Make, tm
     assert restored(lab, name, tmp_path) == held[-1]
     assert restored(lab, other, tmp_path) == in_order(truth.read(lab.bootstrap, other))
     # The others go on from what they went on from, which the merged one replaces.
-    path = rows(lab, "SELECT backup_id FROM backups WHERE unlinked > 6 ORDER BY link")
+    path = lab.sql("SELECT backup_id FROM backups WHERE unlinked > 6 ORDER BY link")
     assert [row["backup_id"] for row in path][1:] == [done["backup_id"], *ids[2:]]
     dropped = lab.merge(2, drop_gone=True)
     assert ([m["backup_id"] for m in dropped["merged"]], dropped["left_out"]) == (ids[2:], [])
@@ -299,7 +292,7 @@ def test_the_command_line(lab: Lab, topic: Make, capsys: pytest.CaptureFixture[s
     assert main(["merge", "1", "--from", f"{where}/nowhere"], lab.spark) == 3
     with Lease.acquire(open_storage(where), "source-lab", "me"):
         assert main(["merge", "1", "--from", where], lab.spark) == 8
-    (file,) = [lab.folder / r["path"] for r in rows(lab, "SELECT path FROM files WHERE level = 1")]
+    (file,) = [lab.folder / r["path"] for r in lab.sql("SELECT path FROM files WHERE level = 1")]
     good = file.read_bytes()
     file.write_bytes(good[:-1])
     with pytest.raises(Damaged, match=r"\.data"):

@@ -193,9 +193,7 @@ class Cycles(RuleBasedStateMachine):
         return [sorted(rows) for rows in found]
 
     def reader(self) -> CatalogReader:
-        opened = CatalogReader.open(str(self.lab.folder))
-        assert opened is not None
-        return opened
+        return CatalogReader.require(str(self.lab.folder))
 
     def sql(self, text: str) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = self.reader().select(text).read_all().to_pylist()

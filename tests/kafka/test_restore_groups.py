@@ -256,8 +256,7 @@ def test_every_outcome(lab: Lab, topic: Make) -> None:
     assert outcomes(lab.restore_groups(g["gone"], at_ts=until)) == {g["gone"]: "moved"}
     assert consumers.read_on(lab.bootstrap, g["gone"], copy, 1) == [(0, b"message 31")]
 
-    opened = CatalogReader.open(str(lab.folder))
-    assert opened is not None
+    opened = CatalogReader.require(str(lab.folder))
     audits = opened.select("SELECT * FROM audit WHERE action = 'restore groups'").read_all()
     assert len(audits) >= 5
 

@@ -47,9 +47,7 @@ def mixed(partition: int, count: int, start: int = 1_600_000_000_000) -> list[Re
 
 
 def reader(lab: Lab) -> CatalogReader:
-    opened = CatalogReader.open(str(lab.folder), None)
-    assert opened is not None
-    return opened
+    return CatalogReader.require(str(lab.folder), None)
 
 
 OLD, LATER = 1_600_000_000_000, 1_700_000_000_000

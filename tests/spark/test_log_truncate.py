@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.catalogs import backup_id
 from tests.support.chosen import chosen
+from tests.support.looks import quiet, seen
 from tests.support.made_changes import MadeChanges, commit, named, prewrite, put
-from tests.support.pruning import seen
 
 from lakebackup.errors import Busy, Refused, UsageProblem
 from lakebackup.recovery.rebuild import rebuild
@@ -24,7 +24,6 @@ from lakebackup.store import tombstones
 from lakebackup.store.lease import Lease
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
-from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.logs.upkeep.truncate import TruncateRequest, run
 from lakebackup_jobs.upkeep import prune, verify
 
@@ -56,10 +55,6 @@ def made(spark: SparkSession, empty_catalog: Path, tmp_path_factory: pytest.Temp
 @pytest.fixture
 def root(made: Path, tmp_path: Path) -> Path:
     return shutil.copytree(made, tmp_path / made.name)
-
-
-def quiet() -> QuietReporter:
-    return QuietReporter(io.StringIO(), io.StringIO())
 
 
 def truncate(root: Path, until: int, spark: SparkSession | None = None, **changes: Any) -> dict[str, Any]:

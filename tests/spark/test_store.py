@@ -46,9 +46,7 @@ def root(empty: Path, tmp_path: Path) -> Path:
 
 
 def reader_of(root: Path) -> CatalogReader:
-    found = CatalogReader.open(str(root))
-    assert found is not None
-    return found
+    return CatalogReader.require(str(root))
 
 
 def test_a_place_without_a_catalog_has_none(tmp_path: Path) -> None:
@@ -183,8 +181,7 @@ def test_a_catalog_elsewhere_knows_where_the_destination_is(
     writer = CatalogWriter.open(spark, str(tmp_path / "data"), str(catalog))
     storage = open_storage(str(tmp_path / "data"))
     publish(storage, writer, manifest(1))
-    found = CatalogReader.open(str(tmp_path / "other"), str(catalog))
-    assert found is not None
+    found = CatalogReader.require(str(tmp_path / "other"), str(catalog))
     assert found.destinations().uris == {destination_id(storage): f"file://{tmp_path}/data"}
 
 

@@ -278,8 +278,7 @@ def rows_of(partitions: int, count: int, start: int = 0) -> list[Record]:
 
 def shown(lab: Lab) -> dict[str, list[dict[str, Any]]]:
     """What anyone sees of backups in the catalog."""
-    opened = CatalogReader.open(str(lab.folder))
-    assert opened is not None
+    opened = CatalogReader.require(str(lab.folder))
     relations = ("backups", "files", "positions", "scopes", "gaps")
     return {name: opened.select(f"SELECT * FROM {name}").read_all().to_pylist() for name in relations}
 
