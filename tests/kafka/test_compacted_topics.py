@@ -166,28 +166,6 @@ def test_compact(lab: Lab, topic: Make, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_prune_deletes_older_generations_and_what_stays_is_whole(
-    lab: Lab, topic: Make, tmp_path: Path
-) -> None:
-    name = topic("pruned", partitions=2, **{"cleanup.policy": "compact"})
-    put(lab.bootstrap, name, [(i % 2, b"k%d" % (i % 7), b"%d" % i) for i in range(40)])
-    lab.backup(name)
-    lab.backup(name, new_generation=True)
-    lab.compact()
-    put(lab.bootstrap, name, [(0, b"k0", None), (1, b"new", b"1")])
-    lab.backup(name, growth=100)
-    told = lab.prune(delete=False)
-    assert (told["files"], generations(lab, name)) == (4, [0, 1, 2, 2])
-    lab.prune()
-    left = lab.sql("SELECT DISTINCT generation FROM files")
-    points = lab.sql(f"SELECT generation FROM restore_points WHERE scope = '{name}'")
-    assert (left, [point["generation"] for point in points]) == ([{"generation": 2}], [2, 2])
-    assert restored(lab, name, tmp_path) == in_kafka(lab, name)
-    assert lab.backup(name, new_generation=True)["generations"][0]["generation"] == 3
-    assert restored(lab, name, tmp_path) == in_kafka(lab, name)
-
-
-@pytest.mark.long
 def test_a_rebuilt_catalog_knows_the_generations(lab: Lab, topic: Make, tmp_path: Path) -> None:
     name = topic("rebuilt", **{"cleanup.policy": "compact"})
     put(lab.bootstrap, name, [(0, b"k%d" % (i % 3), b"%d" % i) for i in range(30)])

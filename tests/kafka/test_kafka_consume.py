@@ -9,19 +9,19 @@ import hashlib
 import io
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import fastavro
 import pytest
 from confluent_kafka import Producer
 from tests.support.chosen import chosen
-from tests.support.kafka_truth import Record, delete_records, delete_topic, produce, read
+from tests.support.kafka_truth import Record, delete_records, delete_topic, produce, read, records_in
+from tests.support.library_path import through
 
 from lakebackup.errors import EnvironmentProblem, NotFound, UsageProblem
 from lakebackup_jobs.kafka.admin.problems import Purged
-from lakebackup_jobs.kafka.client import consume, library
+from lakebackup_jobs.kafka.client import consume
 from lakebackup_jobs.kafka.client.consume import FileStats, copy_range
 from lakebackup_jobs.kafka.format.arrow import to_arrow
 from lakebackup_jobs.kafka.format.container import FileReader
@@ -54,22 +54,6 @@ CODECS = ("null", "deflate", "snappy", "zstandard")
 COPIED = [(path, codec) for path in ("native", "plain") for codec in CODECS]
 
 
-@pytest.fixture(params=chosen(["native", "plain"], ["native"]))
-def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Both ways through the library, each chosen by the setting a user has."""
-    with way(request.param, monkeypatch):
-        yield request.param
-
-
-@contextmanager
-def way(path: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv(library.PATH_SETTING, path)
-    library.why_not.cache_clear()
-    yield
-    monkeypatch.delenv(library.PATH_SETTING)
-    library.why_not.cache_clear()
-
-
 def copy(
     bootstrap: str, topic: str, start: int, end: int, partition: int = 0, **options: Any
 ) -> tuple[list[bytes], list[FileStats]]:
@@ -87,20 +71,8 @@ def copy(
 
 
 def by_fastavro(file: bytes) -> list[tuple[int, Record, str]]:
-    return [
-        (
-            row["offset"],
-            Record(
-                row["partition"],
-                row["key"],
-                row["value"],
-                tuple((h["key"], h["value"]) for h in row["headers"]),
-                row["timestamp"],
-            ),
-            row["timestamp_type"],
-        )
-        for row in cast("list[dict[str, Any]]", list(fastavro.reader(io.BytesIO(file))))
-    ]
+    kinds: Any = [row["timestamp_type"] for row in fastavro.reader(io.BytesIO(file))]
+    return [(*pair, kind) for pair, kind in zip(records_in(file), kinds, strict=True)]
 
 
 def truth(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[tuple[int, Record]]:
@@ -161,7 +133,7 @@ def test_both_paths_give_the_same_bytes(
     produce(broker.bootstrap, name, NASTY)
     blocks = {}
     for path in ("native", "plain"):
-        with way(path, monkeypatch):
+        with through(path, monkeypatch):
             reader = consume.reader({"bootstrap.servers": broker.bootstrap})
             assert (type(reader).__name__ == "NativeReader") == (path == "native")
             blocks[path] = [(b.data.tobytes(), b.stats) for b in reader.blocks(name, 0, 0, len(NASTY))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import fastavro
@@ -15,7 +15,7 @@ from tests.support.kafka_truth import Record, contents, produce
 
 from lakebackup.errors import EnvironmentProblem, LakebackupError, Refused
 from lakebackup_jobs.kafka.admin.problems import Fenced
-from lakebackup_jobs.kafka.client import consume, library
+from lakebackup_jobs.kafka.client import consume
 from lakebackup_jobs.kafka.client.produce import Progress, RestoreProducer, Sent
 from lakebackup_jobs.kafka.format.container import FileReader
 from lakebackup_jobs.kafka.format.records import FORMAT_V2, TIMESTAMP, Columns, decode_block
@@ -24,7 +24,7 @@ from lakebackup_jobs.kafka.format.schemas import SCHEMA_V1, SCHEMA_V2
 if TYPE_CHECKING:
     from lakebackup_jobs.demo.broker import Broker
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("path")]
 Topic = Callable[..., str]
 NOW = int(time.time() * 1000)
 AVRO = fastavro.parse_schema(json.loads(SCHEMA_V2))
@@ -36,16 +36,6 @@ NASTY = [
     Record(0, b"k", b"v", (("a", b"1"), ("a", b"2"), ("b", None), ("a", b""), ("", b"x"), ("é", b"\0")), 1),
     Record(0, b"\xff" * 80, b"B" * 1_000_000, (("big", b"h" * 5000),), NOW + 7),
 ]
-
-
-@pytest.fixture(params=chosen(["native", "plain"], ["native"]), autouse=True)
-def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Both ways through the library; the plain one, the fallback, mostly in the long tests."""
-    monkeypatch.setenv(library.PATH_SETTING, request.param)
-    library.why_not.cache_clear()
-    yield request.param
-    monkeypatch.delenv(library.PATH_SETTING)
-    library.why_not.cache_clear()
 
 
 def blocks_of(broker: Broker, name: str, end: int) -> list[Columns]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.chosen import chosen
 from tests.support.kafka_truth import Record, produce
 
-from lakebackup_jobs.kafka.client import blocks, library
+from lakebackup_jobs.kafka.client import blocks
 from lakebackup_jobs.kafka.client.consume import copy_range
 from lakebackup_jobs.kafka.format.container import FileReader
 from lakebackup_jobs.kafka.format.records import TIMESTAMP
@@ -25,15 +24,6 @@ Topic = Callable[..., str]
 T0 = 1_600_000_000_000
 HOUR = 3_600_000
 YEAR = 365 * 24 * HOUR
-
-
-@pytest.fixture(params=chosen(["native", "plain"], ["native"]))
-def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setenv(library.PATH_SETTING, request.param)
-    library.why_not.cache_clear()
-    yield request.param
-    monkeypatch.delenv(library.PATH_SETTING)
-    library.why_not.cache_clear()
 
 
 def files(bootstrap: str, topic: str, end: int, roll_ms: int | None, start: int = 0) -> list[list[int]]:

@@ -8,16 +8,13 @@ when the chain goes on over a gap, or when T lies between the last backup before
 
 from __future__ import annotations
 
-import io
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
-import fastavro
 import pytest
 from confluent_kafka import IsolationLevel, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
@@ -350,7 +347,7 @@ class Topics(RuleBasedStateMachine):
         require_restorable(plan_restore(request, reader), allow_gaps=False)
         found: list[list[tuple[int, Record]]] = [[] for _ in range(PARTITIONS)]
         for row in reader.rows("selected_files"):
-            for offset, record in records_in(self.lab.folder / row["path"]):
+            for offset, record in truth.records_in(self.lab.folder / row["path"]):
                 if to_ts is None or record.timestamp <= to_ts:
                     found[record.partition].append((offset, record))
         assert [sorted(rows, key=lambda pair: pair[0]) for rows in found] == expected, (name, to_ts)
@@ -384,16 +381,7 @@ class Topics(RuleBasedStateMachine):
 
 def stored(folder: Path, partition: int) -> Iterator[tuple[int, Record]]:
     """What a partition's files hold, by fastavro alone."""
-    for file in sorted((folder / f"partition={partition}").glob("*.data")):
-        yield from records_in(file)
-
-
-def records_in(file: Path) -> Iterator[tuple[int, Record]]:
-    """What a data file holds, by fastavro alone."""
-    found: Iterator[dict[str, Any]] = fastavro.reader(io.BytesIO(file.read_bytes()))  # type: ignore[assignment]
-    for r in found:
-        headers = tuple((h["key"], h["value"]) for h in r["headers"])
-        yield r["offset"], Record(r["partition"], r["key"], r["value"], headers, r["timestamp"])
+    return truth.records_below(folder / f"partition={partition}")
 
 
 @pytest.mark.long

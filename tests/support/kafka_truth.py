@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import struct
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import fastavro
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,20 @@ class Record:
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
     timestamp: int
+
+
+def records_in(file: Path | bytes) -> Iterator[tuple[int, Record]]:
+    """Every `(offset, record)` of a data file, by fastavro alone."""
+    found: Any = fastavro.reader(io.BytesIO(file if isinstance(file, bytes) else file.read_bytes()))
+    for r in found:
+        headers = tuple((h["key"], h["value"]) for h in r["headers"])
+        yield r["offset"], Record(r["partition"], r["key"], r["value"], headers, r["timestamp"])
+
+
+def records_below(folder: Path) -> Iterator[tuple[int, Record]]:
+    """Those of all data files below a folder, in the order of the files' paths."""
+    for file in sorted(folder.rglob("*.data")):
+        yield from records_in(file)
 
 
 def create_topic(bootstrap: str, name: str, partitions: int = 1, **settings: str) -> None:

@@ -1,0 +1,29 @@
+"""What tests against a broker share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.chosen import chosen
+from tests.support.library_path import through
+from tests.support.social import Social
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from lakebackup_jobs.demo.broker import Broker
+
+
+@pytest.fixture
+def social(broker: Broker, empty_catalog: Path, tmp_path: Path, topic: Callable[..., str]) -> Social:
+    """An engine's queues, and a destination for their backups."""
+    return Social(broker.bootstrap, tmp_path, empty_catalog, topic("delta", 2), topic("journal"))
+
+
+@pytest.fixture(params=chosen(["native", "plain"], ["native"]))
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Each path through the library; the plain one mostly in the long tests."""
+    with through(request.param, monkeypatch):
+        yield request.param
