@@ -22,7 +22,6 @@ from lakebackup.errors import EnvironmentProblem, Refused
 from lakebackup.storage import open_storage
 from lakebackup.store.lease import Lease
 from lakebackup_jobs.cli import main
-from lakebackup_jobs.upkeep import rebuild
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -163,22 +162,6 @@ def test_compact(lab: Lab, topic: Make, tmp_path: Path) -> None:
         {"scope": plain, "generation": 0, "files": 3},
     ]
     assert restored(lab, name, tmp_path) == expected
-
-
-@pytest.mark.long
-def test_a_rebuilt_catalog_knows_the_generations(lab: Lab, topic: Make, tmp_path: Path) -> None:
-    name = topic("rebuilt", **{"cleanup.policy": "compact"})
-    put(lab.bootstrap, name, [(0, b"k%d" % (i % 3), b"%d" % i) for i in range(30)])
-    lab.backup(name)
-    lab.compact()
-    lab.backup(name, new_generation=True)
-    wanted = "SELECT path, generation FROM files ORDER BY path"
-    before = lab.sql(wanted)
-    shutil.rmtree(lab.folder / "catalog")
-    rebuild.run(rebuild.RebuildRequest(destination=str(lab.folder)), spark=lab.spark, reporter=lab.reporter)
-    assert lab.sql(wanted) == before
-    assert generations(lab, name) == [0, 1, 2]
-    assert restored(lab, name, tmp_path) == in_kafka(lab, name)
 
 
 def test_tombstones_go_when_they_are_old_and_stay_until_then(lab: Lab, topic: Make, tmp_path: Path) -> None:

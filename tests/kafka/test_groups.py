@@ -200,18 +200,6 @@ def wait_for_erased(bootstrap: str, group: str, topic: str) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.long
-def test_a_rebuild_decodes_the_same_rows_again(lab: Lab, broker: Broker, topic: Callable[..., str]) -> None:
-    name = topic("again")
-    fill(broker.bootstrap, name, 5)
-    commit(broker.bootstrap, f"{name}-g", name, {0: 2}, "m")
-    lab.backup(name, groups="all")
-    commit(broker.bootstrap, f"{name}-g", name, {0: 4})
-    lab.backup(name, groups="all")
-    assert len(lab.sql(f"SELECT * FROM group_offsets WHERE group_id = '{name}-g'")) == 4
-    assert_rebuilt_the_same(lab)
-
-
 def assert_rebuilt_the_same(lab: Lab) -> None:
     """A rebuilt catalog has the same rows of groups."""
     ask = "SELECT * FROM group_offsets ORDER BY ts, seen, group_id, scope, region, log_position"

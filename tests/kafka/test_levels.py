@@ -111,18 +111,3 @@ def test_what_the_source_deleted_meanwhile(lab: Lab, topic: Make) -> None:
     lab.restore(name, maps={name: copy})
     newest = truth.contents(lab.bootstrap, name)[0][-5:]
     assert truth.contents(lab.bootstrap, copy)[0] == week.held["wed"][0] + newest
-
-
-@pytest.mark.long
-def test_the_next_backup_goes_on_from_an_older_full_that_is_named(lab: Lab, topic: Make) -> None:
-    name = topic("again")
-    truth.produce(lab.bootstrap, name, some(0, 10))
-    first = lab.backup(name)
-    truth.produce(lab.bootstrap, name, some(0, 7))
-    second = lab.backup(name, mode="full")
-    on = lab.backup(name, mode="incr-diff", parent=first["backup_id"][:-2])
-    assert (on["parent"], on["entries"]) == (first["backup_id"], 7)
-    assert second["parent"] is None
-    copy = topic("copy")
-    lab.restore(name, maps={name: copy})
-    assert truth.contents(lab.bootstrap, copy) == truth.contents(lab.bootstrap, name)

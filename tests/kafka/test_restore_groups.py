@@ -124,26 +124,6 @@ def test_a_lost_cluster_comes_back_and_every_group_reads_on(
             assert all(int((value or b"").split()[1]) >= 5 for _, value in after)
         assert {m for _, m in consumers.committed(new.bootstrap, "start").values()} == {None}
 
-        # The catalog is lost as well; and the groups have moved on, so nothing is put back.
-        known = translated.rows(lab, "plain", "plain") + translated.rows(lab, "holes", "holes")
-        shutil.rmtree(lab.folder / "catalog")
-        rebuild(spark, str(lab.folder))
-        assert known == translated.rows(lab, "plain", "plain") + translated.rows(lab, "holes", "holes")
-        again = lab.restore_groups(**into)
-        assert set(again["outcomes"]) == {"unchanged", "ahead"}
-
-        # Under other names: of topics, and of groups.
-        copied = lab.restore("plain", maps={"plain": "copy"}, **into)
-        assert copied["entries"] == 300
-        with pytest.raises(NotFound, match="Did you mean 'middle'"):
-            lab.restore_groups("midle", **into)
-        moved = lab.restore_groups("middle", maps={"plain": "copy"}, group_maps={"middle": "second"}, **into)
-        assert moved["outcomes"] == {"moved": 3}
-        after = consumers.read_on(new.bootstrap, "second", "copy", 180)
-        for p in range(3):
-            expected = [r.value for r in written["plain"] if r.partition == p]
-            assert lines(before["middle"], p) + lines(after, p) == expected
-
 
 def test_groups_read_on_in_a_copy_that_goes_on(lab: Lab, topic: Make, spark: SparkSession) -> None:
     """Before all, among holes and at the end: what they read before and after is every message once."""

@@ -137,21 +137,6 @@ def test_every_verb_works_there(
 
 
 @pytest.mark.long
-def test_a_compacted_topic(lab: S3Lab, topic: Make, tmp_path: Path) -> None:
-    name = topic("compacted", **{"cleanup.policy": "compact"})
-    truth.produce(lab.bootstrap, name, records(0, 0, 120))
-    lab.backup(name)
-    truth.produce(lab.bootstrap, name, records(0, 120, 30))
-    lab.backup(name)
-    done = lab.compact(name)
-    assert (done["entries"], done["kept_entries"]) == (150, 50)
-    lab.restore(name, target=f"dir:{tmp_path}/out")
-    assert [r.value for _, r in truth.records_below(tmp_path / "out")] == [
-        b"value %d" % i for i in range(100, 150)
-    ]
-
-
-@pytest.mark.long
 def test_following_goes_on_where_it_stopped(
     lab: S3Lab, place: str, topic: Make, capsys: pytest.CaptureFixture[str]
 ) -> None:

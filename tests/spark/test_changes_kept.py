@@ -16,8 +16,6 @@ from lakebackup.rows.logs import LogTask
 from lakebackup.rows.tables import TABLES
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.logs.upkeep import compact, truncate
-from lakebackup_jobs.upkeep import export_catalog as catalog_export
-from lakebackup_jobs.upkeep import import_catalog as catalog_import
 from lakebackup_jobs.upkeep import verify
 
 if TYPE_CHECKING:
@@ -61,26 +59,14 @@ def checked(root: Path, spark: SparkSession, **changes: Any) -> dict[str, tuple[
 def test_every_row_comes_back(spark: SparkSession, root: Path) -> None:
     request = truncate.TruncateRequest(str(root), "shop", until=20, delete=True)
     assert truncate.run(request, spark=spark, reporter=quiet())["cut"] == 20
-    before = {table: rows_of(root, table, "created_at", "applied_at") for table in TABLES}
+    before = {table: rows_of(root, table) for table in TABLES}
     there = ("log_tasks", "log_regions", "log_tables", "departures", "floors", "removals")
     assert all(before[table] for table in there)
     covered = seen(root, "SELECT * FROM coverage")
     shutil.rmtree(root / "catalog")
     assert rebuild(spark, str(root)).problems == []
-    assert {table: rows_of(root, table, "created_at", "applied_at") for table in TABLES} == before
+    assert {table: rows_of(root, table) for table in TABLES} == before
     assert seen(root, "SELECT * FROM coverage") == covered
-
-
-@pytest.mark.long  # each half is checked by itself: test_changes_told.py exports, test_exchange.py imports
-def test_an_export_into_an_empty_catalog_gives_the_same_rows(
-    spark: SparkSession, root: Path, tmp_path: Path
-) -> None:
-    catalog_export.run(catalog_export.ExportRequest(str(root), str(tmp_path / "rows")), reporter=quiet())
-    request = catalog_import.ImportRequest(str(tmp_path / "other"), folder=str(tmp_path / "rows"))
-    catalog_import.run(request, spark=spark, reporter=quiet())
-    for table in ("backups", "files", "departures", "log_tasks", "log_regions", "log_tables"):
-        assert rows_of(tmp_path / "other", table) == rows_of(root, table, "created_at", "applied_at")
-    assert seen(tmp_path / "other", "SELECT * FROM coverage") == seen(root, "SELECT * FROM coverage")
 
 
 def test_verify_finds_what_is_not_whole(spark: SparkSession, root: Path) -> None:

@@ -100,16 +100,6 @@ def test_the_cut_is_at_the_newest_full_before(root: Path, spark: SparkSession) -
     assert (again["prune_id"], again["files"], again["resumed"]) == (None, 0, 0)
 
 
-@pytest.mark.long  # test_changes_kept.py rebuilds a catalog after a truncate too
-def test_a_lost_catalog_honours_it(root: Path, spark: SparkSession) -> None:
-    truncate(root, 45, spark, delete=True)
-    told = "SELECT path FROM files ORDER BY path", "SELECT * FROM coverage", "SELECT * FROM floors"
-    before = [seen(root, sql) for sql in told]
-    shutil.rmtree(root / "catalog")
-    assert rebuild(spark, str(root)).problems == []
-    assert [seen(root, sql) for sql in told] == before
-
-
 def test_it_is_refused_without_a_full_or_beyond_the_checkpoint(root: Path, spark: SparkSession) -> None:
     with pytest.raises(Refused, match="no whole full at or before 16"):
         truncate(root, 16)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.catalogs import EPOCH, backup_id
-from tests.support.looks import quiet, rows_of
+from tests.support.looks import quiet
 from tests.support.pruning import data, listed, orders, put, run, seen
 
 from lakebackup.errors import Busy, Damaged, Incomplete, NotFound, Refused, TooLarge
@@ -18,7 +18,6 @@ from lakebackup.plan.topics.request import RestoreRequest, plan_restore
 from lakebackup.plan.topics.restore import require_restorable
 from lakebackup.plan.upkeep import prune as plans
 from lakebackup.recovery.pruned import rebuild_prunes
-from lakebackup.recovery.rebuild import rebuild
 from lakebackup.rows.upkeep import Restore
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage
@@ -200,22 +199,6 @@ def test_the_proof_stops_a_prune_that_would_take_too_much(
     assert data(root) == before
     assert listed(root) == before
     assert not list(open_storage(str(root)).list("prunes/"))
-
-
-@pytest.mark.long
-def test_a_lost_catalog_honours_prunes(pruned: Path, spark: SparkSession) -> None:
-    tables = ("files", "removals", "floors", "audit", "backups")
-    before = {table: rows_of(pruned, table) for table in tables}
-    left = listed(pruned)
-    shutil.rmtree(pruned / "catalog")
-    assert rebuild(spark, str(pruned)).problems == []
-    assert {table: rows_of(pruned, table) for table in tables} == before
-    assert listed(pruned) == left
-    (chunk,) = (pruned / "prunes").glob("*/removals-*")
-    chunk.unlink()
-    shutil.rmtree(pruned / "catalog")
-    (problem,) = rebuild(spark, str(pruned)).problems
-    assert chunk.name in problem
 
 
 def test_a_damaged_tombstone_is_named(pruned: Path, empty_catalog: Path, spark: SparkSession) -> None:

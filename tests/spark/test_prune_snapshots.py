@@ -10,7 +10,7 @@ from tests.support.catalogs import backup_id
 from tests.support.looks import quiet, rows_of, seen
 from tests.support.made_snapshots import MadeSnapshots
 
-from lakebackup.errors import Incomplete, Refused, UsageProblem
+from lakebackup.errors import Refused, UsageProblem
 from lakebackup.formats.snapshots.manifest_json import manifest_json
 from lakebackup.recovery.rebuild import rebuild
 from lakebackup.rows.upkeep import Hold, Policy
@@ -161,22 +161,6 @@ def test_the_proof_stops_a_prune_of_what_is_needed(
         run(root, spark, delete=True)
     assert stored(root) == before
     assert not list(open_storage(str(root)).list("prunes/"))
-
-
-@pytest.mark.long
-def test_objects_that_cannot_be_deleted_are_named_and_tried_again(root: Path, spark: SparkSession) -> None:
-    """A link stands in the place of their folder, which is not followed."""
-    keep(root, 2)
-    (one,) = (path for path in root.rglob("a") if path.is_file())
-    folder, aside = one.parent, one.parent.with_suffix(".aside")
-    folder.rename(aside)
-    folder.symlink_to(aside)
-    with pytest.raises(Incomplete, match="files could not be deleted"):
-        run(root, spark, delete=True)
-    folder.unlink()
-    aside.rename(folder)
-    assert run(root, spark, delete=True)["resumed"] == 1
-    assert "1/a" not in stored(root)
 
 
 @pytest.mark.long

@@ -31,7 +31,6 @@ from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.prune_lock import refuse_pruned_meanwhile
 from lakebackup_jobs.queues.restore import trial
 from lakebackup_jobs.upkeep import export_catalog as catalog_export
-from lakebackup_jobs.upkeep import import_catalog as catalog_import
 from lakebackup_jobs.upkeep import prune, verify
 from lakebackup_jobs.upkeep.verify_task import CheckFiles
 
@@ -164,19 +163,6 @@ def test_an_export_holds_every_row(root: Path, tmp_path: Path) -> None:
             for row in pq.read_table(tmp_path / "rows" / f.path).to_pylist()
         ]
         assert sorted(map(str, rows)) == rows_of(root, table)
-
-
-@pytest.mark.long
-def test_an_export_into_an_empty_catalog_gives_the_same_rows(
-    spark: SparkSession, root: Path, tmp_path: Path
-) -> None:
-    catalog_export.run(catalog_export.ExportRequest(str(root), str(tmp_path / "rows")), reporter=quiet())
-    request = catalog_import.ImportRequest(str(tmp_path / "other"), folder=str(tmp_path / "rows"))
-    catalog_import.run(request, spark=spark, reporter=quiet())
-    for table in ("backups", "files", "holds", *QUEUE_TABLES):
-        assert rows_of(tmp_path / "other", table) == rows_of(root, table)
-    covered = "SELECT * FROM coverage ORDER BY scope, epoch, region, from_ts"
-    assert seen(tmp_path / "other", covered) == seen(root, covered)
 
 
 def test_verify_finds_what_is_not_whole(spark: SparkSession, root: Path) -> None:

@@ -19,10 +19,12 @@ def seen(root: Path | str, sql: str) -> list[dict[str, Any]]:
     return rows
 
 
-def rows_of(root: Path, table: str, *without: str) -> list[str]:
-    """The rows of a table as its files have them, sorted; without some columns."""
+def rows_of(root: Path, table: str) -> list[str]:
+    """The rows of a table as its files have them, sorted; without when the catalog itself was made."""
     rows = open_table(f"file://{root}/catalog/{table}").to_pyarrow_table().to_pylist()
-    return sorted(str(sorted((k, v) for k, v in row.items() if k not in without)) for row in rows)
+    return sorted(
+        str({k: v for k, v in row.items() if k not in ("created_at", "applied_at")}) for row in rows
+    )
 
 
 def quiet() -> QuietReporter:
