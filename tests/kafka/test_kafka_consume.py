@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import fastavro
 import pytest
-from confluent_kafka import Producer
 from tests.support.chosen import chosen
 from tests.support.kafka_truth import Record, delete_records, delete_topic, produce, read, records_in
 from tests.support.library_path import through
@@ -151,13 +150,8 @@ def test_ranges_meet_without_overlap(broker: Broker, topic: Topic, path: str) ->
 
 
 def transaction(bootstrap: str, name: str, values: list[bytes], *, commit: bool) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"tx-{name}"})
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    for value in values:
-        producer.produce(name, value, partition=0)
-    producer.flush(30)
-    producer.commit_transaction(30) if commit else producer.abort_transaction(30)
+    records = [Record(0, None, value, (), NOW) for value in values]
+    produce(bootstrap, name, records, commit=commit, **{"transactional.id": f"tx-{name}"})
 
 
 @BOTH

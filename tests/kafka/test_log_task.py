@@ -13,7 +13,6 @@ from tests.support.log_tasks import LogTask, busy, captured, sent
 
 from lakebackup.errors import Busy, NotFound, Refused
 from lakebackup.formats.logs.cipher import LogKeys
-from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.logs.capture.job import run
 from lakebackup_jobs.logs.control import verbs as control
 from lakebackup_jobs.logs.control.status import lines
@@ -41,11 +40,7 @@ def send(lab: Lab, feed: ChangeFeed, count: int = 20) -> None:
 
 
 def logs(lab: Lab, name: str = "lab") -> list[dict[str, object]]:
-    rows = CatalogReader.require(str(lab.folder)).select(
-        f"SELECT * FROM backups WHERE source = '{name}' ORDER BY number"
-    )
-    found: list[dict[str, object]] = rows.read_all().to_pylist()
-    return found
+    return lab.sql(f"SELECT * FROM backups WHERE source = '{name}' ORDER BY number")
 
 
 @pytest.mark.long
@@ -116,7 +111,7 @@ def test_errors_pause_the_task_and_are_told(lab: Lab, feed: ChangeFeed) -> None:
     control.start(task.place, "lab", task.settings)
     with task.run():
         task.until_captured(feed.now)
-        gaps = CatalogReader.require(str(lab.folder)).select("SELECT * FROM gaps").read_all().to_pylist()
+        gaps = lab.sql("SELECT * FROM gaps")
         assert {gap["reason"] for gap in gaps} == {"purged"}
         produce(lab.bootstrap, feed.topic, [(1, b"no event")])
         found = task.until(lambda now: bool(now["detail"]), "the damage is told")

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Producer
 from tests.support import consumers, translated
 from tests.support import kafka_truth as truth
 from tests.support.kafka_truth import Record
@@ -39,19 +38,10 @@ def rows(count: int, partitions: int = 1, first: int = 0) -> list[Record]:
 def with_holes(bootstrap: str, name: str) -> list[Record]:
     """Committed and aborted transactions after each other: control records and lost ones leave holes."""
     kept = []
-    client = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"holes-{name}"})
-    client.init_transactions(30)
     for number in range(12):
-        client.begin_transaction()
-        some = rows(1 + number * 5 % 7, first=100 * number)
-        for r in some:
-            client.produce(name, r.value, r.key, 0, timestamp=r.timestamp)
-        if number % 3 == 1:
-            client.flush(30)
-            client.abort_transaction(30)
-        else:
-            client.commit_transaction(30)
-            kept += some
+        some, commit = rows(1 + number * 5 % 7, first=100 * number), number % 3 != 1
+        truth.produce(bootstrap, name, some, commit=commit, **{"transactional.id": f"holes-{name}"})
+        kept += some if commit else []
     return kept
 
 

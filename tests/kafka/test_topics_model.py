@@ -16,7 +16,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import IsolationLevel, KafkaException, Producer, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -244,17 +244,8 @@ class Topics(RuleBasedStateMachine):
     @rule(name=names, wanted=records, commit=st.booleans())
     def transact(self, name: str, wanted: list[Record], commit: bool) -> None:
         rows = self.dated(wanted)
-        producer = Producer(
-            {"bootstrap.servers": self.lab.bootstrap, "transactional.id": f"{self.suffix}-{name}"}
-        )
-        producer.init_transactions(30)
-        producer.begin_transaction()
-        for r in rows:
-            producer.produce(
-                self.real(name), r.value, r.key, r.partition, timestamp=r.timestamp, headers=list(r.headers)
-            )
-        assert producer.flush(30) == 0
-        (producer.commit_transaction if commit else producer.abort_transaction)(30)
+        own = {"transactional.id": f"{self.suffix}-{name}"}
+        truth.produce(self.lab.bootstrap, self.real(name), rows, commit=commit, **own)
         for row in rows:
             self.model.topics[name].logs[row.partition].entries.append(row if commit else None)
         for partition in {row.partition for row in rows}:  # the mark at the end has an offset too

@@ -156,12 +156,10 @@ def test_uncommitted_and_aborted_records_are_left_out_and_an_open_transaction_co
 ) -> None:
     name, copy = topic("transactions"), topic("transactions-copy")
     truth.produce(lab.bootstrap, name, mixed(0, 10), **{"transactional.id": f"a-{name}"})
+    lost = [Record(0, b"k", b"aborted", (), OLD)]
+    truth.produce(lab.bootstrap, name, lost, commit=False, **{"transactional.id": f"a-{name}"})
     aborting = Producer({"bootstrap.servers": lab.bootstrap, "transactional.id": f"b-{name}"})
     aborting.init_transactions(30)
-    aborting.begin_transaction()
-    aborting.produce(name, b"aborted", b"k", 0)
-    aborting.flush(30)
-    aborting.abort_transaction(30)
     aborting.begin_transaction()
     aborting.produce(name, b"still open", b"k", 0, timestamp=1_600_000_000_000)
     aborting.flush(30)

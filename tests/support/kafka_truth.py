@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
 
@@ -79,8 +79,13 @@ def until(holds: Callable[[], bool], what: str, seconds: float = 240.0) -> None:
         time.sleep(0.05)
 
 
-def produce(bootstrap: str, topic: str, records: Iterator[Record] | list[Record], **config: Any) -> None:
-    """Write records to their partitions in order; raises on the first that was not acknowledged."""
+def produce(
+    bootstrap: str, topic: str, records: Iterable[Record], *, commit: bool = True, **config: Any
+) -> None:
+    """Write records to their partitions in order; raises on the first that was not acknowledged.
+
+    With a `transactional.id` they are one transaction, which is aborted unless `commit`.
+    """
     failed: list[KafkaError] = []
     producer = Producer(
         {
@@ -114,7 +119,8 @@ def produce(bootstrap: str, topic: str, records: Iterator[Record] | list[Record]
                 producer.poll(0.1)
         producer.poll(0)
     if transactional:
-        producer.commit_transaction(60)
+        assert producer.flush(60) == 0
+        (producer.commit_transaction if commit else producer.abort_transaction)(60)
     assert producer.flush(120) == 0
     assert not failed, failed[0]
 
