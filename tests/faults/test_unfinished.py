@@ -96,10 +96,8 @@ def test_an_incremental_goes_on_however_often_it_is_cut_off(lab: Lab, name: str,
     ended = done["ended"]
     assert (ended["parent"], ended["kind"], ended["entries"]) == (full["backup_id"], "differential", 80)
     assert (done["parent"], done["kind"], done["entries"]) == (ended["backup_id"], "differential", 80)
-    found = CatalogReader(str(lab.folder)).select(
-        "SELECT backup_id, codec FROM files ORDER BY added_in, path"
-    )
-    codecs = {(row["backup_id"], row["codec"]) for row in found.read_all().to_pylist()}
+    found = lab.sql("SELECT backup_id, codec FROM files ORDER BY added_in, path")
+    codecs = {(row["backup_id"], row["codec"]) for row in found}
     assert {(ended["backup_id"], "deflate"), (done["backup_id"], "zstandard")} < codecs
     assert len(codecs) == 3
     assert stored(lab) == truth.contents(lab.bootstrap, name)

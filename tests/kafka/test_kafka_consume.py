@@ -7,13 +7,12 @@ import io
 import os
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import fastavro
 import pytest
-from confluent_kafka import Producer
 from tests.support.chosen import chosen
-from tests.support.kafka_truth import Record, delete_records, delete_topic, produce, read
+from tests.support.kafka_truth import Record, delete_records, delete_topic, produce, read, records_in
 
 from lakebackup.errors import EnvironmentProblem, NotFound, UsageProblem
 from lakebackup_jobs.kafka.admin.problems import Purged
@@ -66,20 +65,8 @@ def copy(
 
 
 def by_fastavro(file: bytes) -> list[tuple[int, Record, str]]:
-    return [
-        (
-            row["offset"],
-            Record(
-                row["partition"],
-                row["key"],
-                row["value"],
-                tuple((h["key"], h["value"]) for h in row["headers"]),
-                row["timestamp"],
-            ),
-            row["timestamp_type"],
-        )
-        for row in cast("list[dict[str, Any]]", list(fastavro.reader(io.BytesIO(file))))
-    ]
+    kinds: Any = [row["timestamp_type"] for row in fastavro.reader(io.BytesIO(file))]
+    return [(*pair, kind) for pair, kind in zip(records_in(file), kinds, strict=True)]
 
 
 def truth(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[tuple[int, Record]]:
@@ -140,13 +127,8 @@ def test_ranges_meet_without_overlap(broker: Broker, topic: Topic) -> None:
 
 
 def transaction(bootstrap: str, name: str, values: list[bytes], *, commit: bool) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"tx-{name}"})
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    for value in values:
-        producer.produce(name, value, partition=0)
-    producer.flush(30)
-    producer.commit_transaction(30) if commit else producer.abort_transaction(30)
+    records = [Record(0, None, value, (), NOW) for value in values]
+    produce(bootstrap, name, records, commit=commit, **{"transactional.id": f"tx-{name}"})
 
 
 def test_aborted_transactions_are_holes(broker: Broker, topic: Topic) -> None:

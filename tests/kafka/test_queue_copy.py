@@ -289,16 +289,8 @@ def test_what_kafka_aborted_or_has_not_committed_is_not_there(queue_lab: Lab, to
     name = topic("delta")
     produce(queue_lab.bootstrap, name, [message(1)])
     for number, kept in enumerate((True, False, True, False)):
-        producer = Producer(
-            {"bootstrap.servers": queue_lab.bootstrap, "transactional.id": f"{name}-{number}"}
-        )
-        producer.init_transactions(30)
-        producer.begin_transaction()
-        for tid in range(10 * number + 10, 10 * number + 13):
-            record = message(tid, f"t{number}")
-            producer.produce(name, record.value, record.key, partition=0, headers=list(record.headers))
-        producer.flush(30)
-        (producer.commit_transaction if kept else producer.abort_transaction)(30)
+        records = [message(tid, f"t{number}") for tid in range(10 * number + 10, 10 * number + 13)]
+        produce(queue_lab.bootstrap, name, records, commit=kept, **{"transactional.id": f"{name}-{number}"})
     until(lambda: queue_lab.stable(name) == 1 + 4 * 4, "the last transaction is over")
     unfinished = Producer({"bootstrap.servers": queue_lab.bootstrap, "transactional.id": f"{name}-open"})
     unfinished.init_transactions(30)

@@ -7,6 +7,8 @@ import shutil
 import time
 from typing import TYPE_CHECKING, Any
 
+from tests.support.looks import seen
+
 from lakebackup.plan.topics.request import RestoreRequest
 from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.topics import backup as backup_topics
@@ -35,6 +37,10 @@ class Lab:
         """Have a catalog: tables made once for all tests, since making them takes Spark seconds."""
         if not (self.folder / "catalog").exists():
             shutil.copytree(self._empty_catalog, self.folder / "catalog")
+
+    def sql(self, text: str) -> list[dict[str, Any]]:
+        """What a SELECT gives."""
+        return seen(self.folder, text)
 
     def backup(self, *topics: str, **changes: Any) -> dict[str, Any]:
         request = BackupRequest(

@@ -15,7 +15,6 @@ from lakebackup.formats.queues.headers import NAMES
 from lakebackup_jobs.kafka.client.consume import Progress, reader
 from lakebackup_jobs.kafka.format.key_filter import KeyFilters, hashes_of
 from lakebackup_jobs.kafka.format.records import OFFSET, Block, filter_block
-from lakebackup_jobs.kafka.format.schemas import FORMAT_V2
 from lakebackup_jobs.queues.backup.skipped import by_partition
 from lakebackup_jobs.queues.messages import chosen, read_messages, watermarks, without
 from lakebackup_jobs.queues.transaction_ids import TransactionIds, read_ids
