@@ -7,9 +7,11 @@ The figures are worth something only on a machine that does nothing else.
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from tests.benchmarks import machine
 from tests.benchmarks.catalog import catalog
@@ -17,22 +19,24 @@ from tests.benchmarks.chains import chains
 from tests.benchmarks.changelog_capture import capturing
 from tests.benchmarks.changelog_restore import restoring
 from tests.benchmarks.changelog_rpo import rpo
-from tests.benchmarks.compaction import BACKUPS, compaction
 from tests.benchmarks.data import DataSet, fill
+from tests.benchmarks.measure import progress
 from tests.benchmarks.memory import driver_memory
-from tests.benchmarks.merging import MERGED, merging
 from tests.benchmarks.ours import Session
-from tests.benchmarks.pruning import pruning
 from tests.benchmarks.queue_writers import writing
 from tests.benchmarks.queues import Ratio
 from tests.benchmarks.snapshots import snapshots
 from tests.benchmarks.topics import Bench
+from tests.benchmarks.upkeep import COMPACTED, MERGED, Chain
 
 from lakebackup_jobs.demo.broker import Broker
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 SETS = {"small": (2_000_000, 200), "large": (100_000, 10_240)}
 BROKER = (*SETS, "compact", "merge", "memory", "capture", "rpo", "queue-ratio", "queue-writers")
-CASES = (*BROKER, "prune", "chains", "catalog", "snapshots", "log-restore")
+CASES = (*BROKER, "chains", "catalog", "snapshots", "log-restore")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -66,88 +70,107 @@ def main(argv: list[str] | None = None) -> int:
     cases = options.cases or list(CASES)
     if unknown := set(cases) - set(CASES):
         parser.error(f"no such case: {', '.join(sorted(unknown))}")
-    with tempfile.TemporaryDirectory(prefix="lakebackup-bench-") as name:
+    with tempfile.TemporaryDirectory(prefix="lakebackup-bench-") as name, ExitStack() as stack:
         folder = Path(name)
         print(machine.describe(folder), flush=True)
-        if set(BROKER) & set(cases):
-            with Broker(folder / "broker") as broker:
-                _with_broker(broker, folder, cases, options)
-        if "prune" in cases:
-            print("planning a prune", file=sys.stderr)
-            found = pruning(folder / "prune", options.scale, options.runs)
-            print(f"\n### Planning a prune over a million files\n\n{found}", flush=True)
-        if "chains" in cases:
-            print("chains of many levels", file=sys.stderr)
-            count = 1000 * options.thousand_backups
-            found = chains(options.keep or folder / "chains", count, options.runs)
-            print(f"\n### Chains of {count:,} backups\n\n{found}", flush=True)
-        if "catalog" in cases:
-            print("questions to a large catalog", file=sys.stderr)
-            found = catalog(
-                options.keep or folder / "catalog", options.millions, options.leaving, options.runs
-            )
-            print(f"\n### Questions to a catalog of 2,000 backups\n\n{found}", flush=True)
-        if "snapshots" in cases:
-            print("files of snapshots", file=sys.stderr)
-            with Session(folder / "snapshots.log") as session:
-                found = snapshots(session, folder / "snapshots", options.runs, options.scale)
-            print(f"\n### Snapshots\n\n{found}", flush=True)
-        if "log-restore" in cases:
-            print("restores of a change feed", file=sys.stderr)
-            with Session(folder / "log-restore.log") as session:
-                found = restoring(session, folder / "log-restore", options.runs, options.scale)
-            print(f"\n### Restore of a change feed\n\n{found}", flush=True)
+        broker = stack.enter_context(Broker(folder / "broker")) if set(BROKER) & set(cases) else None
+        for case in [case for case in CASES if case in cases]:
+            progress(case)
+            run = Run(case, folder, options, broker)
+            for title, text in run.tables():
+                print(f"\n### {title}\n\n{text}", flush=True)
     return 0
 
 
-def _with_broker(broker: Broker, folder: Path, cases: list[str], options: argparse.Namespace) -> None:
-    for case in [case for case in SETS if case in cases]:
-        records, value_bytes = SETS[case]
-        data = DataSet(case, round(records * options.scale), value_bytes)
-        print(f"{data}: producing", file=sys.stderr)
-        fill(broker.bootstrap, data)
-        with Session(folder / f"{case}.log") as session:
-            bench = Bench(broker, data, session, folder / case, options.runs, not options.no_check)
-            print(f"\n### Backup of {data}\n\n{bench.backup()}", flush=True)
-            bench.check = not options.no_check
-            print(f"\n### Restore of {data}\n\n{bench.restore()}", flush=True)
-    if "compact" in cases:
-        data = DataSet("compact", round(2_000_000 * options.scale), 200)
-        print(f"{data}: compaction", file=sys.stderr)
-        with Session(folder / "compact.log") as session:
-            found = compaction(broker, data, session, folder / "compact", options.runs)
-        print(f"\n### Compaction of {BACKUPS} backups of {data}\n\n{found}", flush=True)
-    if "merge" in cases:
-        for name, (records, value_bytes) in SETS.items():
-            data = DataSet(f"merge-{name}", round(records * options.scale), value_bytes)
-            print(f"{data}: merge", file=sys.stderr)
-            with Session(folder / "merge.log") as session:
-                found = merging(broker, data, session, folder / "merge", options.runs)
-            print(f"\n### Merge of {MERGED} backups of {data}\n\n{found}", flush=True)
-    if "capture" in cases:
-        print("change feeds: capture", file=sys.stderr)
-        found = capturing(broker, folder, options.runs, options.scale)
-        print(f"\n### Capture of a change feed, one task\n\n{found}", flush=True)
-    if "rpo" in cases:
-        print("change feeds: how far behind a task is", file=sys.stderr)
-        found = rpo(broker, folder / "rpo", options.scale)
-        print(f"\n### A log task under load, flushes of 10 s\n\n{found}", flush=True)
-    store = round(options.gigabytes * options.scale * 1e9)
-    if "queue-ratio" in cases:
-        print("queues: full and differential", file=sys.stderr)
-        with Session(folder / "queues.log") as session:
-            found = Ratio(broker, session, folder / "queues", store).rounds(options.runs)
-        print(f"\n### Queues of an engine: full and differential\n\n{found}", flush=True)
-    if "queue-writers" in cases:
-        print("queues: writers beside backups", file=sys.stderr)
-        with Session(folder / "writers.log") as session:
-            found = writing(broker, session, folder / "writers", store // 4, options.runs)
-        print(f"\n### Writers at full speed beside backups of their queues\n\n{found}", flush=True)
-    if "memory" in cases:
-        print(
-            f"\n### Memory of the driver\n\n{driver_memory(broker, folder, options.scale)}",
-            flush=True,
-        )
+@dataclass(frozen=True)
+class Run:
+    """One case: `tables` makes its tables, each with a title."""
+
+    case: str
+    folder: Path
+    options: argparse.Namespace
+    broker: Any
+
+    def tables(self) -> Iterator[tuple[str, str]]:
+        made = self._set if self.case in SETS else getattr(self, f"_{self.case.replace('-', '_')}")
+        return made()
+
+    @property
+    def _place(self) -> Path:
+        return self.folder / self.case
+
+    def _session(self) -> Session:
+        return Session(self.folder / f"{self.case}.log")
+
+    def _data(self, name: str, size: str) -> DataSet:
+        records, value_bytes = SETS[size]
+        return DataSet(name, round(records * self.options.scale), value_bytes)
+
+    def _set(self) -> Iterator[tuple[str, str]]:
+        data, check = self._data(self.case, self.case), not self.options.no_check
+        fill(self.broker.bootstrap, data)
+        with self._session() as session:
+            bench = Bench(self.broker, data, session, self._place, self.options.runs, check)
+            yield f"Backup of {data}", bench.backup()
+            bench.check = check
+            yield f"Restore of {data}", bench.restore()
+
+    def _compact(self) -> Iterator[tuple[str, str]]:
+        data = self._data("compact", "small")
+        with self._session() as session:
+            found = Chain(self.broker, data, session, self._place).compaction(self.options.runs)
+        yield f"Compaction of {COMPACTED} backups of {data}", found
+
+    def _merge(self) -> Iterator[tuple[str, str]]:
+        for size in SETS:
+            data = self._data(f"merge-{size}", size)
+            with self._session() as session:
+                found = Chain(self.broker, data, session, self._place).merge(self.options.runs)
+            yield f"Merge of {MERGED} backups of {data}", found
+
+    def _memory(self) -> Iterator[tuple[str, str]]:
+        yield "Memory of the driver", driver_memory(self.broker, self.folder, self.options.scale)
+
+    def _capture(self) -> Iterator[tuple[str, str]]:
+        found = capturing(self.broker, self.folder, self.options.runs, self.options.scale)
+        yield "Capture of a change feed, one task", found
+
+    def _rpo(self) -> Iterator[tuple[str, str]]:
+        found = rpo(self.broker, self._place, self.options.scale)
+        yield "A log task under load, flushes of 10 s", found
+
+    def _queue_ratio(self) -> Iterator[tuple[str, str]]:
+        with self._session() as session:
+            found = Ratio(self.broker, session, self._place, self._store()).rounds(self.options.runs)
+        yield "Queues of an engine: full and differential", found
+
+    def _queue_writers(self) -> Iterator[tuple[str, str]]:
+        with self._session() as session:
+            found = writing(self.broker, session, self._place, self._store() // 4, self.options.runs)
+        yield "Writers at full speed beside backups of their queues", found
+
+    def _store(self) -> int:
+        return round(self.options.gigabytes * self.options.scale * 1e9)
+
+    def _chains(self) -> Iterator[tuple[str, str]]:
+        count = 1000 * self.options.thousand_backups
+        found = chains(self.options.keep or self._place, count, self.options.runs)
+        yield f"Chains of {count:,} backups", found
+
+    def _catalog(self) -> Iterator[tuple[str, str]]:
+        options = self.options
+        found = catalog(options.keep or self._place, options.millions, options.leaving, options.runs)
+        yield "Questions to a catalog of 2,000 backups", found
+
+    def _snapshots(self) -> Iterator[tuple[str, str]]:
+        with self._session() as session:
+            found = snapshots(session, self._place, self.options.runs, self.options.scale)
+        yield "Snapshots", found
+
+    def _log_restore(self) -> Iterator[tuple[str, str]]:
+        with self._session() as session:
+            found = restoring(session, self._place, self.options.runs, self.options.scale)
+        yield "Restore of a change feed", found
 
 
 if __name__ == "__main__":

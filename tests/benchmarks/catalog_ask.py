@@ -1,20 +1,17 @@
-"""`python -m tests.benchmarks.catalog_ask ENGINE FOLDER RUNS [QUESTION...]`: one JSON line a question.
-
-Runs in a process of its own, so that its memory and its first answer are its own.
-"""
+"""`python -m tests.benchmarks.catalog_ask ENGINE FOLDER RUNS [QUESTION...]` asks, as asking.py says."""
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.benchmarks.asking import answer
 from tests.benchmarks.catalog_data import BACKUPS, SOURCE, SPAN_MS, START_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from lakebackup.plan.diff import Difference
 
@@ -155,34 +152,24 @@ def answers(engine: Duck | Spark, question: str, run: int) -> list[dict[str, Any
 
 
 def main(argv: list[str]) -> None:
-    """First answer and `runs` more, each timed; the answer of the last."""
+    """First answer and `runs` more of each question."""
     name, folder, runs, *questions = argv
     made: dict[str, Callable[[str], Duck | Spark]] = {"duck": Duck, "spark": Spark}
     started = time.perf_counter()
     engine = made[name](folder)
-    opening = time.perf_counter() - started
+    opened = time.perf_counter() - started
+    read = 0
     for question in questions:
-        seconds, cpu = [], []
-        found: list[dict[str, Any]] = []
-        for run in range(int(runs) + 1):
-            at, before = time.perf_counter(), time.process_time()
+
+        def ask(run: int, question: str = question) -> Any:
+            nonlocal read
             found = answers(engine, question, run)
-            seconds.append(time.perf_counter() - at)
-            cpu.append(time.process_time() - before)
             if run == 0:
-                seconds[0] += opening
-                opening = 0.0
                 read = engine.read()
-        answer = len(found) if question == WINDOW else found
-        said = {"question": question, "seconds": seconds, "cpu": cpu, "read": read, "answer": answer}
-        print(json.dumps(said), file=sys.stderr, flush=True)
+            return len(found) if question == WINDOW else found
 
-
-def said_in(log: str) -> Iterator[dict[str, Any]]:
-    """The answers in what such a process wrote."""
-    for line in log.splitlines():
-        if line.startswith('{"question"'):
-            yield json.loads(line)
+        answer(ask, int(runs), opened=opened, read=lambda: read)
+        opened = 0.0
 
 
 if __name__ == "__main__":

@@ -7,19 +7,12 @@ that of a snapshot's file set: all questions go to the same rows.
 
 from __future__ import annotations
 
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from functools import partial
-from multiprocessing import get_context
 from typing import TYPE_CHECKING
 
 import duckdb
-
-from lakebackup.rows.tables import ARROW_SCHEMAS
-from lakebackup.sql_engine.delta import commit, write_rows
-from lakebackup.storage import open_storage
-from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.runtime.session import spark_session
+from tests.benchmarks import made_catalog
+from tests.benchmarks.made_catalog import LOOSE, Part, selected
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,10 +20,8 @@ if TYPE_CHECKING:
 
 SOURCE = "made"
 BACKUPS, PARTITIONS, FILES = 2_000, 10, 5  # FILES: of each partition in each backup
-LOOSE = 50  # the newest backups' rows are in files of their own, as commits leave them
 SLICES = 20  # the others are as `catalog optimize` lays them out, in slices of time and of topics
 TOPICS_A_SLICE = 10
-ROWS_OF_DEPARTURES = 50_000
 START_MS, SPAN_MS = 1_780_000_000_000, 900_000
 
 _ID = f"strftime(make_timestamp(({START_MS} + b * {SPAN_MS}) * 1000), '%Y%m%dT%H%M%SZ') || printf('-%08x', b)"
@@ -49,7 +40,7 @@ SELECT 'd' AS destination,
 FROM (
   SELECT *, (b - 1) * {FILES} + k AS seq, {START_MS} + (b - 1) * {SPAN_MS} + k * {SPAN_MS // FILES} AS least,
     (hash(b * 1000003 + t * 1009 + p * 17 + k) >> 2)::BIGINT AS h
-  FROM range($from_backup, $to_backup) AS _(b), range($from_topic, $to_topic) AS _(t),
+  FROM range($first, $beyond) AS _(b), range($from_topic, $to_topic) AS _(t),
     range({PARTITIONS}) AS _(p), range({FILES}) AS _(k)
 )"""
 _DEPARTURES = f"""
@@ -58,19 +49,19 @@ FROM (SELECT *, added_in + 1 + (h // 10) % 192 AS gone_in FROM ({_FILES}) WHERE 
 WHERE gone_in BETWEEN $from_gone AND $to_gone"""
 _MANIFEST = f"""
 SELECT path, sha256, bytes, entries
-FROM ({_FILES}) WHERE h % 10 < 10 - $leaving OR added_in + 1 + (h // 10) % 192 >= $to_backup"""
+FROM ({_FILES}) WHERE h % 10 < 10 - $leaving OR added_in + 1 + (h // 10) % 192 >= $beyond"""
 _POSITIONS = f"""
 SELECT {_ID} AS backup_id, '{SOURCE}' AS source, printf('t%03d', t) AS scope, printf('%032x', t) AS epoch,
   p::VARCHAR AS region, (b - 1) * {FILES * 1000} AS start_position, b * {FILES * 1000} AS end_position,
   0 AS low_position, b * {FILES * 1000} AS high_position, NULL AS leader_epoch,
   {START_MS} + b * {SPAN_MS} AS ts, b
-FROM range($from_backup, $to_backup) AS _(b), range($from_topic, $to_topic) AS _(t),
+FROM range($first, $beyond) AS _(b), range($from_topic, $to_topic) AS _(t),
   range({PARTITIONS}) AS _(p)"""
 _SCOPES = f"""
 SELECT {_ID} AS backup_id, '{SOURCE}' AS source, printf('t%03d', t) AS scope, printf('%032x', t) AS epoch,
   {PARTITIONS} AS regions, '{{"cleanup.policy":"delete","retention.ms":"604800000"}}' AS settings,
   3 AS replication, 0 AS generation, b
-FROM range($from_backup, $to_backup) AS _(b), range($from_topic, $to_topic) AS _(t)"""
+FROM range($first, $beyond) AS _(b), range($from_topic, $to_topic) AS _(t)"""
 _BACKUPS = f"""
 SELECT {_ID} AS backup_id, b AS number, '{SOURCE}' AS source, 'kafka' AS source_kind, 'd' AS destination,
   CASE WHEN b = 1 THEN 'full' ELSE 'log' END AS kind, CASE WHEN b = 1 THEN 0 ELSE 1 END AS level,
@@ -83,20 +74,11 @@ SELECT {_ID} AS backup_id, b AS number, '{SOURCE}' AS source, 'kafka' AS source_
   $to_topic::BIGINT * {PARTITIONS * FILES} * 1500000 AS bytes,
   $to_topic::BIGINT * {PARTITIONS * FILES * 1000} AS entries, '' AS digest, 'read_committed' AS isolation,
   'zstandard' AS codec, 'bench@here' AS created_by, '0' AS tool, NULL AS note
-FROM range(1, $to_backup) AS _(b)"""
-
-
-@dataclass(frozen=True)
-class Part:
-    """A file of a table: the backups [from, to) and topics [from, to) whose rows it holds."""
-
-    table: str
-    from_backup: int
-    to_backup: int
-    from_topic: int
-    to_topic: int
-    leaving: int
-    loose: bool = False
+FROM range(1, $beyond) AS _(b)"""
+_TEXTS = {
+    "files": _FILES, "departures": _DEPARTURES, "positions": _POSITIONS, "scopes": _SCOPES,
+    "backups": _BACKUPS,
+}  # fmt: skip
 
 
 def backup_id(number: int) -> str:
@@ -106,87 +88,39 @@ def backup_id(number: int) -> str:
     return str(found[0])
 
 
-def parts(topics: int, leaving: int) -> Iterator[Part]:
+def parts(topics: int) -> Iterator[Part]:
     """The files of the tables, as optimizing and then committing some more leaves them."""
     settled = BACKUPS - LOOSE
     for number in range(SLICES):
         some = 1 + number * settled // SLICES, 1 + (number + 1) * settled // SLICES
         for topic in range(0, topics, TOPICS_A_SLICE):
-            yield Part("files", *some, topic, min(topic + TOPICS_A_SLICE, topics), leaving)
-            yield Part("positions", *some, topic, min(topic + TOPICS_A_SLICE, topics), leaving)
-        yield Part("departures", *some, 0, topics, leaving)
-    yield Part("scopes", 1, settled + 1, 0, topics, leaving)
-    yield Part("backups", 1, BACKUPS + 1, 0, topics, leaving)
+            yield Part("files", *some, topic, min(topic + TOPICS_A_SLICE, topics))
+            yield Part("positions", *some, topic, min(topic + TOPICS_A_SLICE, topics))
+        yield Part("departures", *some, 0, topics)
+    yield Part("scopes", 1, settled + 1, 0, topics)
+    yield Part("backups", 1, BACKUPS + 1, 0, topics)
     for table in ("files", "departures", "positions", "scopes"):
-        yield Part(table, settled + 1, BACKUPS + 1, 0, topics, leaving, loose=True)
+        yield Part(table, settled + 1, BACKUPS + 1, 0, topics, loose=True)
 
 
 def make(folder: Path, topics: int, leaving: int) -> int:
     """A catalog of `topics` * 100,000 file rows in `folder`; how many of them left the file set."""
-    session = spark_session()
-    writer = CatalogWriter.open(session, str(folder))
-    writer.migrate()
-    writer.register_home()
-    session.stop()
-    storage = open_storage(writer.catalog_uri)
-    todo = list(parts(topics, leaving))
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        made = list(pool.map(partial(_write, writer.catalog_uri), todo))
-    settled: dict[str, list[str]] = {}
-    for part, (added, _) in zip(todo, made, strict=True):
-        if not part.loose:
-            settled.setdefault(part.table, []).extend(added)
-    for table, added in settled.items():
-        commit(storage, table, added, "settled")
-    for part, (added, _) in zip(todo, made, strict=True):
-        if part.loose:
-            for number, one in enumerate(added, part.from_backup):
-                commit(storage, part.table, [one], f"backup-{number}")
-    return sum(rows for part, (_, rows) in zip(todo, made, strict=True) if part.table == "departures")
+    todo = list(parts(topics))
+    counts = made_catalog.make(folder, todo, partial(rows_of, leaving=leaving), "b")
+    return sum(count for part, count in zip(todo, counts, strict=True) if part.table == "departures")
 
 
-def rows_of(part: Part, connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyRelation:
+def rows_of(connection: duckdb.DuckDBPyConnection, part: Part, leaving: int) -> duckdb.DuckDBPyRelation:
     """The rows of a part, in a table's columns."""
-    if part.table == "departures":
-        least = max(part.from_backup - 193, 1)
-        return connection.sql(
-            _DEPARTURES,
-            params={
-                "from_backup": least, "to_backup": part.to_backup, "from_topic": part.from_topic,
-                "to_topic": part.to_topic, "from_gone": part.from_backup, "to_gone": part.to_backup - 1,
-                "leaving": part.leaving,
-            },
-        )  # fmt: skip
-    texts = {"files": _FILES, "positions": _POSITIONS, "scopes": _SCOPES, "backups": _BACKUPS}
-    text = texts[part.table]
-    params = {
-        "from_backup": part.from_backup, "to_backup": part.to_backup,
-        "from_topic": part.from_topic, "to_topic": part.to_topic,
-    }  # fmt: skip
-    return connection.sql(text, params={name: params[name] for name in params if f"${name}" in text})
+    first = max(part.first - 193, 1) if part.table == "departures" else part.first
+    gone = {"from_gone": part.first, "to_gone": part.beyond - 1, "leaving": leaving}
+    topics = {"from_topic": part.from_topic, "to_topic": part.to_topic}
+    return selected(connection, _TEXTS[part.table], first=first, beyond=part.beyond, **topics, **gone)
 
 
 def copy_manifest(
     connection: duckdb.DuckDBPyConnection, number: int, topics: int, leaving: int, file: Path
 ) -> None:
     """All files of a backup as a Parquet file, however many backups before it have the same."""
-    bounds = {"from_backup": 1, "to_backup": number + 1, "from_topic": 0, "to_topic": topics}
+    bounds = {"first": 1, "beyond": number + 1, "from_topic": 0, "to_topic": topics}
     connection.sql(_MANIFEST, params=bounds | {"leaving": leaving}).write_parquet(str(file))
-
-
-def _write(catalog_uri: str, part: Part) -> tuple[list[str], int]:
-    import pyarrow.compute as pc
-
-    schema, storage = ARROW_SCHEMAS[part.table], open_storage(catalog_uri)
-    with duckdb.connect(":memory:", config={"threads": 1}) as connection:
-        rows = rows_of(part, connection).to_arrow_table()
-    if part.table == "departures" and not part.loose:
-        rows = rows.sort_by("gone_in")
-        cuts = range(0, len(rows), ROWS_OF_DEPARTURES)
-        each = [rows.slice(at, ROWS_OF_DEPARTURES) for at in cuts]
-        return [write_rows(storage, part.table, one.cast(schema)) for one in each], len(rows)
-    if not part.loose:
-        return [write_rows(storage, part.table, rows.select(schema.names).cast(schema))], len(rows)
-    number = rows["gone_in"] if part.table == "departures" else rows["b"]
-    each = [rows.filter(pc.equal(number, one)) for one in range(part.from_backup, part.to_backup)]
-    return [write_rows(storage, part.table, one.select(schema.names).cast(schema)) for one in each], len(rows)

@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import sqlite3
 import sys
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import duckdb
+from tests.benchmarks.asking import answer
 from tests.benchmarks.catalog_ask import DAYS, FIRST, KEPT, WINDOW, window
 from tests.benchmarks.catalog_data import copy_manifest
 
@@ -92,17 +93,9 @@ def ask(tool: str, folder: Path, question: str, run: int) -> Any:
 
 
 def main(argv: list[str]) -> None:
-    """One JSON line a question on standard error."""
     tool, folder, runs, *questions = argv
     for question in questions:
-        seconds, cpu, found = [], [], None
-        for run in range(int(runs) + 1):
-            at, before = time.perf_counter(), time.process_time()
-            found = ask(tool, Path(folder), question, run)
-            seconds.append(time.perf_counter() - at)
-            cpu.append(time.process_time() - before)
-        said = {"question": question, "seconds": seconds, "cpu": cpu, "read": 0, "answer": found}
-        print(json.dumps(said), file=sys.stderr, flush=True)
+        answer(partial(ask, tool, Path(folder), question), int(runs), read=int)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
-"""`python -m tests.benchmarks.chains_ask TOOL FOLDER QUESTION RUNS`: one JSON line.
+"""`python -m tests.benchmarks.chains_ask TOOL FOLDER QUESTION RUNS` asks, as asking.py says.
 
-Runs in a process of its own, so that its memory and its first answer are its own. TOOL is duck, spark or
-plain: Python over JSON manifests, which keeps nothing but what it must.
+TOOL is duck, spark or plain: Python over JSON manifests, which keeps nothing but what it must.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.benchmarks.asking import answer
 from tests.benchmarks.chains_data import HOUR_MS, KEPT_HOURS, SOURCE, TOPICS
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def _cut(rows: list[dict[str, Any]], cutoff_ts: int) -> list[dict[str, Any]]:
     ]
 
 
-def answer(tool: Ours | Plain, question: str, run: int, end: int, backups: int) -> dict[str, Any]:
+def came_to(tool: Ours | Plain, question: str, run: int, end: int, backups: int) -> dict[str, Any]:
     """What a question comes to."""
     if question == CHAIN:
         return tool.chain(*asked(run, end, backups))
@@ -193,19 +193,14 @@ def answer(tool: Ours | Plain, question: str, run: int, end: int, backups: int) 
 
 
 def main(argv: Iterable[str]) -> None:
-    """First answer and `runs` more, each timed; what all of them came to."""
+    """First answer and `runs` more."""
     name, place, question, runs = argv
     folder = Path(place)
     end, backups = (int((folder / file).read_text("utf-8")) for file in ("end", "backups"))
-    started, used = time.perf_counter(), time.process_time()
+    started = time.perf_counter()
     tool = Plain(folder, name) if name == "plain" else Ours(folder, name)
-    seconds, cpu, found = [], [], []
-    for run in range(int(runs) + 1):
-        found.append(answer(tool, question, run, end, backups))
-        seconds.append(time.perf_counter() - started)
-        cpu.append(time.process_time() - used)
-        started, used = time.perf_counter(), time.process_time()
-    print(json.dumps({"seconds": seconds, "cpu": cpu, "answers": found}), file=sys.stderr, flush=True)
+    opened = time.perf_counter() - started
+    answer(lambda run: came_to(tool, question, run, end, backups), int(runs), opened=opened)
 
 
 if __name__ == "__main__":

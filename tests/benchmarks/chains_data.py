@@ -9,21 +9,14 @@ from __future__ import annotations
 
 import json
 import time
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from multiprocessing import get_context
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import duckdb
-
-from lakebackup.rows.tables import ARROW_SCHEMAS
-from lakebackup.sql_engine.delta import commit, write_rows
-from lakebackup.storage import open_storage
-from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.runtime.session import spark_session
+from tests.benchmarks import made_catalog
+from tests.benchmarks.made_catalog import LOOSE, Part, pool, selected
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +27,6 @@ TOPICS, PARTITIONS = 5, 20  # a file of each partition in each backup
 CHAIN, DAY, HOUR_MS = 168, 24, 3_600_000
 MERGED_DAY = 3
 KEPT_HOURS = 168  # so long the topics keep their records
-LOOSE = 50  # the newest backups' rows are in files of their own, as commits leave them
 BACKUPS_A_FILE = 2_000
 
 # h: the hour whose end it was taken at, from 0; f: the hour behind which what it adds begins.
@@ -96,18 +88,6 @@ FROM ({_RUNS}), range($from_topic, $to_topic) AS _(t)"""
 _TEXTS = {"backups": _BACKUPS, "files": _FILES, "positions": _POSITIONS, "scopes": _SCOPES}
 
 
-@dataclass(frozen=True)
-class Part:
-    """Rows of a table: those of the backups [first, beyond) and topics [from, to), in one file, or loose."""
-
-    table: str
-    first: int
-    beyond: int
-    from_topic: int = 0
-    to_topic: int = TOPICS
-    loose: bool = False
-
-
 def parts(backups: int) -> Iterator[Part]:
     """The files of the tables, as optimizing and then committing some more leaves them."""
     settled = max(1, backups - LOOSE + 1)
@@ -116,34 +96,17 @@ def parts(backups: int) -> Iterator[Part]:
         for table in ("files", "positions"):
             yield from (Part(table, first, beyond, topic, topic + 1) for topic in range(TOPICS))
     for first in range(1, settled, 10 * BACKUPS_A_FILE):
-        yield Part("scopes", first, min(first + 10 * BACKUPS_A_FILE, settled))
+        yield Part("scopes", first, min(first + 10 * BACKUPS_A_FILE, settled), 0, TOPICS)
     yield Part("backups", 1, backups + 1)
     for table in ("files", "positions", "scopes"):
-        yield Part(table, settled, backups + 1, loose=True)
+        yield Part(table, settled, backups + 1, 0, TOPICS, loose=True)
 
 
 def make(folder: Path, backups: int) -> None:
     """The catalog in `folder`; files `end` (ms) and `backups` say when the newest was done and how many."""
-    session = spark_session()
-    writer = CatalogWriter.open(session, str(folder))
-    writer.migrate()
-    writer.register_home()
-    session.stop()
-    storage = open_storage(writer.catalog_uri)
     end = time.time_ns() // 1_000_000 // HOUR_MS * HOUR_MS
-    start = end - backups * HOUR_MS
-    todo = list(parts(backups))
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        made = list(pool.map(partial(_write, writer.catalog_uri, start), todo))
-    settled: dict[str, list[str]] = {}
-    for part, added in zip(todo, made, strict=True):
-        if not part.loose:
-            settled.setdefault(part.table, []).extend(added)
-    for table, added in settled.items():
-        commit(storage, table, added, "settled")
-    for part, added in zip(todo, made, strict=True):
-        for number, one in enumerate(added if part.loose else (), part.first):
-            commit(storage, part.table, [one], f"backup-{number}")
+    rows = partial(rows_of, start=end - backups * HOUR_MS)
+    made_catalog.make(folder, list(parts(backups)), rows, "n")
     (folder / "end").write_text(str(end), "utf-8")
     (folder / "backups").write_text(str(backups), "utf-8")
 
@@ -153,38 +116,24 @@ def make_manifests(folder: Path, backups: int) -> None:
     end = int((folder / "end").read_text("utf-8"))
     (folder / "manifests").mkdir()
     todo = range(1, backups + 1, CHAIN)
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        list(pool.map(partial(_manifests, folder, end - backups * HOUR_MS, backups), todo))
+    with pool() as workers:
+        list(workers.map(partial(_manifests, folder, end - backups * HOUR_MS, backups), todo))
     with duckdb.connect(":memory:") as connection:
-        rows = _rows(connection, Part("backups", 1, backups + 1), end - backups * HOUR_MS)
+        rows = rows_of(connection, Part("backups", 1, backups + 1), end - backups * HOUR_MS)
         with (folder / "backups.jsonl").open("w", encoding="utf-8") as lines:
             lines.writelines(json.dumps(row) + "\n" for row in rows.to_arrow_table().to_pylist())
 
 
-def _rows(connection: duckdb.DuckDBPyConnection, part: Part, start: int) -> duckdb.DuckDBPyRelation:
-    text = _TEXTS[part.table]
-    given = {
-        "first": part.first, "beyond": part.beyond, "from_topic": part.from_topic, "to_topic": part.to_topic,
-        "start": start,
-    }  # fmt: skip
-    return connection.sql(text, params={name: value for name, value in given.items() if f"${name}" in text})
-
-
-def _write(catalog_uri: str, start: int, part: Part) -> list[str]:
-    import pyarrow.compute as pc
-
-    schema, storage = ARROW_SCHEMAS[part.table], open_storage(catalog_uri)
-    with duckdb.connect(":memory:", config={"threads": 1}) as connection:
-        rows = _rows(connection, part, start).to_arrow_table()
-    each = [rows]
-    if part.loose:
-        each = [rows.filter(pc.equal(rows["n"], number)) for number in range(part.first, part.beyond)]
-    return [write_rows(storage, part.table, one.select(schema.names).cast(schema)) for one in each]
+def rows_of(connection: duckdb.DuckDBPyConnection, part: Part, start: int) -> duckdb.DuckDBPyRelation:
+    """The rows of a part, in a table's columns."""
+    topics = {"from_topic": part.from_topic, "to_topic": part.to_topic}
+    given = {"first": part.first, "beyond": part.beyond, "start": start, **topics}
+    return selected(connection, _TEXTS[part.table], **given)
 
 
 def _manifests(folder: Path, start: int, backups: int, first: int) -> None:
     with duckdb.connect(":memory:", config={"threads": 1}) as connection:
-        rows = _rows(connection, Part("files", first, min(first + CHAIN, backups + 1)), start)
+        rows = rows_of(connection, Part("files", first, min(first + CHAIN, backups + 1), 0, TOPICS), start)
         text = "SELECT backup_id, to_json(_) FROM (SELECT * EXCLUDE (n) FROM files) AS _ ORDER BY 1"
         found = rows.query("files", text).fetchall()
     for backup_id, some in groupby(found, key=itemgetter(0)):

@@ -14,7 +14,9 @@ import time
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from tests.benchmarks.data import create_topic
+from tests.benchmarks.measure import progress
 from tests.benchmarks.report import markdown
 from tests.support.change_load import load
 
@@ -37,16 +39,9 @@ CASES: dict[str, dict[str, Any]] = {
 
 def capturing(broker: Broker, folder: Path, runs: int, scale: float) -> str:
     """Markdown: medians of `runs` captures in new processes, each of one task that reads the whole feed."""
-    head = [
-        "feed",
-        "million events",
-        "events/s",
-        "MB/s from Kafka",
-        "CPU s per million",
-        "peak memory, MB",
-        "files, MB",
-    ]
-    rows = [head, ["---"] * len(head)]
+    head = ["feed", "million events", "events/s", "MB/s from Kafka", "CPU s per million"]
+    head += ["peak memory, MB", "files, MB"]
+    rows = []
     for name, case in CASES.items():
         about = {"regions": 8, "value_bytes": 100, "codec": "zstd", "encrypt": False, "times": 1.0, **case}
         topic = f"capture-{about['regions']}-{about['value_bytes']}-{about['times']}"
@@ -62,15 +57,15 @@ def capturing(broker: Broker, folder: Path, runs: int, scale: float) -> str:
             name, f"{entries / 1e6:.2f}", f"{entries / seconds:,.0f}", f"{read / seconds / 1e6:.0f}",
             f"{cpu / entries * 1e6:.2f}", f"{peak / 1e6:.0f}", f"{stored / 1e6:.0f}",
         ])  # fmt: skip
-        print(f"  {name}: {entries / seconds:,.0f} events/s", file=sys.stderr)
-    return markdown(rows)
+        progress(f"{name}: {entries / seconds:,.0f} events/s")
+    return markdown(head, rows)
 
 
 def _fill(bootstrap: str, topic: str, events: int, about: dict[str, Any]) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     if topic in admin.list_topics(timeout=30).topics:
         return
-    admin.create_topics([NewTopic(topic, about["regions"], 1)])[topic].result(30)
+    create_topic(bootstrap, topic, about["regions"])
     load(bootstrap, topic, events=events, partitions=about["regions"], value_bytes=about["value_bytes"])
 
 
@@ -96,7 +91,7 @@ def _one(about: dict[str, Any]) -> dict[str, float]:
     whole = tuple(Range(topic.scope, int(r.region), topic.epoch, r.low, r.end) for r in regions)
     few = tuple(Range(r.topic, r.partition, r.epoch, r.start, min(r.end, 1000)) for r in whole)
     job = CaptureJob(
-        destination_uri=about["folder"],
+        uri=about["folder"],
         destination="d",
         source="bench",
         backup_id="20260101T000000Z-00000001",

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from statistics import median
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from tests.benchmarks.measure import progress
 from tests.benchmarks.report import markdown
-from tests.support.catalogs import backup_id
+from tests.support.catalogs import backup_id, made_backup
 from tests.support.made_backups import MadeBackups
 
 from lakebackup.formats.logs.events import DEFAULT, PUT, PUTS, WRITE, stored
 from lakebackup.formats.logs.logfile import LogFileWriter, LogPlace, Scratch
-from lakebackup.rows.backups import Backup, DataFile
+from lakebackup.rows.backups import DataFile
 from lakebackup.rows.base import CHANGES
 
 if TYPE_CHECKING:
@@ -34,10 +34,8 @@ _EVENTS, _VALUE, _FILE = 1_000_000, 1_000, 50_000
 def restoring(session: Session, folder: Path, runs: int, scale: float) -> str:
     """Markdown: a million events of 1 KB, each key twice; values in the writes, and apart from them."""
     cores = os.cpu_count() or 1
-    rows = [
-        ["values", "seconds", "CPU s", "peak MB", "MB/s", "MB/s a core", "MB/s a CPU second"],
-        ["---"] * 7,
-    ]
+    head = ["values", "seconds", "CPU s", "peak MB", "MB/s", "MB/s a core", "MB/s a CPU second"]
+    rows = []
     for name, apart in (("in the writes", False), ("apart", True)):
         made = folder / ("apart" if apart else "within")
         size = _make(made, round(_EVENTS * scale), apart=apart)
@@ -45,7 +43,7 @@ def restoring(session: Session, folder: Path, runs: int, scale: float) -> str:
         for number in range(-1, runs):  # the first is not counted: workers start
             out = folder / "out"
             cost, _ = session.measured("log_restore", destination=str(made), target=f"delta:{out}")
-            print(f"  round {number + 1}, values {name}: {cost.seconds:.2f} s", file=sys.stderr)
+            progress(f"round {number + 1}, values {name}: {cost.seconds:.2f} s")
             shutil.rmtree(out)
             if number >= 0:
                 costs.append(cost)
@@ -55,9 +53,7 @@ def restoring(session: Session, folder: Path, runs: int, scale: float) -> str:
         row = [seconds, cpu, peak, rate, rate / cores, size / 1e6 / cpu]
         rows.append([name, *(f"{figure:.1f}" for figure in row)])
         shutil.rmtree(made)
-    return (
-        f"{markdown(rows)}\n\nMB are of records as they were captured. The goal is {NODE_MB_S} MB/s a node."
-    )
+    return f"{markdown(head, rows)}\n\nMB are of records as captured. The goal is {NODE_MB_S} MB/s a node."
 
 
 def _make(folder: Path, events: int, *, apart: bool) -> int:
@@ -92,35 +88,8 @@ def _make(folder: Path, events: int, *, apart: bool) -> int:
                 row = writer.publish(made.storage)
             size += row["raw_bytes"]
             made.add(DataFile(destination=made.destination, added_in=1, **row))
-    end = 2 * events + 10
-    made.add(
-        Backup(
-            backup_id=name,
-            number=1,
-            source="bench",
-            source_kind=CHANGES,
-            destination=made.destination,
-            kind="log",
-            level=1,
-            parent=None,
-            base=name,
-            chain_position=0,
-            place=1,
-            parent_place=None,
-            ts_domain="ms",
-            start_ts=0,
-            end_ts=end,
-            started_at=0,
-            finished_at=0,
-            files=0,
-            bytes=0,
-            entries=0,
-            digest="",
-            isolation="",
-            codec="zstd",
-            created_by="",
-            tool="",
-        )
-    )
+    known = {"source": "bench", "source_kind": CHANGES, "destination": made.destination, "codec": "zstd"}
+    log = {"kind": "log", "level": 1, "ts_domain": "ms", "start_ts": 0, "end_ts": 2 * events + 10}
+    made.add(made_backup(1, **known, **log))
     made.flush()
     return size

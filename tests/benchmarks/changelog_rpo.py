@@ -13,7 +13,8 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 import psutil
-from confluent_kafka.admin import AdminClient, NewTopic
+from tests.benchmarks.data import create_topic
+from tests.benchmarks.measure import progress
 from tests.benchmarks.report import markdown
 from tests.support.change_load import load
 
@@ -47,19 +48,20 @@ def rpo(broker: Broker, folder: Path, scale: float) -> str:
     CatalogWriter.open(spark, str(folder)).migrate()
     spark.stop()
     head = ["events/s asked", "events/s sent", "lag, median s", "lag, most s", "flush, median s", "flushes"]
-    rows = [head, ["---"] * len(head)]
-    costs = [["broker's CPU", "s per million events"], ["---"] * 2]
+    rows = []
+    costs = []
     for rate in RATES:
         found = _measured(broker, place, rate, _SECONDS * scale)
         rows.append([f"{rate:,}", *found.cells()])
-        print(f"  {rate:,} events/s: lag {found.most_s:.1f} s at most", file=sys.stderr)
+        progress(f"{rate:,} events/s: lag {found.most_s:.1f} s at most")
         if found.most_s > BOUND_S:
             break
     for name, with_task in (("without the task", False), ("with it", True)):
         cost = _cost(broker, place, with_task, 25_000, _SECONDS * scale / 2)
         costs.append([name, f"{cost:.2f}"])
-        print(f"  broker {name}: {cost:.2f} CPU s per million events", file=sys.stderr)
-    return f"{markdown(rows)}\n\n{markdown(costs)}"
+        progress(f"broker {name}: {cost:.2f} CPU s per million events")
+    of_broker = markdown(["broker's CPU", "s per million events"], costs)
+    return f"{markdown(head, rows)}\n\n{of_broker}"
 
 
 class _Found:
@@ -131,8 +133,7 @@ def _is(process: psutil.Process, broker: Broker) -> bool:
 
 
 def _topic(broker: Broker, name: str) -> str:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)
+    create_topic(broker.bootstrap, name, PARTITIONS)
     return name
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -77,6 +77,15 @@ def records(data: DataSet, seed: int = 7) -> Iterator[tuple[bytes, bytes]]:
     return joined()
 
 
+def put(producer: Producer, *record: Any, **more: Any) -> None:
+    """Produce a record; wait while the queue is full."""
+    while True:
+        try:
+            return producer.produce(*record, **more)
+        except BufferError:
+            producer.poll(0.05)
+
+
 def fill(bootstrap: str, data: DataSet, already: int = 0) -> None:
     """Creates the topic and writes it, or goes on from `already` records."""
     if not already:
@@ -99,30 +108,19 @@ def fill(bootstrap: str, data: DataSet, already: int = 0) -> None:
     )
     wanted = islice(records(data, 7 + already), data.records - already)
     for number, (key, value) in enumerate(wanted, already):
-        while True:
-            try:
-                producer.produce(
-                    data.topic,
-                    value,
-                    key,
-                    partition=number % PARTITIONS,
-                    timestamp=FIRST_TS + number,
-                    on_delivery=told,
-                )
-                break
-            except BufferError:
-                producer.poll(0.05)
+        where = {"partition": number % PARTITIONS, "timestamp": FIRST_TS + number}
+        put(producer, data.topic, value, key, **where, on_delivery=told)
         if number % 1000 == 0:
             producer.poll(0)
     assert producer.flush(300) == 0
     assert not failed, failed[0]
 
 
-def create_topic(bootstrap: str, name: str) -> None:
+def create_topic(bootstrap: str, name: str, partitions: int = PARTITIONS) -> None:
     """A topic whose old timestamps are kept."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     settings = {"retention.ms": "-1", "file.delete.delay.ms": "1000"}
-    admin.create_topics([NewTopic(name, PARTITIONS, 1, config=settings)])[name].result(30)
+    admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(30)
 
 
 def delete_topic(bootstrap: str, name: str) -> None:

@@ -97,18 +97,22 @@ def of_command(command: Sequence[str], log: Path, *, timeout_s: float = 1800) ->
     """
     runner = [sys.executable, "-m", "tests.benchmarks.measure", *command]
     with log.open("wb") as output:
-        done = subprocess.run(
-            runner,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=output,
-            timeout=timeout_s,
-            check=False,
-        )
+        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": output}
+        done = subprocess.run(runner, **streams, timeout=timeout_s, check=False)
     if done.returncode:
         end = log.read_text("utf-8", "replace")[-1000:]
         raise MeasuringError(f"{command[0]} ended with {done.returncode}:\n{end}")
     return Cost(**json.loads(done.stdout))
+
+
+def of_module(name: str, *arguments: object, log: Path) -> Cost:
+    """Cost of one of these benchmarks' own programs."""
+    return of_command([sys.executable, "-m", f"tests.benchmarks.{name}", *map(str, arguments)], log)
+
+
+def progress(text: str) -> None:
+    """What the run is at, on standard error."""
+    print(f"  {text}", file=sys.stderr, flush=True)
 
 
 def main(command: Sequence[str]) -> int:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from tests.benchmarks.data import DataSet, delete_topic, fill
+from tests.benchmarks.measure import progress
 from tests.benchmarks.ours import Session
 from tests.benchmarks.report import markdown
 
@@ -23,25 +23,16 @@ def driver_memory(broker: Broker, folder: Path, scale: float) -> str:
 
     In local mode the JVM is driver and executor in one; records never enter it.
     """
-    head = [
-        "million records",
-        "job",
-        "seconds",
-        "driver Python, peak MB",
-        "JVM heap live after, MB",
-        "JVM heap peak, MB",
-    ]
-    rows = [[*head, "Python workers after, MB"], ["---"] * (len(head) + 1)]
+    head = ["million records", "job", "seconds", "driver Python, peak MB", "JVM heap live after, MB"]
+    head += ["JVM heap peak, MB", "Python workers after, MB"]
+    rows = []
     already = 0
     for millions in MILLIONS:
         data = DataSet("memory", round(millions * 1_000_000 * scale), 100, compression="lz4")
         fill(broker.bootstrap, data, already)
         already = data.records
-        where = {
-            "bootstrap": broker.bootstrap,
-            "topic": data.topic,
-            "destination": str(folder / f"memory-{millions}"),
-        }
+        where = {"bootstrap": broker.bootstrap, "topic": data.topic}
+        where["destination"] = str(folder / f"memory-{millions}")
         with Session(folder / "memory.log") as session:
             for verb, arguments in (
                 ("backup", where),
@@ -52,7 +43,7 @@ def driver_memory(broker: Broker, folder: Path, scale: float) -> str:
                 seen = session.ask("memory")
                 figures = [f"{seen[column] / 1e6:.0f}" for column in _COLUMNS]
                 rows.append([f"{data.records / 1e6:g}", verb, f"{seconds:.1f}", *figures])
-                print(f"  {millions} M, {verb}: {seconds:.1f} s", file=sys.stderr)
+                progress(f"{millions} M, {verb}: {seconds:.1f} s")
             delete_topic(broker.bootstrap, f"{data.topic}-restored")
     delete_topic(broker.bootstrap, data.topic)
-    return markdown(rows)
+    return markdown(head, rows)

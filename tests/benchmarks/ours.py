@@ -18,23 +18,10 @@ COMMAND = [sys.executable, "-m", "lakebackup_jobs"]
 
 def cold_backup(bootstrap: str, topic: str, destination: Path, log: Path) -> Cost:
     """`lakebackup backup topics`, a full one."""
-    return of_command(
-        [
-            *COMMAND,
-            "backup",
-            "topics",
-            topic,
-            "--groups",
-            "none",  # the peers save records alone
-            "--mode",
-            "full",
-            "--bootstrap-servers",
-            bootstrap,
-            "--to",
-            str(destination),
-        ],
-        log,
-    )
+    # The peers save records alone, so groups are left out.
+    words = ["backup", "topics", topic, "--groups", "none", "--mode", "full"]
+    where = ["--bootstrap-servers", bootstrap, "--to", str(destination)]
+    return of_command([*COMMAND, *words, *where], log)
 
 
 def cold_restore(bootstrap: str, topic: str, destination: Path, target: str, log: Path) -> Cost:

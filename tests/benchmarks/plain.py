@@ -2,8 +2,8 @@
 
 `python -m tests.benchmarks.plain VERB BOOTSTRAP TOPIC FOLDER`: one Avro file a partition (zstd level 1) with
 its sha256, as a first version of a backup tool would be written. `compact`, `merge`, `copy` and `hashed` take
-the data files of lakebackup below FOLDER; `compact` keeps the latest record of each key, and puts their
-number into `count`.
+the data files of lakebackup below FOLDER; `compact` keeps the latest record of each key. FOLDER/count
+then says how many records (of `copy` and `hashed`: bytes) there were.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+from contextlib import ExitStack, contextmanager
 from io import FileIO
 from operator import itemgetter
 from pathlib import Path
@@ -19,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from fastavro.write import Writer
+from tests.benchmarks.data import put
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
 _BYTES = ["null", "bytes"]
 _HEADER = {
@@ -58,6 +60,17 @@ class _Hashed(FileIO):
         return super().write(data)
 
 
+@contextmanager
+def _avro(path: Path) -> Iterator[Writer]:
+    """Writes records into `<path>.avro`, and its sha256 beside it."""
+    file = _Hashed(path.with_suffix(".avro"))
+    writer = Writer(file, SCHEMA, codec="zstandard", sync_interval=4 << 20, compression_level=1)
+    yield writer
+    writer.flush()
+    file.close()
+    path.with_suffix(".sha256").write_text(file.sha256.hexdigest(), "utf-8")
+
+
 def backup(bootstrap: str, topic: str, folder: Path) -> int:
     """Records written."""
     consumer = Consumer(
@@ -71,12 +84,15 @@ def backup(bootstrap: str, topic: str, folder: Path) -> int:
         }
     )
     open_partitions = set(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
-    files = {partition: _Hashed(folder / f"{partition}.avro") for partition in open_partitions}
-    writers = {
-        partition: Writer(file, SCHEMA, codec="zstandard", sync_interval=4 << 20, compression_level=1)
-        for partition, file in files.items()
-    }
-    consumer.assign([TopicPartition(topic, partition, 0) for partition in files])
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in open_partitions])
+    with ExitStack() as stack:
+        writers = {p: stack.enter_context(_avro(folder / str(p))) for p in open_partitions}
+        count = _consume(consumer, topic, open_partitions, writers)
+    consumer.close()
+    return count
+
+
+def _consume(consumer: Consumer, topic: str, open_partitions: set[int], writers: Mapping[int, Writer]) -> int:
     count = 0
     while open_partitions:
         for message in consumer.consume(10_000, timeout=1.0):
@@ -96,11 +112,6 @@ def backup(bootstrap: str, topic: str, folder: Path) -> int:
             }
             writers[message.partition()].write(record)
             count += 1
-    consumer.close()
-    for partition, file in files.items():
-        writers[partition].flush()
-        file.close()
-        (folder / f"{partition}.sha256").write_text(file.sha256.hexdigest(), "utf-8")
     return count
 
 
@@ -118,46 +129,33 @@ def restore(bootstrap: str, topic: str, folder: Path) -> int:
         }
     )
     count = 0
-    for path in sorted(folder.glob("*.avro")):
+    for count, record in enumerate(_records(sorted(folder.glob("*.avro"))), 1):
+        headers = [(header["key"], header["value"]) for header in record["headers"]]
+        where = {"partition": record["partition"], "timestamp": record["timestamp"], "headers": headers}
+        put(producer, topic, record["value"], record["key"], **where)
+        if count % 1000 == 0:
+            producer.poll(0)
+    assert producer.flush(300) == 0
+    return count
+
+
+def _records(files: Iterable[Path]) -> Iterator[dict[str, Any]]:
+    for path in files:
         with path.open("rb") as stream:
             for record in fastavro.reader(stream):
                 assert isinstance(record, dict)
-                headers = [(header["key"], header["value"]) for header in record["headers"]]
-                while True:
-                    try:
-                        producer.produce(
-                            topic, record["value"], record["key"], partition=record["partition"],
-                            timestamp=record["timestamp"], headers=headers,
-                        )  # fmt: skip
-                        break
-                    except BufferError:
-                        producer.poll(0.05)
-                count += 1
-                if count % 1000 == 0:
-                    producer.poll(0)
-    assert producer.flush(300) == 0
-    return count
+                yield record
 
 
 def compact(_: str, topic: str, folder: Path) -> int:
     """Records kept."""
     kept = 0
-    for number, partition in enumerate(sorted(folder.glob(f"*/*/topics/{topic}/partition=*"))):
-        latest: dict[bytes, dict[str, Any]] = {}
-        for path in sorted(partition.glob("*.data")):
-            with path.open("rb") as stream:
-                for record in fastavro.reader(stream):
-                    assert isinstance(record, dict)
-                    latest[record["key"]] = record
-        out = _Hashed(folder / f"{number}.avro")
-        writer = Writer(out, SCHEMA, codec="zstandard", sync_interval=4 << 20, compression_level=1)
-        for record in sorted(latest.values(), key=itemgetter("offset")):
-            writer.write(record)
-        writer.flush()
-        out.close()
-        (folder / f"{number}.sha256").write_text(out.sha256.hexdigest(), "utf-8")
+    for number, files in enumerate(_partitions(topic, folder)):
+        latest = {record["key"]: record for record in _records(files)}
+        with _avro(folder / str(number)) as writer:
+            for record in sorted(latest.values(), key=itemgetter("offset")):
+                writer.write(record)
         kept += len(latest)
-    (folder / "count").write_text(str(kept), "ascii")
     return kept
 
 
@@ -165,16 +163,10 @@ def merge(_: str, topic: str, folder: Path) -> int:
     """Records written: the files of a partition become one, record by record."""
     count = 0
     for number, files in enumerate(_partitions(topic, folder)):
-        out = _Hashed(folder / f"{number}.avro")
-        writer = Writer(out, SCHEMA, codec="zstandard", sync_interval=4 << 20, compression_level=1)
-        for path in files:
-            with path.open("rb") as stream:
-                for record in fastavro.reader(stream):
-                    assert isinstance(record, dict)
-                    writer.write(record)
-                    count += 1
-        writer.flush()
-        out.close()
+        with _avro(folder / str(number)) as writer:
+            for record in _records(files):
+                writer.write(record)
+                count += 1
     return count
 
 
@@ -218,5 +210,4 @@ if __name__ == "__main__":
         "backup": backup, "restore": restore, "compact": compact, "merge": merge, "copy": copy,
         "hashed": hashed,
     }  # fmt: skip
-    done = verbs[verb](bootstrap, topic, Path(folder))
-    print(done, "records", file=sys.stderr)
+    (Path(folder) / "count").write_text(str(verbs[verb](bootstrap, topic, Path(folder))), "ascii")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
-from tests.benchmarks.data import DataSet, records
+from tests.benchmarks.data import DataSet, put, records
 from tests.support.kafka_truth import until
 
 if TYPE_CHECKING:
@@ -185,12 +185,7 @@ def _produce(
             failed.append(error)
 
     topic, partition = place
-    while True:
-        try:
-            producer.produce(topic, value, key, partition, headers=headers, on_delivery=told)
-            return
-        except BufferError:
-            producer.poll(0.05)
+    put(producer, topic, value, key, partition, headers=headers, on_delivery=told)
 
 
 def write(bootstrap: str, name: str, number: int) -> dict[str, Any]:
@@ -228,12 +223,7 @@ def write(bootstrap: str, name: str, number: int) -> dict[str, Any]:
             more = [("tid", b"%d" % (tid + count))]
             if len(headers) > 1:
                 more += [("transaction", b"%d-%d-%d" % (number, tid, count // TRANSACTION)), headers[2]]
-            while True:
-                try:
-                    producer.produce(topic, value, key, partition, headers=more, on_delivery=told)
-                    break
-                except BufferError:
-                    producer.poll(0.05)
+            put(producer, topic, value, key, partition, headers=more, on_delivery=told)
             if count % 100 == 0:
                 producer.poll(0)
     producer.flush(60)

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from tests.benchmarks.measure import of_command
+from tests.benchmarks.measure import of_command, progress
 from tests.benchmarks.queue_load import TICK_S, Queues, Store
 from tests.benchmarks.queues import asked, consume
-from tests.benchmarks.report import markdown
+from tests.benchmarks.report import markdown, spread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,10 +94,9 @@ def writing(
         effects = _round(session, queues, store, folder)
         queues.delete()
         for name, each in effects.items():
-            print(
-                f"  round {number + 1}, {name}: {each.seconds:.2f} s, writers {each.alone:,.0f} to "
-                f"{each.during:,.0f} messages/s, pause {each.pause_during * 1000:.0f} ms",
-                file=sys.stderr,
+            progress(
+                f"round {number + 1}, {name}: {each.seconds:.2f} s, writers {each.alone:,.0f} to "
+                f"{each.during:,.0f} messages/s, pause {each.pause_during * 1000:.0f} ms"
             )
             if number >= 0:
                 found.setdefault(name, []).append(each)
@@ -170,7 +169,7 @@ def _writers(queues: Queues) -> Iterator[list[Told]]:
 def _table(found: dict[str, list[Effect]]) -> str:
     head = ["meanwhile", "it takes, s", "messages/s alone", "during", "during / alone (least to most)"]
     head += ["longest pause alone, ms", "during, ms", "most of all rounds, ms"]
-    rows = [head, ["---"] * len(head)]
+    rows = []
     for name, each in found.items():
         slower = [one.during / one.alone for one in each]
         rows.append(
@@ -179,10 +178,10 @@ def _table(found: dict[str, list[Effect]]) -> str:
                 f"{median(one.seconds for one in each):.2f}",
                 f"{median(one.alone for one in each):,.0f}",
                 f"{median(one.during for one in each):,.0f}",
-                f"{median(slower):.2f} ({min(slower):.2f} to {max(slower):.2f})",
+                spread(slower),
                 f"{median(one.pause_alone for one in each) * 1000:.0f}",
                 f"{median(one.pause_during for one in each) * 1000:.0f}",
                 f"{max(one.pause_during for one in each) * 1000:.0f}",
             ]
         )
-    return markdown(rows)
+    return markdown(head, rows)

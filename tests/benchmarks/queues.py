@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
-from tests.benchmarks.measure import Cost, MeasuringError, of_command
+from tests.benchmarks.measure import Cost, MeasuringError, of_command, progress
 from tests.benchmarks.ours import COMMAND
 from tests.benchmarks.queue_load import Queues, Store
-from tests.benchmarks.report import markdown
+from tests.benchmarks.report import markdown, spread
 from tests.benchmarks.topics import size
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Ratio:
         self.store = Store(self.folder / "store")
         count = self.store.make(self.bytes_)
         for number in range(-before, runs):
-            print(f"  round {number + 1}", file=sys.stderr)
+            progress(f"round {number + 1}")
             self._queues = Queues(self.broker.bootstrap, f"{GRAPH}{number + before}")
             self._queues.create()
             self._round()
@@ -131,7 +131,7 @@ class Ratio:
 
     def _note(self, name: str, sample: Sample) -> None:
         told = f"{sample.cost.seconds:.2f} s, {sample.cost.cpu_s:.2f} CPU s"
-        print(f"    {name}: {told} ({sample.changed / 1e6:.1f} MB changed)", file=sys.stderr)
+        progress(f"  {name}: {told} ({sample.changed / 1e6:.1f} MB changed)")
         self.samples.setdefault(name, []).append(sample)
 
     @property
@@ -148,16 +148,15 @@ class Ratio:
         }
         head = ["", "changed MB", "seconds (least to most)", "CPU s", "written MB"]
         head += ["CPU s per 100 MB changed", "full : it, time", "it : its peer, time", "CPU"]
-        rows = [head, ["---"] * len(head)]
+        rows = []
         for name, found in self.samples.items():
-            seconds = [one.cost.seconds for one in found]
             cpu, changed = median(one.cost.cpu_s for one in found), median(one.changed for one in found)
             peer = self._against(name, peers[name]) if name in peers else ["", ""]
             rows.append(
                 [
                     name,
                     f"{changed / 1e6:.1f}",
-                    f"{median(seconds):.2f} ({min(seconds):.2f} to {max(seconds):.2f})",
+                    spread([one.cost.seconds for one in found]),
                     f"{cpu:.2f}",
                     f"{median(one.written for one in found) / 1e6:.1f}",
                     f"{cpu / changed * 1e8:.2f}" if changed else "",
@@ -165,7 +164,7 @@ class Ratio:
                     *peer,
                 ]
             )
-        return markdown(rows)
+        return markdown(head, rows)
 
     def _against(self, name: str, peer: str) -> list[str]:
         pairs = list(zip(self.samples[name], self.samples[peer], strict=True))
@@ -186,7 +185,7 @@ class Ratio:
 def asked(queues: Queues, store: Store, destination: Path, mode: str) -> dict[str, Any]:
     """What a warm session is asked for."""
     return {
-        "graph": GRAPH,
+        "source": GRAPH,
         "bootstrap": queues.bootstrap,
         "topics": list(queues.topics),
         "destination": str(destination),

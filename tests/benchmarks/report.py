@@ -7,7 +7,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from tests.benchmarks.measure import Cost
 
@@ -30,13 +30,12 @@ def table(
     below 1 the reference is faster or cheaper.
     """
     head = ["", "seconds (least to most)", "CPU s", "peak MB", "written MB", "ours / it: time", "CPU"]
-    rows = [head, ["---"] * len(head)]
+    rows = []
     for name, runs in samples.items():
         made = [run for run in runs if run is not None]
         if not made:
             rows.append([name, "failed" if name in failed else "not run", *[""] * (len(head) - 2)])
             continue
-        seconds = [run.cost.seconds for run in made]
         pairs = [
             (mine.cost, its.cost) for mine, its in zip(samples[reference], runs, strict=False) if mine and its
         ]
@@ -44,7 +43,7 @@ def table(
         rows.append(
             [
                 name,
-                f"{median(seconds):.2f} ({min(seconds):.2f} to {max(seconds):.2f})",
+                spread([run.cost.seconds for run in made]),
                 f"{median(run.cost.cpu_s for run in made):.2f}",
                 f"{median(run.cost.peak_bytes for run in made) / 1e6:.0f}",
                 f"{median(run.written for run in made) / 1e6:.0f}",
@@ -52,7 +51,7 @@ def table(
                 "" if same else f"{median(mine.cpu_s / its.cpu_s for mine, its in pairs):.2f}",
             ]
         )
-    return markdown(rows)
+    return markdown(head, rows)
 
 
 def phases(runs: Sequence[Sample | None]) -> str:
@@ -64,10 +63,16 @@ def phases(runs: Sequence[Sample | None]) -> str:
     return f"Where the warm run's time goes (medians): {', '.join(parts)}."
 
 
-def markdown(rows: Sequence[Sequence[str]]) -> str:
+def spread(values: Sequence[float]) -> str:
+    """Median, and from the least to the most."""
+    return f"{median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table with aligned columns."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [head, ["---"] * len(head), *rows]
+    widths = [max(len(row[column]) for row in lines) for column in range(len(head))]
     return "\n".join(
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
-        for row in rows
+        for row in lines
     )

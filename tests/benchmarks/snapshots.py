@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from tests.benchmarks.measure import MeasuringError, of_command
+from tests.benchmarks.measure import MeasuringError, of_command, progress
 from tests.benchmarks.ours import COMMAND
 from tests.benchmarks.report import Sample, phases, table
 from tests.benchmarks.topics import COLD, WARM, phases_of, size
@@ -148,7 +148,7 @@ class Comparison:
         """Markdown by step. The first round is not counted: workers start, compiled code is loaded."""
         chance = random.Random(11)
         for number in range(-1, runs):
-            print(f"  round {number + 1}", file=sys.stderr)
+            progress(f"round {number + 1}")
             self._step("first backup", self._backup, counted=number >= 0)
             for file in chance.sample(self.files, len(self.files) // CHANGED):
                 file.write_bytes(chance.randbytes(self.each))
@@ -166,7 +166,7 @@ class Comparison:
         for name in self.tools:
             before = size(self._place(name))
             cost, said = act(name)
-            print(f"    {step}, {name}: {cost.seconds:.2f} s", file=sys.stderr)
+            progress(f"  {step}, {name}: {cost.seconds:.2f} s")
             if counted:
                 sample = Sample(cost, size(self._place(name)) - before, said)
                 self.samples.setdefault(step, {}).setdefault(name, []).append(sample)

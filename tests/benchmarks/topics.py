@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tests.benchmarks import ours, peers
 from tests.benchmarks.data import DataSet, create_topic, delete_topic, offsets
-from tests.benchmarks.measure import Cost, MeasuringError, of_command
+from tests.benchmarks.measure import Cost, MeasuringError, of_module, progress
 from tests.benchmarks.report import Sample, phases, table
 from tests.support.kafka_truth import fingerprint
 
@@ -86,11 +85,11 @@ class Bench:
                     sample = job()
                 except MeasuringError as failure:
                     self._failed.add(name)
-                    print(f"  {name}: {failure}", file=sys.stderr)
+                    progress(f"{name}: {failure}")
                     sample = None
                 samples[name].append(sample)
                 told = f"{sample.cost.seconds:.2f} s, {sample.cost.cpu_s:.2f} CPU s" if sample else "not run"
-                print(f"  round {number + 1}, {name}: {told}", file=sys.stderr)
+                progress(f"round {number + 1}, {name}: {told}")
             self.check = False  # the tools do the same in each round
         return samples
 
@@ -163,8 +162,7 @@ class Bench:
         return self._plain_command("restore", target), {}
 
     def _plain_command(self, verb: str, topic: str) -> Cost:
-        module = [sys.executable, "-m", "tests.benchmarks.plain"]
-        return of_command([*module, verb, self.broker.bootstrap, topic, str(self._plain)], self._log)
+        return of_module("plain", verb, self.broker.bootstrap, topic, self._plain, log=self._log)
 
 
 def phases_of(said: dict[str, Any]) -> dict[str, float]:

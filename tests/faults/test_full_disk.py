@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.support import kafka_truth as truth
+from tests.support.disks import fill, small_disk
 from tests.support.faults import expire_leases, rows_of, shown, stored
 from tests.support.runs import Lab
 
@@ -24,22 +23,11 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 
-def mount(folder: Path, options: str) -> bool:
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], capture_output=True)
-    return done.returncode == 0
-
-
 @pytest.fixture
 def small(spark: SparkSession, broker: Broker, empty_catalog: Path, tmp_path: Path) -> Iterator[Lab]:
     """A destination on a file system of 8 MiB."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    if not mount(folder, "size=8m"):
-        pytest.skip("a file system of a chosen size can be mounted by root only")
-    try:
+    with small_disk(tmp_path, "8m") as folder:
         yield Lab(spark, broker.bootstrap, folder, empty_catalog)
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 @pytest.mark.parametrize(
@@ -60,8 +48,7 @@ def test_a_full_tmpfs(
     filler = small.folder.joinpath("filler")
     # With ever more room the backup comes ever further: a lease, data, a part, the manifest, the catalog.
     for free in (0, *(8_192 << n for n in rooms)):
-        with filler.open("wb", buffering=0) as stream:
-            fill(small.folder, stream.write, free)
+        fill(filler, free)
         code = main(command, spark=small.spark)
         told = capsys.readouterr().err
         if code == 0:
@@ -75,11 +62,3 @@ def test_a_full_tmpfs(
     assert {p: len(rows) for p, rows in found.items()} == {p: len(rows) for p, rows in whole.items()}
     assert code == 0
     assert found == whole
-
-
-def fill(folder: Path, write: Callable[[bytes], object], leave: int) -> None:
-    """Use up the space of a file system but for some bytes."""
-    found = os.statvfs(folder)
-    room = found.f_bavail * found.f_frsize - leave
-    for _ in range(room // 4096):
-        write(b"\0" * 4096)

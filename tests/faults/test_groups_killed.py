@@ -11,8 +11,6 @@ from tests.support import kafka_truth as truth
 from tests.support.faults import Killed, expire_leases, rows_of, watched
 from tests.support.runs import Lab
 
-from lakebackup.store.reader import CatalogReader
-
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -25,10 +23,10 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 
 def told(lab: Lab, group: str) -> list[tuple[Any, ...]]:
-    rows = CatalogReader(str(lab.folder)).select(
+    rows = lab.sql(
         f"SELECT seen, position FROM group_offsets WHERE group_id = '{group}' ORDER BY seen, position"
     )
-    return [(row["seen"], row["position"]) for row in rows.read_all().to_pylist()]
+    return [(row["seen"], row["position"]) for row in rows]
 
 
 def test_killed_before_rows_of_groups(

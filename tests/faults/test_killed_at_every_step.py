@@ -161,8 +161,7 @@ def test_a_restore(at: int | str, source: Source, tmp_path: Path) -> None:
     assert truth.contents(lab.bootstrap, copy) == before, last
     assert translated.assert_exact(lab, name, copy) == 85, last
     assert truth.settings(lab.bootstrap, copy) == source.settings, last
-    opened = CatalogReader.open(str(lab.folder))
-    assert opened is not None
+    opened = CatalogReader.require(str(lab.folder))
     assert opened.rows("open_restores") == []
     # Killed when all was on record, a restore leaves its empty group to the broker's own retention.
     assert len(own_groups(lab) - groups) == (complete and "delete_group" not in taken)
@@ -171,8 +170,7 @@ def test_a_restore(at: int | str, source: Source, tmp_path: Path) -> None:
 
 def own_groups(lab: Lab) -> set[str]:
     """Groups of this destination's restores that the broker has; those of other tests' come and go."""
-    opened = CatalogReader.open(str(lab.folder))
-    assert opened is not None
+    opened = CatalogReader.require(str(lab.folder))
     own = {
         group_of(row["restore_id"]) for row in opened.select("SELECT * FROM restores").read_all().to_pylist()
     }

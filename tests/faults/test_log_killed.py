@@ -64,8 +64,7 @@ def goes_on(lab: Lab, feed: ChangeFeed, topic: str, task: LogTask) -> None:
     with task.run():
         task.until_captured(feed.now)
     assert captured(str(lab.folder)) == sent(feed)
-    rows = CatalogReader.require(str(lab.folder)).select("SELECT * FROM backups ORDER BY number")
-    chain = rows.read_all().to_pylist()
+    chain = lab.sql("SELECT * FROM backups ORDER BY number")
     assert [b["number"] for b in chain] == list(range(1, len(chain) + 1))
     assert [b["start_ts"] for b in chain] == [0, *(b["end_ts"] for b in chain[:-1])]
     assert all((lab.folder / f"lab/backups/{b['backup_id']}/complete").exists() for b in chain)

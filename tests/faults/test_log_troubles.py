@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.faults.test_full_disk import fill, mount
 from tests.support import kafka_truth as truth
 from tests.support.change_feed import ChangeFeed
+from tests.support.disks import fill, small_disk
 from tests.support.log_tasks import LogTask, captured, sent
 from tests.support.processes import Run
 from tests.support.runs import Lab
@@ -36,14 +35,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 8 MiB."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    if not mount(folder, "size=8m"):
-        pytest.skip("a file system of a chosen size can be mounted by root only")
-    try:
+    with small_disk(tmp_path, "8m") as folder:
         yield folder
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 @pytest.fixture
@@ -63,10 +56,8 @@ def noise(feed: ChangeFeed, table: int) -> None:
 
 
 def leave(folder: Path, free: int) -> Path:
-    filler = folder / "filler"
-    with filler.open("wb", buffering=0) as stream:
-        fill(folder, stream.write, free)
-    return filler
+    fill(folder / "filler", free)
+    return folder / "filler"
 
 
 def test_the_disk_of_a_task_is_full(lab: Lab, feed: tuple[ChangeFeed, str], disk: Path) -> None:

@@ -19,10 +19,11 @@ from lakebackup.errors import EnvironmentProblem
 from lakebackup_jobs.demo.broker import Broker
 from lakebackup_jobs.kafka.client import consume
 from lakebackup_jobs.kafka.client.produce import Progress, RestoreProducer
-from lakebackup_jobs.kafka.format.records import FORMAT_V2, Columns, decode_block
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from lakebackup_jobs.kafka.format.records import Columns
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
@@ -31,7 +32,7 @@ PARTITIONS, TOTAL, STEP = 8, 150, 50
 
 def columns_of(broker: Broker, partition: int) -> Columns:
     (block,) = consume.reader({"bootstrap.servers": broker.bootstrap}).blocks("gone", partition, 0, TOTAL)
-    return decode_block(block.data, block.stats.entries, FORMAT_V2)
+    return block.columns()
 
 
 def write(restore: RestoreProducer, partition: int, columns: Columns, position: int) -> None:

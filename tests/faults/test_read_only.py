@@ -6,14 +6,13 @@ A JVM for the wiring of topics and of verify, once; tests/unit/test_restore_snap
 from __future__ import annotations
 
 import io
-import os
 import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
-import fastavro
 import pytest
-from tests.support.disks import read_only, small_disk
+from tests.support.disks import fill, read_only, small_disk
+from tests.support.kafka_truth import records_in
 from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.plan.topics.request import RestoreRequest
@@ -43,9 +42,7 @@ def unwritable(made: MadeBackups, tmp_path: Path, how: Literal["read-only", "ful
         return
     with small_disk(tmp_path, "8m") as place:
         shutil.copytree(made.folder, place / "backups")
-        with (place / "filler").open("wb", buffering=0) as filler:
-            while room := os.statvfs(place).f_bavail:
-                filler.write(bytes(4096 * room))
+        fill(place / "filler")
         yield place / "backups"
 
 
@@ -78,7 +75,6 @@ def test_nothing_is_written_and_everything_is_read(
         assert name in capsys.readouterr().out
         assert files_in(place) == found
     (file,) = (path for path in (tmp_path / "out").rglob("*") if path.suffix == ".data")
-    with file.open("rb") as stream:
-        assert [row["value"] for row in fastavro.reader(stream)] == [b"v%d" % n for n in range(20)]
+    assert [record.value for _, record in records_in(file)] == [b"v%d" % n for n in range(20)]
     reader = CatalogReader.require(str(made.folder))
     assert reader.select("SELECT * FROM checks").read_all().num_rows == 0

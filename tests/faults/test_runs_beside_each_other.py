@@ -13,7 +13,7 @@ from tests.support.faults import Killed, expire_leases, rows_of, shown, stored, 
 
 from lakebackup.errors import Busy, EnvironmentProblem, LakebackupError
 from lakebackup_jobs.cli import main
-from lakebackup_jobs.topics import backup as backup_topics
+from lakebackup_jobs.topics import planning
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -159,14 +159,14 @@ def test_records_deleted_between_plan_and_copy(
     truth.produce(lab.bootstrap, name, rows_of(1, 20))
     lab.backup(name)
     truth.produce(lab.bootstrap, name, rows_of(1, 20, 20))
-    plan = backup_topics._plan
+    plan = planning.plan_next
 
     def overtaken(*args: Any, **given: Any) -> Any:
         made = plan(*args, **given)
         truth.delete_records(lab.bootstrap, name, {0: 30})
         return made
 
-    monkeypatch.setattr(backup_topics, "_plan", overtaken)
+    monkeypatch.setattr(planning, "plan_next", overtaken)
     with pytest.raises(EnvironmentProblem, match="no longer on the broker"):
         lab.backup(name)
     monkeypatch.undo()

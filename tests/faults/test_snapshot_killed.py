@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 import signal
@@ -15,12 +14,12 @@ from unittest import mock
 
 import pytest
 from tests.support.faults import Killed, expire_leases
+from tests.support.looks import quiet
 
 from lakebackup.errors import Busy
 from lakebackup.storage import local, open_storage
 from lakebackup.store.lease import Lease
 from lakebackup.store.reader import CatalogReader
-from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.snapshots import backup as backup_snapshot
 from lakebackup_jobs.snapshots.backup import SnapshotRequest
 
@@ -52,7 +51,7 @@ def back_up(tree: Path, to: Path, snapshot: str, **changes: Any) -> dict[str, An
     request = SnapshotRequest(
         destination=str(to), paths=(str(tree),), source="db", layout=LAYOUT, snapshots=(snapshot,), **changes
     )
-    return backup_snapshot.run(request, reporter=QuietReporter(io.StringIO(), io.StringIO()))
+    return backup_snapshot.run(request, reporter=quiet())
 
 
 def contents(to: Path) -> dict[str, bytes]:

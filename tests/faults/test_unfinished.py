@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support import kafka_truth as truth
 from tests.support.faults import Killed, Steps, expire_leases, rows_of, stored, watched
+from tests.support.lives import read_draft
 
 from lakebackup.errors import EnvironmentProblem
 from lakebackup.plan import splits
@@ -18,8 +19,10 @@ from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.kafka.admin.cluster import Cluster
-from lakebackup_jobs.topics import resume as unfinished
-from lakebackup_jobs.topics.backup import BackupRequest
+from lakebackup_jobs.lifecycle.workspace import Workspace
+from lakebackup_jobs.topics import resume
+from lakebackup_jobs.topics.backup import TopicsBackup
+from lakebackup_jobs.topics.request import BackupRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,10 +96,8 @@ def test_an_incremental_goes_on_however_often_it_is_cut_off(lab: Lab, name: str,
     ended = done["ended"]
     assert (ended["parent"], ended["kind"], ended["entries"]) == (full["backup_id"], "differential", 80)
     assert (done["parent"], done["kind"], done["entries"]) == (ended["backup_id"], "differential", 80)
-    found = CatalogReader(str(lab.folder)).select(
-        "SELECT backup_id, codec FROM files ORDER BY added_in, path"
-    )
-    codecs = {(row["backup_id"], row["codec"]) for row in found.read_all().to_pylist()}
+    found = lab.sql("SELECT backup_id, codec FROM files ORDER BY added_in, path")
+    codecs = {(row["backup_id"], row["codec"]) for row in found}
     assert {(ended["backup_id"], "deflate"), (done["backup_id"], "zstandard")} < codecs
     assert len(codecs) == 3
     assert stored(lab) == truth.contents(lab.bootstrap, name)
@@ -146,8 +147,7 @@ def test_what_was_not_read_and_is_gone_is_not_gone_on_with(lab: Lab, name: str, 
     truth.produce(lab.bootstrap, name, rows_of(PARTITIONS, 20, start=20))
     cut_off(lab, name, "put part #3", tmp_path / "1")
     lab.make_catalog()
-    storage, reader = open_storage(str(lab.folder)), CatalogReader(str(lab.folder))
-    begun = unfinished.found(storage, "lab")
+    begun = read_draft(open_storage(str(lab.folder)), "lab", TopicsBackup)
     assert begun
     cluster = Cluster({"bootstrap.servers": lab.bootstrap})
     asked = BackupRequest(
@@ -157,19 +157,21 @@ def test_what_was_not_read_and_is_gone_is_not_gone_on_with(lab: Lab, name: str, 
         groups="none",
     )
 
-    def why(of: unfinished.Begun = begun, **changes: Any) -> str | None:
-        return unfinished.hindrance(of, replace(asked, **changes), "lab", storage, cluster, reader)
+    work = Workspace(asked, "lab", lab.reporter)
+
+    def why(of: resume.InProgress = begun, **changes: Any) -> str | None:
+        return resume.blocker(of, replace(asked, **changes), work, cluster)
 
     assert why() is None
     assert why(mode="incr-diff", level=1, codec="null") is None
     assert why(mode="full") == "another mode is asked for"
     assert why(level=2) == "another level is asked for"
     assert why(topics=(name, "more")) == "another topics is asked for"
-    assert "came in since" in str(why(replace(begun, prepared=replace(begun.prepared, number=9))))
+    assert "was taken since" in str(why(replace(begun, prepared=replace(begun.prepared, number=9))))
     assert begun.prepared.plan.parent
     stranger = replace(begun.prepared.plan.parent, backup_id=layout.new_backup_id(datetime.now(UTC)))
     plan = replace(begun.prepared.plan, parent=stranger)
-    assert "stands on" in str(why(replace(begun, prepared=replace(begun.prepared, plan=plan))))
+    assert "depends on" in str(why(replace(begun, prepared=replace(begun.prepared, plan=plan))))
 
     # All that is there of the unread goes: what it had stored cannot be made whole any more.
     truth.delete_records(lab.bootstrap, name, dict.fromkeys(range(PARTITIONS), 30))

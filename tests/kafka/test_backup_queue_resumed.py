@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
-import shutil
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.lives import read_draft
 from tests.support.social import SCHEMA, Cut, Social, cut_off, ordered, put_back
 
 from lakebackup.errors import Busy, Refused
-from lakebackup.rows.queues import QueueRestore
 from lakebackup.storage import open_storage
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.kafka.admin.cluster import Cluster
+from lakebackup_jobs.queues.backup import execute
 from lakebackup_jobs.queues.backup import open_transactions as ending
-from lakebackup_jobs.queues.backup import resume as begun
+from lakebackup_jobs.queues.backup.execute import QueueBackup
 from lakebackup_jobs.queues.restore import restore_state as prepared
 from lakebackup_jobs.snapshots import backup as backup_snapshot
 from lakebackup_jobs.upkeep import policies
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
+    from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
 
-    from lakebackup_jobs.demo.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
-
-
-@pytest.fixture
-def social(broker: Broker, empty_catalog: Path, tmp_path: Path, topic: Callable[..., str]) -> Social:
-    return Social(broker.bootstrap, tmp_path, empty_catalog, topic("delta", 2), topic("journal"))
 
 
 # --- backups that were cut off
@@ -50,7 +41,7 @@ def test_a_backup_that_was_cut_off_is_ended_as_planned(
 
     with cut_off(monkeypatch, ending, "put_rows"):
         social.backup(mode)
-    left = begun.found(open_storage(str(social.place)), "social")
+    left = read_draft(open_storage(str(social.place)), "social", QueueBackup)
     assert left is not None
     since = social.send(social.delta)
     social.config.write_text("engine: 5\n")
@@ -64,7 +55,7 @@ def test_a_backup_that_was_cut_off_is_ended_as_planned(
     texts = [(social.place / file["path"]).read_text() for file in configs]
     assert texts == ["engine: 4\n", "engine: 4\n", "engine: 5\n"]
     assert len(social.rows("SELECT 1 AS one FROM backups WHERE source = 'social'")) == 3
-    assert begun.found(open_storage(str(social.place)), "social") is None
+    assert read_draft(open_storage(str(social.place)), "social", QueueBackup) is None
     assert not [path for path in social.tree() if "/seen/" in path]
 
 
@@ -75,7 +66,7 @@ def test_a_backup_that_was_cut_off_after_its_commit_is_not_taken_twice(
     full = social.full()
     social.send(social.delta)
 
-    with cut_off(monkeypatch, begun, "end"):
+    with cut_off(monkeypatch, QueueBackup, "finish"):
         social.backup("differential")
     found = social.backup("differential")
     ended = found.pop("ended")
@@ -89,7 +80,7 @@ def test_a_full_that_was_cut_off_after_its_commit_is_not_taken_twice(
     social: Social, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     social.send(social.delta, 0, "t1")
-    with cut_off(monkeypatch, begun, "end"):
+    with cut_off(monkeypatch, QueueBackup, "finish"):
         social.full()
     full = social.full()
     assert len(social.rows("SELECT 1 AS one FROM backups")) == 2
@@ -120,7 +111,7 @@ def test_a_full_goes_on_when_its_snapshot_is_there_and_else_starts_over(
     social.send(social.delta)
     with cut_off(monkeypatch, ending, "put_rows"):
         social.full()
-    left = begun.found(open_storage(str(social.place)), "social")
+    left = read_draft(open_storage(str(social.place)), "social", QueueBackup)
     assert left is not None
     social.send(social.delta)
     social.config.write_text("engine: 5\n")
@@ -160,33 +151,13 @@ def test_a_full_is_not_ended_with_another_snapshot(social: Social, monkeypatch: 
     assert [row["backup_id"] for row in social.rows("SELECT backup_id FROM holds")] == [found["snapshot"]]
 
 
-@pytest.mark.long
-def test_a_full_is_not_ended_with_another_snapshot_folder(
-    social: Social, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The engine wrote no snapshot.json; tests/unit/test_queue_request.py has the rule."""
-    found = social.full()
-    with cut_off(monkeypatch, ending, "put_rows"):
-        social.full()
-    shutil.rmtree(social.snapshot)
-    social.snapshot.mkdir()
-    (social.snapshot / "000003.sst").write_bytes(b"z" * 3000)
-    again = social.full()
-    held = social.rows("SELECT name FROM snapshot_files WHERE gone_in IS NULL")
-    assert held == [{"name": "000003.sst"}]
-    assert [row["backup_id"] for row in social.rows("SELECT backup_id FROM holds ORDER BY at")] == [
-        found["snapshot"],
-        again["snapshot"],
-    ]
-
-
 def test_the_snapshot_of_a_discarded_full_is_no_longer_held(
     social: Social, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with cut_off(monkeypatch, ending, "put_rows"):
         social.full()
     assert len(social.rows("SELECT backup_id FROM holds")) == 1
-    with cut_off(monkeypatch, begun, "take_away"):
+    with cut_off(monkeypatch, execute, "discard_files"):
         social.full(note="another one")
     assert social.rows("SELECT backup_id FROM holds") == []
     # The same command goes on, and holds it again. A person's hold stays.
@@ -224,54 +195,6 @@ def test_a_snapshot_that_a_prune_deleted_before_the_hold_is_taken_again(
 
 
 # --- restores that are at work, were left, or are of another catalog
-
-
-@pytest.mark.long
-def test_the_parent_behind_a_restore_is_the_restored_backup(social: Social) -> None:
-    a = social.full()
-    social.send(social.delta)
-    child = social.backup("incremental")
-    social.full()
-    cluster = Cluster({"bootstrap.servers": social.bootstrap})
-    topics = cluster.describe([social.delta, social.journal])
-    _, regions = cluster.positions(topics, "read_committed")
-    restored = social.send(social.delta)
-    _, after = cluster.positions(topics, "read_committed")
-    writer = CatalogWriter.open(None, str(social.place))
-    for before, now in zip(regions, after, strict=True):
-        writer.tell(
-            QueueRestore(
-                restore_id="r1",
-                at=time.time_ns() // 1000,
-                actor="me",
-                source="social",
-                backup_id=child["backup_id"],
-                full_id=a["backup_id"],
-                whole=True,
-                last_tid=1,
-                cluster=cluster.cluster_id(),
-                scope=now.scope,
-                epoch=now.epoch,
-                region=now.region,
-                base_position=before.end,
-                end_position=now.end,
-            )
-        )
-    own = social.send(social.delta)
-    found = social.backup("incremental")
-    assert (found["parent"], found["restore"]) == (child["backup_id"], "r1")
-    assert social.stored(found["backup_id"]) == [own]
-    differential = social.backup("differential")
-    assert (differential["parent"], differential["restore"]) == (a["backup_id"], "r1")
-    assert social.stored(differential["backup_id"]) == [restored, own]
-    last = social.send(social.delta)
-    following = social.backup("incremental")
-    assert (following["parent"], following["restore"]) == (differential["backup_id"], None)
-    assert social.stored(following["backup_id"]) == [last]
-    ids = (found["backup_id"], differential["backup_id"], following["backup_id"])
-    assert social.rows(f"SELECT bool_and(intact) AS whole FROM backups WHERE backup_id IN {ids}") == [
-        {"whole": True}
-    ]
 
 
 MODES = ("auto", "incremental", "differential")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -15,18 +15,7 @@ from lakebackup.errors import Refused
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.queues.backup import open_transactions as ending
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from lakebackup_jobs.demo.broker import Broker
-
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
-
-
-@pytest.fixture
-def social(broker: Broker, empty_catalog: Path, tmp_path: Path, topic: Callable[..., str]) -> Social:
-    return Social(broker.bootstrap, tmp_path, empty_catalog, topic("delta", 2), topic("journal"))
 
 
 def test_messages_of_open_transactions_are_in_front_of_a_differential(social: Social) -> None:

@@ -7,9 +7,9 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 from tests.support.chosen import chosen
+from tests.support.kafka_truth import Record, contents, produce
 
 from lakebackup.errors import EnvironmentProblem
 from lakebackup_jobs.demo.broker import Broker
@@ -22,39 +22,26 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.kafka
 
 
-def send(bootstrap: str, topic: str, *values: bytes, **settings: object) -> None:
-    failed: list[object] = []
-
-    def delivered(error: object, _: object) -> None:
-        if error:
-            failed.append(error)
-
-    producer = Producer({"bootstrap.servers": bootstrap, "message.max.bytes": 20_000_000, **settings})
-    for value in values:
-        producer.produce(topic, value, partition=0, on_delivery=delivered)
-    assert producer.flush(60) == 0
-    assert failed == []
+def send(bootstrap: str, topic: str, *values: bytes) -> None:
+    rows = [Record(0, None, value, (), -1) for value in values]
+    produce(bootstrap, topic, rows, **{"message.max.bytes": 20_000_000})
 
 
-def read(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g", "log_level": 0})
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    found = [message.value() for message in consumer.consume(count, 60) if not message.error()]
-    consumer.close()
-    return found
+def values_of(bootstrap: str, topic: str) -> list[bytes | None]:
+    return [record.value for record in contents(bootstrap, topic)[0]]
 
 
 def test_messages_go_in_and_out(broker: Broker, topic: Callable[..., str]) -> None:
     name = topic()
     send(broker.bootstrap, name, b"a", b"b")
-    assert read(broker.bootstrap, name, 2) == [b"a", b"b"]
+    assert values_of(broker.bootstrap, name) == [b"a", b"b"]
 
 
 def test_a_topic_may_take_larger_messages_than_the_broker(broker: Broker, topic: Callable[..., str]) -> None:
     name = topic(**{"max.message.bytes": "12000000"})
     big = bytes(10_000_000)
     send(broker.bootstrap, name, big)
-    assert read(broker.bootstrap, name, 1) == [big]
+    assert values_of(broker.bootstrap, name) == [big]
 
 
 def test_topics_are_never_made_by_accident(broker: Broker) -> None:
@@ -77,7 +64,7 @@ def test_messages_survive_kill_and_restart_on_the_same_port(tmp_path: Path) -> N
         send(address, "t", b"between")
         own.restart()
         assert own.bootstrap == address
-        assert read(address, "t", 2) == [b"before", b"between"]
+        assert values_of(address, "t") == [b"before", b"between"]
         admin = AdminClient({"bootstrap.servers": address})
         resource = ConfigResource("broker", "1")
         assert admin.describe_configs([resource])[resource].result(10)["num.partitions"].value == "3"

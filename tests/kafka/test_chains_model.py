@@ -27,7 +27,7 @@ from tests.support import kafka_truth as truth
 from tests.support.chains import PARTITIONS, Held, Made, Mode, Model, Taken, until
 from tests.support.faults import Killed, Steps, expire_leases, watched
 from tests.support.kafka_truth import Record
-from tests.support.lives import live
+from tests.support.lives import live, read_draft
 from tests.support.runs import Lab, now_ms
 
 from lakebackup.errors import EnvironmentProblem, Refused, UsageProblem
@@ -39,7 +39,7 @@ from lakebackup.store import tombstones
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.query import record_query as ask
-from lakebackup_jobs.topics import resume as unfinished
+from lakebackup_jobs.topics.backup import TopicsBackup
 from lakebackup_jobs.upkeep import policies
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class Chains(RuleBasedStateMachine):
             except (Refused, UsageProblem) as refused:
                 error = refused
         new, request = self.new(), (mode, level, asked and asked.backup_id)
-        left = unfinished.found(open_storage(str(self.lab.folder)), "lab") if steps.dead else None
+        left = read_draft(open_storage(str(self.lab.folder)), "lab", TopicsBackup) if steps.dead else None
         # What was asked for again exists, and lacked its marker only; what came since is in one behind it.
         again = self.unmarked is not None and self.unmarked[0] == request and error is None
         if again and mode == "full" and not new:

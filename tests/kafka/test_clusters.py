@@ -35,57 +35,33 @@ def partitions(bootstrap: str, topic: str) -> int:
     return len(admin.list_topics(topic, timeout=30).topics[topic].partitions)
 
 
-@pytest.mark.long
-def test_two_clusters_in_one_catalog(lab: Lab, west: Broker, topic: Make) -> None:
-    """A topic of the same name in each; each comes back in the other under a name of its own."""
-    name = topic("orders", partitions=3)
-    truth.create_topic(west.bootstrap, name, 2, retention_ms="-1")
-    there = {"bootstrap.servers": west.bootstrap}
-    for start in (0, 20):
-        truth.produce(lab.bootstrap, name, rows_of(2, 20, start))  # the last partition stays empty
-        truth.produce(west.bootstrap, name, rows_of(2, 30, 1000 + start))
-        lab.backup(name, source="east")
-        lab.backup(name, source="west", kafka=there)
-    assert sorted((b["source"], b["number"], b["kind"]) for b in shown(lab)["backups"]) == [
-        ("east", 1, "full"),
-        ("east", 2, "differential"),
-        ("west", 1, "full"),
-        ("west", 2, "differential"),
-    ]
-    with pytest.raises(LakebackupError, match=r"east.*west|west.*east"):
-        lab.restore(name)
-
-    from_east, from_west = f"{name}-of-east", f"{name}-of-west"
-    lab.restore(name, source="east", maps={name: from_east}, target=f"kafka://{west.bootstrap}")
-    lab.restore(name, source="west", maps={name: from_west})
-    assert truth.contents(west.bootstrap, from_east) == truth.contents(lab.bootstrap, name)
-    assert truth.contents(lab.bootstrap, from_west) == truth.contents(west.bootstrap, name)
-    assert partitions(west.bootstrap, from_east) == 3
-    truth.delete_topic(lab.bootstrap, from_west)
-
-
-def test_two_sources_in_one_catalog(lab: Lab, topic: Make) -> None:
+@pytest.mark.parametrize("cluster", ["the same", pytest.param("another", marks=pytest.mark.long)])
+def test_two_sources_in_one_catalog(
+    lab: Lab, topic: Make, cluster: str, request: pytest.FixtureRequest
+) -> None:
     """Backups of two sources have a topic of the same name; each source's come back as they found it."""
-    name = topic("orders", partitions=3)
+    name, there = topic("orders", partitions=3), lab.bootstrap
+    if cluster == "another":
+        there = request.getfixturevalue("west").bootstrap
+        truth.create_topic(there, name, 3, retention_ms="-1")
     truth.produce(lab.bootstrap, name, rows_of(2, 20))  # the last partition stays empty
     lab.backup(name, source="east")
     east = truth.contents(lab.bootstrap, name)
-    truth.produce(lab.bootstrap, name, rows_of(2, 30, 20))
-    lab.backup(name, source="west")
+    truth.produce(there, name, rows_of(2, 30, 20))
+    lab.backup(name, source="west", kafka={"bootstrap.servers": there})
     assert sorted((b["source"], b["number"], b["kind"]) for b in shown(lab)["backups"]) == [
         ("east", 1, "full"),
         ("west", 1, "full"),
     ]
     with pytest.raises(LakebackupError, match=r"east.*west|west.*east"):
         lab.restore(name)
-    copies = {source: f"{name}-of-{source}" for source in ("east", "west")}
-    for source, copy in copies.items():
-        lab.restore(name, source=source, maps={name: copy})
-    assert truth.contents(lab.bootstrap, copies["east"]) == east
-    assert truth.contents(lab.bootstrap, copies["west"]) == truth.contents(lab.bootstrap, name)
-    for copy in copies.values():
-        assert partitions(lab.bootstrap, copy) == 3
-        truth.delete_topic(lab.bootstrap, copy)
+    # Each into the other's cluster.
+    for source, held, other in (("east", east, there), ("west", truth.contents(there, name), lab.bootstrap)):
+        copy = f"{name}-of-{source}"
+        lab.restore(name, source=source, maps={name: copy}, target=f"kafka://{other}")
+        assert truth.contents(other, copy) == held
+        assert partitions(other, copy) == 3
+        truth.delete_topic(other, copy)
 
 
 def test_topics_that_may_not_be_read(lab: Lab, topic: Make, monkeypatch: pytest.MonkeyPatch) -> None:

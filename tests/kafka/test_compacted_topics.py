@@ -21,9 +21,7 @@ from tests.support.runs import Lab, now_ms
 from lakebackup.errors import EnvironmentProblem, Refused
 from lakebackup.storage import open_storage
 from lakebackup.store.lease import Lease
-from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.cli import main
-from lakebackup_jobs.upkeep import rebuild
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,16 +48,9 @@ def in_kafka(lab: Lab, name: str) -> Latest:
     return without_filler(latest(r for _, r in truth.read(lab.bootstrap, name)))
 
 
-def rows(lab: Lab, sql: str) -> list[dict[str, Any]]:
-    opened = CatalogReader.open(str(lab.folder))
-    assert opened is not None
-    return list(opened.select(sql).read_all().to_pylist())
-
-
 def generations(lab: Lab, name: str) -> list[int]:
     """Of each backup that holds a topic, in order."""
-    found = rows(
-        lab,
+    found = lab.sql(
         "SELECT s.generation FROM scopes s JOIN backups b ON b.backup_id = s.backup_id "
         f"WHERE s.scope = '{name}' ORDER BY b.number",
     )
@@ -119,7 +110,7 @@ def test_compact(lab: Lab, topic: Make, tmp_path: Path) -> None:
     expected = in_kafka(lab, name)
     told = lab.compact(dry_run=True)
     assert [t["topic"] for t in told["topics"]] == [name]
-    assert (told["entries"], len(rows(lab, "SELECT * FROM backups"))) == (150, 3)
+    assert (told["entries"], len(lab.sql("SELECT * FROM backups"))) == (150, 3)
 
     done = lab.compact()
     assert (done["entries"], done["kept_entries"], done["kept_files"]) == (150, 14, 2)
@@ -128,7 +119,7 @@ def test_compact(lab: Lab, topic: Make, tmp_path: Path) -> None:
     assert restored(lab, name, tmp_path, to_ts=before["end_ts"]) == expected
     earlier = sorted(seen)[1]  # what was compacted still answers for its own time
     assert restored(lab, name, tmp_path, to_ts=earlier) == seen[earlier] != expected
-    (backup,) = rows(lab, "SELECT * FROM backups WHERE number = 4")
+    (backup,) = lab.sql("SELECT * FROM backups WHERE number = 4")
     assert (backup["kind"], backup["end_ts"], backup["chain_position"]) == (
         "differential",
         before["end_ts"],
@@ -150,8 +141,7 @@ def test_compact(lab: Lab, topic: Make, tmp_path: Path) -> None:
     assert [p.name for p in lab.folder.rglob("plan/*")] == []
 
     # Offsets and bytes of what is kept are the topic's own.
-    kept = rows(
-        lab,
+    kept = lab.sql(
         f"SELECT path FROM files WHERE scope = '{name}' AND generation = 1 AND added_in = 4 ORDER BY path",
     )
     found = [
@@ -166,50 +156,12 @@ def test_compact(lab: Lab, topic: Make, tmp_path: Path) -> None:
     # A prune deletes the files of the older generation, and none besides.
     expected = in_kafka(lab, name)
     assert lab.prune()["files"] == 6
-    left = rows(lab, "SELECT scope, generation, count(*) AS files FROM files GROUP BY ALL ORDER BY scope")
+    left = lab.sql("SELECT scope, generation, count(*) AS files FROM files GROUP BY ALL ORDER BY scope")
     assert left == [
         {"scope": name, "generation": 1, "files": 4},
         {"scope": plain, "generation": 0, "files": 3},
     ]
     assert restored(lab, name, tmp_path) == expected
-
-
-@pytest.mark.long
-def test_a_prune_deletes_older_generations_and_what_stays_is_whole(
-    lab: Lab, topic: Make, tmp_path: Path
-) -> None:
-    name = topic("pruned", partitions=2, **{"cleanup.policy": "compact"})
-    put(lab.bootstrap, name, [(i % 2, b"k%d" % (i % 7), b"%d" % i) for i in range(40)])
-    lab.backup(name)
-    lab.backup(name, new_generation=True)
-    lab.compact()
-    put(lab.bootstrap, name, [(0, b"k0", None), (1, b"new", b"1")])
-    lab.backup(name, growth=100)
-    told = lab.prune(delete=False)
-    assert (told["files"], generations(lab, name)) == (4, [0, 1, 2, 2])
-    lab.prune()
-    left = rows(lab, "SELECT DISTINCT generation FROM files")
-    points = rows(lab, f"SELECT generation FROM restore_points WHERE scope = '{name}'")
-    assert (left, [point["generation"] for point in points]) == ([{"generation": 2}], [2, 2])
-    assert restored(lab, name, tmp_path) == in_kafka(lab, name)
-    assert lab.backup(name, new_generation=True)["generations"][0]["generation"] == 3
-    assert restored(lab, name, tmp_path) == in_kafka(lab, name)
-
-
-@pytest.mark.long
-def test_a_rebuilt_catalog_knows_the_generations(lab: Lab, topic: Make, tmp_path: Path) -> None:
-    name = topic("rebuilt", **{"cleanup.policy": "compact"})
-    put(lab.bootstrap, name, [(0, b"k%d" % (i % 3), b"%d" % i) for i in range(30)])
-    lab.backup(name)
-    lab.compact()
-    lab.backup(name, new_generation=True)
-    wanted = "SELECT path, generation FROM files ORDER BY path"
-    before = rows(lab, wanted)
-    shutil.rmtree(lab.folder / "catalog")
-    rebuild.run(rebuild.RebuildRequest(destination=str(lab.folder)), spark=lab.spark, reporter=lab.reporter)
-    assert rows(lab, wanted) == before
-    assert generations(lab, name) == [0, 1, 2]
-    assert restored(lab, name, tmp_path) == in_kafka(lab, name)
 
 
 def test_tombstones_go_when_they_are_old_and_stay_until_then(lab: Lab, topic: Make, tmp_path: Path) -> None:
@@ -376,6 +328,6 @@ def test_the_command_line(lab: Lab, topic: Make, capsys: pytest.CaptureFixture[s
     assert main(["compact", "other", "--from", where], lab.spark) == 3
     assert main(["compact", "--from", f"{where}/nowhere"], lab.spark) == 3
     with Lease.acquire(
-        open_storage(where), f"source-{rows(lab, 'SELECT source FROM backups')[0]['source']}", "me"
+        open_storage(where), f"source-{lab.sql('SELECT source FROM backups')[0]['source']}", "me"
     ):
         assert main(["compact", "--from", where], lab.spark) == 8

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,21 +13,37 @@ from tests.support.debezium import Debezium
 from tests.support.log_tasks import LogTask
 from tests.support.moments import Contents, Moments
 
+from lakebackup.errors import Refused
 from lakebackup.plan.logs.restore import LogRestoreRequest
+from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.admin.cluster import Cluster
+from lakebackup_jobs.logs.feeds.debezium import DebeziumFeed
 from lakebackup_jobs.logs.restore import job as restore
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
     from tests.support.postgres import Postgres
     from tests.support.runs import Lab
 
+    from lakebackup_jobs.demo.broker import Broker
+
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 
-def capture(lab: Lab, postgres: Postgres, folder: Path, count: int, truncates: tuple[int, ...]) -> Moments:
-    """A database under load, whose changes a task captures, with so many moments to compare with."""
+def capture(
+    lab: Lab,
+    postgres: Postgres,
+    folder: Path,
+    count: int,
+    truncates: Collection[int],
+    kills: Collection[int] = (),
+) -> Moments:
+    """A database under load, whose changes a task captures, with so many moments to compare with.
+
+    Behind some of them tables are truncated, or the connector is killed and sends again what it had sent.
+    """
     database = postgres.database()
     moments = Moments(postgres, database)
     # Whatever comes last, a heartbeat after it shows that it was all.
@@ -38,6 +55,9 @@ def capture(lab: Lab, postgres: Postgres, folder: Path, count: int, truncates: t
         with task.run(), moments:
             for number in range(count):
                 last = moments.take(before="TRUNCATE orders, lines" if number in truncates else "")
+                if number in kills:
+                    debezium.kill()
+                    debezium.start()
             task.until(lambda now: (now["checkpoint_ts"] or 0) >= last, "all is captured", 150)
     return moments
 
@@ -66,6 +86,25 @@ def test_a_database_is_restored_to_a_moment(lab: Lab, postgres: Postgres, tmp_pa
 
 @pytest.mark.long
 def test_a_database_is_restored_to_every_moment(lab: Lab, postgres: Postgres, tmp_path: Path) -> None:
-    moments = capture(lab, postgres, tmp_path, 36, (9, 25))
+    moments = capture(lab, postgres, tmp_path, 36, truncates=(9, 25), kills=(12, 24))
+    assert moments.transactions > 100
+    flushes = lab.sql(
+        "SELECT b.number, b.end_ts, min(f.min_ts) AS least FROM backups AS b JOIN files AS f "
+        "ON f.backup_id = b.backup_id WHERE f.role = 'data' GROUP BY ALL ORDER BY b.number"
+    )
+    for before, after in pairwise(flushes):
+        assert after["least"] > before["end_ts"], "what came is older than what was whole"
     for moment in sorted(moments.seen):
         assert restored(lab, moment, tmp_path / str(moment)) == moments.seen[moment]
+
+
+def test_a_feed_that_has_lost_its_beginning_is_refused(broker: Broker, tmp_path: Path) -> None:
+    client, storage = {"bootstrap.servers": broker.bootstrap}, open_storage(str(tmp_path))
+    for name in ("gone.transaction", "gone.public.a"):
+        truth.create_topic(broker.bootstrap, name, retention_ms="-1")
+    truth.produce(broker.bootstrap, "gone.public.a", [truth.Record(0, b"{}", b"{}", (), 1)])
+    feed = DebeziumFeed(client, ("gone",))
+    assert feed.prepare(storage, "b/", None, None)["folder"] == "b/"
+    truth.delete_records(broker.bootstrap, "gone.public.a", {0: 1})
+    with pytest.raises(Refused, match=r"Topic gone\.public\.a, partition 0, begins at offset 1"):
+        feed.prepare(storage, "c/", None, None)

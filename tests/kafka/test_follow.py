@@ -14,7 +14,8 @@ from tests.support.following import Following, following, kinds, until_stored
 from lakebackup.errors import Busy, Refused
 from lakebackup.recovery.rebuild import rebuild
 from lakebackup.sql_engine.delta import open_table
-from lakebackup_jobs.topics import follow as follow_topics
+from lakebackup.store.writer import CatalogWriter
+from lakebackup_jobs.lifecycle import stream
 
 if TYPE_CHECKING:
     from tests.support.runs import Lab
@@ -28,8 +29,8 @@ def test_batches_are_backups_that_continue_each_other(
     lab: Lab, topic: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tidied: list[int] = []
-    monkeypatch.setattr(follow_topics, "SMALL_FILES", 2)
-    monkeypatch.setattr(follow_topics.CatalogWriter, "tidy", lambda _, most: tidied.append(most))
+    monkeypatch.setattr(stream, "SMALL_FILES", 2)
+    monkeypatch.setattr(CatalogWriter, "tidy", lambda _, most: tidied.append(most))
     name = topic("follow", partitions=2)
     with following(lab, name) as run:
         for start in (0, 20, 40):
@@ -56,7 +57,7 @@ def test_batches_are_backups_that_continue_each_other(
 def test_the_catalog_of_a_long_run_has_few_files(
     lab: Lab, topic: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follow_topics, "SMALL_FILES", 2)
+    monkeypatch.setattr(stream, "SMALL_FILES", 2)
     name = topic("long")
     with following(lab, name) as run:
         for start in (0, 20, 40, 60):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from tests.support import kafka_truth as truth
+from tests.support.clusters import Cluster
 from tests.support.following import following
 from tests.support.kafka_truth import Record
 from tests.support.runs import Lab
@@ -17,7 +19,7 @@ from tests.support.runs import Lab
 from lakebackup.errors import Refused
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.cli.look.tree import in_order
-from lakebackup_jobs.demo.broker import Broker, Cluster
+from lakebackup_jobs.demo.broker import Broker
 from lakebackup_jobs.kafka.admin.cluster import Cluster as LakeCluster
 
 if TYPE_CHECKING:
@@ -79,64 +81,68 @@ class Orders:
         return self.admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions.get(0)
 
 
+def set_aside(lab: Lab, kept: str, lost: list[str], backed_up_to: int, entries: int) -> dict[str, Any]:
+    """The next backup goes on from `kept`, the last before the cut; the newest lost has `entries`."""
+    with pytest.raises(Refused, match="topic orders, partition 0") as refused:
+        lab.backup(TOPIC, on_fork="fail")
+    assert kept in str(refused.value.hint)
+    planned = lab.backup(TOPIC, dry_run=True)
+    assert (planned["parent"], set(planned["fork"]["out_of_sync"])) == (kept, set(lost))
+    assert "out_of_sync" not in states(lab)
+
+    after = lab.backup(TOPIC)
+    assert after["parent"] == kept
+    assert after["fork"]["partitions"] == [{"topic": TOPIC, "partition": "0", "backed_up_to": backed_up_to}]
+    assert after["fork"]["out_of_sync"] == lost[::-1]
+    rows = {row["backup_id"]: row for row in reader(lab).rows("every_backup")}
+    assert {name for name, row in rows.items() if row["state"] == "out_of_sync"} == set(lost)
+    assert (rows[lost[-1]]["branch"], rows[after["backup_id"]]["branch"]) == (0, 1)
+    assert "history was cut back" in lab.warnings.getvalue()
+    lab.restore(TOPIC, maps={TOPIC: "now"})
+    assert truth.contents(lab.bootstrap, "now") == truth.contents(lab.bootstrap, TOPIC)
+
+    # Records that are nowhere else any more: by name, what is out of sync can still be read.
+    chosen = f"SELECT path FROM files WHERE backup_id = '{lost[-1]}'"
+    read = lab.restore(select=chosen, partial=True, target=f"dir:{lab.folder.parent / 'lost'}")
+    assert read["entries"] == entries
+    with pytest.raises(Refused, match="cut from the history of topic orders"):
+        lab.restore(TOPIC, maps={TOPIC: "copy"}, continued=True)
+    return after
+
+
+def tree(lab: Lab) -> list[tuple[int, int]]:
+    """Depth and number of each backup, as they are drawn."""
+    drawn = in_order(reader(lab).rows("backup_tree", source="lab"))
+    return [(depth, row["number"]) for depth, row in drawn]
+
+
 @pytest.mark.long
 def test_a_replica_that_is_behind_takes_over(week: Lab, cluster: Cluster) -> None:
     orders = Orders(cluster.bootstrap)
     first, second = cluster.nodes[:2]
     orders.make()
     orders.write(100, "sunday")
-    sunday = week.backup(TOPIC, mode="full")
+    week.backup(TOPIC, mode="full")
     orders.write(100, "monday")
     monday = week.backup(TOPIC)
     orders.write(20, "tuesday, early")
     second.kill()
     truth.until(lambda: orders.in_sync() == {1}, "the other replica is left behind")
-    orders.write(80, "tuesday")
-    tuesday = week.backup(TOPIC)
-    orders.write(100, "wednesday")
-    wednesday = week.backup(TOPIC)
-    lost = {tuesday["backup_id"], wednesday["backup_id"]}
-
-    copy = {"maps": {TOPIC: "copy"}, "target": f"kafka://{cluster.bootstrap}"}
-    week.restore(TOPIC, **copy)
+    lost = []
+    for count, day in ((80, "tuesday"), (100, "wednesday")):
+        orders.write(count, day)
+        lost.append(week.backup(TOPIC)["backup_id"])
+    week.restore(TOPIC, maps={TOPIC: "copy"})
 
     first.kill()
     second.start()
     truth.until(lambda: orders.leader() == 2, "the replica that is behind leads")
     # Offsets that were backed up hold other records now: the end alone would not tell.
     orders.write(300, "thursday")
-
-    with pytest.raises(Refused, match="topic orders, partition 0") as refused:
-        week.backup(TOPIC, on_fork="fail")
-    assert monday["backup_id"] in str(refused.value.hint)
-    planned = week.backup(TOPIC, dry_run=True)
-    assert (planned["parent"], set(planned["fork"]["out_of_sync"])) == (monday["backup_id"], lost)
-    assert states(week) == {"complete": 4}
-
-    thursday = week.backup(TOPIC)
-    assert thursday["parent"] == monday["backup_id"]
-    assert thursday["fork"]["partitions"] == [{"topic": TOPIC, "partition": "0", "backed_up_to": 200}]
-    assert thursday["fork"]["out_of_sync"] == [wednesday["backup_id"], tuesday["backup_id"]]
-    rows = {row["backup_id"]: row for row in reader(week).rows("every_backup")}
-    assert {name for name, row in rows.items() if row["state"] == "out_of_sync"} == lost
-    assert (rows[wednesday["backup_id"]]["branch"], rows[thursday["backup_id"]]["branch"]) == (0, 1)
-    assert "history was cut back" in week.warnings.getvalue()
-
+    thursday = set_aside(week, monday["backup_id"], lost, 200, 100)
     # What is on partition 1 was not cut, and was read again.
     assert thursday["entries"] == (10 + 150) + (10 + 40 + 50 + 150)
-    week.restore(TOPIC, maps={TOPIC: "thursday"}, target=f"kafka://{cluster.bootstrap}")
-    assert truth.contents(cluster.bootstrap, "thursday") == truth.contents(cluster.bootstrap, TOPIC)
-
-    # Records that are nowhere else any more: by name, what is out of sync can still be read.
-    chosen = f"SELECT path FROM files WHERE backup_id = '{wednesday['backup_id']}'"
-    kept = week.restore(select=chosen, partial=True, target=f"dir:{week.folder.parent / 'lost'}")
-    assert kept["entries"] == 100
-    drawn = [
-        (depth, row["number"]) for depth, row in in_order(reader(week).rows("backup_tree", source="lab"))
-    ]
-    assert drawn == [(0, 1), (1, 2), (2, 3), (3, 4), (1, 5)]
-    with pytest.raises(Refused, match="cut from the history of topic orders"):
-        week.restore(TOPIC, continued=True, **copy)
+    assert tree(week) == [(0, 1), (1, 2), (2, 3), (3, 4), (1, 5)]
 
     # The old leader cuts its log and comes back as leader, in good order: that is no fork.
     first.start()
@@ -156,136 +162,95 @@ def test_a_replica_that_is_behind_takes_over(week: Lab, cluster: Cluster) -> Non
     assert (saturday["parent"], saturday["fork"], saturday["entries"]) == (friday["backup_id"], None, 10)
     assert saturday["gaps"] == 3, "what came after the last backup of each partition is unknown"
     assert states(week) == {"complete": 5, "out_of_sync": 2}
-    assert sunday["kind"] == "full"
 
 
-def test_a_disk_loses_records(spark: SparkSession, empty_catalog: Path, tmp_path: Path) -> None:
-    def write(tag: str, count: int) -> None:
-        rows = [Record(i % 2, None, f"{tag} {i}".encode(), (), 1_700_000_000_000) for i in range(count)]
-        truth.produce(broker.bootstrap, TOPIC, rows)
-
+@pytest.fixture
+def single(spark: SparkSession, empty_catalog: Path, tmp_path: Path) -> Iterator[tuple[Broker, Lab]]:
+    """A broker of one node with the topic, and a destination."""
     with Broker(tmp_path / "broker") as broker:
-        lab = Lab(spark, broker.bootstrap, tmp_path / "backups", empty_catalog)
         truth.create_topic(broker.bootstrap, TOPIC, 2, retention_ms="-1")
-        write("kept", 10)
-        kept = lab.backup(TOPIC)["backup_id"]
-        log = broker.folder / "data" / f"{TOPIC}-0" / f"{0:020d}.log"
-        size = log.stat().st_size
-        lost = []
-        for count in (20, 30):
-            write("lost", count)
-            lost.append(lab.backup(TOPIC)["backup_id"])
-        lab.restore(TOPIC, maps={TOPIC: "copy"})
-        broker.kill()
-        os.truncate(log, size)
-        broker.start()
-        # Offsets that were backed up hold other records now: the end alone would not tell.
-        write("after", 100)
+        yield broker, Lab(spark, broker.bootstrap, tmp_path / "backups", empty_catalog)
 
-        with pytest.raises(Refused, match="topic orders, partition 0") as refused:
-            lab.backup(TOPIC, on_fork="fail")
-        assert kept in str(refused.value.hint)
-        planned = lab.backup(TOPIC, dry_run=True)
-        assert (planned["parent"], set(planned["fork"]["out_of_sync"])) == (kept, set(lost))
-        assert states(lab) == {"complete": 3}
 
-        after = lab.backup(TOPIC)
-        assert after["parent"] == kept
-        assert after["fork"]["partitions"] == [{"topic": TOPIC, "partition": "0", "backed_up_to": 30}]
-        assert after["fork"]["out_of_sync"] == lost[::-1]
-        rows = {row["backup_id"]: row for row in reader(lab).rows("every_backup")}
-        assert {name for name, row in rows.items() if row["state"] == "out_of_sync"} == set(lost)
-        assert (rows[lost[1]]["branch"], rows[after["backup_id"]]["branch"]) == (0, 1)
-        assert "history was cut back" in lab.warnings.getvalue()
-        # What is on partition 1 was not cut, and was read again.
-        assert after["entries"] == 50 + (10 + 15 + 50)
-        lab.restore(TOPIC, maps={TOPIC: "now"})
-        assert truth.contents(broker.bootstrap, "now") == truth.contents(broker.bootstrap, TOPIC)
+def write(lab: Lab, tag: str, count: int) -> None:
+    rows = [Record(i % 2, None, f"{tag} {i}".encode(), (), 1_700_000_000_000) for i in range(count)]
+    truth.produce(lab.bootstrap, TOPIC, rows)
 
-        # Records that are nowhere else any more: by name, what is out of sync can still be read.
-        chosen = f"SELECT path FROM files WHERE backup_id = '{lost[1]}'"
-        read = lab.restore(select=chosen, partial=True, target=f"dir:{tmp_path / 'lost'}")
-        assert read["entries"] == 30
-        drawn = [
-            (depth, row["number"]) for depth, row in in_order(reader(lab).rows("backup_tree", source="lab"))
-        ]
-        assert drawn == [(0, 1), (1, 2), (2, 3), (1, 4)]
-        with pytest.raises(Refused, match="cut from the history of topic orders"):
-            lab.restore(TOPIC, maps={TOPIC: "copy"}, continued=True)
+
+def taken(lab: Lab, tag: str, *counts: int) -> list[str]:
+    """A backup behind each so many records."""
+    found = []
+    for count in counts:
+        write(lab, tag, count)
+        found.append(lab.backup(TOPIC)["backup_id"])
+    return found
+
+
+def cut_back(broker: Broker, lab: Lab, *lost: int) -> list[str]:
+    """Backups of so many records each, of which the disk loses those of partition 0."""
+    log = broker.folder / "data" / f"{TOPIC}-0" / f"{0:020d}.log"
+    size = log.stat().st_size
+    gone = taken(lab, "lost", *lost)
+    lab.restore(TOPIC, maps={TOPIC: "copy"})
+    broker.kill()
+    os.truncate(log, size)
+    broker.start()
+    # Offsets that were backed up hold other records now: the end alone would not tell.
+    write(lab, "after", 100)
+    return gone
+
+
+def test_a_disk_loses_records(single: tuple[Broker, Lab]) -> None:
+    broker, lab = single
+    [kept] = taken(lab, "kept", 10)
+    after = set_aside(lab, kept, cut_back(broker, lab, 20, 30), 30, 30)
+    # What is on partition 1 was not cut, and was read again.
+    assert after["entries"] == 50 + (10 + 15 + 50)
+    assert tree(lab) == [(0, 1), (1, 2), (2, 3), (1, 4)]
 
 
 @pytest.mark.long
-def test_a_stopped_cluster_is_put_back_to_an_older_disk(
-    spark: SparkSession, empty_catalog: Path, tmp_path: Path
-) -> None:
+def test_a_stopped_cluster_is_put_back_to_an_older_disk(single: tuple[Broker, Lab], tmp_path: Path) -> None:
     """Its leaders use the same epochs again, and the log grows past what was backed up: only records tell."""
+    broker, lab = single
+    [kept] = taken(lab, "kept", 10)
+    broker.stop()
+    shutil.copytree(broker.folder / "data", tmp_path / "disk")
+    broker.start()
+    lost = taken(lab, "lost", 20, 30)
+    broker.stop()
+    shutil.rmtree(broker.folder / "data")
+    shutil.copytree(tmp_path / "disk", broker.folder / "data")
+    broker.start()
+    write(lab, "after", 100)
 
-    def write(tag: str, count: int) -> None:
-        rows = [Record(i % 2, None, f"{tag} {i}".encode(), (), 1_700_000_000_000) for i in range(count)]
-        truth.produce(broker.bootstrap, TOPIC, rows)
-
-    with Broker(tmp_path / "broker") as broker:
-        lab = Lab(spark, broker.bootstrap, tmp_path / "backups", empty_catalog)
-        truth.create_topic(broker.bootstrap, TOPIC, 2, retention_ms="-1")
-        write("kept", 10)
-        kept = lab.backup(TOPIC)["backup_id"]
-        broker.stop()
-        shutil.copytree(broker.folder / "data", tmp_path / "disk")
-        broker.start()
-        lost = []
-        for count in (20, 30):
-            write("lost", count)
-            lost.append(lab.backup(TOPIC)["backup_id"])
-        broker.stop()
-        shutil.rmtree(broker.folder / "data")
-        shutil.copytree(tmp_path / "disk", broker.folder / "data")
-        broker.start()
-        write("after", 100)
-
-        epochs = reader(lab).rows("region_ends", source="lab", base=kept, link=3)
-        (state,) = LakeCluster({"bootstrap.servers": broker.bootstrap}).describe([TOPIC])
-        _, regions = LakeCluster({"bootstrap.servers": broker.bootstrap}).positions([state], "read_committed")
-        assert {row["leader_epoch"] for row in epochs} == {r.leader_epoch for r in regions}
-        after = lab.backup(TOPIC)
-        assert after["parent"] == kept
-        assert after["fork"]["out_of_sync"] == lost[::-1]
-        lab.restore(TOPIC, maps={TOPIC: "now"})
-        assert truth.contents(broker.bootstrap, "now") == truth.contents(broker.bootstrap, TOPIC)
-        assert lab.backup(TOPIC)["fork"] is None
+    epochs = reader(lab).rows("region_ends", source="lab", base=kept, link=3)
+    asked = LakeCluster({"bootstrap.servers": broker.bootstrap})
+    _, regions = asked.positions(asked.describe([TOPIC]), "read_committed")
+    assert {row["leader_epoch"] for row in epochs} == {r.leader_epoch for r in regions}
+    after = lab.backup(TOPIC)
+    assert (after["parent"], after["fork"]["out_of_sync"]) == (kept, lost[::-1])
+    lab.restore(TOPIC, maps={TOPIC: "now"})
+    assert truth.contents(broker.bootstrap, "now") == truth.contents(broker.bootstrap, TOPIC)
+    assert lab.backup(TOPIC)["fork"] is None
 
 
 @pytest.mark.long
-def test_following_goes_on_behind_a_disk_that_lost_records(
-    spark: SparkSession, empty_catalog: Path, tmp_path: Path
-) -> None:
-    def write(tag: str, count: int) -> None:
-        rows = [Record(0, None, f"{tag} {i}".encode(), (), 1_700_000_000_000) for i in range(count)]
-        truth.produce(broker.bootstrap, TOPIC, rows)
+def test_following_goes_on_behind_a_disk_that_lost_records(single: tuple[Broker, Lab]) -> None:
+    broker, lab = single
+    [kept] = taken(lab, "kept", 10)
+    [lost] = cut_back(broker, lab, 10)
+    with following(lab, TOPIC) as run:
 
-    with Broker(tmp_path / "broker") as broker:
-        lab = Lab(spark, broker.bootstrap, tmp_path / "backups", empty_catalog)
-        truth.create_topic(broker.bootstrap, TOPIC, retention_ms="-1")
-        write("kept", 10)
-        kept = lab.backup(TOPIC)
-        log = broker.folder / "data" / f"{TOPIC}-0" / f"{0:020d}.log"
-        size = log.stat().st_size
-        write("lost", 10)
-        lost = lab.backup(TOPIC)
-        broker.kill()
-        os.truncate(log, size)
-        broker.start()
-        write("after", 30)
-        with following(lab, TOPIC) as run:
+        def there() -> bool:
+            assert not run.ended, str(run.ended[0])
+            return states(lab) == {"complete": 2, "out_of_sync": 1}
 
-            def there() -> bool:
-                assert not run.ended, str(run.ended[0])
-                return states(lab) == {"complete": 2, "out_of_sync": 1}
-
-            truth.until(there, "it goes on", 180)
-        *_, last = reader(lab).rows("every_backup")
-        assert (last["kind"], last["parent"], last["entries"]) == ("log", kept["backup_id"], 30)
-        (gone,) = (row for row in reader(lab).rows("every_backup") if row["state"] == "out_of_sync")
-        assert gone["backup_id"] == lost["backup_id"]
+        truth.until(there, "it goes on", 180)
+    *_, last = reader(lab).rows("every_backup")
+    assert (last["kind"], last["parent"]) == ("log", kept)
+    (gone,) = (row for row in reader(lab).rows("every_backup") if row["state"] == "out_of_sync")
+    assert gone["backup_id"] == lost
 
 
 def reader(lab: Lab) -> CatalogReader:
@@ -293,7 +258,4 @@ def reader(lab: Lab) -> CatalogReader:
 
 
 def states(lab: Lab) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for row in reader(lab).rows("every_backup"):
-        found[row["state"]] = found.get(row["state"], 0) + 1
-    return found
+    return dict(Counter(row["state"] for row in reader(lab).rows("every_backup")))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, Producer, TopicPartition
+from tests.support import consumers
+from tests.support import kafka_truth as truth
 from tests.support.runs import now_ms
 
 from lakebackup.errors import Refused
@@ -18,7 +17,7 @@ from lakebackup_jobs.upkeep.rebuild import RebuildRequest
 from lakebackup_jobs.upkeep.rebuild import run as rebuild
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from tests.support.runs import Lab
 
@@ -28,43 +27,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 
 def fill(bootstrap: str, topic: str, count: int, partitions: int = 1) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap})
-    for i in range(count):
-        producer.produce(topic, f"v{i}", f"k{i}", partition=i % partitions)
-    assert producer.flush(30) == 0
-
-
-def commit(
-    bootstrap: str, group: str, topic: str, offsets: dict[int, int], metadata: str | None = None
-) -> None:
-    """As a consumer that was assigned its partitions by hand."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
-    parts = [TopicPartition(topic, p, o, metadata or "") for p, o in offsets.items()]
-    consumer.commit(offsets=parts, asynchronous=False)
-    consumer.close()
-
-
-@contextmanager
-def member(bootstrap: str, group: str, topic: str, protocol: str) -> Iterator[Consumer]:
-    """A group's only member, subscribed and with its partitions."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": group,
-            "group.protocol": protocol,
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-        }
-    )
-    consumer.subscribe([topic])
-    deadline = time.monotonic() + 60
-    while not consumer.assignment():
-        assert time.monotonic() < deadline, f"group {group} never got its partitions"
-        consumer.poll(0.1)
-    try:
-        yield consumer
-    finally:
-        consumer.close()
+    rows = [truth.Record(i % partitions, b"k%d" % i, b"v%d" % i, (), now_ms()) for i in range(count)]
+    truth.produce(bootstrap, topic, rows)
 
 
 def commit_in_transaction(bootstrap: str, group: str, topic: str, position: int, *, abort: bool) -> None:
@@ -81,21 +45,17 @@ def commit_in_transaction(bootstrap: str, group: str, topic: str, position: int,
     consumer.close()
 
 
-def select(lab: Lab, sql: str) -> list[dict[str, Any]]:
-    return CatalogReader(str(lab.folder)).select(sql).read_all().to_pylist()
-
-
 def test_groups_of_both_protocols_are_read(broker: Broker, topic: Callable[..., str]) -> None:
     name = topic("read", partitions=2)
     fill(broker.bootstrap, name, 20, 2)
-    commit(broker.bootstrap, f"{name}-a", name, {0: 3, 1: 4}, "nöte")
-    commit(broker.bootstrap, f"{OWN_GROUPS}{name}", name, {0: 1})
+    consumers.commit(broker.bootstrap, f"{name}-a", {(name, 0): 3, (name, 1): 4}, "nöte")
+    consumers.commit(broker.bootstrap, f"{OWN_GROUPS}{name}", {(name, 0): 1})
     groups = Groups({"bootstrap.servers": broker.bootstrap})
     assert f"{name}-a" in groups.names()
     assert f"{OWN_GROUPS}{name}" not in groups.names()
     with (
-        member(broker.bootstrap, f"{name}-b", name, "classic"),
-        member(broker.bootstrap, f"{name}-c", name, "consumer") as reader,
+        consumers.member(broker.bootstrap, f"{name}-b", name, **{"group.protocol": "classic"}),
+        consumers.member(broker.bootstrap, f"{name}-c", name, **{"group.protocol": "consumer"}) as reader,
     ):
         reader.commit(offsets=[TopicPartition(name, 1, 7)], asynchronous=False)
         found = groups.read([f"{name}-a", f"{name}-b", f"{name}-c", f"{name}-none"])
@@ -118,10 +78,10 @@ def test_every_commit_is_a_row_and_a_deleted_topic_leaves_its_last_offsets(
     fill(broker.bootstrap, name, 40, 2)
     fill(broker.bootstrap, other, 10)
     old, new, tx = f"{name}-old", f"{name}-new", f"{name}-tx"
-    commit(broker.bootstrap, old, name, {0: 2})
-    commit(broker.bootstrap, old, name, {0: 5, 1: 6}, "m")
-    commit(broker.bootstrap, old, other, {0: 9})
-    with member(broker.bootstrap, new, name, "consumer") as reader:
+    consumers.commit(broker.bootstrap, old, {(name, 0): 2})
+    consumers.commit(broker.bootstrap, old, {(name, 0): 5, (name, 1): 6}, "m")
+    consumers.commit(broker.bootstrap, old, {(other, 0): 9})
+    with consumers.member(broker.bootstrap, new, name, **{"group.protocol": "consumer"}) as reader:
         reader.commit(offsets=[TopicPartition(name, 0, 11)], asynchronous=False)
     commit_in_transaction(broker.bootstrap, tx, name, 13, abort=False)
     commit_in_transaction(broker.bootstrap, tx, name, 17, abort=True)
@@ -129,8 +89,7 @@ def test_every_commit_is_a_row_and_a_deleted_topic_leaves_its_last_offsets(
     assert (first["topics"], first["groups"]) == (2, 3)
     with pytest.raises(Refused, match="the brokers' own"):
         lab.restore("__consumer_offsets", append=True)
-    seen = select(
-        lab,
+    seen = lab.sql(
         f"SELECT group_id, protocol, scope, region, position, metadata, epoch FROM groups "
         f"WHERE group_id LIKE '{name}%' ORDER BY group_id, region",
     )
@@ -144,14 +103,14 @@ def test_every_commit_is_a_row_and_a_deleted_topic_leaves_its_last_offsets(
 
     commit_in_transaction(broker.bootstrap, tx, name, 19, abort=True)
     before_deletion = now_ms()
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.delete_topics([name])[name].result(30)
-    wait_for_erased(broker.bootstrap, old, name)
+    truth.delete_topic(broker.bootstrap, name)
+    truth.until(
+        lambda: not [t for t, _ in consumers.committed(broker.bootstrap, old) if t == name], "it is erased"
+    )
     second = lab.backup(other, groups="all", isolation="read_uncommitted")
     assert second["kind"] == "differential"
 
-    log = select(
-        lab,
+    log = lab.sql(
         f"SELECT group_id, region, position, metadata, epoch FROM group_offsets "
         f"WHERE seen = 'log' AND scope = '{name}' ORDER BY group_id, region, log_position",
     )
@@ -161,8 +120,7 @@ def test_every_commit_is_a_row_and_a_deleted_topic_leaves_its_last_offsets(
         (tx, "0", 13), (tx, "0", None),
     ]  # fmt: skip
     assert {r["epoch"] for r in log if r["group_id"] == old and r["position"] is not None} == {epoch}
-    told = select(
-        lab,
+    told = lab.sql(
         f"SELECT group_id, region, max_by(position, log_position) AS position, max(time) AS committed "
         f"FROM group_offsets WHERE scope = '{name}' AND seen = 'log' AND position IS NOT NULL "
         f"GROUP BY group_id, region ORDER BY group_id, CAST(region AS INT)",
@@ -170,8 +128,7 @@ def test_every_commit_is_a_row_and_a_deleted_topic_leaves_its_last_offsets(
     last = [(new, "0", 11), (old, "0", 5), (old, "1", 6), (tx, "0", 13)]
     assert [(r["group_id"], r["region"], r["position"]) for r in told] == last
     assert all(r["committed"] is not None for r in told)
-    kinds = select(
-        lab,
+    kinds = lab.sql(
         f"SELECT DISTINCT kind, problem FROM group_commits WHERE group_id LIKE '{name}%' ORDER BY kind",
     )
     assert [(r["kind"], r["problem"]) for r in kinds] == [
@@ -181,7 +138,7 @@ def test_every_commit_is_a_row_and_a_deleted_topic_leaves_its_last_offsets(
             "consumer_target_member", "offset",
         )
     ]  # fmt: skip
-    assert select(lab, "SELECT * FROM group_commits WHERE problem IS NOT NULL") == []
+    assert lab.sql("SELECT * FROM group_commits WHERE problem IS NOT NULL") == []
 
     reader = CatalogReader(str(lab.folder))
 
@@ -196,43 +153,19 @@ def test_every_commit_is_a_row_and_a_deleted_topic_leaves_its_last_offsets(
     assert_rebuilt_the_same(lab)
 
 
-def wait_for_erased(bootstrap: str, group: str, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    deadline = time.monotonic() + 60
-    while True:
-        asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
-        found = asked[group].result(30).topic_partitions or []
-        if not any(p.topic == topic and p.offset >= 0 for p in found):
-            return
-        assert time.monotonic() < deadline, f"{group} still has offsets of {topic}"
-        time.sleep(0.05)
-
-
-@pytest.mark.long
-def test_a_rebuild_decodes_the_same_rows_again(lab: Lab, broker: Broker, topic: Callable[..., str]) -> None:
-    name = topic("again")
-    fill(broker.bootstrap, name, 5)
-    commit(broker.bootstrap, f"{name}-g", name, {0: 2}, "m")
-    lab.backup(name, groups="all")
-    commit(broker.bootstrap, f"{name}-g", name, {0: 4})
-    lab.backup(name, groups="all")
-    assert len(select(lab, f"SELECT * FROM group_offsets WHERE group_id = '{name}-g'")) == 4
-    assert_rebuilt_the_same(lab)
-
-
 def assert_rebuilt_the_same(lab: Lab) -> None:
     """A rebuilt catalog has the same rows of groups."""
     ask = "SELECT * FROM group_offsets ORDER BY ts, seen, group_id, scope, region, log_position"
-    before = select(lab, ask)
+    before = lab.sql(ask)
     (lab.folder / "catalog").rename(lab.folder.parent / "lost")
     result = rebuild(RebuildRequest(str(lab.folder)), spark=lab.spark, reporter=lab.reporter)
     assert result["left_out"] == []
-    assert select(lab, ask) == before
+    assert lab.sql(ask) == before
 
 
 def test_no_groups_when_not_asked_for(lab: Lab, broker: Broker, topic: Callable[..., str]) -> None:
     name = topic("none")
-    commit(broker.bootstrap, f"{name}-g", name, {0: 0})
+    consumers.commit(broker.bootstrap, f"{name}-g", {(name, 0): 0})
     result = lab.backup(name, groups="none")
     assert (result["topics"], result["groups"]) == (1, 0)
-    assert select(lab, "SELECT * FROM groups") == []
+    assert lab.sql("SELECT * FROM groups") == []

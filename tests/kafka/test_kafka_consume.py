@@ -1,7 +1,4 @@
-"""Reading ranges of a real broker: every record, its every part, the ends, and what goes wrong.
-
-The compiled path goes through all of it; the plain one, its fallback, does so in the long tests.
-"""
+"""Reading ranges of a real broker: every record, its every part, the ends, and what goes wrong."""
 
 from __future__ import annotations
 
@@ -9,26 +6,25 @@ import hashlib
 import io
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import fastavro
 import pytest
-from confluent_kafka import Producer
 from tests.support.chosen import chosen
-from tests.support.kafka_truth import Record, delete_records, delete_topic, produce, read
+from tests.support.kafka_truth import Record, delete_records, delete_topic, produce, read, records_in
 
 from lakebackup.errors import EnvironmentProblem, NotFound, UsageProblem
 from lakebackup_jobs.kafka.admin.problems import Purged
-from lakebackup_jobs.kafka.client import consume, library
-from lakebackup_jobs.kafka.client.consume import FileStats, copy_range
+from lakebackup_jobs.kafka.client import consume
+from lakebackup_jobs.kafka.client.consume import copy_range
 from lakebackup_jobs.kafka.format.arrow import to_arrow
 from lakebackup_jobs.kafka.format.container import FileReader
 from lakebackup_jobs.kafka.format.key_filter import KeyFilter, _hashes
 
 if TYPE_CHECKING:
     from lakebackup_jobs.demo.broker import Broker
+    from lakebackup_jobs.kafka.format.stats import FileStats
 
 pytestmark = pytest.mark.kafka
 Topic = Callable[..., str]
@@ -49,25 +45,7 @@ NASTY = [
 ]
 
 
-BOTH = pytest.mark.parametrize("path", ["native", "plain"], indirect=True)
 CODECS = ("null", "deflate", "snappy", "zstandard")
-COPIED = [(path, codec) for path in ("native", "plain") for codec in CODECS]
-
-
-@pytest.fixture(params=chosen(["native", "plain"], ["native"]))
-def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Both ways through the library, each chosen by the setting a user has."""
-    with way(request.param, monkeypatch):
-        yield request.param
-
-
-@contextmanager
-def way(path: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv(library.PATH_SETTING, path)
-    library.why_not.cache_clear()
-    yield
-    monkeypatch.delenv(library.PATH_SETTING)
-    library.why_not.cache_clear()
 
 
 def copy(
@@ -87,20 +65,8 @@ def copy(
 
 
 def by_fastavro(file: bytes) -> list[tuple[int, Record, str]]:
-    return [
-        (
-            row["offset"],
-            Record(
-                row["partition"],
-                row["key"],
-                row["value"],
-                tuple((h["key"], h["value"]) for h in row["headers"]),
-                row["timestamp"],
-            ),
-            row["timestamp_type"],
-        )
-        for row in cast("list[dict[str, Any]]", list(fastavro.reader(io.BytesIO(file))))
-    ]
+    kinds: Any = [row["timestamp_type"] for row in fastavro.reader(io.BytesIO(file))]
+    return [(*pair, kind) for pair, kind in zip(records_in(file), kinds, strict=True)]
 
 
 def truth(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[tuple[int, Record]]:
@@ -134,12 +100,8 @@ def check_figures(file: bytes, figures: FileStats) -> None:
     assert figures.keys == made.sealed(figures.sha256)
 
 
-@pytest.mark.parametrize(
-    ("path", "codec"),
-    chosen(COPIED, [("native", "zstandard"), ("plain", "zstandard")]),
-    indirect=["path"],
-)
-def test_every_part_of_a_record_survives(broker: Broker, topic: Topic, path: str, codec: str) -> None:
+@pytest.mark.parametrize("codec", chosen(CODECS, ["zstandard"]))
+def test_every_part_of_a_record_survives(broker: Broker, topic: Topic, codec: str) -> None:
     name = topic("nasty")
     produce(broker.bootstrap, name, NASTY * 12)
     files, figures = copy(broker.bootstrap, name, 0, len(NASTY) * 12, codec=codec, target_bytes=4_000_000)
@@ -154,21 +116,7 @@ def test_every_part_of_a_record_survives(broker: Broker, topic: Topic, path: str
         assert {row["topic"] for row in mine} == {name}
 
 
-def test_both_paths_give_the_same_bytes(
-    broker: Broker, topic: Topic, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name = topic("same")
-    produce(broker.bootstrap, name, NASTY)
-    blocks = {}
-    for path in ("native", "plain"):
-        with way(path, monkeypatch):
-            reader = consume.reader({"bootstrap.servers": broker.bootstrap})
-            assert (type(reader).__name__ == "NativeReader") == (path == "native")
-            blocks[path] = [(b.data.tobytes(), b.stats) for b in reader.blocks(name, 0, 0, len(NASTY))]
-    assert blocks["native"] == blocks["plain"]
-
-
-def test_ranges_meet_without_overlap(broker: Broker, topic: Topic, path: str) -> None:
+def test_ranges_meet_without_overlap(broker: Broker, topic: Topic) -> None:
     name = topic("ranges")
     produce(broker.bootstrap, name, [Record(0, b"%d" % i, b"x" * 50, (), NOW + i) for i in range(1000)])
     offsets = []
@@ -179,17 +127,11 @@ def test_ranges_meet_without_overlap(broker: Broker, topic: Topic, path: str) ->
 
 
 def transaction(bootstrap: str, name: str, values: list[bytes], *, commit: bool) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"tx-{name}"})
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    for value in values:
-        producer.produce(name, value, partition=0)
-    producer.flush(30)
-    producer.commit_transaction(30) if commit else producer.abort_transaction(30)
+    records = [Record(0, None, value, (), NOW) for value in values]
+    produce(bootstrap, name, records, commit=commit, **{"transactional.id": f"tx-{name}"})
 
 
-@BOTH
-def test_aborted_transactions_are_holes(broker: Broker, topic: Topic, path: str) -> None:
+def test_aborted_transactions_are_holes(broker: Broker, topic: Topic) -> None:
     name = topic("aborted")
     transaction(broker.bootstrap, name, [b"a"] * 10, commit=False)
     transaction(broker.bootstrap, name, [b"b"] * 10, commit=True)
@@ -205,14 +147,14 @@ def test_aborted_transactions_are_holes(broker: Broker, topic: Topic, path: str)
     )
 
 
-def test_the_end_is_found_while_others_write(broker: Broker, topic: Topic, path: str) -> None:
+def test_the_end_is_found_while_others_write(broker: Broker, topic: Topic) -> None:
     name = topic("busy")
     transaction(broker.bootstrap, name, [b"a"] * 5, commit=False)
     produce(broker.bootstrap, name, [Record(0, None, b"later", (), NOW)] * 50)
     assert copy(broker.bootstrap, name, 0, 6) == ([], [])
 
 
-def test_log_append_time_is_told_apart(broker: Broker, topic: Topic, path: str) -> None:
+def test_log_append_time_is_told_apart(broker: Broker, topic: Topic) -> None:
     name = topic("append", **{"message.timestamp.type": "LogAppendTime"})
     produce(broker.bootstrap, name, [Record(0, b"k", b"v", (), NOW)])
     files, _ = copy(broker.bootstrap, name, 0, 1)
@@ -222,7 +164,7 @@ def test_log_append_time_is_told_apart(broker: Broker, topic: Topic, path: str) 
     assert record.timestamp != NOW
 
 
-def test_compacted_and_compressed(broker: Broker, topic: Topic, path: str) -> None:
+def test_compacted_and_compressed(broker: Broker, topic: Topic) -> None:
     name = topic("zipped")
     for codec in ("gzip", "snappy", "lz4", "zstd"):
         records = [Record(0, codec.encode(), b"v" * 500, (("h", b"1"),), NOW + i) for i in range(50)]
@@ -231,7 +173,7 @@ def test_compacted_and_compressed(broker: Broker, topic: Topic, path: str) -> No
     assert [(o, r) for o, r, _ in by_fastavro(files[0])] == truth(broker.bootstrap, name)
 
 
-def test_progress_counts_everything(broker: Broker, topic: Topic, path: str) -> None:
+def test_progress_counts_everything(broker: Broker, topic: Topic) -> None:
     name = topic("progress")
     produce(broker.bootstrap, name, [Record(0, None, os.urandom(1000), (), NOW)] * 9000)
     seen: list[tuple[int, int]] = []
@@ -242,7 +184,7 @@ def test_progress_counts_everything(broker: Broker, topic: Topic, path: str) -> 
     assert sum(size for _, size in seen) == sum(one.raw_bytes for one in figures)
 
 
-def test_purged_records_are_an_error_of_their_own(broker: Broker, topic: Topic, path: str) -> None:
+def test_purged_records_are_an_error_of_their_own(broker: Broker, topic: Topic) -> None:
     name = topic("purged")
     produce(broker.bootstrap, name, [Record(0, None, b"x", (), NOW)] * 100)
     delete_records(broker.bootstrap, name, {0: 50})
@@ -252,7 +194,7 @@ def test_purged_records_are_an_error_of_their_own(broker: Broker, topic: Topic, 
     assert len(by_fastavro(files[0])) == 50
 
 
-def test_a_deleted_topic_is_not_found(broker: Broker, topic: Topic, path: str) -> None:
+def test_a_deleted_topic_is_not_found(broker: Broker, topic: Topic) -> None:
     name = topic("gone")
     produce(broker.bootstrap, name, [Record(0, None, b"x", (), NOW)])
     delete_topic(broker.bootstrap, name)
@@ -260,14 +202,14 @@ def test_a_deleted_topic_is_not_found(broker: Broker, topic: Topic, path: str) -
         copy(broker.bootstrap, name, 0, 1, patience=8)
 
 
-def test_no_broker_ends_after_the_patience(path: str) -> None:
+def test_no_broker_ends_after_the_patience() -> None:
     began = time.monotonic()
     with pytest.raises(EnvironmentProblem, match=r"t\[3\] at offset 7: nothing came for 1 s"):
         copy("127.0.0.1:1", "t", 7, 9, partition=3, patience=1)
     assert time.monotonic() - began < 10
 
 
-def test_secrets_are_not_in_errors(broker: Broker, path: str) -> None:
+def test_secrets_are_not_in_errors(broker: Broker) -> None:
     config = {"sasl.password": "hunter2", "security.protocol": "nonsense", "sasl.username": "me"}
     with pytest.raises(UsageProblem) as caught:
         copy(broker.bootstrap, "t", 0, 1, config=config)
@@ -275,7 +217,7 @@ def test_secrets_are_not_in_errors(broker: Broker, path: str) -> None:
     assert "security.protocol" in str(caught.value)
 
 
-def test_leaving_early_leaves_the_client_usable(broker: Broker, topic: Topic, path: str) -> None:
+def test_leaving_early_leaves_the_client_usable(broker: Broker, topic: Topic) -> None:
     name = topic("early")
     produce(broker.bootstrap, name, [Record(0, None, os.urandom(10_000), (), NOW)] * 2000)
     reader = consume.reader({"bootstrap.servers": broker.bootstrap})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import fastavro
@@ -15,10 +15,10 @@ from tests.support.kafka_truth import Record, contents, produce
 
 from lakebackup.errors import EnvironmentProblem, LakebackupError, Refused
 from lakebackup_jobs.kafka.admin.problems import Fenced
-from lakebackup_jobs.kafka.client import consume, library
+from lakebackup_jobs.kafka.client import consume
 from lakebackup_jobs.kafka.client.produce import Progress, RestoreProducer, Sent
 from lakebackup_jobs.kafka.format.container import FileReader
-from lakebackup_jobs.kafka.format.records import FORMAT_V2, TIMESTAMP, Columns, decode_block
+from lakebackup_jobs.kafka.format.records import TIMESTAMP, Columns, decode_block
 from lakebackup_jobs.kafka.format.schemas import SCHEMA_V1, SCHEMA_V2
 
 if TYPE_CHECKING:
@@ -38,22 +38,10 @@ NASTY = [
 ]
 
 
-@pytest.fixture(params=chosen(["native", "plain"], ["native"]), autouse=True)
-def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Both ways through the library; the plain one, the fallback, mostly in the long tests."""
-    monkeypatch.setenv(library.PATH_SETTING, request.param)
-    library.why_not.cache_clear()
-    yield request.param
-    monkeypatch.delenv(library.PATH_SETTING)
-    library.why_not.cache_clear()
-
-
 def blocks_of(broker: Broker, name: str, end: int) -> list[Columns]:
     """As a backup reads them from a topic."""
     source = consume.reader({"bootstrap.servers": broker.bootstrap})
-    return [
-        decode_block(block.data, block.stats.entries, FORMAT_V2) for block in source.blocks(name, 0, 0, end)
-    ]
+    return [block.columns() for block in source.blocks(name, 0, 0, end)]
 
 
 def blocks_with(records: list[Record]) -> list[Columns]:
@@ -69,7 +57,7 @@ def blocks_with(records: list[Record]) -> list[Columns]:
         fastavro.schemaless_writer(data, AVRO, row)
         count += 1
         if data.tell() > 1_000_000 or offset == len(records) - 1:
-            found.append(decode_block(data.getvalue(), count, FORMAT_V2))
+            found.append(decode_block(data.getvalue(), count))
             data, count = io.BytesIO(), 0
     return found
 
@@ -83,7 +71,6 @@ def numbered(count: int, size: int = 20) -> list[Record]:
     return [Record(0, b"%d" % i, b"v" * size, (), NOW + i) for i in range(count)]
 
 
-@pytest.mark.parametrize("path", ["native", "plain"], indirect=True)
 def test_every_part_of_a_record_survives(broker: Broker, topic: Topic) -> None:
     name = topic("source")
     produce(broker.bootstrap, name, NASTY * 5)
@@ -264,7 +251,7 @@ def test_version_1_files(broker: Broker, topic: Topic) -> None:
     }
 
 
-def test_no_broker_ends_after_the_patience(path: str) -> None:
+def test_no_broker_ends_after_the_patience() -> None:
     began = time.monotonic()
     with pytest.raises(EnvironmentProblem):
         RestoreProducer({"bootstrap.servers": "127.0.0.1:1"}, "t", "g", patience=1)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pytest
 from botocore.retries.standard import ExponentialBackoff
 from tests.support import made_up
-from tests.support.catalogs import backup_id
+from tests.support.catalogs import backup_id, made_backup
 from tests.support.change_feed import ChangeFeed, produce
 from tests.support.disks import small_disk
 from tests.support.s3_faults import FaultProxy
@@ -26,7 +26,6 @@ from lakebackup.errors import Damaged, EnvironmentProblem
 from lakebackup.formats.logs.cipher import Cipher, LogKeys
 from lakebackup.formats.logs.events import captured
 from lakebackup.formats.logs.logfile import FORMAT, read_log_file
-from lakebackup.rows.backups import Backup
 from lakebackup.rows.base import CHANGES
 from lakebackup.rows.upkeep import Destination, Migration
 from lakebackup.rules import layout
@@ -88,7 +87,7 @@ class Capture:
         ends = {int(region.region): region.end for region in regions}
         tasks = [(Range(self.topic, p, about.epoch, self.done[p], ends[p]),) for p in range(self.partitions)]
         settings: dict[str, Any] = {
-            "destination_uri": self.storage.uri,
+            "uri": self.storage.uri,
             "destination": self.destination,
             "source": "task",
             "backup_id": backup_id(self.number),
@@ -103,7 +102,7 @@ class Capture:
 
     def fold(self, job: CaptureJob, **changes: Any) -> FoldJob:
         same = (
-            "destination_uri",
+            "uri",
             "destination",
             "source",
             "backup_id",
@@ -136,9 +135,8 @@ class Capture:
     def _commit(self, job: CaptureJob, rows: list[dict[str, Any]]) -> None:
         totals = Totals()
         totals.add(SimpleNamespace(**row) for row in rows)
-        backup = Backup(
-            backup_id=job.backup_id,
-            number=job.number,
+        backup = made_backup(
+            job.number,
             source=job.source,
             source_kind=CHANGES,
             destination=self.destination,
@@ -147,21 +145,15 @@ class Capture:
             parent=self.parent,
             base=backup_id(1),
             chain_position=job.number - 1,
-            place=job.number,
             parent_place=job.number - 1 or None,
             ts_domain="tso",
             start_ts=self.checkpoint,
             end_ts=rows[-1]["checkpoint"] or 0,
-            started_at=job.number,
-            finished_at=job.number,
             files=totals.files,
             bytes=totals.bytes,
             entries=totals.entries,
             digest=totals.digest.hex(),
-            isolation="read_committed",
             codec=job.codec,
-            created_by="test",
-            tool="test",
         )
         manifest = sidecar.Manifest(backup=backup, positions=(), scopes=(), gaps=(), parts=len(rows))
         CatalogWriter.open(None, str(self.folder)).commit_backup(self.storage, manifest, held=None)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.change_feed import ChangeFeed
 from tests.support.log_tasks import LogTask, busy
-from tests.support.pruning import seen
+from tests.support.looks import seen
 
 from lakebackup.plan.logs.restore import LogRestoreRequest
 from lakebackup_jobs.logs.restore import job as restore

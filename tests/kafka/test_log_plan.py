@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,9 @@ from tests.support.made_backups import MadeBackups
 from lakebackup.errors import Refused
 from lakebackup.rows.logs import LogTable
 from lakebackup.store.writer import CatalogWriter
+from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.lifecycle.task_totals import Totals
+from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.logs.capture import publish
 from lakebackup_jobs.logs.capture.flush import LogRequest, Planner
 from lakebackup_jobs.logs.control.status import waiting
@@ -55,7 +58,9 @@ class Lab:
 
     def captured(self, flush: Flush, kind: str = "log") -> None:
         """It is in the catalog; or another backup took its number."""
-        row = publish.row_of(self.request(), flush, Totals(), 5, "tso")
+        request = self.request()
+        work = Workspace(request, "lab", QuietReporter(io.StringIO(), io.StringIO()))
+        row = publish.row_of(request, work, flush, Totals(), 5, "tso")
         rows = flush.positions if kind == "log" else ()
         CatalogWriter.open(None, self.root).append([replace(row, kind=kind), *rows])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 import uuid
 from contextlib import suppress
@@ -13,12 +12,12 @@ import pytest
 from tests.support.chosen import chosen
 from tests.support.faults import Killed, _InWorker, expire_leases, watched
 from tests.support.kafka_truth import contents
+from tests.support.looks import quiet
 from tests.support.made_changes import MadeChanges, delete, named, put, truncated
 
 from lakebackup.errors import LakebackupError, Refused
 from lakebackup.plan.logs.restore import LogRestoreRequest
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.logs.restore import job as restore
 from lakebackup_jobs.logs.restore.targets import kafka
 
@@ -48,7 +47,7 @@ class Topics:
             target=f"kafka://{self.broker.bootstrap}?prefix={self.prefix}&partitions=2",
             **asked,
         )
-        return restore.run(request, spark=self.spark, reporter=QuietReporter(io.StringIO(), io.StringIO()))
+        return restore.run(request, spark=self.spark, reporter=quiet())
 
     def held(self, name: str) -> list[tuple[bytes | None, bytes | None, Any, int]]:
         """Key, value, commit ts and time of each record of a table's topic."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,8 +12,10 @@ from tests.support.change_feed import ChangeFeed, produce
 from tests.support.log_tasks import LogTask, busy, captured, sent
 
 from lakebackup.errors import Busy, NotFound, Refused
-from lakebackup.store.reader import CatalogReader
+from lakebackup.formats.logs.cipher import LogKeys
+from lakebackup_jobs.logs.capture.job import run
 from lakebackup_jobs.logs.control import verbs as control
+from lakebackup_jobs.logs.control.status import lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,17 +40,7 @@ def send(lab: Lab, feed: ChangeFeed, count: int = 20) -> None:
 
 
 def logs(lab: Lab, name: str = "lab") -> list[dict[str, object]]:
-    rows = CatalogReader.require(str(lab.folder)).select(
-        f"SELECT * FROM backups WHERE source = '{name}' ORDER BY number"
-    )
-    found: list[dict[str, object]] = rows.read_all().to_pylist()
-    return found
-
-
-def _lines(found: dict[str, object]) -> list[str]:
-    from lakebackup_jobs.logs.control.status import lines
-
-    return lines(found)
+    return lab.sql(f"SELECT * FROM backups WHERE source = '{name}' ORDER BY number")
 
 
 @pytest.mark.long
@@ -112,13 +105,13 @@ def test_errors_pause_the_task_and_are_told(lab: Lab, feed: ChangeFeed) -> None:
         found = task.until(lambda now: bool(now["detail"]), "the gap is told")
         assert (found["state"], found["errors"]) == ("paused", 1)
         assert "were deleted before they were read" in found["detail"]
-        assert "error, task paused itself: Events of topic" in "\n".join(_lines(found))
+        assert "error, task paused itself: Events of topic" in "\n".join(lines(found))
     control.stop(task.place, "lab")
     task.settings = LogTask(lab, feed.topic, allow_gaps=True).settings
     control.start(task.place, "lab", task.settings)
     with task.run():
         task.until_captured(feed.now)
-        gaps = CatalogReader.require(str(lab.folder)).select("SELECT * FROM gaps").read_all().to_pylist()
+        gaps = lab.sql("SELECT * FROM gaps")
         assert {gap["reason"] for gap in gaps} == {"purged"}
         produce(lab.bootstrap, feed.topic, [(1, b"no event")])
         found = task.until(lambda now: bool(now["detail"]), "the damage is told")
@@ -129,8 +122,6 @@ def test_errors_pause_the_task_and_are_told(lab: Lab, feed: ChangeFeed) -> None:
 
 @pytest.mark.long
 def test_tasks_side_by_side_with_filters_and_keys(lab: Lab, feed: ChangeFeed, tmp_path: Path) -> None:
-    from lakebackup.formats.logs.cipher import LogKeys
-
     other = feed.create_table("private", "notes")
     busy(feed, other, 5)
     send(lab, feed)
@@ -145,7 +136,7 @@ def test_tasks_side_by_side_with_filters_and_keys(lab: Lab, feed: ChangeFeed, tm
         plain.until_captured(feed.now)
         sealed.until_captured(feed.now)
         with pytest.raises(Busy):
-            _run_again(lab, plain)
+            run(plain.request(), stop=threading.Event(), spark=lab.spark, reporter=lab.reporter)
         # From the first flush on the catalog knows which tables are not meant.
         begun = {r for r in captured(str(lab.folder), "plain") if r[2] == str(other)}
         busy(feed, other, 5)
@@ -163,16 +154,6 @@ def test_tasks_side_by_side_with_filters_and_keys(lab: Lab, feed: ChangeFeed, tm
         send(lab, feed)
         told = sealed.until(lambda now: bool(now["detail"]), "the missing keys are told")
         assert "no file of keys is named" in told["detail"]
-
-
-def _run_again(lab: Lab, task: LogTask) -> None:
-    import threading
-
-    from lakebackup_jobs.logs.capture.flush import LogRequest
-    from lakebackup_jobs.logs.capture.job import run
-
-    request = LogRequest(str(lab.folder), task.name, task.settings, {"bootstrap.servers": lab.bootstrap})
-    run(request, stop=threading.Event(), spark=lab.spark, reporter=lab.reporter)
 
 
 @pytest.mark.long

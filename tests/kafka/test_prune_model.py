@@ -8,13 +8,11 @@ restore that is refused nothing of some partition could have been given.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-import fastavro
 import pytest
 from confluent_kafka.admin import AdminClient
 from hypothesis import strategies as st
@@ -179,27 +177,20 @@ class Cycles(RuleBasedStateMachine):
 
     def restored(self, to_ts: int | None) -> list[list[Row]]:
         """What a restore would bring back: the planned files, read by fastavro."""
-        reader = self.reader()
+        reader = CatalogReader.require(str(self.lab.folder))
         request = RestoreRequest(
             destination=str(self.lab.folder), target="dir:x", topics=(self.topic,), to_ts=to_ts
         )
         require_restorable(plan_restore(request, reader), allow_gaps=False)
         found: list[list[Row]] = [[] for _ in range(PARTITIONS)]
         for file in reader.rows("selected_files"):
-            for r in fastavro.reader(io.BytesIO((self.lab.folder / file["path"]).read_bytes())):
-                assert isinstance(r, dict)
-                if to_ts is None or r["timestamp"] <= to_ts:
-                    found[r["partition"]].append((r["offset"], r["timestamp"], r["value"]))
+            for offset, r in truth.records_in(self.lab.folder / file["path"]):
+                if to_ts is None or r.timestamp <= to_ts:
+                    found[r.partition].append((offset, r.timestamp, r.value))
         return [sorted(rows) for rows in found]
 
-    def reader(self) -> CatalogReader:
-        opened = CatalogReader.open(str(self.lab.folder))
-        assert opened is not None
-        return opened
-
     def sql(self, text: str) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = self.reader().select(text).read_all().to_pylist()
-        return rows
+        return self.lab.sql(text)
 
     def teardown(self) -> None:
         if self.taken:

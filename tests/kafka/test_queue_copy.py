@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, cast
@@ -25,7 +25,6 @@ from lakebackup.plan.queues.backup import QueueRange
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup.store.manifest import read_part
-from lakebackup_jobs.kafka.client import library
 from lakebackup_jobs.kafka.format.container import FileReader
 from lakebackup_jobs.kafka.format.key_filter import may_hold
 from lakebackup_jobs.queues import transaction_scan as seen_module
@@ -48,16 +47,6 @@ pytestmark = pytest.mark.kafka
 Topic = Callable[..., str]
 BACKUP = "20260131T134511Z-0a1b2c3d"
 NOW = int(time.time() * 1000)
-
-
-@pytest.fixture(params=["native", "plain"])
-def _path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Both ways through the library."""
-    monkeypatch.setenv(library.PATH_SETTING, request.param)
-    library.why_not.cache_clear()
-    yield
-    monkeypatch.delenv(library.PATH_SETTING)
-    library.why_not.cache_clear()
 
 
 def message(tid: int, transaction: str = "", kind: str = "", partition: int = 0, size: int = 50) -> Record:
@@ -94,7 +83,7 @@ class Lab:
 
     def job(self, *spans: QueueRange, **changes: Any) -> QueueCopyJob:
         settings: dict[str, Any] = {
-            "destination_uri": self.storage.uri,
+            "uri": self.storage.uri,
             "destination": "d",
             "source": "graph",
             "backup_id": BACKUP,
@@ -170,7 +159,6 @@ def queue_lab(broker: Broker, tmp_path: Path) -> Lab:
     return Lab(broker.bootstrap, tmp_path)
 
 
-@pytest.mark.usefixtures("_path")
 def test_messages_in_front_are_those_of_open_transactions(queue_lab: Lab, topic: Topic) -> None:
     name = topic("delta")
     produce(
@@ -297,21 +285,12 @@ def test_what_stands_before_the_last_watermark_does_not_count(
     assert rows == [("t2", "0", 104), ("t9", "0", 105), ("t2", "1", 0)]
 
 
-@pytest.mark.usefixtures("_path")
 def test_what_kafka_aborted_or_has_not_committed_is_not_there(queue_lab: Lab, topic: Topic) -> None:
     name = topic("delta")
     produce(queue_lab.bootstrap, name, [message(1)])
     for number, kept in enumerate((True, False, True, False)):
-        producer = Producer(
-            {"bootstrap.servers": queue_lab.bootstrap, "transactional.id": f"{name}-{number}"}
-        )
-        producer.init_transactions(30)
-        producer.begin_transaction()
-        for tid in range(10 * number + 10, 10 * number + 13):
-            record = message(tid, f"t{number}")
-            producer.produce(name, record.value, record.key, partition=0, headers=list(record.headers))
-        producer.flush(30)
-        (producer.commit_transaction if kept else producer.abort_transaction)(30)
+        records = [message(tid, f"t{number}") for tid in range(10 * number + 10, 10 * number + 13)]
+        produce(queue_lab.bootstrap, name, records, commit=kept, **{"transactional.id": f"{name}-{number}"})
     until(lambda: queue_lab.stable(name) == 1 + 4 * 4, "the last transaction is over")
     unfinished = Producer({"bootstrap.servers": queue_lab.bootstrap, "transactional.id": f"{name}-open"})
     unfinished.init_transactions(30)

@@ -7,22 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.graph_lab import GraphLab
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from lakebackup_jobs.demo.broker import Broker
+    from tests.support.graph_lab import GraphLab
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 PAGE = Path(__file__).parents[2] / "docs" / "questions.md"
-
-
-@pytest.fixture
-def lab(broker: Broker, empty_catalog: Path, tmp_path: Path) -> Iterator[GraphLab]:
-    made = GraphLab(tmp_path, broker.bootstrap, empty_catalog)
-    yield made
-    made.close()
 
 
 def asked(lab: GraphLab, begins: str, tid: int) -> list[dict[str, Any]]:
@@ -33,7 +23,8 @@ def asked(lab: GraphLab, begins: str, tid: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.long
-def test_questions(lab: GraphLab) -> None:
+def test_questions(graph_lab: GraphLab) -> None:
+    lab = graph_lab
     graph = lab.begin()
     writers = graph.writers
     writers.write("v:1", {"name": "a", "age": 1})

@@ -6,12 +6,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
-from tests.support.kafka_truth import contents
+from tests.support.kafka_truth import Record, contents, delete_topic, produce, settings
 
 from lakebackup.errors import Refused
-from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 
 if TYPE_CHECKING:
@@ -34,10 +31,7 @@ def schema(
 
 
 def write(bootstrap: str, topic: str, records: list[tuple[bytes, bytes | None]]) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap})
-    for key, value in records:
-        producer.produce(topic, value, key, partition=0)
-    assert producer.flush(30) == 0
+    produce(bootstrap, topic, [Record(0, key, value, (), -1) for key, value in records])
 
 
 def records_of(bootstrap: str, topic: str) -> list[tuple[bytes | None, bytes | None]]:
@@ -45,10 +39,10 @@ def records_of(bootstrap: str, topic: str) -> list[tuple[bytes | None, bytes | N
 
 
 def subjects(lab: Lab) -> list[tuple[Any, ...]]:
-    rows = CatalogReader(str(lab.folder)).select(
+    rows = lab.sql(
         "SELECT subject, version, schema_id, deleted FROM subjects ORDER BY scope, subject, version"
     )
-    return [tuple(row.values()) for row in rows.read_all().to_pylist()]
+    return [tuple(row.values()) for row in rows]
 
 
 @pytest.fixture
@@ -85,10 +79,8 @@ def test_schemas_are_rows_and_come_back_in_order(lab: Lab, broker: Broker, regis
         ("orders-value", 1, 7, False),
         ("orders-value", 2, 8, True),
     ]
-    problems = CatalogReader(str(lab.folder)).select("SELECT * FROM schemas WHERE problem IS NOT NULL")
-    assert [(r["kind"], r["subject"], r["log_position"]) for r in problems.read_all().to_pylist()] == [
-        ("schema", "broken", 4)
-    ]
+    problems = lab.sql("SELECT * FROM schemas WHERE problem IS NOT NULL")
+    assert [(r["kind"], r["subject"], r["log_position"]) for r in problems] == [("schema", "broken", 4)]
 
     copy = f"{registry}-copy"
     lab.restore(registry, maps={registry: copy})
@@ -97,7 +89,7 @@ def test_schemas_are_rows_and_come_back_in_order(lab: Lab, broker: Broker, regis
         (state,) = Cluster({"bootstrap.servers": broker.bootstrap}).describe([copy])
         assert (state.regions, state.settings["cleanup.policy"]) == (1, "compact")
     finally:
-        drop(broker.bootstrap, copy)
+        delete_topic(broker.bootstrap, copy)
 
 
 def test_a_registry_with_other_schemas_is_left_as_it_is(
@@ -116,7 +108,7 @@ def test_a_registry_with_other_schemas_is_left_as_it_is(
     shown = lab.restore(registry, maps={registry: other}, dry_run=True)["target_topics"][0]
     assert "holds other schemas" in shown["refused_because"]
     assert records_of(broker.bootstrap, other) == theirs
-    assert cleanup_policy(broker.bootstrap, other) == "compact"
+    assert settings(broker.bootstrap, other)["cleanup.policy"] == "compact"
 
     wide = topic("schemas-wide", partitions=2)
     with pytest.raises(Refused, match="one partition"):
@@ -136,16 +128,4 @@ def test_a_registry_gets_what_it_lacks_once(
     for _ in range(2):  # the second finds that nothing is lacking
         lab.restore(registry, maps={registry: other})
         assert records_of(broker.bootstrap, other) == [*theirs, *ours[3:]]
-    assert cleanup_policy(broker.bootstrap, other) == "compact"
-
-
-def cleanup_policy(bootstrap: str, topic: str) -> str | None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    resource = ConfigResource(ResourceType.TOPIC, topic)
-    value = admin.describe_configs([resource])[resource].result(30)["cleanup.policy"].value
-    return None if value is None else str(value)
-
-
-def drop(bootstrap: str, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.delete_topics([topic])[topic].result(30)
+    assert settings(broker.bootstrap, other)["cleanup.policy"] == "compact"

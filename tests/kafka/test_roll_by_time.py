@@ -1,16 +1,15 @@
-"""Data files are closed by time as well as by size, whichever way records are read."""
+"""Data files are closed by time as well as by size."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.chosen import chosen
 from tests.support.kafka_truth import Record, produce
 
-from lakebackup_jobs.kafka.client import blocks, library
+from lakebackup_jobs.kafka.client import consume
 from lakebackup_jobs.kafka.client.consume import copy_range
 from lakebackup_jobs.kafka.format.container import FileReader
 from lakebackup_jobs.kafka.format.records import TIMESTAMP
@@ -25,15 +24,6 @@ Topic = Callable[..., str]
 T0 = 1_600_000_000_000
 HOUR = 3_600_000
 YEAR = 365 * 24 * HOUR
-
-
-@pytest.fixture(params=chosen(["native", "plain"], ["native"]))
-def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setenv(library.PATH_SETTING, request.param)
-    library.why_not.cache_clear()
-    yield request.param
-    monkeypatch.delenv(library.PATH_SETTING)
-    library.why_not.cache_clear()
 
 
 def files(bootstrap: str, topic: str, end: int, roll_ms: int | None, start: int = 0) -> list[list[int]]:
@@ -53,8 +43,7 @@ def files(bootstrap: str, topic: str, end: int, roll_ms: int | None, start: int 
     return [[int((ts - T0) // HOUR) for ts in file] for file in found]
 
 
-@pytest.mark.parametrize("path", ["native", "plain"], indirect=True)
-def test_a_file_spans_no_more_than_told(broker: Broker, topic: Topic, path: str) -> None:
+def test_a_file_spans_no_more_than_told(broker: Broker, topic: Topic) -> None:
     name = topic("roll")
     produce(broker.bootstrap, name, [Record(0, None, b"v", (), T0 + h * HOUR) for h in range(12)])
     assert files(broker.bootstrap, name, 12, None) == [list(range(12))]
@@ -64,7 +53,7 @@ def test_a_file_spans_no_more_than_told(broker: Broker, topic: Topic, path: str)
 
 
 def test_blocks_that_were_full_before_roll_too(
-    broker: Broker, topic: Topic, path: str, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = topic("roll-blocks")
     records = [Record(0, None, b"v" * 600_000, (), T0 + h * HOUR) for h in (0, 0, 0, 0, 0, 0, 0, 9, 9, 9)]
@@ -72,7 +61,7 @@ def test_blocks_that_were_full_before_roll_too(
     assert files(broker.bootstrap, name, 10, HOUR) == [[0] * 7, [9] * 3]
 
 
-def test_times_to_and_fro_do_not_make_a_file_of_each_record(broker: Broker, topic: Topic, path: str) -> None:
+def test_times_to_and_fro_do_not_make_a_file_of_each_record(broker: Broker, topic: Topic) -> None:
     name = topic("roll-jumps")
     hours = [0, 100] * 50
     produce(broker.bootstrap, name, [Record(0, None, b"v", (), T0 + h * HOUR) for h in hours])
@@ -80,10 +69,8 @@ def test_times_to_and_fro_do_not_make_a_file_of_each_record(broker: Broker, topi
     assert [len(file) for file in files(broker.bootstrap, name, 99, HOUR, start=1)] == [98]
 
 
-def test_there_is_an_end_to_rolling(
-    broker: Broker, topic: Topic, path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(blocks, "MOST_ROLLS", 3)
+def test_there_is_an_end_to_rolling(broker: Broker, topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consume, "MOST_ROLLS", 3)
     name = topic("roll-end")
     produce(broker.bootstrap, name, [Record(0, None, b"v", (), T0 + h * HOUR) for h in range(9)])
     assert files(broker.bootstrap, name, 9, 1) == [[0], [1], [2], list(range(3, 9))]

@@ -8,18 +8,15 @@ when the chain goes on over a gap, or when T lies between the last backup before
 
 from __future__ import annotations
 
-import io
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
-import fastavro
 import pytest
-from confluent_kafka import IsolationLevel, KafkaException, Producer, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -247,17 +244,8 @@ class Topics(RuleBasedStateMachine):
     @rule(name=names, wanted=records, commit=st.booleans())
     def transact(self, name: str, wanted: list[Record], commit: bool) -> None:
         rows = self.dated(wanted)
-        producer = Producer(
-            {"bootstrap.servers": self.lab.bootstrap, "transactional.id": f"{self.suffix}-{name}"}
-        )
-        producer.init_transactions(30)
-        producer.begin_transaction()
-        for r in rows:
-            producer.produce(
-                self.real(name), r.value, r.key, r.partition, timestamp=r.timestamp, headers=list(r.headers)
-            )
-        assert producer.flush(30) == 0
-        (producer.commit_transaction if commit else producer.abort_transaction)(30)
+        own = {"transactional.id": f"{self.suffix}-{name}"}
+        truth.produce(self.lab.bootstrap, self.real(name), rows, commit=commit, **own)
         for row in rows:
             self.model.topics[name].logs[row.partition].entries.append(row if commit else None)
         for partition in {row.partition for row in rows}:  # the mark at the end has an offset too
@@ -350,7 +338,7 @@ class Topics(RuleBasedStateMachine):
         require_restorable(plan_restore(request, reader), allow_gaps=False)
         found: list[list[tuple[int, Record]]] = [[] for _ in range(PARTITIONS)]
         for row in reader.rows("selected_files"):
-            for offset, record in records_in(self.lab.folder / row["path"]):
+            for offset, record in truth.records_in(self.lab.folder / row["path"]):
                 if to_ts is None or record.timestamp <= to_ts:
                     found[record.partition].append((offset, record))
         assert [sorted(rows, key=lambda pair: pair[0]) for rows in found] == expected, (name, to_ts)
@@ -384,16 +372,7 @@ class Topics(RuleBasedStateMachine):
 
 def stored(folder: Path, partition: int) -> Iterator[tuple[int, Record]]:
     """What a partition's files hold, by fastavro alone."""
-    for file in sorted((folder / f"partition={partition}").glob("*.data")):
-        yield from records_in(file)
-
-
-def records_in(file: Path) -> Iterator[tuple[int, Record]]:
-    """What a data file holds, by fastavro alone."""
-    found: Iterator[dict[str, Any]] = fastavro.reader(io.BytesIO(file.read_bytes()))  # type: ignore[assignment]
-    for r in found:
-        headers = tuple((h["key"], h["value"]) for h in r["headers"])
-        yield r["offset"], Record(r["partition"], r["key"], r["value"], headers, r["timestamp"])
+    return truth.records_below(folder / f"partition={partition}")
 
 
 @pytest.mark.long

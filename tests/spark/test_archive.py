@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.archives import Doc, read_archive, touch, write_backup, write_cbb
 from tests.support.catalogs import backup_id
+from tests.support.looks import quiet
 from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.errors import Busy, Damaged, NotFound, Refused, UsageProblem
@@ -24,7 +24,6 @@ from lakebackup_jobs.archives.bring_in import ArchiveImportRequest
 from lakebackup_jobs.archives.export import ArchiveExportRequest
 from lakebackup_jobs.archives.restore import ArchiveRestoreRequest
 from lakebackup_jobs.lifecycle.atomic_dir import Staged
-from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.lifecycle.prune_lock import noted
 from lakebackup_jobs.upkeep import prune, verify
 from lakebackup_jobs.upkeep.prune import PruneRequest
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
-QUIET = QuietReporter(io.StringIO(), io.StringIO())
 FULL, MONDAY, TUESDAY, WEDNESDAY = (f"2014-02-0{day}T020000Z" for day in (2, 3, 4, 5))
 
 
@@ -48,14 +46,14 @@ class Desk:
 
     def take(self, archive: Path, **asked: Any) -> dict[str, Any]:
         request = ArchiveImportRequest(**{"destination": str(self.at), "folder": str(archive), **asked})
-        return archive_import.run(request, spark=self.spark, reporter=QUIET)
+        return archive_import.run(request, spark=self.spark, reporter=quiet())
 
     def restore(self, what: str | None = None, **asked: Any) -> tuple[dict[str, Any], Path]:
         folder = self.tmp / f"documents-{len(list(self.tmp.iterdir()))}"
         request = ArchiveRestoreRequest(
             **{"destination": str(self.at), "folder": str(folder), "what": what, **asked}
         )
-        return archive_restore.run(request, spark=self.spark, reporter=QUIET), folder
+        return archive_restore.run(request, spark=self.spark, reporter=quiet()), folder
 
     def export(self, what: str | None = None, **asked: Any) -> tuple[dict[str, Any], Path]:
         return export(self.spark, self.at, self.tmp, what, **asked)
@@ -70,7 +68,7 @@ def export(
 ) -> tuple[dict[str, Any], Path]:
     folder = tmp / f"archive-{len(list(tmp.iterdir()))}"
     request = ArchiveExportRequest(**{"destination": str(at), "folder": str(folder), "what": what, **asked})
-    return archive_export.run(request, spark=spark, reporter=QUIET), folder
+    return archive_export.run(request, spark=spark, reporter=quiet()), folder
 
 
 @pytest.fixture
@@ -125,7 +123,7 @@ def test_an_archive_is_taken_in_asked_with_sql_restored_and_written_again(desk: 
     assert [tuple(row.values()) for row in held] == [(0, 3), (3, 4), (3, 5), (5, 7)]
     with pytest.raises(Refused, match="made by another program"):
         only_source(CatalogReader.require(str(desk.at)), "shop")
-    whole = verify.run(verify.VerifyRequest(str(desk.at)), spark=desk.spark, reporter=QUIET)
+    whole = verify.run(verify.VerifyRequest(str(desk.at)), spark=desk.spark, reporter=quiet())
     assert whole["ok"] >= 4 * 3 + 2, "three files beside each node, and designs"
     assert (whole["missing"], whole["changed"], whole["damaged"], whole["orphan"]) == (0, 0, 0, 0)
 
@@ -170,7 +168,7 @@ def test_what_no_restore_takes_any_more_is_pruned_whole(desk: Desk, tmp_path: Pa
     week(tmp_path / "archive")
     desk.take(tmp_path / "archive", source="shop")
     request = prune.PruneRequest(str(desk.at), days=7, delete=True)
-    done = prune.run(request, spark=desk.spark, reporter=QUIET)
+    done = prune.run(request, spark=desk.spark, reporter=quiet())
     states = desk.ask("SELECT state FROM backups ORDER BY number")
     assert [row["state"] for row in states] == ["complete", "deleted", "complete", "complete"]
     (gone,) = done["backups"]
@@ -278,14 +276,14 @@ def test_a_chain_of_topics_is_an_archive(spark: SparkSession, topics: MadeBackup
     assert [len(one["baselines"]) for one in meta] == [0, 2, 3]
     assert {one["user"] for one in meta} == {"test"}
     with pytest.raises(Refused, match="already"):
-        archive_export.run(ArchiveExportRequest(str(topics.folder), str(out)), spark=spark, reporter=QUIET)
+        archive_export.run(ArchiveExportRequest(str(topics.folder), str(out)), spark=spark, reporter=quiet())
     first, out = export(spark, topics.folder, tmp_path, "20260101T000001")
     assert (first["entries"], read_archive(out).modes) == (6, ["full"])
     with pytest.raises(NotFound, match="nowhere"):
         export(spark, topics.folder, tmp_path, buckets=("nowhere",))
     with pytest.raises(Refused, match="topics, not buckets"):
         archive_restore.run(
-            ArchiveRestoreRequest(str(topics.folder), str(tmp_path / "o")), spark=spark, reporter=QUIET
+            ArchiveRestoreRequest(str(topics.folder), str(tmp_path / "o")), spark=spark, reporter=quiet()
         )
 
 
@@ -297,19 +295,22 @@ def test_no_prune_comes_between_what_is_read_and_its_end(
 
     def meanwhile(staged: Staged, changed: Any) -> None:
         with pytest.raises(Busy, match="writes an archive"):
-            prune.run(PruneRequest(at), reporter=QUIET)
+            prune.run(PruneRequest(at), reporter=quiet())
         finish(staged, changed)
 
     monkeypatch.setattr(Staged, "finish", meanwhile)
     export(spark, topics.folder, tmp_path)
-    assert prune.run(PruneRequest(at), reporter=QUIET)["backups"] == []
+    assert prune.run(PruneRequest(at), reporter=quiet())["backups"] == []
     reader = CatalogReader.require(at)
     (row,) = reader.select("SELECT state, entries, target FROM restores").read_all().to_pylist()
     assert (row["state"], row["entries"], row["target"][:9]) == ("complete", 9, "archive:/")
     archive_export.chain_of(reader, "prod")
     CatalogWriter.open(spark, at).set_states([backup_id(3)], "deleted", actor="me", reason="old")
     begun = {"destination": at, "catalog": None, "source": "prod", "target": "t", "selection": "s"}
-    with pytest.raises(Busy, match="A prune of prod came in"), noted(spark, reader, reporter=QUIET, **begun):
+    with (
+        pytest.raises(Busy, match="A prune of prod came in"),
+        noted(spark, reader, reporter=quiet(), **begun),
+    ):
         pytest.fail("what it would read may be gone")
     assert CatalogReader.require(at).one("open_restores")["state"] == "failed"  # type: ignore[index]
 

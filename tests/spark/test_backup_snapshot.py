@@ -31,7 +31,6 @@ from lakebackup_jobs.snapshots import backup as backup_snapshot
 from lakebackup_jobs.snapshots import compare, import_manifest
 from lakebackup_jobs.snapshots.backup import SnapshotRequest
 from lakebackup_jobs.snapshots.tasks import copy as copy_task
-from lakebackup_jobs.upkeep import rebuild
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -178,21 +177,6 @@ def test_many_small_files_are_packed_and_hard_links_are_copied_once(
     packs = [row for row in files if row["format"] == "pack"]
     assert len(packs) > 10 or way == "tasks"  # those are other processes, with the size as it is
     assert sum(row["entries"] for row in packs) == 300
-
-
-@pytest.mark.long
-def test_a_catalog_made_anew_has_the_same_files(place: Place, spark: SparkSession) -> None:
-    for number in range(3):
-        place.put(f"f{number}", bytes([number]))
-        place.put("CURRENT", bytes([number]))
-        place.backup()
-    select = "SELECT * FROM snapshot_files ORDER BY name, added_in"
-    before = place.rows(select)
-    shutil.rmtree(place.destination / "catalog")
-    reporter = QuietReporter(io.StringIO(), place.warnings)
-    rebuild.run(rebuild.RebuildRequest(str(place.destination)), spark=spark, reporter=reporter)
-    assert place.rows(select) == before
-    assert len(before) == 6
 
 
 @pytest.mark.long

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.catalogs import backup_id
+from tests.support.looks import quiet, rows_of, seen
 from tests.support.made_changes import MadeChanges, commit, named, prewrite, put
-from tests.support.pruning import seen
 
 from lakebackup.recovery.rebuild import rebuild
 from lakebackup.rows.backups import Gap
 from lakebackup.rows.logs import LogTask
 from lakebackup.rows.tables import TABLES
-from lakebackup.sql_engine.delta import open_table
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.logs.upkeep import compact, truncate
-from lakebackup_jobs.upkeep import export_catalog as catalog_export
-from lakebackup_jobs.upkeep import import_catalog as catalog_import
 from lakebackup_jobs.upkeep import verify
 
 if TYPE_CHECKING:
@@ -53,16 +48,6 @@ def root(made: Path, tmp_path: Path) -> Path:
     return shutil.copytree(made, tmp_path / made.name)
 
 
-def quiet() -> QuietReporter:
-    return QuietReporter(io.StringIO(), io.StringIO())
-
-
-def rows_of(root: Path, table: str, *without: str) -> list[str]:
-    rows = open_table(f"file://{root}/catalog/{table}").to_pyarrow_table().to_pylist()
-    skipped = {"created_at", "applied_at", *without}
-    return sorted(str({k: v for k, v in row.items() if k not in skipped}) for row in rows)
-
-
 def checked(root: Path, spark: SparkSession, **changes: Any) -> dict[str, tuple[str, str]]:
     """What verify finds: path -> outcome and detail, of what is not well."""
     request = verify.VerifyRequest(destination=str(root), grace_ms=-3_600_000, **changes)
@@ -82,18 +67,6 @@ def test_every_row_comes_back(spark: SparkSession, root: Path) -> None:
     assert rebuild(spark, str(root)).problems == []
     assert {table: rows_of(root, table) for table in TABLES} == before
     assert seen(root, "SELECT * FROM coverage") == covered
-
-
-@pytest.mark.long  # each half is checked by itself: test_changes_told.py exports, test_exchange.py imports
-def test_an_export_into_an_empty_catalog_gives_the_same_rows(
-    spark: SparkSession, root: Path, tmp_path: Path
-) -> None:
-    catalog_export.run(catalog_export.ExportRequest(str(root), str(tmp_path / "rows")), reporter=quiet())
-    request = catalog_import.ImportRequest(str(tmp_path / "other"), folder=str(tmp_path / "rows"))
-    catalog_import.run(request, spark=spark, reporter=quiet())
-    for table in ("backups", "files", "departures", "log_tasks", "log_regions", "log_tables"):
-        assert rows_of(tmp_path / "other", table) == rows_of(root, table)
-    assert seen(tmp_path / "other", "SELECT * FROM coverage") == seen(root, "SELECT * FROM coverage")
 
 
 def test_verify_finds_what_is_not_whole(spark: SparkSession, root: Path) -> None:

@@ -8,17 +8,14 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.catalogs import data_file, made_backup, made_position, made_scope, put_sidecar
 
-from lakebackup.rows.backups import Backup, DataFile, Position, Scope
-from lakebackup.rows.digest import Digest
-from lakebackup.rows.tables import json_line
-from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup.store import manifest as sidecar
-from lakebackup.store.roots import destination_id
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
 
@@ -30,24 +27,13 @@ FIRST, SECOND = "20261121T140500Z-0000000a", "20261121T150500Z-0000000b"
 
 
 def publish(destination: Path, backup_id: str, number: int, topics: list[str]) -> None:
-    storage = open_storage(str(destination))
-    home = destination_id(storage)
+    own: dict[str, Any] = {"backup_id": backup_id, "source": SOURCE, "epoch": EPOCH}
     files = [
-        DataFile(
-            destination=home,
-            path=layout.data_path(SOURCE, EPOCH, topic, 0, number),
-            backup_id=backup_id,
-            added_in=number,
-            source=SOURCE,
-            scope=topic,
-            epoch=EPOCH,
-            region="0",
-            format="kafka-avro-2",
-            codec="zstandard",
+        replace(
+            data_file(number, topic=topic, source=SOURCE),
+            **own,
             bytes=1_500_000,
             raw_bytes=2_000_000,
-            sha256="0" * 64,
-            entries=10,
             min_ts=AT,
             max_ts=AT + number,
             start_position=10 * number,
@@ -55,58 +41,22 @@ def publish(destination: Path, backup_id: str, number: int, topics: list[str]) -
         )
         for topic in topics
     ]
-    digest = Digest()
-    for file in files:
-        digest.add(json_line(file))
-    sidecar.write_part(storage, layout.parts_path(SOURCE, backup_id, 0), files)
-    region: dict[str, Any] = {"backup_id": backup_id, "source": SOURCE, "epoch": EPOCH}
+    chain = {"base": FIRST, "parent": None if number == 1 else FIRST, "end_ts": AT + number}
+    times = {"started_at": AT * 1000, "finished_at": AT * 1000 + 5}
     manifest = sidecar.Manifest(
-        backup=Backup(
-            backup_id=backup_id,
-            number=number,
-            source=SOURCE,
-            destination=home,
-            kind="full" if number == 1 else "differential",
-            level=0 if number == 1 else 1,
-            parent=None if number == 1 else FIRST,
-            base=FIRST,
-            chain_position=number - 1,
-            place=number,
-            parent_place=None if number == 1 else number - 1,
-            start_ts=None,
-            end_ts=AT + number,
-            started_at=AT * 1000,
-            finished_at=AT * 1000 + 5,
-            files=len(files),
-            bytes=sum(file.bytes for file in files),
-            entries=sum(file.entries for file in files),
-            digest=digest.hex(),
-            isolation="read_committed",
-            codec="zstandard",
-            created_by="test",
-            tool="0",
-        ),
+        backup=made_backup(number, files, on=1, backup_id=backup_id, source=SOURCE, **chain, **times),
         positions=[
-            Position(
-                **region,
-                scope=topic,
-                region="0",
-                start_position=10 * number,
-                end_position=10 * number + 10,
-                low_position=0,
-                high_position=100,
-                ts=AT + number,
-            )
+            made_position(10 * number, 10 * number + 10, **own, scope=topic, ts=AT + number)
             for topic in topics
         ],
-        scopes=[Scope(**region, scope=topic, regions=1, settings="{}", replication=1) for topic in topics],
+        scopes=[made_scope(**own, scope=topic) for topic in topics],
         gaps=[],
         parts=1,
     )
-    sidecar.write_manifest(storage, layout.manifest_path(SOURCE, backup_id), manifest)
+    storage = open_storage(str(destination))
     writer = CatalogWriter.open(None, str(destination))
     writer.migrate()
-    writer.commit_backup(storage, manifest, held=None)
+    writer.commit_backup(storage, put_sidecar(storage, (manifest, [files])), held=None)
 
 
 @pytest.fixture(scope="module")

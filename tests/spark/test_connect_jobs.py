@@ -109,7 +109,6 @@ def test_spark_submit_takes_a_verb(broker: Broker, topic: Callable[..., str], tm
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1])["entries"] == len(ROWS)
-    reader = CatalogReader.open(str(folder))
-    assert reader is not None
+    reader = CatalogReader.require(str(folder))
     (row,) = reader.rows("list_backups", source=None)
     assert (row["state"], row["entries"]) == ("complete", len(ROWS))

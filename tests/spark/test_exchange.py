@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.support.catalogs import backup_id, manifest, publish
+from tests.support.looks import quiet, rows_of
 
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
 from lakebackup.plan.topics.request import RestoreRequest, plan_restore
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
-QUIET = QuietReporter(io.StringIO(), io.StringIO())
 # Rows that say where and when this catalog itself was made, or what was done to it here.
 OWN = {"migrations", "destinations", "audit"}
 
@@ -60,17 +60,13 @@ def empty(empty_catalog: Path, tmp_path: Path) -> Path:
     return tmp_path / "there"
 
 
-def rows_of(root: Path, table: str) -> list[str]:
-    return sorted(map(str, open_table(f"file://{root}/catalog/{table}").to_pyarrow_table().to_pylist()))
-
-
 def all_rows(root: Path) -> dict[str, list[str]]:
     return {table: rows_of(root, table) for table in TABLES if table not in OWN}
 
 
 def take(spark: SparkSession, root: Path, **asked: Any) -> dict[str, Any]:
     request = ImportRequest(**{"destination": str(root), **asked})
-    return catalog_import.run(request, spark=spark, reporter=QUIET)
+    return catalog_import.run(request, spark=spark, reporter=quiet())
 
 
 @pytest.mark.parametrize("form", ["jsonl", pytest.param("parquet", marks=pytest.mark.long)])
@@ -78,7 +74,7 @@ def test_what_was_exported_comes_back_the_same(
     spark: SparkSession, root: Path, empty: Path, tmp_path: Path, form: Any
 ) -> None:
     out = tmp_path / "rows"
-    told = catalog_export.run(ExportRequest(str(root), str(out), form=form), reporter=QUIET)
+    told = catalog_export.run(ExportRequest(str(root), str(out), form=form), reporter=quiet())
     counts = {row["table"]: row["rows"] for row in told["tables"]}
     assert counts == {
         "backups": 3, "files": 8, "positions": 8, "scopes": 4, "audit": 1, "destinations": 1,
@@ -109,7 +105,7 @@ def test_a_root_that_nobody_vouched_for_is_left_out(
 ) -> None:
     """Here, since Spark filters the rows. A forged row could name any folder for a destination."""
     out, said = tmp_path / "rows", io.StringIO()
-    catalog_export.run(ExportRequest(str(root), str(out)), reporter=QUIET)
+    catalog_export.run(ExportRequest(str(root), str(out)), reporter=quiet())
     strange = str(tmp_path / "strange")
     with pytest.raises(UsageProblem, match="no destination of the export lies there"):
         take(spark, empty, folder=str(out), trust_roots=(strange,))
@@ -131,7 +127,7 @@ def test_an_export_as_parquet_holds_the_same_rows(root: Path, tmp_path: Path) ->
     told = {}
     for form in ("jsonl", "parquet"):
         out = tmp_path / form
-        catalog_export.run(ExportRequest(str(root), str(out), form=form), reporter=QUIET)  # type: ignore[arg-type]
+        catalog_export.run(ExportRequest(str(root), str(out), form=form), reporter=quiet())  # type: ignore[arg-type]
         told[form] = out
     for table in ("backups", "files", "positions"):
         rows = pq.read_table(told["parquet"] / f"{table}-0000.parquet").to_pylist()
@@ -147,15 +143,15 @@ def test_an_export_holds_no_row_that_does_not_count_and_is_never_mixed(
 ) -> None:
     shutil.rmtree(root / "catalog" / "backups")
     shutil.copytree(empty_catalog / "backups", root / "catalog" / "backups")
-    told = catalog_export.run(ExportRequest(str(root), str(tmp_path / "rows")), reporter=QUIET)
+    told = catalog_export.run(ExportRequest(str(root), str(tmp_path / "rows")), reporter=quiet())
     assert {row["table"] for row in told["tables"]} == {"audit", "destinations"}
     with pytest.raises(Refused, match="already"):
-        catalog_export.run(ExportRequest(str(root), str(tmp_path / "rows")), reporter=QUIET)
+        catalog_export.run(ExportRequest(str(root), str(tmp_path / "rows")), reporter=quiet())
 
 
 def test_a_torn_export_is_not_taken(spark: SparkSession, root: Path, empty: Path, tmp_path: Path) -> None:
     out = tmp_path / "rows"
-    catalog_export.run(ExportRequest(str(root), str(out)), reporter=QUIET)
+    catalog_export.run(ExportRequest(str(root), str(out)), reporter=quiet())
     file = out / "files-0000.jsonl"
     whole = file.read_bytes()
     file.write_bytes(whole.replace(b'"bytes":100', b'"bytes":101', 1))
@@ -174,7 +170,7 @@ def test_a_damaged_catalog_is_not_exported(root: Path, tmp_path: Path) -> None:
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
     with pytest.raises(Damaged, match="positions"):
-        catalog_export.run(ExportRequest(str(root), str(tmp_path / "rows")), reporter=QUIET)
+        catalog_export.run(ExportRequest(str(root), str(tmp_path / "rows")), reporter=quiet())
     assert not (tmp_path / "rows" / "lakebackup-export.json").exists()
 
 
@@ -182,7 +178,7 @@ def test_an_export_that_the_catalog_contradicts_is_refused(
     spark: SparkSession, root: Path, empty: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "rows"
-    catalog_export.run(ExportRequest(str(root), str(out)), reporter=QUIET)
+    catalog_export.run(ExportRequest(str(root), str(out)), reporter=quiet())
     storage, writer = open_storage(str(empty)), CatalogWriter.open(spark, str(empty))
     publish(storage, writer, manifest(1))  # the same id with other files
     before = all_rows(empty)
@@ -271,7 +267,7 @@ def test_manifests_of_another_program_become_lifetimes(
         with refused:
             plan_restore(RestoreRequest(str(empty), "dir:x", **asked), CatalogReader.require(str(empty)))
     with refused:
-        prune.run(prune.PruneRequest(str(empty), source="laptop"), reporter=QUIET)
+        prune.run(prune.PruneRequest(str(empty), source="laptop"), reporter=quiet())
     if not again:
         return
     before = all_rows(empty)

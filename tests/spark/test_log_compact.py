@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 import random
 import shutil
@@ -11,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.looks import quiet, seen
 from tests.support.made_changes import MadeChanges, commit, delete, named, prewrite, put, rollback, truncated
-from tests.support.pruning import seen
 
 from lakebackup.formats.logs.cipher import Cipher
 from lakebackup.formats.logs.logfile import read_log_file
@@ -24,7 +23,6 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.lifecycle.numbers import latest_number
-from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.logs.restore import job as restore
 from lakebackup_jobs.logs.upkeep import compact
 from lakebackup_jobs.logs.upkeep.compact import CompactLogRequest
@@ -84,10 +82,6 @@ class Log:
 class _Stored:
     def __init__(self, row: dict[str, Any]) -> None:
         self.__dict__.update(row)
-
-
-def quiet() -> QuietReporter:
-    return QuietReporter(io.StringIO(), io.StringIO())
 
 
 def load(made: MadeChanges, seed: int, flushes: int) -> None:

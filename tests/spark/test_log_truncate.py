@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.catalogs import backup_id
 from tests.support.chosen import chosen
+from tests.support.looks import quiet, seen
 from tests.support.made_changes import MadeChanges, commit, named, prewrite, put
-from tests.support.pruning import seen
 
 from lakebackup.errors import Busy, Refused, UsageProblem
 from lakebackup.recovery.rebuild import rebuild
@@ -24,7 +24,6 @@ from lakebackup.store import tombstones
 from lakebackup.store.lease import Lease
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
-from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.logs.upkeep.truncate import TruncateRequest, run
 from lakebackup_jobs.upkeep import prune, verify
 
@@ -56,10 +55,6 @@ def made(spark: SparkSession, empty_catalog: Path, tmp_path_factory: pytest.Temp
 @pytest.fixture
 def root(made: Path, tmp_path: Path) -> Path:
     return shutil.copytree(made, tmp_path / made.name)
-
-
-def quiet() -> QuietReporter:
-    return QuietReporter(io.StringIO(), io.StringIO())
 
 
 def truncate(root: Path, until: int, spark: SparkSession | None = None, **changes: Any) -> dict[str, Any]:
@@ -103,16 +98,6 @@ def test_the_cut_is_at_the_newest_full_before(root: Path, spark: SparkSession) -
     # Again: nothing more goes.
     again = truncate(root, 55, spark, delete=True)
     assert (again["prune_id"], again["files"], again["resumed"]) == (None, 0, 0)
-
-
-@pytest.mark.long  # test_changes_kept.py rebuilds a catalog after a truncate too
-def test_a_lost_catalog_honours_it(root: Path, spark: SparkSession) -> None:
-    truncate(root, 45, spark, delete=True)
-    told = "SELECT path FROM files ORDER BY path", "SELECT * FROM coverage", "SELECT * FROM floors"
-    before = [seen(root, sql) for sql in told]
-    shutil.rmtree(root / "catalog")
-    assert rebuild(spark, str(root)).problems == []
-    assert [seen(root, sql) for sql in told] == before
 
 
 def test_it_is_refused_without_a_full_or_beyond_the_checkpoint(root: Path, spark: SparkSession) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 import time
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.catalogs import EPOCH, backup_id
+from tests.support.looks import quiet
 from tests.support.pruning import data, listed, orders, put, run, seen
 
 from lakebackup.errors import Busy, Damaged, Incomplete, NotFound, Refused, TooLarge
@@ -18,17 +18,14 @@ from lakebackup.plan.topics.request import RestoreRequest, plan_restore
 from lakebackup.plan.topics.restore import require_restorable
 from lakebackup.plan.upkeep import prune as plans
 from lakebackup.recovery.pruned import rebuild_prunes
-from lakebackup.recovery.rebuild import rebuild
 from lakebackup.rows.upkeep import Restore
 from lakebackup.rules import layout
-from lakebackup.sql_engine.delta import open_table
 from lakebackup.storage import open_storage
 from lakebackup.store import tombstones
 from lakebackup.store.lease import Lease
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle import prune_lock as restoring
-from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.topics import restore as restore_topics
 from lakebackup_jobs.upkeep import prune, verify
 
@@ -75,11 +72,6 @@ def pruned(ended: tuple[Path, dict[str, Any]], tmp_path: Path) -> Path:
     return shutil.copytree(ended[0], tmp_path / ended[0].name)
 
 
-def rows_of(root: Path, table: str) -> list[str]:
-    rows = open_table(f"file://{root}/catalog/{table}").to_pyarrow_table().to_pylist()
-    return sorted(str(sorted(row.items())) for row in rows)
-
-
 def test_a_look_deletes_nothing_and_needs_no_session(root: Path) -> None:
     before = data(root)
     found = run(root)
@@ -121,8 +113,7 @@ def test_what_goes_is_gone_on_record_and_counted(
     }  # fmt: skip
     again = run(root, spark, delete=True)
     assert (again["prune_id"], again["files"], again["resumed"]) == (None, 0, 0)
-    reader = CatalogReader.open(str(root))
-    assert reader is not None
+    reader = CatalogReader.require(str(root))
     # Numbers of files that are gone are not given again.
     following = {(r["scope"], r["next_sequence"]) for r in reader.rows("next_sequence", source="prod")}
     assert following == {("orders", 6), ("payments", 1)}
@@ -168,14 +159,13 @@ def test_as_told_instead_of_as_set(root: Path) -> None:
     with pytest.raises(NotFound, match="no restorable backup of nobody"):
         prune.run(
             prune.PruneRequest(destination=str(root), source="nobody"),
-            reporter=QuietReporter(io.StringIO(), io.StringIO()),
+            reporter=quiet(),
         )
 
 
 def test_restores_of_times_that_are_gone_are_refused(pruned: Path) -> None:
     def plan(to_ts: int | None) -> Any:
-        reader = CatalogReader.open(str(pruned))
-        assert reader is not None
+        reader = CatalogReader.require(str(pruned))
         request = RestoreRequest(
             destination=str(pruned), target="dir:x", source="prod", topics=("orders",), to_ts=to_ts
         )
@@ -211,22 +201,6 @@ def test_the_proof_stops_a_prune_that_would_take_too_much(
     assert not list(open_storage(str(root)).list("prunes/"))
 
 
-@pytest.mark.long
-def test_a_lost_catalog_honours_prunes(pruned: Path, spark: SparkSession) -> None:
-    tables = ("files", "removals", "floors", "audit", "backups")
-    before = {table: rows_of(pruned, table) for table in tables}
-    left = listed(pruned)
-    shutil.rmtree(pruned / "catalog")
-    assert rebuild(spark, str(pruned)).problems == []
-    assert {table: rows_of(pruned, table) for table in tables} == before
-    assert listed(pruned) == left
-    (chunk,) = (pruned / "prunes").glob("*/removals-*")
-    chunk.unlink()
-    shutil.rmtree(pruned / "catalog")
-    (problem,) = rebuild(spark, str(pruned)).problems
-    assert chunk.name in problem
-
-
 def test_a_damaged_tombstone_is_named(pruned: Path, empty_catalog: Path, spark: SparkSession) -> None:
     (chunk,) = (pruned / "prunes").glob("*/removals-*")
     chunk.write_text(chunk.read_text().replace('"bytes":100', '"bytes":101', 1))
@@ -244,7 +218,7 @@ def test_a_damaged_tombstone_is_named(pruned: Path, empty_catalog: Path, spark: 
 def check(root: Path, spark: SparkSession) -> dict[str, set[str]]:
     """What verify says is wrong, by outcome."""
     request = verify.VerifyRequest(destination=str(root), mode="stat", grace_ms=-3_600_000)
-    found = verify.run(request, spark=spark, reporter=QuietReporter(io.StringIO(), io.StringIO()))
+    found = verify.run(request, spark=spark, reporter=quiet())
     wrong: dict[str, set[str]] = {}
     for row in found["findings"]:
         wrong.setdefault(row["outcome"], set()).add(row["path"])
@@ -359,5 +333,5 @@ def test_a_restore_that_planned_before_a_prune_is_not_begun(
         destination=str(root), target=f"dir:{root}/out", source="prod", topics=("orders",), to_ts=5100
     )
     with pytest.raises(Busy, match="came in while this restore was being planned"):
-        restore_topics.run(request, spark=spark, reporter=QuietReporter(io.StringIO(), io.StringIO()))
+        restore_topics.run(request, spark=spark, reporter=quiet())
     assert not list(open_storage(str(root)).list("restores/"))

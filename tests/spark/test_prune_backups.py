@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 import time
@@ -11,18 +10,17 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.catalogs import backup_id
 from tests.support.disks import pinned
+from tests.support.looks import quiet, rows_of
 from tests.support.pruning import data, listed, orders, put, run, seen
 
 from lakebackup.errors import Incomplete, Refused
 from lakebackup.plan.upkeep.prune import Leaving
 from lakebackup.recovery.rebuild import rebuild
 from lakebackup.rows.upkeep import Hold, Policy
-from lakebackup.sql_engine.delta import open_table
 from lakebackup.storage import open_storage
 from lakebackup.store import tombstones
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle import delete_executor as removing
-from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.upkeep import prune, verify
 
 if TYPE_CHECKING:
@@ -50,11 +48,6 @@ def made(empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def root(made: Path, tmp_path: Path) -> Path:
     return shutil.copytree(made, tmp_path / made.name)
-
-
-def rows_of(root: Path, table: str) -> list[str]:
-    rows = open_table(f"file://{root}/catalog/{table}").to_pyarrow_table().to_pylist()
-    return sorted(str(sorted(row.items())) for row in rows)
 
 
 def states(root: Path) -> dict[int, str]:
@@ -107,10 +100,7 @@ def test_what_has_gone_is_no_fault_and_gone_in_a_rebuilt_catalog(root: Path, spa
     run(root, spark, delete=True)
     kept = {table: rows_of(root, table) for table in TABLES}
     request = verify.VerifyRequest(destination=str(root), mode="stat", grace_ms=-3_600_000)
-    assert (
-        verify.run(request, spark=spark, reporter=QuietReporter(io.StringIO(), io.StringIO()))["findings"]
-        == []
-    )
+    assert verify.run(request, spark=spark, reporter=quiet())["findings"] == []
     shutil.rmtree(root / "catalog")
     assert rebuild(spark, str(root)).problems == []
     assert {table: rows_of(root, table) for table in TABLES} == kept

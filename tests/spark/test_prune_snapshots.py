@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.catalogs import backup_id
+from tests.support.looks import quiet, rows_of, seen
 from tests.support.made_snapshots import MadeSnapshots
-from tests.support.pruning import seen
 
-from lakebackup.errors import Incomplete, Refused, UsageProblem
+from lakebackup.errors import Refused, UsageProblem
 from lakebackup.formats.snapshots.manifest_json import manifest_json
 from lakebackup.recovery.rebuild import rebuild
 from lakebackup.rows.upkeep import Hold, Policy
-from lakebackup.sql_engine.delta import open_table
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.snapshots import import_manifest
 from lakebackup_jobs.upkeep import export_catalog as catalog_export
 from lakebackup_jobs.upkeep import import_catalog as catalog_import
@@ -59,7 +56,7 @@ def root(made: Path, tmp_path: Path) -> Path:
 
 def run(root: Path, spark: SparkSession | None = None, **changes: Any) -> dict[str, Any]:
     request = prune.PruneRequest(destination=str(root), **changes)
-    return prune.run(request, spark=spark, reporter=QuietReporter(io.StringIO(), io.StringIO()))
+    return prune.run(request, spark=spark, reporter=quiet())
 
 
 def keep(root: Path, redundancy: int) -> None:
@@ -86,11 +83,6 @@ def resolved(root: Path, number: int, source: str = "tablets") -> dict[str, byte
     )
     storage = open_storage(str(root))
     return {row["name"]: storage.get(row["path"], start=row["position"], length=row["bytes"]) for row in rows}
-
-
-def rows_of(root: Path, table: str) -> list[str]:
-    rows = open_table(f"file://{root}/catalog/{table}").to_pyarrow_table().to_pylist()
-    return sorted(str(sorted(row.items())) for row in rows)
 
 
 def test_a_look_names_what_would_go_and_deletes_nothing(root: Path) -> None:
@@ -125,7 +117,7 @@ def test_objects_go_when_no_backup_that_stays_has_a_file_in_them(root: Path, spa
     assert len(seen(root, whole)) == len(stored(root))
     # What was let go of is no fault and nothing that is there is a stranger's.
     request = verify.VerifyRequest(destination=str(root), mode="decode", grace_ms=-3_600_000)
-    checked = verify.run(request, spark=spark, reporter=QuietReporter(io.StringIO(), io.StringIO()))
+    checked = verify.run(request, spark=spark, reporter=quiet())
     assert checked["findings"] == []
     assert checked["ok"] == len(stored(root)) + 8 + 2  # listings, and the sidecars of what stays
     # Once more: the pack and c, which 2 wrote, go with the last that has them.
@@ -172,22 +164,6 @@ def test_the_proof_stops_a_prune_of_what_is_needed(
 
 
 @pytest.mark.long
-def test_objects_that_cannot_be_deleted_are_named_and_tried_again(root: Path, spark: SparkSession) -> None:
-    """A link stands in the place of their folder, which is not followed."""
-    keep(root, 2)
-    (one,) = (path for path in root.rglob("a") if path.is_file())
-    folder, aside = one.parent, one.parent.with_suffix(".aside")
-    folder.rename(aside)
-    folder.symlink_to(aside)
-    with pytest.raises(Incomplete, match="files could not be deleted"):
-        run(root, spark, delete=True)
-    folder.unlink()
-    aside.rename(folder)
-    assert run(root, spark, delete=True)["resumed"] == 1
-    assert "1/a" not in stored(root)
-
-
-@pytest.mark.long
 def test_a_damaged_object_is_every_snapshots_that_has_it(root: Path, spark: SparkSession) -> None:
     """A byte of a pack; verify of one snapshot looks at objects that others wrote."""
     (pack,) = (root / "tablets" / "snapshots" / backup_id(1)).rglob("*.pack")
@@ -199,7 +175,7 @@ def test_a_damaged_object_is_every_snapshots_that_has_it(root: Path, spark: Spar
         request = verify.VerifyRequest(
             destination=str(root), mode="decode", backup_ids=tuple(map(backup_id, numbers))
         )
-        return verify.run(request, spark=spark, reporter=QuietReporter(io.StringIO(), io.StringIO()))
+        return verify.run(request, spark=spark, reporter=quiet())
 
     assert checked(4)["changed"] == 0
     assert checked(3)["changed"] == 1
@@ -222,9 +198,9 @@ def test_the_rows_travel_to_another_catalog(
     shutil.copytree(empty_catalog, other / "catalog")
     rows = str(tmp_path / "rows")
     asked = catalog_export.ExportRequest(destination=str(root), folder=rows, form="parquet")
-    catalog_export.run(asked, reporter=QuietReporter(io.StringIO(), io.StringIO()))
+    catalog_export.run(asked, reporter=quiet())
     request = catalog_import.ImportRequest(destination=str(other), folder=rows)
-    done = catalog_import.run(request, spark=spark, reporter=QuietReporter(io.StringIO(), io.StringIO()))
+    done = catalog_import.run(request, spark=spark, reporter=quiet())
     assert (done["backups"], done["snapshot_files"], done["snapshot_departures"]) == (4, 12, 7)
     for table in ("backups", "files", "snapshot_files", "snapshot_departures"):
         assert rows_of(other, table) == rows_of(root, table)
@@ -237,7 +213,7 @@ def test_what_another_source_has_stays_for_it(root: Path, spark: SparkSession, t
     reader = CatalogReader.require(str(root))
     manifest.write_text("".join(manifest_json(reader, backup_id(2))), encoding="utf-8")
     asked = import_manifest.ManifestRequest(destination=str(root), file=manifest, source="copy")
-    import_manifest.run(asked, reporter=QuietReporter(io.StringIO(), io.StringIO()))
+    import_manifest.run(asked, reporter=quiet())
     keep(root, 1)
     run(root, spark, delete=True, source="tablets")
     assert stored(root) == {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 from dataclasses import replace
@@ -13,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.support.catalogs import backup_id
+from tests.support.looks import quiet, rows_of, seen
 from tests.support.made_queues import MadeQueues
-from tests.support.pruning import seen
 
 from lakebackup.errors import Busy, Incomplete, Refused, UsageProblem
 from lakebackup.plan.queues.restore import plan_restore
@@ -29,11 +28,9 @@ from lakebackup.store.tombstones import Prune, write_prune
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle import delete_executor as removing
 from lakebackup_jobs.lifecycle.identity import micros
-from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.lifecycle.prune_lock import refuse_pruned_meanwhile
 from lakebackup_jobs.queues.restore import trial
 from lakebackup_jobs.upkeep import export_catalog as catalog_export
-from lakebackup_jobs.upkeep import import_catalog as catalog_import
 from lakebackup_jobs.upkeep import prune, verify
 from lakebackup_jobs.upkeep.verify_task import CheckFiles
 
@@ -86,16 +83,6 @@ def root(made: Path, tmp_path: Path) -> Path:
     return shutil.copytree(made, tmp_path / made.name)
 
 
-def quiet() -> QuietReporter:
-    return QuietReporter(io.StringIO(), io.StringIO())
-
-
-def rows_of(root: Path, table: str) -> list[str]:
-    rows = open_table(f"file://{root}/catalog/{table}").to_pyarrow_table().to_pylist()
-    skipped = {"created_at", "applied_at"}
-    return sorted(str({k: v for k, v in row.items() if k not in skipped}) for row in rows)
-
-
 def checked(root: Path, spark: SparkSession, **changes: Any) -> dict[str, tuple[str, str]]:
     """What verify finds: path -> outcome and detail, of what is not well."""
     request = verify.VerifyRequest(destination=str(root), grace_ms=-3_600_000, **changes)
@@ -109,7 +96,7 @@ def looked_at(root: Path, mode: Literal["stat", "decode"], backup: str) -> dict[
     reader = CatalogReader(str(root))
     roots = reader.destinations()
     files = reader.rows("files_to_check", backup_ids=",".join(verify._with_snapshots(reader, [backup])))
-    work = CheckFiles("c", 1, mode, roots, str(root))
+    work = CheckFiles("c", 1, roots, mode, str(root))
     found = [row for batch in work([pa.RecordBatch.from_pylist(files)]) for row in batch.to_pylist()]
     return {row["path"]: (row["outcome"], row["detail"]) for row in found if row["outcome"] != "ok"}
 
@@ -176,19 +163,6 @@ def test_an_export_holds_every_row(root: Path, tmp_path: Path) -> None:
             for row in pq.read_table(tmp_path / "rows" / f.path).to_pylist()
         ]
         assert sorted(map(str, rows)) == rows_of(root, table)
-
-
-@pytest.mark.long
-def test_an_export_into_an_empty_catalog_gives_the_same_rows(
-    spark: SparkSession, root: Path, tmp_path: Path
-) -> None:
-    catalog_export.run(catalog_export.ExportRequest(str(root), str(tmp_path / "rows")), reporter=quiet())
-    request = catalog_import.ImportRequest(str(tmp_path / "other"), folder=str(tmp_path / "rows"))
-    catalog_import.run(request, spark=spark, reporter=quiet())
-    for table in ("backups", "files", "holds", *QUEUE_TABLES):
-        assert rows_of(tmp_path / "other", table) == rows_of(root, table)
-    covered = "SELECT * FROM coverage ORDER BY scope, epoch, region, from_ts"
-    assert seen(tmp_path / "other", covered) == seen(root, covered)
 
 
 def test_verify_finds_what_is_not_whole(spark: SparkSession, root: Path) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.catalogs import EPOCH, backup_id, manifest, publish, put_sidecar
+from tests.support.looks import rows_of
 
 from lakebackup.errors import Refused
 from lakebackup.recovery.rebuild import rebuild
@@ -14,7 +15,6 @@ from lakebackup.rows.backups import Gap
 from lakebackup.rows.tables import TABLES
 from lakebackup.rows.topics import Group
 from lakebackup.rules import layout
-from lakebackup.sql_engine.delta import open_table
 from lakebackup.storage import open_storage
 from lakebackup.store import manifest as sidecar
 from lakebackup.store.behind import lost_backups
@@ -56,13 +56,6 @@ GROUP = Group(
 
 
 ROWS = ["files", "positions", "scopes", "gaps", "groups", "audit"]
-
-
-def rows_of(root: Path, table: str) -> list[str]:
-    rows = open_table(f"file://{root}/catalog/{table}").to_pyarrow_table().to_pylist()
-    return sorted(
-        str({k: v for k, v in row.items() if k not in ("created_at", "applied_at")}) for row in rows
-    )
 
 
 @pytest.fixture(scope="module")
@@ -118,8 +111,7 @@ def test_markers_decide_and_a_lying_manifest_is_named(spark: SparkSession, root:
     assert backup_id(3) in lying
     assert "entries 21, not 20" in lying
     assert backup_id(5) in cut
-    reader = CatalogReader.open(str(root))
-    assert reader is not None
+    reader = CatalogReader.require(str(root))
     assert destination_id(storage) == destination
     states = {row["number"]: row["state"] for row in reader.rows("list_backups", source=None)}
     assert states == {1: "complete", 2: "unconfirmed", 4: "deleted"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import random
 import shutil
 from dataclasses import dataclass
@@ -10,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from rocksdict import AccessType, Checkpoint, Options, Rdict
+from tests.support.looks import quiet
 
 from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
 from lakebackup.store.reader import CatalogReader
-from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.snapshots import backup as backup_snapshot
 from lakebackup_jobs.snapshots import restore as restore_snapshot
 from lakebackup_jobs.snapshots.backup import SnapshotRequest
@@ -25,10 +24,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 TABLET = "table-t1/tablet-a1.snapshots"
-
-
-def quiet() -> QuietReporter:
-    return QuietReporter(io.StringIO(), io.StringIO())
 
 
 class Database:

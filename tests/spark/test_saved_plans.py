@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.catalogs import EPOCH, backup_id, data_file, manifest, publish
+from tests.support.looks import quiet
 
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
 from lakebackup.plan.topics.request import RestoreRequest
@@ -18,7 +18,6 @@ from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.topics.restore import run
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
-QUIET = QuietReporter(io.StringIO(), io.StringIO())
 
 
 @pytest.fixture
@@ -45,7 +43,7 @@ def planned(root: Path, **asked: Any) -> dict[str, Any]:
     request = RestoreRequest(
         **{"destination": str(root), "target": f"dir:{root}/../out", "dry_run": True, **asked}
     )
-    return run(request, reporter=QUIET)
+    return run(request, reporter=quiet())
 
 
 def test_any_query_that_gives_paths_chooses_files(root: Path) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import inspect
 import os
 import shlex
 import subprocess
@@ -121,32 +120,6 @@ def test_settings_given_to_spark_submit_stand(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout == "7 local[1] mine\n"
-
-
-@pytest.mark.long
-def test_the_same_work_runs_on_a_spark_connect_server(tmp_path: Path) -> None:
-    # A process of its own: PySpark holds a classic or a connected session in one process, never both.
-    program = (
-        "import sys\nfrom collections.abc import Iterable, Iterator\n"
-        f"{inspect.getsource(digests).replace('pa.RecordBatch', 'object')}\n"
-        "from lakebackup_jobs.runtime.session import spark_session\n"
-        "s = spark_session(remote=sys.argv[1]); t = sys.argv[2]\n"
-        "s.range(40).write.format('delta').save(t)\n"
-        "print(s.read.format('delta').load(t).count())\n"
-        "print(s.range(1).mapInArrow(digests, 'jars int, python string').first().jars)\n"
-        "print(s.conf.get('spark.sql.session.timeZone'))\n"
-    )
-    with connect_server(extra={"spark.master": "local[1]"}) as address:
-        done = subprocess.run(
-            [sys.executable, "-c", program, address, str(tmp_path / "table")],
-            capture_output=True, text=True, timeout=180, check=False,
-        )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == [
-        "40",
-        str(len(spark_settings()["spark.driver.extraClassPath"].split(":"))),
-        "UTC",
-    ]
 
 
 def test_a_server_that_cannot_start_says_why() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 import time
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.catalogs import manifest, publish
+from tests.support.looks import quiet
 
 from lakebackup.errors import Damaged, Refused
 from lakebackup.rows.tables import TABLES
@@ -18,7 +18,6 @@ from lakebackup.sql_engine.delta import open_table
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.upkeep import optimize as catalog_optimize
 from lakebackup_jobs.upkeep.optimize import OptimizeRequest, run
 
@@ -29,8 +28,7 @@ pytestmark = pytest.mark.spark
 
 
 def rows_of(root: Path) -> dict[str, list[str]]:
-    reader = CatalogReader.open(str(root))
-    assert reader is not None
+    reader = CatalogReader.require(str(root))
     relations = ("backups", "files", "positions", "scopes")
     return {
         r: sorted(map(str, reader.select(f"SELECT * FROM {r}").read_all().to_pylist())) for r in relations
@@ -84,12 +82,12 @@ def test_optimize_brings_files_together_deletes_old_ones_and_stays_verified(
     stray = folder / f"part-{'0' * 32}-{'0' * 64}.parquet"
     stray.write_bytes(b"of nobody")
     os.utime(stray, (time.time() - 9 * 86_400,) * 2)
-    quiet = QuietReporter(io.StringIO(), io.StringIO())
+    silent = quiet()
     with pytest.raises(Refused, match="7 days"):
-        run(OptimizeRequest(str(tmp_path), retain_ms=86_400_000), spark=spark, reporter=quiet)
-    planned = run(OptimizeRequest(str(tmp_path), dry_run=True), reporter=quiet)
+        run(OptimizeRequest(str(tmp_path), retain_ms=86_400_000), spark=spark, reporter=silent)
+    planned = run(OptimizeRequest(str(tmp_path), dry_run=True), reporter=silent)
     assert stray.exists()
-    told = run(OptimizeRequest(str(tmp_path)), spark=spark, reporter=quiet)
+    told = run(OptimizeRequest(str(tmp_path)), spark=spark, reporter=silent)
     (files,) = (row for row in told["tables"] if row["table"] == "files")
     assert (files["files"], files["files_after"]) == (3, 1)
     assert planned["files"] == told["files"] > told["files_after"]

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from lakebackup.rows.backups import Backup, DataFile, Gap, Position, Scope
 from lakebackup.rows.digest import Digest
-from lakebackup.rows.tables import json_line
+from lakebackup.rows.tables import ARROW_SCHEMAS, as_row, json_line
 from lakebackup.rules import layout
 from lakebackup.store import manifest as sidecar
+from lakebackup.store.delta_append import LISTED
 from lakebackup.store.roots import destination_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lakebackup.rows.tables import Row
     from lakebackup.storage import Storage
     from lakebackup.store.writer import CatalogWriter
 
@@ -24,6 +30,83 @@ EPOCH = "0123456789abcdef" * 2
 def backup_id(number: int) -> str:
     """The id of the backup with a number."""
     return f"20260101T{number // 3600:02d}{number // 60 % 60:02d}{number % 60:02d}Z-{number:08x}"
+
+
+def made_backup(number: int, rows: Sequence[DataFile] = (), *, on: int | None = None, **given: Any) -> Backup:
+    """Backup `number` of these files: a full, or in the chain of the full `on` a differential.
+
+    Whatever is given replaces a column.
+    """
+    name = given.get("backup_id") or backup_id(number)
+    full = on in (None, number)
+    chain: dict[str, Any] = {
+        "kind": "full" if full else "differential",
+        "level": 0 if full else 1,
+        "parent": None if full else backup_id(number - 1),
+        "base": name if full else backup_id(on or 0),
+        "chain_position": 0 if full else number - (on or 0),
+        "parent_place": None if full else number - 1,
+    }
+    columns: dict[str, Any] = {
+        "backup_id": name,
+        "number": number,
+        "source": "prod",
+        "destination": "d",
+        "place": number,
+        "start_ts": None,
+        "end_ts": 1000 * number,
+        "started_at": 0,
+        "finished_at": 1_000_000 * number,
+        "files": len(rows),
+        "bytes": sum(row.bytes for row in rows),
+        "entries": sum(row.entries for row in rows),
+        "digest": "",
+        "isolation": "read_committed",
+        "codec": "zstandard",
+        "created_by": "test",
+        "tool": "test",
+    }
+    return Backup(**chain | columns | given)
+
+
+def made_scope(**given: Any) -> Scope:
+    """A topic, table or feed of one region that a backup holds."""
+    return Scope(**{"epoch": EPOCH, "regions": 1, "settings": "{}", "replication": 1, **given})
+
+
+def made_position(start: int, end: int, **given: Any) -> Position:
+    """What a backup holds of a region: [start, end) of a log that begins at 0 and ends there."""
+    ends = {"start_position": start, "end_position": end, "low_position": 0, "high_position": end}
+    return Position(**{"epoch": EPOCH, "region": "0", "ts": 0, **ends, **given})
+
+
+def put_object(storage: Storage, path: str, content: bytes, **given: Any) -> DataFile:
+    """Put an object that holds no records of Kafka; its row."""
+    storage.put(path, content)
+    columns: dict[str, Any] = {
+        "path": path,
+        "scope": "",
+        "epoch": "-",
+        "region": "",
+        "codec": "null",
+        "bytes": len(content),
+        "raw_bytes": len(content),
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "entries": 0,
+        "min_ts": 0,
+        "max_ts": 0,
+        "start_position": 0,
+        "end_position": 1,
+    }
+    return DataFile(**columns | given)
+
+
+def put_listing(storage: Storage, path: str, table: str, rows: Sequence[Row], **given: Any) -> DataFile:
+    """Put rows of a table as an object of a backup; the object's row."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist([as_row(row) for row in rows], ARROW_SCHEMAS[table]), sink)
+    content = sink.getvalue().to_pybytes()
+    return put_object(storage, path, content, **{"role": "meta", "format": LISTED[table], **given})
 
 
 def data_file(number: int, *, region: int = 0, topic: str = "orders", source: str = "prod") -> DataFile:
@@ -71,81 +154,40 @@ def manifest(
         for topic in topics
     ]
     if keys:
-        parts = [
-            [
-                replace(
-                    row,
-                    keys_path=layout.keys_path(source, name, task, "0" * 8),
-                    keys_start=36 * i,
-                    keys_blocks=1,
-                )
-                for i, row in enumerate(part)
+        for task, part in enumerate(parts):
+            path = layout.keys_path(source, name, task, "0" * 8)
+            part[:] = [
+                replace(row, keys_path=path, keys_start=36 * i, keys_blocks=1) for i, row in enumerate(part)
             ]
-            for task, part in enumerate(parts)
-        ]
     rows = [row for part in parts for row in part]
     digest = Digest()
     for row in rows:
         digest.add(json_line(row))
-    return (
-        sidecar.Manifest(
-            backup=Backup(
-                backup_id=name,
-                number=number,
-                source=source,
-                destination="d",
-                kind="full" if number == base else "differential",
-                level=0 if number == base else 1,
-                parent=None if number == base else backup_id(number - 1),
-                base=backup_id(base),
-                chain_position=number - base,
-                place=number,
-                parent_place=None if number == base else number - 1,
-                start_ts=None if number == base else 1000 * number,
-                end_ts=1000 * number + 999,
-                started_at=1_000_000 * number,
-                finished_at=1_000_000 * number + 500_000,
-                files=len(rows),
-                bytes=sum(row.bytes for row in rows),
-                entries=sum(row.entries for row in rows),
-                digest=digest.hex(),
-                isolation="read_committed",
-                codec="zstandard",
-                created_by="test",
-                tool="lakebackup test",
-            ),
-            positions=[
-                Position(
-                    backup_id=name,
-                    source=source,
-                    scope=row.scope,
-                    epoch=EPOCH,
-                    region=row.region,
-                    start_position=row.start_position,
-                    end_position=row.end_position,
-                    low_position=0,
-                    high_position=row.end_position,
-                    ts=1000 * number + 999,
-                )
-                for row in rows
-            ],
-            scopes=[
-                Scope(
-                    backup_id=name,
-                    source=source,
-                    scope=topic,
-                    epoch=EPOCH,
-                    regions=regions,
-                    settings='{"cleanup.policy": "delete"}',
-                    replication=1,
-                )
-                for topic in topics
-            ],
-            gaps=gaps,
-            parts=len(parts),
-        ),
-        parts,
+    end_ts = 1000 * number + 999
+    backup = made_backup(
+        number,
+        rows,
+        on=base,
+        source=source,
+        start_ts=None if number == base else 1000 * number,
+        end_ts=end_ts,
+        started_at=1_000_000 * number,
+        finished_at=1_000_000 * number + 500_000,
+        digest=digest.hex(),
+        tool="lakebackup test",
     )
+    own = {"backup_id": name, "source": source}
+    positions = [
+        made_position(
+            row.start_position, row.end_position, **own, scope=row.scope, region=row.region, ts=end_ts
+        )
+        for row in rows
+    ]
+    settings = '{"cleanup.policy": "delete"}'
+    scopes = [made_scope(**own, scope=topic, regions=regions, settings=settings) for topic in topics]
+    return sidecar.Manifest(
+        backup=backup, positions=positions, scopes=scopes, gaps=gaps, parts=len(parts)
+    ), parts
 
 
 def publish(

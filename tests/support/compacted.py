@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING
 
-import fastavro
 from tests.support import kafka_truth as truth
 from tests.support.kafka_truth import Record
 from tests.support.runs import now_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
 Latest = dict[tuple[int, bytes], bytes]
@@ -70,8 +68,4 @@ def clean(bootstrap: str, topic: str, partitions: int, gone: Callable[[Record], 
 
 def stored(folder: Path) -> Iterator[Record]:
     """Records that a restore into a folder left of one topic, by fastavro alone."""
-    for partition in sorted(folder.glob("partition=*")):
-        for file in sorted(partition.glob("*.data")):
-            found: Iterator[Mapping[str, object]] = fastavro.reader(io.BytesIO(file.read_bytes()))  # type: ignore[assignment]
-            for r in found:
-                yield Record(r["partition"], r["key"], r["value"], (), r["timestamp"])  # type: ignore[arg-type]
+    return (record for _, record in truth.records_below(folder))

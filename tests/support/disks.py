@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -18,15 +19,19 @@ def small_disk(folder: Path, size: str) -> Iterator[Path]:
     """One below `folder`, as long as the block runs; `size` as mount takes it: 1m. Skips for other users."""
     place = folder / "small"
     place.mkdir()
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)], capture_output=True
-    )
-    if done.returncode:
-        pytest.skip("a file system of a chosen size can be mounted by root only")
+    _mount("-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place))
     try:
         yield place
     finally:
         subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def fill(file: Path, leave: int = 0) -> None:
+    """Use up the space of the file's disk but for some bytes."""
+    found = os.statvfs(file.parent)
+    with file.open("wb", buffering=0) as stream:
+        for _ in range((found.f_bavail * found.f_frsize - leave) // 4096):
+            stream.write(bytes(4096))
 
 
 @contextmanager

@@ -8,7 +8,6 @@ worker by SIGKILL, this process by an exception after which no step of the run d
 from __future__ import annotations
 
 import fcntl
-import io
 import json
 import os
 import signal
@@ -20,9 +19,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-import fastavro
 from deltalake import DeltaTable
-from tests.support.kafka_truth import Record
+from tests.support.kafka_truth import Record, records_in
 
 from lakebackup.storage import local, open_storage
 from lakebackup.store.lease import Lease
@@ -130,6 +128,11 @@ class _InWorker:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with _watched(self.steps):
             yield from self.work(batches)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.work, name)
 
 
 @contextmanager
@@ -278,8 +281,7 @@ def rows_of(partitions: int, count: int, start: int = 0) -> list[Record]:
 
 def shown(lab: Lab) -> dict[str, list[dict[str, Any]]]:
     """What anyone sees of backups in the catalog."""
-    opened = CatalogReader.open(str(lab.folder))
-    assert opened is not None
+    opened = CatalogReader.require(str(lab.folder))
     relations = ("backups", "files", "positions", "scopes", "gaps")
     return {name: opened.select(f"SELECT * FROM {name}").read_all().to_pylist() for name in relations}
 
@@ -289,10 +291,6 @@ def stored(lab: Lab) -> dict[int, list[Record]]:
     found: dict[int, list[Record]] = {}
     storage = open_storage(str(lab.folder))
     for row in sorted(shown(lab)["files"], key=lambda f: (f["region"], f["start_position"])):
-        data = io.BytesIO(storage.get(row["path"]))
-        for r in fastavro.reader(data):
-            assert isinstance(r, dict)
-            headers = tuple((h["key"], h["value"]) for h in r["headers"])
-            record = Record(r["partition"], r["key"], r["value"], headers, r["timestamp"])
-            found.setdefault(r["partition"], []).append(record)
+        for _, record in records_in(storage.get(row["path"])):
+            found.setdefault(record.partition, []).append(record)
     return found

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from tests.support import kafka_truth as truth
 from tests.support.faults import shown, stored
 
-from lakebackup_jobs.topics.backup import BackupRequest
 from lakebackup_jobs.topics.follow import follow
+from lakebackup_jobs.topics.request import BackupRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import shutil
 from copy import copy
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-from tests.support.catalogs import backup_id, publish
+from tests.support.catalogs import backup_id, made_backup, made_scope, publish, put_listing, put_object
 from tests.support.made_backups import MadeBackups
 
-from lakebackup.rows.backups import Backup, DataFile, Scope
 from lakebackup.rows.base import SNAPSHOT
 from lakebackup.rows.snapshots import SnapshotDeparture, SnapshotFile
-from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup.store import manifest as sidecar
 from lakebackup.store.reader import CatalogReader
+from lakebackup.store.roots import destination_id
 from lakebackup.store.writer import CatalogWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
+
+    from lakebackup.rows.backups import DataFile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,11 +47,13 @@ class Given:
 class GivenSnapshots:
     """A destination and its catalog, to which backups of snapshots are added one after another."""
 
-    def __init__(self, folder: Path, source: str = "yb") -> None:
-        made = MadeBackups(folder, source)
-        self.folder, self.source, self.storage = folder, source, made.storage
-        self.destination = made.destination
-        self.writer = CatalogWriter.open(None, str(folder))
+    def __init__(self, folder: Path, source: str = "yb", writer: CatalogWriter | None = None) -> None:
+        """`writer`: of the catalog that is there already; without one a catalog is made."""
+        if writer is None:
+            MadeBackups(folder, source)
+        self.folder, self.source, self.storage = folder, source, open_storage(str(folder))
+        self.destination = destination_id(self.storage)
+        self.writer = writer or CatalogWriter.open(None, str(folder))
         self.number = 0
         self._live: dict[tuple[str, str, str], SnapshotFile] = {}
 
@@ -73,10 +73,10 @@ class GivenSnapshots:
         """The files that the newest backup has."""
         return list(self._live.values())
 
-    def backup(self, files: Iterable[Given], *, pack_below: int = 0) -> str:
+    def backup(self, files: Iterable[Given], *, pack_below: int = 0, packed: Collection[str] = ()) -> str:
         """One more backup; a file is copied when its name, size and time are not those of the one before.
 
-        Its end_ts is 1000 a number.
+        Small files, and those of the names `packed`, are in one pack. Its end_ts is 1000 a number.
         """
         self.number += 1
         name = backup_id(self.number)
@@ -101,8 +101,9 @@ class GivenSnapshots:
         ]
         new = [file for key, file in now.items() if key not in kept]
         objects: list[DataFile] = []
-        rows = self._copy(name, [file for file in new if len(file.data) >= pack_below], objects)
-        rows += self._pack(name, [file for file in new if len(file.data) < pack_below], objects)
+        pack = [file for file in new if len(file.data) < pack_below or file.name in packed]
+        rows = self._copy(name, [file for file in new if file not in pack], objects)
+        rows += self._pack(name, pack, objects)
         self._live = kept | {(row.scope, row.region, row.name): row for row in rows}
         objects.append(self._listing(name, "files", rows))
         objects.append(self._listing(name, "gone", gone))
@@ -116,7 +117,8 @@ class GivenSnapshots:
             path = linked.get(file.link)
             if path is None:
                 path = layout.snapshot_path(self.source, name, *file.key)
-                objects.append(self._object(name, path, "file", file.data, 1))
+                place = {"scope": file.scope, "region": file.region}
+                objects.append(self._object(name, path, "file", file.data, 1, **place))
             if file.link:
                 linked[file.link] = path
             links = sum(other.link == file.link for other in files) if file.link else 1
@@ -155,77 +157,47 @@ class GivenSnapshots:
     def _listing(
         self, name: str, kind: Literal["files", "gone"], rows: Sequence[SnapshotFile | SnapshotDeparture]
     ) -> DataFile:
-        table, form = {
-            "files": ("snapshot_files", "snapshot-files"),
-            "gone": ("snapshot_departures", "snapshot-departures"),
-        }[kind]
-        sink = io.BytesIO()
-        pq.write_table(pa.Table.from_pylist([asdict(row) for row in rows], ARROW_SCHEMAS[table]), sink)
+        table = "snapshot_files" if kind == "files" else "snapshot_departures"
         path = layout.listing_path(self.source, name, 0, "0" * 8, kind)
-        return self._object(name, path, form, sink.getvalue(), 0)
+        return put_listing(self.storage, path, table, rows, **self._of(name))
 
-    def _object(self, name: str, path: str, form: str, data: bytes, entries: int) -> DataFile:
-        self.storage.put(path, data)
-        return DataFile(
-            destination=self.destination,
-            path=path,
-            backup_id=name,
-            added_in=self.number,
-            source=self.source,
-            scope="",
-            epoch="-",
-            region="",
-            role="data" if entries else "meta",
-            format=form,
-            codec="null",
-            bytes=len(data),
-            raw_bytes=len(data),
-            sha256=hashlib.sha256(data).hexdigest(),
-            entries=entries,
-            min_ts=0,
-            max_ts=0,
-            start_position=0,
-            end_position=1,
-        )
+    def _object(self, name: str, path: str, form: str, data: bytes, entries: int, **place: str) -> DataFile:
+        times = dict.fromkeys(("min_ts", "max_ts"), 1000 * self.number)
+        own = {"format": form, "entries": entries, **times, **place, **self._of(name)}
+        return put_object(self.storage, path, data, **own)
+
+    def _of(self, name: str) -> dict[str, Any]:
+        """What the rows of a backup's objects have in common."""
+        known = {"destination": self.destination, "source": self.source}
+        return {"backup_id": name, "added_in": self.number, **known}
 
     def _manifest(self, name: str, objects: Sequence[DataFile], entries: int) -> sidecar.Manifest:
         tables = {scope: {region for at, region, _ in self._live if at == scope} for scope, *_ in self._live}
+        own = {"backup_id": name, "source": self.source}
         scopes = [
-            Scope(
-                backup_id=name,
-                source=self.source,
-                scope=scope,
-                epoch="-",
-                regions=len(regions),
-                settings="{}",
-                replication=1,
-            )
+            made_scope(**own, scope=scope, epoch="-", regions=len(regions))
             for scope, regions in tables.items()
         ]
-        backup = Backup(
-            backup_id=name,
-            number=self.number,
-            source=self.source,
-            source_kind=SNAPSHOT,
-            destination=self.destination,
-            kind="full" if self.number == 1 else "differential",
-            level=0 if self.number == 1 else 1,
-            parent=None if self.number == 1 else backup_id(self.number - 1),
-            base=name,
-            chain_position=0,
-            place=self.number,
-            parent_place=None,
-            start_ts=None,
-            end_ts=1000 * self.number,
-            started_at=0,
-            finished_at=1_000_000 * self.number,
-            files=len(objects),
-            bytes=sum(row.bytes for row in objects),
-            entries=entries,
-            digest="",
-            isolation="-",
-            codec="null",
-            created_by="test",
-            tool="test",
-        )
+        chain = {"base": name, "chain_position": 0, "parent_place": None, "isolation": "-", "codec": "null"}
+        known = {"source_kind": SNAPSHOT, "destination": self.destination, "entries": entries}
+        backup = made_backup(self.number, objects, on=1, **own, **chain, **known)
         return sidecar.Manifest(backup=backup, positions=(), scopes=scopes, gaps=(), parts=1)
+
+
+class MadeSnapshots(GivenSnapshots):
+    """Snapshots of one tablet, by names and contents. `root` holds a catalog already."""
+
+    def __init__(self, root: Path, writer: CatalogWriter, source: str = "tablets") -> None:
+        super().__init__(root, source, writer)
+        self._held: dict[str, Given] = {}
+
+    def take(self, files: Mapping[str, bytes], *, packed: Collection[str] = ()) -> str:
+        """Back up one snapshot; what is not as it was is new, some of it in one pack."""
+        at = 1000 * (self.number + 1)
+        new = {name: Given(region="a", name=name, data=data, mtime_ms=at) for name, data in files.items()}
+        before = self._held
+        self._held = {
+            name: before[name] if name in before and before[name].data == file.data else file
+            for name, file in new.items()
+        }
+        return self.backup(self._held.values(), packed=packed)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import struct
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import fastavro
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,20 @@ class Record:
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
     timestamp: int
+
+
+def records_in(file: Path | bytes) -> Iterator[tuple[int, Record]]:
+    """Every `(offset, record)` of a data file, by fastavro alone."""
+    found: Any = fastavro.reader(io.BytesIO(file if isinstance(file, bytes) else file.read_bytes()))
+    for r in found:
+        headers = tuple((h["key"], h["value"]) for h in r["headers"])
+        yield r["offset"], Record(r["partition"], r["key"], r["value"], headers, r["timestamp"])
+
+
+def records_below(folder: Path) -> Iterator[tuple[int, Record]]:
+    """Those of all data files below a folder, in the order of the files' paths."""
+    for file in sorted(folder.rglob("*.data")):
+        yield from records_in(file)
 
 
 def create_topic(bootstrap: str, name: str, partitions: int = 1, **settings: str) -> None:
@@ -62,8 +79,13 @@ def until(holds: Callable[[], bool], what: str, seconds: float = 240.0) -> None:
         time.sleep(0.05)
 
 
-def produce(bootstrap: str, topic: str, records: Iterator[Record] | list[Record], **config: Any) -> None:
-    """Write records to their partitions in order; raises on the first that was not acknowledged."""
+def produce(
+    bootstrap: str, topic: str, records: Iterable[Record], *, commit: bool = True, **config: Any
+) -> None:
+    """Write records to their partitions in order; raises on the first that was not acknowledged.
+
+    With a `transactional.id` they are one transaction, which is aborted unless `commit`.
+    """
     failed: list[KafkaError] = []
     producer = Producer(
         {
@@ -97,7 +119,8 @@ def produce(bootstrap: str, topic: str, records: Iterator[Record] | list[Record]
                 producer.poll(0.1)
         producer.poll(0)
     if transactional:
-        producer.commit_transaction(60)
+        assert producer.flush(60) == 0
+        (producer.commit_transaction if commit else producer.abort_transaction)(60)
     assert producer.flush(120) == 0
     assert not failed, failed[0]
 

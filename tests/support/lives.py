@@ -1,14 +1,20 @@
-"""Lives of hypothesis's state machines: so many of them, the same in every run."""
+"""Lives of backups, and of hypothesis's state machines: so many of them, the same in every run."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hypothesis import Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
+from lakebackup.rules import layout
+from lakebackup.store import manifest as sidecar
+
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from lakebackup.storage import Storage
+    from lakebackup_jobs.lifecycle.source import Source
 
 
 def live(machine: Callable[[], RuleBasedStateMachine], lives: int, steps: int) -> None:
@@ -22,3 +28,9 @@ def live(machine: Callable[[], RuleBasedStateMachine], lives: int, steps: int) -
         phases=(Phase.generate, Phase.shrink),
     )
     run_state_machine_as_test(machine, settings=profile)
+
+
+def read_draft(storage: Storage, name: str, source: type[Source[Any]]) -> Any:
+    """The draft that an interrupted backup of a source left; None without one."""
+    assert source.DRAFT
+    return sidecar.get_record(storage, layout.begun_path(name), source.DRAFT)

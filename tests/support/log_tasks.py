@@ -58,11 +58,9 @@ class LogTask:
         """Put the task down."""
         tell(str(self.lab.folder), None, self.name, "running", self.settings)
 
-    @contextmanager
-    def run(self) -> Iterator[LogTask]:
-        """Its job, until the block ends; then `ended` has its result or its error."""
-        stop = threading.Event()
-        request = LogRequest(
+    def request(self) -> LogRequest:
+        """What its job is asked for."""
+        return LogRequest(
             destination=str(self.lab.folder),
             name=self.name,
             settings=self.settings,
@@ -70,16 +68,15 @@ class LogTask:
             **{"tries": 1, **self.request_changes},
         )
 
+    @contextmanager
+    def run(self) -> Iterator[LogTask]:
+        """Its job, until the block ends; then `ended` has its result or its error."""
+        stop = threading.Event()
+
         def work() -> None:
+            job = {"stop": stop, "spark": self.lab.spark, "reporter": self.lab.reporter}
             try:
-                done = run(
-                    request,
-                    stop=stop,
-                    spark=self.lab.spark,
-                    reporter=self.lab.reporter,
-                    trouble=self.trouble,
-                )
-                self.ended.append(done)
+                self.ended.append(run(self.request(), **job, trouble=self.trouble))
             except BaseException as error:  # noqa: BLE001 - judged by the test
                 self.ended.append(error)
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 import pyarrow as pa
 from deltalake import write_deltalake
-from tests.support.catalogs import EPOCH, backup_id
+from tests.support.catalogs import EPOCH, backup_id, made_backup, made_position, made_scope
 from tests.support.made_up import declaration
 
-from lakebackup.rows.backups import Backup, DataFile, Position, Scope
+from lakebackup.rows.backups import DataFile
 from lakebackup.rows.tables import ARROW_SCHEMAS, TABLES, Row, as_row, table_of
 from lakebackup.rows.upkeep import Migration
 from lakebackup.rules import layout
@@ -33,6 +33,10 @@ from lakebackup_sql import names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from lakebackup.storage import Storage
+    from lakebackup_jobs.kafka.format.records import Columns
+    from lakebackup_jobs.kafka.format.stats import FileStats
 
 _AVRO = fastavro.parse_schema(json.loads(SCHEMA_V2))
 
@@ -117,62 +121,18 @@ class MadeBackups:
                 rows.append(row)
             kept.commit()
         end_ts = 1000 * number if end_ts is None else end_ts
-        base = self._base
+        known = {"source": source, "destination": self.destination}
+        own = {"backup_id": name, "source": source, "scope": topic, "epoch": epoch}
         self.add(
             *rows,
-            Backup(
-                backup_id=name,
-                number=number,
-                source=source,
-                destination=self.destination,
-                kind="full" if number == base else "differential",
-                level=0 if number == base else 1,
-                parent=None if number == base else backup_id(number - 1),
-                base=backup_id(base),
-                chain_position=number - base,
-                place=number,
-                parent_place=None if number == base else number - 1,
-                start_ts=None,
-                end_ts=end_ts,
-                started_at=0,
-                finished_at=1000 * end_ts,
-                files=len(rows),
-                bytes=sum(row.bytes for row in rows),
-                entries=sum(row.entries for row in rows),
-                digest="",
-                isolation="read_committed",
-                codec="zstandard",
-                created_by="test",
-                tool="test",
-            ),
-            Scope(
-                backup_id=name,
-                source=source,
-                scope=topic,
-                epoch=epoch,
-                regions=8,
-                settings="{}",
-                replication=1,
-                generation=generation,
-            ),
+            made_backup(number, rows, on=self._base, **known, end_ts=end_ts, finished_at=1000 * end_ts),
+            made_scope(**own, regions=8, generation=generation),
         )
         for region in sorted({row.region for row in rows}):
-            own = [row for row in rows if row.region == region]
-            start = (low or {}).get(int(region), min(row.start_position for row in own))
-            self.add(
-                Position(
-                    backup_id=name,
-                    source=source,
-                    scope=topic,
-                    epoch=epoch,
-                    region=region,
-                    start_position=start,
-                    end_position=max(row.end_position for row in own),
-                    low_position=0,
-                    high_position=max(row.end_position for row in own),
-                    ts=end_ts,
-                )
-            )
+            mine = [row for row in rows if row.region == region]
+            start = (low or {}).get(int(region), min(row.start_position for row in mine))
+            end = max(row.end_position for row in mine)
+            self.add(made_position(start, end, **own, region=region, ts=end_ts))
         return name
 
     def _file(
@@ -186,18 +146,8 @@ class MadeBackups:
         epoch: str,
         source: str,
     ) -> DataFile:
-        data = io.BytesIO()
-        for record in records:
-            fastavro.schemaless_writer(data, _AVRO, as_avro(topic, record))
-        columns = decode_block(data.getvalue(), len(records), FORMAT_V2)
-        stats = columns.stats()
-        assert stats is not None
-        with self.storage.writer() as sink:
-            writer = FileWriter(sink)
-            writer.write_block(Block(columns.data, stats, hashes=hashes_of(columns)))
-            found = writer.finish()
-            path = layout.data_path(source, epoch, topic, records[0].partition, self._seq)
-            sink.commit(path)
+        path = layout.data_path(source, epoch, topic, records[0].partition, self._seq)
+        found = put_data_file(self.storage, path, block_of(topic, records))
         self._seq += 1
         return DataFile(
             destination=self.destination,
@@ -243,20 +193,31 @@ def reader_of(folder: Path, rows: Iterable[Row]) -> CatalogReader:
     return reader
 
 
-def avro_schema() -> Any:
-    """The schema of data files, as fastavro wants it."""
-    return _AVRO
+def block_of(topic: str, records: Iterable[Record]) -> Columns:
+    """Records as a block of a data file."""
+    data, rows = io.BytesIO(), list(records)
+    for record in rows:
+        row = {
+            "topic": topic,
+            "partition": record.partition,
+            "offset": record.offset,
+            "timestamp": record.ts,
+            "timestamp_type": TIMESTAMP_TYPES[1],
+            "key": record.key,
+            "value": record.value,
+            "headers": [{"key": name, "value": value} for name, value in record.headers],
+        }
+        fastavro.schemaless_writer(data, _AVRO, row)
+    return decode_block(data.getvalue(), len(rows))
 
 
-def as_avro(topic: str, record: Record) -> dict[str, Any]:
-    """A record as it is stored."""
-    return {
-        "topic": topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp": record.ts,
-        "timestamp_type": TIMESTAMP_TYPES[1],
-        "key": record.key,
-        "value": record.value,
-        "headers": [{"key": name, "value": value} for name, value in record.headers],
-    }
+def put_data_file(storage: Storage, path: str, columns: Columns, **metadata: Any) -> FileStats:
+    """Put a data file of one block; its figures."""
+    stats = columns.stats()
+    assert stats is not None
+    with storage.writer() as sink:
+        writer = FileWriter(sink, **metadata)
+        writer.write_block(Block(columns.data, stats, hashes=hashes_of(columns)))
+        found = writer.finish()
+        sink.commit(path)
+    return found

@@ -6,15 +6,21 @@ what a restore to any instant has to give (`latest`).
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import write_deltalake
-from tests.support.catalogs import EPOCH, backup_id, publish
+from tests.support.catalogs import (
+    backup_id,
+    made_backup,
+    made_position,
+    made_scope,
+    publish,
+    put_listing,
+    put_object,
+)
 
 from lakebackup.formats.logs.events import (
     DEFAULT,
@@ -29,14 +35,12 @@ from lakebackup.formats.logs.events import (
 )
 from lakebackup.formats.logs.logfile import LogFileWriter, LogPlace, Scratch
 from lakebackup.formats.logs.metafile import write_stream_meta
-from lakebackup.rows.backups import Backup, DataFile, Position, Scope
+from lakebackup.rows.backups import Backup, DataFile
 from lakebackup.rows.base import CHANGES
 from lakebackup.rows.logs import LogRegion, LogTable
-from lakebackup.rows.tables import ARROW_SCHEMAS, as_row
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup.store import manifest as sidecar
-from lakebackup.store.delta_append import LISTED
 from lakebackup.store.roots import destination_id
 
 if TYPE_CHECKING:
@@ -163,24 +167,18 @@ class MadeChanges:
         self.history += changes
         self.tables |= {row.table_id: row.name for row in names if row.action != "drop"}
         rows = [
-            self._log_file(name, list(some), end_ts) for _, some in groupby(sorted(changes, key=_of), key=_of)
+            self._log_file(name, list(some), end_ts)
+            for _, some in groupby(sorted(changes, key=_place), key=_place)
         ]
+        own = {"backup_id": name, "number": self.number, "source": self.source, "store": "1"}
         told = [
-            LogRegion(
-                backup_id=name,
-                number=self.number,
-                source=self.source,
-                region=str(region),
-                store="1",
-                resolved_ts=ts,
-            )
+            LogRegion(**own, region=str(region), resolved_ts=ts)
             for region, ts in (regions or {1: end_ts}).items()
         ]
         tables = [replace(row, backup_id=name, source=self.source) for row in names]
         objects = [self._listing(name, "log_regions", told), self._listing(name, "log_tables", tables)]
         start, self.offset = self.offset, self.offset + len(changes)
         backup = self._backup(
-            name,
             [*rows, *objects],
             kind="log",
             level=1,
@@ -191,35 +189,10 @@ class MadeChanges:
             end_ts=end_ts,
             finished_at=finished_at,
         )
+        own = {"backup_id": name, "source": self.source, "scope": FEED}
+        positions = [made_position(start, self.offset, **own)]
         found = sidecar.Manifest(
-            backup=backup,
-            positions=[
-                Position(
-                    backup_id=name,
-                    source=self.source,
-                    scope=FEED,
-                    epoch=EPOCH,
-                    region="0",
-                    start_position=start,
-                    end_position=self.offset,
-                    low_position=0,
-                    high_position=self.offset,
-                    ts=0,
-                )
-            ],
-            scopes=[
-                Scope(
-                    backup_id=name,
-                    source=self.source,
-                    scope=FEED,
-                    epoch=EPOCH,
-                    regions=1,
-                    settings="{}",
-                    replication=1,
-                )
-            ],
-            gaps=[],
-            parts=2,
+            backup=backup, positions=positions, scopes=[made_scope(**own)], gaps=[], parts=2
         )
         publish(self.storage, self.writer, (found, [rows, objects]))
         write_stream_meta(self.storage, self.source, name, end_ts, rows)
@@ -236,12 +209,13 @@ class MadeChanges:
         ]
         write_deltalake(f"{self.root}/{folder}", pa.Table.from_pylist(rows, RESULT))
         objects = [
-            self._object(name, found.path, "delta", entries=0)
+            put_object(
+                self.storage, found.path, self.storage.get(found.path), format="delta", **self._of(name)
+            )
             for found in self.storage.list(folder)
             if not found.path.rpartition("/")[2].startswith(".")
         ]
         backup = self._backup(
-            name,
             objects,
             kind="full",
             level=0,
@@ -278,26 +252,18 @@ class MadeChanges:
         self.number += 1
         return backup_id(self.number)
 
-    def _backup(self, name: str, rows: Sequence[DataFile], *, finished_at: int | None, **more: Any) -> Backup:
-        return Backup(
-            backup_id=name,
-            number=self.number,
+    def _backup(self, rows: Sequence[DataFile], *, finished_at: int | None, **more: Any) -> Backup:
+        return made_backup(
+            self.number,
+            rows,
             source=self.source,
             source_kind=CHANGES,
             destination=self.destination,
             chain_position=0 if more["parent"] is None else self.number - 1,
-            place=self.number,
             ts_domain=self.domain,
             started_at=1_000_000 * self.number,
             finished_at=1_000_000 * self.number if finished_at is None else finished_at,
-            files=len(rows),
-            bytes=sum(row.bytes for row in rows),
-            entries=sum(row.entries for row in rows),
-            digest="",
-            isolation="read_committed",
             codec=self.codec,
-            created_by="test",
-            tool="test",
             **more,
         )
 
@@ -321,36 +287,15 @@ class MadeChanges:
         return DataFile(destination=self.destination, added_in=self.number, ts_domain=self.domain, **found)
 
     def _listing(self, name: str, table: str, rows: Sequence[LogRegion | LogTable]) -> DataFile:
-        sink = pa.BufferOutputStream()
-        pq.write_table(pa.Table.from_pylist([as_row(row) for row in rows], ARROW_SCHEMAS[table]), sink)
         path = f"{layout.backup_folder(self.source, name)}listing/{table}.parquet"
-        self.storage.put(path, sink.getvalue().to_pybytes())
-        return replace(self._object(name, path, LISTED[table], entries=0), role="meta")
+        return put_listing(self.storage, path, table, rows, **self._of(name))
 
-    def _object(self, name: str, path: str, form: str, *, entries: int) -> DataFile:
-        data = self.storage.get(path)
-        return DataFile(
-            destination=self.destination,
-            path=path,
-            backup_id=name,
-            added_in=self.number,
-            source=self.source,
-            scope="-",
-            epoch="-",
-            region="-",
-            format=form,
-            codec="none",
-            bytes=len(data),
-            raw_bytes=len(data),
-            sha256=hashlib.sha256(data).hexdigest(),
-            entries=entries,
-            ts_domain=self.domain,
-            min_ts=0,
-            max_ts=0,
-            start_position=0,
-            end_position=1,
-        )
+    def _of(self, name: str) -> dict[str, Any]:
+        """What the rows of a backup's objects have in common."""
+        known = {"destination": self.destination, "source": self.source, "ts_domain": self.domain}
+        places = {"scope": "-", "region": "-", "codec": "none"}
+        return {"backup_id": name, "added_in": self.number, **known, **places}
 
 
-def _of(change: Change) -> tuple[str, int, int, str, str]:
+def _place(change: Change) -> tuple[str, int, int, str, str]:
     return change.store, change.region, change.table_id, change.cf, change.op

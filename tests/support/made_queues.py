@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
-from tests.support.catalogs import EPOCH, backup_id, publish
+from tests.support.catalogs import EPOCH, backup_id, made_backup, made_position, made_scope, publish
 from tests.support.made_snapshots import MadeSnapshots
 from tests.support.queue_objects import Message, QueueObjects
 
 from lakebackup.formats.queues.schema_history import parse
-from lakebackup.rows.backups import Backup, Gap, Position, Scope
+from lakebackup.rows.backups import Gap
 from lakebackup.rows.base import QUEUES
 from lakebackup.rows.queues import QueuePoint, QueuePosition, QueueRestore, QueueSchema, QueueTransaction
 from lakebackup.rows.tables import Row, as_row
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from lakebackup.store.writer import CatalogWriter
 
 CONFIG = b"threads: 4\n"
+SETTINGS = '{"cleanup.policy": "delete", "retention.ms": "1"}'
 
 
 @dataclass
@@ -153,9 +154,7 @@ class MadeQueues:
                     whole=whole,
                     last_tid=point.last_tid if upto is None else upto,
                     cluster="c1",
-                    scope=place[0],
-                    epoch=self.epoch,
-                    region=str(place[1]),
+                    **self._region(place),
                     base_position=base,
                     end_position=len(self.log[place]),
                 )
@@ -240,17 +239,9 @@ class MadeQueues:
             open=self._open(before, own, own),
         )
         self.restore = None
-        return self._publish(
-            self.newest,
-            parent,
-            starts,
-            rows,
-            len(carried),
-            kind=kind,
-            start_ts=start_ts,
-            restore_id=restore[0] if restore else None,
-            first_tid=min(tids, default=None),
-        )
+        behind = {"restore_id": restore[0] if restore else None, "first_tid": min(tids, default=None)}
+        own_rows = (starts, rows, len(carried))
+        return self._publish(self.newest, parent, *own_rows, kind=kind, start_ts=start_ts, **behind)
 
     def _next(self) -> str:
         self.number += 1
@@ -296,35 +287,27 @@ class MadeQueues:
             *(
                 QueuePosition(
                     **own,
-                    scope=topic,
-                    epoch=self.epoch,
-                    region=str(partition),
-                    no_transaction_position=point.start((topic, partition)),
-                    last_tid=max((one.tid for one in self.log[topic, partition]), default=None),
+                    **self._region(place),
+                    no_transaction_position=point.start(place),
+                    last_tid=max((one.tid for one in self.log[place]), default=None),
                 )
-                for topic, partition in self.places
+                for place in self.places
             ),
             *(
                 QueueTransaction(
                     **own,
                     transaction_id=transaction,
-                    scope=topic,
-                    epoch=self.epoch,
-                    region=str(partition),
+                    **self._region(place),
                     first_position=first,
                     first_tid=tid,
                     entries=count,
                 )
                 for transaction, at in point.open.items()
-                for (topic, partition), (first, tid, count) in at.items()
+                for place, (first, tid, count) in at.items()
             ),
             *(
                 QueueSchema(
-                    **own,
-                    version=one.version,
-                    from_tid=one.tid,
-                    change=one.change,
-                    definition=one.schema,
+                    **own, version=one.version, from_tid=one.tid, change=one.change, definition=one.schema
                 )
                 for one in parse(history)
             ),
@@ -336,10 +319,10 @@ class MadeQueues:
         ]
         files = [*data, *objects]
         found = sidecar.Manifest(
-            backup=Backup(
-                backup_id=name,
-                number=point.number,
-                source=self.source,
+            backup=made_backup(
+                point.number,
+                files,
+                **own,
                 source_kind=QUEUES,
                 destination=self.objects.destination,
                 kind=kind,
@@ -347,44 +330,18 @@ class MadeQueues:
                 parent=parent.backup_id if parent else None,
                 base=point.base,
                 chain_position=point.chain_position,
-                place=point.number,
                 parent_place=parent.number if parent else None,
                 start_ts=start_ts,
                 end_ts=point.end_ts,
                 started_at=1000 * point.end_ts,
                 finished_at=1000 * point.end_ts,
-                files=len(files),
-                bytes=sum(row.bytes for row in files),
-                entries=sum(row.entries for row in files),
-                digest="",
-                isolation="read_committed",
-                codec="zstandard",
-                created_by="test",
-                tool="test",
             ),
             positions=[
-                Position(
-                    **own,
-                    scope=topic,
-                    epoch=self.epoch,
-                    region=str(partition),
-                    start_position=starts[topic, partition],
-                    end_position=point.ends[topic, partition],
-                    low_position=0,
-                    high_position=point.ends[topic, partition],
-                    ts=point.end_ts,
-                )
-                for topic, partition in self.places
+                made_position(starts[place], point.ends[place], **own, **self._region(place), ts=point.end_ts)
+                for place in self.places
             ],
             scopes=[
-                Scope(
-                    **own,
-                    scope=topic,
-                    epoch=self.epoch,
-                    regions=count,
-                    settings='{"cleanup.policy": "delete", "retention.ms": "1"}',
-                    replication=1,
-                )
+                made_scope(**own, scope=topic, epoch=self.epoch, regions=count, settings=SETTINGS)
                 for topic, count in self.queues.items()
             ],
             gaps=[Gap(**{**as_row(gap), **own, "epoch": self.epoch}) for gap in gaps],
@@ -392,6 +349,9 @@ class MadeQueues:
         )
         publish(self.storage, self.writer, (found, [data, objects]))
         return name
+
+    def _region(self, place: Place) -> dict[str, str]:
+        return {"scope": place[0], "epoch": self.epoch, "region": str(place[1])}
 
 
 def _ended(messages: Iterable[Message]) -> set[str]:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tests.support.catalogs import data_file, manifest, publish
+from tests.support.looks import quiet, seen
 
 from lakebackup.storage import open_storage
-from lakebackup.store.reader import CatalogReader
-from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.upkeep import prune
 
 if TYPE_CHECKING:
@@ -40,20 +38,12 @@ def put(root: Path, writer: CatalogWriter, number: int, *, settings: str = SETTI
 def run(root: Path, spark: SparkSession | None = None, **changes: Any) -> dict[str, Any]:
     """A prune of the source `prod`."""
     request = prune.PruneRequest(destination=str(root), source="prod", **changes)
-    return prune.run(request, spark=spark, reporter=QuietReporter(io.StringIO(), io.StringIO()))
+    return prune.run(request, spark=spark, reporter=quiet())
 
 
 def data(root: Path) -> set[str]:
     """Paths of the data files that are there."""
     return {str(found.relative_to(root)) for found in root.glob("*/*/topics/**/*.data")}
-
-
-def seen(root: Path, sql: str) -> list[dict[str, Any]]:
-    """What a SELECT gives."""
-    reader = CatalogReader.open(str(root))
-    assert reader is not None
-    rows: list[dict[str, Any]] = reader.select(sql).read_all().to_pylist()
-    return rows
 
 
 def listed(root: Path) -> set[str]:

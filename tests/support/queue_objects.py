@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-import fastavro
-import pyarrow as pa
-import pyarrow.parquet as pq
-from tests.support.made_backups import Record, as_avro, avro_schema
+from tests.support.catalogs import put_listing, put_object
+from tests.support.made_backups import Record, block_of, put_data_file
 
 from lakebackup.formats.queues.headers import NAMES, HeaderNames
 from lakebackup.rows.backups import DataFile
-from lakebackup.rows.tables import ARROW_SCHEMAS, Row, as_row, table_of
+from lakebackup.rows.tables import Row, table_of
 from lakebackup.rules import layout
 from lakebackup.store.delta_append import LISTED
-from lakebackup_jobs.kafka.format.container import FileWriter
-from lakebackup_jobs.kafka.format.key_filter import hashes_of
-from lakebackup_jobs.kafka.format.records import Block, decode_block
 from lakebackup_jobs.kafka.format.schemas import FORMAT_V2
 from lakebackup_jobs.queues.messages import read_messages
 
@@ -60,24 +53,18 @@ class QueueObjects:
     ) -> DataFile:
         """A file of messages, each with its offset."""
         topic, partition = place
-        names, packed = HeaderNames(), io.BytesIO()
+        names, records = HeaderNames(), []
         for position, one in found:
             headers: list[tuple[str, bytes | None]] = [("tid", str(one.tid).encode())]
             headers += [("kind", one.kind.encode())]
             headers += [("transaction", one.transaction.encode())] if one.transaction else []
-            record = Record(partition, position, one.ts, None, one.value, tuple(headers))
-            fastavro.schemaless_writer(packed, avro_schema(), as_avro(topic, record))
-        columns = decode_block(packed.getvalue(), len(found), FORMAT_V2)
-        stats, bounds = columns.stats(), read_messages(columns, names, name).bounds
-        assert stats is not None
+            records.append(Record(partition, position, one.ts, None, one.value, tuple(headers)))
+        columns = block_of(topic, records)
+        bounds = read_messages(columns, names, name).bounds
         assert bounds is not None
         seq = self._seq[place] = self._seq.get(place, -1) + 1
         path = layout.data_path(self.source, epoch, topic, partition, seq)
-        with self.storage.writer() as sink:
-            writer = FileWriter(sink, metadata={NAMES: names.text})
-            writer.write_block(Block(columns.data, stats, hashes=hashes_of(columns)))
-            file = writer.finish()
-            sink.commit(path)
+        file = put_data_file(self.storage, path, columns, metadata={NAMES: names.text})
         return DataFile(
             destination=self.destination,
             path=path,
@@ -96,12 +83,9 @@ class QueueObjects:
         """The objects of rows of the catalog, one a table."""
         found = []
         for table in sorted({table_of(type(row)) for row in rows}):
-            own = [as_row(row) for row in rows if table_of(type(row)) == table]
-            sink = pa.BufferOutputStream()
-            pq.write_table(pa.Table.from_pylist(own, ARROW_SCHEMAS[table]), sink)
             path = f"{layout.backup_folder(self.source, name)}listing/{LISTED[table]}-00000000.parquet"
-            content = sink.getvalue().to_pybytes()
-            found.append(self._object(name, number, path, content, role="meta", format=LISTED[table]))
+            own = [row for row in rows if table_of(type(row)) == table]
+            found.append(put_listing(self.storage, path, table, own, **self._of(name, number)))
         return found
 
     def own_file(
@@ -116,24 +100,9 @@ class QueueObjects:
         path = layout.queue_file_path(self.source, name, file)
         more = {"scope": "-", "region": "-", "min_ts": end_ts, "max_ts": end_ts, "format": "file"}
         role = "config" if file == "config.yaml" else "schema"
-        return self._object(name, number, path, content, role=role, **more)
+        return put_object(self.storage, path, content, role=role, **more, **self._of(name, number))
 
-    def _object(self, name: str, number: int, path: str, content: bytes, **more: Any) -> DataFile:
-        self.storage.put(path, content)
-        known: dict[str, Any] = {"scope": "", "region": "", "min_ts": 0, "max_ts": 0, **more}
-        return DataFile(
-            destination=self.destination,
-            path=path,
-            backup_id=name,
-            added_in=number,
-            source=self.source,
-            epoch="-",
-            codec="null",
-            bytes=len(content),
-            raw_bytes=len(content),
-            sha256=hashlib.sha256(content).hexdigest(),
-            entries=0,
-            start_position=0,
-            end_position=1,
-            **known,
-        )
+    def _of(self, name: str, number: int) -> dict[str, Any]:
+        """What the rows of a backup's objects have in common."""
+        known = {"destination": self.destination, "source": self.source}
+        return {"backup_id": name, "added_in": number, **known}

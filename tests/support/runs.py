@@ -7,12 +7,15 @@ import shutil
 import time
 from typing import TYPE_CHECKING, Any
 
+from tests.support.looks import seen
+
 from lakebackup.plan.topics.request import RestoreRequest
 from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.topics import backup as backup_topics
 from lakebackup_jobs.topics import compact, merge
 from lakebackup_jobs.topics import groups as restore_groups
 from lakebackup_jobs.topics import restore as restore_topics
+from lakebackup_jobs.topics.request import BackupRequest
 from lakebackup_jobs.upkeep import prune, verify
 
 if TYPE_CHECKING:
@@ -35,8 +38,12 @@ class Lab:
         if not (self.folder / "catalog").exists():
             shutil.copytree(self._empty_catalog, self.folder / "catalog")
 
+    def sql(self, text: str) -> list[dict[str, Any]]:
+        """What a SELECT gives."""
+        return seen(self.folder, text)
+
     def backup(self, *topics: str, **changes: Any) -> dict[str, Any]:
-        request = backup_topics.BackupRequest(
+        request = BackupRequest(
             **{
                 "destination": str(self.folder),
                 "topics": topics,

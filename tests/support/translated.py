@@ -23,8 +23,7 @@ def standing(bootstrap: str, topic: str) -> dict[Spot, Record]:
 
 def rows(lab: Lab, topic: str, target: str) -> list[dict[str, Any]]:
     """The translations from one topic to another, in the order of their source positions."""
-    opened = CatalogReader.open(str(lab.folder))
-    assert opened is not None
+    opened = CatalogReader.require(str(lab.folder))
     found = opened.select("SELECT * FROM translations").read_all().to_pylist()
     return sorted(
         (row for row in found if (row["scope"], row["target_scope"]) == (topic, target)),

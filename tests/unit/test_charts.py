@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import vl_convert
 from tests.support.pictures import colours, pixels, share
 
 from lakebackup_jobs.query import charts
@@ -17,11 +18,15 @@ LEGEND = 60  # so many rows of pixels
 CHAIN = {"line": "20261101T120000Z-00000001", "from_ts": NOON, "to_ts": NOON + 10 * DAY}
 
 
+def drawn(chart: charts.AnyChart) -> Any:
+    return pixels(vl_convert.vegalite_to_png(chart.to_dict(), scale=2))
+
+
 def test_a_gap_is_red_and_as_long_as_it_was() -> None:
     gap = {"line": CHAIN["line"], "from_ts": NOON + 4 * DAY, "to_ts": NOON + 5 * DAY}
     chains = [CHAIN | {"restorable_ts": CHAIN["to_ts"]}]
-    whole = pixels(charts.to_png(charts.timeline(chains, [], [])))
-    cut = pixels(charts.to_png(charts.timeline(chains, [], [gap])))
+    whole = drawn(charts.timeline(chains, [], []))
+    cut = drawn(charts.timeline(chains, [], [gap]))
     assert share(whole, charts.COLOURS["gap"]) == 0
     blue = _columns(whole[LEGEND:], charts.COLOURS["restorable"])
     red = _columns(cut[LEGEND:], charts.COLOURS["gap"])
@@ -32,7 +37,7 @@ def test_a_gap_is_red_and_as_long_as_it_was() -> None:
 def test_the_shortest_gap_is_seen() -> None:
     gap = {"line": CHAIN["line"], "from_ts": NOON + 4 * DAY, "to_ts": NOON + 4 * DAY + 1}
     chains = [CHAIN | {"restorable_ts": CHAIN["to_ts"]}]
-    image = pixels(charts.to_png(charts.timeline(chains, [], [gap])))
+    image = drawn(charts.timeline(chains, [], [gap]))
     assert len(np.unique(_columns(image[LEGEND:], charts.COLOURS["gap"]))) >= 2
 
 
@@ -47,7 +52,7 @@ def test_what_cannot_be_restored_is_grey_and_a_fork_orange() -> None:
         }
         for day, status in enumerate(("restorable", "fork", "unusable"))
     ]
-    image = pixels(charts.to_png(charts.timeline(chains, backups, [])))
+    image = drawn(charts.timeline(chains, backups, []))
     for status in ("restorable", "fork", "unusable"):
         assert share(image, charts.COLOURS[status]) > 0.0003, status
     assert colours(image) > 20
@@ -60,7 +65,7 @@ def test_coverage_has_a_line_a_topic() -> None:
             for n in range(topics)
         ]
         rows.append({"scope": "t1", "status": "gap", "from_ts": NOON, "to_ts": NOON + DAY // 2})
-        return pixels(charts.to_png(charts.coverage(rows)))
+        return drawn(charts.coverage(rows))
 
     few, many = chart(2), chart(20)
     assert many.shape[0] > 4 * few.shape[0]
@@ -80,7 +85,7 @@ def test_growth_shows_new_referenced_and_removed() -> None:
         for day in range(10)
     ]
     chart = charts.growth(days)
-    image = pixels(charts.to_png(chart))
+    image = drawn(chart)
     assert share(image, "#1f6391") > 0.02
     assert share(image, "#bcd6e8") > 0.1
     assert share(image, "#c9a227") > 0.005

@@ -50,7 +50,7 @@ def test_a_fifo_in_place_of_a_file_is_a_finding(tmp_path: Path) -> None:
         "destination": "d", "path": "file", "backup_id": "b1", "bytes": 0, "entries": 0, "format": "file",
         "sha256": "",
     }  # fmt: skip
-    job = CheckFiles("c", 1, "hash", roots_of(d=str(tmp_path)), str(tmp_path))
+    job = CheckFiles("c", 1, roots_of(d=str(tmp_path)), "hash", str(tmp_path))
     (found,) = (row for batch in job([pa.RecordBatch.from_pylist([row])]) for row in batch.to_pylist())
     assert found["outcome"] == "damaged"
     assert "no regular file" in found["detail"]

@@ -24,8 +24,7 @@ from lakebackup.rows.tables import as_row
 from lakebackup.storage import open_storage
 from lakebackup.store import manifest as sidecar
 from lakebackup_jobs.kafka.format.key_filter import may_hold
-from lakebackup_jobs.kafka.format.records import FORMAT_V1, FORMAT_V2
-from lakebackup_jobs.kafka.format.schemas import SCHEMA_V1, SCHEMA_V2
+from lakebackup_jobs.kafka.format.schemas import FORMAT_V1, FORMAT_V2, SCHEMA_V1, SCHEMA_V2
 from lakebackup_jobs.kafka.format.stored_file import StoredFile
 from lakebackup_jobs.lifecycle import task_errors as outcome
 from lakebackup_jobs.topics import compact_splits as pieces
@@ -87,8 +86,8 @@ def compacted(
                 newest[place] = max(newest[place], (row["piece"], row["position"]))
     survivors = sorted([*newest.values(), *((number, -1) for number in range(count))])
     keep = KeepNewest(
-        uri=str(root), folder=FOLDER, roots=roots_of(d=str(root)), destination="d", source="s",
-        backup_id=BACKUP, number=9, parent="p", codec="zstandard", compression_level=None,
+        uri=str(root), roots=roots_of(d=str(root)), destination="d", source="s",
+        backup_id=BACKUP, number=9, level=1, parent="p", codec="zstandard", compression_level=None,
         target_bytes=target,
         sequences={("t", "0"): 7}, generations={"t": 3}, drop_before={"t": DROP_BEFORE},
     )  # fmt: skip
@@ -129,7 +128,7 @@ def compacted(
 def check_keys(storage: Storage, row: DataFile) -> tuple[str, str | None]:
     """What verify says of the filters of one file."""
     roots = roots_of(d=storage.uri)
-    (told,) = CheckKeys("c", 0, True, roots)([pa.RecordBatch.from_pylist([as_row(row)])])
+    (told,) = CheckKeys("c", 0, roots, True)([pa.RecordBatch.from_pylist([as_row(row)])])
     (found,) = told.to_pylist()
     assert (found["path"], found["mode"], found["backup_id"]) == (row.keys_path, "keys", BACKUP)
     return found["outcome"], found["detail"]

@@ -30,6 +30,7 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     place.mkdir(parents=True)
     cached = next(path for path in class_path("spark").split(":") if path.endswith(SMALL.file))
     (place / SMALL.file).write_bytes(Path(cached).read_bytes())
+    monkeypatch.setenv("LAKEBACKUP_CACHE", str(tmp_path / "cache"))
 
     class Handler(http.server.SimpleHTTPRequestHandler):
         def __init__(self, *args: object) -> None:
@@ -74,17 +75,17 @@ def test_cache_folder_prefers_our_variable_then_xdg_then_home(tmp_path: Path) ->
 
 @pytest.mark.spark
 def test_fetched_once_then_offline(mirror: Path, tmp_path: Path) -> None:
-    first = class_path("spark", cache=tmp_path / "cache")
+    first = class_path("spark")
     assert Path(first).read_bytes() == mirror.read_bytes()
     mirror.unlink()
-    assert class_path("spark", cache=tmp_path / "cache") == first
+    assert class_path("spark") == first
 
 
 @pytest.mark.spark
 def test_a_torn_jar_is_fetched_again(mirror: Path, tmp_path: Path) -> None:
-    jar = Path(class_path("spark", cache=tmp_path / "cache"))
+    jar = Path(class_path("spark"))
     jar.write_bytes(jar.read_bytes()[:1000])
-    class_path("spark", cache=tmp_path / "cache")
+    class_path("spark")
     assert jar.read_bytes() == mirror.read_bytes()
 
 
@@ -92,7 +93,7 @@ def test_a_torn_jar_is_fetched_again(mirror: Path, tmp_path: Path) -> None:
 def test_other_bytes_than_pinned_are_refused(mirror: Path, tmp_path: Path) -> None:
     mirror.write_bytes(b"something else")
     with pytest.raises(EnvironmentProblem, match=r"other bytes than pinned.*javax\.annotation-api"):
-        class_path("spark", cache=tmp_path / "cache")
+        class_path("spark")
     assert not list((tmp_path / "cache").rglob("*.jar"))
 
 
@@ -101,7 +102,7 @@ def test_two_processes_at_once_fetch_it_once(mirror: Path, tmp_path: Path) -> No
     program = (
         "from lakebackup_jobs.runtime import jars\n"
         f"jars.pinned = lambda _: [jars.Jar{(SMALL.group, SMALL.name, SMALL.version, SMALL.sha256)}]\n"
-        f"from pathlib import Path; print(jars.class_path('spark', cache=Path({str(tmp_path / 'cache')!r})))"
+        "print(jars.class_path('spark'))"
     )
     both = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) for _ in range(2)]
     answers = {process.communicate(timeout=60)[0] for process in both}
@@ -114,17 +115,21 @@ def test_two_processes_at_once_fetch_it_once(mirror: Path, tmp_path: Path) -> No
 @pytest.mark.spark
 def test_no_network_is_a_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jars, "pinned", lambda _: [Jar("org.example", "nothing", "1", "0" * 64)])
+    monkeypatch.setenv("LAKEBACKUP_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("LAKEBACKUP_MAVEN_URL", "http://user:secret@127.0.0.1:9/")
     with pytest.raises(EnvironmentProblem, match=r"1 of 1 JVM libraries.*nothing-1\.jar") as caught:
-        class_path("spark", cache=tmp_path / "cache")
+        class_path("spark")
     assert "LAKEBACKUP_MAVEN_URL" in str(caught.value)
     assert "secret" not in str(caught.value)
 
 
-def test_a_cache_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_a_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKEBACKUP_CACHE", str(tmp_path / "cache"))
     (tmp_path / "cache").write_text("a file", "utf-8")
     with pytest.raises(EnvironmentProblem, match="cannot be written"):
-        class_path("spark", cache=tmp_path / "cache")
+        class_path("spark")
 
 
 def test_proxy_variables_become_java_options() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import confluent_kafka
 import numba
@@ -15,48 +14,21 @@ from numba.core import event
 from lakebackup.errors import EnvironmentProblem, UsageProblem
 from lakebackup_jobs.kafka.admin.problems import Purged, problem, stalled
 from lakebackup_jobs.kafka.client import library
-from lakebackup_jobs.kafka.client.plain import encode_record
-from lakebackup_jobs.kafka.format.records import FORMAT_V2, decode_block, filter_block
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from lakebackup_jobs.kafka.format.records import decode_block, encode_record, filter_block
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    library.why_not.cache_clear()
-    yield
-    library.why_not.cache_clear()
-
-
 def test_it_is_the_very_library_of_the_client() -> None:
     assert library.load().rd_kafka_version() == confluent_kafka.libversion()[1]
-    library.check()
 
 
-def test_the_setting_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(library.PATH_SETTING, "plain")
-    assert not library.available()
-    assert "plain" in (library.why_not() or "")
-    library.why_not.cache_clear()
-    monkeypatch.setenv(library.PATH_SETTING, "fast")
-    with pytest.raises(UsageProblem, match="native or plain"):
-        library.available()
-
-
-def test_another_layout_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(library.MESSAGE_LAYOUT, "key", 48)
-    with pytest.raises(EnvironmentProblem, match="laid out otherwise"):
-        library.check()
-
-
-def test_a_missing_library_means_the_plain_path(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_without_its_own_library_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "find", lambda: None)
     library.load.cache_clear()
     try:
-        assert "without its own librdkafka" in (library.why_not() or "")
+        with pytest.raises(EnvironmentProblem, match="without its own librdkafka"):
+            library.load()
     finally:
         library.load.cache_clear()
 
@@ -80,9 +52,9 @@ def test_codes_become_errors_that_say_what_to_do() -> None:
 
 def compiled() -> tuple[int, int]:
     """What using our compiled functions makes numba compile here, and what a function of no cache does."""
-    data = encode_record(b"\2t\0", 1, 2, 1, b"k", b"v", [("h", None)])
+    data = encode_record("t", 0, 1, 2, 1, b"k", b"v", [("h", None)])
     with event.install_recorder("numba:compile") as ours:
-        filter_block(decode_block(data, 1, FORMAT_V2), None, None)
+        filter_block(decode_block(data, 1), None, None)
     with event.install_recorder("numba:compile") as other:
         numba.njit(lambda x: x)(1)
     return len(ours.buffer), len(other.buffer)

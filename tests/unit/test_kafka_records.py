@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
+import operator
 from typing import TYPE_CHECKING, Any
 
 import fastavro
@@ -13,22 +15,28 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lakebackup.errors import Damaged, UsageProblem
-from lakebackup_jobs.kafka.client.plain import encode_record, stats_of
 from lakebackup_jobs.kafka.format.arrow import to_arrow
 from lakebackup_jobs.kafka.format.codecs import CODECS, compressor, decompress
 from lakebackup_jobs.kafka.format.container import FileReader, FileWriter
 from lakebackup_jobs.kafka.format.records import (
-    FORMAT_V1,
-    FORMAT_V2,
+    KEY_KEPT,
     Block,
     decode_block,
+    encode_record,
     filter_block,
-    record_prefix,
 )
-from lakebackup_jobs.kafka.format.schemas import SCHEMA_V1, SCHEMA_V2, TIMESTAMP_TYPES, format_of
+from lakebackup_jobs.kafka.format.schemas import (
+    FORMAT_V1,
+    FORMAT_V2,
+    SCHEMA_V1,
+    SCHEMA_V2,
+    TIMESTAMP_TYPES,
+    format_of,
+)
+from lakebackup_jobs.kafka.format.stats import BlockStats
 
 if TYPE_CHECKING:
-    from lakebackup_jobs.kafka.format.stats import BlockStats, FileStats
+    from lakebackup_jobs.kafka.format.stats import FileStats
 
 longs = st.integers(-(2**63), 2**63 - 1)
 nullable = st.none() | st.binary(max_size=300)
@@ -75,7 +83,8 @@ PARSED = {
 def encoded(rows: list[Row]) -> list[bytes]:
     return [
         encode_record(
-            record_prefix(row["topic"], row["partition"]),
+            row["topic"],
+            row["partition"],
             row["offset"],
             row["timestamp"],
             TIMESTAMP_TYPES.index(row["timestamp_type"]),
@@ -87,11 +96,15 @@ def encoded(rows: list[Row]) -> list[bytes]:
     ]
 
 
+def stats_of(row: Row) -> BlockStats:
+    """The figures of one record."""
+    key, ts, offset = row["key"], row["timestamp"], row["offset"]
+    kept = None if key is None else key[:KEY_KEPT]
+    return BlockStats(1, ts, ts, offset, offset, int(key is None), int(row["value"] is None), kept, kept)
+
+
 def block_of(rows: list[Row]) -> Block:
-    stats = [stats_of(row["offset"], row["timestamp"], row["key"], row["value"]) for row in rows]
-    total = stats[0]
-    for one in stats[1:]:
-        total = total + one
+    total = functools.reduce(operator.add, map(stats_of, rows))
     return Block(np.frombuffer(b"".join(encoded(rows)), np.uint8), total)
 
 
@@ -179,9 +192,8 @@ def test_filter_and_figures(rows: list[Row], after: int | None, until: int | Non
 @given(st.lists(st.binary(max_size=70), min_size=1, max_size=8), st.lists(st.just(b"\xff" * 70), max_size=1))
 def test_key_bounds_hold(keys: list[bytes], more: list[bytes]) -> None:
     keys += more
-    stats: BlockStats = stats_of(0, 0, keys[0], b"")
-    for key in keys[1:]:
-        stats = stats + stats_of(0, 0, key, b"")
+    rows = [{"offset": 0, "timestamp": 0, "key": key, "value": b""} for key in keys]
+    stats = functools.reduce(operator.add, map(stats_of, rows))
     assert stats.start_key is not None
     assert all(stats.start_key <= key.hex() for key in keys)
     assert len(stats.start_key) <= 128
@@ -274,6 +286,6 @@ def test_schemas_as_java_writes_them() -> None:
 
 
 def test_header_keys_that_are_not_text_can_still_be_shown() -> None:
-    record = encode_record(record_prefix("t", 0), 0, 0, 1, None, None, [("abc", None)])
+    record = encode_record("t", 0, 0, 0, 1, None, None, [("abc", None)])
     columns = decode_block(record.replace(b"abc", b"a\xffc"), 1, FORMAT_V2)
     assert to_arrow(columns).to_pylist()[0]["headers"] == [{"key": "a\ufffdc", "value": None}]

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from tests.support.roots import roots_of
 
 from lakebackup.storage import open_storage
-from lakebackup_jobs.kafka.client.plain import encode_record
 from lakebackup_jobs.kafka.format import key_filter
 from lakebackup_jobs.kafka.format.key_filter import (
     SEALED_BYTES,
@@ -28,7 +27,7 @@ from lakebackup_jobs.kafka.format.key_filter import (
     may_hold,
     whole,
 )
-from lakebackup_jobs.kafka.format.records import FORMAT_V2, decode_block
+from lakebackup_jobs.kafka.format.records import decode_block, encode_record
 from lakebackup_jobs.upkeep.verify_task import CheckKeys
 
 if TYPE_CHECKING:
@@ -239,8 +238,8 @@ def test_the_checksum_is_the_ordinary_crc_32() -> None:
 
 def test_hashes_of_records_leave_those_without_a_key_out() -> None:
     keys: list[bytes | None] = [b"a", None, b"", b"x" * 100]
-    data = b"".join(encode_record(b"\2t\0", i, 5, 1, key, b"v", []) for i, key in enumerate(keys))
-    found = key_filter.hashes_of(decode_block(data, len(keys), FORMAT_V2))
+    data = b"".join(encode_record("t", 0, i, 5, 1, key, b"v", []) for i, key in enumerate(keys))
+    found = key_filter.hashes_of(decode_block(data, len(keys)))
     assert found.tolist() == hashes(key for key in keys if key is not None).tolist()
 
 
@@ -252,7 +251,7 @@ def test_what_verify_says_of_filters(tmp_path: Path) -> None:
 
     def told(*, hashed: bool) -> tuple[str, str]:
         rows = [{"backup_id": BACKUP, "destination": "d", **asdict(file)} for file in files]
-        check = CheckKeys("c", 5, hashed, roots)
+        check = CheckKeys("c", 5, roots, hashed)
         # The rows of one object may come in two batches.
         batches = list(check(pa.RecordBatch.from_pylist([row]) for row in rows))
         ((found,),) = (batch.to_pylist() for batch in batches)

@@ -40,6 +40,12 @@ def log(root: Path) -> MadeChanges:
     return made
 
 
+def of(made: MadeBackups) -> dict[str, Any]:
+    """The backup that the tasks write."""
+    place = {"uri": made.storage.uri, "destination": made.destination}
+    return {**place, "source": "shop", "backup_id": backup_id(9)}
+
+
 def batches(rows: list[dict[str, Any]]) -> list[pa.RecordBatch]:
     return pa.Table.from_pylist(rows).to_batches()
 
@@ -51,7 +57,7 @@ def test_every_record_is_in_a_file_of_its_kind_that_is_not_too_large(tmp_path: P
     read = pa.Table.from_batches(ReadLog(str(tmp_path), folder, roots)(batches(files)))
     records = read.sort_by([(name, "ascending") for name in ORDER])
     assert len(records) == sum(row["entries"] for row in files) == 3 * 66
-    write = WriteLog(str(tmp_path), made.destination, "shop", backup_id(9), "tso", "zstd", most_raw=most_raw)
+    write = WriteLog(**of(made), number=0, ts_domain="tso", codec="zstd", most_raw=most_raw)
     (told,) = [row for batch in write(records.to_batches(max_chunksize=10)) for row in batch.to_pylist()]
     outcome.raise_first([told["error"]])
     rows = sidecar.read_part(made.storage, layout.made_path("shop", backup_id(9), 0))
@@ -73,7 +79,7 @@ def test_every_record_is_in_a_file_of_its_kind_that_is_not_too_large(tmp_path: P
 def test_what_leaves_the_log_is_listed_with_the_number_of_the_compaction(tmp_path: Path) -> None:
     made = log(tmp_path)
     files = seen(tmp_path, ROWS)
-    job = ListDepartures(str(tmp_path), made.destination, "shop", backup_id(9), 9)
+    job = ListDepartures(**of(made), number=9)
     (batch,) = job(batches(files))
     (text,) = batch["row"].to_pylist()
     assert '"role":"meta"' in text.replace(" ", "")

@@ -13,6 +13,7 @@ from lakebackup.rules import layout
 from lakebackup.store import manifest as sidecar
 from lakebackup.store.lease import Lease
 from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.logs.upkeep.snapshot import sweep
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def test_only_what_nobody_works_on_and_no_catalog_knows(tmp_path: Path) -> None:
     sidecar.mark(storage, layout.marker_path("shop", marked, "complete"))
     request = LogRestoreRequest(str(tmp_path), "shop")
     with Lease.acquire(storage, f"full-{at_work}", "me"):
-        sweep(storage, request, QuietReporter(io.StringIO(), io.StringIO()))
+        sweep(Workspace(request, "shop", QuietReporter(io.StringIO(), io.StringIO())))
     left = {found.path for folder in ("fulls", "backups") for found in storage.list(f"shop/{folder}/")}
     assert {path.split("/")[2] for path in left} == {marked, at_work}
     assert len(left) == 7

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,9 @@ from lakebackup_jobs.cli import options
 from lakebackup_jobs.cli.log import pause, stop
 from lakebackup_jobs.cli.log.shown import place_of
 from lakebackup_jobs.cli.verb import Call, verb
+from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.lifecycle.task_totals import Totals
+from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.logs.capture import publish
 from lakebackup_jobs.logs.capture.flush import LogRequest
 from lakebackup_jobs.logs.control.status import lines, problem
@@ -140,7 +143,8 @@ def test_what_a_log_covers(
 ) -> None:
     settings = TaskSettings("br", "h", ("t",), endts=endts)
     request = LogRequest(str(tmp_path), "prod", settings, {})
-    row = publish.row_of(request, flush(newest, floor), Totals(), checkpoint, "tso")
+    work = Workspace(request, "prod", QuietReporter(io.StringIO(), io.StringIO()))
+    row = publish.row_of(request, work, flush(newest, floor), Totals(), checkpoint, "tso")
     assert (row.start_ts, row.end_ts) == span
     assert (row.kind, row.level, row.parent_place) == ("log", 1, 1 if newest else None)
     assert row.base == ("b1" if newest else row.backup_id)

@@ -23,17 +23,14 @@ from lakebackup.errors import Damaged
 from lakebackup.plan.topics.merge import targets
 from lakebackup.storage import open_storage
 from lakebackup.store import manifest as sidecar
-from lakebackup_jobs.kafka.client.plain import encode_record
 from lakebackup_jobs.kafka.format.container import FileReader, FileWriter
 from lakebackup_jobs.kafka.format.key_filter import KeyFilters, hashes_of, may_hold
 from lakebackup_jobs.kafka.format.records import (
-    FORMAT_V1,
-    FORMAT_V2,
     decode_block,
+    encode_record,
     filter_block,
-    record_prefix,
 )
-from lakebackup_jobs.kafka.format.schemas import SCHEMA_V1
+from lakebackup_jobs.kafka.format.schemas import FORMAT_V1, FORMAT_V2, SCHEMA_V1
 from lakebackup_jobs.lifecycle import task_errors as outcome
 from lakebackup_jobs.topics.tasks import merge as merge_task
 from lakebackup_jobs.topics.tasks.merge import Merge, MergedFile, deal
@@ -60,9 +57,8 @@ def store(
         writer = FileWriter(sink, codec=codec)
         for first in range(0, len(records), block):
             some = records[first : first + block]
-            prefix = record_prefix("t", int(region))
-            data = b"".join(encode_record(prefix, o, ts, 1, k, v, []) for o, k, v, ts in some)
-            columns = decode_block(data, len(some), FORMAT_V2)
+            data = b"".join(encode_record("t", int(region), o, ts, 1, k, v, []) for o, k, v, ts in some)
+            columns = decode_block(data, len(some))
             made = filter_block(columns, None, None)
             assert made
             writer.write_block(replace(made, hashes=hashes_of(columns)))
@@ -82,7 +78,7 @@ def merged(root: Path, files: Sequence[MergedFile], target: int = 1 << 30) -> li
     storage = open_storage(str(root))
     count = deal(storage, FOLDER, targets(files, target, {}))
     job = Merge(
-        uri=str(root), folder=FOLDER, roots=roots_of(d=str(root)), destination="d", source="s",
+        uri=str(root), roots=roots_of(d=str(root)), destination="d", source="s",
         backup_id=BACKUP, number=9, level=1, parent="p", sequences={("t", "0"): 7},
     )  # fmt: skip
     for _ in range(2):

@@ -19,8 +19,9 @@ from lakebackup.formats.queues.watermark import headers_of
 from lakebackup.plan.queues.backup import QueueRange
 from lakebackup.rules.layout import seen_folder, seen_path, seen_ranges_path
 from lakebackup.storage import open_storage
-from lakebackup_jobs.kafka.client.plain import encode_record, stats_of
-from lakebackup_jobs.kafka.format.records import FORMAT_V2, OFFSET, Columns, decode_block, record_prefix
+from lakebackup_jobs.kafka.format.records import OFFSET, Columns, decode_block, encode_record
+from lakebackup_jobs.kafka.format.schemas import FORMAT_V2
+from lakebackup_jobs.kafka.format.stats import BlockStats
 from lakebackup_jobs.queues import transaction_scan as seen_module
 from lakebackup_jobs.queues.backup.copy_task import _Front, _Look
 from lakebackup_jobs.queues.messages import Messages, TransactionIds, chosen, keep, read_messages
@@ -122,12 +123,11 @@ def any_headers(names: HeaderNames) -> st.SearchStrategy[Headers]:
 
 
 def block_of(messages: list[Headers], first: int = 0) -> Columns:
-    prefix = record_prefix("delta.1", 3)
     data = b"".join(
-        encode_record(prefix, first + 2 * i, 1000 + i, 1, b"k%d" % i, b"value", headers)
+        encode_record("delta.1", 3, first + 2 * i, 1000 + i, 1, b"k%d" % i, b"value", headers)
         for i, headers in enumerate(messages)
     )
-    return decode_block(data, len(messages), FORMAT_V2)
+    return decode_block(data, len(messages))
 
 
 def said(columns: Columns, messages: Messages) -> list[Said]:
@@ -401,7 +401,7 @@ def test_what_was_seen_comes_back(tmp_path: Path) -> None:
 
 
 def test_tids_of_neighbouring_blocks_add_up() -> None:
-    one = stats_of(1, 2, b"k", None)
+    one = BlockStats(1, 2, 2, 1, 1, 0, 1, b"k", b"k")
     both = replace(one, min_tid=5, max_tid=9) + replace(one, min_tid=3, max_tid=4)
     assert (both.min_tid, both.max_tid) == (3, 9)
     assert ((both + one).min_tid, (both + one).max_tid) == (None, None)

@@ -16,8 +16,8 @@ from lakebackup_jobs.queues.backup import request as backup_queue
 from lakebackup_jobs.queues.backup.request import QueueRequest
 from lakebackup_jobs.snapshots import backup as backup_snapshot
 from lakebackup_jobs.snapshots.backup import SnapshotRequest
-from lakebackup_jobs.topics import resume as unfinished
-from lakebackup_jobs.topics.backup import BackupRequest
+from lakebackup_jobs.topics import resume
+from lakebackup_jobs.topics.request import BackupRequest
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def test_a_field_that_is_added_counts_and_leaves_earlier_records_right() -> None
 @pytest.mark.parametrize(
     ("kind", "same", "never"),
     [
-        (BackupRequest, (*unfinished._SAME, *unfinished._KEPT), unfinished._ELSE),
+        (BackupRequest, (*resume._SAME, *resume._KEPT), resume._ELSE),
         (SnapshotRequest, backup_snapshot._SAME, backup_snapshot._ELSE),
         (QueueRequest, backup_queue._SAME, backup_queue._ELSE),
         (RestoreRequest, restore_request._SAME, restore_request._ELSE),
@@ -84,7 +84,7 @@ def test_restores_that_an_earlier_version_began_are_known_again() -> None:
 
 def test_backups_that_an_earlier_version_began_are_known_again() -> None:
     """What it put down of them."""
-    assert unfinished._asked(BackupRequest("d", ("b", "a"), {}, note="n")) == {
+    assert resume.asked(BackupRequest("d", ("b", "a"), {}, note="n")) == {
         "topics": ["a", "b"], "patterns": [], "isolation": "read_committed", "groups": "all",
         "mode": "incr-diff", "level": 1, "parent": None, "new_generation": False, "codec": "zstandard",
         "compression_level": None, "target_bytes": 128 << 20, "roll_ms": None, "note": "n",

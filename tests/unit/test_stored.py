@@ -12,8 +12,7 @@ import pytest
 from tests.support.roots import roots_of
 
 from lakebackup.errors import Damaged
-from lakebackup_jobs.kafka.format.records import FORMAT_V1
-from lakebackup_jobs.kafka.format.schemas import SCHEMA_V1
+from lakebackup_jobs.kafka.format.schemas import FORMAT_V1, SCHEMA_V1
 from lakebackup_jobs.kafka.format.stored import Counted, open_verified
 from lakebackup_jobs.kafka.format.stored_file import StoredFile
 

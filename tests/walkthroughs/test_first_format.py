@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 import pytest
 from tests.support import kafka_truth as truth
+from tests.support.catalogs import made_backup, made_position, made_scope, publish
 from tests.support.kafka_truth import Record
 from tests.support.runs import Lab
 
-from lakebackup.rows.backups import Backup, DataFile, Position, Scope
-from lakebackup.rows.digest import Digest
-from lakebackup.rows.tables import json_line
+from lakebackup.rows.backups import DataFile
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup.store import manifest as sidecar
@@ -126,69 +125,30 @@ def imported(
         for partition, codec in enumerate(("null", "deflate"))
         for file in written(lab.folder, home, backup_id, partition, codec)
     ]
-    digest = Digest()
-    for file in files:
-        digest.add(json_line(file))
     sidecar.write_part(storage, layout.parts_path(SOURCE, backup_id, 0), files)
+    own = {"backup_id": backup_id, "source": SOURCE, "scope": TOPIC, "epoch": EPOCH}
     manifest = sidecar.Manifest(
-        backup=Backup(
+        backup=made_backup(
+            1,
+            files,
             backup_id=backup_id,
-            number=1,
             source=SOURCE,
-            destination=home,
-            kind="full",
-            level=0,
-            parent=None,
-            base=backup_id,
-            chain_position=0,
-            place=1,
-            parent_place=None,
-            start_ts=None,
             end_ts=at,
             started_at=at * 1000,
             finished_at=at * 1000,
-            files=len(files),
-            bytes=sum(file.bytes for file in files),
-            entries=sum(file.entries for file in files),
-            digest=digest.hex(),
-            isolation="read_committed",
             codec="null",
             created_by="another program",
             tool="another program",
         ),
         positions=[
-            Position(
-                backup_id=backup_id,
-                source=SOURCE,
-                scope=TOPIC,
-                epoch=EPOCH,
-                region=str(partition),
-                start_position=100,
-                end_position=218,
-                low_position=100,
-                high_position=218,
-                ts=at,
-            )
+            made_position(100, 218, **own, region=str(partition), low_position=100, ts=at)
             for partition in range(2)
         ],
-        scopes=[
-            Scope(
-                backup_id=backup_id,
-                source=SOURCE,
-                scope=TOPIC,
-                epoch=EPOCH,
-                regions=2,
-                settings="{}",
-                replication=1,
-            )
-        ],
+        scopes=[made_scope(**own, regions=2)],
         gaps=[],
         parts=1,
     )
-    sidecar.write_manifest(storage, layout.manifest_path(SOURCE, backup_id), manifest)
-    writer = CatalogWriter.open(lab.spark, str(lab.folder))
-    writer.commit_backup(storage, manifest, held=None)
-    sidecar.mark(storage, layout.marker_path(SOURCE, backup_id, "complete"))
+    publish(storage, CatalogWriter.open(lab.spark, str(lab.folder)), (manifest, [files]))
     return lab
 
 

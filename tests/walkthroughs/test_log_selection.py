@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.catalogs import backup_id
+from tests.support.catalogs import backup_id, made_backup
 from tests.support.made_backups import MadeBackups
 
 from lakebackup.plan.logs.restore import LogRestoreRequest, plan_restore
@@ -64,13 +64,11 @@ def test_what_a_restore_reads(
 
 
 def _flush(destination: str, number: int) -> Backup:
-    return Backup(
-        backup_id=backup_id(number), number=number, source="shop", source_kind="changes",
-        destination=destination, kind="log", level=1, parent=backup_id(number - 1) if number > 1 else None,
-        base=backup_id(1), chain_position=number - 1, place=number,
-        parent_place=number - 1 if number > 1 else None, ts_domain="tso", start_ts=1000 * (number - 1),
-        end_ts=1000 * number, started_at=0, finished_at=0, files=0, bytes=0, entries=0, digest="",
-        isolation="read_committed", codec="zstd", created_by="", tool="",
+    parent = number - 1 if number > 1 else None
+    chain = {"parent": parent and backup_id(parent), "parent_place": parent, "base": backup_id(1)}
+    return made_backup(
+        number, source="shop", source_kind="changes", destination=destination, kind="log", level=1, **chain,
+        chain_position=number - 1, ts_domain="tso", start_ts=1000 * (number - 1), codec="zstd",
     )  # fmt: skip
 
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.catalogs import backup_id
+from tests.support.looks import quiet, seen
 from tests.support.made_changes import MadeChanges, named, put
-from tests.support.pruning import seen
 
 from lakebackup.formats.logs.metafile import read_stream_meta
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.logs.upkeep.truncate import TruncateRequest, run
 
 if TYPE_CHECKING:
@@ -33,7 +31,7 @@ def test_what_ends_before_goes(spark: SparkSession, empty_catalog: Path, tmp_pat
         changes = [put(i + 1, b"k", ts, b"v") for i in range(first, first + 4) for ts in (i, i + 2)]
         made.flush(changes, first + 5, names=[named(i + 1, f"t{i}", 0) for i in range(first, first + 4)])
     request = TruncateRequest(str(tmp_path), "shop", until=17, ranges_only=True, delete=True)
-    done = run(request, spark=spark, reporter=QuietReporter(io.StringIO(), io.StringIO()))
+    done = run(request, spark=spark, reporter=quiet())
     assert (done["files"], done["of_files"]) == (15, 24)
     left = seen(tmp_path, "SELECT scope, min_ts, max_ts FROM files WHERE cf = 'write' ORDER BY min_ts")
     assert [(row["min_ts"], row["max_ts"]) for row in left] == [(i, i + 2) for i in range(15, 24)]

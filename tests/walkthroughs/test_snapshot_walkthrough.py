@@ -7,7 +7,6 @@ each snapshot has an empty folder `intents`, whose files the design does not cou
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import shutil
@@ -15,11 +14,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.pruning import seen
+from tests.support.looks import quiet, seen
 
 from lakebackup.rows.upkeep import Policy
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.snapshots import backup as backup_snapshot
 from lakebackup_jobs.upkeep import prune
 
@@ -94,10 +92,6 @@ def put(path: Path, size: int, minute: int) -> None:
     with path.open("wb") as file:
         file.truncate(size)
     os.utime(path, (instant(minute),) * 2)
-
-
-def quiet() -> QuietReporter:
-    return QuietReporter(io.StringIO(), io.StringIO())
 
 
 @pytest.fixture(scope="module")

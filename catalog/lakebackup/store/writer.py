@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from lakebackup.store.delta_append import RowSource
     from lakebackup.store.manifest import Manifest
 
+    Session = SparkSession | Callable[[], SparkSession] | None
+
 #: What the audit log holds whole rows of: action -> table.
 TOLD = {
     "set_policy": "policies",
@@ -72,15 +74,16 @@ class CatalogWriter(Catalog):
     """Changes to the catalog. Each takes the catalog's lease, since a Delta log in a folder has no
     conditional put of its own that holds between processes."""
 
-    def __init__(self, spark: SparkSession | None, destination: str, catalog: str | None = None) -> None:
+    def __init__(self, spark: Session, destination: str, catalog: str | None = None) -> None:
         super().__init__(destination, catalog)
         self._session = spark
 
     @classmethod
-    def open(cls, spark: SparkSession | None, destination: str, catalog: str | None = None) -> CatalogWriter:
+    def open(cls, spark: Session, destination: str, catalog: str | None = None) -> CatalogWriter:
         """For the catalog of a destination, or at the URI `catalog`; `migrate` makes one.
 
-        Without a session it creates tables, appends rows that it is given and changes states, no more.
+        `spark`: a session, or what makes one when it is needed. Without a session it creates tables, appends
+        rows that it is given and changes states, no more.
         """
         return cls(spark, destination, catalog)
 
@@ -93,6 +96,8 @@ class CatalogWriter(Catalog):
     def _spark(self) -> SparkSession:
         if self._session is None:
             raise ValueError("this writer was opened without a Spark session")
+        if callable(self._session):
+            self._session = self._session()
         return self._session
 
     def migrate(self) -> int:

@@ -21,12 +21,12 @@ from lakebackup.rows.upkeep import Audit
 from lakebackup.rules import layout
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store import manifest as sidecar
-from lakebackup.store.lease import Lease
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
-from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.archives import read_task as archive_task
 from lakebackup_jobs.lifecycle.identity import holder, micros
+from lakebackup_jobs.lifecycle.run import publish
+from lakebackup_jobs.lifecycle.workspace import Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -80,20 +80,18 @@ def run(
         storage = open_storage(request.destination)
         planned = _plan(source, _id(storage), found, copied, folder, reader)
         return {"dry_run": True, **_summary(source, planned, [p for p in planned if not p.known], started)}
-    storage = open_storage(request.destination)
-    with Lease.acquire(storage, f"source-{source}", holder(), ttl_s=request.lease_ttl_s) as lease:
-        writer = CatalogWriter.open(spark, request.destination, request.catalog)
-        writer.prepare()
-        reader = CatalogReader.require(request.destination, request.catalog)
-        planned = _plan(source, destination_id(storage), found, copied, folder, reader)
+    work = Workspace(request, source, reporter, spark)
+    with work.lease() as lease:
+        work.writer().prepare()
+        planned = _plan(source, work.destination, found, copied, folder, work.reader())
         new = [one for one in planned if not one.known]
         for one in new:
-            _copy(spark, folder, storage, one)
+            _copy(spark, folder, work.storage, one)
             lease.renew()
-            _publish(storage, writer, one, lease)
+            publish(work, _manifest(work.storage, one), lease)
             reporter.note(f"{one.backup.backup_id}: {one.found.folder or 'the archive'}")
         if new:
-            writer.append_audit(_audit(request, source, new))
+            work.writer().append_audit(_audit(request, source, new))
     return _summary(source, planned, new, started)
 
 
@@ -158,15 +156,13 @@ def _copy(spark: SparkSession, folder: Storage, storage: Storage, planned: Plann
     archive_task.run_tasks(spark, job, len(files), archive_task.CHECKED)
 
 
-def _publish(storage: Storage, writer: CatalogWriter, planned: Planned, lease: Lease) -> None:
+def _manifest(storage: Storage, planned: Planned) -> sidecar.Manifest:
+    """The rows of a backup whose files are copied; puts its part."""
     backup = planned.backup
     part = layout.parts_path(backup.source, backup.backup_id, 0)
-    storage.delete(part)  # of an import that was cut off: what it put there may have had another number
+    storage.delete(part)  # of an import that was interrupted: what it put there may have had another number
     sidecar.write_part(storage, part, planned.files)
-    manifest = sidecar.Manifest(backup=backup, positions=planned.positions, scopes=(), gaps=(), parts=1)
-    sidecar.write_manifest(storage, layout.manifest_path(backup.source, backup.backup_id), manifest)
-    writer.commit_backup(storage, manifest, held=lease)
-    sidecar.mark(storage, layout.marker_path(backup.source, backup.backup_id, "complete"))
+    return sidecar.Manifest(backup=backup, positions=planned.positions, scopes=(), gaps=(), parts=1)
 
 
 def _audit(request: ArchiveImportRequest, source: str, new: Sequence[Planned]) -> Audit:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
 
 from lakebackup.rules.times import format_ts
@@ -52,45 +52,35 @@ class _Demo:
         self.now = time.time_ns() // 1_000_000
 
     def run(self) -> int:
+        backup = "backup topics orders payments", "--bootstrap-server", self.servers, "--to", self.backups
+        places = "--from", self.backups, "--to", f"kafka://{self.servers}"
         say(f"Writing {RECORDS:,} records to each of {', '.join(TOPICS)} ...")
         self._create()
         for topic in TOPICS:
             self._produce(topic, RECORDS, self.now - 3 * DAY_MS)
-        self._lakebackup(
-            "backup topics orders payments", "--bootstrap-server", self.servers, "--to", self.backups
-        )
+        self._lakebackup(*backup)
         say("Business goes on: 5,000 more records, then the next backup reads only those.")
         for topic in TOPICS:
             self._produce(topic, 5_000, self.now - DAY_MS)
         self._commit()
-        self._lakebackup(
-            "backup topics orders payments", "--bootstrap-server", self.servers, "--to", self.backups
-        )
+        self._lakebackup(*backup)
         self._lakebackup("list", "--from", self.backups)
         self._lakebackup(
             "sql",
             "SELECT scope, region, count(*) AS files, sum(entries) AS records, min(min_time) AS oldest,"
             " max(max_time) AS newest FROM files GROUP BY scope, region ORDER BY scope, region",
-            "--from",
-            self.backups,
-        )
+            "--from", self.backups,
+        )  # fmt: skip
 
         before = {topic: self._read(topic) for topic in TOPICS}
         stood = self._next_records()
-        say(f"Disaster: both topics are deleted, and with them where the group {GROUP} stood.")
+        say(f"Disaster: both topics are deleted, and with them the offsets of the group {GROUP}.")
         self._delete()
-        restore = (
-            "restore topics orders payments",
-            "--from",
-            self.backups,
-            "--to",
-            f"kafka://{self.servers}",
-        )
         say("What would a restore do? The dry run shows the SELECT that chooses the files.")
-        self._lakebackup(*restore, "--dry-run")
-        self._lakebackup(*restore)
+        self._lakebackup("restore topics orders payments", *places, "--dry-run")
+        self._lakebackup("restore topics orders payments", *places)
         same = all(self._compare(topic, before[topic], self._read(topic)) for topic in TOPICS)
-        self._lakebackup("restore groups", GROUP, "--from", self.backups, "--to", f"kafka://{self.servers}")
+        self._lakebackup("restore groups", GROUP, *places)
         goes_on = self._next_records() == stood
         same &= goes_on
         verdict = "[green]at the same record[/]" if goes_on else "[red]SOMEWHERE ELSE[/]"
@@ -98,12 +88,10 @@ class _Demo:
 
         moment = self.now - 2 * DAY_MS
         say(f"And as it was two days ago, at {format_ts(moment)}, under another name:")
-        self._lakebackup(
-            "restore topics orders", "--from", self.backups, "--to", f"kafka://{self.servers}",
-            "--map", "orders=orders-then", "--to-time", format_ts(moment),
-        )  # fmt: skip
-        then = {p: [row for row in rows if row[3] <= moment] for p, rows in before["orders"].items()}
-        same &= self._compare("orders-then", then, self._read("orders-then"))
+        then = "--map", "orders=orders-then", "--to-time", format_ts(moment)
+        self._lakebackup("restore topics orders", *places, *then)
+        expected = {p: [row for row in rows if row[3] <= moment] for p, rows in before["orders"].items()}
+        same &= self._compare("orders-then", expected, self._read("orders-then"))
         self._lakebackup("verify", "--from", self.backups, "--decode")
         say("Everything is as it was." if same else "THE RESTORED TOPICS DIFFER.")
         return 0 if same else 1
@@ -118,8 +106,6 @@ class _Demo:
             sys.exit(code)
 
     def _create(self) -> None:
-        from confluent_kafka.admin import NewTopic
-
         admin = AdminClient({"bootstrap.servers": self.servers})
         wanted = [
             NewTopic(name, count, 1, config={"retention.ms": str(30 * DAY_MS)})
@@ -165,15 +151,7 @@ class _Demo:
             )
 
     def _read(self, topic: str) -> dict[int, list[Row]]:
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.servers,
-                "group.id": "demo",
-                "enable.partition.eof": True,
-                "isolation.level": "read_committed",
-                "enable.auto.commit": False,
-            }
-        )
+        consumer = self._consumer("demo", **{"enable.partition.eof": True})
         rows: dict[int, list[Row]] = {p: [] for p in consumer.list_topics(topic, 30).topics[topic].partitions}
         consumer.assign([TopicPartition(topic, p, 0) for p in rows])
         left = set(rows)
@@ -183,31 +161,27 @@ class _Demo:
                 if error and error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
                     left.discard(message.partition())
                 elif not error:
-                    rows[message.partition() or 0].append(
-                        (
-                            message.key(),
-                            message.value(),
-                            tuple(message.headers() or ()),
-                            message.timestamp()[1],
-                        )
-                    )
+                    headers, (_, ts) = tuple(message.headers() or ()), message.timestamp()
+                    rows[message.partition() or 0].append((message.key(), message.value(), headers, ts))
         consumer.close()
         return rows
+
+    def _consumer(self, group: str, **settings: Any) -> Consumer:
+        own = {"bootstrap.servers": self.servers, "group.id": group, "enable.auto.commit": False}
+        return Consumer({**own, **settings})
 
     def _commit(self) -> None:
         """A consumer group that has read half of every partition of orders."""
         half = [
             TopicPartition("orders", p, RECORDS // TOPICS["orders"] // 2) for p in range(TOPICS["orders"])
         ]
-        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": GROUP})
+        consumer = self._consumer(GROUP)
         consumer.commit(offsets=half, asynchronous=False)
         consumer.close()
 
     def _next_records(self) -> dict[int, Any]:
         """The value of the record that the group would read next in each partition of orders."""
-        consumer = Consumer(
-            {"bootstrap.servers": self.servers, "group.id": GROUP, "enable.auto.commit": False}
-        )
+        consumer = self._consumer(GROUP)
         places = [TopicPartition("orders", p) for p in range(TOPICS["orders"])]
         found = {}
         for place in consumer.committed(places, timeout=30):

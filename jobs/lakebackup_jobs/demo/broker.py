@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 import signal
 import subprocess
 import tempfile
 import time
 import uuid
 from base64 import urlsafe_b64encode
-from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import as_file, files
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Self
 
 from confluent_kafka import KafkaException
@@ -25,7 +22,7 @@ from lakebackup_jobs.runtime.jars import class_path
 from lakebackup_jobs.runtime.java import java_home
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
 
 class Broker:
@@ -158,7 +155,7 @@ class Broker:
             )
 
     def _new_cluster(self) -> list[str]:
-        return ["--standalone", "-t", _random_id()]
+        return ["--standalone", "-t", random_id()]
 
     def _log_end(self) -> str:
         return f"End of {self.log}:\n{tail(self.log)}"
@@ -191,88 +188,7 @@ class Broker:
         )
 
 
-class Cluster:
-    """Brokers that are one cluster, each a controller too: most must be up. As a context manager it runs.
-
-    `properties` are those of every node. Internal topics are replicated to all nodes.
-    """
-
-    def __init__(self, folder: Path, *, nodes: int = 3, properties: Mapping[str, str] | None = None) -> None:
-        replicated = {
-            "offsets.topic.replication.factor": str(nodes),
-            "transaction.state.log.replication.factor": str(nodes),
-            **(properties or {}),
-        }
-        self.nodes = [
-            _Member(folder / f"node-{node}", node=node, properties=replicated) for node in range(1, nodes + 1)
-        ]
-        formatting = Lock()
-        for member in self.nodes:
-            member.join(self.nodes, formatting)
-
-    @property
-    def bootstrap(self) -> str:
-        """Value for bootstrap.servers: all nodes, up or not."""
-        return ",".join(node.bootstrap for node in self.nodes)
-
-    def start(self, seconds: float = 90) -> Self:
-        """Starts the nodes that do not run, and waits until each answers."""
-        with ThreadPoolExecutor(len(self.nodes)) as pool:
-            for _ in pool.map(lambda node: node.start(seconds), self.nodes):
-                pass
-        return self
-
-    def stop(self) -> None:
-        """Ends all at once: the last ones would wait in vain for a controller to let them go."""
-        for node in self.nodes:
-            node.kill()
-
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.stop()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-
-class _Member(Broker):
-    """A node of a cluster of several."""
-
-    def join(self, members: Sequence[_Member], formatting: Lock) -> None:
-        self._members, self._formatting = members, formatting
-        voters = ",".join(f"{m.node}@127.0.0.1:{m._controller}" for m in members)  # noqa: SLF001 - its own class
-        self._extra["controller.quorum.voters"] = voters
-
-    def _properties(self) -> dict[str, str]:
-        found = super()._properties()
-        del found["controller.quorum.bootstrap.servers"]
-        return found
-
-    def _new_cluster(self) -> list[str]:
-        return ["-t", _random_id()]
-
-    def _format(self, command: list[str], settings: Path, seconds: float) -> None:
-        """The first that comes does it; the others take what it wrote, since each time takes a JVM."""
-        with self._formatting:
-            formatted = next((member for member in self._members if member.identities.exists()), None)
-            if formatted is None:
-                super()._format(command, settings, seconds)
-                return
-            folder = self.identities.parent
-            folder.mkdir(parents=True, exist_ok=True)
-            shutil.copy(formatted.identities.parent / "bootstrap.checkpoint", folder)
-            own = {"node.id": str(self.node), "directory.id": _random_id()}
-            lines = [line.partition("=") for line in formatted.identities.read_text("utf-8").splitlines()]
-            self.identities.write_text(
-                "".join(f"{name}={own.get(name, value)}\n" for name, equals, value in lines if equals),
-                "utf-8",
-            )
-
-
-def _random_id() -> str:
+def random_id() -> str:
     """As Kafka writes ids of clusters and folders."""
     return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
 

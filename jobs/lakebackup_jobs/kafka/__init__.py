@@ -1,1 +1,1 @@
-"""Kafka: what a cluster says of itself, and the way its bytes flow in and out."""
+"""Kafka: the state of a cluster, its records in and out, and the format of data files."""

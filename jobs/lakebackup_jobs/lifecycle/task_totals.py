@@ -55,6 +55,13 @@ class Totals:
             self.entries += row.entries
             self.digest.add_lanes([row.lane0, row.lane1, row.lane2, row.lane3])
 
+    def merge(self, other: Totals) -> None:
+        """Add what other tasks of the same backup wrote."""
+        self.files += other.files
+        self.bytes += other.bytes
+        self.entries += other.entries
+        self.digest.add_lanes(list(other.digest.lanes))
+
     def columns(self) -> dict[str, Any]:
         """Of the row of a backup that ends now: what it holds, and who wrote it with what."""
         return {

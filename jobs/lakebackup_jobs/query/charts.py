@@ -1,7 +1,7 @@
 """Pictures of a catalog, for the report and for notebooks: what is restorable, what is missing, what grew.
 
 They take rows that SQL has made few already (a row a chain, an interval, a day; never a row a file), and
-become SVG or PNG without a browser and without a network. Times are ms since 1970 and shown in UTC.
+become SVG without a browser and without a network. Times are ms since 1970 and shown in UTC.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _BYTES = "replace(format(datum.value, '.3~s'), /([a-zA-Z]?)$/, ' $1B')"
 
 
 def timeline(chains: Rows, backups: Rows, gaps: Rows) -> AnyChart:
-    """The chains of one source, a line each: its full, what stands on it, what is missing in red.
+    """The chains of one source, a line each: its full, the backups that depend on it, what is missing in red.
 
     `chains`: line (its name), from_ts (end of the full), to_ts (end of the newest backup), restorable_ts
     (until when it can be restored, None: not at all). `backups`: line, ts, kind, status. `gaps`: line (the
@@ -65,7 +65,12 @@ def timeline(chains: Rows, backups: Rows, gaps: Rows) -> AnyChart:
         {"line": row["line"], "from": row["from_ts"], "to": row["to_ts"], "status": "gap"} for row in gaps
     ]
     points = [
-        {"line": row["line"], "from": row["ts"], "status": row["status"], "kind": _kind(row["kind"])}
+        {
+            "line": row["line"],
+            "from": row["ts"],
+            "status": row["status"],
+            "kind": "full" if row["kind"] == "full" else "incremental",
+        }
         for row in backups
     ]
     colour, time = _status([*spans, *lost, *points]), _time(spans, lost, points)
@@ -81,12 +86,12 @@ def timeline(chains: Rows, backups: Rows, gaps: Rows) -> AnyChart:
                 color=colour,
                 shape=alt.Shape(
                     "kind:N",
-                    scale=alt.Scale(domain=["full", "incremental"], range=["diamond", "circle"]),
+                    scale=_scale({"full": "diamond", "incremental": "circle"}),
                     legend=alt.Legend(title=None, symbolFillColor=_FAINT),
                 ),
                 size=alt.Size(
                     "kind:N",
-                    scale=alt.Scale(domain=["full", "incremental"], range=[130, 45]),
+                    scale=_scale({"full": 130, "incremental": 45}),
                     legend=None,
                 ),
             ),
@@ -118,7 +123,7 @@ def growth(days: Rows) -> AnyChart:
     """What each day brought and what is kept, one above the other.
 
     `days`: from_ts and to_ts (the day, or several), new_bytes, removed_bytes, referenced_bytes (what its
-    restore points stand on without having copied it anew), held_bytes (at its end).
+    restore points refer to without having copied it again), held_bytes (at its end).
     """
     brought, held, line = [], [], []
     for row in days:
@@ -134,10 +139,7 @@ def growth(days: Rows) -> AnyChart:
         line.append({**line[-1], "from": days[-1]["to_ts"]})
     colour = alt.Color(
         "what:N",
-        scale=alt.Scale(
-            domain=["new", "referenced", "removed", "kept in all"],
-            range=[_NEW, _REFERENCED, _REMOVED, _INK],
-        ),
+        scale=_scale({"new": _NEW, "referenced": _REFERENCED, "removed": _REMOVED, "kept in all": _INK}),
         legend=alt.Legend(title=None),
     )
     kept = "needed, and kept in all"
@@ -162,13 +164,6 @@ def to_svg(chart: AnyChart) -> str:
 
     svg = str(vl_convert.vegalite_to_svg(chart.to_dict()))
     return re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg, count=2)  # HTML knows what an <svg> is
-
-
-def to_png(chart: AnyChart, scale: float = 2) -> bytes:
-    """The chart as a PNG."""
-    import vl_convert
-
-    return bytes(vl_convert.vegalite_to_png(chart.to_dict(), scale=scale))
 
 
 def _bars(
@@ -223,12 +218,12 @@ def _bytes(title: str) -> alt.Y:
 def _status(rows: Rows) -> alt.Color:
     there = {row["status"] for row in rows}
     shown = [status for status in COLOURS if status in there] or ["restorable"]
-    scale = alt.Scale(domain=shown, range=[COLOURS[status] for status in shown])
+    scale = _scale({status: COLOURS[status] for status in shown})
     return alt.Color("status:N", scale=scale, legend=alt.Legend(title=None))
 
 
-def _kind(kind: str) -> str:
-    return "full" if kind == "full" else "incremental"
+def _scale(values: Mapping[str, Any]) -> alt.Scale:
+    return alt.Scale(domain=list(values), range=list(values.values()))
 
 
 def _finish(chart: AnyChart) -> AnyChart:

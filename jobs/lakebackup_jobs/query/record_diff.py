@@ -1,6 +1,6 @@
 """How the records of two backups differ, key by key, without restoring either.
 
-What counts is the newest record of a key in its partition; a tombstone stands for none. Of two backups of one
+What counts is the newest record of a key in its partition; a tombstone counts as none. Of two backups of one
 chain the files after the older one are read, and of the older only those that can hold a key found there.
 """
 
@@ -34,7 +34,7 @@ _ROWS = "record_rows"
 
 @dataclass(frozen=True, slots=True)
 class RecordDiffRequest:
-    """What a person asked for: two backups, by their ids or how these begin."""
+    """Two backups, by their ids or how these begin."""
 
     destination: str
     a: str
@@ -47,7 +47,7 @@ class RecordDiffRequest:
 class TopicDiff:
     """What changed in one topic from `a` to `b`: keys added, gone and changed, and their rows.
 
-    `without_key`: records without a key that were read of `b`; nothing can be said of those. `rows` has the
+    `without_key`: records without a key that were read of `b`; those cannot be compared. `rows` has the
     columns change, scope, partition, key, key_hex, old_offset, new_offset, and is read once.
     """
 

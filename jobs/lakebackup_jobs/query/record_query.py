@@ -13,7 +13,7 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from lakebackup.sql_engine.guard import Checked
     from lakebackup.sql_engine.spark import SparkEngine
     from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.kafka.format.container import FileReader
     from lakebackup_jobs.kafka.format.read_records import ReadRecords, RecordFile
 
 _THREADS = 4
@@ -157,10 +156,11 @@ def _plans(reader: CatalogReader, checked: Checked) -> list[RecordsPlan]:
 
 def _job(reader: CatalogReader, plan: RecordsPlan, zone: str | None) -> ReadRecords:
     from lakebackup_jobs.kafka.format.read_records import ReadRecords
-    from lakebackup_jobs.kafka.format.values import Decoder, load_schemas
+    from lakebackup_jobs.kafka.format.values import Decoder, schemas_of
 
     decoded = {"key_json", "value_json", "problem"} & set(plan.call.columns)
-    decoder = Decoder(load_schemas(reader, plan.source)) if decoded else None
+    schemas = reader.rows("value_schemas", source=plan.source) if decoded else []
+    decoder = Decoder(schemas_of(schemas)) if decoded else None
     return ReadRecords(plan.call.columns, plan.wanted, plan.to_ts, reader.destinations(), decoder, zone)
 
 
@@ -177,7 +177,7 @@ def _tasks(spark: SparkSession, reader: CatalogReader, plan: RecordsPlan) -> int
 
 
 class DuckRecords:
-    """The records of one `records(…)`, read anew whenever DuckDB scans it."""
+    """The records of one `records(…)`, read again whenever DuckDB scans it."""
 
     def __init__(self, reader: CatalogReader, plan: RecordsPlan) -> None:
         self.plan = plan
@@ -190,14 +190,17 @@ class DuckRecords:
         """For DuckDB, which asks a dataset for a scanner with some columns and conditions."""
         from lakebackup_jobs.kafka.format.read_records import schema_of
 
-        return _lazy()(schema_of(self.plan.call.columns).empty_table(), self.scan)
+        return _Lazy(schema_of(self.plan.call.columns).empty_table(), self.scan)
 
     def scan(self) -> Iterator[pa.RecordBatch]:
         """All wanted records. An error is kept: DuckDB makes a text of it."""
+        from lakebackup_jobs.kafka.format.stored import open_verified
+
         try:
             with ThreadPoolExecutor(_THREADS, thread_name_prefix="records") as pool:
+                verified = partial(open_verified, self._job.roots)
                 for file, reader in _ahead(
-                    pool, self._open, self._chosen(pool), lambda file: file.bytes, _BYTES_AHEAD
+                    pool, verified, self._chosen(pool), lambda file: file.bytes, _BYTES_AHEAD
                 ):
                     self.reading.opened += 1
                     self.reading.opened_bytes += file.bytes
@@ -216,14 +219,9 @@ class DuckRecords:
             if may_hold:
                 yield file
 
-    def _open(self, file: RecordFile) -> FileReader:
-        from lakebackup_jobs.kafka.format.stored import open_verified
-
-        return open_verified(self._job.roots, file)
-
 
 class _Files:
-    """Rows of record_files, put aside in a file without a name: there may be millions of them."""
+    """Rows of record_files, kept in a deleted temporary file: there may be millions of them."""
 
     def __init__(self, rows: pa.RecordBatchReader) -> None:
         from lakebackup_jobs.kafka.format.read_records import RecordFile
@@ -249,32 +247,28 @@ class _Files:
                 yield self._kind(**row)
 
 
-@cache
-def _lazy() -> Any:
-    """A kind of dataset whose batches come from a function, as DuckDB reads one."""
+class _Lazy(ds.InMemoryDataset):  # type: ignore[misc]
+    """A dataset whose batches come from a function, as DuckDB reads one."""
 
-    class Lazy(ds.InMemoryDataset):  # type: ignore[misc]
-        def __init__(self, rows: pa.Table, scan: Callable[[], Iterator[pa.RecordBatch]]) -> None:
-            super().__init__(rows)
-            self._scan = scan
+    def __init__(self, rows: pa.Table, scan: Callable[[], Iterator[pa.RecordBatch]]) -> None:
+        super().__init__(rows)
+        self._scan = scan
 
-        def scanner(self, columns: Sequence[str] | None = None, filter: Any = None, **_: Any) -> Any:  # noqa: A002
-            names = self.schema.names if columns is None else list(columns)
-            schema = pa.schema([self.schema.field(name) for name in names])
+    def scanner(self, columns: Sequence[str] | None = None, filter: Any = None, **_: Any) -> Any:  # noqa: A002
+        names = self.schema.names if columns is None else list(columns)
+        schema = pa.schema([self.schema.field(name) for name in names])
 
-            def batches() -> Iterator[pa.RecordBatch]:
-                for batch in self._scan():
-                    kept = pa.Table.from_batches([batch])
-                    if filter is not None:
-                        kept = kept.filter(filter)
-                    yield from kept.select(names).to_batches()
+        def batches() -> Iterator[pa.RecordBatch]:
+            for batch in self._scan():
+                kept = pa.Table.from_batches([batch])
+                if filter is not None:
+                    kept = kept.filter(filter)
+                yield from kept.select(names).to_batches()
 
-            return SimpleNamespace(
-                projected_schema=schema,
-                to_reader=lambda: pa.RecordBatchReader.from_batches(schema, batches()),
-            )
-
-    return Lazy
+        return SimpleNamespace(
+            projected_schema=schema,
+            to_reader=lambda: pa.RecordBatchReader.from_batches(schema, batches()),
+        )
 
 
 def _ahead(
@@ -306,7 +300,7 @@ def _batches(rows: pa.RecordBatchReader, relations: Sequence[DuckRecords]) -> It
 
 @contextmanager
 def own_errors(relations: Sequence[DuckRecords]) -> Iterator[None]:
-    """What went wrong while records were read, instead of what DuckDB says of it."""
+    """Raise the error of reading records instead of the one that DuckDB makes of it."""
     try:
         yield
     except LakebackupError:

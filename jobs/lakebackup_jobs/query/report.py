@@ -29,20 +29,33 @@ if TYPE_CHECKING:
     Rows = Sequence[Mapping[str, Any]]
 
 MOST = 100
-"""Rows of a list, of each source where it is about topics; the page says when there are more."""
+"""Rows of a list, of each source where it is about topics; the page shows when there are more."""
 CHAINS, TOPICS, STEPS = 24, 40, 400
 """What a picture has room for: lines, and marks side by side."""
 _PICTURED = 12  # sources
 _STAGES = {"covered": "report_covered", "unusable": "report_unusable", "protected": "report_protected"}
 
+# The tables of a summary: the facts that each takes its rows from, and its columns, as `shown=fact` where the
+# two have other names.
+_TABLES = {
+    "sources": ("sources", "source backups topics last_backup_at=finished_at restorable_ts ago=lag_ms"),
+    "topics": ("topics", "source topic=scope partitions=regions restorable_ts ago=lag_ms gaps forks"),
+    "items": ("items", "source topic=scope chains backups files items bytes"),
+    "chains": ("kept", "source chain=base from_ts to_ts backups items bytes obsolete obsolete_bytes"),
+    "gaps": ("gaps", "source topic=scope what=status reason from_ts to_ts partitions=regions"),
+    "unusable": ("faults", "source reason at_fault=fault_backup_id backups path"),
+    "storage": ("storage", "source destination backups files records=entries bytes pruned_bytes"),
+    "verified": ("checks", "mode at objects ok missing changed damaged orphans=orphan"),
+}
+
 
 def facts(reader: CatalogReader, now_ms: int) -> dict[str, Any]:
-    """All that the report tells, bounded whatever the catalog's size.
+    """All that the report shows, bounded whatever the catalog's size.
 
     Scalars: generated_ts, catalog, schema_version, versions (Delta version of each table). Lists of rows:
-    findings (kind bad or note, text), sources, topics, items (what topics hold), kept (chains, and what the
-    policy lets go of), gaps, faults, storage, checks; for pictures chains, marks, breaks, intervals, growth.
-    Columns as in the queries `report_*`; times ms or us as names say.
+    findings (kind bad or note, text), sources, topics, items (what topics hold), kept (chains, and what of
+    them the policy makes obsolete), gaps, faults, storage, checks; for pictures chains, marks, breaks,
+    intervals, growth. Columns as in the queries `report_*`; times in ms or us as their names end.
     """
     for relation, query in _STAGES.items():
         reader.define(relation, query)
@@ -86,16 +99,16 @@ def page(found: Mapping[str, Any]) -> str:
     def of(name: str, source: str) -> Rows:
         return [row for row in found[name] if row["source"] == source]
 
+    def picture(chart: charts.AnyChart) -> Markup:
+        return Markup(charts.to_svg(chart))  # noqa: S704 - the charts escape their texts themselves
+
     pictures = {
         source: {
-            # The charts escape their texts themselves.
-            "timeline": Markup(  # noqa: S704
-                charts.to_svg(
-                    charts.timeline(of("chains", source), of("marks", source), of("breaks", source))
-                )
+            "timeline": picture(
+                charts.timeline(of("chains", source), of("marks", source), of("breaks", source))
             ),
-            "coverage": Markup(charts.to_svg(charts.coverage(of("intervals", source)))),  # noqa: S704
-            "growth": Markup(charts.to_svg(charts.growth(of("growth", source)))),  # noqa: S704
+            "coverage": picture(charts.coverage(of("intervals", source))),
+            "growth": picture(charts.growth(of("growth", source))),
         }
         for source in [row["source"] for row in found["sources"]][:_PICTURED]
     }
@@ -127,51 +140,24 @@ def write(text: str, target: Path) -> None:
 
 
 def summary(found: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts for a terminal: scalars and tables, what a picture needs left out."""
-
-    def told(rows: Rows, **columns: str) -> list[dict[str, Any]]:
-        return [{shown: _told(name, row[name]) for shown, name in columns.items()} for row in rows]
-
+    """The facts for a terminal: scalars and tables, without what only the pictures need."""
+    findings = [
+        {"kind": "wrong" if row["kind"] == "bad" else "note", "finding": row["text"]}
+        for row in found["findings"]
+    ]
+    tables = {}
+    for name, (rows, columns) in _TABLES.items():
+        pairs = [(column.partition("=")[0], column.rpartition("=")[2]) for column in columns.split()]
+        tables[name] = [
+            {shown: _ago(row[fact]) if fact == "lag_ms" else row[fact] for shown, fact in pairs}
+            for row in found[rows]
+        ]
     return {
         "catalog": found["catalog"],
         "generated_ts": found["generated_ts"],
-        "findings": [
-            {"kind": "wrong" if row["kind"] == "bad" else "note", "finding": row["text"]}
-            for row in found["findings"]
-        ],
-        "sources": told(
-            found["sources"], source="source", backups="backups", topics="topics",
-            last_backup_at="finished_at", restorable_ts="restorable_ts", ago="lag_ms",
-        ),
-        "topics": told(
-            found["topics"], source="source", topic="scope", partitions="regions",
-            restorable_ts="restorable_ts", ago="lag_ms", gaps="gaps", forks="forks",
-        ),
-        "items": told(
-            found["items"], source="source", topic="scope", chains="chains", backups="backups", files="files",
-            items="items", bytes="bytes",
-        ),
-        "chains": told(
-            found["kept"], source="source", chain="base", from_ts="from_ts", to_ts="to_ts", backups="backups",
-            items="items", bytes="bytes", obsolete="obsolete", obsolete_bytes="obsolete_bytes",
-        ),
-        "gaps": told(
-            found["gaps"], source="source", topic="scope", what="status", reason="reason", from_ts="from_ts",
-            to_ts="to_ts", partitions="regions",
-        ),
-        "unusable": told(
-            found["faults"], source="source", reason="reason", at_fault="fault_backup_id", backups="backups",
-            path="path",
-        ),
-        "storage": told(
-            found["storage"], source="source", destination="destination", backups="backups", files="files",
-            records="entries", bytes="bytes", pruned_bytes="pruned_bytes",
-        ),
-        "verified": told(
-            found["checks"], mode="mode", at="at", objects="objects", ok="ok", missing="missing",
-            changed="changed", damaged="damaged", orphans="orphan",
-        ),
-    }  # fmt: skip
+        "findings": findings,
+        **tables,
+    }
 
 
 def _findings(found: Mapping[str, Any]) -> Any:
@@ -207,10 +193,6 @@ def _findings(found: Mapping[str, Any]) -> Any:
     orphans = sum(row["orphan"] for row in found["checks"][:1])
     if orphans:
         yield {"kind": "note", "text": f"{_count(orphans, 'object')} in the storage that no backup names."}
-
-
-def _told(name: str, value: Any) -> Any:
-    return _ago(value) if name == "lag_ms" else value
 
 
 def _more(rows: Rows) -> str:

@@ -52,7 +52,7 @@ def thrift_server(
     for uri in (catalog_uri, *destinations):
         if not uri.startswith("file://"):  # what the account may do there cannot be tried out
             raise Refused(
-                f"{uri} is no folder of this machine: nobody could tell what the account may change there.",
+                f"{uri} is no folder of this machine: what the account may change there cannot be tried out.",
                 hint="Use `lakebackup serve connect` or `lakebackup sql`; or copy the catalog into a folder.",
             )
     catalog, *roots = (Path(uri.removeprefix("file://")) for uri in (catalog_uri, *destinations))
@@ -113,7 +113,7 @@ def _environment(scratch: Path, host: str, port: int) -> dict[str, str]:
 
 def _settings(scratch: Path, host: str, port: int) -> dict[str, str]:
     settings = spark_settings()
-    jars = scratch / "jars"  # the cache is in the home of whoever started this
+    jars = scratch / "jars"  # the cache may be in a home that the account cannot read
     jars.mkdir()
     copied = [shutil.copy(jar, jars) for jar in settings["spark.driver.extraClassPath"].split(os.pathsep)]
     settings.pop("spark.executorEnv.NUMBA_CACHE_DIR")
@@ -142,15 +142,15 @@ def _open_views(
     from py4j.java_gateway import GatewayParameters, JavaGateway
     from py4j.protocol import Py4JError
 
-    told = scratch / "gateway"
-    while not told.exists():
+    ready = scratch / "gateway"
+    while not ready.exists():
         if process.poll() is not None or time.monotonic() > deadline:
             raise EnvironmentProblem(f"The Thrift server did not start. End of {log}:\n{tail(log)}")
         time.sleep(0.05)
-    with told.open("rb") as stream:
+    with ready.open("rb") as stream:
         port = int.from_bytes(stream.read(4), "big")
         token = stream.read(int.from_bytes(stream.read(4), "big")).decode()
-    told.unlink()
+    ready.unlink()
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token))
     try:
         jvm: Any = gateway.jvm
@@ -167,7 +167,7 @@ def _open_views(
 
 
 def _views(catalog_uri: str) -> Iterator[str]:
-    """Views that every session of the server sees, as they are in the catalog when they are asked."""
+    """Views that every session of the server sees, as the catalog is when they are queried."""
     for step in steps_for(shown_views()):
         if step.startswith(RAW):
             folder = f"{catalog_uri}/{step.removeprefix(RAW)}".replace("`", "``")

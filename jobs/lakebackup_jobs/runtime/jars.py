@@ -77,12 +77,12 @@ def cache_folder(env: Mapping[str, str] | None = None) -> Path:
     return Path(base).resolve() / "lakebackup"
 
 
-def class_path(which: JarSet, *, cache: Path | None = None) -> str:
+def class_path(which: JarSet) -> str:
     """The set's jars joined by ':', fetching those that are missing or damaged.
 
     Raises EnvironmentProblem when one cannot be fetched or arrives with other bytes than pinned.
     """
-    folder = (cache or cache_folder()) / "jars" / which
+    folder = cache_folder() / "jars" / which
     jars = pinned(which)
     if not all(jar.is_good(folder) for jar in jars):
         with _alone(folder):  # another process may have finished the work while this one waited
@@ -193,7 +193,7 @@ def _proxy(env: Mapping[str, str]) -> list[str]:
 
 
 def _first_cause(log: str) -> str:
-    """The first line in which Ivy says what went wrong, without the address (it may hold a password)."""
+    """The first error in Ivy's output, without the address (it may hold a password)."""
     causes = re.findall(r"(?:UnknownHost|Connect|SSL|SocketTimeout|NoRouteToHost|IO)\w*Exception[^\n]*", log)
     return re.sub(r"\w+://\S+", "<address>", causes[0]) if causes else ""
 

@@ -50,7 +50,7 @@ class Account:
 
 
 def find_account(name: str | None) -> Account:
-    """The account of that name; without one `nobody` for root, and whoever runs this for all others.
+    """The account of that name; without one `nobody` for root, else the account that runs this.
 
     Raises NotFound, UsageProblem (only root can become somebody else).
     """

@@ -65,7 +65,7 @@ def spark_settings(master: str = "local[*]") -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.python.worker.reuse": "true",
         "spark.executorEnv.NUMBA_CACHE_DIR": str(cache_folder() / "numba"),
-        # A flipped bit in a Parquet page is otherwise read without a word.
+        # A flipped bit in a Parquet page is otherwise not noticed.
         "spark.hadoop.parquet.page.write-checksum.enabled": "true",
         "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
         # Spark 4 finds the ends of __consumer_offsets only this way.
@@ -98,7 +98,7 @@ def _object_storage() -> dict[str, str]:
         "fs.s3a.aws.credentials.provider": f"{_AWS}.auth.credentials.DefaultCredentialsProvider",
     }
     workers = {MODE: os.environ[MODE]} if MODE in os.environ else {}
-    # Settings of AWS that are wrong are told when something is to be kept in S3, and no matter before.
+    # Wrong settings of AWS are reported when S3 is used, and do not matter before.
     with suppress(UsageProblem):
         options = S3Options.from_environment()
         workers |= {name: os.environ[name] for name in _CHECKSUMS if name in os.environ}
@@ -121,11 +121,11 @@ def _object_storage() -> dict[str, str]:
 
 
 def _tries(options: S3Options) -> dict[str, str]:
-    """How long S3A goes on with a request.
+    """How long S3A retries a request.
 
-    A commit of Spark's that is refused again and again must end while the lease still stands that it was
-    begun under, since S3A puts it without a condition: the waits below sum up to 24 s at most. By itself S3A
-    tries twenty times what the SDK below it tried already.
+    A commit of Spark's that is refused again and again must end before its lease does, since S3A puts it
+    without a condition: the waits below sum up to 24 s at most. By itself S3A tries twenty times what the SDK
+    below it tried already.
     """
     again = str(min(options.max_attempts, 6) - 1)
     return {
@@ -143,7 +143,7 @@ def spark_session(
 ) -> SparkSession:
     """The session: the living one, that of the Spark Connect server `remote` (sc://host:port), or a new one.
 
-    `extra` has the last word on settings. Under spark-submit the settings given to it stand; ours fill gaps.
+    `extra` overrides all settings. Under spark-submit its own settings count; ours fill gaps.
     Raises EnvironmentProblem when Java, the jars or the server are not there.
     """
     extra = dict(extra or {})
@@ -203,7 +203,7 @@ def _start_context(app: str, extra: Mapping[str, str]) -> None:
 
 @contextmanager
 def _interrupt_later() -> Iterator[None]:
-    """A Ctrl-C while Spark starts is handled once it has started: before, nobody could end its JVM.
+    """A Ctrl-C while Spark starts is handled once it has started: before, its JVM could not be ended.
 
     A second one ends the process at once. Spark's own handler is not kept: it asks the JVM to cancel all jobs
     over the connection that waits for an answer, which breaks it (Py4JError).

@@ -1,8 +1,6 @@
 """Back up a snapshot: list its files, compare them with the newest backup's, copy what is new, publish.
 
-Order of publishing: objects, their rows as manifest parts, the manifest, the rows of the catalog, the one
-`backups` row, which alone makes the backup exist, then its marker. Little work is done in this process; Spark
-is asked when there are many files to list, to compare or to copy.
+Little work is done in this process; Spark is asked when there are many files to list, to compare or to copy.
 """
 
 from __future__ import annotations
@@ -11,43 +9,40 @@ import os
 import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
 
+from pydantic import TypeAdapter
+
 from lakebackup import requests
-from lakebackup.errors import Damaged, LakebackupError, Refused, UsageProblem
+from lakebackup.errors import Damaged, LakebackupError, UsageProblem
 from lakebackup.formats.snapshots.manifest_json import export_manifest
 from lakebackup.formats.snapshots.tree import layout_of
 from lakebackup.plan.snapshots import backup as plan
-from lakebackup.rows.backups import Backup, Scope
+from lakebackup.rows.backups import Scope
 from lakebackup.rows.base import SNAPSHOT
 from lakebackup.rules import layout
-from lakebackup.sql_engine.failures import task_errors
-from lakebackup.storage import Storage, open_storage
-from lakebackup.store import manifest as sidecar
-from lakebackup.store.lease import Lease
-from lakebackup.store.reader import CatalogReader
-from lakebackup.store.roots import destination_id
-from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.lifecycle.identity import holder, micros
-from lakebackup_jobs.lifecycle.task_progress import TaskBoard
-from lakebackup_jobs.lifecycle.task_totals import OUTCOME, Totals
-from lakebackup_jobs.snapshots import resume as begin
+from lakebackup.store.manifest import Manifest
+from lakebackup_jobs.lifecycle.identity import micros
+from lakebackup_jobs.lifecycle.part_task import run_tasks
+from lakebackup_jobs.lifecycle.run import Life, backup_row
+from lakebackup_jobs.lifecycle.source import Source
+from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.snapshots.compare import Comparison, compare, counted
 from lakebackup_jobs.snapshots.consistency_check import require_kept
 from lakebackup_jobs.snapshots.find import find, root_of
-from lakebackup_jobs.snapshots.resume import Begun
+from lakebackup_jobs.snapshots.resume import InProgress
 from lakebackup_jobs.snapshots.splits import ShareWriter
 from lakebackup_jobs.snapshots.tasks.copy import CopyJob
 from lakebackup_jobs.snapshots.tasks.list import list_units
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pyspark.sql import SparkSession
 
     from lakebackup.plan.snapshots.backup import Newest, Role, Snapshot
+    from lakebackup.rows.backups import Backup
+    from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
+    from lakebackup_jobs.lifecycle.task_totals import Totals
 
 ALWAYS = ("CURRENT", "MANIFEST-*")
 PACK_BELOW = 1 << 20
@@ -111,52 +106,51 @@ def run(request: SnapshotRequest, *, spark: SparkSession | None = None, reporter
     if not request.paths:
         raise UsageProblem("Missing PATH: where is the snapshot?", hint="Name a folder.")
     source = layout.check_source(request.source or root_of(request.paths[0]).name)
-    storage = open_storage(request.destination)
-    run = _Run(request, storage, source, spark, reporter)
+    work = Workspace(request, source, reporter, spark)
+    snapshots = SnapshotBackup(work, request)
     if request.dry_run:
-        return run.foresee()
-    with Lease.acquire(storage, f"source-{source}", holder(), ttl_s=request.lease_ttl_s) as lease:
-        return run.take_all(lease)
+        return snapshots.preview()
+    with work.lease() as lease:
+        work.writer().prepare()
+        require_kept(work.storage, source, work.reader())
+        chosen = snapshots.choose()
+        snapshots.next = chosen[0] if chosen else None
+        life = Life(snapshots, lease)
+        ended = life.settle()
+        made = [ended] if ended else []
+        for snapshot in chosen[len(made) :]:
+            snapshots.next = snapshot
+            made.append(life.take(snapshots.plan()))
+    return made[0] if len(made) == 1 else {"source": source, "backups": made}
 
 
-class _Run:
-    """One run on its way."""
+class SnapshotBackup(Source[InProgress]):
+    """The snapshots of one source. `next`: the one that is backed up next."""
 
-    def __init__(
-        self,
-        request: SnapshotRequest,
-        storage: Storage,
-        source: str,
-        spark: SparkSession | None,
-        reporter: Reporter,
-    ) -> None:
-        self.request, self.storage, self.source, self.reporter = request, storage, source, reporter
-        self._spark = spark
+    DRAFT = TypeAdapter(InProgress)
+    DISCARD_WHEN_REFUSED = True  # the snapshot, or what was written of the work, is not what it was
+
+    def __init__(self, workspace: Workspace, request: SnapshotRequest) -> None:
+        super().__init__(workspace)
+        self.request = request
+        self.next: Snapshot | None = None
         self._layout = layout_of(request.layout)
         self._began_ms = time.time_ns() // 1_000_000
         self._snapshots = find(request.paths, self._layout, request.sidecars)
 
-    @property
-    def spark(self) -> SparkSession:
-        """The session, made when it is first needed."""
-        if self._spark is None:
-            from lakebackup_jobs.runtime.session import spark_session
-
-            self._spark = spark_session(remote=self.request.remote)
-        return self._spark
-
-    def foresee(self) -> dict[str, Any]:
+    def preview(self) -> dict[str, Any]:
         """What would be done; nothing is written."""
-        reader = CatalogReader.open(self.request.destination, self.request.catalog)
+        reader = self.workspace.existing()
         newest = self._newest(reader) if reader else None
         chosen = self._chosen(newest)
-        told: dict[str, Any] = {"dry_run": True, "source": self.source, "snapshots": [s.id for s in chosen]}
+        source = self.workspace.source
+        told: dict[str, Any] = {"dry_run": True, "source": source, "snapshots": [s.id for s in chosen]}
         if not chosen:
             return told
-        plan.require_later(self.source, chosen[0], self._taken(chosen[0]), newest)
+        plan.require_later(source, chosen[0], self._taken(chosen[0]), newest)
         if reader is None:
             return {**told, **_summary(self._first(chosen[0]))}
-        with compare(self.request, self.source, chosen[0], reader, lambda: self.spark) as found:
+        with compare(self.request, source, chosen[0], reader, self._session) as found:
             self._warn(found)
             return {**told, **_summary(found.amount)}
 
@@ -168,192 +162,153 @@ class _Run:
             size += sum(batch.column("bytes").to_pylist())
         return plan.Amount({"new": files}, files, size, files, size, 0)
 
-    def take_all(self, lease: Lease) -> dict[str, Any]:
-        """Go on with what was cut off, then back up what was asked for."""
-        self._writer(None).prepare()
-        reader = self._reader()
+    def choose(self) -> list[Snapshot]:
+        """The snapshots that are asked for, oldest first."""
+        return self._chosen(self._newest(self.workspace.reader()))
+
+    @property
+    def _next(self) -> Snapshot:
+        if self.next is None:
+            raise AssertionError("no snapshot was chosen")
+        return self.next
+
+    def plan(self) -> InProgress:
+        """The next snapshot's backup; what it copies is known when it is prepared."""
+        request, work, snapshot, now = self.request, self.workspace, self._next, datetime.now(UTC)
+        reader, taken = work.reader(), self._taken(snapshot)
         newest = self._newest(reader)
-        require_kept(self.storage, self.source, reader)
-        chosen = self._chosen(newest)
-        made = []
-        begun = begin.found(self.storage, self.source)
-        if begun and reader.rows("find_backups", prefix=begun.backup_id):
-            self._close(begun)
-            self.reporter.note(f"backup {begun.backup_id} is whole; its run was cut off at the very end")
-            if chosen and begun.same(self.request.asked, chosen[0], self._taken(chosen[0])):
-                # Nobody was told that the work of the same command before is done.
-                path = layout.manifest_path(self.source, begun.backup_id)
-                made.append(_told(begun, sidecar.read_manifest(self.storage, path).backup))
-                chosen = chosen[1:]
-            begun = None
-        elif begun and (why := self._hindrance(begun, chosen, newest, reader)):
-            lease.renew()
-            count = begin.take_away(self.storage, self.source, begun.backup_id)
-            self.reporter.note(
-                f"backup {begun.backup_id} was cut off and is not gone on with, since {why}; its {count} "
-                "objects are taken away"
-            )
-            begun = None
-        for number, snapshot in enumerate(chosen):
-            if number == 0 and begun:
-                self.reporter.note(f"going on with backup {begun.backup_id}, which was cut off")
-                made.append(self._carry_out(begun, lease))
-            else:
-                reader = self._reader() if made else reader
-                made.append(self._take(snapshot, reader, self._newest(reader), lease))
-        if len(made) == 1:
-            return made[0]
-        return {"source": self.source, "backups": made}
+        plan.require_later(work.source, snapshot, taken, newest)
+        full = newest is None or request.mode == "full"
+        return InProgress(
+            backup_id=layout.new_backup_id(now),
+            number=newest.number + 1 if newest else 1,
+            started_at=micros(now),
+            kind="full" if full else "differential",
+            parent=None if full or newest is None else newest.backup_id,
+            compared_with=newest.backup_id if newest else None,
+            pruned=reader.rows("latest_prune", source=work.source)[0],
+            snapshot=snapshot.id,
+            lasting=self._layout.has_snapshot,
+            end_ts=taken,
+            tables=snapshot.tables,
+            amount=plan.Amount({}, 0, 0, 0, 0, 0),
+            tasks=0,
+            pack_below=0,
+            asked=request.asked,
+        )
 
-    def _hindrance(
-        self, begun: Begun, chosen: Sequence[Snapshot], newest: Newest | None, reader: CatalogReader
-    ) -> str | None:
-        """Why a backup that was cut off is not gone on with."""
-        next_one = chosen[0] if chosen else None
-        return begun.hindrance(
+    def prepare(self, draft: InProgress) -> InProgress:
+        """Compare the snapshot with the newest backup, and write what each task copies."""
+        request, work = self.request, self.workspace
+        folder = layout.backup_folder(work.source, draft.backup_id)
+        with compare(request, work.source, self._next, work.reader(), self._session) as found:
+            self._warn(found)
+            amount = found.amount
+            tasks = amount.tasks(request.parallelism)
+            found.deal(ShareWriter(work.storage.uri, folder), tasks)
+        pack_below = request.pack_below if amount.small > _PACK_FROM else 0
+        return replace(draft, amount=amount, tasks=tasks, pack_below=pack_below, dealt=True)
+
+    def resume_blocker(self, draft: InProgress) -> str | None:
+        reader, snapshot = self.workspace.reader(), self.next
+        return draft.blocker(
             self.request.asked,
-            next_one,
-            self._taken(next_one) if next_one else None,
-            newest,
-            reader.rows("latest_prune", source=self.source)[0],
-            lambda snapshot: counted(self.request, snapshot.units, lambda: self.spark),
+            snapshot,
+            self._taken(snapshot) if snapshot else None,
+            self._newest(reader),
+            reader.rows("latest_prune", source=self.workspace.source)[0],
+            lambda one: counted(self.request, one.units, self._session),
         )
 
-    def _take(
-        self, snapshot: Snapshot, reader: CatalogReader, newest: Newest | None, lease: Lease
-    ) -> dict[str, Any]:
-        """A backup of one snapshot."""
-        request, now = self.request, datetime.now(UTC)
-        taken = self._taken(snapshot)
-        plan.require_later(self.source, snapshot, taken, newest)
-        backup_id = layout.new_backup_id(now)
-        folder = layout.backup_folder(self.source, backup_id)
-        try:
-            with compare(request, self.source, snapshot, reader, lambda: self.spark) as found:
-                self._warn(found)
-                amount = found.amount
-                full = newest is None or request.mode == "full"
-                begun = Begun(
-                    backup_id=backup_id,
-                    number=newest.number + 1 if newest else 1,
-                    started_at=micros(now),
-                    kind="full" if full else "differential",
-                    parent=None if full or newest is None else newest.backup_id,
-                    compared_with=newest.backup_id if newest else None,
-                    pruned=reader.rows("latest_prune", source=self.source)[0],
-                    snapshot=snapshot.id,
-                    lasting=self._layout.has_snapshot,
-                    end_ts=taken,
-                    tables=snapshot.tables,
-                    amount=amount,
-                    tasks=amount.tasks(request.parallelism),
-                    pack_below=request.pack_below if amount.small > _PACK_FROM else 0,
-                    asked=request.asked,
-                )
-                begin.begin(self.storage, self.source, begun)
-                found.deal(ShareWriter(self.storage.uri, folder), begun.tasks)
-            begin.begin(self.storage, self.source, replace(begun, dealt=True))
-        except BaseException:
-            lease.renew()  # what is another run's by now stays
-            begin.take_away(self.storage, self.source, backup_id)
-            raise
-        return self._carry_out(begun, lease)
+    def is_asked_for(self, draft: InProgress) -> bool:
+        """Nobody knows yet that the same command before did its work."""
+        return self.next is not None and draft.same(self.request.asked, self.next, self._taken(self.next))
 
-    def _carry_out(self, begun: Begun, lease: Lease) -> dict[str, Any]:
-        """Copy what has not been copied yet, and publish."""
-        try:
-            totals = self._copy(begun)
-            if totals.entries != begun.amount.copies:
-                raise Damaged(
-                    f"Backup {begun.backup_id} was to copy {begun.amount.copies} files, and has "
-                    f"{totals.entries}: what was put down of its work is not whole.",
-                    hint="Nothing of it is visible. Run the same command again: it begins anew.",
-                )
-        except (Refused, Damaged):  # the snapshot, or what was put down of the work, is not what it was
-            lease.renew()  # a run that slept may find that another one made the backup exist
-            begin.take_away(self.storage, self.source, begun.backup_id)
-            raise
-        backup = self._row(begun, totals)
-        manifest = sidecar.Manifest(
-            backup=backup,
-            positions=(),
-            scopes=[_scope(begun, self.source, scope, count) for scope, count in begun.tables.items()],
-            gaps=(),
-            parts=begun.tasks,
-        )
-        lease.renew()
-        sidecar.write_manifest(self.storage, layout.manifest_path(self.source, begun.backup_id), manifest)
-        # A session is there when so much was done that the commit has a use for it.
-        writer = self._writer(None if begun.amount.little else self.spark)
-        writer.commit_backup(self.storage, manifest, held=lease)
-        self._close(begun)
-        return _told(begun, backup)
-
-    def _copy(self, begun: Begun) -> Totals:
-        request, totals, amount = self.request, Totals(), begun.amount
-        at_once = 1 if amount.little else min(begun.tasks, request.parallelism)
+    def copy(self, draft: InProgress) -> Totals:
+        request, work, amount = self.request, self.workspace, draft.amount
+        at_once = min(draft.tasks, request.parallelism)
         job = CopyJob(
-            uri=self.storage.uri,
-            destination=destination_id(self.storage),
-            source=self.source,
-            backup_id=begun.backup_id,
-            number=begun.number,
-            level=begun.level,
-            parent=begun.parent,
-            pack_below=begun.pack_below,
-            rate=request.bandwidth / at_once if request.bandwidth else None,
+            uri=work.storage.uri,
+            destination=work.destination,
+            source=work.source,
+            backup_id=draft.backup_id,
+            number=draft.number,
+            level=draft.level,
+            parent=draft.parent,
+            pack_below=draft.pack_below,
+            rate=request.bandwidth / (1 if amount.little else at_once) if request.bandwidth else None,
         )
-        self.reporter.start(amount.copies, amount.copy_bytes, "backup")
-        with TaskBoard(self.storage, job.folder).watched(self.reporter.update):
-            if amount.little:
-                totals.add(SimpleNamespace(**job.run(task), error=None) for task in range(begun.tasks))
-            else:
-                # With a limit no more than share it may run, however large the cluster is.
-                count = at_once if request.bandwidth else begun.tasks
-                numbers = self.spark.range(0, begun.tasks, 1, count)
-                with task_errors():
-                    totals.add(numbers.mapInArrow(job, OUTCOME).collect())  # one row a task
-        self.reporter.update(amount.copies, amount.copy_bytes)
+        work.reporter.start(amount.copies, amount.copy_bytes, "backup")
+        # With a limit no more than share it may run, however large the cluster is.
+        totals = run_tasks(
+            work,
+            job,
+            range(draft.tasks),
+            here=amount.little,
+            at_once=at_once if request.bandwidth else None,
+        )
+        work.reporter.update(amount.copies, amount.copy_bytes)
+        if totals.entries != amount.copies:
+            raise Damaged(
+                f"Backup {draft.backup_id} was to copy {amount.copies} files, and has "
+                f"{totals.entries}: what was written of its work is not complete.",
+                hint="Nothing of it is visible. Run the same command again: it starts over.",
+            )
         return totals
 
-    def _close(self, begun: Begun) -> None:
-        """What is left to do for a backup that exists."""
-        sidecar.mark(self.storage, layout.marker_path(self.source, begun.backup_id, "complete"))
-        try:
-            export_manifest(self._reader(), self.storage, begun.backup_id)
-        except LakebackupError as error:  # the backup is there all the same
-            self.reporter.warning(
-                f"the manifest of backup {begun.backup_id} for other tools is not beside it: {error.message} "
-                "`lakebackup catalog manifest` makes one"
-            )
-        begin.end(self.storage, self.source, begun.backup_id)
-
-    def _row(self, begun: Begun, totals: Totals) -> Backup:
-        return Backup(
-            backup_id=begun.backup_id,
-            number=begun.number,
-            source=self.source,
+    def manifest(self, draft: InProgress, totals: Totals) -> Manifest:
+        of = {"backup_id": draft.backup_id, "source": self.workspace.source}
+        backup = backup_row(
+            self.workspace,
+            draft,
+            totals,
+            None,
             source_kind=SNAPSHOT,
-            destination=destination_id(self.storage),
-            kind=begun.kind,
-            level=begun.level,
-            parent=begun.parent,
-            base=begun.backup_id,
-            chain_position=0,
-            place=begun.number,
-            parent_place=None,
-            start_ts=None,
-            end_ts=begun.end_ts,
-            started_at=begun.started_at,
-            **totals.columns(),
+            kind=draft.kind,
+            level=draft.level,
+            parent=draft.parent,
+            end_ts=draft.end_ts,
             isolation="-",
             codec="null",
             note=self.request.note,
         )
+        scopes = [scope_row(scope, regions, **of) for scope, regions in draft.tables.items()]
+        return Manifest(backup=backup, positions=(), scopes=scopes, gaps=(), parts=draft.tasks)
+
+    def discard(self, draft: InProgress) -> int:
+        return self.workspace.empty(layout.snapshot_folder(self.workspace.source, draft.backup_id))
+
+    def finish(self, draft: InProgress) -> None:
+        work = self.workspace
+        try:
+            export_manifest(work.reader(), work.storage, draft.backup_id)
+        except LakebackupError as error:  # the backup is there all the same
+            work.reporter.warning(
+                f"the manifest of backup {draft.backup_id} for other tools is not beside it: {error.message} "
+                "`lakebackup catalog manifest` makes one"
+            )
+        work.empty(f"{layout.backup_folder(work.source, draft.backup_id)}work/")
+
+    def result(self, draft: InProgress, backup: Backup) -> dict[str, Any]:
+        return {
+            "backup_id": draft.backup_id,
+            "source": backup.source,
+            "snapshot": draft.snapshot,
+            "kind": draft.kind,
+            "parent": draft.parent,
+            "end_ts": draft.end_ts,
+            **_summary(draft.amount),
+            "objects": backup.files,
+            "stored_bytes": backup.bytes,
+            "seconds": round((backup.finished_at - backup.started_at) / 1e6, 3),
+        }
+
+    def _session(self) -> SparkSession:
+        return self.workspace.spark
 
     def _warn(self, found: Comparison) -> None:
         for name in found.unlike():
-            self.reporter.warning(
+            self.workspace.reporter.warning(
                 f"{name} has the size and time of what is stored, and other contents: it is copied again"
             )
 
@@ -373,44 +328,15 @@ class _Run:
         return snapshot.taken_ms if self._layout.has_snapshot else self._began_ms
 
     def _newest(self, reader: CatalogReader) -> Newest | None:
-        found = reader.one("snapshot_newest", source=self.source)
+        found = reader.one("snapshot_newest", source=self.workspace.source)
         newest = plan.Newest(**found) if found else None
-        plan.require_snapshots(self.source, newest)
+        plan.require_snapshots(self.workspace.source, newest)
         return newest
 
-    def _reader(self) -> CatalogReader:
-        return CatalogReader(self.request.destination, self.request.catalog)
 
-    def _writer(self, spark: SparkSession | None) -> CatalogWriter:
-        return CatalogWriter.open(spark, self.request.destination, self.request.catalog)
-
-
-def _scope(begun: Begun, source: str, scope: str, regions: int) -> Scope:
-    return Scope(
-        backup_id=begun.backup_id,
-        source=source,
-        scope=scope,
-        epoch="-",
-        regions=regions,
-        settings="{}",
-        replication=1,
-    )
-
-
-def _told(begun: Begun, backup: Backup) -> dict[str, Any]:
-    """What a person wants to know of a backup that exists."""
-    return {
-        "backup_id": begun.backup_id,
-        "source": backup.source,
-        "snapshot": begun.snapshot,
-        "kind": begun.kind,
-        "parent": begun.parent,
-        "end_ts": begun.end_ts,
-        **_summary(begun.amount),
-        "objects": backup.files,
-        "stored_bytes": backup.bytes,
-        "seconds": round((backup.finished_at - backup.started_at) / 1e6, 3),
-    }
+def scope_row(scope: str, regions: int, **of: Any) -> Scope:
+    """The row of a table of a snapshot; `of`: its backup_id and source."""
+    return Scope(**of, scope=scope, epoch="-", regions=regions, settings="{}", replication=1)
 
 
 def _summary(amount: plan.Amount) -> dict[str, Any]:

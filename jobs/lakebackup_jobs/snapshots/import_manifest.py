@@ -13,39 +13,39 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import version
 from itertools import chain, islice
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.formats.snapshots.manifest_json import export_manifest
 from lakebackup.formats.snapshots.manifest_read import Entry, read_manifest_json, resolve
 from lakebackup.plan.snapshots.backup import Newest, require_snapshots
-from lakebackup.rows.backups import Backup, DataFile, Scope
 from lakebackup.rows.base import SNAPSHOT
-from lakebackup.rows.digest import Digest
-from lakebackup.rows.tables import ARROW_SCHEMAS, json_line
+from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup.rows.upkeep import Audit
 from lakebackup.rules import layout
 from lakebackup.rules.times import format_ts
-from lakebackup.storage import open_storage
 from lakebackup.store import manifest as sidecar
-from lakebackup.store.lease import Lease
-from lakebackup.store.reader import CatalogReader
-from lakebackup.store.roots import Roots, destination_id
-from lakebackup.store.writer import CatalogWriter
+from lakebackup.store.roots import Roots
 from lakebackup_jobs.lifecycle.identity import holder, micros
+from lakebackup_jobs.lifecycle.part_task import Parts
 from lakebackup_jobs.lifecycle.row_objects import write_rows
+from lakebackup_jobs.lifecycle.run import Life, backup_row
+from lakebackup_jobs.lifecycle.source import Source
+from lakebackup_jobs.lifecycle.task_totals import Totals, totals
+from lakebackup_jobs.lifecycle.workspace import Workspace
+from lakebackup_jobs.snapshots.backup import scope_row
 from lakebackup_jobs.snapshots.consistency_check import require_kept
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from lakebackup.storage import Storage
+    from lakebackup.rows.backups import Backup, DataFile
     from lakebackup_jobs.lifecycle.progress import Reporter
 
 _BATCH = 5_000
@@ -80,80 +80,95 @@ def run(request: ManifestRequest, *, spark: SparkSession | None = None, reporter
     source = layout.check_source(request.source)
     if not request.file.is_file():
         raise NotFound(f"There is no file {request.file}.")
-    storage = open_storage(request.destination)
-    with Lease.acquire(storage, f"source-{source}", holder(), ttl_s=request.lease_ttl_s) as lease:
-        writer = CatalogWriter.open(spark, request.destination, request.catalog)
-        writer.prepare()
-        reader = CatalogReader.require(request.destination, request.catalog)
-        found = reader.one("snapshot_newest", source=source)
-        newest = Newest(**found) if found else None
-        require_snapshots(source, newest)
-        require_kept(storage, source, reader)
-        run = _Run(request, storage, source, reader, newest)
-        try:
-            manifest = run.put()
-            lease.renew()
-        except BaseException:
-            run.take_back()
-            raise
-        writer.commit_backup(storage, manifest, held=lease)
-        sidecar.mark(storage, layout.marker_path(source, run.backup_id, "complete"))
-        detail = json.dumps({"source": source, "file": str(request.file.absolute()), "files": run.files})
-        writer.append_audit(
+    started = time.monotonic()
+    work = Workspace(request, source, reporter, spark)
+    with work.lease() as lease:
+        work.writer().prepare()
+        require_kept(work.storage, source, work.reader())
+        manifest = ManifestImport(work, request)
+        result = Life(manifest, lease).take(manifest.plan())
+        detail = {"source": source, "file": str(request.file.absolute()), "files": manifest.files}
+        work.writer().append_audit(
             Audit(
-                at=manifest.backup.started_at,
+                at=manifest.started_at,
                 actor=holder(),
                 action="catalog import-manifest",
-                subject=run.backup_id,
-                detail=detail,
+                subject=result["backup_id"],
+                detail=json.dumps(detail),
             ),
-            run.backup_id,
+            result["backup_id"],
         )
-        export_manifest(CatalogReader(request.destination, request.catalog), storage, run.backup_id)
-    if run.unknown:
-        reporter.warning(f"{run.unknown} files have no size: they are never taken for unchanged")
-    return {
-        "backup_id": run.backup_id,
-        "source": source,
-        "end_ts": manifest.backup.end_ts,
-        "tables": len(run.tables),
-        "files": run.files,
-        "bytes": run.bytes,
-        "seconds": round(time.monotonic() - run.started, 3),
-    }
+    if manifest.unknown:
+        reporter.warning(f"{manifest.unknown} files have no size: they are never taken for unchanged")
+    return {**result, "seconds": round(time.monotonic() - started, 3)}
 
 
-class _Run:
-    """One import on its way: rows of the catalog beside the data."""
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """The backup that a manifest becomes."""
 
-    def __init__(
-        self,
-        request: ManifestRequest,
-        storage: Storage,
-        source: str,
-        reader: CatalogReader,
-        newest: Newest | None,
-    ) -> None:
-        self.request, self.storage, self.source, self.reader = request, storage, source, reader
-        self.newest = newest
-        self.started = time.monotonic()
-        now = datetime.now(UTC)
-        self.backup_id, self.started_at = layout.new_backup_id(now), micros(now)
-        self.number = newest.number + 1 if newest else 1
-        self.home = destination_id(storage)
-        self.roots = Roots(reader.destinations().uris | {self.home: storage.uri})
+    backup_id: str
+    number: int
+    started_at: int
+
+
+class ManifestImport(Source[Imported]):
+    """One manifest: its rows become a backup beside data that is there already."""
+
+    def __init__(self, workspace: Workspace, request: ManifestRequest) -> None:
+        super().__init__(workspace)
+        self.request, self.reader = request, workspace.reader()
+        found = self.reader.one("snapshot_newest", source=workspace.source)
+        self.newest = Newest(**found) if found else None
+        require_snapshots(workspace.source, self.newest)
+        self.started_at = micros(datetime.now(UTC))
+        self.home = workspace.destination
+        self.roots = Roots(self.reader.destinations().uris | {self.home: workspace.storage.uri})
         self.files = self.bytes = self.unknown = self.latest = 0
         self.tables: dict[str, set[str]] = {}
         self.wrong: list[str] = []
         self.count_wrong = 0
+        self._totals = Totals()
 
-    def put(self) -> sidecar.Manifest:
-        """Put the rows of the backup and its manifest. Raises UsageProblem."""
+    def plan(self) -> Imported:
+        number = self.newest.number + 1 if self.newest else 1
+        return Imported(layout.new_backup_id(datetime.now(UTC)), number, self.started_at)
+
+    def resume_blocker(self, draft: Imported) -> str | None:  # noqa: ARG002
+        return "an import starts over"
+
+    def prepare(self, draft: Imported) -> Imported:
+        """Put the rows of the backup. Raises UsageProblem."""
+        work = self.workspace
+        self._draft = draft
+        parts = Parts(
+            uri=work.storage.uri,
+            destination=self.home,
+            source=work.source,
+            backup_id=draft.backup_id,
+            number=draft.number,
+        )
         rows = self._rows()
         objects: list[DataFile] = []
         for batch in rows:  # a batch more tells whether there is another object
             some = chain([batch], islice(rows, _ROWS_PER_OBJECT // _BATCH - 1))
-            objects.append(self._object(len(objects), "snapshot_files", some))
+            objects.append(self._object(parts, len(objects), "snapshot_files", some))
+        self._require_right()
+        gone = self.reader.query(
+            "snapshot_departing", source=work.source, number=draft.number, backup_id=draft.backup_id
+        )
+        objects.append(self._object(parts, 0, "snapshot_departures", gone))
+        path = layout.parts_path(work.source, draft.backup_id, 0)
+        sidecar.write_part(work.storage, path, objects)
+        self._totals.add([SimpleNamespace(**totals(0, objects), error=None)])
+        return draft
+
+    def copy(self, draft: Imported) -> Totals:  # noqa: ARG002
+        """Nothing is copied."""
+        return self._totals
+
+    def _require_right(self) -> None:
+        """Raises UsageProblem when what was read cannot become a backup."""
         if self.count_wrong:
             more = [f"  and {self.count_wrong - _SHOWN} more"] if self.count_wrong > _SHOWN else []
             raise UsageProblem(
@@ -162,43 +177,58 @@ class _Run:
             )
         if not self.files:
             raise UsageProblem(f"{self.request.file} names no file.")
-        taken = self.latest if self.request.taken_at is None else self.request.taken_at
         # No later backup could follow one of the future.
-        if taken > self.started_at // 1000 + _AHEAD_MS:
+        if self._taken > self.started_at // 1000 + _AHEAD_MS:
             raise UsageProblem(
-                f"The manifest is of {taken} ms since 1970 UTC, which is yet to come.",
-                hint="Say with --taken-at when the snapshot was taken; timestamps are in ms.",
+                f"The manifest is of {self._taken} ms since 1970 UTC, which is yet to come.",
+                hint="Give the time of the snapshot with --taken-at; timestamps are in ms.",
             )
-        if self.newest and taken <= self.newest.end_ts:
+        if self.newest and self._taken <= self.newest.end_ts:
             raise UsageProblem(
-                f"The manifest is of {format_ts(taken)}, and the newest backup of {self.source}, "
-                f"{self.newest.backup_id}, holds a snapshot of {format_ts(self.newest.end_ts)}.",
-                hint="Backups follow each other in time: say with --taken-at when this one was taken.",
+                f"The manifest is of {format_ts(self._taken)}, and the newest backup of "
+                f"{self.workspace.source}, {self.newest.backup_id}, holds a snapshot of "
+                f"{format_ts(self.newest.end_ts)}.",
+                hint="Backups follow each other in time: give the time of this one with --taken-at.",
             )
-        gone = self.reader.query(
-            "snapshot_departing", source=self.source, number=self.number, backup_id=self.backup_id
-        )
-        objects.append(self._object(0, "snapshot_departures", gone))
-        digest = Digest()
-        for row in objects:
-            digest.add(json_line(row))
-        sidecar.write_part(self.storage, layout.parts_path(self.source, self.backup_id, 0), objects)
-        manifest = sidecar.Manifest(
-            backup=self._backup(objects, taken, digest),
-            positions=(),
-            scopes=[self._scope(scope, len(regions)) for scope, regions in sorted(self.tables.items())],
-            gaps=(),
-            parts=1,
-        )
-        path = layout.manifest_path(self.source, self.backup_id)
-        sidecar.write_manifest(self.storage, path, manifest)
-        return manifest
 
-    def take_back(self) -> None:
-        """Delete what was put, the manifest first: without it a rebuild takes nothing here for a backup."""
-        self.storage.delete(layout.manifest_path(self.source, self.backup_id))
-        for found in list(self.storage.list(layout.backup_folder(self.source, self.backup_id))):
-            self.storage.delete(found.path)
+    @property
+    def _taken(self) -> int:
+        return self.latest if self.request.taken_at is None else self.request.taken_at
+
+    def manifest(self, draft: Imported, totals: Totals) -> sidecar.Manifest:
+        of = {"backup_id": draft.backup_id, "source": self.workspace.source}
+        backup = backup_row(
+            self.workspace,
+            draft,
+            totals,
+            None,
+            source_kind=SNAPSHOT,
+            kind="full",
+            level=0,
+            end_ts=self._taken,
+            isolation="-",
+            codec="null",
+            note=f"imported from {self.request.file.name}",
+        )
+        scopes = [scope_row(scope, len(regions), **of) for scope, regions in sorted(self.tables.items())]
+        return sidecar.Manifest(backup=backup, positions=(), scopes=scopes, gaps=(), parts=1)
+
+    def discard(self, draft: Imported) -> int:  # noqa: ARG002
+        """The data is another tool's."""
+        return 0
+
+    def finish(self, draft: Imported) -> None:
+        export_manifest(self.workspace.reader(), self.workspace.storage, draft.backup_id)
+
+    def result(self, draft: Imported, backup: Backup) -> dict[str, Any]:
+        return {
+            "backup_id": draft.backup_id,
+            "source": backup.source,
+            "end_ts": backup.end_ts,
+            "tables": len(self.tables),
+            "files": self.files,
+            "bytes": self.bytes,
+        }
 
     def _rows(self) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -226,13 +256,13 @@ class _Run:
             return f"{said}: it should end behind its object, which has {size} bytes"
         sha256 = entry.sha256 or self._sha256(destination, path, entry, size)
         return {
-            "source": self.source,
+            "source": self.workspace.source,
             "scope": entry.scope,
             "region": entry.region,
             "name": entry.name,
             "role": entry.role,
-            "backup_id": self.backup_id,
-            "added_in": self.number,
+            "backup_id": self._draft.backup_id,
+            "added_in": self._draft.number,
             "bytes": entry.bytes,
             "mtime_ms": entry.mtime_ms,
             "mode": entry.mode,
@@ -269,70 +299,10 @@ class _Run:
         self.tables.setdefault(row["scope"], set()).add(row["region"])
         return False
 
-    def _object(self, task: int, table: str, batches: Any) -> DataFile:
+    def _object(self, parts: Parts, task: int, table: str, batches: Any) -> DataFile:
         kind = "files" if table == "snapshot_files" else "gone"
-        path = layout.listing_path(self.source, self.backup_id, task, "0" * 8, kind)  # type: ignore[arg-type]
+        path = layout.listing_path(parts.source, parts.backup_id, task, "0" * 8, kind)  # type: ignore[arg-type]
         schema = ARROW_SCHEMAS[table]
         cast = (batch.select(schema.names).cast(schema) for batch in batches)
-        size, _, sha256 = write_rows(self.storage, path, schema, cast)
-        return DataFile(
-            destination=self.home,
-            path=path,
-            backup_id=self.backup_id,
-            added_in=self.number,
-            source=self.source,
-            scope="",
-            epoch="-",
-            region="",
-            role="meta",
-            format=table.replace("_", "-"),
-            codec="null",
-            bytes=size,
-            raw_bytes=size,
-            sha256=sha256,
-            entries=0,
-            min_ts=0,
-            max_ts=0,
-            start_position=0,
-            end_position=1,
-        )
-
-    def _backup(self, objects: Sequence[DataFile], taken: int, digest: Digest) -> Backup:
-        return Backup(
-            backup_id=self.backup_id,
-            number=self.number,
-            source=self.source,
-            source_kind=SNAPSHOT,
-            destination=self.home,
-            kind="full",
-            level=0,
-            parent=None,
-            base=self.backup_id,
-            chain_position=0,
-            place=self.number,
-            parent_place=None,
-            start_ts=None,
-            end_ts=taken,
-            started_at=self.started_at,
-            finished_at=micros(datetime.now(UTC)),
-            files=len(objects),
-            bytes=sum(row.bytes for row in objects),
-            entries=0,
-            digest=digest.hex(),
-            isolation="-",
-            codec="null",
-            created_by=holder(),
-            tool=f"lakebackup {version('lakebackup')}",
-            note=f"imported from {self.request.file.name}",
-        )
-
-    def _scope(self, scope: str, regions: int) -> Scope:
-        return Scope(
-            backup_id=self.backup_id,
-            source=self.source,
-            scope=scope,
-            epoch="-",
-            regions=regions,
-            settings="{}",
-            replication=1,
-        )
+        size, _, sha256 = write_rows(self.workspace.storage, path, schema, cast)
+        return parts.listing(table, path, size, sha256)

@@ -7,8 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lakebackup.rules.retention import limits_passed
-from lakebackup_jobs.kafka.admin.cluster import Denied
-from lakebackup_jobs.kafka.admin.stable_offsets import Watermarks
+from lakebackup_jobs.kafka.admin.cluster import Cluster, Denied
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -35,7 +34,7 @@ BROKERS_OWN = frozenset({"__consumer_offsets", "__transaction_state", "__share_g
 RETENTION = ("retention.ms", "retention.bytes", "cleanup.policy")
 
 
-class Topics(Watermarks):
+class Topics(Cluster):
     """Topics of one cluster as a restore makes and leaves them. Raises as `Cluster` does."""
 
     def misfit(self, topic: str) -> str | None:

@@ -1,36 +1,35 @@
-"""Write the newest restore points of compacted topics anew, with the latest record of each key alone.
+"""Rewrite the newest restore points of compacted topics with the latest record of each key alone.
 
-What comes of it is a backup like any other, which begins a generation: it ends at the positions and at the
-instant of the backup it is made from, and the next backup goes on from there. Nothing is read from Kafka and
-nothing is taken away; what it replaces is let go by prune.
+What comes of it is a backup like any other, which starts a generation: it ends at the positions and at the
+instant of the backup it is made from, and the next backup continues from there. Nothing is read from Kafka
+and nothing is deleted; what it replaces is deleted by prune.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import NotFound
 from lakebackup.plan.topics.compact import CompactPlan, CompactTopic, plan_compaction
 from lakebackup.plan.topics.generations import Held
 from lakebackup.plan.topics.request import only_source
-from lakebackup.rows.backups import Backup, Gap, Position
+from lakebackup.rows.backups import Gap, Position
 from lakebackup.rows.topics import Group
 from lakebackup.rules import layout
 from lakebackup.sql_engine.failures import task_errors
-from lakebackup.storage import Storage, open_storage
-from lakebackup.store import manifest as sidecar
 from lakebackup.store.behind import current_catalog
-from lakebackup.store.lease import Lease
-from lakebackup.store.reader import CatalogReader
-from lakebackup.store.roots import destination_id
-from lakebackup.store.writer import CatalogWriter
+from lakebackup.store.manifest import Manifest
 from lakebackup_jobs.kafka.format.stored_file import StoredFile
-from lakebackup_jobs.lifecycle.identity import holder, micros
+from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.numbers import latest_number, next_sequences
-from lakebackup_jobs.lifecycle.task_progress import TaskBoard
-from lakebackup_jobs.lifecycle.task_totals import Totals
+from lakebackup_jobs.lifecycle.run import Life, backup_row
+from lakebackup_jobs.lifecycle.source import Source
+from lakebackup_jobs.lifecycle.task_totals import OUTCOME, Totals
+from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.topics import compact_splits as pieces
 
 if TYPE_CHECKING:
@@ -38,6 +37,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from lakebackup.rows.backups import Backup
+    from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
 
 # More pieces than this share tasks.
@@ -74,147 +75,100 @@ def run(request: CompactRequest, *, spark: SparkSession | None = None, reporter:
     source = layout.check_source(only_source(reader, request.source))
     if request.dry_run:
         return {"dry_run": True, "source": source, **_summary(_plan(request, reader, source))}
-    storage = open_storage(request.destination)
-    with Lease.acquire(storage, f"source-{source}", holder(), ttl_s=request.lease_ttl_s) as lease:
-        return _Run(request, source, storage, lease, spark, reporter).compact()
+    started = time.monotonic()
+    work = Workspace(request, source, reporter, spark)
+    made: list[Backup] = []
+    with work.lease() as lease:
+        plan = _plan(request, work.reader(), source)
+        _report(plan, reporter)
+        for batch in plan.batches:
+            batched = TopicsCompaction(work, request, batch)
+            Life(batched, lease).take(batched.plan())
+            made += batched.made
+    return {
+        "source": source,
+        "backup_ids": [backup.backup_id for backup in made],
+        **_summary(plan),
+        **{f"kept_{name}": sum(getattr(b, name) for b in made) for name in ("files", "bytes", "entries")},
+        "seconds": round(time.monotonic() - started, 3),
+    }
 
 
-class _Run:
-    """One compaction on its way; it makes one backup for each instant that its topics' backups end at."""
+def _report(plan: CompactPlan, reporter: Reporter) -> None:
+    for topic in plan.topics:
+        if topic.doubtful:
+            reporter.warning(
+                f"topic {topic.scope}: its backups were further apart than its delete.retention.ms: a "
+                "deleted key may be among what is kept; a new generation (--new-generation) has none"
+            )
+    for scope, reason in plan.left_out.items():
+        reporter.note(f"topic {scope} stays as it is: {reason}")
 
-    def __init__(
-        self,
-        request: CompactRequest,
-        source: str,
-        storage: Storage,
-        lease: Lease,
-        spark: SparkSession | None,
-        reporter: Reporter,
-    ) -> None:
-        self.request, self.source, self.storage = request, source, storage
-        self.lease, self.given_spark, self.reporter = lease, spark, reporter
 
-    def compact(self) -> dict[str, Any]:
-        from lakebackup_jobs.runtime.session import spark_session
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Topics whose newest restore points end at the same instant: one backup. `pieces`: their count."""
 
-        started = datetime.now(UTC)
-        plan = _plan(self.request, CatalogReader(self.request.destination, self.request.catalog), self.source)
-        for topic in plan.topics:
-            if topic.doubtful:
-                self.reporter.warning(
-                    f"topic {topic.scope}: its backups were further apart than its delete.retention.ms: a "
-                    "deleted key may be among what is kept; a new generation (--new-generation) has none"
-                )
-        for scope, reason in plan.left_out.items():
-            self.reporter.note(f"topic {scope} stays as it is: {reason}")
-        made = []
-        if plan.topics:
-            spark = self.given_spark or spark_session(remote=self.request.remote)
-            made = [self._batch(spark, batch) for batch in plan.batches]
-        return {
-            "source": self.source,
-            "backup_ids": [backup.backup_id for backup in made],
-            **_summary(plan),
-            **{f"kept_{name}": sum(getattr(b, name) for b in made) for name in ("files", "bytes", "entries")},
-            "seconds": round((datetime.now(UTC) - started).total_seconds(), 3),
-        }
+    backup_id: str
+    number: int
+    started_at: int
+    pieces: int = 0
 
-    def _batch(self, spark: SparkSession, topics: Sequence[CompactTopic]) -> Backup:
-        """One backup: of topics whose newest restore points end at the same instant."""
-        started = datetime.now(UTC)
-        backup_id = layout.new_backup_id(started)
-        folder = layout.backup_folder(self.source, backup_id)
-        reader = CatalogReader(self.request.destination, self.request.catalog)
-        scopes = ",".join(topic.scope for topic in topics)
-        asked: dict[str, Any] = {"source": self.source, "scopes": scopes, "to_ts": None}
-        (between,) = reader.rows("restore_range", **asked)
-        reader.define("selected", "restore_files", **asked, **between, from_ts=None)
-        count = pieces.cut(self.storage, folder, _files(reader))
-        parent = reader.one("latest_backup", source=self.source, level=None)
+
+class TopicsCompaction(Source[Batch]):
+    """One backup of a compaction. One that was interrupted is not resumed: its files are orphans."""
+
+    def __init__(self, workspace: Workspace, request: CompactRequest, topics: Sequence[CompactTopic]) -> None:
+        super().__init__(workspace)
+        self.request, self.topics = request, topics
+        self.reader = workspace.reader()
+        self.made: list[Backup] = []
+        self.scopes = ",".join(topic.scope for topic in topics)
+        self.asked: dict[str, Any] = {"source": workspace.source, "scopes": self.scopes, "to_ts": None}
+
+    def plan(self) -> Batch:
+        source, now = self.workspace.source, datetime.now(UTC)
+        parent = self.reader.one("latest_backup", source=source, level=None)
         if parent is None:
-            raise NotFound("The chain that these backups stood on is not whole any more.")
-        number = latest_number(reader, self.source) + 1
-        totals = self._copy(spark, reader, topics, backup_id, number, parent["backup_id"], count)
-        end_ts = topics[0].end_ts
-        backup = Backup(
-            backup_id=backup_id,
-            number=number,
-            source=self.source,
-            destination=destination_id(self.storage),
-            kind="differential",
-            level=1,
-            parent=parent["backup_id"],
-            base=parent["base"],
-            chain_position=parent["chain_position"] + 1,
-            place=number,
-            parent_place=parent["place"],
-            start_ts=min(parent["end_ts"], end_ts),
-            end_ts=end_ts,
-            started_at=micros(started),
-            **totals.columns(),
-            isolation=parent["isolation"],
-            codec=self.request.codec,
-            note=self.request.note or f"compaction of {topics[0].backup_id}",
-        )
-        manifest = sidecar.Manifest(
-            backup=backup,
-            positions=[
-                Position(backup_id=backup_id, source=self.source, **row)
-                for row in reader.rows("compact_positions", source=self.source, scopes=scopes)
-            ],
-            scopes=[topic.row(backup_id, self.source) for topic in topics],
-            gaps=[_gap(row, topics, backup_id, self.source) for row in reader.rows("restore_gaps", **asked)],
-            groups=[
-                Group(backup_id=backup_id, source=self.source, **row)
-                for row in reader.rows(
-                    "compact_groups", source=self.source, backup_id=topics[0].backup_id, scopes=scopes
-                )
-            ],
-            parts=count,
-        )
-        self.lease.renew()
-        sidecar.write_manifest(self.storage, layout.manifest_path(self.source, backup_id), manifest)
-        writer = CatalogWriter.open(spark, self.request.destination, self.request.catalog)
-        writer.commit_backup(self.storage, manifest, held=self.lease)
-        sidecar.mark(self.storage, layout.marker_path(self.source, backup_id, "complete"))
-        pieces.clear(self.storage, folder)
-        return backup
+            raise NotFound("The chain that these backups depend on is not complete any more.")
+        number = latest_number(self.reader, source) + 1
+        self.parent = SimpleNamespace(**parent)
+        return Batch(layout.new_backup_id(now), number, micros(now))
 
-    def _copy(
-        self,
-        spark: SparkSession,
-        reader: CatalogReader,
-        topics: Sequence[CompactTopic],
-        backup_id: str,
-        number: int,
-        parent: str,
-        count: int,
-    ) -> Totals:
+    def prepare(self, draft: Batch) -> Batch:
+        (between,) = self.reader.rows("restore_range", **self.asked)
+        self.reader.define("selected", "restore_files", **self.asked, **between, from_ts=None)
+        folder = layout.backup_folder(self.workspace.source, draft.backup_id)
+        return replace(draft, pieces=pieces.cut(self.workspace.storage, folder, _files(self.reader)))
+
+    def resume_blocker(self, draft: Batch) -> str | None:  # noqa: ARG002
+        return "a compaction starts over"
+
+    def copy(self, draft: Batch) -> Totals:
         from pyspark.sql import functions as sf
 
-        from lakebackup_jobs.lifecycle.task_totals import OUTCOME
         from lakebackup_jobs.topics.tasks import compact as compact_task
 
-        folder = layout.backup_folder(self.source, backup_id)
-        roots = reader.destinations()
-        find = compact_task.FindNewest(self.storage.uri, folder, roots)
+        work, count = self.workspace, draft.pieces
+        roots = self.reader.destinations()
         keep = compact_task.KeepNewest(
-            uri=self.storage.uri,
-            folder=folder,
+            uri=work.storage.uri,
+            destination=work.destination,
+            source=work.source,
+            backup_id=draft.backup_id,
+            number=draft.number,
+            level=1,
+            parent=self.parent.backup_id,
             roots=roots,
-            destination=destination_id(self.storage),
-            source=self.source,
-            backup_id=backup_id,
-            number=number,
-            parent=parent,
             codec=self.request.codec,
             compression_level=self.request.compression_level,
             target_bytes=self.request.target_bytes,
-            sequences=next_sequences(reader, self.source, topics),
-            generations={topic.scope: topic.generation for topic in topics},
-            drop_before={topic.scope: topic.drop_before for topic in topics},
+            sequences=next_sequences(self.reader, work.source, self.topics),
+            generations={topic.scope: topic.generation for topic in self.topics},
+            drop_before={topic.scope: topic.drop_before for topic in self.topics},
         )
-        numbers = spark.range(0, count, 1, min(count, MOST_TASKS))
+        find = compact_task.FindNewest(work.storage.uri, keep.folder, roots)
+        numbers = work.spark.range(0, count, 1, min(count, MOST_TASKS))
         newest = (
             numbers.mapInArrow(find, compact_task.FOUND)
             .groupBy("part", "key")
@@ -227,12 +181,55 @@ class _Run:
         survivors = newest.union(every).repartition(min(2 * count, MOST_TASKS), "piece")
         job = survivors.sortWithinPartitions("piece", "position").mapInArrow(keep, OUTCOME)
         # Every record is looked at twice: for the newest of its key, and whether it is that.
-        self.reporter.start(2 * sum(topic.entries for topic in topics), None, "compact")
-        with TaskBoard(self.storage, folder).watched(self.reporter.update), task_errors():
-            rows = job.collect()
+        work.reporter.start(2 * sum(topic.entries for topic in self.topics), None, "compact")
         totals = Totals()
-        totals.add(rows)
+        with work.board(keep.folder).watched(work.reporter.update), task_errors():
+            totals.add(job.collect())
         return totals
+
+    def manifest(self, draft: Batch, totals: Totals) -> Manifest:
+        source, topics, parent = self.workspace.source, self.topics, self.parent
+        of: dict[str, Any] = {"backup_id": draft.backup_id, "source": source}
+        end_ts = topics[0].end_ts
+        backup = backup_row(
+            self.workspace,
+            draft,
+            totals,
+            parent,
+            kind="differential",
+            level=1,
+            start_ts=min(parent.end_ts, end_ts),
+            end_ts=end_ts,
+            isolation=parent.isolation,
+            codec=self.request.codec,
+            note=self.request.note or f"compaction of {topics[0].backup_id}",
+        )
+        positions = self.reader.rows("compact_positions", source=source, scopes=self.scopes)
+        groups = self.reader.rows(
+            "compact_groups", source=source, backup_id=topics[0].backup_id, scopes=self.scopes
+        )
+        # A gap in what was compacted is one in what came of it.
+        epochs = {topic.scope: topic.epoch for topic in topics}
+        gaps = self.reader.rows("restore_gaps", **self.asked)
+        return Manifest(
+            backup=backup,
+            positions=[Position(**of, **row) for row in positions],
+            scopes=[topic.row(**of) for topic in topics],
+            gaps=[Gap(**of, epoch=epochs[row["scope"]], bridged=True, **row) for row in gaps],
+            groups=[Group(**of, **row) for row in groups],
+            parts=draft.pieces,
+        )
+
+    def discard(self, draft: Batch) -> int:  # noqa: ARG002
+        """Nothing is there: this is asked only when pieces could not be written."""
+        return 0
+
+    def finish(self, draft: Batch) -> None:
+        pieces.clear(self.workspace.storage, layout.backup_folder(self.workspace.source, draft.backup_id))
+
+    def result(self, draft: Batch, backup: Backup) -> dict[str, Any]:  # noqa: ARG002
+        self.made.append(backup)
+        return {"backup_id": backup.backup_id}
 
 
 def _plan(request: CompactRequest, reader: CatalogReader, source: str) -> CompactPlan:
@@ -251,12 +248,6 @@ def _files(reader: CatalogReader) -> Iterator[StoredFile]:
     for batch in reader.query("selected_files"):
         for row in batch.to_pylist():
             yield StoredFile(**row)
-
-
-def _gap(row: dict[str, Any], topics: Sequence[CompactTopic], backup_id: str, source: str) -> Gap:
-    """A gap in what was compacted is one in what came of it."""
-    epoch = next(topic.epoch for topic in topics if topic.scope == row["scope"])
-    return Gap(backup_id=backup_id, source=source, epoch=epoch, bridged=True, **row)
 
 
 def _summary(plan: CompactPlan) -> dict[str, Any]:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.kafka.admin.alter_groups import AlterGroups
+    from lakebackup_jobs.kafka.admin.groups import Groups
     from lakebackup_jobs.lifecycle.progress import Reporter
 
 
@@ -73,13 +73,13 @@ def run(request: GroupsRequest, *, reporter: Reporter) -> dict[str, Any]:
 
 def move(request: GroupsRequest, reporter: Reporter) -> tuple[dict[str, Any], GroupPlan]:
     """As `run`; groups left alone are no error."""
-    from lakebackup_jobs.kafka.admin.alter_groups import AlterGroups
+    from lakebackup_jobs.kafka.admin.groups import Groups
 
     if not request.target.startswith("kafka://"):
         raise UsageProblem("Groups are put into a Kafka cluster.", hint="Give --to kafka://HOST:PORT.")
     reader = current_catalog(request.destination, request.catalog)
     servers = request.target.removeprefix("kafka://")
-    target = AlterGroups({**request.kafka, "bootstrap.servers": servers})
+    target = Groups({**request.kafka, "bootstrap.servers": servers})
     plan = _plan(request, reader, target)
     if not request.dry_run and plan.put:
         plan = _put(plan, target)
@@ -87,7 +87,7 @@ def move(request: GroupsRequest, reporter: Reporter) -> tuple[dict[str, Any], Gr
     return _result(request, plan), plan
 
 
-def _plan(request: GroupsRequest, reader: CatalogReader, target: AlterGroups) -> GroupPlan:
+def _plan(request: GroupsRequest, reader: CatalogReader, target: Groups) -> GroupPlan:
     source = only_source(reader, request.source)
     if request.at_ts is None and not request.from_log:
         reader.define("wanted", "groups_of_points", source=source)
@@ -121,7 +121,7 @@ def _plan(request: GroupsRequest, reader: CatalogReader, target: AlterGroups) ->
     return plan_groups(rows, names, there, force=request.force)
 
 
-def _put(plan: GroupPlan, target: AlterGroups) -> GroupPlan:
+def _put(plan: GroupPlan, target: Groups) -> GroupPlan:
     """Alter the groups; those that got members meanwhile are left alone, and the plan says so."""
     from lakebackup_jobs.kafka.admin.groups import Committed
 

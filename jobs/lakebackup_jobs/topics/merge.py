@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -19,26 +21,24 @@ from lakebackup.errors import Damaged, Refused
 from lakebackup.plan.topics.generations import Held
 from lakebackup.plan.topics.merge import Member, MergePlan, choose, targets, with_topics
 from lakebackup.plan.topics.request import only_source, require_own
-from lakebackup.rows.backups import Backup, Gap, Position
+from lakebackup.rows.backups import Gap, Position
 from lakebackup.rows.base import pick
 from lakebackup.rows.topics import Group
 from lakebackup.rules import layout, topic_settings
 from lakebackup.rules.retention import roll_ms
-from lakebackup.sql_engine.failures import task_errors
-from lakebackup.storage import Storage, open_storage
 from lakebackup.store import manifest as sidecar
 from lakebackup.store import tombstones
 from lakebackup.store.behind import current_catalog
-from lakebackup.store.lease import Lease
-from lakebackup.store.reader import CatalogReader
-from lakebackup.store.roots import destination_id
-from lakebackup.store.writer import CatalogWriter
+from lakebackup.store.manifest import Manifest
 from lakebackup_jobs.kafka.format.registry import SCHEMAS_TOPIC
-from lakebackup_jobs.lifecycle.identity import holder, micros
+from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.numbers import latest_number, next_sequences
-from lakebackup_jobs.lifecycle.task_progress import TaskBoard
-from lakebackup_jobs.lifecycle.task_totals import Totals
+from lakebackup_jobs.lifecycle.part_task import run_tasks
+from lakebackup_jobs.lifecycle.run import Life, backup_row
+from lakebackup_jobs.lifecycle.source import Source
+from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.topics import compact_splits as pieces
+from lakebackup_jobs.topics.resume import tasks_done
 from lakebackup_jobs.topics.tasks.merge import MergedFile, deal
 
 if TYPE_CHECKING:
@@ -46,7 +46,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from lakebackup.rows.backups import Backup
+    from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
+    from lakebackup_jobs.lifecycle.task_totals import Totals
 
 # More tasks than this share Spark's.
 MOST_TASKS = 2_000
@@ -75,17 +78,15 @@ class MergeRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class _Begun:
-    """A merge that is at work, as `merge.json` has it; `asked` tells whether it is the one that is wanted."""
+class InProgress:
+    """A merge in progress. `tasks` None: what they merge is not written yet. `asked`: what makes two merges
+    the same."""
 
     backup_id: str
     number: int
     started_at: int
-    tasks: int
+    tasks: int | None
     asked: str
-
-
-_BEGUN = TypeAdapter(_Begun)
 
 
 def run(request: MergeRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
@@ -99,136 +100,110 @@ def run(request: MergeRequest, *, spark: SparkSession | None = None, reporter: R
     source = layout.check_source(only_source(reader, request.source))
     if request.dry_run:
         return {"dry_run": True, **_summary(request, source, _plan(request, reader, source))}
-    storage = open_storage(request.destination)
-    with Lease.acquire(storage, f"source-{source}", holder(), ttl_s=request.lease_ttl_s) as lease:
-        return _Run(request, source, storage, lease, spark, reporter).merge()
+    started = time.monotonic()
+    work = Workspace(request, source, reporter, spark)
+    with work.lease() as lease:
+        topics = TopicsMerge(work, request)
+        life = Life(topics, lease)
+        result = life.settle()
+        if result is not None:
+            result["resumed"] = True
+        elif draft := topics.plan():
+            result = life.take(draft) | {"resumed": False}
+        else:
+            result = {"backup_id": None, **_summary(request, source, None)}
+    return {**result, "seconds": round(time.monotonic() - started, 3)}
 
 
-class _Run:
-    """One merge on its way."""
+class TopicsMerge(Source[InProgress]):
+    """Backups of one source that become one."""
 
-    def __init__(
-        self,
-        request: MergeRequest,
-        source: str,
-        storage: Storage,
-        lease: Lease,
-        spark: SparkSession | None,
-        reporter: Reporter,
-    ) -> None:
-        self.request, self.source, self.storage = request, source, storage
-        self.lease, self.given_spark, self.reporter = lease, spark, reporter
-        self.reader = CatalogReader(request.destination, request.catalog)
+    DRAFT = TypeAdapter(InProgress)
+    WORD = "merge"
+    DISCARD_WHEN_REFUSED = True
 
-    def merge(self) -> dict[str, Any]:
-        from lakebackup_jobs.runtime.session import spark_session
+    def __init__(self, workspace: Workspace, request: MergeRequest) -> None:
+        super().__init__(workspace)
+        self.request = request
+        self.reader = workspace.reader()
+        self._chosen: MergePlan | None = None
 
-        started = datetime.now(UTC)
-        begun = self._begun()
-        if begun and self.reader.rows("merge_path", backup_id=begun.backup_id):
-            self._finish(begun)  # only its marker may be missing
-            begun = None
-        plan = _plan(self.request, self.reader, self.source)
-        made, resumed = None, False
-        if plan is not None:
-            if self.request.until and plan.parent:
-                tombstones.require_staying(self.storage, self.source, plan.parent.backup_id)
-            if plan.without:
-                self.reporter.warning(
-                    f"left out, since the last backup lacks them: {', '.join(plan.without)}"
-                )
-            spark = self.given_spark or spark_session(remote=self.request.remote)
-            resumed, begun = self._go_on(begun, plan)
-            made = self._make(spark, plan, begun)
-        return {
-            "backup_id": made.backup_id if made else None,
-            **_summary(self.request, self.source, plan),
-            **({"made_files": made.files, "made_bytes": made.bytes, "resumed": resumed} if made else {}),
-            "seconds": round((datetime.now(UTC) - started).total_seconds(), 3),
-        }
+    @property
+    def record_path(self) -> str:
+        return layout.merge_path(self.workspace.source)
 
-    def _begun(self) -> _Begun | None:
-        return sidecar.get_record(self.storage, layout.merge_path(self.source), _BEGUN)
+    @property
+    def chosen(self) -> MergePlan:
+        """What is merged; there is something."""
+        if self._chosen is None:
+            raise AssertionError("nothing was planned")
+        return self._chosen
 
-    def _go_on(self, begun: _Begun | None, plan: MergePlan) -> tuple[bool, _Begun]:
-        """Whether it is the merge that was cut off, or else a new one, its tasks written down."""
-        asked = self._asked(plan)
-        number = latest_number(self.reader, self.source) + 1
-        if begun and (begun.asked, begun.number) == (asked, number):
-            self.reporter.note(f"going on with merge {begun.backup_id}, which did not finish")
-            return True, begun
-        if begun:
-            self.lease.renew()
-            pieces.clear(self.storage, layout.backup_folder(self.source, begun.backup_id))
+    def plan(self) -> InProgress | None:
+        work = self.workspace
+        self.reader = work.reader()
+        self._chosen = plan = _plan(self.request, self.reader, work.source)
+        if plan is None:
+            return None
+        if self.request.until and plan.parent:
+            tombstones.require_staying(work.storage, work.source, plan.parent.backup_id)
         now = datetime.now(UTC)
-        backup_id = layout.new_backup_id(now)
-        rolls = {topic.scope: roll_ms(topic_settings.in_force(topic.settings), None) for topic in plan.topics}
-        made = targets(self._files(plan), self.request.target_bytes, rolls)
-        tasks = deal(self.storage, layout.backup_folder(self.source, backup_id), made)
-        begun = _Begun(backup_id, number, micros(now), tasks, asked)
-        content: dict[str, object] = {"format": layout.FORMAT}
-        content |= {name: getattr(begun, name) for name in _Begun.__match_args__}
-        sidecar.put_sealed(self.storage, layout.merge_path(self.source), content)
-        return False, begun
+        number = latest_number(self.reader, work.source) + 1
+        return InProgress(layout.new_backup_id(now), number, micros(now), None, self._asked(plan))
+
+    def prepare(self, draft: InProgress) -> InProgress:
+        topics = self.chosen.topics
+        rolls = {topic.scope: roll_ms(topic_settings.in_force(topic.settings), None) for topic in topics}
+        made = targets(self._files(), self.request.target_bytes, rolls)
+        folder = layout.backup_folder(self.workspace.source, draft.backup_id)
+        return replace(draft, tasks=deal(self.workspace.storage, folder, made))
+
+    def resume_blocker(self, draft: InProgress) -> str | None:
+        now = self.plan()
+        if draft.tasks is None:
+            return "it was not planned to its end"
+        if now is None or (now.asked, now.number) != (draft.asked, draft.number):
+            return "what there is to merge is not what it was"
+        return None
 
     def _asked(self, plan: MergePlan) -> str:
         """What makes two merges the same: what is merged, as it is now, and into what."""
-        told = [
+        content = [
             [member.backup_id for member in plan.members], plan.level, plan.kind, self.request.target_bytes,
             [[getattr(topic, name) for name in topic.__match_args__] for topic in plan.topics],
         ]  # fmt: skip
-        return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
-    def _files(self, plan: MergePlan) -> Iterator[MergedFile]:
-        for batch in self.reader.query("merge_files", **self._of(plan)):
+    def _files(self) -> Iterator[MergedFile]:
+        for batch in self.reader.query("merge_files", **self._of):
             for row in batch.to_pylist():
                 yield MergedFile(**row)
 
-    def _of(self, plan: MergePlan) -> dict[str, str]:
-        return {"source": self.source, "last": plan.last.backup_id}
+    @property
+    def _of(self) -> dict[str, str]:
+        return {"source": self.workspace.source, "last": self.chosen.last.backup_id}
 
-    def _make(self, spark: SparkSession, plan: MergePlan, begun: _Begun) -> Backup:
-        totals = self._copy(spark, plan, begun)
-        writer = CatalogWriter.open(spark, self.request.destination, self.request.catalog)
-        self._decode(writer, plan, begun)
-        manifest = self._manifest(plan, begun, totals)
-        self.lease.renew()
-        sidecar.write_manifest(self.storage, layout.manifest_path(self.source, begun.backup_id), manifest)
-        writer.commit_backup(self.storage, manifest, held=self.lease)
-        self._finish(begun)
-        return manifest.backup
-
-    def _copy(self, spark: SparkSession, plan: MergePlan, begun: _Begun) -> Totals:
-        from lakebackup_jobs.lifecycle.task_totals import OUTCOME
+    def copy(self, draft: InProgress) -> Totals:
         from lakebackup_jobs.topics.tasks.merge import Merge
 
-        totals = Totals()
-        if not begun.tasks:
-            return totals
-        folder = layout.backup_folder(self.source, begun.backup_id)
+        work, plan = self.workspace, self.chosen
+        if plan.without:
+            work.reporter.warning(f"left out, since the last backup lacks them: {', '.join(plan.without)}")
         job = Merge(
-            uri=self.storage.uri,
-            folder=folder,
+            uri=work.storage.uri,
             roots=self.reader.destinations(),
-            destination=destination_id(self.storage),
-            source=self.source,
-            backup_id=begun.backup_id,
-            number=begun.number,
+            destination=work.destination,
+            source=work.source,
+            backup_id=draft.backup_id,
+            number=draft.number,
             level=plan.level,
             parent=plan.parent.backup_id if plan.parent else None,
-            sequences=next_sequences(self.reader, self.source, plan.topics),
+            sequences=next_sequences(self.reader, work.source, plan.topics),
         )
         expected = sum(topic.entries for topic in plan.topics)
-        self.reporter.start(expected, sum(topic.bytes for topic in plan.topics), "merge")
-        numbers = spark.range(0, begun.tasks, 1, min(begun.tasks, MOST_TASKS))
-        try:
-            with TaskBoard(self.storage, folder).watched(self.reporter.update), task_errors():
-                totals.add(numbers.mapInArrow(job, OUTCOME).collect())  # one row a task
-        except Damaged:  # also: what a run that was cut off had written is gone
-            self.storage.delete(layout.merge_path(self.source))
-            raise
-        self.reporter.update(totals.entries, totals.bytes)
-        if totals.entries != expected:
+        work.reporter.start(expected, sum(topic.bytes for topic in plan.topics), "merge")
+        totals = run_tasks(work, job, range(draft.tasks or 0), at_once=MOST_TASKS)
+        if draft.tasks and totals.entries != expected:
             raise Refused(
                 f"What was merged holds {totals.entries} records, its backups hold {expected}: they changed "
                 "meanwhile. Nothing was merged.",
@@ -236,66 +211,73 @@ class _Run:
             )
         return totals
 
-    def _decode(self, writer: CatalogWriter, plan: MergePlan, begun: _Begun) -> None:
+    def manifest(self, draft: InProgress, totals: Totals) -> Manifest:
+        self._decode(draft)
+        plan, source = self.chosen, self.workspace.source
+        of: dict[str, Any] = {"backup_id": draft.backup_id, "source": source}
+        scopes = ",".join(topic.scope for topic in plan.topics)
+        groups = self.reader.rows(
+            "compact_groups", source=source, backup_id=plan.last.backup_id, scopes=scopes
+        )
+        return Manifest(
+            backup=self._backup(draft, totals),
+            positions=[Position(**of, **row) for row in self.reader.rows("merge_positions", **self._of)],
+            scopes=[topic.row(**of) for topic in plan.topics],
+            gaps=[Gap(**of, **row) for row in self.reader.rows("merge_gaps", **self._of)],
+            groups=[Group(**of, **row) for row in groups],
+            parts=draft.tasks or 0,
+        )
+
+    def _decode(self, draft: InProgress) -> None:
         """Rows that are read out of data files go with these, so the new ones get their own."""
         from lakebackup_jobs.topics.tasks.decode import decode_backup, decoded_topics
 
-        every = [layout.parts_path(self.source, begun.backup_id, task) for task in range(begun.tasks)]
-        known = frozenset[str]().union(*decoded_topics(self.request.schema_topics).values())
-        parts = {topic.scope: every for topic in plan.topics if topic.scope in known}
-        root = (destination_id(self.storage), self.storage.uri)
-        decode_backup(writer, begun.backup_id, root, parts, self.request.schema_topics)
+        work, schema_topics = self.workspace, self.request.schema_topics
+        every = [layout.parts_path(work.source, draft.backup_id, task) for task in range(draft.tasks or 0)]
+        known = frozenset[str]().union(*decoded_topics(schema_topics).values())
+        parts = {topic.scope: every for topic in self.chosen.topics if topic.scope in known}
+        root = (work.destination, work.storage.uri)
+        decode_backup(work.writer(), draft.backup_id, root, parts, schema_topics)
 
-    def _manifest(self, plan: MergePlan, begun: _Begun, totals: Totals) -> sidecar.Manifest:
-        of: dict[str, Any] = {"backup_id": begun.backup_id, "source": self.source}
-        scopes = ",".join(topic.scope for topic in plan.topics)
-        return sidecar.Manifest(
-            backup=self._backup(plan, begun, totals),
-            positions=[
-                Position(**of, **row) for row in self.reader.rows("merge_positions", **self._of(plan))
-            ],
-            scopes=[topic.row(**of) for topic in plan.topics],
-            gaps=[Gap(**of, **row) for row in self.reader.rows("merge_gaps", **self._of(plan))],
-            groups=[
-                Group(**of, **row)
-                for row in self.reader.rows(
-                    "compact_groups", source=self.source, backup_id=plan.last.backup_id, scopes=scopes
-                )
-            ],
-            parts=begun.tasks,
-        )
-
-    def _backup(self, plan: MergePlan, begun: _Begun, totals: Totals) -> Backup:
+    def _backup(self, draft: InProgress, totals: Totals) -> Backup:
+        plan = self.chosen
         first, last, parent = plan.members[0], plan.last, plan.parent
         merged = f"merge of {len(plan.members)} backups, {first.backup_id} to {last.backup_id}"
-        return Backup(
-            backup_id=begun.backup_id,
-            number=begun.number,
-            source=self.source,
-            destination=destination_id(self.storage),
+        return backup_row(
+            self.workspace,
+            draft,
+            totals,
+            parent,
             kind=plan.kind,
             level=plan.level,
-            parent=parent.backup_id if parent else None,
-            base=parent.base if parent else begun.backup_id,
-            chain_position=parent.chain_position + 1 if parent else 0,
             place=last.place,
-            parent_place=parent.place if parent else None,
             branch=last.branch if parent else 0,
-            start_ts=parent.end_ts if parent else None,
             end_ts=last.end_ts,
-            started_at=begun.started_at,
-            **totals.columns(),
             isolation=last.isolation,
             codec=last.codec,
             note=self.request.note or merged,
         )
 
-    def _finish(self, begun: _Begun) -> None:
-        """What follows the row of `backups`; again and again."""
-        folder = layout.backup_folder(self.source, begun.backup_id)
-        sidecar.mark(self.storage, layout.marker_path(self.source, begun.backup_id, "complete"))
-        pieces.clear(self.storage, folder)
-        self.storage.delete(layout.merge_path(self.source))
+    def discard(self, draft: InProgress) -> int:
+        """Delete the files that tasks which came to their end had written."""
+        storage, source, count = self.workspace.storage, self.workspace.source, 0
+        for task in sorted(tasks_done(self.workspace, draft.backup_id)):
+            with suppress(Damaged):  # then its files are orphans, which a prune finds
+                for row in sidecar.read_part(storage, layout.parts_path(source, draft.backup_id, task)):
+                    storage.delete(row.path)
+                    count += 1
+        return count
+
+    def finish(self, draft: InProgress) -> None:
+        pieces.clear(self.workspace.storage, layout.backup_folder(self.workspace.source, draft.backup_id))
+
+    def result(self, draft: InProgress, backup: Backup) -> dict[str, Any]:  # noqa: ARG002
+        return {
+            "backup_id": backup.backup_id,
+            **_summary(self.request, self.workspace.source, self.chosen),
+            "made_files": backup.files,
+            "made_bytes": backup.bytes,
+        }
 
 
 def _plan(request: MergeRequest, reader: CatalogReader, source: str) -> MergePlan | None:

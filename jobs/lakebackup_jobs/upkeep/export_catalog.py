@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ExportRequest:
-    """What a person asked for: `folder` is empty or not there yet."""
+    """What to export; `folder` is empty or not there yet."""
 
     destination: str
     folder: str

@@ -12,7 +12,9 @@ import time
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, cast
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.recovery.exchange import EXCHANGED, read_index, require_whole
@@ -32,6 +34,7 @@ from lakebackup_jobs.upkeep.import_rows import Resolver
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from io import BufferedReader
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -41,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ImportRequest:
-    """What a person asked for: the folder of an export, or files of rows by what they hold.
+    """What to import: the folder of an export, or files of rows by what they hold.
 
     `trust_roots`: URIs of other catalogs' destinations whose rows are taken from an export.
     `given`: paths of `backups`, `files`, `departures` and `manifests`, the backups always.
@@ -97,23 +100,21 @@ def _files(request: ImportRequest) -> dict[str, tuple[GivenFile, ...]]:
     if "backups" not in request.given:
         raise UsageProblem("Files belong to backups.", hint="Name their rows with --backups FILE.")
     if "files" in request.given and MANIFESTS in request.given:
-        raise UsageProblem("--files and --manifests exclude each other: both say which files there are.")
+        raise UsageProblem("--files and --manifests exclude each other: both list the files.")
     return {table: tuple(given_files(table, path)) for table, path in request.given.items()}
 
 
 def _identity(request: ImportRequest, files: Mapping[str, tuple[GivenFile, ...]]) -> str:
-    """16 hex digits of what is imported, so that the same import is known again."""
+    """16 hex digits of what is imported, so that the same import is recognized."""
     asked: list[object] = [bool(request.folder), request.source_kind]
     asked += [sorted(request.trust_roots)] if request.trust_roots else []
     digest = hashlib.sha256(json.dumps(asked).encode())
     for table, some in sorted(files.items()):
         for file in some:
             folder, _, name = file.uri.rpartition("/")
-            own = hashlib.sha256()
             with open_storage(folder or ".").open(name) as stream:
-                while piece := stream.read(1 << 20):
-                    own.update(piece)
-            digest.update(f"{table} {file.form} {own.hexdigest()}\n".encode())
+                own = hashlib.file_digest(cast("BufferedReader", stream), "sha256").hexdigest()
+            digest.update(f"{table} {file.form} {own}\n".encode())
     return digest.hexdigest()[:16]
 
 
@@ -150,7 +151,7 @@ class _Run:
             there = {row["backup_id"] for row in self._reader().rows("every_backup")}
             new = [backup for backup in made.backups if backup.backup_id not in there]
             if new:
-                self.reporter.note(f"going on with import {self.import_id}, which did not finish")
+                self.reporter.note(f"resuming import {self.import_id}, which did not finish")
             self._publish(writer, made)
             counts = dict.fromkeys((chunk.table for chunk in made.chunks), 0) if not new else _counts(made)
             return self._summary(new, counts)
@@ -172,9 +173,9 @@ class _Run:
             if not backups and not chunks:
                 return self._summary([], {})
             files = {table: [file.uri for file in some] for table, some in self.files.items()}
-            said = json.dumps({"given": files, "destinations": taken})
+            given = json.dumps({"given": files, "destinations": taken})
             now = micros(datetime.now(UTC))
-            made = Import(self.import_id, now, holder(), said, tuple(backups), tuple(chunks))
+            made = Import(self.import_id, now, holder(), given, tuple(backups), tuple(chunks))
             write_import(writer.home, made)
             sweep(writer.home, made)
             self._publish(writer, made)
@@ -195,7 +196,7 @@ class _Run:
     def _trusted(
         self, rows: dict[str, DataFrame], reader: CatalogReader | None
     ) -> tuple[dict[str, DataFrame], list[str]]:
-        """The rows without those of destinations that nobody vouched for, and the ids of those that stay:
+        """The rows without those of destinations that are not trusted, and the ids of those that stay:
         the destination that this run was opened with, and those at `trust_roots`, which prove themselves.
 
         Raises UsageProblem (nothing of the export lies at a root), Refused (it does not prove itself).
@@ -225,7 +226,9 @@ class _Run:
                 )
         if frame is not None:
             kept = frame.where(frame["destination"].isin(list(trusted)))
-            rows = {**rows, "destinations": kept} if trusted else _without(rows, "destinations")
+            rows = {name: kept if name == "destinations" else one for name, one in rows.items()}
+            if not trusted:
+                del rows["destinations"]
         return rows, sorted(found.keys() & {*trusted, *home})
 
     def _reader(self) -> CatalogReader:
@@ -255,6 +258,8 @@ class _Run:
         )
 
     def _summary(self, backups: Sequence[Backup], counts: Mapping[str, int]) -> dict[str, Any]:
+        ordered = sorted(backups, key=attrgetter("source"))
+        sources = [(source, list(some)) for source, some in groupby(ordered, attrgetter("source"))]
         return {
             "import_id": self.import_id,
             "backups": len(backups),
@@ -262,19 +267,15 @@ class _Run:
             "sources": [
                 {
                     "source": source,
-                    "backups": sum(b.source == source for b in backups),
-                    "files": sum(b.files for b in backups if b.source == source),
-                    "bytes": sum(b.bytes for b in backups if b.source == source),
-                    "until_ts": max(b.end_ts for b in backups if b.source == source),
+                    "backups": len(some),
+                    "files": sum(b.files for b in some),
+                    "bytes": sum(b.bytes for b in some),
+                    "until_ts": max(b.end_ts for b in some),
                 }
-                for source in sorted({b.source for b in backups})
+                for source, some in sources
             ],
             "seconds": round(time.monotonic() - self.started, 3),
         }
-
-
-def _without(rows: Mapping[str, DataFrame], table: str) -> dict[str, DataFrame]:
-    return {name: frame for name, frame in rows.items() if name != table}
 
 
 def _counts(made: Import) -> dict[str, int]:

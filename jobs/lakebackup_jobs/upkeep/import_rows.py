@@ -43,7 +43,7 @@ class Resolver:
         self._kept: list[DataFrame] = []
 
     def close(self) -> None:
-        """Let go of what Spark keeps."""
+        """Release the frames."""
         for frame in self._kept:
             frame.unpersist()
 
@@ -178,7 +178,7 @@ class Resolver:
         more = ["  and more"] if len(found) > _SHOWN else []
         raise kind(
             "\n".join(["Nothing was imported:", *lines, *more]),
-            hint="The catalog's rows stand. Give other ids, or leave these rows out."
+            hint="The catalog's rows stay. Give other ids, or leave these rows out."
             if kind is Refused
             else "The number is that of the line (JSON lines) or of the row (Parquet), from 1.",
         )

@@ -1,4 +1,4 @@
-"""Bring the files of the catalog's tables together, and delete what no version within the retention needs."""
+"""Compact the catalog's tables, and delete files that no version within the retention needs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from pyspark.sql import SparkSession
 
     from lakebackup.storage import Storage
     from lakebackup_jobs.lifecycle.progress import Reporter
 
+Held = dict[str, int]
 DAY_MS = 86_400_000
-# A job that old is dead, whatever its last row says.
+# A job that old is dead, even if no row says that it ended.
 LONGEST_JOB_MS = 90 * DAY_MS
 #: A shorter retention could take files from under a reader or a job that is still at work.
 LEAST_RETENTION_MS = 7 * DAY_MS
@@ -28,7 +31,7 @@ LEAST_RETENTION_MS = 7 * DAY_MS
 
 @dataclass(frozen=True, slots=True)
 class OptimizeRequest:
-    """What a person asked for; what the tables were in the last `retain_ms` can still be asked."""
+    """What to optimize; the tables' versions of the last `retain_ms` stay readable."""
 
     destination: str
     catalog: str | None = None
@@ -51,20 +54,25 @@ def run(request: OptimizeRequest, *, spark: SparkSession | None = None, reporter
         raise UsageProblem("catalog optimize does not run over Spark Connect.", hint="Leave --remote out.")
     before = {table: _held(reader.catalog_uri, table) for table in TABLES}
     if request.dry_run:
-        return {"dry_run": True, "retain_ms": retain_ms, **_told(before, before)}
+        return {"dry_run": True, "retain_ms": retain_ms, **_summary(before, before)}
     spark = spark or spark_session()
     writer = CatalogWriter.open(spark, request.destination, request.catalog)
     for number, table in enumerate(TABLES, 1):
         reporter.note(f"table {table}, {number} of {len(TABLES)}")
         writer.optimize(table, retain_hours=retain_ms / 3_600_000)
     after = {table: _held(reader.catalog_uri, table) for table in TABLES}
-    return {"retain_ms": retain_ms, **_told(before, after), "seconds": round(time.monotonic() - started, 3)}
+    return {
+        "retain_ms": retain_ms,
+        **_summary(before, after),
+        "seconds": round(time.monotonic() - started, 3),
+    }
 
 
 def _retention(retain_ms: int, reader: CatalogReader, storage: Storage) -> int:
-    """What was asked for, or as long as what is at work now has been: it may still read what was then.
+    """The retention that was asked for, or the age of the oldest running job, which may still read what was
+    there when it started.
 
-    Following reads the catalog anew for each batch, so that its age is none. Refused below seven days.
+    Following reads the catalog again for each batch, so its age does not count. Refused below seven days.
     """
     if retain_ms < LEAST_RETENTION_MS:
         raise Refused(
@@ -72,13 +80,13 @@ def _retention(retain_ms: int, reader: CatalogReader, storage: Storage) -> int:
             hint="Give --retain 7d or more.",
         )
     now = time.time_ns() // 1_000_000
-    begun = [since for name, since in held(storage) if not name.startswith("follow-")]
-    begun += [row["at"] // 1000 for row in reader.rows("open_restores")]
-    oldest = max((now - since for since in begun if now - since < LONGEST_JOB_MS), default=0)
+    since_ms = [since for name, since in held(storage) if not name.startswith("follow-")]
+    since_ms += [row["at"] // 1000 for row in reader.rows("open_restores")]
+    oldest = max((now - since for since in since_ms if now - since < LONGEST_JOB_MS), default=0)
     return max(retain_ms, oldest)
 
 
-def _held(catalog_uri: str, table: str) -> dict[str, int]:
+def _held(catalog_uri: str, table: str) -> Held:
     """Files and bytes that the table's newest version reads, and those in its folder."""
     from lakebackup.sql_engine.delta import open_table
 
@@ -95,25 +103,18 @@ def _held(catalog_uri: str, table: str) -> dict[str, int]:
     }
 
 
-def _told(before: dict[str, dict[str, int]], after: dict[str, dict[str, int]]) -> dict[str, Any]:
-    def total(found: dict[str, dict[str, int]], what: str) -> int:
-        return sum(row[what] for row in found.values())
+def _summary(before: Mapping[str, Held], after: Mapping[str, Held]) -> dict[str, Any]:
+    def change(tables: Iterable[str], *names: str) -> dict[str, int]:
+        found = {}
+        for name in names:
+            found[name] = sum(before[table][name] for table in tables)
+            found[f"{name}_after"] = sum(after[table][name] for table in tables)
+        return found
 
     return {
-        "files": total(before, "files"),
-        "files_after": total(after, "files"),
-        "stored_bytes": total(before, "stored_bytes"),
-        "stored_bytes_after": total(after, "stored_bytes"),
+        **change(TABLES, "files", "stored_bytes"),
         "tables": [
-            {
-                "table": table,
-                "files": before[table]["files"],
-                "files_after": after[table]["files"],
-                "bytes": before[table]["bytes"],
-                "bytes_after": after[table]["bytes"],
-                "stored_bytes": before[table]["stored_bytes"],
-                "stored_bytes_after": after[table]["stored_bytes"],
-            }
+            {"table": table, **change([table], "files", "bytes", "stored_bytes")}
             for table in TABLES
             if before[table]["stored_files"]
         ],

@@ -36,8 +36,8 @@ _MODES: Mapping[str, str] = {"differential": "incr-diff", "cumulative": "incr-ac
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a person said of a policy; None: as it was. A schedule, a window or a redundancy can be "none" or
-    0, and `patterns` of topics empty: no such thing from now on."""
+    """What a person changes of a policy; None: as it was. A schedule of "none", a window or a redundancy of 0
+    and empty `patterns` of topics remove what was set."""
 
     full: str | None = None
     incremental: str | None = None
@@ -97,7 +97,7 @@ def remove_policy(destination: str, catalog: str | None, name: str) -> dict[str,
     before = _policy(reader, source)
     if before.at == 0:
         raise NotFound(f"{source} has no policy.", hint="`lakebackup policy show` lists them.")
-    CatalogWriter.open(None, destination, catalog).tell(replace(before, **_said(), removed=True))
+    CatalogWriter.open(None, destination, catalog).tell(replace(before, **_by_now(), removed=True))
     return {"source": source, "removed": True}
 
 
@@ -110,54 +110,46 @@ def hold(
     until_ts: int | None = None,
     release: bool = False,
 ) -> dict[str, Any]:
-    """Keep a backup until an instant (ms; None: forever) whatever the policy says, or hold it no more.
+    """Keep a backup until an instant (ms; None: forever) whatever the policy, or release it.
 
     Raises NotFound (no such backup, it is not held), UsageProblem (deleted already, an instant that is past),
-    Busy (a backup or a prune is at work on its source), Refused (a prune was cut off while it let go of it).
+    Busy (a backup or a prune of its source is running), Refused (a prune was cut off while it deleted it).
     """
     reader = CatalogReader.require(destination, catalog)
     backup_id = reader.resolve_backup(beginning)
     (backup,) = reader.rows("show_backup", backup_id=backup_id)
     if until_ts is not None and until_ts <= time.time_ns() // 1_000_000:
         raise UsageProblem(f"{format_ts(until_ts)} is past.", hint="Give a time to come, or --forever.")
+
+    def record() -> dict[str, Any]:
+        made = Hold(
+            backup_id=backup_id,
+            source=backup["source"],
+            until_ts=until_ts,
+            reason=reason,
+            released=release,
+            **_by_now(),
+        )
+        CatalogWriter.open(None, destination, catalog).tell(made)
+        return asdict(made)
+
     if release:
         if not reader.rows("hold_in_force", backup_id=backup_id):
             raise NotFound(f"Backup {backup_id} is not held.", hint="The view `holds` lists those that are.")
-        return _tell_hold(destination, catalog, backup, reason, until_ts, release=True)
+        return record()
     storage = open_storage(destination)
-    # A prune that is at work has looked at the holds already.
+    # A running prune has looked at the holds already.
     with Lease.acquire(storage, f"source-{backup['source']}", holder()):
         (now,) = CatalogReader(destination, catalog).rows("show_backup", backup_id=backup_id)
         if now["state"] == "deleted":
             raise UsageProblem(f"Backup {backup_id} was deleted.")
         tombstones.require_staying(storage, backup["source"], backup_id)
-        return _tell_hold(destination, catalog, backup, reason, until_ts, release=False)
-
-
-def _tell_hold(
-    destination: str,
-    catalog: str | None,
-    backup: Mapping[str, Any],
-    reason: str,
-    until_ts: int | None,
-    *,
-    release: bool,
-) -> dict[str, Any]:
-    made = Hold(
-        backup_id=backup["backup_id"],
-        source=backup["source"],
-        until_ts=until_ts,
-        reason=reason,
-        released=release,
-        **_said(),
-    )
-    CatalogWriter.open(None, destination, catalog).tell(made)
-    return asdict(made)
+        return record()
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A backup that should have been taken at `due_ts` (ms): arguments of `backup topics`, and what is lost
+    """A backup that should have run at `due_ts` (ms): arguments of `backup topics`, and what is lost
     when the source is lost now (`lag_ms`; None: everything)."""
 
     source: str
@@ -178,6 +170,7 @@ def due(reader: CatalogReader, source: str | None, now: int) -> list[Due]:
             continue
         full = row["run"] == "full" or row["backup_id"] is None
         mode = ["full"] if full else [_MODES[row["incremental_kind"]], "--level", str(row["level"])]
+        topics = _topics(reader, row["source"], row["patterns"])
         found[row["source"]] = Due(
             source=row["source"],
             run="full" if full else "incremental",
@@ -185,13 +178,7 @@ def due(reader: CatalogReader, source: str | None, now: int) -> list[Due]:
             due_ts=at if row["backup_id"] is not None else now,
             missed=row["missed"],
             lag_ms=row["lag_ms"],
-            arguments=(
-                *_topics(reader, row["source"], row["patterns"]),
-                "--source",
-                row["source"],
-                "--mode",
-                *mode,
-            ),
+            arguments=(*topics, "--source", row["source"], "--mode", *mode),
         )
     return list(found.values())
 
@@ -222,7 +209,7 @@ def _source(reader: CatalogReader, name: str) -> str:
     if len(having) > 1:
         raise UsageProblem(
             f"Several sources have a topic {name}: {', '.join(having)}.",
-            hint="A backup is kept or let go of whole: name the source.",
+            hint="A backup is kept or deleted whole: name the source.",
         )
     if not having:
         raise NotFound(f"There is no source or topic {name!r}.", hint="`lakebackup list` shows the sources.")
@@ -230,7 +217,7 @@ def _source(reader: CatalogReader, name: str) -> str:
 
 
 def _policy(reader: CatalogReader, source: str) -> Policy:
-    """The policy in force; one that says nothing, and never was (`at` 0), without one."""
+    """The policy in force; without one, an empty one with `at` 0."""
     found = reader.one("policy_in_force", source=source)
     if found is None:
         return Policy(source=source, at=0, actor="")
@@ -238,7 +225,7 @@ def _policy(reader: CatalogReader, source: str) -> Policy:
 
 
 def _changed(before: Policy, change: Change, source: str) -> Policy:
-    made: dict[str, Any] = {"source": source, "removed": False, **_said()}
+    made: dict[str, Any] = {"source": source, "removed": False, **_by_now()}
     for column, text in (("full", change.full), ("incremental", change.incremental)):
         if text is None:
             continue
@@ -257,5 +244,5 @@ def _changed(before: Policy, change: Change, source: str) -> Policy:
     return replace(before, **made)
 
 
-def _said() -> dict[str, Any]:
+def _by_now() -> dict[str, Any]:
     return {"at": time.time_ns() // 1000, "actor": holder()}

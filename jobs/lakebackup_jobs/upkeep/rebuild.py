@@ -1,4 +1,4 @@
-"""Make a lost catalog again from the manifests beside the data."""
+"""Rebuild a lost catalog from the manifests beside the data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RebuildRequest:
-    """What a person asked for; the catalog at `catalog` (or in the destination) must be empty or missing."""
+    """What to rebuild; the catalog at `catalog` (or in the destination) must be empty or missing."""
 
     destination: str
     catalog: str | None = None

@@ -1,8 +1,8 @@
 """Compare storage and catalog in both directions, and keep what was found as rows.
 
 Missing, changed and damaged files, orphans (objects that no backup names), sidecars without which a lost
-catalog could not be made again; then, if asked, every record decoded, or a trial restore into a folder
-that is read back and taken away.
+catalog could not be rebuilt; then, if asked, every record decoded, or a trial restore into a temporary
+folder.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ GRACE_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class VerifyRequest:
-    """What a person asked for; no `backup_ids` means all backups.
+    """What to verify; no `backup_ids` means all backups.
 
     `keys_file`: the file of keys that log files are encrypted with.
     """
@@ -108,34 +108,35 @@ class _Check:
         now = datetime.now(UTC)
         self.check_id, self.at = layout.new_backup_id(now), micros(now)
         self.roots = reader.destinations()
+        self.common = self.check_id, self.at, self.roots
 
     def run(self) -> dict[str, Any]:
-        """Every check that was asked for; the totals and the first findings."""
+        """Every requested check; the totals and the first findings."""
         request = self.request
         mode = "hash" if request.mode == "restore" else request.mode
         (totals,) = self.reader.rows("check_size", backup_ids=self.ids)
         self.reporter.start(totals["entries"], totals["bytes"], "verify")
         self._files(mode, totals)
-        sidecars = CheckSidecars(self.check_id, self.at, self.roots)
+        sidecars = CheckSidecars(*self.common)
         self._put(self.engine.query("backups_to_check", backup_ids=self.ids), sidecars, "sidecars")
+        tasks = _tasks(totals["files"])
         filters = (
             self.engine.query("key_filters_to_check", backup_ids=self.ids)
-            .repartition(_tasks(totals["files"]), "destination", "keys_path")
+            .repartition(tasks, "destination", "keys_path")
             .sortWithinPartitions("destination", "keys_path", "keys_start")
         )
-        self._put(filters, CheckKeys(self.check_id, self.at, mode != "stat", self.roots), "keys")
+        self._put(filters, CheckKeys(*self.common, mode != "stat"), "keys")
         if mode == "decode":
             packed = (
                 self.engine.query("pack_members_to_check", backup_ids=self.ids)
-                .repartition(_tasks(totals["files"]), "destination", "path")
+                .repartition(tasks, "destination", "path")
                 .sortWithinPartitions("destination", "path", "position")
             )
-            self._put(packed, CheckMembers(self.check_id, self.at, self.roots), "members")
+            self._put(packed, CheckMembers(*self.common), "members")
         if not self.ids:
             self._find_orphans()
         if request.mode == "restore":
-            trials = _trial(request, self.reader, self.spark, self.reporter, self.check_id, self.at, self.ids)
-            self.writer.append(list(trials))
+            self.writer.append(list(self._trials()))
         return self._summary()
 
     def _put(self, rows: DataFrame, job: Any, name: str) -> None:
@@ -152,7 +153,7 @@ class _Check:
             )
         files = self.engine.query("files_to_check", backup_ids=self.ids).repartition(_tasks(totals["files"]))
         board = TaskBoard(self.writer.home, f"checks/{self.check_id}/")
-        job = CheckFiles(self.check_id, self.at, mode, self.roots, self.writer.home.uri, log_keys)
+        job = CheckFiles(*self.common, mode, self.writer.home.uri, log_keys)
         with board.watched(self.reporter.update):
             self._put(files, job, "files")
 
@@ -197,7 +198,7 @@ class _Check:
         frame = self.spark.createDataFrame(folders, "destination STRING, folder STRING").repartition(
             _tasks(len(folders))
         )
-        listing = ListObjects(self.check_id, self.at, self.roots)
+        listing = ListObjects(*self.common)
         objects = frame.mapInArrow(listing, spark_columns("storage_objects"))
         self.writer.append_frame("storage_objects", objects, f"{self.check_id}-objects")
         if not self.recorded:
@@ -225,9 +226,65 @@ class _Check:
             f"{self.check_id}-orphans",
         )
 
+    def _trials(self) -> Iterator[Check]:
+        """Restore the newest backup of each source (or the backups named) into a folder, and report how it
+        went."""
+        for row in self.reader.rows("trial_targets", backup_ids=self.ids):
+            outcome: Literal["ok", "damaged"] = "ok"
+            try:
+                with tempfile.TemporaryDirectory(prefix="lakebackup-trial-") as folder:
+                    detail = self._restored(row, folder)
+            except Busy as busy:
+                self.reporter.warning(f"no trial restore of backup {row['backup_id']}: {busy.message}")
+                continue
+            except LakebackupError as error:
+                outcome, detail = "damaged", error.message
+            yield Check(
+                check_id=self.check_id,
+                at=self.at,
+                backup_id=row["backup_id"],
+                destination=row["destination"],
+                path=None,
+                mode="restore",
+                outcome=outcome,
+                detail=detail,
+            )
+
+    def _restored(self, row: Mapping[str, Any], folder: str) -> str:
+        """What a trial restore of a row of trial_targets brought back."""
+        places: Any = {"destination": self.request.destination, "catalog": self.request.catalog}
+        means: Any = {"spark": self.spark, "reporter": self.reporter}
+        if row["source_kind"] == SNAPSHOT:
+            whole = SnapshotRestoreRequest(**places, folder=folder, backup=row["backup_id"])
+            return f"{restore_snapshot.run(whole, **means)['files']} files restored"
+        if row["source_kind"] == CHANGES:
+            log = LogRestoreRequest(
+                **places,
+                name=row["source"],
+                end_ts=row["to_ts"],
+                on_full=row["kind"] == "full",
+                target=f"delta:{folder}/restored",
+                keys_file=self.request.keys_file,
+                allow_gaps=True,  # what was never captured is not checked
+            )
+            done = log_restore.run(log, **means)
+            over = f", over gaps: {len(done['obstacles'])}" if done["obstacles"] else ""
+            return f"{done['entries']} rows restored{over}"
+        if row["source_kind"] == QUEUES:
+            one = {"source": row["source"], "backup_id": row["backup_id"], "folder": folder}
+            return queue_trial.run(**places, **one, **means)
+        topics = RestoreRequest(
+            **places,
+            source=row["source"],
+            topics=tuple(row["scopes"].split(",")),
+            to_ts=row["to_ts"],
+            target=f"dir:{folder}",
+        )
+        return f"{restore_topics.run(topics, **means)['entries']} records restored"
+
 
 def _with_snapshots(reader: CatalogReader, ids: Sequence[str]) -> list[str]:
-    """Backups, and those of an engine's snapshots that fulls among them stand on."""
+    """Backups, and those of an engine's snapshots that fulls among them depend on."""
     beneath = [row["snapshot_id"] for row in reader.rows("snapshots_beneath", backup_ids=",".join(ids))]
     return list(dict.fromkeys([*ids, *beneath]))
 
@@ -243,7 +300,7 @@ def require_whole(result: Mapping[str, Any]) -> None:
 
 
 def _proved(roots: Roots, reporter: Reporter) -> Iterator[str]:
-    """The destinations that are where the catalog says."""
+    """The destinations that prove to be the catalog's."""
     for name in roots.uris:
         try:
             roots.open(name)
@@ -272,82 +329,6 @@ def _data_folders(storage: Storage, of_queues: Callable[[str], bool]) -> Iterato
         for epoch in storage.folders(f"{source}/"):
             for topic in storage.folders(f"{source}/{epoch}/topics/"):
                 yield f"{source}/{epoch}/topics/{topic}/"
-
-
-def _trial(
-    request: VerifyRequest,
-    reader: CatalogReader,
-    spark: SparkSession,
-    reporter: Reporter,
-    check_id: str,
-    at: int,
-    ids: str,
-) -> Iterator[Check]:
-    """Restore what is newest of each source (or of the backups named) into a folder, and say how it went."""
-    for row in reader.rows("trial_targets", backup_ids=ids):
-        with tempfile.TemporaryDirectory(prefix="lakebackup-trial-") as folder:
-            outcome, detail = "ok", None
-            try:
-                detail = _restored(request, row, folder, spark, reporter)
-            except Busy as busy:
-                reporter.warning(f"no trial restore of backup {row['backup_id']}: {busy.message}")
-                continue
-            except LakebackupError as error:
-                outcome, detail = "damaged", error.message
-            yield Check(
-                check_id=check_id,
-                at=at,
-                backup_id=row["backup_id"],
-                destination=row["destination"],
-                path=None,
-                mode="restore",
-                outcome=outcome,  # type: ignore[arg-type]
-                detail=detail,
-            )
-
-
-def _restored(
-    request: VerifyRequest, row: Mapping[str, Any], folder: str, spark: SparkSession, reporter: Reporter
-) -> str:
-    """What a trial restore of a row of trial_targets brought back."""
-    if row["source_kind"] == SNAPSHOT:
-        whole = SnapshotRestoreRequest(
-            destination=request.destination, catalog=request.catalog, folder=folder, backup=row["backup_id"]
-        )
-        return f"{restore_snapshot.run(whole, spark=spark, reporter=reporter)['files']} files restored"
-    if row["source_kind"] == CHANGES:
-        log = LogRestoreRequest(
-            destination=request.destination,
-            catalog=request.catalog,
-            name=row["source"],
-            end_ts=row["to_ts"],
-            on_full=row["kind"] == "full",
-            target=f"delta:{folder}/restored",
-            keys_file=request.keys_file,
-            allow_gaps=True,  # what is there is looked at, not what was never captured
-        )
-        done = log_restore.run(log, spark=spark, reporter=reporter)
-        over = f", over gaps: {len(done['obstacles'])}" if done["obstacles"] else ""
-        return f"{done['entries']} rows restored{over}"
-    if row["source_kind"] == QUEUES:
-        return queue_trial.run(
-            request.destination,
-            request.catalog,
-            row["source"],
-            row["backup_id"],
-            folder,
-            spark=spark,
-            reporter=reporter,
-        )
-    topics = RestoreRequest(
-        destination=request.destination,
-        catalog=request.catalog,
-        source=row["source"],
-        topics=tuple(row["scopes"].split(",")),
-        to_ts=row["to_ts"],
-        target=f"dir:{folder}",
-    )
-    return f"{restore_topics.run(topics, spark=spark, reporter=reporter)['entries']} records restored"
 
 
 def _tasks(things: int) -> int:

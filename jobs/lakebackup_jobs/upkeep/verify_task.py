@@ -1,14 +1,15 @@
-"""What a Spark task of `verify` does: look at stored objects and say, row by row, what it found."""
+"""What a Spark task of `verify` does: look at stored objects and report, row by row, what it found."""
 
 from __future__ import annotations
 
 import hashlib
 import io
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from itertools import chain, groupby, islice
 from operator import itemgetter
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
 from lakebackup.formats.logs.events import DEFAULT
@@ -27,7 +28,7 @@ from lakebackup_jobs.kafka.format.key_filter import SEALED_BYTES, whole
 from lakebackup_jobs.lifecycle.task_progress import TaskBoard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -36,89 +37,114 @@ if TYPE_CHECKING:
     from lakebackup_jobs.kafka.format.records import Columns
     from lakebackup_jobs.kafka.format.stats import BlockStats
 
+    Row = Mapping[str, Any]
+
+Mode = Literal["stat", "hash", "decode"]
 Outcome = tuple[Literal["ok", "missing", "changed", "damaged", "unconfirmed"], str | None]
+OK: Outcome = ("ok", None)
 _PIECE = 8 << 20
 # Rows handed to Spark at a time.
 _BATCH = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class CheckFiles:
-    """Compares files with their rows: existence and size, then sha256, then every record."""
+class _Task(ABC):
+    """What the tasks of one check do, for `mapInArrow`: rows of what is to be checked in, findings out.
+
+    `at`: when the check began, in us.
+    """
+
+    TABLE: ClassVar[str] = "checks"
 
     check_id: str
     at: int
-    mode: Literal["stat", "hash", "decode"]
     roots: Roots
-    board_uri: str
-    keys: LogKeys | None = field(default=None, repr=False)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        board = TaskBoard(open_storage(self.board_uri), f"checks/{self.check_id}/")
-        tell = None
-        for batch in batches:
-            rows = []
-            for file in batch.to_pylist():
-                tell = tell or board.counter(hashlib.sha256(file["path"].encode()).hexdigest()[:16])
-                outcome, detail = self._check(file)
-                tell(file["entries"], file["bytes"])
-                rows.append(
-                    Check(
-                        check_id=self.check_id,
-                        at=self.at,
-                        backup_id=file["backup_id"],
-                        destination=file["destination"],
-                        path=file["path"],
-                        mode=self.mode,
-                        outcome=outcome,
-                        detail=detail,
-                    )
-                )
-            yield _batch("checks", rows)
+        import pyarrow as pa
 
-    def _check(self, file: Mapping[str, Any]) -> Outcome:
-        try:
-            storage = self.roots.open(file["destination"])
-            size = storage.stat(file["path"]).bytes
-            if size != file["bytes"]:
-                return "changed", f"{size} bytes, {file['bytes']} were written"
-            if self.mode == "stat":
-                return "ok", None
-            # Files of an archive were decoded when they were imported, those of a snapshot are what they are.
-            own = file["format"].startswith("kafka-avro") or file["format"] == LOG
-            if self.mode == "hash" or not own:
-                return self._same_bytes(_sha256(storage, file["path"]), file)
-            if file["format"] == LOG:
-                found = self._same_bytes(_sha256(storage, file["path"]), file)
-                return found if found[0] != "ok" else _decode_log(storage, file, self.keys)
-            data = storage.get(file["path"])
-        except NotFound:
-            return "missing", None
-        except Refused as error:  # its destination is not where the catalog says
-            return "missing", error.message
-        except Damaged as error:  # a link, a FIFO
-            return "damaged", error.message
-        found = self._same_bytes(hashlib.sha256(data).hexdigest(), file)
-        return found if found[0] != "ok" else _decode(data, file)
+        found = iter(self.look(row for batch in batches for row in batch.to_pylist()))
+        while some := list(islice(found, _BATCH)):
+            yield pa.RecordBatch.from_pylist([as_row(row) for row in some], ARROW_SCHEMAS[self.TABLE])
 
-    def _same_bytes(self, sha256: str, file: Mapping[str, Any]) -> Outcome:
-        return (
-            ("ok", None)
-            if sha256 == file["sha256"]
-            else ("changed", f"sha256 is {sha256}, {file['sha256']} was written")
+    @abstractmethod
+    def look(self, rows: Iterable[Row]) -> Iterable[Check | StorageObject]:
+        """What is found of the rows."""
+
+    def finding(self, row: Row, path: str, mode: Mode | Literal["keys"], outcome: Outcome) -> Check:
+        """The row of a finding; `row` names the backup and the destination."""
+        return Check(
+            check_id=self.check_id,
+            at=self.at,
+            backup_id=row["backup_id"],
+            destination=row["destination"],
+            path=path,
+            mode=mode,
+            outcome=outcome[0],
+            detail=outcome[1],
         )
 
 
+def _outcome(look: Callable[..., Outcome], *arguments: Any, missing: str | None = None) -> Outcome:
+    """What `look` finds, or why it could not; `missing`: what to add when the object is not there."""
+    try:
+        return look(*arguments)
+    except NotFound:
+        return "missing", missing
+    except Refused as error:  # its destination is not the catalog's
+        return "missing", error.message
+    except Damaged as error:  # also a link, a FIFO
+        return "damaged", error.message
+
+
+@dataclass(frozen=True, slots=True)
+class CheckFiles(_Task):
+    """Compares files with their rows: existence and size, then sha256, then every record."""
+
+    mode: Mode
+    board_uri: str
+    keys: LogKeys | None = field(default=None, repr=False)
+
+    def look(self, rows: Iterable[Row]) -> Iterator[Check]:
+        board = TaskBoard(open_storage(self.board_uri), f"checks/{self.check_id}/")
+        count = None
+        for file in rows:
+            count = count or board.counter(hashlib.sha256(file["path"].encode()).hexdigest()[:16])
+            outcome = _outcome(self._check, file)
+            count(file["entries"], file["bytes"])
+            yield self.finding(file, file["path"], self.mode, outcome)
+
+    def _check(self, file: Row) -> Outcome:
+        storage, path = self.roots.open(file["destination"]), file["path"]
+        size = storage.stat(path).bytes
+        if size != file["bytes"]:
+            return "changed", f"{size} bytes, {file['bytes']} were written"
+        if self.mode == "stat":
+            return OK
+        # Files of an archive were decoded when they were imported, those of a snapshot are what they are.
+        if self.mode == "decode" and file["format"].startswith("kafka-avro"):
+            data = storage.get(path)
+            return _other_bytes(hashlib.sha256(data).hexdigest(), file) or _decode(data, file)
+        if other := _other_bytes(_sha256(storage, path), file):
+            return other
+        if self.mode == "decode" and file["format"] == LOG:
+            return _decode_log(storage, file, self.keys)
+        return OK
+
+
+def _other_bytes(sha256: str, file: Row) -> Outcome | None:
+    if sha256 == file["sha256"]:
+        return None
+    return "changed", f"sha256 is {sha256}, {file['sha256']} was written"
+
+
 def _sha256(storage: Storage, path: str) -> str:
-    digest = hashlib.sha256()
     with storage.open(path) as stream:
-        while piece := stream.read(_PIECE):
-            digest.update(piece)
-    return digest.hexdigest()
+        return hashlib.file_digest(cast("io.BufferedReader", stream), "sha256").hexdigest()
 
 
-def _decode(data: bytes, file: Mapping[str, Any]) -> Outcome:
-    """Decode every record and compare what the catalog says of them all."""
+def _decode(data: bytes, file: Row) -> Outcome:
+    """Decode every record and compare the totals with the catalog's."""
     stats: BlockStats | None = None
     tids: list[int] = []
     try:
@@ -129,18 +155,18 @@ def _decode(data: bytes, file: Mapping[str, Any]) -> Outcome:
             stats = block if stats is None or block is None else stats + block
             if names:  # messages of an engine's queues
                 tids = _bounds(tids, columns, names, file["path"])
-    except (Damaged, Refused) as error:
+    except Refused as error:  # Damaged is the caller's
         return "damaged", error.message
     if stats is None:
         return "damaged", "it holds no record"
     found = (stats.entries, stats.min_ts, stats.max_ts, stats.first_offset, stats.last_offset + 1)
-    said = tuple(file[name] for name in ("entries", "min_ts", "max_ts", "start_position", "end_position"))
-    if found != said:
-        return "damaged", f"(entries, min ts, max ts, start, end) are {found}, the manifest says {said}"
-    said_tids = [file[name] for name in ("min_tid", "max_tid") if file[name] is not None]
-    if tids != said_tids:
-        return "damaged", f"least and greatest tid are {tids}, the manifest says {said_tids}"
-    return "ok", None
+    recorded = tuple(file[name] for name in ("entries", "min_ts", "max_ts", "start_position", "end_position"))
+    if found != recorded:
+        return "damaged", f"(entries, min ts, max ts, start, end) are {found}, the manifest says {recorded}"
+    recorded_tids = [file[name] for name in ("min_tid", "max_tid") if file[name] is not None]
+    if tids != recorded_tids:
+        return "damaged", f"least and greatest tid are {tids}, the manifest says {recorded_tids}"
+    return OK
 
 
 def _bounds(before: list[int], columns: Columns, names: HeaderNames, where: str) -> list[int]:
@@ -151,8 +177,8 @@ def _bounds(before: list[int], columns: Columns, names: HeaderNames, where: str)
     return [min([found[0], *before]), max([found[1], *before])] if found else before
 
 
-def _decode_log(storage: Storage, file: Mapping[str, Any], keys: LogKeys | None) -> Outcome:
-    """Read every record of a log file and compare what the catalog says of them all."""
+def _decode_log(storage: Storage, file: Row, keys: LogKeys | None) -> Outcome:
+    """Read every record of a log file and compare the totals with the catalog's."""
     import pyarrow.compute as pc
 
     ts = "start_ts" if file["cf"] == DEFAULT else "commit_ts"
@@ -162,102 +188,63 @@ def _decode_log(storage: Storage, file: Mapping[str, Any], keys: LogKeys | None)
             entries += len(batch)
             found = pc.min_max(batch[ts]).as_py()
             bounds = {min([found["min"], *bounds]), max([found["max"], *bounds])}
-    except Damaged as error:
-        return "damaged", error.message
     except UsageProblem as error:  # its bytes are as they were written: only a key is missing here
         return "ok", f"not decoded: {error.message}"
     seen = (entries, *sorted(bounds))
-    said = (file["entries"], *sorted({file["min_ts"], file["max_ts"]}))
-    if seen != said:
-        return "damaged", f"(entries, min ts, max ts) are {seen}, the manifest says {said}"
-    return "ok", None
+    recorded = (file["entries"], *sorted({file["min_ts"], file["max_ts"]}))
+    if seen != recorded:
+        return "damaged", f"(entries, min ts, max ts) are {seen}, the manifest says {recorded}"
+    return OK
 
 
 @dataclass(frozen=True, slots=True)
-class CheckKeys:
+class CheckKeys(_Task):
     """Compares objects of key filters with the rows that name them, which come in order: one finding each."""
 
-    check_id: str
-    at: int
     hashed: bool
-    roots: Roots
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = (row for batch in batches for row in batch.to_pylist())
-        found = (self._row(list(files)) for _, files in groupby(rows, itemgetter("destination", "keys_path")))
-        while some := list(islice(found, _BATCH)):
-            yield _batch("checks", some)
+    def look(self, rows: Iterable[Row]) -> Iterator[Check]:
+        for (_, path), group in groupby(rows, itemgetter("destination", "keys_path")):
+            files = list(group)
+            missing = "the files of its task are read whole when somebody asks for a key"
+            yield self.finding(files[0], path, "keys", _outcome(self._check, files, missing=missing))
 
-    def _row(self, files: Sequence[Mapping[str, Any]]) -> Check:
-        first = files[0]
-        outcome, detail = self._check(first["keys_path"], files)
-        return Check(
-            check_id=self.check_id,
-            at=self.at,
-            backup_id=first["backup_id"],
-            destination=first["destination"],
-            path=first["keys_path"],
-            mode="keys",
-            outcome=outcome,
-            detail=detail,
-        )
-
-    def _check(self, path: str, files: Sequence[Mapping[str, Any]]) -> Outcome:
-        try:
-            storage = self.roots.open(files[0]["destination"])
-            size = storage.stat(path).bytes
-            for file in files:
-                start, length = file["keys_start"], file["keys_blocks"] * SEALED_BYTES
-                if start + length > size:
-                    return "changed", f"{size} bytes, of which a filter takes those to {start + length}"
-                if self.hashed and not whole(storage.get(path, start=start, length=length), file["sha256"]):
-                    return "changed", f"the filter at byte {start} is not as it was written"
-        except NotFound:
-            return "missing", "the files of its task are read whole when somebody asks for a key"
-        except Refused as error:
-            return "missing", error.message
-        except Damaged as error:
-            return "damaged", error.message
-        return "ok", None
+    def _check(self, files: Sequence[Row]) -> Outcome:
+        storage, path = self.roots.open(files[0]["destination"]), files[0]["keys_path"]
+        size = storage.stat(path).bytes
+        for file in files:
+            start, length = file["keys_start"], file["keys_blocks"] * SEALED_BYTES
+            if start + length > size:
+                return "changed", f"{size} bytes, of which a filter takes those to {start + length}"
+            if self.hashed and not whole(storage.get(path, start=start, length=length), file["sha256"]):
+                return "changed", f"the filter at byte {start} is not as it was written"
+        return OK
 
 
 @dataclass(frozen=True, slots=True)
-class CheckMembers:
-    """Compares the files in packs, which come in order, with their rows: a finding for each that is wrong.
+class CheckMembers(_Task):
+    """Compares the files in packs, which come in order, with their rows: a finding for each pack that holds a
+    wrong one.
 
-    That a pack is whole, `CheckFiles` says.
+    Whether a pack is whole, `CheckFiles` reports.
     """
 
-    check_id: str
-    at: int
-    roots: Roots
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = (row for batch in batches for row in batch.to_pylist())
+    def look(self, rows: Iterable[Row]) -> Iterator[Check]:
         for _, members in groupby(rows, itemgetter("destination", "path")):
-            found = self._row(members)
-            if found.detail:
-                yield _batch("checks", [found])
+            if found := self._pack(members):
+                yield found
 
-    def _row(self, members: Iterator[Mapping[str, Any]]) -> Check:
+    def _pack(self, members: Iterator[Row]) -> Check | None:
         first = next(members)
-        return Check(
-            check_id=self.check_id,
-            at=self.at,
-            backup_id=first["backup_id"],
-            destination=first["destination"],
-            path=first["path"],
-            mode="decode",
-            outcome="damaged",
-            detail=self._wrong(first["destination"], first["path"], chain([first], members)),
-        )
+        wrong = self._wrong(first, members)
+        return self.finding(first, first["path"], "decode", ("damaged", wrong)) if wrong else None
 
-    def _wrong(self, destination: str, path: str, members: Iterable[Mapping[str, Any]]) -> str | None:
-        """What is wrong with the first file that is not as its row says."""
+    def _wrong(self, first: Row, others: Iterable[Row]) -> str | None:
+        """What is wrong with the first file of a pack that is not as its row says."""
         at = 0
         try:
-            with self.roots.open(destination).open(path) as stream:
-                for member in members:
+            with self.roots.open(first["destination"]).open(first["path"]) as stream:
+                for member in chain([first], others):
                     if member["position"] < at:
                         return f"the file at byte {member['position']} begins within another"
                     while at < member["position"] and (
@@ -271,80 +258,42 @@ class CheckMembers:
                     if at != end or digest.hexdigest() != member["sha256"]:
                         return f"the file at byte {member['position']} is not as it was written"
         except (NotFound, Refused, Damaged):
-            pass  # as CheckFiles says
+            pass  # as CheckFiles reports
         return None
 
 
 @dataclass(frozen=True, slots=True)
-class CheckSidecars:
+class CheckSidecars(_Task):
     """Compares each backup's manifest and markers with its row."""
 
-    check_id: str
-    at: int
-    roots: Roots
+    def look(self, rows: Iterable[Row]) -> Iterator[Check]:
+        for backup in rows:
+            path = layout.manifest_path(backup["source"], backup["backup_id"])
+            missing = "without it the catalog cannot be rebuilt"
+            yield self.finding(backup, path, "hash", _outcome(self._check, backup, path, missing=missing))
+            if backup["source_kind"] == SNAPSHOT and (exported := self._exported(backup)):
+                yield exported
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            backups = batch.to_pylist()
-            rows = [self._row(backup) for backup in backups]
-            exported = (self._exported(backup) for backup in backups if backup["source_kind"] == SNAPSHOT)
-            yield _batch("checks", rows + [row for row in exported if row])
-
-    def _row(self, backup: Mapping[str, Any]) -> Check:
-        path = layout.manifest_path(backup["source"], backup["backup_id"])
-        return self._said(backup, path, *self._check(backup, path))
-
-    def _exported(self, backup: Mapping[str, Any]) -> Check | None:
-        """What there is to say of a snapshot's manifest for other tools; older ones have no checksum."""
+    def _exported(self, backup: Row) -> Check | None:
+        """The finding on a snapshot's manifest for other tools; older ones have no checksum."""
         place = backup["source"], backup["backup_id"], backup["end_ts"]
-        path, outcome, detail = layout.json_manifest_path(*place), "ok", None
+        path = layout.json_manifest_path(*place)
+
         try:
             storage = self.roots.open(backup["destination"])
-            said = storage.get(layout.json_manifest_checksum_path(*place)).decode(errors="replace")
+            checksum = storage.get(layout.json_manifest_checksum_path(*place)).decode(errors="replace")
         except (NotFound, Refused):
             return None
         except Damaged as error:
-            return self._said(backup, path, "damaged", error.message)
-        try:
-            if (found := _sha256(storage, path)) != said.partition(" ")[0]:
-                outcome, detail = (
-                    "changed",
-                    f"sha256 is {found}: `lakebackup catalog manifest` writes it anew",
-                )
-        except NotFound:
-            outcome = "missing"
-        except Damaged as error:
-            outcome, detail = "damaged", error.message
-        return self._said(backup, path, outcome, detail)
+            return self.finding(backup, path, "hash", ("damaged", error.message))
+        return self.finding(backup, path, "hash", _outcome(_same, storage, path, checksum.partition(" ")[0]))
 
-    def _said(self, backup: Mapping[str, Any], path: str, outcome: Any, detail: str | None) -> Check:
-        return Check(
-            check_id=self.check_id,
-            at=self.at,
-            backup_id=backup["backup_id"],
-            destination=backup["destination"],
-            path=path,
-            mode="hash",
-            outcome=outcome,
-            detail=detail,
-        )
-
-    def _check(self, backup: Mapping[str, Any], path: str) -> Outcome:
-        try:
-            storage = self.roots.open(backup["destination"])
-            manifest = read_manifest(storage, path)
-        except NotFound:
-            return "missing", "without it the catalog cannot be rebuilt"
-        except Refused as error:
-            return "missing", error.message
-        except Damaged as error:
-            return "damaged", error.message
+    def _check(self, backup: Row, path: str) -> Outcome:
+        storage = self.roots.open(backup["destination"])
+        manifest = read_manifest(storage, path)
         if manifest.backup.digest != backup["digest"]:
             return "changed", "it describes other files than the catalog"
-        try:
-            parts, digest = self._parts(storage, backup)
-        except Damaged as error:
-            return "damaged", error.message
+        parts, digest = self._parts(storage, backup)
         if parts != manifest.parts:
             return "changed", f"{parts} parts are beside it, {manifest.parts} were written"
         if digest != backup["digest"]:
@@ -354,9 +303,9 @@ class CheckSidecars:
                 "unconfirmed",
                 "its marker `complete` is missing; a rebuilt catalog would list it as unconfirmed",
             )
-        return "ok", None
+        return OK
 
-    def _parts(self, storage: Storage, backup: Mapping[str, Any]) -> tuple[int, str]:
+    def _parts(self, storage: Storage, backup: Row) -> tuple[int, str]:
         """How many parts there are, and the digest of their lines, as a rebuild adds them up."""
         digest, count = Digest(), 0
         for part in storage.list(layout.parts_folder(backup["source"], backup["backup_id"])):
@@ -366,37 +315,26 @@ class CheckSidecars:
         return count, digest.hex()
 
 
+def _same(storage: Storage, path: str, sha256: str) -> Outcome:
+    if (found := _sha256(storage, path)) != sha256:
+        return "changed", f"sha256 is {found}: `lakebackup catalog manifest` writes it again"
+    return OK
+
+
 @dataclass(frozen=True, slots=True)
-class ListObjects:
+class ListObjects(_Task):
     """Lists what storage holds below folders: rows (destination, folder) in, storage_objects out."""
 
-    check_id: str
-    at: int
-    roots: Roots
+    TABLE: ClassVar[str] = "storage_objects"
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for folder in batch.to_pylist():
-                rows: list[StorageObject] = []
-                for found in self.roots.open(folder["destination"]).list(folder["folder"]):
-                    rows.append(
-                        StorageObject(
-                            check_id=self.check_id,
-                            at=self.at,
-                            destination=folder["destination"],
-                            path=found.path,
-                            bytes=found.bytes,
-                            modified_ms=found.modified_ms,
-                        )
-                    )
-                    if len(rows) == _BATCH:
-                        yield _batch("storage_objects", rows)
-                        rows = []
-                if rows:
-                    yield _batch("storage_objects", rows)
-
-
-def _batch(table: str, rows: list[Check] | list[StorageObject]) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    return pa.RecordBatch.from_pylist([as_row(row) for row in rows], ARROW_SCHEMAS[table])
+    def look(self, rows: Iterable[Row]) -> Iterator[StorageObject]:
+        for row in rows:
+            for found in self.roots.open(row["destination"]).list(row["folder"]):
+                yield StorageObject(
+                    check_id=self.check_id,
+                    at=self.at,
+                    destination=row["destination"],
+                    path=found.path,
+                    bytes=found.bytes,
+                    modified_ms=found.modified_ms,
+                )

@@ -13,7 +13,7 @@ from lakebackup_jobs.cli.interrupt import stopped_by_signals
 from lakebackup_jobs.cli.verb import Call, verb
 
 if TYPE_CHECKING:
-    from lakebackup_jobs.topics.backup import BackupRequest
+    from lakebackup_jobs.topics.request import BackupRequest
 
 OnGap = Literal["restart", "full", "continue", "fail"]
 OnFork = Literal["branch", "fail"]
@@ -128,7 +128,8 @@ def topics(
     found = call.override(
         groups=groups, isolation=isolation, mode=_MODES.get(mode or "", mode), level=level, roll=roll
     )
-    from lakebackup_jobs.topics.backup import BackupRequest, run
+    from lakebackup_jobs.topics.backup import run
+    from lakebackup_jobs.topics.request import BackupRequest
 
     request = BackupRequest(
         **call.fields(BackupRequest),

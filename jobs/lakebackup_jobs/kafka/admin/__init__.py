@@ -1,1 +1,1 @@
-"""What a cluster says of its topics, groups and history, and what a restore changes there (Admin API)."""
+"""A cluster's topics, groups and positions, and what a restore changes there (Admin API)."""

@@ -1,4 +1,4 @@
-"""What a Kafka cluster says of its topics, and the few changes a restore makes to them (Admin API)."""
+"""What a Kafka cluster reports of its topics, and the few changes a restore makes to them (Admin API)."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ from tenacity import (
     retry_if_exception_type,
     retry_if_result,
     stop_after_delay,
+    wait_exponential,
     wait_fixed,
 )
 
 from lakebackup.errors import EnvironmentProblem, NotFound, Refused
 from lakebackup.plan.topics.backup import RegionState, TopicState
+from lakebackup_jobs.kafka.admin.committed import Ends
 from lakebackup_jobs.kafka.admin.problems import fatal_event, problem
 from lakebackup_jobs.kafka.format.offsets_log import isolation_of
 
@@ -36,16 +38,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from concurrent.futures import Future
 
+    from lakebackup_jobs.kafka.admin.committed import Place
+
 T = TypeVar("T")
 
 ADMIN_TIMEOUT_S = 30.0
+#: A commit is answered before its markers are in the partitions. They follow in milliseconds; after the loss
+#: of a broker it takes longer.
+MARKERS_S = 60.0
 #: Once every broker refuses or drops connections; one that only answers slowly has the whole time above.
 ALL_DOWN_S = 8.0
 EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
-# Where a setting in force comes from, by its source at the broker. Brokers say DEFAULT_CONFIG also of
-# times that they were given in hours.
+# Where a setting in force comes from, by its source at the broker. Brokers report DEFAULT_CONFIG also for
+# times that were configured in hours.
 _ORIGINS = {
     ConfigSource.DYNAMIC_TOPIC_CONFIG: "topic",
     ConfigSource.DYNAMIC_BROKER_CONFIG: "broker",
@@ -66,11 +73,26 @@ _AT_BROKER = {
 _CHECK = "Check --bootstrap-server, the credentials and the ACLs, and that a broker is up."
 # What a backup does with a topic, beside describing it.
 _RIGHTS = {"Read": AclOperation.READ, "DescribeConfigs": AclOperation.DESCRIBE_CONFIGS}
+# While a leader or a coordinator begins its work, or when one was lost.
+_PASSING = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+)
 _NO_ANSWER = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)  # noqa: SLF001 - public names
 
 
 class Passing(EnvironmentProblem):
-    """Over by itself in a moment."""
+    """It ends by itself in a moment."""
+
+
+#: For methods that only ask: right after a topic was created, or a leader was lost, brokers point at each
+#: other for a moment.
+patiently = retry(
+    retry=retry_if_exception_type(Passing), wait=wait_fixed(0.1), stop=stop_after_delay(10), reraise=True
+)
 
 
 class Denied(EnvironmentProblem):
@@ -81,18 +103,19 @@ class Cluster:
     """One Kafka cluster, seen through its admin API.
 
     `config` is a map of librdkafka properties. Every method raises EnvironmentProblem when the brokers
-    cannot be reached or say no; the message never shows the properties, which may hold secrets.
+    cannot be reached or refuse; the message never shows the properties, which may hold secrets.
     """
 
     def __init__(self, config: Mapping[str, str]) -> None:
         self._servers = config.get("bootstrap.servers", "")
-        self._said: list[KafkaError] = []
-        self._met = False
+        self._events: list[KafkaError] = []
+        self._connected = False
         quiet: dict[str, Any] = {
             "log_level": 0,
             "socket.connection.setup.timeout.ms": "10000",
+            "socket.timeout.ms": str(int(ADMIN_TIMEOUT_S * 1000)),  # of each request
             **config,
-            "error_cb": self._said.append,
+            "error_cb": self._events.append,
         }
         try:
             self._admin = AdminClient(quiet)
@@ -104,22 +127,16 @@ class Cluster:
 
     def cluster_id(self) -> str:
         """The cluster's own id, as its brokers report it."""
-        described = self._wait(
-            self._admin.describe_cluster(request_timeout=ADMIN_TIMEOUT_S), "describe the cluster"
-        )
-        return str(described.cluster_id)
+        return str(self._described().cluster_id)
 
     def brokers(self) -> int:
         """How many brokers are up."""
-        described = self._wait(
-            self._admin.describe_cluster(request_timeout=ADMIN_TIMEOUT_S), "describe the cluster"
-        )
-        return len(described.nodes)
+        return len(self._described().nodes)
 
     def topic_names(self) -> list[str]:
         """Every topic that this user may see, sorted, internal ones too."""
-        if not self._met:
-            self.brokers()  # listing does not hear what keeps the client from connecting
+        if not self._connected:
+            self.brokers()  # listing does not report what keeps the client from connecting
         try:
             return sorted(self._admin.list_topics(timeout=ADMIN_TIMEOUT_S).topics)
         except KafkaException as error:
@@ -130,9 +147,7 @@ class Cluster:
         if not names:
             return {}
         futures = self._admin.describe_topics(
-            TopicCollection(sorted(names)),
-            include_authorized_operations=True,
-            request_timeout=ADMIN_TIMEOUT_S,
+            TopicCollection(sorted(names)), include_authorized_operations=True
         )
         found = {}
         for name, future in futures.items():
@@ -144,7 +159,7 @@ class Cluster:
                 found[name] = "this user may not see it (Describe)"
                 continue
             lacking = [right for right, operation in _RIGHTS.items() if operation not in allowed]
-            if allowed and lacking:  # an old broker says nothing of rights
+            if allowed and lacking:  # an old broker does not report rights
                 found[name] = f"this user lacks the right {' and '.join(lacking)}"
         return found
 
@@ -153,11 +168,10 @@ class Cluster:
         if not names:
             return []
         ordered = sorted(names)
-        described = self._all(
-            self._admin.describe_topics(TopicCollection(ordered), request_timeout=ADMIN_TIMEOUT_S),
-            "describe topics",
-        )
-        configs = self._configs(ordered)
+        described = self._all(self._admin.describe_topics(TopicCollection(ordered)), "describe topics")
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in ordered]
+        answers = self._all(self._admin.describe_configs(resources), "read the topics' settings")
+        configs = {resource.name: entries for resource, entries in answers.items()}
         return [
             TopicState(
                 scope=name,
@@ -181,27 +195,10 @@ class Cluster:
         """
         partitions = [(t, TopicPartition(t.scope, p)) for t in topics for p in range(t.regions)]
         instant = time.time_ns() // 1_000_000
-        if not partitions:
-            return instant, []
-
-        # Right after a topic was made, or a leader was lost, brokers point at each other for a moment.
-        @retry(
-            retry=retry_if_exception_type(Passing),
-            wait=wait_fixed(0.1),
-            stop=stop_after_delay(10),
-            reraise=True,
-        )
-        def ask(spec: OffsetSpec, level: IsolationLevel) -> dict[TopicPartition, Any]:
-            wanted = {tp: spec for _, tp in partitions}
-            return self._all(
-                self._admin.list_offsets(wanted, isolation_level=level, request_timeout=ADMIN_TIMEOUT_S),
-                "read the partitions' offsets",
-            )
-
-        committed, uncommitted = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
-        stable = ask(LATEST, committed)
-        high = ask(LATEST, uncommitted)
-        low = ask(EARLIEST, uncommitted)
+        places = [tp for _, tp in partitions]
+        stable = self._offsets(places, LATEST, IsolationLevel.READ_COMMITTED)
+        high = self._offsets(places, LATEST)
+        low = self._offsets(places, EARLIEST)
 
         def end(tp: TopicPartition) -> Any:
             return (stable if isolation_of(tp.topic, isolation) == "read_committed" else high)[tp]
@@ -221,20 +218,35 @@ class Cluster:
 
     def offsets_at(self, regions: Sequence[RegionState], ts: int) -> list[int]:
         """Of each partition the first offset whose record is of the time `ts` (ms) or later; -1: none is."""
-        wanted = {TopicPartition(r.scope, int(r.region)): OffsetSpec.for_timestamp(ts) for r in regions}
-        if not wanted:
-            return []
-        found = self._all(
-            self._admin.list_offsets(wanted, request_timeout=ADMIN_TIMEOUT_S),
-            "look up offsets by time",
-        )
+        wanted = [TopicPartition(r.scope, int(r.region)) for r in regions]
+        found = self._offsets(wanted, OffsetSpec.for_timestamp(ts))
         return [int(found[partition].offset) for partition in wanted]
+
+    def ends(self, places: Collection[Place]) -> dict[Place, Ends]:
+        """Both ends of every place, `stable` first: what lies before it was written when `high` was asked."""
+        wanted = {place: TopicPartition(*place) for place in places}
+        stable = self._offsets(wanted.values(), LATEST, IsolationLevel.READ_COMMITTED)
+        high = self._offsets(wanted.values(), LATEST)
+        return {place: Ends(stable[tp].offset, high[tp].offset) for place, tp in wanted.items()}
+
+    def seen(self, wanted: Mapping[Place, int], seconds: float = MARKERS_S) -> dict[Place, Ends]:
+        """Wait at most `seconds` until readers of committed records see each place up to its offset.
+
+        Returns the ends as they are then; callers that must know compare them.
+        """
+        waiting = Retrying(
+            retry=retry_if_result(lambda found: any(found[p].stable < end for p, end in wanted.items())),
+            wait=wait_exponential(multiplier=0.001, max=0.1),
+            stop=stop_after_delay(seconds),
+            retry_error_callback=lambda state: state.outcome.result() if state.outcome else {},
+        )
+        return waiting(self.ends, wanted.keys())
 
     def create_topic(self, name: str, partitions: int, replication: int, settings: Mapping[str, str]) -> None:
         """Create a topic; returns when brokers serve it. Refused when they reject the settings."""
         new = NewTopic(name, num_partitions=partitions, replication_factor=replication, config=dict(settings))
         try:
-            self._admin.create_topics([new], request_timeout=ADMIN_TIMEOUT_S)[name].result()
+            self._admin.create_topics([new])[name].result()
         except KafkaException as error:
             if error.args[0].code() in (KafkaError.INVALID_CONFIG, KafkaError.POLICY_VIOLATION):
                 raise Refused(
@@ -268,14 +280,8 @@ class Cluster:
         The description of a topic that overrides them lacks a time that its brokers have in hours or minutes.
         Raises Denied without the right DescribeConfigs on the cluster.
         """
-        described = self._wait(
-            self._admin.describe_cluster(request_timeout=ADMIN_TIMEOUT_S), "describe the cluster"
-        )
-        resource = ConfigResource(ResourceType.BROKER, str(min(node.id for node in described.nodes)))
-        (entries,) = self._all(
-            self._admin.describe_configs([resource], request_timeout=ADMIN_TIMEOUT_S),
-            "read a broker's settings",
-        ).values()
+        resource = ConfigResource(ResourceType.BROKER, str(min(node.id for node in self._described().nodes)))
+        (entries,) = self._all(self._admin.describe_configs([resource]), "read a broker's settings").values()
         found = {}
         for setting, names in _AT_BROKER.items():
             for name, unit in names:
@@ -294,34 +300,40 @@ class Cluster:
         if not changes:
             return
         resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=changes)
-        self._all(
-            self._admin.incremental_alter_configs([resource], request_timeout=ADMIN_TIMEOUT_S),
-            f"change the settings of topic {name}",
-        )
+        self._all(self._admin.incremental_alter_configs([resource]), f"change the settings of topic {name}")
 
     def delete_group(self, group: str) -> None:
         """Forget a consumer group; one that is not there is no error."""
         try:
-            self._admin.delete_consumer_groups([group], request_timeout=ADMIN_TIMEOUT_S)[group].result()
+            self._admin.delete_consumer_groups([group])[group].result()
         except KafkaException as error:
             if error.args[0].code() not in (KafkaError.GROUP_ID_NOT_FOUND, KafkaError.NOT_COORDINATOR):
                 raise self._unreachable(f"delete consumer group {group}", error) from None
 
-    def _configs(self, names: list[str]) -> dict[str, dict[str, ConfigEntry]]:
-        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
-        answers = self._all(
-            self._admin.describe_configs(resources, request_timeout=ADMIN_TIMEOUT_S),
-            "read the topics' settings",
-        )
-        return {resource.name: entries for resource, entries in answers.items()}
+    def _described(self) -> Any:
+        return self._wait(self._admin.describe_cluster(), "describe the cluster")
+
+    @patiently
+    def _offsets(
+        self,
+        places: Collection[TopicPartition],
+        spec: OffsetSpec,
+        level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[TopicPartition, Any]:
+        if not places:
+            return {}
+        asked = self._admin.list_offsets(dict.fromkeys(places, spec), isolation_level=level)
+        return self._all(asked, "read the partitions' offsets")
 
     def _all(self, futures: Mapping[T, Future[Any]], doing: str) -> dict[T, Any]:
         return {key: self._wait(future, f"{doing} ({key})") for key, future in futures.items()}
 
     def _wait(self, future: Future[Any], doing: str) -> Any:
         self._admin.poll(0)
-        if self._met:  # else a refusal may have come before we got here, and the next comes in ten seconds
-            self._said.clear()  # of earlier calls
+        if (
+            self._connected
+        ):  # else a refusal may have come before we got here, and the next comes in ten seconds
+            self._events.clear()  # of earlier calls
         started = time.monotonic()
         while True:
             try:
@@ -331,19 +343,19 @@ class Cluster:
             except TimeoutError:
                 self._listen(doing, time.monotonic() - started)
             else:
-                self._met = True
+                self._connected = True
                 return answer
 
     def _listen(self, doing: str, waited: float) -> None:
-        """Raise when what the client itself says leaves no hope for an answer."""
+        """Raise when what the client itself reports leaves no hope for an answer."""
         self._admin.poll(0)
-        for said in self._said:
-            if fatal_event(said.code()):
-                raise problem(said.code(), said.str(), f"Kafka at {self._servers}, could not {doing}")
-        down = [said for said in self._said if said.code() == KafkaError._ALL_BROKERS_DOWN]  # noqa: SLF001
+        for event in self._events:
+            if fatal_event(event.code()):
+                raise problem(event.code(), event.str(), f"Kafka at {self._servers}, could not {doing}")
+        down = [event for event in self._events if event.code() == KafkaError._ALL_BROKERS_DOWN]  # noqa: SLF001
         if down and waited > ALL_DOWN_S:
             raise EnvironmentProblem(
-                f"No broker answers at {self._servers}: could not {doing} ({self._said[0].str()})",
+                f"No broker answers at {self._servers}: could not {doing} ({self._events[0].str()})",
                 hint=_CHECK,
             )
         if waited > ADMIN_TIMEOUT_S * 2:
@@ -353,7 +365,7 @@ class Cluster:
         reason: KafkaError = error.args[0]
         if reason.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):  # noqa: SLF001 - its public name
             return NotFound(f"Kafka at {self._servers} has no such topic: could not {doing}.")
-        if reason.code() in (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE):
+        if reason.code() in _PASSING:
             return Passing(
                 f"Kafka at {self._servers} could not {doing}: {reason.str()}", hint="Run it again."
             )
@@ -362,14 +374,10 @@ class Cluster:
                 f"Kafka at {self._servers} does not allow this user to {doing}.",
                 hint="Give this user the rights Describe, DescribeConfigs and Read, or name another user.",
             )
+        what = f"Kafka at {self._servers} could not {doing}: {reason.str()}"
         if reason.code() in _NO_ANSWER:
             what = f"No broker answers at {self._servers}: could not {doing} ({reason.str()})"
-        else:
-            what = f"Kafka at {self._servers} could not {doing}: {reason.str()}"
-        return EnvironmentProblem(
-            what,
-            hint=_CHECK,
-        )
+        return EnvironmentProblem(what, hint=_CHECK)
 
 
 def _of_origin(entries: Mapping[str, ConfigEntry], origin: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What a restore's target partition shows, and what the restore's group has committed of it.
+"""The ends of a restore's target partition, and what the restore's group has committed for it.
 
 A transaction is decided when its commit returns; the brokers write its marker into every partition it touched
 a moment later, and only then are its records, and its offsets, there for readers of what is committed. Some
@@ -35,20 +35,20 @@ Place = tuple[str, int]
 
 # Load in progress, not available, not this broker's: over in a moment.
 _COORDINATOR = frozenset({14, 15, 16})
-# The client asks again, and tells nothing, as long as a transaction is open; markers take milliseconds.
+# The client retries silently as long as a transaction is open; markers take milliseconds.
 _MARKED_S = 5.0
 
 
 class Progress(NamedTuple):
-    """Next source position of a partition, and a note of the caller's."""
+    """Next source position of a partition, and a note of the caller."""
 
     position: int
     note: str
 
 
 class Base(NamedTuple):
-    """What all that a transaction adds can be counted from: the progress before it, and an offset of the
-    target that its records come at or after."""
+    """Where a transaction starts: the progress before it, and an offset of the target at or before its first
+    record."""
 
     before: Progress
     offset: int
@@ -56,7 +56,7 @@ class Base(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What an offset commit carries. `mending`: the records from the base on are being put in order."""
+    """What an offset commit carries. `mending`: the records from the base on are being repaired."""
 
     progress: Progress
     base: Base | None = None
@@ -83,18 +83,20 @@ class Ends(NamedTuple):
 
 
 class Target:
-    """Questions about partitions that the restore of `group` writes; each is asked again until it is answered
-    or `patience` seconds are over (EnvironmentProblem). To be closed."""
+    """Positions of partitions that the restore of `group` writes. Close it after use.
+
+    Each request is repeated until it is answered or `patience` seconds have passed (EnvironmentProblem).
+    """
 
     def __init__(self, config: Mapping[str, str], group: str, patience: float) -> None:
         self._config, self._patience = config, patience
         settings: dict[str, Any] = {**config, "group.id": group, "log_level": 0}
-        # One that sees what is committed for good, and one that sees what lies behind an open transaction.
+        # One reads up to the first open transaction, the other beyond it.
         self._stable = Consumer({**settings, "isolation.level": "read_committed"})
         self._all = Consumer({**settings, "isolation.level": "read_uncommitted"})
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._stable.close()
         self._all.close()
 
@@ -129,7 +131,7 @@ class Target:
                 f"{place[0]}[{place[1]}]: Kafka took the records, but after {self._patience:g} s readers of "
                 f"committed records still do not see all below offset {high}.",
                 hint="Another application's transaction is open there, or the brokers lost the end of ours. "
-                "Run the same restore again: it goes on, and mends what was lost.",
+                "Run the same restore again: it resumes, and repairs what was lost.",
             ) from None
 
     def _end(self, client: Consumer, place: Place) -> int:

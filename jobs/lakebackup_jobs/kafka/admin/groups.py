@@ -5,32 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
-from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 
 from lakebackup.rows.topics import Group
 from lakebackup_jobs.kafka.admin import cluster
-from lakebackup_jobs.kafka.admin.cluster import Cluster, Passing
+from lakebackup_jobs.kafka.admin.cluster import Cluster, patiently
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from concurrent.futures import Future
 
-    from lakebackup.errors import EnvironmentProblem, NotFound
     from lakebackup.plan.topics.backup import TopicState
 
 #: Groups in which restores keep how far they are: of no use to anyone else.
 OWN_GROUPS = "lakebackup-restore-"
 _DENIED = (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED)
 _GONE = (KafkaError.GROUP_ID_NOT_FOUND,)
-# While a coordinator begins its work: after a start, or when a leader was lost.
-_BEGINNING = (
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.NOT_COORDINATOR,
-)
-_patiently = retry(
-    retry=retry_if_exception_type(Passing), wait=wait_fixed(0.1), stop=stop_after_delay(10), reraise=True
+# What brokers answer for a group that has members: classic ones, and those of the new protocol.
+_HAS_MEMBERS = (
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.NON_EMPTY_GROUP,
+    KafkaError.STALE_MEMBER_EPOCH,
+    KafkaError.REBALANCE_IN_PROGRESS,
 )
 
 
@@ -72,21 +68,18 @@ class GroupsRead:
 class Groups(Cluster):
     """The groups of one cluster. Methods raise EnvironmentProblem as those of `Cluster`."""
 
-    @_patiently
+    @patiently
     def names(self) -> list[str]:
         """Every classic and new-protocol consumer group, sorted; those of our own restores left out.
 
         Share and streams groups are not among them: the client library does not list them.
         """
-        found = self._wait(
-            self._admin.list_consumer_groups(request_timeout=cluster.ADMIN_TIMEOUT_S),
-            "list the consumer groups",
-        )
+        found = self._wait(self._admin.list_consumer_groups(), "list the consumer groups")
         for error in found.errors:  # of one broker; its groups would be missing without a word
-            raise self._failed("list the consumer groups", error)
+            raise self._unreachable("list the consumer groups", error)
         return sorted(g.group_id for g in found.valid if not g.group_id.startswith(OWN_GROUPS))
 
-    @_patiently
+    @patiently
     def read(self, names: Collection[str] | None = None) -> GroupsRead:
         """State and committed offsets of `names` (of all: None). A group that is not there is left out.
 
@@ -97,16 +90,12 @@ class Groups(Cluster):
             return GroupsRead((), {})
         denied: dict[str, str] = {}
         described = self._asked(
-            self._admin.describe_consumer_groups(ordered, request_timeout=cluster.ADMIN_TIMEOUT_S),
-            "describe consumer group",
-            denied,
+            self._admin.describe_consumer_groups(ordered), "describe consumer group", denied
         )
         offsets: dict[str, Any] = {}
         for name in described:
             # The broker takes one group a request; the answers come in parallel.
-            offsets |= self._admin.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(name)], request_timeout=cluster.ADMIN_TIMEOUT_S
-            )
+            offsets |= self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name)])
         committed = self._asked(offsets, "read the offsets of consumer group", denied)
         found = [
             GroupState(
@@ -122,6 +111,31 @@ class Groups(Cluster):
         # To the broker, a group that never was is a dead one.
         return GroupsRead(tuple(g for g in found if g.offsets or g.state != "dead"), denied)
 
+    def alter(self, offsets: Mapping[str, Sequence[Committed]]) -> set[str]:
+        """Commit offsets for groups, which are created where they are missing; returns those with members.
+
+        A group is altered whole or, when it has members, not at all.
+        """
+        asked: dict[str, Future[Any]] = {}
+        for group, committed in sorted(offsets.items()):
+            # The leader epoch is the old cluster's and would mean something else here.
+            wanted = [TopicPartition(c.scope, int(c.region), c.position, c.metadata or "") for c in committed]
+            asked |= self._admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)])
+        active = set()
+        for group, future in asked.items():
+            try:
+                answer = future.result(timeout=cluster.ADMIN_TIMEOUT_S * 2)
+                errors = [p.error for p in answer.topic_partitions if p.error is not None]
+            except KafkaException as error:
+                errors = [error.args[0]]
+            if any(e.code() in _HAS_MEMBERS for e in errors):
+                active.add(group)
+            elif errors:
+                raise self._unreachable(
+                    f"commit offsets for consumer group {group}", KafkaException(errors[0])
+                )
+        return active
+
     def _asked(
         self, futures: Mapping[str, Future[Any]], doing: str, denied: dict[str, str]
     ) -> dict[str, Any]:
@@ -134,13 +148,8 @@ class Groups(Cluster):
                 if code in _DENIED:
                     denied[name] = error.args[0].str()
                 elif code not in _GONE:
-                    raise self._failed(f"{doing} {name}", error) from None
+                    raise self._unreachable(f"{doing} {name}", error) from None
         return found
-
-    def _failed(self, doing: str, error: KafkaException) -> EnvironmentProblem | NotFound:
-        if error.args[0].code() in _BEGINNING:
-            return Passing(f"Could not {doing}: {error.args[0].str()}", hint="Run it again in a moment.")
-        return self._unreachable(doing, error)
 
 
 def _committed(partitions: Sequence[Any]) -> tuple[Committed, ...]:

@@ -10,24 +10,19 @@ from confluent_kafka.admin import AdminClient
 from lakebackup.errors import Damaged, EnvironmentProblem, LakebackupError, NotFound, UsageProblem
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 PARTITION_EOF = -191
 #: Passing troubles that the client retries by itself; only too long a wait makes them an error.
 PASSING = frozenset({-195, -187, -185, -193, 3, 5, 6, 7, 8, 9, 13, 56, 74, 75, 76, 78, 100, -188})
-_UNKNOWN_TOPIC = frozenset({3, -188, -190, 100})
-# Said by the client itself, not by a broker.
+#: A topic or partition does not exist.
+UNKNOWN_TOPIC = frozenset({3, -188, -190, 100})
+# Reported by the client itself, not by a broker.
 _UNKNOWN_HERE = frozenset({-188, -190})
 ANSWER_S = 5.0
-_OUT_OF_RANGE = frozenset({1, -140})
 _AUTHENTICATION = frozenset({-169, 58, -181})
-_AUTHORIZATION = frozenset({29, 30, 31, 53})
-_MISCONFIGURED = frozenset({-186, 17, 33, 34})
-_TOO_LARGE = frozenset({10, 18})
 #: Records that an abort threw away: a consequence, never a cause.
 CONSEQUENCES = frozenset({-151, -152})
-_CHECKSUM = frozenset({2, -199})
-_FENCED = frozenset({-144, 47, 90})
 
 
 class Purged(EnvironmentProblem):
@@ -40,9 +35,40 @@ class Fenced(EnvironmentProblem):
     retryable = False
 
 
-def unknown_topic(code: int) -> bool:
-    """Whether a code says that a topic or partition does not exist."""
-    return code in _UNKNOWN_TOPIC
+# Codes, the type of error, what they mean, and what to do next.
+_MEANINGS: tuple[tuple[Collection[int], type[LakebackupError], str, str], ...] = (
+    (
+        {1, -140},
+        Purged,
+        "this offset is no longer on the broker: ",
+        (
+            "Retention or a deletion overtook the backup. Run it again: it begins at what is left and "
+            "records the gap; of an engine's queues, it reports whether a new full is needed."
+        ),
+    ),
+    (UNKNOWN_TOPIC, NotFound, "there is no such topic or partition: ", "Was it deleted meanwhile?"),
+    (
+        _AUTHENTICATION,
+        EnvironmentProblem,
+        "the broker did not let this client in: ",
+        "Check security.protocol and the sasl.* and ssl.* settings.",
+    ),
+    (
+        {29, 30, 31, 53},
+        EnvironmentProblem,
+        "not allowed: ",
+        "Give this user the rights, or name another user.",
+    ),
+    ({-186, 17, 33, 34}, UsageProblem, "", "Check the Kafka client settings."),
+    ({-144, 47, 90}, Fenced, "another restore took over: ", "Let it finish; this one wrote nothing more."),
+    (
+        {10, 18},
+        UsageProblem,
+        "",
+        "Raise the topic's max.message.bytes, or the client's limit if it was lowered.",
+    ),
+    ({2, -199}, Damaged, "the broker's own bytes do not match their checksum: ", ""),
+)
 
 
 def fatal_event(code: int) -> bool:
@@ -52,44 +78,15 @@ def fatal_event(code: int) -> bool:
 
 def problem(code: int, text: str, where: str) -> LakebackupError:
     """The error to raise for a librdkafka code; `where` names topic, partition and offset."""
-    said = f"{text.rstrip('.')} (code {code})"
-    if code in _OUT_OF_RANGE:
-        return Purged(
-            f"{where}: this offset is no longer on the broker: {said}.",
-            hint="Retention or a deletion overtook the backup. Run it again: it begins at what is left "
-            "and records the gap; of an engine's queues, it says whether a new full is needed.",
-        )
-    if code in _UNKNOWN_TOPIC:
-        return NotFound(
-            f"{where}: there is no such topic or partition: {said}.", hint="Was it deleted meanwhile?"
-        )
-    if code in _AUTHENTICATION:
-        return EnvironmentProblem(
-            f"{where}: the broker did not let this client in: {said}.",
-            hint="Check security.protocol and the sasl.* and ssl.* settings.",
-        )
-    if code in _AUTHORIZATION:
-        return EnvironmentProblem(
-            f"{where}: not allowed: {said}.", hint="Give this user the rights, or name another user."
-        )
-    if code in _MISCONFIGURED:
-        return UsageProblem(f"{where}: {said}.", hint="Check the Kafka client settings.")
-    if code in _FENCED:
-        return Fenced(
-            f"{where}: another restore took over: {said}.", hint="Let it finish; this one wrote nothing more."
-        )
-    if code in _TOO_LARGE:
-        return UsageProblem(
-            f"{where}: {said}.",
-            hint="Raise the topic's max.message.bytes, or the client's limit if it was lowered.",
-        )
-    if code in _CHECKSUM:
-        return Damaged(f"{where}: the broker's own bytes do not match their checksum: {said}.")
-    return EnvironmentProblem(f"{where}: {said}.")
+    reason = f"{text.rstrip('.')} (code {code})"
+    for codes, kind, meaning, hint in _MEANINGS:
+        if code in codes:
+            return kind(f"{where}: {meaning}{reason}.", hint=hint)
+    return EnvironmentProblem(f"{where}: {reason}.")
 
 
 def unknown(config: Mapping[str, str], code: int, text: str, where: str) -> LakebackupError:
-    """As `problem`, for a client that no longer knows a topic: so it says also without any broker."""
+    """As `problem`, for a client that reports an unknown topic: it does that without any broker too."""
     if code in _UNKNOWN_HERE:
         try:
             AdminClient({**config, "log_level": 0}).list_topics(timeout=ANSWER_S)
@@ -102,13 +99,11 @@ def unknown(config: Mapping[str, str], code: int, text: str, where: str) -> Lake
 
 
 def stalled(seconds: float, last: tuple[int, str] | None, where: str) -> LakebackupError:
-    """The error after `seconds` without a record, an end or a change; `last` is what the client said last."""
-    if last is not None and last[0] not in PASSING | {PARTITION_EOF}:
+    """The error after `seconds` without a record, an end or a change; `last`: the client's last report."""
+    if last and (last[0] in UNKNOWN_TOPIC or last[0] not in PASSING | {PARTITION_EOF}):
         return problem(*last, where)
-    if last is not None and last[0] in _UNKNOWN_TOPIC:
-        return problem(*last, where)
-    said = f" The client's last word: {last[1]}." if last else ""
+    reported = f" The client's last word: {last[1]}." if last else ""
     return EnvironmentProblem(
-        f"{where}: nothing came for {seconds:g} s.{said}",
+        f"{where}: nothing came for {seconds:g} s.{reported}",
         hint="Is the broker up and can this machine reach the address it advertises?",
     )

@@ -1,7 +1,6 @@
 """From a range of offsets in Kafka to finished Avro files, with no Python object per record.
 
-`copy_range` is what a backup's task calls. The bytes come from a Reader: NativeReader here (librdkafka's own
-batches, compiled encoding), PlainReader in plain.py where that cannot be used. Both give the same records.
+`copy_range` is what a backup's task calls. Compiled code encodes the batches that librdkafka hands out.
 """
 
 from __future__ import annotations
@@ -13,72 +12,71 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from threading import Lock, get_ident
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from lakebackup.errors import UsageProblem
 from lakebackup_jobs.kafka.admin.problems import (
     PASSING,
+    UNKNOWN_TOPIC,
     fatal_event,
     problem,
     stalled,
     unknown,
-    unknown_topic,
 )
 from lakebackup_jobs.kafka.client import library
-from lakebackup_jobs.kafka.client.blocks import BLOCK_BYTES, Roll
 from lakebackup_jobs.kafka.client.settings import PATIENCE, READING, READING_TUNING
 from lakebackup_jobs.kafka.format.codecs import DEFAULT_CODEC, compressor
 from lakebackup_jobs.kafka.format.container import FileSink, FileWriter
 from lakebackup_jobs.kafka.format.records import Block, Tally, record_prefix
-from lakebackup_jobs.kafka.format.stats import BlockStats, FileStats
 
 if TYPE_CHECKING:
+    from lakebackup_jobs.kafka.format.stats import BlockStats, FileStats
     from lakebackup_jobs.kafka.memory import Bytes, Longs
 
-__all__ = ["FileSink", "FileStats", "NativeReader", "Reader", "copy_range", "reader"]
-
+BLOCK_BYTES = 4 << 20
 TARGET_BYTES = 128 << 20
-#: Seconds of silence after which the broker is asked whether the partition is still there.
+#: A range is cut by time at most so often: timestamps may be anything.
+MOST_ROLLS = 100
+LATEST = 2**63 - 1
+#: Seconds of silence after which the broker is asked whether the partition still exists.
 ASK_AFTER = 5.0
 #: A block ends where its keys' hashes have no more room; records have more bytes than this.
 BYTES_A_HASH = 16
 Progress = Callable[[int, int], None]
-#: Sees each block on its way into a file: what is written in its place, None: nothing of it.
+#: Called with each block on its way into a file; returns what is written in its place, None: nothing.
 Look = Callable[[Block], Block | None]
 
 
-class Reader(Protocol):
-    """A client of one cluster that serves one range after another."""
+class Roll:
+    """When a file is closed because of time: at a record more than `span_ms` younger than its first one.
 
-    def blocks(
-        self,
-        topic: str,
-        partition: int,
-        start: int,
-        end: int,
-        *,
-        patience: float = PATIENCE,
-        on_progress: Progress | None = None,
-        block_bytes: int = BLOCK_BYTES,
-        roll_ms: int | None = None,
-    ) -> Generator[Block, None, None]:
-        """The records with offsets in [start, end) as version 2 blocks of about `block_bytes`, in order.
+    Old records among young ones close nothing: a file whose timestamps go up spans at most `span_ms`, and
+    timestamps that jump to and fro do not make a file of each record.
+    """
 
-        With `roll_ms`, a block that `opens` a file begins wherever `Roll` says so.
-        Offsets may be missing (control records, aborted transactions, compaction). Raises
-        Purged, NotFound, EnvironmentProblem; the last too after `patience` seconds without any progress.
-        """
-        ...
+    def __init__(self, span_ms: int | None) -> None:
+        self._span_ms, self._rolls = span_ms, 0
+        self.youngest = LATEST if span_ms is None else -LATEST
+        self.due = False
 
-    def close(self) -> None: ...
+    def over(self, ts: int) -> None:
+        """A record of time `ts`, which is above `youngest`, begins another file."""
+        self._rolls += 1
+        self.due = True
+        self.youngest = LATEST if self._rolls > MOST_ROLLS else min(LATEST, ts + (self._span_ms or 0))
+
+    def take(self) -> bool:
+        """Whether the next block opens a file; asked once for each block."""
+        due, self.due = self.due, False
+        return due
 
 
-class NativeReader:
-    """Reads through librdkafka's own functions."""
+class Reader:
+    """A client of one cluster that serves one range after another, through librdkafka's own functions."""
 
     def __init__(self, config: Mapping[str, str], isolation: str) -> None:
         self._config = config
@@ -101,10 +99,20 @@ class NativeReader:
         *,
         patience: float = PATIENCE,
         on_progress: Progress | None = None,
-        block_bytes: int = BLOCK_BYTES,
         roll_ms: int | None = None,
     ) -> Generator[Block, None, None]:
-        """See Reader."""
+        """The records with offsets in [start, end) as version 2 blocks of about BLOCK_BYTES, in order.
+
+        With `roll_ms`, a block that `opens` a file begins where `Roll` closes the one before.
+        Offsets may be missing (control records, aborted transactions, compaction). Raises
+        Purged, NotFound, EnvironmentProblem; the last too after `patience` seconds without any progress.
+        """
+        with self._consuming(topic, partition, start) as queue:
+            yield from self._read(queue, topic, partition, start, end, patience, on_progress, Roll(roll_ms))
+
+    @contextmanager
+    def _consuming(self, topic: str, partition: int, start: int) -> Iterator[int]:
+        """The queue that a partition's messages from `start` on arrive in."""
         rd = self._library
         handle = rd.rd_kafka_topic_new(self._handle, topic.encode(), None)
         if not handle:
@@ -117,9 +125,7 @@ class NativeReader:
                     code, rd.rd_kafka_err2str(code).decode(), f"{topic}[{partition}] from offset {start}"
                 )
             try:
-                yield from self._read(
-                    queue, topic, partition, start, end, patience, on_progress, block_bytes, Roll(roll_ms)
-                )
+                yield queue
             finally:
                 rd.rd_kafka_consume_stop(handle, partition)
         finally:
@@ -135,7 +141,6 @@ class NativeReader:
         end: int,
         patience: float,
         on_progress: Progress | None,
-        block_bytes: int,
         roll: Roll,
     ) -> Generator[Block, None, None]:
         from lakebackup_jobs.kafka.client import native_read as n
@@ -146,8 +151,8 @@ class NativeReader:
         state: Longs = np.zeros(n.STATE, np.int64)
         state[n.NEXT], state[n.STOP], state[n.YOUNGEST] = start, end, roll.youngest
         prefix: Bytes = np.frombuffer(record_prefix(topic, partition), np.uint8).copy()
-        block: Bytes = np.empty(block_bytes, np.uint8)
-        hashes: Longs = np.empty(max(1, block_bytes // BYTES_A_HASH), np.int64)
+        block: Bytes = np.empty(BLOCK_BYTES, np.uint8)
+        hashes: Longs = np.empty(BLOCK_BYTES // BYTES_A_HASH, np.int64)
         counted = Tally()
         batch, got, moved, seen = 256, 0, time.monotonic(), start
         asked = moved - ASK_AFTER
@@ -191,7 +196,7 @@ class NativeReader:
                         done, flushed = done + stats.entries, flushed + int(state[n.POSITION])
                         keys = hashes[: stats.entries - stats.null_keys]
                         yield Block(block[: state[n.POSITION]], stats, roll.take(), keys)
-                        block, counted = np.empty(block_bytes, np.uint8), Tally()
+                        block, counted = np.empty(BLOCK_BYTES, np.uint8), Tally()
                         hashes = np.empty(len(hashes), np.int64)
                         state[n.POSITION] = 0
                     elif why == n.TOO_YOUNG:
@@ -203,7 +208,7 @@ class NativeReader:
                 flushed += int(state[n.POSITION]) - filled
                 if done:
                     moved = time.monotonic()
-                    batch = max(8, min(len(messages), block_bytes * done // max(1, flushed)))
+                    batch = max(8, min(len(messages), BLOCK_BYTES * done // max(1, flushed)))
                     if on_progress is not None:
                         on_progress(done, flushed)
             rest = counted.stats()
@@ -238,7 +243,7 @@ class NativeReader:
         code = self._library.rd_kafka_query_watermark_offsets(
             self._handle, topic.encode(), partition, low, high, 1000
         )
-        if unknown_topic(code):
+        if code in UNKNOWN_TOPIC:
             raise unknown(self._config, code, self._library.rd_kafka_err2str(code).decode(), where)
 
     def _refuse(self, address: int, topic: str, partition: int, offset: int) -> None:
@@ -258,15 +263,15 @@ _lock = Lock()
 def reader(
     config: Mapping[str, str], isolation: str = "read_committed", topic: tuple[str, str] | None = None
 ) -> Reader:
-    """This thread's client for these settings, made when first asked for, closed at exit.
+    """This thread's client for these settings, created at first use, closed at exit.
 
     Two ranges of one partition cannot be read at once through one client. `topic`: the name and the id of the
     one to be read. A client that has read another one of that name is replaced: it takes the new one's leader
-    epochs, which begin at 0 again, for old news, and hears nothing of it.
+    epochs, which begin at 0 again, for outdated ones and gets no records.
     """
     if isolation not in ("read_committed", "read_uncommitted"):
         raise UsageProblem(f"isolation is read_committed or read_uncommitted, not {isolation!r}.")
-    key = (os.getpid(), get_ident(), isolation, library.available(), *sorted(config.items()))
+    key = (os.getpid(), get_ident(), isolation, *sorted(config.items()))
     with _lock:
         read = _read_of.setdefault(key, {})
         if topic and read.setdefault(*topic) != topic[1]:
@@ -275,12 +280,7 @@ def reader(
             read.clear()
             read.setdefault(*topic)
         if key not in _readers:
-            if library.available():
-                _readers[key] = NativeReader(config, isolation)
-            else:
-                from lakebackup_jobs.kafka.client.plain import PlainReader
-
-                _readers[key] = PlainReader(config, isolation)
+            _readers[key] = Reader(config, isolation)
         return _readers[key]
 
 

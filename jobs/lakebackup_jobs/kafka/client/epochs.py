@@ -1,7 +1,7 @@
-"""What a Kafka cluster's logs say about their history: where an epoch's records end, and single records.
+"""The history of a Kafka cluster's logs: where an epoch's records end, and single records.
 
 librdkafka has no call of its own for the request OffsetForLeaderEpoch, but sends it when a partition is
-assigned with a leader epoch, and says in an error where the epoch's records end when that is before the
+assigned with a leader epoch, and reports in an error where the epoch's records end when that is before the
 position asked for. So the position asked for is one that no log reaches.
 """
 
@@ -66,9 +66,9 @@ class Logs:
 
         def take(stood: Stood, message: Any) -> None:
             error = message.error()
-            said = _ENDS.search(error.str()) if error else None
-            if said and int(said[1]) >= 0:
-                found[stood] = EpochEnd(leader_epoch=int(said[2]), position=int(said[1]))
+            end = _ENDS.search(error.str()) if error else None
+            if end and int(end[1]) >= 0:
+                found[stood] = EpochEnd(leader_epoch=int(end[2]), position=int(end[1]))
 
         self._each({stood: (BEYOND, stood.leader_epoch or 0) for stood in asked}, take)
         return found
@@ -94,7 +94,7 @@ class Logs:
     def _each(
         self, asked: Mapping[Stood, tuple[int, int | None]], take: Callable[[Stood, Any], None]
     ) -> None:
-        """The first message of each partition from (offset, leader epoch) on, or what is said instead."""
+        """The first message of each partition from (offset, leader epoch) on, or the error in its place."""
         rest = list(asked.items())
         while rest:
             some, rest = dict(rest[:_AT_ONCE]), rest[_AT_ONCE:]
@@ -148,7 +148,7 @@ def _first(
         if waiting and time.monotonic() > deadline:
             topic, partition = next(iter(waiting))
             raise EnvironmentProblem(
-                f"{topic}[{partition}]: its leader did not say how the history of the log goes on in "
+                f"{topic}[{partition}]: its leader did not report the history of the log within "
                 f"{PATIENCE_S:.0f} s{f' ({last.str()})' if last else ''}.",
                 hint="Run it again when all brokers are up.",
             )
@@ -182,7 +182,7 @@ def _last(storage: Storage, path: str, size: int) -> Record | None:
                 ),
             )
     except LakebackupError:
-        pass  # `verify` tells of damaged files; they say nothing of the source's history
+        pass  # `verify` reports damaged files; they prove nothing about the source's history
     return None
 
 

@@ -8,7 +8,6 @@ the same TLS, SASL, compression, transactions and retries.
 from __future__ import annotations
 
 import ctypes as c
-import os
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -24,9 +23,6 @@ if TYPE_CHECKING:
 OLDEST, MAJOR = 0x020A0000, 0x02
 CONSUMER, PRODUCER = 1, 0
 EVENT_DELIVERY, EVENT_LOG, EVENT_ERROR = 0x1, 0x4, 0x8
-PATH_SETTING = "LAKEBACKUP_KAFKA_PATH"
-
-_SECRET = ("password", "secret", "token", "jaas", "key.pem", "sasl.oauthbearer.config")
 
 
 class Message(c.Structure):
@@ -60,19 +56,12 @@ class ListElement(c.Structure):
     )
 
 
-#: Where the compiled code reads a message; `check` compares these with the structure above.
-MESSAGE_LAYOUT: Final = {
-    "err": 0, "rkt": 8, "partition": 16, "payload": 24, "len": 32, "key": 40, "key_len": 48, "offset": 56,
-}  # fmt: skip
-MESSAGE_BYTES: Final = 72
 ARGUMENT_BYTES: Final = 72  # rd_kafka_vu_t: the tag, padded to 8, and a union of 64
 
 _P, _I, _S, _Z = c.c_void_p, c.c_int, c.c_char_p, c.c_size_t
 _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
     "version": (_I, ()),
-    "version_str": (_S, ()),
     "err2str": (_S, (_I,)),
-    "err2name": (_S, (_I,)),
     "conf_new": (_P, ()),
     "conf_set": (_I, (_P, _S, _S, _S, _Z)),
     "conf_destroy": (None, (_P,)),
@@ -121,9 +110,6 @@ _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
     "topic_partition_list_destroy": (None, (_P,)),
     "error_code": (_I, (_P,)),
     "error_string": (_S, (_P,)),
-    "error_is_fatal": (_I, (_P,)),
-    "error_is_retriable": (_I, (_P,)),
-    "error_txn_requires_abort": (_I, (_P,)),
     "error_destroy": (None, (_P,)),
 }
 
@@ -148,7 +134,10 @@ def load() -> c.CDLL:
     """
     path = find()
     if path is None:
-        raise EnvironmentProblem("confluent-kafka was installed without its own librdkafka.")
+        raise EnvironmentProblem(
+            "confluent-kafka was installed without its own librdkafka.",
+            hint="Install its wheel: pip install --force-reinstall --only-binary :all: confluent-kafka",
+        )
     library = c.CDLL(str(path))
     try:
         for name, (result, arguments) in _FUNCTIONS.items():
@@ -159,51 +148,19 @@ def load() -> c.CDLL:
     version = int(library.rd_kafka_version())
     if version < OLDEST or version >> 24 != MAJOR:
         raise EnvironmentProblem(f"{path.name} is version {version:#010x}; 2.10 or a later 2.x is needed.")
-    check()
     from llvmlite import binding
 
     binding.load_library_permanently(str(path))
     return library
 
 
-def check() -> None:
-    """Compare the structures' layout on this machine with the one compiled code reads; raises
-    EnvironmentProblem."""
-    found = {name: getattr(Message, name).offset for name in MESSAGE_LAYOUT}
-    if found != MESSAGE_LAYOUT or c.sizeof(Message) != MESSAGE_BYTES or c.sizeof(c.c_void_p) != 8:
-        raise EnvironmentProblem(f"messages are laid out otherwise on this machine: {found}")
-
-
-@lru_cache(maxsize=1)
-def why_not() -> str | None:
-    """Why the fast path cannot be used here, or None when it can."""
-    wanted = os.environ.get(PATH_SETTING, "")
-    if wanted not in ("", "native", "plain"):
-        raise UsageProblem(f"{PATH_SETTING} is native or plain, not {wanted!r}.")
-    if wanted == "plain":
-        return f"{PATH_SETTING} says plain"
-    try:
-        load()
-    except (EnvironmentProblem, OSError, ImportError) as problem:
-        return str(problem)
-    return None
-
-
-def available() -> bool:
-    """Whether records can flow through librdkafka without a Python object each."""
-    return why_not() is None
-
-
-def is_secret(name: str) -> bool:
-    """Whether the value of this librdkafka property must never be shown."""
-    return any(part in name for part in _SECRET)
-
-
 def new_client(kind: int, config: Mapping[str, str], *, hard: Mapping[str, str]) -> int:
     """An `rd_kafka_t *` with `config` and, above it, `hard`; its events wait on the main queue.
 
-    Raises UsageProblem naming the property (never its value) that librdkafka does not accept.
+    Raises UsageProblem naming the property that librdkafka does not accept, and never a secret's value.
     """
+    from lakebackup.config import is_secret  # late: it takes a task's process a while to load
+
     library = load()
     conf = library.rd_kafka_conf_new()
     text = c.create_string_buffer(512)
@@ -254,11 +211,11 @@ def drain_events(handle: int, wait_ms: int = 0) -> list[tuple[int, str]]:
     return errors
 
 
-def take_error(error: int) -> tuple[int, str, bool]:
-    """Code, text and whether it is fatal of an `rd_kafka_error_t *`, which is freed."""
+def take_error(error: int) -> tuple[int, str]:
+    """Code and text of an `rd_kafka_error_t *`, which is freed."""
     library = load()
     try:
         text = (library.rd_kafka_error_string(error) or b"").decode(errors="replace")
-        return int(library.rd_kafka_error_code(error)), text, bool(library.rd_kafka_error_is_fatal(error))
+        return int(library.rd_kafka_error_code(error)), text
     finally:
         library.rd_kafka_error_destroy(error)

@@ -25,7 +25,7 @@ _destroy = external("rd_kafka_message_destroy", "v", "l")
 
 _PARTITION_EOF = -191
 _PAYLOAD, _LENGTH, _KEY, _KEY_LENGTH, _OFFSET = (
-    library.MESSAGE_LAYOUT[name] for name in ("payload", "len", "key", "key_len", "offset")
+    getattr(library.Message, name).offset for name in ("payload", "len", "key", "key_len", "offset")
 )
 #: Why `encode` stopped.
 USED_UP, BLOCK_FULL, BLOCK_SMALL, ENDED, FAILED, TOO_YOUNG = range(6)
@@ -54,7 +54,7 @@ def encode(  # noqa: C901 (one pass over each message)
 
     `prefix`: the record's bytes up to the offset; `hashes` gets the keys' hashes.
 
-    Stops as `state[WHY]` says: all taken; the block is full (or `hashes`); it is too small for even one
+    `state[WHY]` is why it stopped: all taken; the block is full (or `hashes`); it is too small for even one
     record (`state[NEED]`); the range's end was met; message `state[TAKEN]` is an error, which is left to the
     caller; or its timestamp is above `state[YOUNGEST]`.
     """

@@ -40,7 +40,7 @@ def send(
 ) -> int:
     """Queue the records `rows[place[0]:]`; `place[1]` is the number of headers used up before them.
 
-    Returns 0 when all are queued, else the address of the error, `place` being where to go on.
+    Returns 0 when all are queued, else the address of the error, `place` being where to continue.
     """
     base = block.ctypes.data
     a = arguments

@@ -2,10 +2,10 @@
 
 The progress of a restore is an offset commit of the restore's group on the target partition, made in the same
 transaction as the records: its offset is the next source position. After a crash the next run fences the
-old producer, reads the commit and goes on there, so that no record is lost or written twice.
+old producer, reads the commit and continues there, so that no record is lost or written twice.
 
-That holds only where the brokers end every transaction they decided, in all its partitions; see `settled`
-for when they do not. So each commit waits until it can be read, and `resume` mends what it finds half ended.
+That holds only where the brokers end every transaction they decided, in all its partitions; `admin.committed`
+says when they do not. So each commit waits until it can be read, and `resume` repairs what is half ended.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from threading import Thread
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,7 +26,6 @@ from lakebackup_jobs.kafka.client import library
 from lakebackup_jobs.kafka.client.settings import PATIENCE, WRITING, writing_tuning
 from lakebackup_jobs.kafka.format.records import (
     END,
-    FORMAT_V2,
     KEY_LENGTH,
     OFFSET,
     START,
@@ -34,6 +33,7 @@ from lakebackup_jobs.kafka.format.records import (
     VALUE_LENGTH,
     Columns,
     decode_block,
+    encode_record,
     within,
 )
 
@@ -64,28 +64,12 @@ class Sent:
         )
 
 
-#: What tells records apart well enough to know one's own.
+#: Enough of a record to recognize one that this restore wrote.
 SHAPE = [TIMESTAMP, KEY_LENGTH, VALUE_LENGTH]
 
 
-class Engine(Protocol):
-    """A transactional client. Its methods raise LakebackupErrors."""
-
-    def begin(self) -> None: ...
-
-    def send(self, topic: str, partition: int, columns: Columns) -> None: ...
-
-    def flush(self) -> None: ...
-
-    def commit(self, group: str, progress: Mapping[Place, Progress]) -> None: ...
-
-    def abort(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class NativeEngine:
-    """Produces through librdkafka's own functions."""
+class Engine:
+    """A transactional client, through librdkafka's own functions. Its methods raise LakebackupErrors."""
 
     def __init__(self, config: Mapping[str, str], transactional_id: str, patience: float) -> None:
         self._library = library.load()
@@ -125,7 +109,7 @@ class NativeEngine:
             arguments,
             place,
         ):
-            code, text, _ = library.take_error(error)
+            code, text = library.take_error(error)
             self._listen(10 if code == _QUEUE_FULL else 0)
             if code != _QUEUE_FULL or self._failed:
                 raise problem(*(self._failed or (code, text)), where)
@@ -197,14 +181,14 @@ class NativeEngine:
         if not self._handle:
             raise stalled(2 * self._patience, self._failed, self._where)
         for code, text in library.drain_events(self._handle, wait_ms):
-            # The first failed delivery says what is wrong; what follows it are consequences.
+            # The first failed delivery names the cause; what follows it are consequences.
             if self._failed is None and code not in PASSING | CONSEQUENCES:
                 self._failed = (code, text)
 
     def _check(self, error: int | None) -> None:
         self._listen()
         if error:
-            code, text, _ = library.take_error(error)
+            code, text = library.take_error(error)
             raise problem(*(self._failed or (code, text)), self._where)
 
 
@@ -214,8 +198,7 @@ class RestoreProducer:
     Making it fences every earlier producer with the same `transactional_id` and ends their open transactions.
     `group`: whose committed offsets are the progress. `config`: librdkafka properties.
     `patience`: seconds without progress before EnvironmentProblem. `zero_as_one`: librdkafka takes
-    timestamp 0
-    (the start of 1970) for "now"; such records are refused unless the caller agrees to 1 ms instead.
+    timestamp 0 (the start of 1970) for "now"; such records are refused unless the caller agrees to 1 ms.
     """
 
     def __init__(
@@ -233,13 +216,7 @@ class RestoreProducer:
         self._bases: dict[Place, Base] = {}
         self._there: dict[Place, Longs] = {}
         self.sent: dict[Place, Sent] = {}
-        self._engine: Engine
-        if library.available():
-            self._engine = NativeEngine(config, transactional_id, patience)
-        else:
-            from lakebackup_jobs.kafka.client.plain import PlainEngine
-
-            self._engine = PlainEngine(config, transactional_id, patience)
+        self._engine = Engine(config, transactional_id, patience)
         self._target = Target(config, group, patience)
 
     def __enter__(self) -> RestoreProducer:
@@ -335,7 +312,7 @@ class RestoreProducer:
         return self._target.ends(place).high
 
     def committed(self, topic: str, partition: int) -> Progress | None:
-        """What the last committed transaction said of this target partition; None when there was none."""
+        """The progress that was committed last for this target partition; None when there was none."""
         place = (topic, partition)
         if self._target.offsets_open(place):
             # To write on would end that transaction too, whatever had been decided of it.
@@ -344,11 +321,11 @@ class RestoreProducer:
         return kept.progress if kept else None
 
     def resume(self, topic: str, partition: int) -> Progress | None:
-        """Where to go on in this target partition, None at its beginning; mends what brokers left half ended.
+        """Where to continue in this target partition, None at its beginning; ends what brokers left open.
 
         This producer's id has no transaction any more that its coordinator would still end. So what is open
         here has lost its marker. Whether that was to commit or to abort is unknown, and other partitions of
-        the same transaction may have theirs; so what is open is aborted, and the restore goes back to the
+        the same transaction may have theirs; so what is open is aborted, and the restore returns to the
         base of the last progress: records after it that are there nevertheless are not sent again.
         """
         place = (topic, partition)
@@ -357,7 +334,7 @@ class RestoreProducer:
             self._bases[place] = Base(kept.progress, ends.high)
             return kept.progress
         base = (kept and kept.base) or Base(kept.progress if kept else Progress(0, ""), ends.high)
-        # First of all the way back is kept: after the abort the last progress may be too far.
+        # The base is committed first: after the abort the last progress may be too far.
         self._engine.begin()
         self._keep({place: Kept(base.before, base, mending=True)})
         self._target.wait(place, high=0)
@@ -378,13 +355,9 @@ class RestoreProducer:
 
     def _end_open(self, place: Place) -> None:
         """Abort what is open in a partition: a marker ends all that its producer id began there."""
-        from lakebackup_jobs.kafka.client.plain import encode_record
-        from lakebackup_jobs.kafka.format.records import record_prefix
-
-        now = int(time.time() * 1000)
-        record = encode_record(record_prefix(*place), 0, now, 0, b"", b"", [])
+        record = encode_record(*place, 0, int(time.time() * 1000), 0, b"", b"", [])
         self._engine.begin()
-        self._engine.send(*place, decode_block(np.frombuffer(record, np.uint8), 1, FORMAT_V2))
+        self._engine.send(*place, decode_block(record, 1))
         self._engine.flush()  # the marker goes only where the broker has seen a record
         self._engine.abort()
 
@@ -393,7 +366,7 @@ class RestoreProducer:
         from lakebackup_jobs.kafka.client.consume import reader
 
         found = [
-            decode_block(block.data, block.stats.entries, FORMAT_V2).rows[:, SHAPE]
+            block.columns().rows[:, SHAPE]
             for block in reader(self._config).blocks(*place, start, end, patience=self._patience)
         ]
         return np.concatenate(found) if found else np.empty((0, len(SHAPE)), np.int64)

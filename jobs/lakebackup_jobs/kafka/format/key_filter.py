@@ -1,4 +1,4 @@
-"""Key filters: for each data file a Bloom filter over its keys, so that who asks for a key opens few files.
+"""Key filters: for each data file a Bloom filter over its keys, so that a query for a key opens few files.
 
 The filter is Apache Parquet's split-block Bloom filter (its format's BloomFilter.md): blocks of eight 32-bit
 words, the block chosen by the upper half of the key's XXH64 (seed 0; xxHash's published specification), one
@@ -182,7 +182,7 @@ def _false_rate(words: Words, step: int) -> float:
 
 @compiled
 def _seal(words: Words, start: int, sealed: Bytes) -> None:
-    """Blocks as bytes, each with the CRC-32 that goes on from `start` over its number and itself."""
+    """Blocks as bytes, each with the CRC-32 continued from `start` over its number and itself."""
     at = 0
     for number in range(words.shape[0]):
         crc = start ^ 0xFFFFFFFF
@@ -314,7 +314,7 @@ def may_hold(
 ) -> bool:
     """Whether the file may hold a record with one of these keys; False is certain.
 
-    A file without a filter may hold any key, and so may one whose filter is gone or damaged, which is told
+    A file without a filter may hold any key, and so may one whose filter is gone or damaged, which is passed
     to `warn`. Never raises because of a filter. With a handful of keys it reads 36 bytes for each.
     """
     path, start, blocks = file.keys_path, file.keys_start, file.keys_blocks
@@ -352,8 +352,8 @@ def may_hold(
 def intact(sealed: bytes, number: int, sha256: str) -> bool:
     """Whether these are block `number` of the filter of a data file, and its CRC-32, as they were written."""
     block, crc = sealed[:BLOCK_BYTES], sealed[BLOCK_BYTES:]
-    begun = zlib.crc32(number.to_bytes(8, "little"), zlib.crc32(bytes.fromhex(sha256)))
-    return len(crc) == 4 and zlib.crc32(block, begun) == int.from_bytes(crc, "little")
+    start = zlib.crc32(number.to_bytes(8, "little"), zlib.crc32(bytes.fromhex(sha256)))
+    return len(crc) == 4 and zlib.crc32(block, start) == int.from_bytes(crc, "little")
 
 
 def whole(sealed: bytes, sha256: str) -> bool:

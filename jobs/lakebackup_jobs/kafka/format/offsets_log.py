@@ -1,12 +1,13 @@
 """Records of `__consumer_offsets` as rows: bytes in, fields out, whatever the bytes are.
 
 The layouts are those of Apache Kafka's group coordinator (its OffsetCommit…, GroupMetadata… and
-ConsumerGroup… message definitions). A key's version says what the record is.
+ConsumerGroup… message definitions). A key's version gives the kind of the record.
 """
 
 from __future__ import annotations
 
 import json
+from functools import partialmethod
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -30,22 +31,18 @@ class _Torn(Exception):
 
 
 class _Bytes:
-    """A cursor over a record's key or value; `compact`: lengths are varints, one more than they say."""
+    """A cursor over a record's key or value; `compact`: lengths are varints, one more than the length."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at, self.compact = data, 0, False
 
-    def int8(self) -> int:
-        return int.from_bytes(self._take(1), signed=True)
+    def _number(self, size: int) -> int:
+        return int.from_bytes(self._take(size), signed=True)
 
-    def int16(self) -> int:
-        return int.from_bytes(self._take(2), signed=True)
-
-    def int32(self) -> int:
-        return int.from_bytes(self._take(4), signed=True)
-
-    def int64(self) -> int:
-        return int.from_bytes(self._take(8), signed=True)
+    int8 = partialmethod(_number, 1)
+    int16 = partialmethod(_number, 2)
+    int32 = partialmethod(_number, 4)
+    int64 = partialmethod(_number, 8)
 
     def uuid(self) -> str:
         return self._take(16).hex()
@@ -116,7 +113,7 @@ def decode(key: bytes | None, value: bytes | None) -> dict[str, Any]:
 
     `kind`: offset, group (classic), consumer_group, consumer_member, consumer_target,
     consumer_target_member, consumer_assignment (groups of the newer protocol), unknown. A record without a
-    value erases what its key names. Never raises: what cannot be decoded is said in `problem`.
+    value erases what its key names. Never raises: what cannot be decoded is named in `problem`.
     """
     row: dict[str, Any] = {"kind": "unknown"}
     try:
@@ -156,18 +153,15 @@ def _key(data: _Bytes, row: dict[str, Any]) -> None:
 
 def _value(data: _Bytes, row: dict[str, Any]) -> None:
     version = row["value_version"] = data.int16()
+    named = {"offset": "an offset", "group": "a group"}.get(row["kind"])
+    if not 0 <= version <= (NEWEST_VALUE if named else 0):
+        raise _Torn(f"version {version} of {named or row['kind']} is not known")
     if row["kind"] == "offset":
-        if not 0 <= version <= NEWEST_VALUE:
-            raise _Torn(f"version {version} of an offset is not known")
         row |= _offset(data, version)
         return
     if row["kind"] == "group":
-        if not 0 <= version <= NEWEST_VALUE:
-            raise _Torn(f"version {version} of a group is not known")
         detail = _group(data, version)
     else:
-        if version != 0:
-            raise _Torn(f"version {version} of {row['kind']} is not known")
         data.compact = True
         detail = json.loads(row.get("detail", "{}")) | _NEWER[row["key_version"]][2](data)
         data.tags()

@@ -30,6 +30,7 @@ from lakebackup_jobs.kafka.format.records import (
     VALUE_LENGTH,
     Columns,
 )
+from lakebackup_jobs.kafka.format.registry import strict_json
 from lakebackup_jobs.kafka.format.stored import Counted, open_verified
 from lakebackup_jobs.kafka.format.stored_file import StoredFile
 
@@ -89,7 +90,7 @@ def schema_of(columns: Iterable[str], zone: str | None = None) -> pa.Schema:
 class ReadRecords:
     """For `mapInArrow` over rows of record_files: the wanted records, with `columns`.
 
-    `to_ts`: records after it are left out. Raises Damaged (a file that is not what the catalog says).
+    `to_ts`: records after it are left out. Raises Damaged (a file that differs from the catalog).
     """
 
     columns: tuple[str, ...]
@@ -166,7 +167,7 @@ def _between(file: RecordFile, key: str) -> bool:
 
 
 class _Rows:
-    """Some records of a block as Arrow arrays, each made when it is asked for."""
+    """Some records of a block as Arrow arrays, each built when it is first used."""
 
     def __init__(self, file: RecordFile, block: Columns, decoder: Decoder | None, zone: str | None) -> None:
         self._file, self._block, self._decoder, self._zone = file, block, decoder, zone
@@ -211,7 +212,7 @@ class _Rows:
         made = f"{which}_json"
         if made not in self._made:
             found = [self._decoded(data) for data in self._bytes(which).to_pylist()]
-            self._made[made] = pa.array([text for text, _ in found], pa.string()), [said for _, said in found]
+            self._made[made] = pa.array([text for text, _ in found], pa.string()), [why for _, why in found]
         held: tuple[Any, list[str | None]] = self._made[made]
         return held
 
@@ -223,8 +224,7 @@ class _Rows:
         pairs = zip(self._json("key")[1], self._json("value")[1], strict=True)
         return pa.array(
             [
-                "; ".join(f"{which}: {said}" for which, said in (("key", key), ("value", value)) if said)
-                or None
+                "; ".join(f"{which}: {why}" for which, why in (("key", key), ("value", value)) if why) or None
                 for key, value in pairs
             ],
             pa.string(),
@@ -256,14 +256,10 @@ def _own_json(data: bytes | None) -> str | None:
     """The text itself when it is JSON."""
     try:
         text = "" if data is None else data.decode()
-        json.loads(text, parse_constant=_no_number)
+        strict_json(text)
     except (ValueError, RecursionError):
         return None
     return text
-
-
-def _no_number(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
 
 
 def _text_or_hex(data: bytes) -> str | dict[str, str]:

@@ -6,26 +6,20 @@ record. Every read is checked against the block's end, so that damaged bytes giv
 
 from __future__ import annotations
 
+import io
+import json
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lakebackup.errors import Damaged
-from lakebackup_jobs.kafka.format.schemas import FORMAT_V1, FORMAT_V2, SCHEMA_V1, SCHEMA_V2
+from lakebackup_jobs.kafka.format.schemas import FORMAT_V1, FORMAT_V2, SCHEMA_V2, TIMESTAMP_TYPES
 from lakebackup_jobs.kafka.format.stats import KEY_LIMIT, BlockStats
 from lakebackup_jobs.kafka.memory import Bytes, Longs, compiled, copy_bytes, load8
 
-__all__ = [
-    "FORMAT_V1",
-    "FORMAT_V2",
-    "SCHEMA_V1",
-    "SCHEMA_V2",
-    "Block",
-    "Columns",
-    "decode_block",
-    "filter_block",
-    "within",
-]
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 #: Columns of the table that `decode_block` fills, one row a record; positions are into the block, length -1
 #: is null.
@@ -338,13 +332,17 @@ def select(
 class Block:
     """Uncompressed Avro bytes of some records, and what is known of them; `opens`: a file begins with it.
 
-    `hashes`: of the keys, as key_filter.hash_key gives them; None where nobody asked for them.
+    `hashes`: of the keys, as key_filter.hash_key gives them; None where they are not needed.
     """
 
     data: Bytes
     stats: BlockStats
     opens: bool = False
     hashes: Longs | None = None
+
+    def columns(self, where: str = "block") -> Columns:
+        """The records of a version 2 block, as a `Reader` gives it; see decode_block."""
+        return decode_block(self.data, self.stats.entries, FORMAT_V2, where)
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,7 +395,7 @@ def _select(
 
 
 def decode_block(
-    data: bytes | bytearray | memoryview | Bytes, count: int, fmt: str, where: str = "block"
+    data: bytes | bytearray | memoryview | Bytes, count: int, fmt: str = FORMAT_V2, where: str = "block"
 ) -> Columns:
     """Find the parts of the `count` records that `data` is; raises Damaged (naming `where` and the byte) if
     it is not."""
@@ -430,6 +428,29 @@ def filter_block(columns: Columns, after: int | None, until: int | None, least: 
     size = _select(columns, after, until, least, out, counted)
     stats = counted.stats()
     return None if stats is None else Block(out[:size], stats)
+
+
+def encode_record(
+    topic: str,
+    partition: int,
+    offset: int,
+    ts: int,
+    kind: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Iterable[tuple[str, bytes | None]],
+) -> bytes:
+    """One record in version 2; `kind`: the place in TIMESTAMP_TYPES."""
+    import fastavro
+
+    out = io.BytesIO()
+    row = {
+        "topic": topic, "partition": partition, "offset": offset, "timestamp": ts,
+        "timestamp_type": TIMESTAMP_TYPES[kind], "key": key, "value": value,
+        "headers": [{"key": name, "value": content} for name, content in headers],
+    }  # fmt: skip
+    fastavro.schemaless_writer(out, json.loads(SCHEMA_V2), row)
+    return out.getvalue()
 
 
 def record_prefix(topic: str, partition: int) -> bytes:

@@ -1,6 +1,6 @@
 """Records of a schema registry's topic (`_schemas`) as rows, and the id that a value carries.
 
-Keys and values are JSON, as registries of Confluent's form write them. A key's `keytype` says what it is.
+Keys and values are JSON, as registries of Confluent's form write them. A key's `keytype` gives its kind.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def decode(key: bytes | None, value: bytes | None) -> dict[str, Any]:
     """The columns of `schemas` that a record's bytes give; those that are missing are null.
 
     `kind` is the key's type in lower case (schema, config, mode, delete_subject, ...), or unknown. A record
-    without a value, or with an empty one, has `erased`. Never raises: what cannot be decoded is said in
+    without a value, or with an empty one, has `erased`. Never raises: what cannot be decoded is named in
     `problem`.
     """
     row: dict[str, Any] = {"kind": "unknown", "deleted": False, "erased": not value}
@@ -65,7 +65,7 @@ def _schema(value: dict[str, Any]) -> dict[str, Any]:
 
 def _other(value: bytes) -> dict[str, Any]:
     found = _object(value, "value")
-    # A deletion of a subject says up to which version.
+    # A deletion of a subject names its last version.
     version = {"version": _number(found, "version")} if "version" in found else {}
     return {"detail": json.dumps(found), **version}
 
@@ -74,7 +74,7 @@ def _object(data: bytes | None, what: str) -> dict[str, Any]:
     if not data:
         raise _Wrong(f"{what}: there is none")
     try:
-        found = json.loads(data.decode(), parse_constant=_no_number)
+        found = strict_json(data.decode())
     except (ValueError, RecursionError) as error:
         raise _Wrong(f"{what}: it is not JSON: {str(error)[:200]}") from None
     if not isinstance(found, dict):
@@ -82,8 +82,13 @@ def _object(data: bytes | None, what: str) -> dict[str, Any]:
     return found
 
 
-def _no_number(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+def strict_json(text: str) -> Any:
+    """What a JSON text holds; raises ValueError also for NaN and the infinities, RecursionError."""
+
+    def refuse(name: str) -> None:
+        raise ValueError(f"{name} is no JSON")
+
+    return json.loads(text, parse_constant=refuse)
 
 
 def _text(found: dict[str, Any], name: str) -> str | None:

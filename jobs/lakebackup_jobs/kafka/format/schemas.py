@@ -29,7 +29,7 @@ SCHEMA_V1 = """{
   ]
 }"""
 
-_TIMESTAMP_TYPES = ("NOT_AVAILABLE", "CREATE_TIME", "LOG_APPEND_TIME")
+TIMESTAMP_TYPES = ("NOT_AVAILABLE", "CREATE_TIME", "LOG_APPEND_TIME")
 SCHEMA_V2 = json.dumps(
     {
         "type": "record",
@@ -42,7 +42,7 @@ SCHEMA_V2 = json.dumps(
             {"name": "timestamp", "type": "long"},
             {
                 "name": "timestamp_type",
-                "type": {"type": "enum", "name": "TimestampType", "symbols": list(_TIMESTAMP_TYPES)},
+                "type": {"type": "enum", "name": "TimestampType", "symbols": list(TIMESTAMP_TYPES)},
             },
             {"name": "key", "type": ["null", "bytes"]},
             {"name": "value", "type": ["null", "bytes"]},
@@ -64,7 +64,6 @@ SCHEMA_V2 = json.dumps(
     },
     separators=(",", ":"),
 )
-TIMESTAMP_TYPES = _TIMESTAMP_TYPES
 
 
 def _shape(schema: Any) -> Any:

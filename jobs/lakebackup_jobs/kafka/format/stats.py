@@ -16,7 +16,7 @@ class BlockStats:
 
     Timestamps in ms (-1: none), least and greatest. `first_offset`, `last_offset` in reading order. `low_key`
     and `high_key`: least and greatest non-null key in byte order, each cut at KEY_LIMIT + 1 bytes; None if
-    all are null. `min_tid`, `max_tid`: of an engine's messages; None where nobody looked at them.
+    all are null. `min_tid`, `max_tid`: of an engine's messages; None where they were not read.
     """
 
     entries: int
@@ -92,7 +92,7 @@ class FileStats:
     keys: Filter | None = field(default=None, repr=False)
 
     def columns(self) -> dict[str, Any]:
-        """What the file's row takes over: all but the filter, of which a row only says where it stands."""
+        """The columns of the file's row: all but the filter, of which a row has only the place."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "keys"}
 
     @classmethod

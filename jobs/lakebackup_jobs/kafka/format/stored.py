@@ -36,7 +36,7 @@ def open_verified(roots: Roots, file: StoredFile) -> FileReader:
 
 
 class Counted:
-    """Counts a file's records while it is used, and refuses one that holds others than its row says."""
+    """Counts a file's records while it is used, and refuses one that holds another number than its row."""
 
     def __init__(self, file: StoredFile) -> None:
         self._file = file
@@ -46,7 +46,7 @@ class Counted:
         self.entries += entries
 
     def check(self) -> None:
-        """Raises Damaged when the file's records are not as many as the catalog says."""
+        """Raises Damaged when the file holds another number of records than the catalog has."""
         if self.entries != self._file.entries:
             raise Damaged(
                 f"{self._file.path} holds {self.entries} records, its manifest says {self._file.entries}."

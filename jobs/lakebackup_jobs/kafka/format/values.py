@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import fastavro
 from fastavro import _read_py
@@ -48,7 +48,7 @@ _DAY_S = 86_400
 
 
 class _Wrong(Exception):
-    """What is said of a value that cannot be decoded."""
+    """Why a value cannot be decoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Decoder:
         try:
             return reader(data[_HEAD:]), None
         except Exception as wrong:  # noqa: BLE001 (what garbage makes a library raise cannot be listed)
-            return None, f"schema {number}: {_said(wrong)}"
+            return None, f"schema {number}: {_reason(wrong)}"
 
     def _reader(self, number: int) -> Callable[[bytes], str] | str:
         schema = self._schemas.get(number)
@@ -103,10 +103,10 @@ class Decoder:
         try:
             return _avro_reader(schema)
         except Exception as wrong:  # noqa: BLE001 (as above)
-            return f"schema {number} cannot be used: {_said(wrong)}"
+            return f"schema {number} cannot be used: {_reason(wrong)}"
 
 
-def _said(wrong: Exception) -> str:
+def _reason(wrong: Exception) -> str:
     text = str(wrong)[:200]
     if isinstance(wrong, _Wrong):
         return text
@@ -243,10 +243,6 @@ def _decimal(data: bytes, schema: Any, _reader: Any = None) -> str:
     return f"-{text}" if number < 0 else text
 
 
-def _fraction(digits: int, rest: int) -> str:
-    return f".{rest:0{digits}d}"
-
-
 def _instant(digits: int, end: str) -> Callable[..., str | int]:
     def read(value: int, _schema: Any = None, _reader: Any = None) -> str | int:
         seconds, rest = divmod(value, 10**digits)
@@ -254,7 +250,7 @@ def _instant(digits: int, end: str) -> Callable[..., str | int]:
             at = _ZERO + timedelta(seconds=seconds)
         except OverflowError:
             return value
-        return f"{at:%Y-%m-%dT%H:%M:%S}".rjust(19, "0") + _fraction(digits, rest) + end
+        return f"{at:%Y-%m-%dT%H:%M:%S}".rjust(19, "0") + f".{rest:0{digits}d}{end}"
 
     return read
 
@@ -271,7 +267,7 @@ def _time(digits: int) -> Callable[..., str | int]:
         seconds, rest = divmod(value, 10**digits)
         if not 0 <= seconds < _DAY_S:
             return value
-        return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}" + _fraction(digits, rest)
+        return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{rest:0{digits}d}"
 
     return read
 
@@ -297,23 +293,13 @@ LOGICAL_READERS.update(_READERS)
 # --- the catalog's schemas
 
 
-class Rows(Protocol):
-    """A CatalogReader, as far as it is needed here."""
-
-    def rows(self, name: str, **parameters: Any) -> Iterable[Mapping[str, Any]]: ...
-
-
-def load_schemas(reader: Rows, source: str) -> dict[int, Schema]:
-    """What each id means that a registry of the source ever gave out, by the backups of its topic.
-
-    An id that has meant different things (two registries, or one whose topic was made again) has a
-    `problem`: which of them a value was written with cannot be told.
-    """
-    return schemas_of(reader.rows("value_schemas", source=source))
-
-
 def schemas_of(rows: Iterable[Mapping[str, Any]]) -> dict[int, Schema]:
-    """The same from rows of the query value_schemas, later ones counting more."""
+    """What each id means that a registry of a source ever gave out, from rows of the query value_schemas, of
+    which later ones count more.
+
+    An id that has meant different things (two registries, or one whose topic was created again) has a
+    `problem`: which of them a value was written with is unknown.
+    """
     by_version: dict[tuple[str, str, str, int], Mapping[str, Any]] = {}
     by_id: dict[int, dict[tuple[str, str], Mapping[str, Any]]] = {}
     for row in rows:
@@ -354,6 +340,6 @@ def _schema(
     except (ValueError, TypeError, KeyError, RecursionError):
         problem = "its references cannot be read"
     text = row["schema_text"]
-    with suppress(ValueError, RecursionError):  # not of a kind that is JSON, or said when it is used
+    with suppress(ValueError, RecursionError):  # not JSON, or reported when it is used
         text = json.dumps(json.loads(text), separators=(",", ":"))
     return Schema(row["schema_type"] or "AVRO", text, tuple(references), problem)

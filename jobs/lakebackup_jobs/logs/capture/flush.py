@@ -238,7 +238,7 @@ def capture_job(request: LogRequest, flush: Flush) -> CaptureJob:
         Range(p.scope, int(p.region), p.epoch, p.start_position, p.end_position) for p in flush.positions
     ]
     return CaptureJob(
-        destination_uri=storage.uri,
+        uri=storage.uri,
         destination=destination_id(storage),
         source=request.name,
         backup_id=flush.backup_id,
@@ -262,7 +262,7 @@ def fold_job(request: LogRequest, flush: Flush) -> FoldJob:
     """What the task behind them does."""
     storage = open_storage(request.destination)
     return FoldJob(
-        destination_uri=storage.uri,
+        uri=storage.uri,
         destination=destination_id(storage),
         catalog=request.catalog,
         source=request.name,

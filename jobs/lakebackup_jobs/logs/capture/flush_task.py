@@ -16,17 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lakebackup.errors import LakebackupError, NotFound
+from lakebackup.errors import LakebackupError
 from lakebackup.formats.logs.events import META_TABLE, WRITE
 from lakebackup.formats.logs.logfile import LogFileWriter, LogPlace, Scratch
-from lakebackup.rows.backups import DataFile
-from lakebackup.rules import layout
 from lakebackup.storage import Storage, open_storage
-from lakebackup.store.manifest import read_part, write_part
 from lakebackup_jobs.kafka.client.consume import reader
+from lakebackup_jobs.lifecycle.part_task import Parts
 from lakebackup_jobs.lifecycle.row_objects import read_rows
 from lakebackup_jobs.lifecycle.task_errors import guarded
-from lakebackup_jobs.lifecycle.task_progress import TaskBoard
 from lakebackup_jobs.lifecycle.task_totals import OUTCOME, totals
 from lakebackup_jobs.logs.capture import region_marks
 from lakebackup_jobs.logs.capture.spool import HELD_BYTES, Group, Spool
@@ -38,6 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakebackup.formats.logs.cipher import Cipher
+    from lakebackup.rows.backups import DataFile
     from lakebackup_jobs.logs.feeds import Decoded, Feed, Range
 
 #: A row a task. ends: JSON [[topic, partition, start, end], …], what was captured of each range: less than
@@ -54,8 +52,8 @@ _TUNING = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaptureJob:
+@dataclass(frozen=True, kw_only=True)
+class CaptureJob(Parts):
     """The same for every task of one flush.
 
     client: librdkafka's settings. context: what the feed's `prepare` gave. tasks: the ranges that each task
@@ -64,15 +62,10 @@ class CaptureJob:
     the filter; ids that nobody knows yet are captured. after_ts: writes with commit_ts <= it are left out
     (meta keys never are); until_ts: what begins or commits after it is left out; None: no limit. scratch:
     folder for temporary files on the machine of a task. held_bytes: so many bytes of records are held in
-    memory. report: tell progress.
+    memory.
     """
 
-    destination_uri: str
-    destination: str
-    source: str
-    backup_id: str
-    number: int
-    parent: str | None
+    level: int = 1
     client: Mapping[str, str] = field(repr=False)
     feed: Feed
     context: Mapping[str, Any]
@@ -86,7 +79,6 @@ class CaptureJob:
     until_ts: int | None = None
     scratch: str | None = None
     held_bytes: int = HELD_BYTES
-    report: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For `mapInArrow` over task numbers: one row a task, columns as in CAPTURED."""
@@ -99,12 +91,10 @@ class CaptureJob:
         Raises EnvironmentProblem (broker, disk, storage), Damaged (an event that cannot be read), NotFound (a
         topic is gone). Nothing of it is visible then.
         """
-        storage = open_storage(self.destination_uri)
-        part = layout.parts_path(self.source, self.backup_id, task)
-        try:
-            rows = read_part(storage, part)
-        except NotFound:
-            rows = _Attempt(self, storage, task).run(part)
+        storage = open_storage(self.uri)
+        attempt = _Attempt(self, storage, task)
+        rows = self.once(storage, task, attempt.capture)
+        attempt.discard({row.path for row in rows})
         _, told = region_marks.get(storage, self.source, self.backup_id, task)
         shown = {name: told[name] for name in ("records", "read", "skipped")}
         return totals(task, rows) | {"ends": json.dumps(told["ends"]), "told": json.dumps(shown)}
@@ -123,24 +113,19 @@ class _Attempt:
         self._ends: list[tuple[str, int, int, int]] = []
         self._left_ts: int | None = None
         self._read = self._records = 0
-        board = TaskBoard(storage, layout.backup_folder(job.source, job.backup_id)) if job.report else None
-        self._done = board.counter(f"{task:06d}") if board else None
 
-    def run(self, part: str) -> list[DataFile]:
-        """Capture the ranges and put the part; the rows that count."""
+    def capture(self) -> list[DataFile]:
+        """Capture the ranges; the rows of the files."""
         try:
             with Scratch(self._job.scratch) as scratch:
                 spool = Spool(partial(self._open, scratch), self._publish, held_bytes=self._job.held_bytes)
                 for part_of_feed in self._job.tasks[self._task]:
                     self._capture(part_of_feed, spool)
                 spool.finish()
-            rows = self._rows()
+            return self._rows()
         except BaseException:
-            self._discard(set())
+            self.discard(set())
             raise
-        counted = write_part(self._storage, part, rows)
-        self._discard({row.path for row in counted})
-        return counted
 
     def _capture(self, of: Range, spool: Spool) -> None:
         job = self._job
@@ -148,7 +133,7 @@ class _Attempt:
         end = of.end
         if of.start < of.end:
             source = reader({**_TUNING, **job.client}, job.isolation, (of.topic, of.epoch))
-            found = source.blocks(of.topic, of.partition, of.start, of.end, on_progress=self._done)
+            found = source.blocks(of.topic, of.partition, of.start, of.end)
             with closing(found) as blocks:
                 for block in blocks:
                     self._read += block.data.shape[0]
@@ -218,20 +203,15 @@ class _Attempt:
         }
         region_marks.put(self._storage, job.source, job.backup_id, self._task, marks, told)
         known = region_marks.resolved(marks)
-        constant: dict[str, Any] = {
-            "destination": job.destination,
-            "added_in": job.number,
-            "ts_domain": job.feed.domain,
-            "level": 1,
-            "parent": job.parent,
-        }
         return [
-            DataFile(**constant | columns | {"resolved_ts": known.get(int(columns["region"]))})
+            job.row(
+                **{**columns, "ts_domain": job.feed.domain, "resolved_ts": known.get(int(columns["region"]))}
+            )
             for columns in sorted(self._files, key=lambda columns: str(columns["path"]))
         ]
 
-    def _discard(self, counted: set[str]) -> None:
-        """Take away files of this attempt that no part names: nobody else knows them."""
+    def discard(self, counted: set[str]) -> None:
+        """Delete files of this attempt that no part names: nobody else knows them."""
         for columns in self._files:
             if columns["path"] not in counted:
                 with suppress(LakebackupError):

@@ -17,18 +17,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebackup.errors import NotFound
 from lakebackup.formats.logs.events import DEFAULT, PUT, WRITE
 from lakebackup.formats.logs.logfile import FORMAT, read_log_file
 from lakebackup.formats.logs.table_filter import TableFilter
-from lakebackup.rows.backups import DataFile
 from lakebackup.rows.logs import LogTable
 from lakebackup.rows.tables import ARROW_SCHEMAS, as_row
 from lakebackup.rules import layout
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store.delta_append import LISTED
-from lakebackup.store.manifest import read_part, write_part
+from lakebackup.store.manifest import read_part
 from lakebackup.store.reader import CatalogReader
+from lakebackup_jobs.lifecycle.part_task import Parts
 from lakebackup_jobs.lifecycle.row_objects import write_rows
 from lakebackup_jobs.lifecycle.task_errors import guarded
 from lakebackup_jobs.lifecycle.task_totals import OUTCOME, totals
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from lakebackup.formats.logs.cipher import LogKeys
+    from lakebackup.rows.backups import DataFile
     from lakebackup_jobs.logs.feeds import Feed
 
 #: One row. checkpoint: up to which ts the log is whole once this flush is in the catalog, never less than
@@ -46,23 +46,17 @@ if TYPE_CHECKING:
 FOLDED = f"{OUTCOME}, checkpoint BIGINT"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoldJob:
+@dataclass(frozen=True, kw_only=True)
+class FoldJob(Parts):
     """Run once, when all capture tasks are done. Its part is the one behind theirs: number `tasks`.
 
-    catalog: where the catalog is, None: below the destination; it says how regions and tables were. feed,
-    context, source ... parent: as the CaptureJob's. tasks: how many capture tasks there were. resolved_ts:
-    the checkpoint before, None: none yet. filters: as the task's settings. keys: for meta files that are
-    encrypted.
+    catalog: where the catalog is, None: below the destination; it has regions and tables as they were. feed,
+    context: as the CaptureJob's. tasks: how many capture tasks there were. resolved_ts: the checkpoint
+    before, None: none yet. filters: as the task's settings. keys: for meta files that are encrypted.
     """
 
-    destination_uri: str
-    destination: str
+    level: int = 1
     catalog: str | None
-    source: str
-    backup_id: str
-    number: int
-    parent: str | None
     feed: Feed
     context: Mapping[str, Any]
     tasks: int
@@ -81,13 +75,9 @@ class FoldJob:
         Raises EnvironmentProblem (storage), Damaged (marks, meta keys, what the feed kept), UsageProblem
         (keys).
         """
-        storage = open_storage(self.destination_uri)
-        part = layout.parts_path(self.source, self.backup_id, self.tasks)
-        try:
-            rows = read_part(storage, part)
-        except NotFound:
-            rows = write_part(storage, part, _Fold(self, storage).listings())
-        # The listing of regions says it: a part that is there is not folded anew.
+        storage = open_storage(self.uri)
+        rows = self.once(storage, self.tasks, lambda: _Fold(self, storage).listings())
+        # The listing of regions has it: a part that is there is not folded again.
         checkpoint = next(row.resolved_ts for row in rows if row.format == LISTED["log_regions"])
         return totals(self.tasks, rows) | {"checkpoint": checkpoint}
 
@@ -97,7 +87,7 @@ class _Fold:
 
     def __init__(self, job: FoldJob, storage: Storage) -> None:
         self._job, self._storage = job, storage
-        self._catalog = CatalogReader(job.destination_uri, job.catalog)
+        self._catalog = CatalogReader(job.uri, job.catalog)
         self._folder = layout.backup_folder(job.source, job.backup_id)
         self._attempt = secrets.token_hex(4)
         seen = self._catalog.one("log_seen", source=job.source)
@@ -277,29 +267,14 @@ class _Fold:
         job = self._job
         path = f"{self._folder}listing/{job.tasks:06d}-{self._attempt}.{table[4:]}.parquet"
         size, _, sha256 = write_rows(self._storage, path, ARROW_SCHEMAS[table], batches)
-        return DataFile(
-            destination=job.destination,
-            path=path,
-            backup_id=job.backup_id,
-            added_in=job.number,
-            source=job.source,
-            scope="",
-            epoch="-",
-            region="",
-            role="meta",
-            format=LISTED[table],
-            codec="null",
-            bytes=size,
-            raw_bytes=size,
-            sha256=sha256,
-            entries=0,
+        return job.listing(
+            table,
+            path,
+            size,
+            sha256,
             ts_domain=job.feed.domain,
             # No start or commit ts that the task has read so far is greater, whether it was kept or not.
             min_ts=self._seen_ts,
             max_ts=self._seen_ts,
             resolved_ts=checkpoint,
-            start_position=0,
-            end_position=1,
-            level=1,
-            parent=job.parent,
         )

@@ -1,32 +1,29 @@
-"""Make a flush exist whose log files and parts are there; again and again, it exists once."""
+"""The rows of a flush whose log files and parts are stored."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lakebackup.formats.logs.metafile import write_stream_meta
-from lakebackup.rows.backups import Backup
 from lakebackup.rows.base import CHANGES
 from lakebackup.rules import layout
-from lakebackup.storage import open_storage
 from lakebackup.store import manifest as sidecar
 from lakebackup.store.delta_append import LISTED
-from lakebackup.store.roots import destination_id
-from lakebackup_jobs.logs.capture import region_marks
+from lakebackup.store.manifest import Manifest
+from lakebackup_jobs.lifecycle.run import backup_row
 from lakebackup_jobs.logs.capture.flush import ISOLATION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from lakebackup.formats.logs.events import Domain
     from lakebackup.plan.logs.flush import Flush
-    from lakebackup.rows.backups import DataFile, Gap, Position
+    from lakebackup.rows.backups import Backup, DataFile, Gap, Position
     from lakebackup.storage import Storage
-    from lakebackup.store.lease import Lease
-    from lakebackup.store.writer import CatalogWriter
     from lakebackup_jobs.lifecycle.task_totals import Totals
+    from lakebackup_jobs.lifecycle.workspace import Workspace
     from lakebackup_jobs.logs.capture.flush import LogRequest
 
 Ends = dict[tuple[str, str], int]
@@ -61,78 +58,43 @@ def idle(flush: Flush, ends: Ends) -> bool:
 
 
 def row_of(
-    request: LogRequest, flush: Flush, totals: Totals, checkpoint: int | None, domain: Domain
+    request: LogRequest, work: Workspace, flush: Flush, totals: Totals, checkpoint: int | None, domain: Domain
 ) -> Backup:
     """The flush as a backup: its log reaches from where the one before ended to the checkpoint.
 
     While no checkpoint is known, `start_ts` is None and nothing is covered; the first one that is becomes
     both ends.
     """
-    newest, endts = flush.newest, request.settings.endts
+    endts, before = request.settings.endts, flush.resolved_ts
     if checkpoint is not None and endts is not None:
         checkpoint = min(checkpoint, endts)
-    before = flush.resolved_ts
-    return Backup(
-        backup_id=flush.backup_id,
-        number=flush.number,
-        source=request.name,
+    return backup_row(
+        work,
+        flush,
+        totals,
+        flush.newest,
         source_kind=CHANGES,
-        destination=destination_id(open_storage(request.destination)),
         kind="log",
         level=1,
-        parent=newest.backup_id if newest else None,
-        base=newest.base if newest else flush.backup_id,
-        chain_position=newest.chain_position + 1 if newest else 0,
-        place=flush.number,
-        parent_place=newest.place if newest else None,
         ts_domain=domain,
         start_ts=checkpoint if before is None else before,
         end_ts=checkpoint or before or 0,
-        started_at=flush.started_at,
-        **totals.columns(),
         isolation=ISOLATION,
         codec=request.settings.codec,
     )
 
 
-def publish(
-    request: LogRequest,
-    flush: Flush,
-    backup: Backup,
-    ends: Ends,
-    writer: CatalogWriter,
-    lease: Lease,
-) -> Mapping[str, Any]:
-    """Stream meta, manifest, rows of the catalog, marker. Raises Busy, EnvironmentProblem."""
-    storage, source = open_storage(request.destination), request.name
-    parts = len(flush.tasks) + 1
+def manifest(work: Workspace, flush: Flush, backup: Backup, ends: Ends) -> Manifest:
+    """The rows of a flush whose log files and parts are stored; writes the stream's meta file."""
+    storage, source, parts = work.storage, work.source, len(flush.tasks) + 1
     write_stream_meta(storage, source, flush.backup_id, backup.end_ts, _rows(storage, flush, source, parts))
-    manifest = sidecar.Manifest(
+    return Manifest(
         backup=backup,
         positions=captured(flush, ends),
         scopes=flush.scopes,
         gaps=bridged(flush, backup.end_ts, _seen_ts(storage, flush, source, parts)),
         parts=parts,
     )
-    lease.renew()
-    sidecar.write_manifest(storage, layout.manifest_path(source, flush.backup_id), manifest)
-    writer.commit_backup(storage, manifest, held=lease)
-    mark(request, flush)
-    return {
-        "backup_id": flush.backup_id,
-        "files": backup.files,
-        "bytes": backup.bytes,
-        "entries": backup.entries,
-        "end_ts": backup.end_ts,
-        "seconds": round((backup.finished_at - backup.started_at) / 1e6, 3),
-    }
-
-
-def mark(request: LogRequest, flush: Flush) -> None:
-    """Say beside the data that the flush is in the catalog; what it needed on the way goes."""
-    storage = open_storage(request.destination)
-    sidecar.mark(storage, layout.marker_path(request.name, flush.backup_id, "complete"))
-    region_marks.clear(storage, request.name, flush.backup_id)
 
 
 def _seen_ts(storage: Storage, flush: Flush, source: str, parts: int) -> int:

@@ -13,9 +13,7 @@ from lakebackup_jobs.kafka.format.records import (
     TIMESTAMP,
     VALUE,
     VALUE_LENGTH,
-    decode_block,
 )
-from lakebackup_jobs.kafka.format.schemas import FORMAT_V2
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,7 +28,7 @@ def records_of(block: Block, where: str) -> pa.RecordBatch:
     from lakebackup_jobs.kafka.format.arrow import binary
     from lakebackup_jobs.logs.feeds import RECORD_COLUMNS
 
-    rows = decode_block(block.data, block.stats.entries, FORMAT_V2, where).rows
+    rows = block.columns(where).rows
     return pa.RecordBatch.from_arrays(
         [
             pa.array(np.ascontiguousarray(rows[:, OFFSET])),

@@ -1,7 +1,7 @@
 """Bring the many small log files of a change feed together into few large ones, sorted by key.
 
 What comes of it is a log backup like any other: no restore gives anything else, it only reads less. The old
-files leave the log with it and are let go by `log truncate`. Flushes go on meanwhile: only the commit takes
+files leave the log with it and are deleted by `log truncate`. Flushes go on meanwhile: only publishing takes
 the lease of the source.
 """
 
@@ -9,32 +9,34 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter
 
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.formats.logs.cipher import LogKeys
 from lakebackup.formats.logs.logfile import MOST_RAW
 from lakebackup.formats.logs.metafile import write_stream_meta
-from lakebackup.rows.backups import Backup, DataFile
+from lakebackup.rows.backups import DataFile
 from lakebackup.rows.base import CHANGES
 from lakebackup.rows.tables import from_row
 from lakebackup.rules import layout
 from lakebackup.sql_engine.failures import task_errors
-from lakebackup.storage import open_storage
 from lakebackup.store import manifest as sidecar
 from lakebackup.store.behind import current_catalog
-from lakebackup.store.lease import Lease
-from lakebackup.store.reader import CatalogReader
-from lakebackup.store.roots import destination_id
-from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.lifecycle.identity import holder, micros
+from lakebackup.store.manifest import Manifest
+from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.numbers import latest_number
-from lakebackup_jobs.lifecycle.task_progress import TaskBoard
+from lakebackup_jobs.lifecycle.run import Life, backup_row
+from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.task_totals import OUTCOME, Totals
-from lakebackup_jobs.lifecycle.task_totals import totals as told
+from lakebackup_jobs.lifecycle.task_totals import totals as totals_of
+from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.logs.upkeep.compact_task import (
     LISTED_ROW,
     ORDER,
@@ -50,8 +52,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from lakebackup.rows.backups import Backup
     from lakebackup.sql_engine.spark import SparkEngine
-    from lakebackup.storage import Storage
+    from lakebackup.store.lease import Lease
     from lakebackup_jobs.lifecycle.progress import Reporter
 
 # As long as a flush may take.
@@ -102,191 +105,190 @@ def run(
         )
         (found,) = reader.rows("log_compact_totals")
         return {"dry_run": True, "source": request.name, **found}
-    storage = open_storage(request.destination)
-    ttl_s = request.lease_ttl_s
-    with Lease.acquire(storage, keep_lease(request.name), holder(), ttl_s=ttl_s) as lease:
-        return _Run(request, storage, lease, spark, reporter).compact()
+    started = time.monotonic()
+    work = Workspace(request, request.name, reporter, spark)
+    with work.lease(keep_lease(request.name)) as lease:
+        log = LogCompaction(work, request)
+        life = Life(log, lease)
+        _seal_older(work)
+        life.settle()
+        draft = log.plan()
+        if draft is None:
+            return {"source": request.name, **log.found, "backup_id": None}
+        return life.take(draft) | {"seconds": round(time.monotonic() - started, 3)}
 
 
-class _Run:
-    """One compaction on its way."""
+def _seal_older(work: Workspace) -> None:
+    """Earlier versions recorded a compaction in progress without a seal."""
+    path = layout.compact_path(work.source)
+    with suppress(NotFound):
+        content = json.loads(work.storage.get(path))
+        if "sha256" not in content:
+            sidecar.put_sealed(work.storage, path, {"format": layout.FORMAT, **content})
 
-    def __init__(
-        self,
-        request: CompactLogRequest,
-        storage: Storage,
-        lease: Lease,
-        spark: SparkSession | None,
-        reporter: Reporter,
-    ) -> None:
-        from lakebackup.sql_engine.spark import SparkEngine
-        from lakebackup_jobs.runtime.session import spark_session
 
-        self.request, self.source, self.storage = request, request.name, storage
-        self.lease, self.reporter = lease, reporter
-        self.spark = spark or spark_session(remote=request.remote)
-        self.writer = CatalogWriter.open(self.spark, request.destination, request.catalog)
-        self.engine: SparkEngine = SparkEngine(self.spark, self.writer.catalog_uri)
-        self.destination = destination_id(storage)
+@dataclass(frozen=True, slots=True)
+class InProgress:
+    """A compaction in progress. Its `number` is known when it is published."""
+
+    backup_id: str
+    number: int = 0
+    started_at: int = 0
+
+
+class LogCompaction(Source[InProgress]):
+    """One log. `found`: what is brought together."""
+
+    DRAFT = TypeAdapter(InProgress)
+    WORD = "compaction"
+
+    def __init__(self, workspace: Workspace, request: CompactLogRequest) -> None:
+        super().__init__(workspace)
+        self.request = request
         self.keys = LogKeys.load(request.keys_file) if request.keys_file else None
+        self.found: dict[str, Any] = {}
+        self._domain = ""
 
-    def compact(self) -> dict[str, Any]:
-        started = datetime.now(UTC)
-        begun = time.monotonic()
-        self._sweep()
-        reader = CatalogReader(self.request.destination, self.request.catalog)
-        newest = latest_number(reader, self.source)
-        chosen = self.engine.query("log_compact_files", **_asked(self.request, newest))
+    @property
+    def record_path(self) -> str:
+        return layout.compact_path(self.workspace.source)
+
+    @cached_property
+    def _engine(self) -> SparkEngine:
+        from lakebackup.sql_engine.spark import SparkEngine
+
+        return SparkEngine(self.workspace.spark, self.workspace.writer().catalog_uri)
+
+    def plan(self) -> InProgress | None:
+        work, reader = self.workspace, self.workspace.reader()
+        self._domain = reader.rows("log_truncate_state", source=work.source)[0]["ts_domain"]
+        asked = _asked(self.request, latest_number(reader, work.source))
+        chosen = self._engine.query("log_compact_files", **asked)
         # What is read is what leaves the log, whatever is held or found damaged meanwhile.
         chosen.localCheckpoint(eager=True).createOrReplaceTempView("to_compact")
-        (found,) = self.engine.rows("log_compact_totals")
-        result = {"source": self.source, **found}
-        if not found["files"]:
-            return {**result, "backup_id": None}
-        backup_id = layout.new_backup_id(started)
-        self.storage.put(layout.compact_path(self.source), json.dumps({"backup_id": backup_id}).encode())
-        domain = reader.rows("log_truncate_state", source=self.source)[0]["ts_domain"]
-        tasks = self._copy(reader, backup_id, found, domain)
-        # Flushes go on until here; those that came since have taken numbers.
-        with Lease.acquire(
-            self.storage, f"source-{self.source}", holder(), ttl_s=self.request.lease_ttl_s, wait_s=_WAIT_S
-        ) as lease:
-            made = self._commit(backup_id, started, tasks, found["files"], domain, lease)
-        self._clear(backup_id)
-        return {
-            **result,
-            "backup_id": backup_id,
-            "kept_files": made.files,
-            "kept_bytes": made.bytes,
-            "seconds": round(time.monotonic() - begun, 3),
-        }
+        (self.found,) = self._engine.rows("log_compact_totals")
+        if not self.found["files"]:
+            return None
+        now = datetime.now(UTC)
+        return InProgress(layout.new_backup_id(now), started_at=micros(now))
 
-    def _copy(self, reader: CatalogReader, backup_id: str, found: dict[str, Any], domain: str) -> int:
-        """Write the new files; how many tasks did."""
+    def resume_blocker(self, draft: InProgress) -> str | None:  # noqa: ARG002
+        return "a compaction starts over"
+
+    def copy(self, draft: InProgress) -> Totals:
+        """Write the new files, whose rows are kept aside: they have no number yet."""
         from pyspark.sql import functions as sf
 
-        request, folder = self.request, layout.backup_folder(self.source, backup_id)
-        encrypted = request.encrypt
-        if encrypted is None:
-            encrypted = bool(found["encrypted"])
+        work, request, found = self.workspace, self.request, self.found
+        encrypted = bool(found["encrypted"]) if request.encrypt is None else request.encrypt
         if encrypted and self.keys is None:
             raise UsageProblem(
-                f"The log of {self.source} is encrypted, and no file of keys is named.",
+                f"The log of {work.source} is encrypted, and no file of keys is named.",
                 hint="Name it by LAKEBACKUP_LOG__KEYS_FILE, or keys_file under [log] in lakebackup.toml.",
             )
         count = max(1, min(_MOST_TASKS, found["raw_bytes"] // request.most_raw + 1))
-        read = ReadLog(self.storage.uri, folder, reader.destinations(), self.keys)
         write = WriteLog(
-            self.storage.uri,
-            self.destination,
-            self.source,
-            backup_id,
-            domain,
-            request.codec,
-            self.keys.cipher if encrypted and self.keys else None,
-            request.most_raw,
+            uri=work.storage.uri,
+            destination=work.destination,
+            source=work.source,
+            backup_id=draft.backup_id,
+            number=0,
+            ts_domain=self._domain,
+            codec=request.codec,
+            cipher=self.keys.cipher if encrypted and self.keys else None,
+            most_raw=request.most_raw,
         )
-        self.reporter.start(found["entries"], found["bytes"], "compact")
-        records = self.spark.table("to_compact").repartition(count).mapInArrow(read, RECORDS)
+        read = ReadLog(work.storage.uri, write.folder, work.reader().destinations(), self.keys)
+        work.reporter.start(found["entries"], found["bytes"], "compact")
+        records = work.spark.table("to_compact").repartition(count).mapInArrow(read, RECORDS)
         sorted_ = records.repartitionByRange(count, *(sf.col(name) for name in ORDER))
         sorted_ = sorted_.sortWithinPartitions(*ORDER)
-        with TaskBoard(self.storage, folder).watched(self.reporter.update), task_errors():
-            rows = sorted_.mapInArrow(write, OUTCOME).collect()  # a row a task
         written = Totals()
-        written.add(rows)
+        with work.board(write.folder).watched(work.reporter.update), task_errors():
+            written.add(sorted_.mapInArrow(write, OUTCOME).collect())  # a row a task
         if written.entries != found["entries"]:
             raise AssertionError(f"{written.entries} records were written of {found['entries']}")
-        self.reporter.update(found["entries"], found["bytes"])
-        return len(rows)
+        work.reporter.update(found["entries"], found["bytes"])
+        return written
 
-    def _commit(
-        self, backup_id: str, started: datetime, tasks: int, files: int, domain: str, lease: Lease
-    ) -> Backup:
-        """Give the backup its number, list what leaves the log with it, and make it exist."""
-        reader = CatalogReader(self.request.destination, self.request.catalog)
-        newest = reader.one("log_newest", source=self.source)
+    @contextmanager
+    def publishing(self, lease: Lease) -> Iterator[Lease]:  # noqa: ARG002
+        """Flushes go on until here; those that came since have taken numbers."""
+        with self.workspace.lease(wait_s=_WAIT_S) as held:
+            yield held
+
+    def manifest(self, draft: InProgress, totals: Totals) -> Manifest:  # noqa: ARG002
+        """Give the backup its number, and list what leaves the log with it."""
+        work, reader = self.workspace, self.workspace.reader()
+        newest = reader.one("log_newest", source=work.source)
         if newest is None:
-            raise NotFound(f"The catalog holds no log of {self.source} any more.")
-        number = latest_number(reader, self.source) + 1
-        totals = Totals()
+            raise NotFound(f"The catalog holds no log of {work.source} any more.")
+        draft = replace(draft, number=latest_number(reader, work.source) + 1)
+        files, made = self.found["files"], Totals()
+        tasks = len(list(work.storage.list(layout.made_folder(work.source, draft.backup_id))))
         for task in range(tasks):
-            rows = sidecar.read_part(self.storage, layout.made_path(self.source, backup_id, task))
-            totals.add([self._part(backup_id, task, [replace(row, added_in=number) for row in rows])])
-        job = ListDepartures(self.storage.uri, self.destination, self.source, backup_id, number)
+            rows = sidecar.read_part(work.storage, layout.made_path(work.source, draft.backup_id, task))
+            made.add([self._part(draft, task, [replace(row, added_in=draft.number) for row in rows])])
+        job = ListDepartures(
+            uri=work.storage.uri,
+            destination=work.destination,
+            source=work.source,
+            backup_id=draft.backup_id,
+            number=draft.number,
+        )
         count = 1 + files // _LISTED_ROWS
         with task_errors():
-            listed = self.spark.table("to_compact").repartition(count).mapInArrow(job, LISTED_ROW).collect()
-        rows = [from_row(DataFile, json.loads(one.row)) for one in listed]
-        totals.add([self._part(backup_id, tasks, rows)])
-        backup = Backup(
-            backup_id=backup_id,
-            number=number,
-            source=self.source,
+            listed = work.spark.table("to_compact").repartition(count).mapInArrow(job, LISTED_ROW).collect()
+        made.add([self._part(draft, tasks, [from_row(DataFile, json.loads(one.row)) for one in listed])])
+        backup = backup_row(
+            work,
+            draft,
+            made,
+            SimpleNamespace(**newest),
             source_kind=CHANGES,
-            destination=self.destination,
             kind="log",
             level=1,
-            parent=newest["backup_id"],
-            base=newest["base"],
-            chain_position=newest["chain_position"] + 1,
-            place=number,
-            parent_place=newest["place"],
-            ts_domain=domain,
+            ts_domain=self._domain,
             # No checkpoint is known yet where the log before it has none.
             start_ts=None if newest["start_ts"] is None else newest["end_ts"],
             end_ts=newest["end_ts"],
-            started_at=micros(started),
-            **totals.columns(),
             isolation="read_committed",
             codec=self.request.codec,
             note=f"compaction of {files} log files",
         )
-        # It covers no offsets: the next flush goes on where the last one ended.
-        manifest = sidecar.Manifest(backup=backup, positions=[], scopes=[], gaps=[], parts=tasks + 1)
-        write_stream_meta(self.storage, self.source, backup_id, backup.end_ts, self._rows(backup_id, tasks))
-        self.lease.check()
-        lease.renew()
-        sidecar.write_manifest(self.storage, layout.manifest_path(self.source, backup_id), manifest)
-        self.writer.commit_backup(self.storage, manifest, held=lease)
-        sidecar.mark(self.storage, layout.marker_path(self.source, backup_id, "complete"))
-        return backup
+        write_stream_meta(work.storage, work.source, draft.backup_id, backup.end_ts, self._rows(draft, tasks))
+        # It covers no offsets: the next flush continues where the last one ended.
+        return Manifest(backup=backup, positions=[], scopes=[], gaps=[], parts=tasks + 1)
 
-    def _part(self, backup_id: str, task: int, rows: Sequence[DataFile]) -> SimpleNamespace:
-        path = layout.parts_path(self.source, backup_id, task)
-        return SimpleNamespace(error=None, **told(task, sidecar.write_part(self.storage, path, rows)))
+    def _part(self, draft: InProgress, task: int, rows: Sequence[DataFile]) -> SimpleNamespace:
+        path = layout.parts_path(self.workspace.source, draft.backup_id, task)
+        return SimpleNamespace(
+            error=None, **totals_of(task, sidecar.write_part(self.workspace.storage, path, rows))
+        )
 
-    def _rows(self, backup_id: str, tasks: int) -> Iterator[DataFile]:
+    def _rows(self, draft: InProgress, tasks: int) -> Iterator[DataFile]:
         for task in range(tasks):
-            yield from sidecar.read_part(self.storage, layout.parts_path(self.source, backup_id, task))
+            path = layout.parts_path(self.workspace.source, draft.backup_id, task)
+            yield from sidecar.read_part(self.workspace.storage, path)
 
-    def _sweep(self) -> None:
-        """End what died: after the commit all but the marker, before it everything."""
-        try:
-            backup_id = json.loads(self.storage.get(layout.compact_path(self.source)))["backup_id"]
-        except NotFound:
-            return
-        reader = CatalogReader(self.request.destination, self.request.catalog)
-        there = reader.one("show_backup", backup_id=backup_id)
-        if there and there["state"] == "complete":
-            sidecar.mark(self.storage, layout.marker_path(self.source, backup_id, "complete"))
-        elif there is None:
-            self.reporter.note(f"taking away what compaction {backup_id} left, which was cut off")
-            for folder in (
-                layout.backup_folder(self.source, backup_id), layout.log_folder(self.source, backup_id)
-            ):  # fmt: skip
-                self._empty(folder)
-            for found in list(self.storage.list(layout.stream_metas_folder(self.source))):
-                if backup_id in found.path:
-                    self.storage.delete(found.path)
-        self._clear(backup_id)
+    def discard(self, draft: InProgress) -> int:
+        storage, source = self.workspace.storage, self.workspace.source
+        for found in list(storage.list(layout.stream_metas_folder(source))):
+            if draft.backup_id in found.path:
+                storage.delete(found.path)
+        return self.workspace.empty(layout.log_folder(source, draft.backup_id))
 
-    def _clear(self, backup_id: str) -> None:
-        self._empty(f"{layout.backup_folder(self.source, backup_id)}made/")
-        self.storage.delete(layout.compact_path(self.source))
+    def finish(self, draft: InProgress) -> None:
+        self.workspace.empty(layout.made_folder(self.workspace.source, draft.backup_id))
 
-    def _empty(self, folder: str) -> None:
-        for found in self.storage.list(folder):
-            self.storage.delete(found.path)
+    def result(self, draft: InProgress, backup: Backup) -> dict[str, Any]:
+        return {
+            "source": self.workspace.source,
+            **self.found,
+            "backup_id": draft.backup_id,
+            "kept_files": backup.files,
+            "kept_bytes": backup.bytes,
+        }
 
 
 def _asked(request: CompactLogRequest, newest: int) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from lakebackup.rules import layout
 from lakebackup.sql_engine.worker import settle
 from lakebackup.storage import open_storage
 from lakebackup.store import manifest as sidecar
-from lakebackup.store.delta_append import LISTED
+from lakebackup_jobs.lifecycle.part_task import Parts
 from lakebackup_jobs.lifecycle.task_errors import guarded
 from lakebackup_jobs.lifecycle.task_progress import TaskBoard
 from lakebackup_jobs.lifecycle.task_totals import OUTCOME, totals
@@ -79,17 +79,13 @@ class ReadLog:
             yield pa.RecordBatch.from_arrays([places, *batch.columns], ["place", *stored().names])
 
 
-@dataclass(frozen=True, slots=True)
-class WriteLog:
+@dataclass(frozen=True, kw_only=True)
+class WriteLog(Parts):
     """For `mapInArrow` over records in ORDER: writes them as log files, one row of OUTCOME a task.
 
     The rows of the files are kept aside, since their backup has no number yet.
     """
 
-    uri: str
-    destination: str
-    source: str
-    backup_id: str
     ts_domain: str
     codec: str
     cipher: Cipher | None = field(default=None, repr=False)
@@ -144,16 +140,10 @@ def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBat
             begin = end
 
 
-@dataclass(frozen=True, slots=True)
-class ListDepartures:
-    """For `mapInArrow` over rows of log_compact_files: lists them as gone with backup `number`, an object of
+@dataclass(frozen=True, kw_only=True)
+class ListDepartures(Parts):
+    """For `mapInArrow` over rows of log_compact_files: lists them as gone with the backup, an object of
     Parquet a task; its row of `files`."""
-
-    uri: str
-    destination: str
-    source: str
-    backup_id: str
-    number: int
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -177,30 +167,8 @@ class ListDepartures:
 
     def _put(self, data: bytes, task: int) -> str:
         digest = hashlib.sha256(data).hexdigest()
-        path = (
-            f"{layout.backup_folder(self.source, self.backup_id)}listing/{task:06d}-{digest[:8]}.gone.parquet"
-        )
+        path = f"{self.folder}listing/{task:06d}-{digest[:8]}.gone.parquet"
         open_storage(self.uri).put(path, data)
         return json_line(
-            DataFile(
-                destination=self.destination,
-                path=path,
-                backup_id=self.backup_id,
-                added_in=self.number,
-                source=self.source,
-                scope="-",
-                epoch="-",
-                region="-",
-                role="meta",
-                format=LISTED["departures"],
-                codec="none",
-                bytes=len(data),
-                raw_bytes=len(data),
-                sha256=digest,
-                entries=0,
-                min_ts=0,
-                max_ts=0,
-                start_position=0,
-                end_position=1,
-            )
+            self.listing("departures", path, len(data), digest, scope="-", region="-", codec="none")
         )

@@ -1,35 +1,35 @@
 """Make a full of a change feed: a Delta table of the latest committed values at an instant, beside the log.
 
-It is made of the newest full before and the log from there on. Its objects become rows of `files`; the number
-of the backup is known, and the task's flushes wait, only while these rows are written.
+It is made of the newest full before and the log from there on. Its objects become rows of `files`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Refused
 from lakebackup.plan.logs.restore import note_of, plan_restore, require_restorable, to_ms
-from lakebackup.rows.backups import Backup, DataFile
 from lakebackup.rows.base import CHANGES
 from lakebackup.rules import layout
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import open_storage
 from lakebackup.store import manifest as sidecar
 from lakebackup.store.behind import current_catalog
-from lakebackup.store.lease import Lease, is_held
-from lakebackup.store.reader import CatalogReader
-from lakebackup.store.roots import destination_id
-from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.lifecycle.identity import holder, micros
+from lakebackup.store.lease import is_held
+from lakebackup.store.manifest import Manifest
+from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.numbers import latest_number
-from lakebackup_jobs.lifecycle.task_errors import arrow_schema, guarded
-from lakebackup_jobs.lifecycle.task_totals import OUTCOME, Totals, totals
+from lakebackup_jobs.lifecycle.part_task import PartTask, run_tasks
+from lakebackup_jobs.lifecycle.run import Life, backup_row
+from lakebackup_jobs.lifecycle.source import Source
+from lakebackup_jobs.lifecycle.task_errors import arrow_schema
+from lakebackup_jobs.lifecycle.task_totals import Totals
+from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.logs.restore.job import reading, summary_of
 from lakebackup_jobs.logs.restore.targets import Held
 from lakebackup_jobs.logs.restore.targets.delta import DeltaTarget
@@ -41,7 +41,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakebackup.plan.logs.restore import LogRestorePlan, LogRestoreRequest
+    from lakebackup.rows.backups import Backup, DataFile
     from lakebackup.storage import Storage
+    from lakebackup.store.lease import Lease
+    from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
 
 FORMAT = "delta"
@@ -62,19 +65,15 @@ def run(
 
     `plain`: also of log files that are encrypted, which a full is not. Raises what a restore does, and Busy.
     """
-    from lakebackup_jobs.runtime.session import spark_session
-
-    started = datetime.now(UTC)
-    began = time.monotonic()
+    started = time.monotonic()
+    now = datetime.now(UTC)
     catalog = current_catalog(request.destination, request.catalog)
     request = replace(request, on_full=True, filters=())
     made = plan_restore(request, catalog, leave_uncovered=True)
-    backup_id = layout.new_backup_id(started)
-    storage = open_storage(request.destination)
-    folder = layout.full_folder(made.source, backup_id)
+    full = Full(layout.new_backup_id(now), started_at=micros(now))
     for note in made.notes:
         reporter.warning(note)
-    summary = {"backup_id": backup_id, **summary_of(made), "time_ms": to_ms(made)}
+    summary = {"backup_id": full.backup_id, **summary_of(made), "time_ms": to_ms(made)}
     if request.dry_run:
         return {"dry_run": True, **summary}
     if made.encrypted and not plain:
@@ -83,49 +82,119 @@ def run(
             hint="Give --plain if they may lie beside the log as they are.",
         )
     require_restorable(made, allow_gaps=request.allow_gaps)
-    sweep(storage, request, reporter)
-    spark = spark or spark_session(remote=request.remote)
-    target = DeltaTarget(f"{storage.uri}/{folder}".rstrip("/"))
-    with Lease.acquire(storage, _lease_name(backup_id), holder(), ttl_s=request.lease_ttl_s) as own:
-        with reading(request, catalog, made, target.place, spark, reporter) as (shares, full, counts):
-            after = Held.after(None, made, request)
-            told = target.write(spark, shares, made, full, None, after)
-            counts.update(entries=told["entries"], bytes=made.bytes)
-            listing = f"{layout.backup_folder(made.source, backup_id)}listing/"
-            count = _look(spark, storage, folder, listing)
-        backup = _publish(request, made, backup_id, started, count, spark, own)
-    return {
-        **summary,
-        "number": backup.number,
-        "entries": backup.entries,
-        "bytes_stored": backup.bytes,
-        "seconds": round(time.monotonic() - began, 3),
-    }
+    work = Workspace(request, made.source, reporter, spark)
+    sweep(work)
+    with work.lease(_lease_name(full.backup_id)) as lease:
+        done = Life(LogFull(work, request, catalog, made), lease).take(full)
+    return {**summary, **done, "seconds": round(time.monotonic() - started, 3)}
 
 
 def _lease_name(backup_id: str) -> str:
     return f"full-{backup_id}"
 
 
-def sweep(storage: Storage, request: LogRestoreRequest, reporter: Reporter) -> None:
-    """Take away what runs have left that were killed before their fulls existed."""
-    source = request.name
-    for backup_id in list(storage.folders(layout.fulls_folder(source))):
-        # In this order: who is done has put the marker before the lease is let go of.
+def sweep(work: Workspace) -> None:
+    """Delete what runs left that were killed before their fulls existed."""
+    source = work.source
+    for backup_id in list(work.storage.folders(layout.fulls_folder(source))):
+        # In this order: a run writes the marker before it releases its lease.
         if (
-            is_held(storage, _lease_name(backup_id))
-            or sidecar.marked(storage, layout.marker_path(source, backup_id, "complete"))
-            or CatalogReader.require(request.destination, request.catalog).rows(
-                "show_backup", backup_id=backup_id
-            )
+            is_held(work.storage, _lease_name(backup_id))
+            or sidecar.marked(work.storage, layout.marker_path(source, backup_id, "complete"))
+            or work.reader().rows("show_backup", backup_id=backup_id)
         ):
             continue
-        reporter.note(f"taking away what full {backup_id} left, which was cut off")
-        # The manifest first: without it no catalog that is made anew takes it for a full.
-        storage.delete(layout.manifest_path(source, backup_id))
-        for folder in (layout.full_folder(source, backup_id), layout.backup_folder(source, backup_id)):
-            for found in list(storage.list(folder)):
-                storage.delete(found.path)
+        work.reporter.note(f"deleting what full {backup_id} left, which was interrupted")
+        # The manifest first: without it no rebuilt catalog takes it for a full.
+        work.storage.delete(layout.manifest_path(source, backup_id))
+        work.empty(layout.full_folder(source, backup_id), layout.backup_folder(source, backup_id))
+
+
+@dataclass(frozen=True, slots=True)
+class Full:
+    """A full that is to be made. Its `number` is known when it is published."""
+
+    backup_id: str
+    number: int = 0
+    started_at: int = 0
+
+
+class LogFull(Source[Full]):
+    """The full of one log. One that was interrupted is not resumed: `sweep` deletes what it left."""
+
+    def __init__(
+        self, workspace: Workspace, request: LogRestoreRequest, catalog: CatalogReader, plan: LogRestorePlan
+    ) -> None:
+        super().__init__(workspace)
+        self.request, self.catalog, self.made = request, catalog, plan
+
+    def plan(self) -> Full:
+        raise NotImplementedError("a full is planned by `run`")
+
+    def resume_blocker(self, draft: Full) -> str | None:  # noqa: ARG002
+        return "a full starts over"
+
+    def copy(self, draft: Full) -> Totals:
+        work, made = self.workspace, self.made
+        folder = layout.full_folder(work.source, draft.backup_id)
+        target = DeltaTarget(f"{work.storage.uri}/{folder}".rstrip("/"))
+        with reading(self.request, self.catalog, made, target.place, work.spark, work.reporter) as found:
+            shares, full, counts = found
+            written = target.write(work.spark, shares, made, full, None, Held.after(None, made, self.request))
+            counts.update(entries=written["entries"], bytes=made.bytes)
+            self._pieces = _look(work.spark, work.storage, folder, self._listing(draft))
+        totals = Totals()
+        totals.entries = written["entries"]
+        return totals
+
+    @contextmanager
+    def publishing(self, lease: Lease) -> Iterator[Lease]:  # noqa: ARG002
+        """The task's flushes wait while the number of the full is known and its rows are written."""
+        with self.workspace.lease(wait_s=_WAIT_S) as held:
+            yield held
+
+    def manifest(self, draft: Full, totals: Totals) -> Manifest:  # noqa: ARG002
+        work, made = self.workspace, self.made
+        draft = replace(draft, number=latest_number(work.reader(), work.source) + 1)
+        parts = _Parts(
+            uri=work.storage.uri,
+            destination=work.destination,
+            source=work.source,
+            backup_id=draft.backup_id,
+            number=draft.number,
+            listing_folder=self._listing(draft),
+            domain=made.domain,
+            end_ts=made.end_ts,
+        )
+        found = run_tasks(work, parts, range(self._pieces))
+        backup = backup_row(
+            work,
+            draft,
+            found,
+            None,
+            source_kind=CHANGES,
+            kind="full",
+            level=0,
+            ts_domain=made.domain,
+            end_ts=made.end_ts,
+            isolation="read_committed",
+            codec="none",
+            note=note_of(made),
+        )
+        return Manifest(backup=backup, positions=[], scopes=[], gaps=[], parts=self._pieces)
+
+    def discard(self, draft: Full) -> int:
+        return self.workspace.empty(layout.full_folder(self.workspace.source, draft.backup_id))
+
+    def finish(self, draft: Full) -> None:
+        for task in range(self._pieces):
+            self.workspace.storage.delete(_piece(self._listing(draft), task))
+
+    def result(self, draft: Full, backup: Backup) -> dict[str, Any]:  # noqa: ARG002
+        return {"number": backup.number, "entries": backup.entries, "bytes_stored": backup.bytes}
+
+    def _listing(self, draft: Full) -> str:
+        return f"{layout.backup_folder(self.workspace.source, draft.backup_id)}listing/"
 
 
 def _look(spark: SparkSession, storage: Storage, folder: str, listing: str) -> int:
@@ -206,101 +275,33 @@ def _piece(listing: str, task: int) -> str:
     return f"{listing}{task:06d}.objects.arrow"
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """The parts of a full's manifest, of what was written down of its objects: a row of OUTCOME each."""
+@dataclass(frozen=True, kw_only=True)
+class _Parts(PartTask):
+    """The parts of a full's manifest, of what was written of its objects."""
 
-    uri: str
-    listing: str
-    row: DataFile
+    listing_folder: str
+    domain: str
+    end_ts: int
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for task in batch.column(0).to_pylist():
-                yield guarded(OUTCOME, partial(self._one, task), task=task)
-
-    def _one(self, task: int) -> dict[str, object]:
+    def write(self, storage: Storage, task: int) -> list[DataFile]:
         import pyarrow as pa
 
-        storage = open_storage(self.uri)
-        with pa.ipc.open_stream(storage.get(_piece(self.listing, task))) as stream:
+        with pa.ipc.open_stream(storage.get(_piece(self.listing_folder, task))) as stream:
             found = stream.read_all().to_pylist()
-        rows = [replace(self.row, **one, raw_bytes=one["bytes"]) for one in found]
-        path = layout.parts_path(self.row.source, self.row.backup_id, task)
-        return totals(task, sidecar.write_part(storage, path, rows))
+        return [self._row(one) for one in found]
 
-
-def _publish(
-    request: LogRestoreRequest,
-    made: LogRestorePlan,
-    backup_id: str,
-    started: datetime,
-    count: int,
-    spark: SparkSession,
-    own: Lease,
-) -> Backup:
-    """Make the full exist whose objects are there. `own`: by which nobody takes it for a dead run's."""
-    storage, source = open_storage(request.destination), made.source
-    destination = destination_id(storage)
-    listing = f"{layout.backup_folder(source, backup_id)}listing/"
-    lease = Lease.acquire(storage, f"source-{source}", holder(), ttl_s=request.lease_ttl_s, wait_s=_WAIT_S)
-    with lease:
-        number = latest_number(CatalogReader.require(request.destination, request.catalog), source) + 1
-        row = DataFile(
-            destination=destination,
-            path="",
-            backup_id=backup_id,
-            added_in=number,
-            source=source,
+    def _row(self, found: dict[str, Any]) -> DataFile:
+        return self.row(
+            **found,
+            raw_bytes=found["bytes"],
             scope="-",
             epoch="-",
             region="-",
             format=FORMAT,
             codec="none",
-            bytes=0,
-            raw_bytes=0,
-            sha256="",
-            entries=0,
-            ts_domain=made.domain,
-            min_ts=made.end_ts,
-            max_ts=made.end_ts,
+            ts_domain=self.domain,
+            min_ts=self.end_ts,
+            max_ts=self.end_ts,
             start_position=0,
             end_position=1,
         )
-        found = Totals()
-        with task_errors():
-            tasks = spark.range(0, count, 1, count).mapInArrow(_Parts(storage.uri, listing, row), OUTCOME)
-            found.add(tasks.collect())  # a row a task
-        backup = Backup(
-            backup_id=backup_id,
-            number=number,
-            source=source,
-            source_kind=CHANGES,
-            destination=destination,
-            kind="full",
-            level=0,
-            parent=None,
-            base=backup_id,
-            chain_position=0,
-            place=number,
-            parent_place=None,
-            ts_domain=made.domain,
-            start_ts=None,
-            end_ts=made.end_ts,
-            started_at=micros(started),
-            **found.columns(),
-            isolation="read_committed",
-            codec="none",
-            note=note_of(made),
-        )
-        manifest = sidecar.Manifest(backup=backup, positions=[], scopes=[], gaps=[], parts=count)
-        own.check()
-        lease.renew()
-        sidecar.write_manifest(storage, layout.manifest_path(source, backup_id), manifest)
-        CatalogWriter.open(spark, request.destination, request.catalog).commit_backup(
-            storage, manifest, held=lease
-        )
-        sidecar.mark(storage, layout.marker_path(source, backup_id, "complete"))
-    for task in range(count):
-        storage.delete(_piece(listing, task))
-    return backup

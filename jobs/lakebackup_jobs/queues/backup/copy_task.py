@@ -8,116 +8,73 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING
 
-from lakebackup.errors import NotFound, Refused
+from lakebackup.errors import Refused
 from lakebackup.formats.queues.headers import NAMES
-from lakebackup.rows.backups import DataFile
-from lakebackup.rules import layout
-from lakebackup.storage import ObjectWriter, Storage, open_storage
-from lakebackup.store.manifest import read_part, write_part
-from lakebackup_jobs.kafka.client.consume import Progress, copy_range, reader
+from lakebackup_jobs.kafka.client.consume import Progress, reader
 from lakebackup_jobs.kafka.format.key_filter import KeyFilters, hashes_of
-from lakebackup_jobs.kafka.format.records import OFFSET, Block, decode_block, filter_block
-from lakebackup_jobs.kafka.format.schemas import FORMAT_V2
-from lakebackup_jobs.lifecycle.task_errors import guarded
-from lakebackup_jobs.lifecycle.task_progress import TaskBoard
-from lakebackup_jobs.lifecycle.task_totals import OUTCOME, totals
+from lakebackup_jobs.kafka.format.records import OFFSET, Block, filter_block
 from lakebackup_jobs.queues.backup.skipped import by_partition
 from lakebackup_jobs.queues.messages import chosen, read_messages, watermarks, without
 from lakebackup_jobs.queues.transaction_ids import TransactionIds, read_ids
 from lakebackup_jobs.queues.transaction_scan import RangeSeen, Seen, SeenWriter
-from lakebackup_jobs.topics.tasks.copy import BACKUP_ID, publish
+from lakebackup_jobs.topics.tasks.copy import OffsetsTask
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    import pyarrow as pa
+    from collections.abc import Sequence
 
     from lakebackup.formats.queues.headers import HeaderNames
     from lakebackup.plan.queues.backup import QueueRange
+    from lakebackup.rows.backups import DataFile
+    from lakebackup.storage import Storage
     from lakebackup_jobs.kafka.format.records import Columns
-    from lakebackup_jobs.kafka.format.stats import FileStats
     from lakebackup_jobs.queues.backup.skipped import Place
     from lakebackup_jobs.queues.messages import Messages
     from lakebackup_jobs.queues.transaction_ids import Chosen
 
 
-@dataclass(frozen=True, slots=True)
-class QueueCopyJob:
-    """The same for every task of one backup. `sequences` maps (topic, partition) to its first free number.
+@dataclass(frozen=True, kw_only=True)
+class QueueCopyJob(OffsetsTask):
+    """Copies queues.
 
     `carried`: the Parquet object in the destination whose column `transaction_id` names the transactions
     that the messages in front are of; None: there are none. `keep` False: no message is stored, the ranges
-    are looked at alone, and what stands before a restore's watermark does not count. `watermarks`: (topic,
-    epoch, partition, restore) of those that may stand in what is stored. `skipped`: messages that are left
-    out, as a person said.
+    are looked at alone, and what is before a restore's watermark does not count. `watermarks`: (topic,
+    epoch, partition, restore) of those that may be in what is stored. `skipped`: messages that are left
+    out, as a person asked.
     """
 
-    destination_uri: str
-    destination: str
-    source: str
-    backup_id: str
-    number: int
-    level: int
-    parent: str | None
-    client: Mapping[str, str]
-    isolation: str
-    codec: str
-    compression_level: int | None
-    target_bytes: int
     tasks: tuple[tuple[QueueRange, ...], ...]
-    sequences: Mapping[tuple[str, str], int]
-    report: bool
     names: HeaderNames
     carried: str | None = None
     keep: bool = True
     watermarks: frozenset[tuple[str, str, str, str]] = frozenset()
     skipped: frozenset[Place] = frozenset()
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For `mapInArrow` over task numbers: one row a task, columns as in OUTCOME."""
-        for task in chain.from_iterable(batch.column(0).to_pylist() for batch in batches):
-            yield guarded(OUTCOME, partial(self.run, task), task=task)
-
-    def run(self, task: int) -> dict[str, object]:
-        """Do one task, in any process: columns of OUTCOME but for its error, which is raised.
-
-        What it saw is read by seen.read_ranges and seen.read_seen afterwards.
-        """
-        storage = open_storage(self.destination_uri)
-        part = layout.parts_path(self.source, self.backup_id, task)
-        try:
-            rows = read_part(storage, part)
-        except NotFound:
-            rows = write_part(storage, part, self._rows(storage, task))
-        return totals(task, rows)
-
-    def _rows(self, storage: Storage, task: int) -> list[DataFile]:
-        board = TaskBoard(storage, layout.backup_folder(self.source, self.backup_id)) if self.report else None
-        done = board.counter(f"{task:06d}") if board else None
+    def write(self, storage: Storage, task: int) -> list[DataFile]:
+        """As PartTask; what it saw is read by seen.read_ranges and seen.read_seen afterwards."""
+        done = self.counter(storage, task)
         rows: list[DataFile] = []
         ranges: list[RangeSeen] = []
         front = _Front(storage, self.carried)
         skipped = by_partition(self.skipped)
+        metadata = {NAMES: self.names.text}
         with (
             KeyFilters(storage, self.source, self.backup_id, task) as keys,
             SeenWriter(storage, self.source, self.backup_id, task) as writer,
         ):
             for span in self.tasks[task]:
-                seen = Seen(span.scope, span.epoch, span.region, writer.sink)
                 look = _Look(
                     span,
                     self.names,
                     front,
-                    seen,
+                    Seen(span.scope, span.epoch, span.region, writer.sink),
                     self.watermarks if self.keep else None,
                     skipped.get((span.scope, span.epoch, span.region), ()),
                 )
                 if self.keep:
-                    rows += self._copy(storage, span, look, keys, done)
+                    rows += self.copy(storage, span, keys, done, metadata=metadata, look=look)
                 else:
                     self._scan(span, look, done)
                 ranges.append(look.finish())
@@ -133,57 +90,6 @@ class QueueCopyJob:
         with closing(blocks):
             for block in blocks:
                 look(block)
-
-    def _copy(
-        self, storage: Storage, span: QueueRange, look: _Look, keys: KeyFilters, done: Progress | None
-    ) -> Iterator[DataFile]:
-        seq = self.sequences.get((span.scope, span.region), 0) + span.rank
-        writers: list[ObjectWriter] = []
-
-        def new_file() -> ObjectWriter:
-            writers.append(storage.writer())
-            return writers[-1]
-
-        try:
-            for stats in copy_range(
-                self.client,
-                span.scope,
-                int(span.region),
-                span.start,
-                span.end,
-                new_file,
-                isolation=self.isolation,
-                codec=self.codec,
-                compression_level=self.compression_level,
-                target_bytes=self.target_bytes,
-                on_progress=done,
-                metadata={BACKUP_ID: self.backup_id, NAMES: self.names.text},
-                topic_id=span.epoch,
-                look=look,
-            ):
-                path, seq = publish(writers[-1], self.source, span, seq, stats.columns())
-                yield self._row(span, path, stats, keys)
-        finally:
-            for writer in writers:
-                writer.__exit__(None, None, None)
-
-    def _row(self, span: QueueRange, path: str, stats: FileStats, keys: KeyFilters) -> DataFile:
-        return DataFile(
-            destination=self.destination,
-            path=path,
-            backup_id=self.backup_id,
-            added_in=self.number,
-            source=self.source,
-            scope=span.scope,
-            epoch=span.epoch,
-            region=span.region,
-            format=FORMAT_V2,
-            codec=self.codec,
-            **stats.columns(),
-            **keys.add(stats.keys),
-            level=self.level,
-            parent=self.parent,
-        )
 
 
 class _Front:
@@ -222,7 +128,7 @@ class _Look:
 
     def __call__(self, block: Block) -> Block | None:
         span, where = self._span, self._where
-        whole = decode_block(block.data, block.stats.entries, FORMAT_V2, where)
+        whole = block.columns(where)
         columns = without(whole, self._skipped)
         messages = read_messages(columns, self._names, where)
         in_front = block.stats.first_offset < span.own_from

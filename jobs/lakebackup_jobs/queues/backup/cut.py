@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lakebackup_jobs.kafka.client.consume import reader
-from lakebackup_jobs.kafka.format.records import FORMAT_V2, OFFSET, decode_block
+from lakebackup_jobs.kafka.format.records import OFFSET
 from lakebackup_jobs.queues.backup.skipped import by_partition
 from lakebackup_jobs.queues.messages import read_messages, without
 
@@ -85,7 +85,7 @@ class Tails:
         skipped = by_partition(self.skipped).get((region.scope, region.epoch, region.region), ())
         with closing(source.blocks(region.scope, int(region.region), start, end)) as blocks:
             for block in blocks:
-                columns = without(decode_block(block.data, block.stats.entries, FORMAT_V2, place), skipped)
+                columns = without(block.columns(place), skipped)
                 yield columns.rows[:, OFFSET].copy(), read_messages(columns, self.names, place).tids
 
 

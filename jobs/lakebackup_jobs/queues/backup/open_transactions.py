@@ -13,7 +13,6 @@ from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
-from lakebackup.rows.backups import DataFile
 from lakebackup.rows.queues import QueuePoint, QueuePosition, QueueSchema
 from lakebackup.rows.tables import ARROW_SCHEMAS, as_row
 from lakebackup.rules import layout
@@ -38,8 +37,10 @@ if TYPE_CHECKING:
 
     from lakebackup.formats.queues.schema_history import Version
     from lakebackup.plan.queues.backup import QueuePlan
+    from lakebackup.rows.backups import DataFile
     from lakebackup.storage import Storage
     from lakebackup.store.reader import CatalogReader
+    from lakebackup_jobs.lifecycle.part_task import Parts
     from lakebackup_jobs.queues.transaction_scan import RangeSeen
 
 Table = Literal["queue_points", "queue_positions", "queue_transactions", "queue_schemas"]
@@ -340,57 +341,33 @@ def put_rows(
 class Listing:
     """The rows of `files` beside the messages: files of the engine and objects of rows."""
 
-    def __init__(self, destination: str, source: str, backup_id: str, number: int, plan: QueuePlan) -> None:
-        self._constant: dict[str, Any] = {
-            "destination": destination,
-            "backup_id": backup_id,
-            "added_in": number,
-            "source": source,
-            "codec": "null",
-            "entries": 0,
-            "start_position": 0,
-            "end_position": 1,
-            "level": plan.level,
-            "parent": plan.parent.backup_id if plan.parent else None,
-        }
-        self._end_ts = plan.end_ts
+    def __init__(self, parts: Parts, end_ts: int) -> None:
+        self._parts, self._end_ts = parts, end_ts
         self.rows: list[DataFile] = []
 
     def add(self, table: Table, put: Object) -> None:
         """An object of rows; one without rows is left out, nobody looks at it."""
         if put.rows:
-            self.rows.append(
-                DataFile(
-                    **self._constant,
-                    path=put.path,
-                    scope="",
-                    epoch="-",
-                    region="",
-                    role="meta",
-                    format=LISTED[table],
-                    bytes=put.bytes,
-                    raw_bytes=put.bytes,
-                    sha256=put.sha256,
-                    min_ts=0,
-                    max_ts=0,
-                )
-            )
+            self.rows.append(self._parts.listing(table, put.path, put.bytes, put.sha256))
 
     def file(self, path: str, role: Literal["config", "schema"], data: bytes) -> None:
         """A file of the engine."""
         self.rows.append(
-            DataFile(
-                **self._constant,
+            self._parts.row(
                 path=path,
                 scope="-",
                 epoch="-",
                 region="-",
                 role=role,
                 format="file",
+                codec="null",
                 bytes=len(data),
                 raw_bytes=len(data),
                 sha256=hashlib.sha256(data).hexdigest(),
+                entries=0,
                 min_ts=self._end_ts,
                 max_ts=self._end_ts,
+                start_position=0,
+                end_position=1,
             )
         )

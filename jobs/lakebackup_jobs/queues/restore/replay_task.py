@@ -14,14 +14,11 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from lakebackup.formats.queues.headers import HeaderNames
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.admin.committed import Progress
-from lakebackup_jobs.kafka.client.plain import encode_record
 from lakebackup_jobs.kafka.client.produce import RestoreProducer
-from lakebackup_jobs.kafka.format.records import FORMAT_V2, decode_block, record_prefix
+from lakebackup_jobs.kafka.format.records import decode_block, encode_record
 from lakebackup_jobs.kafka.format.stored import Counted, open_verified
 from lakebackup_jobs.lifecycle.task_errors import RESTORED, guarded
 from lakebackup_jobs.queues.messages import keep, read_messages
@@ -54,9 +51,8 @@ class WatermarkMessage:
 
     def columns(self, topic: str, partition: int) -> Columns:
         """As a block of one record."""
-        prefix = record_prefix(topic, partition)
-        record = encode_record(prefix, 0, self.ts, 0, None, self.value, list(self.headers))
-        return decode_block(np.frombuffer(record, np.uint8), 1, FORMAT_V2)
+        record = encode_record(topic, partition, 0, self.ts, 0, None, self.value, self.headers)
+        return decode_block(record, 1)
 
 
 @dataclass(frozen=True, slots=True)

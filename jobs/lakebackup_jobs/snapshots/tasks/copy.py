@@ -9,70 +9,43 @@ from __future__ import annotations
 import hashlib
 import secrets
 from dataclasses import dataclass
-from functools import partial
-from itertools import chain, groupby
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup.errors import EnvironmentProblem, NotFound
-from lakebackup.rows.backups import DataFile
 from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup.rules import layout
-from lakebackup.storage import AlreadyExists, Storage, open_storage
+from lakebackup.storage import AlreadyExists, Storage
 from lakebackup.store.delta_append import LISTED
-from lakebackup.store.manifest import read_part, write_part
+from lakebackup_jobs.lifecycle.part_task import PartTask
 from lakebackup_jobs.lifecycle.row_objects import read_rows, write_rows
-from lakebackup_jobs.lifecycle.task_errors import guarded
-from lakebackup_jobs.lifecycle.task_progress import TaskBoard
-from lakebackup_jobs.lifecycle.task_totals import OUTCOME, totals
 from lakebackup_jobs.snapshots.source import Entry, SourceFile, Throttle, read_small
 from lakebackup_jobs.snapshots.splits import share_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
+
+    from lakebackup.rows.backups import DataFile
 
 PACK_BYTES = 64 << 20
 _PACK_FILES = 20_000
 _BATCH = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class CopyJob:
-    """The same for every task of one backup. Files below `pack_below` bytes go into packs; 0: none.
+@dataclass(frozen=True, kw_only=True)
+class CopyJob(PartTask):
+    """Copies the files of a share. Files below `pack_below` bytes go into packs; 0: none.
 
     `rate`: bytes a second that a task may read, None without a limit.
     """
 
-    uri: str
-    destination: str
-    source: str
-    backup_id: str
-    number: int
-    level: int
-    parent: str | None
     pack_below: int
     rate: float | None
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For `mapInArrow` over task numbers: one row a task, columns as in OUTCOME."""
-        for task in chain.from_iterable(batch.column(0).to_pylist() for batch in batches):
-            yield guarded(OUTCOME, partial(self.run, task), task=task)
-
-    def run(self, task: int) -> dict[str, object]:
-        """Do one task, in any process: columns of OUTCOME but for its error, which is raised."""
-        storage = open_storage(self.uri)
-        part = layout.parts_path(self.source, self.backup_id, task)
-        try:
-            rows = read_part(storage, part)
-        except NotFound:
-            rows = write_part(storage, part, _Copier(self, storage, task).copy())
-        return totals(task, rows)
-
-    @property
-    def folder(self) -> str:
-        """Where the backup describes itself."""
-        return layout.backup_folder(self.source, self.backup_id)
+    def write(self, storage: Storage, task: int) -> list[DataFile]:
+        return _Copier(self, storage, task).copy()
 
 
 class _Copier:
@@ -82,7 +55,7 @@ class _Copier:
         self._job, self._storage, self._task = job, storage, task
         self._attempt = secrets.token_hex(4)
         self._throttle = Throttle(job.rate)
-        self._done = TaskBoard(storage, job.folder).counter(f"{task:06d}")
+        self._done = job.progress(storage, task)
         self._objects: list[DataFile] = []
         self._packs = 0
         constant = {"source": job.source, "backup_id": job.backup_id, "added_in": job.number}
@@ -243,20 +216,13 @@ class _Copier:
         )
 
     def _row(self, path: str, **columns: Any) -> DataFile:
-        job = self._job
-        return DataFile(
-            destination=job.destination,
+        return self._job.row(
             path=path,
-            backup_id=job.backup_id,
-            added_in=job.number,
-            source=job.source,
             epoch="-",
             codec="null",
             raw_bytes=columns["bytes"],
             start_position=0,
             end_position=1,
-            level=job.level,
-            parent=job.parent,
             **columns,
         )
 

@@ -14,13 +14,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lakebackup.errors import Damaged, NotFound
-from lakebackup.rows.backups import DataFile
-from lakebackup.rules import layout
+from lakebackup.errors import Damaged
 from lakebackup.sql_engine.worker import settle
 from lakebackup.storage import Storage, open_storage
-from lakebackup.store.manifest import read_part, write_part
-from lakebackup_jobs.kafka.client.blocks import BLOCK_BYTES
+from lakebackup_jobs.kafka.client.consume import BLOCK_BYTES
 from lakebackup_jobs.kafka.format.container import FileWriter
 from lakebackup_jobs.kafka.format.key_filter import KeyFilters, hashes_of
 from lakebackup_jobs.kafka.format.records import (
@@ -34,6 +31,7 @@ from lakebackup_jobs.kafka.format.records import (
     filter_block,
 )
 from lakebackup_jobs.kafka.format.stored import Counted, open_verified
+from lakebackup_jobs.lifecycle.part_task import Parts
 from lakebackup_jobs.lifecycle.task_errors import guarded
 from lakebackup_jobs.lifecycle.task_progress import TaskBoard
 from lakebackup_jobs.lifecycle.task_totals import OUTCOME, totals
@@ -45,6 +43,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lakebackup.rows.backups import DataFile
     from lakebackup.store.roots import Roots
     from lakebackup_jobs.kafka.format.stored_file import StoredFile
     from lakebackup_jobs.kafka.memory import Longs
@@ -122,22 +121,15 @@ def _newest(number: int, part: int, held: list[pa.RecordBatch]) -> Iterator[pa.R
         )
 
 
-@dataclass(frozen=True, slots=True)
-class KeepNewest:
+@dataclass(frozen=True, kw_only=True)
+class KeepNewest(Parts):
     """For `mapInArrow` over rows of SURVIVORS in order: copies those records, one row of OUTCOME a piece.
 
     A position of -1 stands for none, so that each piece has a row. By topic: `generations` to write, and
     `drop_before`, the instant (ms) before which tombstones go.
     """
 
-    uri: str
-    folder: str
     roots: Roots
-    destination: str
-    source: str
-    backup_id: str
-    number: int
-    parent: str
     codec: str
     compression_level: int | None
     target_bytes: int
@@ -151,17 +143,15 @@ class KeepNewest:
 
     def _totals(self, number: int, positions: Longs) -> dict[str, object]:
         storage = open_storage(self.uri)
-        part = layout.parts_path(self.source, self.backup_id, number)
-        try:
-            rows = read_part(storage, part)
-        except NotFound:
-            piece = pieces.read(storage, self.folder, number)
-            done = TaskBoard(storage, self.folder).counter(f"kept-{number:06d}")
-            with KeyFilters(storage, self.source, self.backup_id, number) as keys:
-                written = list(self._write(storage, piece, positions, keys, done))
-                keys.commit()
-            rows = write_part(storage, part, written)
-        return totals(number, rows)
+        return totals(number, self.once(storage, number, lambda: self._copy(storage, number, positions)))
+
+    def _copy(self, storage: Storage, number: int, positions: Longs) -> list[DataFile]:
+        piece = pieces.read(storage, self.folder, number)
+        done = self.progress(storage, number, "kept-")
+        with KeyFilters(storage, self.source, self.backup_id, number) as keys:
+            rows = list(self._write(storage, piece, positions, keys, done))
+            keys.commit()
+        return rows
 
     def _write(
         self,
@@ -184,12 +174,8 @@ class KeepNewest:
                             break
                     stats = file.finish()
                     path, seq = publish(sink, self.source, place, seq, stats.columns())
-                yield DataFile(
-                    destination=self.destination,
+                yield self.row(
                     path=path,
-                    backup_id=self.backup_id,
-                    added_in=self.number,
-                    source=self.source,
                     scope=place.scope,
                     epoch=place.epoch,
                     region=place.region,
@@ -197,8 +183,6 @@ class KeepNewest:
                     codec=self.codec,
                     **stats.columns(),
                     **keys.add(stats.keys),
-                    level=1,
-                    parent=self.parent,
                     generation=self.generations[place.scope],
                 )
 

@@ -1,35 +1,24 @@
-"""What a Spark task of a topic backup does: read offset ranges, write data files and a manifest part.
-
-The part is the task's commit: it is put only if it is not there, so a task that Spark runs twice
-counts once, whichever attempt was first. No row of a file goes through the driver.
-"""
+"""What a Spark task of a topic backup does: read offset ranges, write data files and a manifest part."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from lakebackup.errors import NotFound
-from lakebackup.rows.backups import DataFile
 from lakebackup.rules import layout
-from lakebackup.storage import AlreadyExists, ObjectWriter, Storage, open_storage
-from lakebackup.store.manifest import read_part, write_part
+from lakebackup.storage import AlreadyExists, ObjectWriter, Storage
 from lakebackup_jobs.kafka.client.consume import Progress, copy_range
 from lakebackup_jobs.kafka.format.key_filter import KeyFilters
 from lakebackup_jobs.kafka.format.offsets_log import isolation_of
 from lakebackup_jobs.kafka.format.schemas import FORMAT_V2
-from lakebackup_jobs.lifecycle.task_errors import guarded
-from lakebackup_jobs.lifecycle.task_progress import TaskBoard
-from lakebackup_jobs.lifecycle.task_totals import OUTCOME, totals
+from lakebackup_jobs.lifecycle.part_task import PartTask
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    import pyarrow as pa
+    from collections.abc import Iterator, Mapping
 
     from lakebackup.plan.topics.backup import Split
-    from lakebackup_jobs.kafka.format.stats import FileStats
+    from lakebackup.rows.backups import DataFile
+    from lakebackup_jobs.kafka.client.consume import Look
 
 #: In the header of a data file, the backup that wrote it.
 BACKUP_ID = "lakebackup.backup"
@@ -69,55 +58,50 @@ def publish(
         return path, seq
 
 
-@dataclass(frozen=True, slots=True)
-class CopyJob:
-    """The same for every task of one backup. `sequences` maps (topic, partition) to its first free
-    number, `rolls` a topic to the span in ms after which a file of it is closed."""
+class Range(Place, Protocol):
+    """Offsets `[start, end)` of a partition that one task copies; `rank` counts its ranges from 0."""
 
-    destination_uri: str
-    destination: str
-    source: str
-    backup_id: str
-    number: int
-    level: int
-    parent: str | None
-    client: Mapping[str, str]
+    @property
+    def start(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def rank(self) -> int: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class OffsetsTask(PartTask):
+    """Copies offset ranges of Kafka. `sequences` maps (topic, partition) to its first free number of a file.
+
+    `client`: librdkafka properties. `report`: whether tasks report their progress.
+    """
+
+    client: Mapping[str, str] = field(repr=False)
     isolation: str
     codec: str
     compression_level: int | None
     target_bytes: int
-    tasks: tuple[tuple[Split, ...], ...]
     sequences: Mapping[tuple[str, str], int]
-    report: bool
-    rolls: Mapping[str, int]
+    report: bool = True
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For `mapInArrow` over task numbers: one row a task, columns as in OUTCOME."""
-        for batch in batches:
-            for task in batch.column(0).to_pylist():
-                yield guarded(OUTCOME, partial(self._totals, task), task=task)
+    def counter(self, storage: Storage, task: int) -> Progress | None:
+        return self.progress(storage, task) if self.report else None
 
-    def _totals(self, task: int) -> dict[str, object]:
-        return totals(task, self._copy(task))
-
-    def _copy(self, task: int) -> list[DataFile]:
-        storage = open_storage(self.destination_uri)
-        part = layout.parts_path(self.source, self.backup_id, task)
-        try:
-            return read_part(storage, part)
-        except NotFound:
-            pass
-        board = TaskBoard(storage, layout.backup_folder(self.source, self.backup_id)) if self.report else None
-        done = board.counter(f"{task:06d}") if board else None
-        with KeyFilters(storage, self.source, self.backup_id, task) as keys:
-            rows = [row for split in self.tasks[task] for row in self._copy_split(storage, split, keys, done)]
-            keys.commit()
-        return write_part(storage, part, rows)
-
-    def _copy_split(
-        self, storage: Storage, split: Split, keys: KeyFilters, done: Progress | None
+    def copy(
+        self,
+        storage: Storage,
+        span: Range,
+        keys: KeyFilters,
+        done: Progress | None,
+        *,
+        isolation: str | None = None,
+        roll_ms: int | None = None,
+        metadata: Mapping[str, str] | None = None,
+        look: Look | None = None,
+        **columns: Any,
     ) -> Iterator[DataFile]:
-        seq = self.sequences.get((split.scope, split.region), 0) + split.rank
+        """Copy a range into data files, whose rows have `columns`; `metadata` goes into their headers."""
+        seq = self.sequences.get((span.scope, span.region), 0) + span.rank
         writers: list[ObjectWriter] = []
 
         def new_file() -> ObjectWriter:
@@ -127,41 +111,61 @@ class CopyJob:
         try:
             for stats in copy_range(
                 self.client,
-                split.scope,
-                int(split.region),
-                split.start,
-                split.end,
+                span.scope,
+                int(span.region),
+                span.start,
+                span.end,
                 new_file,
-                isolation=isolation_of(split.scope, self.isolation),
+                isolation=isolation or self.isolation,
                 codec=self.codec,
                 compression_level=self.compression_level,
                 target_bytes=self.target_bytes,
-                roll_ms=self.rolls.get(split.scope),
+                roll_ms=roll_ms,
                 on_progress=done,
-                metadata={BACKUP_ID: self.backup_id},
-                topic_id=split.epoch,
+                metadata={BACKUP_ID: self.backup_id, **(metadata or {})},
+                topic_id=span.epoch,
+                look=look,
             ):
-                path, seq = publish(writers[-1], self.source, split, seq, stats.columns())
-                yield self._row(split, path, stats, keys)
+                path, seq = publish(writers[-1], self.source, span, seq, stats.columns())
+                yield self.row(
+                    path=path,
+                    scope=span.scope,
+                    epoch=span.epoch,
+                    region=span.region,
+                    format=FORMAT_V2,
+                    codec=self.codec,
+                    **stats.columns(),
+                    **keys.add(stats.keys),
+                    **columns,
+                )
         finally:
             for writer in writers:
                 writer.__exit__(None, None, None)
 
-    def _row(self, split: Split, path: str, stats: FileStats, keys: KeyFilters) -> DataFile:
-        return DataFile(
-            destination=self.destination,
-            path=path,
-            backup_id=self.backup_id,
-            added_in=self.number,
-            source=self.source,
-            scope=split.scope,
-            epoch=split.epoch,
-            region=split.region,
-            format=FORMAT_V2,
-            codec=self.codec,
-            **stats.columns(),
-            **keys.add(stats.keys),
-            level=self.level,
-            parent=self.parent,
+
+@dataclass(frozen=True, kw_only=True)
+class CopyJob(OffsetsTask):
+    """Copies topics. `rolls` maps a topic to the span in ms after which a file of it is closed."""
+
+    tasks: tuple[tuple[Split, ...], ...]
+    rolls: Mapping[str, int]
+
+    def write(self, storage: Storage, task: int) -> list[DataFile]:
+        done = self.counter(storage, task)
+        with KeyFilters(storage, self.source, self.backup_id, task) as keys:
+            rows = [row for split in self.tasks[task] for row in self._copy(storage, split, keys, done)]
+            keys.commit()
+        return rows
+
+    def _copy(
+        self, storage: Storage, split: Split, keys: KeyFilters, done: Progress | None
+    ) -> Iterator[DataFile]:
+        return self.copy(
+            storage,
+            split,
+            keys,
+            done,
+            isolation=isolation_of(split.scope, self.isolation),
+            roll_ms=self.rolls.get(split.scope),
             generation=split.generation,
         )

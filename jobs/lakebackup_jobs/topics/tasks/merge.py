@@ -8,29 +8,21 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Damaged, LakebackupError, NotFound
-from lakebackup.rows.backups import DataFile
-from lakebackup.rules import layout
-from lakebackup.storage import Storage, open_storage
-from lakebackup.store.manifest import read_part, write_part
 from lakebackup_jobs.kafka.format.container import Frame
 from lakebackup_jobs.kafka.format.key_filter import SEALED_BYTES, KeyFilter, KeyFilters, hashes_of
 from lakebackup_jobs.kafka.format.stored import Counted, open_verified
 from lakebackup_jobs.kafka.format.stored_file import StoredFile
-from lakebackup_jobs.lifecycle.task_errors import guarded
-from lakebackup_jobs.lifecycle.task_progress import TaskBoard
-from lakebackup_jobs.lifecycle.task_totals import OUTCOME, totals
+from lakebackup_jobs.lifecycle.part_task import PartTask
 from lakebackup_jobs.topics.tasks.copy import publish
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    import pyarrow as pa
-
+    from lakebackup.rows.backups import DataFile
+    from lakebackup.storage import Storage
     from lakebackup.store.roots import Roots
 
 # A task takes small targets until it has this much.
@@ -96,45 +88,27 @@ def _path(folder: str, task: int) -> str:
     return f"{folder}plan/{task:06d}.jsonl"
 
 
-@dataclass(frozen=True, slots=True)
-class Merge:
-    """For `mapInArrow` over numbers of tasks: writes their targets, one row of OUTCOME a task.
+@dataclass(frozen=True, kw_only=True)
+class Merge(PartTask):
+    """Writes the targets of its tasks. `sequences` maps (topic, partition) to its first free number.
 
-    `sequences` maps (topic, partition) to its first free number. Raises Damaged (a file that is not what the
-    catalog says); nothing is committed of a target before all its files are verified.
+    Raises Damaged (a file that is not what the catalog says); nothing is committed of a target before all its
+    files are verified.
     """
 
-    uri: str
-    folder: str
     roots: Roots
-    destination: str
-    source: str
-    backup_id: str
-    number: int
-    level: int
-    parent: str | None
     sequences: Mapping[tuple[str, str], int]
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for task in chain.from_iterable(batch.column(0).to_pylist() for batch in batches):
-            yield guarded(OUTCOME, partial(self._totals, task), task=task)
+    def write(self, storage: Storage, task: int) -> list[DataFile]:
+        done = self.progress(storage, task)
+        with KeyFilters(storage, self.source, self.backup_id, task) as keys:
+            rows = [self._write(storage, target, keys, done) for target in read(storage, self.folder, task)]
+            keys.commit()
+        return rows
 
-    def _totals(self, task: int) -> dict[str, object]:
-        storage = open_storage(self.uri)
-        part = layout.parts_path(self.source, self.backup_id, task)
-        try:
-            rows = read_part(storage, part)
-            for row in rows:  # orphans until the merge exists: somebody may have deleted them
-                _require(storage, row)
-        except NotFound:
-            done = TaskBoard(storage, self.folder).counter(f"{task:06d}")
-            with KeyFilters(storage, self.source, self.backup_id, task) as keys:
-                written = [
-                    self._write(storage, target, keys, done) for target in read(storage, self.folder, task)
-                ]
-                keys.commit()
-            rows = write_part(storage, part, written)
-        return totals(task, rows)
+    def check(self, storage: Storage, rows: list[DataFile]) -> None:
+        for row in rows:  # orphans until the merge exists: somebody may have deleted them
+            _require(storage, row)
 
     def _write(
         self, storage: Storage, target: Target, keys: KeyFilters, done: Callable[[int, int], None]
@@ -165,12 +139,8 @@ class Merge:
             combined = _combined(files)
             path, _ = publish(sink, self.source, first, seq, combined)
         sha256 = frame.sha256
-        return DataFile(
-            destination=self.destination,
+        return self.row(
             path=path,
-            backup_id=self.backup_id,
-            added_in=self.number,
-            source=self.source,
             scope=first.scope,
             epoch=first.epoch,
             region=first.region,
@@ -180,8 +150,6 @@ class Merge:
             sha256=sha256,
             **combined,
             **keys.add(made.sealed(sha256)),
-            level=self.level,
-            parent=self.parent,
             generation=first.generation,
         )
 

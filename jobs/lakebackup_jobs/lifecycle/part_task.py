@@ -1,0 +1,148 @@
+"""What the tasks of a backup have in common: each writes its files once and lists them in its part.
+
+The part is the task's commit: of two attempts the first counts, and a task that ran before is not run again.
+No row of a file goes through the driver.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from lakebackup.errors import NotFound
+from lakebackup.rows.backups import DataFile
+from lakebackup.rules import layout
+from lakebackup.sql_engine.failures import task_errors
+from lakebackup.storage import Storage, open_storage
+from lakebackup.store.delta_append import LISTED
+from lakebackup.store.manifest import read_part, write_part
+from lakebackup_jobs.lifecycle.task_errors import guarded
+from lakebackup_jobs.lifecycle.task_progress import TaskBoard
+from lakebackup_jobs.lifecycle.task_totals import OUTCOME, Totals, totals
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    import pyarrow as pa
+
+    from lakebackup_jobs.lifecycle.workspace import Workspace
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """The backup that tasks write parts of. `uri`: of the destination, whose id is `destination`."""
+
+    uri: str
+    destination: str
+    source: str
+    backup_id: str
+    number: int
+    level: int = 0
+    parent: str | None = None
+
+    @property
+    def folder(self) -> str:
+        """Where the backup describes itself."""
+        return layout.backup_folder(self.source, self.backup_id)
+
+    def once(self, storage: Storage, task: int, write: Callable[[], list[DataFile]]) -> list[DataFile]:
+        """The rows of a task's part, which `write` makes if no attempt has put it yet."""
+        part = layout.parts_path(self.source, self.backup_id, task)
+        try:
+            rows = read_part(storage, part)
+        except NotFound:
+            return write_part(storage, part, write())
+        self.check(storage, rows)
+        return rows
+
+    def check(self, storage: Storage, rows: list[DataFile]) -> None:
+        """Raise Damaged when what an earlier attempt wrote cannot be used."""
+
+    def progress(self, storage: Storage, task: int, prefix: str = "") -> Callable[[int, int], None]:
+        """Reports records and bytes that one task is done with."""
+        return TaskBoard(storage, self.folder).counter(f"{prefix}{task:06d}")
+
+    def row(self, **columns: Any) -> DataFile:
+        """The row of a file of this backup."""
+        constant = {
+            "destination": self.destination,
+            "backup_id": self.backup_id,
+            "added_in": self.number,
+            "source": self.source,
+            "level": self.level,
+            "parent": self.parent,
+        }
+        return DataFile(**{**constant, **columns})
+
+    def listing(self, table: str, path: str, size: int, sha256: str, **columns: Any) -> DataFile:
+        """The row of an object that holds rows of a table."""
+        constant: dict[str, Any] = {
+            "path": path,
+            "scope": "",
+            "epoch": "-",
+            "region": "",
+            "role": "meta",
+            "format": LISTED[table],
+            "codec": "null",
+            "bytes": size,
+            "raw_bytes": size,
+            "sha256": sha256,
+            "entries": 0,
+            "min_ts": 0,
+            "max_ts": 0,
+            "start_position": 0,
+            "end_position": 1,
+        }
+        return self.row(**{**constant, **columns})
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartTask(Parts, ABC):
+    """What every task of one backup does, on Spark or in this process."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """For `mapInArrow` over numbers of tasks: one row a task, columns as in OUTCOME."""
+        for task in chain.from_iterable(batch.column(0).to_pylist() for batch in batches):
+            yield guarded(OUTCOME, partial(self.run, task), task=task)
+
+    def run(self, task: int) -> dict[str, Any]:
+        """Do one task, in any process: columns of OUTCOME but for its error, which is raised."""
+        storage = open_storage(self.uri)
+        return totals(task, self.once(storage, task, lambda: self.write(storage, task)))
+
+    @abstractmethod
+    def write(self, storage: Storage, task: int) -> list[DataFile]:
+        """Write the files of a task; their rows."""
+
+
+def run_tasks(
+    workspace: Workspace,
+    job: PartTask,
+    tasks: range,
+    *,
+    here: bool = False,
+    at_once: int | None = None,
+) -> Totals:
+    """Run tasks, in this process when `here`; what they wrote. `at_once`: no more than so many side by side.
+
+    Raises the first error that a task reported.
+    """
+    found = Totals()
+    if not tasks:
+        return found
+    report = workspace.reporter
+    with TaskBoard(workspace.storage, job.folder).watched(report.update):
+        if here:
+            found.add(SimpleNamespace(**job.run(task), error=None) for task in tasks)
+        else:
+            numbers = workspace.spark.range(
+                tasks.start, tasks.stop, 1, min(len(tasks), at_once or len(tasks))
+            )
+            with task_errors():
+                found.add(numbers.mapInArrow(job, OUTCOME).collect())  # one row a task
+    report.update(found.entries, found.bytes)
+    return found

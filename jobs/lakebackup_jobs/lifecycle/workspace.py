@@ -1,0 +1,94 @@
+"""Where a run of one source works."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
+
+from lakebackup.storage import open_storage
+from lakebackup.store.lease import Lease
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.roots import destination_id
+from lakebackup.store.writer import CatalogWriter
+from lakebackup_jobs.lifecycle.identity import holder
+from lakebackup_jobs.lifecycle.task_progress import TaskBoard
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakebackup_jobs.lifecycle.progress import Reporter
+
+
+class Places(Protocol):
+    """What every request says of where it works; `lease_ttl_s` in seconds."""
+
+    @property
+    def destination(self) -> str: ...
+    @property
+    def catalog(self) -> str | None: ...
+    @property
+    def lease_ttl_s(self) -> float: ...
+
+
+class Workspace:
+    """A destination, its catalog, the name of a source, and Spark when it is first needed."""
+
+    def __init__(
+        self, request: Places, source: str, reporter: Reporter, spark: SparkSession | None = None
+    ) -> None:
+        self._request = request
+        self.source, self.reporter = source, reporter
+        self.storage = open_storage(request.destination)
+        self._spark = spark
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session, made when it is first needed."""
+        if self._spark is None:
+            from lakebackup_jobs.runtime.session import spark_session
+
+            self._spark = spark_session(remote=getattr(self._request, "remote", None))
+        return self._spark
+
+    @property
+    def session(self) -> SparkSession | None:
+        """The session, if there is one yet."""
+        return self._spark
+
+    @cached_property
+    def destination(self) -> str:
+        """The id of the destination."""
+        return destination_id(self.storage)
+
+    def reader(self) -> CatalogReader:
+        """The catalog as it is now. Raises NotFound where there is none, when it is asked."""
+        return CatalogReader(self._request.destination, self._request.catalog)
+
+    def existing(self) -> CatalogReader | None:
+        """The catalog as it is now; None where there is none."""
+        return CatalogReader.open(self._request.destination, self._request.catalog)
+
+    def writer(self) -> CatalogWriter:
+        """The catalog, to write to; a session is made when so much is written that Spark is of use."""
+        spark = self._spark or (lambda: self.spark)
+        return CatalogWriter.open(spark, self._request.destination, self._request.catalog)
+
+    def lease(self, name: str | None = None, *, wait_s: float = 0.0) -> Lease:
+        """A lease, by default that of the source. Raises Busy when it is held for longer than `wait_s`."""
+        ttl_s = self._request.lease_ttl_s
+        return Lease.acquire(
+            self.storage, name or f"source-{self.source}", holder(), ttl_s=ttl_s, wait_s=wait_s
+        )
+
+    def board(self, folder: str) -> TaskBoard:
+        """Where tasks below `folder` report their progress."""
+        return TaskBoard(self.storage, folder)
+
+    def empty(self, *folders: str) -> int:
+        """Delete all objects below some folders; returns how many."""
+        count = 0
+        for folder in folders:
+            for found in list(self.storage.list(folder)):
+                self.storage.delete(found.path)
+                count += 1
+        return count

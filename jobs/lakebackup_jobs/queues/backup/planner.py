@@ -1,0 +1,169 @@
+"""What the next backup of an engine's queues is, as its cluster, its files and the catalog are now."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from lakebackup.errors import NeedsFull, Refused, UsageProblem
+from lakebackup.formats.queues import schema_history, snapshot_json
+from lakebackup.plan.queues import backup as planning
+from lakebackup.plan.queues.history import (
+    Standing,
+    read_histories,
+    read_watermarks,
+    require_all,
+    stand,
+)
+from lakebackup.rows.base import QUEUES
+from lakebackup.rows.upkeep import Audit
+from lakebackup.rules import patterns
+from lakebackup_jobs.kafka.admin.cluster import Cluster
+from lakebackup_jobs.lifecycle.identity import holder
+from lakebackup_jobs.queues.backup import skipped
+from lakebackup_jobs.queues.backup.cut import Tails
+from lakebackup_jobs.queues.backup.execute import ISOLATION
+from lakebackup_jobs.queues.backup.request import QueueRequest, files_of, said_of
+from lakebackup_jobs.queues.incomplete import require_put_back
+
+if TYPE_CHECKING:
+    from lakebackup.plan.queues.backup import QueuePlan
+    from lakebackup.store.reader import CatalogReader
+    from lakebackup_jobs.lifecycle.workspace import Workspace
+
+
+class QueuePlanner:
+    """The engine as one run sees it: ends of its queues are looked at once."""
+
+    def __init__(self, request: QueueRequest, workspace: Workspace) -> None:
+        self.request, self._work = request, workspace
+        self.said = said_of(request)
+        self.cluster = Cluster(request.kafka)
+        self._existing = self.cluster.topic_names()
+        self.topics = self.cluster.describe(patterns.select_shell(request.topics, self._existing))
+        self._end_ts, regions = self.cluster.positions(self.topics, ISOLATION)
+        known = skipped.recorded(workspace.existing(), workspace.source)
+        self._skip = skipped.asked(request.skip, self.topics) - known
+        self.skipped = self._skip | known
+        tails = Tails(dict(request.kafka), ISOLATION, request.names, self.skipped)
+        self.regions = tails.settled(regions, lambda: self.cluster.positions(self.topics, ISOLATION)[1])
+        # Read behind the ends: a schema is in its history before the first message that has it is written.
+        self.files = files_of(request)
+
+    def asked(self, plan: QueuePlan) -> dict[str, Any]:
+        """What makes two requests the same backup: of a full, also that the snapshot is the same."""
+        return {**self.request.asked, **({"snapshot_is": self.said.mark} if plan.kind == "full" else {})}
+
+    def record_skipped(self) -> None:
+        """Write down which messages are left out from now on."""
+        skipped.record(self._work.writer(), self._work.source, self._skip, time.time_ns() // 1000)
+        for scope, _, region, position in sorted(self._skip):
+            self._work.reporter.warning(f"{scope}[{region}] at offset {position} is left out of all backups")
+
+    def standing(self, reader: CatalogReader | None) -> Standing:
+        if reader is None:
+            return Standing()
+        kinds = {row["source_kind"] for row in reader.rows("source_kinds", source=self._work.source)}
+        if kinds - {QUEUES}:
+            raise Refused(
+                f"The backups of {self._work.source} are of another kind ({', '.join(sorted(kinds))}).",
+                hint="Give the engine a name of its own.",
+            )
+        cluster = self.cluster.cluster_id()
+        histories = read_histories(reader, self._work.source, cluster)
+        if self.request.mode != "full":
+            require_put_back(self._work.storage, reader, self._work.source, histories, self.topics)
+        try:
+            standing = stand(reader, histories, self.topics, self.request.mode)
+        except NeedsFull:
+            if self.request.mode != "full":
+                raise
+            standing = Standing()
+        if self.request.mode != "full":
+            require_all(standing.starts, self.topics, self._existing)
+        return replace(standing, watermarks=read_watermarks(reader, self._work.source, cluster))
+
+    def plan(self, backup_id: str, reader: CatalogReader | None) -> QueuePlan:
+        request, mode, standing = self.request, self.request.mode, self.standing(reader)
+        full = mode == "full" or (mode == "auto" and standing.parent is None)
+        start_ts = standing.start_ts
+        common: dict[str, Any] = {
+            "backup_id": backup_id,
+            "source": self._work.source,
+            "standing": standing,
+            "topics": self.topics,
+            "regions": self.regions,
+            # Times of a chain follow each other, whatever a clock says.
+            "end_ts": max(self._end_ts, (start_ts or 0) + 1),
+            "parallelism": request.parallelism,
+        }
+        if full:
+            if request.snapshot is None:
+                raise UsageProblem(
+                    f"A full of {self._work.source} needs a snapshot of the engine.",
+                    hint="Say with --snapshot where it is.",
+                )
+            told = self.said.read
+            if told:
+                snapshot_json.require_fits(told, self.said.where, self._work.source, self.regions)
+            return planning.plan_full(told=told, **common)
+        plan = planning.plan_child(mode="differential" if mode == "differential" else "incremental", **common)
+        if reader:
+            self._require_not_in_others(plan, reader, common)
+            self._compare_files(reader, standing)
+        return plan
+
+    def _require_not_in_others(self, plan: QueuePlan, reader: CatalogReader, common: dict[str, Any]) -> None:
+        """Raise NeedsFull for a differential which would need what other backups since have in its place."""
+        if self.request.mode != "differential" or not plan.lost:
+            return
+        histories = read_histories(reader, self._work.source, self.cluster.cluster_id())
+        newest = replace(
+            stand(reader, histories, self.topics, "incremental"), watermarks=common["standing"].watermarks
+        )
+        other = planning.plan_child(mode="incremental", **{**common, "standing": newest})
+        if not other.lost:
+            raise planning.only_incremental(plan.lost)
+
+    def require_there(self, plan: QueuePlan) -> None:
+        """Raise NeedsFull when something is missing that a backup would have to read; the audit log tells."""
+        if plan.kind == "full" or not plan.lost:
+            return
+        if not self.request.dry_run:
+            gaps = [
+                {
+                    name: getattr(gap, name)
+                    for name in ("scope", "epoch", "region", "from_position", "to_position")
+                }
+                for gap in plan.lost[:100]
+            ]
+            self._work.writer().append_audit(
+                Audit(
+                    at=time.time_ns() // 1000,
+                    actor=holder(),
+                    action="queue gap",
+                    subject=self._work.source,
+                    detail=json.dumps({"missing": gaps, "partitions": len(plan.lost)}),
+                )
+            )
+        raise planning.needs_full(plan.lost)
+
+    def _compare_files(self, reader: CatalogReader, standing: Standing) -> None:
+        """Look whether the engine's files go on from those of the parent."""
+        if standing.parent is None:
+            return
+        known = reader.rows("queue_versions", backup_id=standing.parent.backup_id)
+        before = [(row["version"], row["from_tid"]) for row in known]
+        if before and self.files.schema is None:
+            raise UsageProblem(
+                f"Backup {standing.parent.backup_id} has a history of schemas, and nobody said where it is.",
+                hint="Give --schema FILE: it travels with every backup.",
+            )
+        lacking = schema_history.unlike(self.files.versions, before)
+        if lacking and not standing.restored:
+            self._work.reporter.warning(
+                f"{self.request.schema} does not go on from that of backup {standing.parent.backup_id}: "
+                f"version {lacking[0]}, valid from tid {lacking[1]}, is not in it"
+            )

@@ -1,0 +1,70 @@
+"""What a backup of topics reports of its plan before it copies anything."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from lakebackup_jobs.lifecycle.identity import micros
+from lakebackup_jobs.topics import forks
+
+if TYPE_CHECKING:
+    from lakebackup.plan.topics.backup import BackupPlan
+    from lakebackup_jobs.lifecycle.progress import Reporter
+
+_NEW_GENERATION = {
+    "asked": "as asked",
+    "growth": "the backup holds much that the topic has dropped",
+    "tombstones": "it was not read for so long that tombstones may be gone",
+    "purged": "records were deleted before their backup",
+}
+
+
+def announce(plan: BackupPlan, reporter: Reporter) -> None:
+    """Report what was found of the source's history, how the parent was chosen, and what is read again."""
+    if plan.fork:
+        reporter.warning(forks.told(plan.fork))
+    for warning in plan.warnings:
+        reporter.warning(warning)
+    for note in plan.notes:
+        reporter.note(note)
+    for gap in plan.gaps:
+        if gap.reason == "purged":
+            what = f"offsets [{gap.from_position}, {gap.to_position}) were deleted before their backup"
+        else:
+            what = f"the topic was deleted and recreated; offsets from {gap.from_position} are unknown"
+        reporter.warning(f"topic {gap.scope}, partition {gap.region}: {what}")
+    for scope, generation in plan.anew:
+        why = _NEW_GENERATION[generation.anew or "asked"]
+        reporter.note(f"topic {scope} starts generation {generation.number}: {why}")
+
+
+def warn_of_missed_tombstones(plan: BackupPlan, reporter: Reporter) -> None:
+    """Warn, when reading has ended, of compacted topics that were unread for too long."""
+    for scope in plan.missed_tombstones(micros(datetime.now(UTC)) // 1000):
+        reporter.warning(
+            f"topic {scope}: it was not read to its end within its delete.retention.ms, so a deleted key may "
+            "come back in a restore. The next backup reads the topic from its start; back it up more often, "
+            "or raise the setting"
+        )
+
+
+def summary(plan: BackupPlan, source: str) -> dict[str, Any]:
+    """What a person wants to know of a plan."""
+    return {
+        "source": source,
+        "kind": plan.kind,
+        "level": plan.level,
+        "parent": plan.parent.backup_id if plan.parent else None,
+        "topics": len(plan.scopes),
+        "partitions": len(plan.positions),
+        "offsets": plan.offsets,
+        "end_ts": plan.end_ts,
+        "gaps": len(plan.gaps),
+        "fork": forks.describe(plan.fork) if plan.fork else None,
+        "groups": len({row.group_id for row in plan.groups}),
+        "generations": [
+            {"topic": scope, "generation": g.number, "because": g.anew} for scope, g in plan.anew
+        ],
+        "left_out": list(plan.left_out),
+    }

@@ -1,0 +1,147 @@
+"""The next backup of a source's topics, as its cluster and its catalog are now."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from lakebackup.errors import EnvironmentProblem
+from lakebackup.plan.parents import Choice, choose, covered_by, falls_short
+from lakebackup.plan.topics.backup import BackupPlan, Parent, Prepared, plan_backup
+from lakebackup.plan.topics.generations import Held
+from lakebackup.plan.topics.request import require_own
+from lakebackup.rules import layout, patterns
+from lakebackup_jobs.kafka.admin.groups import Groups, group_rows
+from lakebackup_jobs.kafka.format.offsets_log import OFFSETS_TOPIC
+from lakebackup_jobs.lifecycle.identity import micros
+from lakebackup_jobs.lifecycle.numbers import latest_number
+from lakebackup_jobs.topics import forks
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakebackup.plan.topics.backup import TopicState
+    from lakebackup.rows.topics import Group
+    from lakebackup.store.reader import CatalogReader
+    from lakebackup_jobs.kafka.admin.cluster import Cluster
+    from lakebackup_jobs.topics.request import BackupRequest
+
+
+def prepare(
+    request: BackupRequest, source: str, cluster: Groups, reader: CatalogReader, *, contents: bool = True
+) -> Prepared:
+    """The next backup, with its id and number; `contents` as in forks.find."""
+    now = datetime.now(UTC)
+    backup_id = layout.new_backup_id(now)
+    plan = plan_next(request, backup_id, source, cluster, reader, contents=contents)
+    return Prepared(backup_id, latest_number(reader, source) + 1, micros(now), plan)
+
+
+def plan_next(
+    request: BackupRequest,
+    backup_id: str,
+    source: str,
+    cluster: Groups,
+    reader: CatalogReader | None,
+    *,
+    contents: bool = True,
+) -> BackupPlan:
+    names, denied = _topics(request, cluster)
+    topics = cluster.describe(names)
+    # Before the end positions, so that no group stands beyond what is backed up.
+    groups, left_out = _groups(request, backup_id, source, cluster, topics)
+    end_ts, regions = cluster.positions(topics, request.isolation)
+    choice, covered, fork = Choice(None, None, "differential", 1), [], None
+    if reader:
+        require_own(source, [row["source_kind"] for row in reader.rows("source_kinds", source=source)])
+        fork = forks.find(reader, source, regions, request.kafka, contents=contents)
+        if fork:
+            forks.check(fork, request.on_fork)
+            reader = forks.without(reader, fork)
+        choice = choose(
+            reader, source, mode=request.mode, level=request.level, parent=request.parent, log=request.log
+        )
+        covered = covered_by(reader, source, choice.parent)
+        if request.mode != "full" and falls_short(regions, covered):
+            choice = choice.instead()
+            covered = covered_by(reader, source, choice.parent)
+        choice = replace(choice, branch=forks.branch(reader, choice))
+    plan = plan_backup(
+        backup_id=backup_id,
+        source=source,
+        topics=topics,
+        regions=regions,
+        end_ts=end_ts,
+        parent=choice.parent,
+        covered=covered,
+        full=request.mode == "full",
+        on_gap=request.on_gap,
+        parallelism=request.parallelism,
+        increment=choice.increment,
+        level=choice.level,
+        branch=choice.branch,
+        held=_held(reader, source, choice.parent),
+        new_generation=request.new_generation,
+        growth=request.growth,
+    )
+    return replace(
+        plan,
+        groups=groups,
+        left_out=denied + left_out,
+        notes=choice.notes,
+        warnings=choice.warnings,
+        fork=fork,
+    )
+
+
+def _topics(request: BackupRequest, cluster: Cluster) -> tuple[list[str], tuple[str, ...]]:
+    """The topics to back up, and what there is to say of those that this user may not read."""
+    existing = cluster.topic_names()
+    # A topic that may not be seen is not listed, as one that is not there.
+    denied = cluster.denied(set(request.topics) - set(existing))
+    named = [name for name in request.topics if name not in denied]
+    names = (
+        patterns.select(named, request.patterns, existing) if named or request.patterns or not denied else []
+    )
+    denied |= cluster.denied(names)
+    told = tuple(f"topic {name} is left out: {why}" for name, why in sorted(denied.items()))
+    names = [name for name in names if name not in denied]
+    if denied and not names:
+        raise EnvironmentProblem(
+            f"There is nothing that this user may back up: {'; '.join(told)}.",
+            hint="Give this user the rights Describe, DescribeConfigs and Read on the topics.",
+        )
+    if request.groups == "all" and OFFSETS_TOPIC in existing and not cluster.denied([OFFSETS_TOPIC]):
+        names = sorted({*names, OFFSETS_TOPIC})
+    return names, told
+
+
+def _groups(
+    request: BackupRequest, backup_id: str, source: str, cluster: Groups, topics: Sequence[TopicState]
+) -> tuple[tuple[Group, ...], tuple[str, ...]]:
+    """Rows of the groups of some topics, and what there is to say of groups that cannot be read."""
+    if request.groups == "none":
+        return (), ()
+    ts = time.time_ns() // 1_000_000
+    read = cluster.read()
+    rows = group_rows(
+        backup_id=backup_id,
+        source=source,
+        ts=ts,
+        read=read,
+        topics=topics,
+        existing=cluster.topic_names(),
+    )
+    return rows, tuple(
+        f"consumer group {name} is not saved: {why}" for name, why in sorted(read.denied.items())
+    )
+
+
+def _held(reader: CatalogReader | None, source: str, parent: Parent | None) -> list[Held]:
+    if reader is None:
+        return []
+    base, link = (parent.base, parent.link) if parent else (None, None)
+    rows = reader.rows("generations", source=source, base=base, link=link)
+    return [Held(**row) for row in rows]

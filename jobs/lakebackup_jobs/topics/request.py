@@ -1,0 +1,53 @@
+"""What a person asks for when topics are backed up."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from lakebackup.plan.topics.generations import GROWTH
+from lakebackup_jobs.kafka.format.registry import SCHEMAS_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakebackup.plan.parents import Mode
+    from lakebackup.plan.topics.backup import OnGap
+    from lakebackup_jobs.topics.forks import OnFork
+
+
+@dataclass(frozen=True, slots=True)
+class BackupRequest:
+    """What a person asked for. `kafka`: librdkafka properties with bootstrap.servers; may hold secrets.
+
+    `level` and `parent` as in plan.parents.choose; `log`: it is a batch of a backup without an end.
+    `roll_ms`: a file is closed when its records span this long; 0 never, None by the topic's retention.
+    """
+
+    destination: str
+    topics: tuple[str, ...]
+    kafka: Mapping[str, str]
+    catalog: str | None = None
+    source: str | None = None
+    patterns: tuple[str, ...] = ()
+    isolation: str = "read_committed"
+    codec: str = "zstandard"
+    compression_level: int | None = None
+    target_bytes: int = 128 << 20
+    roll_ms: int | None = None
+    mode: Mode = "auto"
+    level: int | None = None
+    parent: str | None = None
+    on_gap: OnGap = "restart"
+    on_fork: OnFork = "branch"
+    dry_run: bool = False
+    lease_ttl_s: float = 60.0
+    note: str | None = None
+    remote: str | None = None
+    log: bool = False
+    new_generation: bool = False
+    growth: float = GROWTH
+    groups: Literal["all", "none"] = "all"
+    schema_topics: tuple[str, ...] = (SCHEMAS_TOPIC,)
+    parallelism: int = os.cpu_count() or 2

@@ -1,0 +1,47 @@
+"""Questions asked in a process of its own, so that its memory and its first answer are its own.
+
+Such a process prints one JSON line a question on standard error: `seconds`, `cpu` and `answers` of each run.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from tests.benchmarks.measure import MeasuringError, of_module
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.benchmarks.measure import Cost
+
+
+def answer(ask: Callable[[int], Any], runs: int, *, opened: float = 0.0, **about: Callable[[], Any]) -> None:
+    """Ask once and `runs` times more, and print it, with what is known `about` it afterwards.
+
+    `opened`: seconds that count as the first answer's.
+    """
+    seconds, cpu, answers = [], [], []
+    for run in range(runs + 1):
+        at, before = time.perf_counter(), time.process_time()
+        answers.append(ask(run))
+        seconds.append(time.perf_counter() - at + (0.0 if run else opened))
+        cpu.append(time.process_time() - before)
+    told = {"seconds": seconds, "cpu": cpu, "answers": answers}
+    told |= {name: of() for name, of in about.items()}
+    print(json.dumps(told), file=sys.stderr, flush=True)
+
+
+def asked(
+    module: str, *arguments: object, log: Path, questions: int = 1
+) -> tuple[Cost, list[dict[str, Any]]]:
+    """What such a process cost and answered."""
+    cost = of_module(module, *arguments, log=log)
+    text = log.read_text("utf-8", "replace")
+    told = [json.loads(line) for line in text.splitlines() if line.startswith('{"seconds"')]
+    if len(told) != questions:
+        raise MeasuringError(text[-2000:])
+    return cost, told

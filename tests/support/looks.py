@@ -1,0 +1,32 @@
+"""What a catalog shows, and jobs that print nothing."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+from lakebackup.sql_engine.delta import open_table
+from lakebackup.store.reader import CatalogReader
+from lakebackup_jobs.lifecycle.progress import QuietReporter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def seen(root: Path | str, sql: str) -> list[dict[str, Any]]:
+    """What a SELECT gives."""
+    rows: list[dict[str, Any]] = CatalogReader.require(str(root)).select(sql).read_all().to_pylist()
+    return rows
+
+
+def rows_of(root: Path, table: str) -> list[str]:
+    """The rows of a table as its files have them, sorted; without when the catalog itself was made."""
+    rows = open_table(f"file://{root}/catalog/{table}").to_pyarrow_table().to_pylist()
+    return sorted(
+        str({k: v for k, v in row.items() if k not in ("created_at", "applied_at")}) for row in rows
+    )
+
+
+def quiet() -> QuietReporter:
+    """Takes what a job reports, and shows none of it."""
+    return QuietReporter(io.StringIO(), io.StringIO())
