@@ -6,8 +6,8 @@ is a full: it holds all that they depend on too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup.errors import Refused, UsageProblem
 from lakebackup.plan.partitions import StoredTopic
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from lakebackup.plan.topics.generations import Held
+    from lakebackup_jobs.topics.tasks.merge import MergedFile
 
 # The rows of a target's files are read at once by the task that writes it.
 MOST_FILES = 10_000
@@ -130,43 +131,19 @@ def with_topics(
             hint="Merge --until a backup that has them; or leave them out of the merged backup with "
             "--drop-gone, and lose them when what was merged is pruned.",
         )
-    return MergePlan(plan.members, plan.parent, plan.level, tuple(topics), tuple(sorted(gone)), older)
-
-
-class Copied(Protocol):
-    """A data file, as far as it matters with which others it can be one."""
-
-    @property
-    def scope(self) -> str: ...
-    @property
-    def epoch(self) -> str: ...
-    @property
-    def region(self) -> str: ...
-    @property
-    def format(self) -> str: ...
-    @property
-    def codec(self) -> str: ...
-    @property
-    def bytes(self) -> int: ...
-    @property
-    def min_ts(self) -> int: ...
-    @property
-    def max_ts(self) -> int: ...
-
-
-F = TypeVar("F", bound=Copied)
+    return replace(plan, topics=tuple(topics), without=tuple(sorted(gone)), older=older)
 
 
 def targets(
-    files: Iterable[F], target_bytes: int, rolls: Mapping[str, int | None]
-) -> Iterator[tuple[int, list[F]]]:
+    files: Iterable[MergedFile], target_bytes: int, rolls: Mapping[str, int | None]
+) -> Iterator[tuple[int, list[MergedFile]]]:
     """The files that become one, in the order of partitions and offsets, each with its number in the
     partition.
 
     A target has one format and codec, at most `target_bytes` (or is one file) and MOST_FILES, and its records
     span no more time than the topic's files do (`rolls`, ms), so that as much expires.
     """
-    held: list[F] = []
+    held: list[MergedFile] = []
     rank = size = 0
     low = high = -1
     for file in files:
@@ -191,9 +168,9 @@ def targets(
         yield rank, held
 
 
-def _partition(file: Copied) -> tuple[str, str, str]:
+def _partition(file: MergedFile) -> tuple[str, str, str]:
     return file.scope, file.epoch, file.region
 
 
-def _alike(file: Copied) -> tuple[str, ...]:
+def _alike(file: MergedFile) -> tuple[str, ...]:
     return *_partition(file), file.format, file.codec

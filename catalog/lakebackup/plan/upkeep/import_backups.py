@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lakebackup.errors import UsageProblem
 from lakebackup.rows.backups import Backup
 from lakebackup.rows.base import CHANGES, QUEUES, SNAPSHOT
-from lakebackup.rows.tables import as_row
+from lakebackup.rows.tables import ARROW_SCHEMAS, as_row
 from lakebackup.rules.layout import check_source
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 #: The kind of source whose backups this program makes itself.
 OWN = "kafka"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]{0,199}")
+UNCOUNTED = -1
 _CHAIN = ("kind", "level", "parent", "base", "chain_position", "place", "parent_place")
 
 
@@ -53,28 +54,26 @@ def plan_backups(
     plan = BackupsPlan()
     given: dict[str, Mapping[str, Any]] = {}
     for row in rows:
-        place, backup_id = (row["row_file"], row["row_number"]), row["backup_id"]
+        backup_id = row["backup_id"]
         why = _wrong(row, given, whole=whole, source_kind=source_kind, listed=listed)
         if why:
-            plan.wrong.append((*place, why))
+            plan.wrong.append(_at(row, why))
             continue
         given[backup_id] = row
         if backup_id in held:
             plan.known.add(backup_id)
-            other = [
-                k for k, v in _said(row).items() if v is not None and k != "state" and v != held[backup_id][k]
-            ]
+            known = held[backup_id]
+            other = [k for k, v in _columns(row).items() if v is not None and k != "state" and v != known[k]]
             if other:
-                plan.against.append(
-                    (*place, f"the catalog has backup {backup_id} with another {', '.join(other)}")
-                )
+                why = f"the catalog has backup {backup_id} with another {', '.join(other)}"
+                plan.against.append(_at(row, why))
     fresh = [row for row in given.values() if row["backup_id"] not in held]
     if whole:
         _whole(plan, fresh, held)
     else:
         for source in sorted({row["source"] for row in fresh}):
             own = [row for row in fresh if row["source"] == source]
-            _Source(plan, source, held, given, source_kind, chained).add(own)
+            _of_source(plan, source, own, held, source_kind, chained)
     return plan
 
 
@@ -82,13 +81,8 @@ def numbered_schema() -> pa.Schema:
     """Of the relation that queries call `numbered`."""
     import pyarrow as pa
 
-    text, number = pa.string(), pa.int64()
-    kinds = [
-        *((name, text) for name in ("backup_id", "source", "source_kind", "destination")),
-        *((name, number) for name in ("number", "end_ts", "place")),
-        ("level", pa.int32()),
-    ]
-    return pa.schema(kinds)
+    names = ("backup_id", "source", "source_kind", "destination", "number", "end_ts", "place", "level")
+    return pa.schema([ARROW_SCHEMAS["backups"].field(name).with_nullable(True) for name in names])
 
 
 def numbered(backups: Iterable[Backup]) -> pa.Table:
@@ -103,7 +97,7 @@ def numbered(backups: Iterable[Backup]) -> pa.Table:
     return pa.Table.from_pylist(rows, numbered_schema())
 
 
-def _said(row: Mapping[str, Any]) -> dict[str, Any]:
+def _columns(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if not name.startswith("row_")}
 
 
@@ -138,108 +132,86 @@ def _whole(
         other = taken.setdefault((row["source"], row["number"]), row["backup_id"])
         if other != row["backup_id"]:
             why = f"number {row['number']} of source {row['source']} is that of backup {other}"
-            plan.against.append((row["row_file"], row["row_number"], why))
-        plan.new.append(Backup(**_said(row)))
+            plan.against.append(_at(row, why))
+        plan.new.append(Backup(**_columns(row)))
 
 
-class _Source:
-    """Numbers and chains of the new backups of one source."""
-
-    def __init__(
-        self,
-        plan: BackupsPlan,
-        source: str,
-        held: Mapping[str, Mapping[str, Any]],
-        given: Mapping[str, Mapping[str, Any]],
-        source_kind: str,
-        chained: bool,
-    ) -> None:
-        self.plan, self.source, self.kind, self.chained = plan, source, source_kind, chained
-        self.given = given
-        own = sorted((row for row in held.values() if row["source"] == source), key=lambda row: row["number"])
-        self.kinds = {row["source_kind"] for row in own}
-        self.chain: dict[str, tuple[str, int, int | None]] = {
-            row["backup_id"]: (row["base"], row["chain_position"], row["place"]) for row in own
-        }
-        self.newest = own[-1] if own else None
-        self.number = own[-1]["number"] if own else 0
-        self.last: str | None = own[-1]["backup_id"] if own else None
-
-    def add(self, rows: list[Mapping[str, Any]]) -> None:
-        for row in sorted(rows, key=lambda row: (row["end_ts"], row["number"] or 0, row["backup_id"])):
-            place = (row["row_file"], row["row_number"])
-            kind = row["source_kind"] or self.kind
-            if self.kinds - {kind}:
-                why = f"source {self.source} is one of kind {', '.join(sorted(self.kinds))}, not {kind}"
-                self.plan.against.append((*place, f"{why}: give it another name"))
-                continue
-            if self.newest and row["end_ts"] < self.newest["end_ts"]:
-                newest = self.newest["backup_id"]
-                why = f"it ended before {newest}, which the catalog has: import in the order of time"
-                self.plan.against.append((*place, why))
-                continue
-            number = row["number"] or self.number + 1
-            if number <= self.number:
-                why = f"number {number} does not come after {self.number}, that of a backup that ended before"
-                self.plan.wrong.append((*place, why))
-                continue
-            made = self._made(row, number, kind)
-            if made is None:
-                self.plan.wrong.append(
-                    (*place, f"its parent {row['parent']!r:.80} is no earlier backup of {self.source}")
-                )
-                continue
-            self.number, self.last = number, made.backup_id
-            self.chain[made.backup_id] = (made.base, made.chain_position, made.place)
-            self.plan.new.append(made)
-
-    def _made(self, row: Mapping[str, Any], number: int, source_kind: str) -> Backup | None:
-        parent = row["parent"]
-        if parent is None and self.chained and row["kind"] != "full":
-            parent = self.last
-        if parent is not None and parent not in self.chain:
-            return None
-        base, position, place = self.chain[parent] if parent else (row["backup_id"], -1, None)
-        filled = {
-            "source_kind": source_kind,
-            "destination": f"{source_kind}:{self.source}",
-            "kind": "differential" if parent else "full",
-            "level": 1 if parent else 0,
-            "branch": 0,
-            "state": "complete",
-            "ts_domain": "ms",
-            "started_at": row["end_ts"] * 1000,
-            "finished_at": row["end_ts"] * 1000,
-            "digest": "",
-            "isolation": "",
-            "codec": "",
-            "created_by": "",
-            "tool": source_kind,
-            "files": UNCOUNTED,
-            "bytes": UNCOUNTED,
-            "entries": UNCOUNTED,
-        }
-        own = {
-            "number": number,
-            "parent": parent,
-            "base": base,
-            "chain_position": position + 1,
-            "place": number,
-            "parent_place": place,
-        }
-        said = _said(row)
-        return Backup(**{**said, **{k: v for k, v in filled.items() if said[k] is None}, **own})
+def _of_source(
+    plan: BackupsPlan,
+    source: str,
+    rows: Iterable[Mapping[str, Any]],
+    held: Mapping[str, Mapping[str, Any]],
+    source_kind: str,
+    chained: bool,
+) -> None:
+    """Number and chain the new backups of one source, after those that the catalog has of it."""
+    own = sorted((row for row in held.values() if row["source"] == source), key=lambda row: row["number"])
+    kinds = {row["source_kind"] for row in own}
+    chain = {row["backup_id"]: (row["base"], row["chain_position"], row["place"]) for row in own}
+    newest = own[-1] if own else None
+    last, number = (newest["backup_id"], newest["number"]) if newest else (None, 0)
+    for row in sorted(rows, key=lambda row: (row["end_ts"], row["number"] or 0, row["backup_id"])):
+        kind, parent = row["source_kind"] or source_kind, row["parent"]
+        if parent is None and chained and row["kind"] != "full":
+            parent = last
+        if kinds - {kind}:
+            why = (
+                f"source {source} is one of kind {', '.join(sorted(kinds))}, not {kind}: give it another name"
+            )
+            plan.against.append(_at(row, why))
+        elif newest and row["end_ts"] < newest["end_ts"]:
+            why = f"it ended before {newest['backup_id']}, which the catalog has: import in the order of time"
+            plan.against.append(_at(row, why))
+        elif row["number"] and row["number"] <= number:
+            why = f"number {row['number']} does not come after {number}, that of a backup that ended before"
+            plan.wrong.append(_at(row, why))
+        elif parent is not None and parent not in chain:
+            plan.wrong.append(_at(row, f"its parent {parent!r:.80} is no earlier backup of {source}"))
+        else:
+            base, position, place = chain[parent] if parent else (row["backup_id"], -1, None)
+            last, number = row["backup_id"], row["number"] or number + 1
+            chain[last] = (base, position + 1, number)
+            own_place = {
+                "parent": parent,
+                "base": base,
+                "chain_position": position + 1,
+                "parent_place": place,
+            }
+            plan.new.append(_filled(row, kind, {**own_place, "number": number, "place": number}))
 
 
-UNCOUNTED = -1
+def _filled(row: Mapping[str, Any], source_kind: str, own: Mapping[str, Any]) -> Backup:
+    """A backup with its place in the chain, and defaults for what its row leaves open."""
+    at = row["end_ts"] * 1000
+    incremental = own["parent"] is not None
+    defaults = {
+        **dict.fromkeys(("digest", "isolation", "codec", "created_by"), ""),
+        **dict.fromkeys(("files", "bytes", "entries"), UNCOUNTED),
+        "source_kind": source_kind,
+        "tool": source_kind,
+        "destination": f"{source_kind}:{row['source']}",
+        "kind": "differential" if incremental else "full",
+        "level": int(incremental),
+        "branch": 0,
+        "state": "complete",
+        "ts_domain": "ms",
+        "started_at": at,
+        "finished_at": at,
+    }
+    given = {name: value for name, value in _columns(row).items() if value is not None}
+    return Backup(**{**_columns(row), **defaults, **given, **own})
+
+
+def _at(row: Mapping[str, Any], text: str) -> tuple[int, int, str]:
+    return row["row_file"], row["row_number"], text
 
 
 def counted(backups: Iterable[Backup], totals: Mapping[str, Mapping[str, int]]) -> list[Backup]:
-    """Backups with what their files add up to, where nobody said."""
-    none = {"files": 0, "bytes": 0, "entries": 0}
+    """Backups with what their files add up to, where their rows lack it."""
     made = []
     for backup in backups:
-        found = totals.get(backup.backup_id, none)
-        counts: dict[str, Any] = {name: found[name] for name in none if getattr(backup, name) == UNCOUNTED}
+        found = totals.get(backup.backup_id, {})
+        open_ = [name for name in ("files", "bytes", "entries") if getattr(backup, name) == UNCOUNTED]
+        counts: dict[str, Any] = {name: found.get(name, 0) for name in open_}
         made.append(replace(backup, **counts))
     return made
