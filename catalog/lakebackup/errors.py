@@ -1,6 +1,6 @@
 """Every error a person can meet, each with the exit code the command line ends with.
 
-A message says what was wrong, where, and what to do next. Anything that is not one of these
+A message has what was wrong, where, and what to do next. Anything that is not one of these
 ends with exit code 1 and is a defect of ours. docs/exit-codes.md lists the codes.
 """
 

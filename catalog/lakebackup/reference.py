@@ -44,14 +44,14 @@ UTC, `*_time` and `time` are TIMESTAMPs in UTC.
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A statement's comment: what it says of the whole, and the meaning of columns by name."""
+    """A statement's comment: its text, and the meaning of columns by name."""
 
     text: str
     columns: Mapping[str, str]
 
 
 def describe(statement: str) -> Described:
-    """What the comment at the top of a statement says."""
+    """The comment at the top of a statement."""
     text: list[str] = []
     meanings: dict[str, str] = {}
     last = None

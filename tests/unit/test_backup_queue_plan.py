@@ -71,7 +71,13 @@ def child(
 
 def full(on: Standing, *regions: RegionState, told: SnapshotJson | None = None, topics: Any = TOPICS) -> Any:
     return plan_full(
-        backup_id="b", source="social", standing=on, told=told, topics=topics, regions=regions, end_ts=5000
+        backup_id="b",
+        source="social",
+        standing=on,
+        snapshot=told,
+        topics=topics,
+        regions=regions,
+        end_ts=5000,
     )
 
 

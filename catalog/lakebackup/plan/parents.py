@@ -181,7 +181,7 @@ def _none(source: str, mode: Mode, increment: Increment, level: int, rest: list[
     if mode != "auto":
         raise Refused(
             f"No backup of {source} can be continued: {_shown(rest)}.",
-            hint="Take a new full backup with --mode full; the view unusable_backups says more.",
+            hint="Take a new full backup with --mode full; the view unusable_backups has more.",
         )
     warning = f"no backup of {source} can be continued, so this is a full one: {_shown(rest)}"
     return Choice(None, None, increment, level, warnings=(warning,))

@@ -122,7 +122,7 @@ def _conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def _narrowed(found: Wanted, condition: exp.Expr, names: set[str]) -> Wanted:
-    """`found` and what one condition says, when it is understood."""
+    """`found`, narrowed by one condition when it is understood."""
     from sqlglot import exp
 
     this, kind = condition.this, type(condition).__name__
@@ -299,7 +299,7 @@ def _topic(reader: CatalogReader, name: str) -> tuple[str, int, str]:
             raise Refused(
                 f"{scope} is a queue of the engine {queue['source']}, whose messages no SELECT can read.",
                 hint="`lakebackup restore queue` restores them into Kafka; the views queue_points and "
-                "queue_transactions say what is held.",
+                "queue_transactions show what is held.",
             )
         raise NotFound(
             f"No restorable backup holds topic {name!r}.",

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound="DataclassInstance")
 
-#: A target position that nobody knows.
+#: An unknown target position.
 UNKNOWN = -1
 #: `backups.source_kind` of backups of a snapshot's files.
 SNAPSHOT = "snapshot"

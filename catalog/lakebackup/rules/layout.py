@@ -85,7 +85,7 @@ def partition_folder(source: str, epoch: str, topic: str, partition: int) -> str
 
 
 def data_path(source: str, epoch: str, topic: str, partition: int, seq: int) -> str:
-    """The path of a data file; `seq` goes on across the backups of a topic's partition, from 0."""
+    """The path of a data file; `seq` counts on across the backups of a partition, from 0."""
     return f"{partition_folder(source, epoch, topic, partition)}{data_name(topic, partition, seq)}"
 
 
@@ -118,7 +118,7 @@ def _of_task(path: str) -> Callable[[str, str, int], str]:
     )
 
 
-#: What a source's backup, merge or compaction of a log is going to be, while it is at work or was cut off.
+#: Records of a backup, merge or compaction of a log that is in progress, or was cut off.
 begun_path = _in_source("begun.json")
 merge_path = _in_source("merge.json")
 compact_path = _in_source("compact.json")
@@ -156,7 +156,7 @@ queue_files_folder = _of_backup("queues/{}/")
 
 
 def marker_path(source: str, backup_id: str, marker: Literal["complete", "deleted"]) -> str:
-    """The empty object that says a backup was committed, or is being deleted."""
+    """The empty object that marks a backup as committed, or as being deleted."""
     return f"{backup_folder(source, backup_id)}{marker}"
 
 

@@ -86,7 +86,7 @@ def due_in(last: tuple[int, int] | None, every_s: float, now: float) -> float:
 
 
 def waiting(regions: Sequence[RegionState], known: Mapping[Place, int]) -> int:
-    """How many offsets nobody has read."""
+    """How many offsets are still to be read."""
     return sum(region.end - begins(region, known) for region in regions)
 
 
@@ -118,7 +118,7 @@ def gaps(
     *,
     allowed: bool,
 ) -> tuple[Gap, ...]:
-    """Events that are gone unread: Kafka deleted them, the topic was made again, or the partition has become
+    """Events that are gone unread: Kafka deleted them, the topic was recreated, or the partition has become
     shorter than it was read (its leader was elected uncleanly).
 
     Refused unless `allowed`. `to_ts` is set when the flush is published. A partition that appears after the
@@ -144,7 +144,7 @@ def gaps(
         first = found[0]
         raise Refused(
             f"Events of topic {first.scope}, partition {first.region}, from offset {first.from_position} on "
-            + ("were deleted" if first.reason == "purged" else "went with the topic, made again or cut off,")
+            + ("were deleted" if first.reason == "purged" else "went with the topic, recreated or cut off,")
             + " before they were read"
             + (f"; so were those of {len(found) - 1} more partitions." if len(found) > 1 else "."),
             hint="Take a new full of the database and start a new task, or continue without those events: "

@@ -140,7 +140,7 @@ def plan_child(
         raise NeedsFull(f"There is no backup of {source} to continue.", hint=TAKE_FULL)
     _require_whole(topics)
     rows, starts, restores = BackupRows(backup_id, source, end_ts), _starts(standing), _restores(standing)
-    # Behind an incremental what is open goes on by itself: all of it is in the chain.
+    # After an incremental the chain holds all of what is open.
     looks_back = parent.level == 0 and standing.open_at is not None
     parts = []
     for region in regions:
@@ -180,7 +180,7 @@ def plan_full(
     backup_id: str,
     source: str,
     standing: Standing,
-    told: SnapshotJson | None,
+    snapshot: SnapshotJson | None,
     topics: Sequence[TopicState],
     regions: Sequence[RegionState],
     end_ts: int,
@@ -188,22 +188,22 @@ def plan_full(
 ) -> QueuePlan:
     """A full. What is read are messages of transactions that may be open at it, and nothing is stored.
 
-    `told`: the positions of the engine's snapshot; without it, it is where the queues end. `standing`: what
-    it comes after. Raises NeedsFull for a snapshot behind which messages are gone already.
+    `snapshot`: the positions of the engine's snapshot; without it, it is where the queues end. `standing`:
+    what it comes after. Raises NeedsFull for a snapshot behind which messages are gone already.
     """
     _require_whole(topics)
     rows, starts, restores = BackupRows(backup_id, source, end_ts), _starts(standing), _restores(standing)
-    queues = {(q.topic, str(q.partition)): q for q in told.queues} if told else {}
+    queues = {(q.topic, str(q.partition)): q for q in snapshot.queues} if snapshot else {}
     parts = []
     for region in regions:
-        if told:
+        if snapshot:
             queue = queues[region.scope, region.region]
             own = queue.max_no_transaction_pos
             if own < region.low:
                 raise NeedsFull(
                     f"The snapshot is at offset {queue.position} of topic {region.scope}, partition "
                     f"{region.region}, and is read on from {own}; offsets below {region.low} were deleted.",
-                    hint="Nothing could go on from it. Take a newer snapshot of the engine.",
+                    hint="Nothing could continue it. Take a newer snapshot of the engine.",
                 )
             parts.append(_Part(region, own, own, queue.position))
         else:
@@ -225,16 +225,16 @@ def plan_full(
         lost=tuple(_lost(rows, standing, ((r, start.own_from) for r, start in known))) if continues else (),
         tasks=_tasks(parts, parallelism),
         keep=False,
-        last_tid=None if told or not known else standing.last_tid,
-        open_at=None if told or not known else standing.open_at,
+        last_tid=None if snapshot or not known else standing.last_tid,
+        open_at=None if snapshot or not known else standing.open_at,
         tids=_tids(start for _, start in known),
-        snapshot_tid=told.last_tid if told else None,
-        snapshot_open=told.open_transactions if told else None,
+        snapshot_tid=snapshot.last_tid if snapshot else None,
+        snapshot_open=snapshot.open_transactions if snapshot else None,
         # Of a transaction that is seen in one partition the end may be in another, before what is read.
         look_back=_tasks([_before(restores, p.region, p.look) for p in parts], parallelism)
-        if told and told.open_transactions is None
+        if snapshot and snapshot.open_transactions is None
         else (),
-        notes=() if told else (_WITHOUT,),
+        notes=() if snapshot else (_WITHOUT,),
     )
 
 

@@ -216,7 +216,7 @@ def _behind_restore(reader: CatalogReader, history: History, mode: Mode) -> Stan
         row = reader.one("queue_parent", backup_id=restored.backup_id)
     if row and (row["reason"] or (row["open_transactions"] and row["kind"] != "full")):
         # What a backup holds of transactions that were open at its end, the restore has left out: a backup
-        # that continues it could not tell them from others that have their ids by now.
+        # that continues it could not distinguish them from others that have their ids by now.
         why = _why(row) or ", at whose end transactions were open"
         notes = [f"this one continues the full {restored.full_id}, not {restored.backup_id}{why}"]
         row = None

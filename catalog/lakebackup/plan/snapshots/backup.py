@@ -169,7 +169,7 @@ def require_restorable(units: Sequence[Unit]) -> None:
             if why := unsafe(name, Limits()):
                 raise Refused(
                     f"{unit.folder} cannot be backed up under the name {name!r}: {why}.",
-                    hint="Name a folder with a name of its own, or say with --layout what names the tables.",
+                    hint="Name a folder with a name of its own, or give a --layout that names the tables.",
                 )
         if unit.file in tables:
             raise Refused(

@@ -2,7 +2,7 @@
 
 Positions are next-to-read: a range is `[start, end)`. A partition that the chain has not seen starts at
 its low watermark. A low watermark that passed the last position backed up is a purge: a gap, and the topic is
-read from its start again unless told otherwise. A topic with a new id was deleted and made again: its history
+read from its start again unless --on-gap says otherwise. A topic with a new id was recreated: its history
 starts over.
 """
 
@@ -46,7 +46,7 @@ class Covered(Partition):
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """The backup a differential stands on."""
+    """The backup that an incremental one continues."""
 
     backup_id: str
     base: str
@@ -73,8 +73,8 @@ class Split(Partition):
 class BackupPlan:
     """What a backup will do. `tasks[i]` is what Spark task i reads.
 
-    `new_regions` counts the partitions that the chain has not seen before. `left_out` says, one sentence
-    each, what was asked for and cannot be read; `notes` and `warnings`, how the parent was chosen.
+    `new_regions` counts the partitions that the chain has not seen before. `left_out`: one sentence
+    each, what was asked for and cannot be read; `notes` and `warnings`: how the parent was chosen.
     """
 
     kind: Literal["full", "differential", "cumulative", "log"]
@@ -111,7 +111,7 @@ class BackupPlan:
 
     @property
     def idle(self) -> bool:
-        """Whether it would say nothing that the backup before has not said."""
+        """Whether it would add nothing to the backup before."""
         return self.kind != "full" and not (self.offsets or self.gaps or self.new_regions or self.fork)
 
     @property
@@ -220,7 +220,7 @@ def plan_backup(
 def _recreated(
     rows: BackupRows, topics: Sequence[TopicState], known: Mapping[Place, Covered]
 ) -> Iterator[Gap]:
-    """What no backup holds of topics that were deleted and made again."""
+    """What no backup holds of topics that were recreated."""
     epochs = {t.scope: t.epoch for t in topics}
     last = {c.scope: c.epoch for c in sorted(known.values(), key=lambda c: c.number)}
     for c in known.values():

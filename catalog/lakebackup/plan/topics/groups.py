@@ -18,13 +18,13 @@ Outcome = Literal[
 MEANINGS: Mapping[str, str] = {
     "moved": "put to the same message",
     "unchanged": "stands there already",
-    "at_end": "stood behind the end of what was restored: put to that end",
-    "in_gap": "stood where the backup lost records: put to the next one",
+    "at_end": "was behind the end of what was restored: put to that end",
+    "in_gap": "was where the backup lost records: put to the next one",
     "ahead": "is further in the target already: left alone (--force puts it back)",
     "active": "has members in the target: left alone; stop them and do it again",
-    "unknown": "others wrote among the restored records, or keys were spread anew: left alone",
+    "unknown": "others wrote among the restored records, or keys were redistributed: left alone",
     "not_restored": "nothing of this partition was restored there: left alone",
-    "topic_deleted": "its topic was deleted in the source: left alone; --at-time before that brings it back",
+    "topic_deleted": "its topic was deleted in the source: left alone; --at-time before that restores it",
 }
 #: Outcomes that put a group somewhere, and those that keep a run from being complete.
 PUT = frozenset({"moved", "at_end", "in_gap"})
@@ -129,7 +129,7 @@ def plan_groups(
     members is left alone, unless nothing would change; one that has read further keeps that.
     """
     chosen = [row for row in rows if row["group_id"] in names]
-    # A topic made again has its old offsets beside it: what can be moved is what counts.
+    # A recreated topic has its old offsets beside it: what can be moved counts.
     better = {_key(row) for row in chosen if row["outcome"] != "topic_deleted"}
     moves = [
         _move(row, names[row["group_id"]], there.get(names[row["group_id"]]), force=force)

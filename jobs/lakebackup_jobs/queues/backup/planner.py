@@ -108,7 +108,7 @@ class QueuePlanner:
             told = self.said.read
             if told:
                 snapshot_json.require_fits(told, self.said.where, self._work.source, self.regions)
-            return planning.plan_full(told=told, **common)
+            return planning.plan_full(snapshot=told, **common)
         plan = planning.plan_child(mode="differential" if mode == "differential" else "incremental", **common)
         if reader:
             self._require_not_in_others(plan, reader, common)
