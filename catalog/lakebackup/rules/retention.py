@@ -7,7 +7,7 @@ less. Backups keep whole files, and one expires only when it holds nothing of th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,13 +68,10 @@ def rule(history: History, *, now: int, keep_ms: int | None = None, keep_bytes: 
     its_ms, its_bytes = (_limit(history.settings, f"retention.{unit}") for unit in ("ms", "bytes"))
     span = its_ms if keep_ms is None else keep_ms
     size = its_bytes if keep_bytes is None else keep_bytes
+    names = ("source", "scope", "epoch", "base", "link", "generation")
+    topic: dict[str, Any] = {name: getattr(history, name) for name in names}
     return Rule(
-        source=history.source,
-        scope=history.scope,
-        epoch=history.epoch,
-        base=history.base,
-        link=history.link,
-        generation=history.generation,
+        **topic,
         compacted="compact" in _policies(history.settings),
         cutoff_ts=min(now, history.covered_to) - span if deletes and span is not None else None,
         keep_bytes=size if deletes else None,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from lakebackup.errors import LakebackupError, NotFound, UsageProblem
+from lakebackup.rows.base import pick
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -152,17 +153,9 @@ def _move(row: Mapping[str, Any], name: str, there: GroupThere | None, *, force:
             outcome = "active"
         elif now is not None and now > landing.position and not force:
             outcome = "ahead"
-    return Move(
-        group_id=row["group_id"],
-        target_group=name,
-        scope=row["scope"],
-        region=row["region"],
-        position=row["position"],
-        metadata=row["metadata"],
-        landing=landing,
-        outcome=outcome,
-        offsets=int(row["offsets"] or 0) if row["outcome"] in ("at_end", "in_gap") else 0,
-    )
+    offsets = int(row["offsets"] or 0) if row["outcome"] in ("at_end", "in_gap") else 0
+    own = {"target_group": name, "landing": landing, "outcome": outcome, "offsets": offsets}
+    return pick(Move, {**row, **own})
 
 
 def _key(row: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -120,7 +120,7 @@ def with_topics(
         found = known.get((row["scope"], row["epoch"]))
         if found and is_compacted(settings) and found.longest_ms >= tombstones_stay_ms(settings):
             raise Refused(
-                f"Topic {row['scope']}: its backups may lack tombstones; the next one reads it from its start.",
+                f"Topic {row['scope']}: its backups may lack tombstones; the next reads it from its start.",
                 hint="Take that backup, then merge.",
             )
     gone -= {topic.scope for topic in topics}
