@@ -6,6 +6,7 @@ ends with exit code 1 and is a defect of ours. docs/exit-codes.md lists the code
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
 
@@ -25,11 +26,7 @@ class LakebackupError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Spark workers send errors to the driver by pickle; keyword arguments do not survive it.
-        return _rebuild, (type(self), self.message, self.hint)
-
-
-def _rebuild(kind: type[LakebackupError], message: str, hint: str) -> LakebackupError:
-    return kind(message, hint=hint)
+        return partial(type(self), hint=self.hint), (self.message,)
 
 
 class UsageProblem(LakebackupError):

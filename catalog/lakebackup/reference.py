@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lakebackup.rows.tables import TABLES, columns
+from lakebackup.rows.tables import SPARK_TYPES, TABLES, columns
 from lakebackup.sql_engine import INTERNAL, RAW
 from lakebackup.sql_engine.ddl import definition
 from lakebackup.sql_engine.duck import view_types
@@ -87,14 +87,8 @@ def _read_by(view: str) -> tuple[str, ...]:
 
     tree = parse_one(load("views", view), dialect="spark")
     own = {cte.alias_or_name for cte in tree.find_all(exp.CTE)}
-    text = load("views", view)
-    read = {table.name for table in tree.find_all(exp.Table)} - own
-    return tuple(sorted(read, key=lambda name: _first(name, text)))
-
-
-def _first(name: str, text: str) -> int:
-    found = re.search(rf"\b(?:FROM|JOIN) {re.escape(name)}\b", text)
-    return found.start() if found else len(text)
+    read = dict.fromkeys(table.name for table in tree.find_all(exp.Table, bfs=False))
+    return tuple(name for name in read if name not in own)
 
 
 def _comments(table: Definition) -> Mapping[str, str]:
@@ -148,7 +142,6 @@ def _by_area(kind: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _tables() -> Iterator[str]:
-    kinds = {"string": "STRING", "int32": "INT", "int64": "BIGINT", "bool": "BOOLEAN"}
     yield "## Tables\n"
     for table in TABLES:
         declared = definition(table)
@@ -156,7 +149,7 @@ def _tables() -> Iterator[str]:
         yield f"### raw_{table}\n\n{declared.comment}.\n"
         yield "| column | type | meaning |\n|---|---|---|"
         for column in columns(table):
-            kind = kinds[column.type] + ("" if column.nullable else " NOT NULL")
+            kind = SPARK_TYPES[column.type] + ("" if column.nullable else " NOT NULL")
             yield _row(f"`{column.name}`", kind, comments[column.name])
         for rule in declared.constraints.values():
             yield f"\nAlways: `{rule}`."

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.rows.base import QUEUES
@@ -29,7 +30,8 @@ _INSTANT = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _BACKUP = re.compile(r"\d{8}(?:T\d{0,6}(?:(?<=T\d{6})Z(?:-[0-9a-f]{0,8})?)?)?")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_NUMBERS = frozenset({"ts", "kafka_offset", "partition"})
+#: Columns that bound a span of `Wanted`.
+_SPANS = {"ts": "ts", "time": "ts", "kafka_offset": "offset", "partition": "partition"}
 _MIRROR = {"GT": "LT", "GTE": "LTE", "LT": "GT", "LTE": "GTE", "EQ": "EQ"}
 
 
@@ -140,27 +142,27 @@ def _narrowed(found: Wanted, condition: exp.Expr, names: set[str]) -> Wanted:
     if not isinstance(this, exp.Column) or this.table.lower() not in names or not values:
         return found
     column = this.name.lower()
-    if column in _NUMBERS:
-        return _numbers(found, column, kind, values)
-    if column == "time":
-        return _times(found, kind, values)
+    if column in _SPANS:
+        return _bounded(found, column, kind, values)
     if column in ("key", "key_hex"):
         return _keys(found, column, kind, values)
     return found
 
 
-def _numbers(found: Wanted, column: str, kind: str, values: list[exp.Expr]) -> Wanted:
-    numbers = [number for value in values if (number := _number(value)) is not None]
-    if len(numbers) < len(values):
-        return found
-    bounds = _bounds(kind, numbers)
+def _bounded(found: Wanted, column: str, kind: str, values: list[exp.Expr]) -> Wanted:
+    read = _instant if column == "time" else _number
+    numbers = [number for value in values if (number := read(value)) is not None]
+    bounds = _bounds(kind, numbers) if len(numbers) == len(values) else None
     if bounds is None:
         return found
-    if column == "ts":
-        return replace(found, ts=found.ts.within(*bounds))
-    if column == "kafka_offset":
-        return replace(found, offset=found.offset.within(*bounds))
-    return replace(found, partition=found.partition.within(*bounds))
+    least, greatest = bounds
+    if column == "time":
+        # In microseconds, of which a record's time has whole thousands; only those with a time are wanted.
+        least = max(0, -(-least // 1000)) if least is not None else 0
+        greatest = greatest // 1000 if greatest is not None else None
+    name = _SPANS[column]
+    span: dict[str, Any] = {name: getattr(found, name).within(least, greatest)}
+    return replace(found, **span)
 
 
 def _bounds(kind: str, numbers: list[int]) -> tuple[int | None, int | None] | None:
@@ -189,22 +191,6 @@ def _number(value: exp.Expr) -> int | None:
     return number if number <= _GREATEST else None
 
 
-def _times(found: Wanted, kind: str, values: list[exp.Expr]) -> Wanted:
-    instants = [instant for value in values if (instant := _instant(value)) is not None]
-    if len(instants) < len(values):
-        return found
-    # In microseconds, of which a record's time has whole thousands; only those with a time are wanted.
-    bounds = _bounds(kind, instants)
-    if bounds is None:
-        return found
-    least, greatest = bounds
-    span = found.ts.within(
-        max(0, -(-least // 1000)) if least is not None else 0,
-        greatest // 1000 if greatest is not None else None,
-    )
-    return replace(found, ts=span)
-
-
 def _instant(value: exp.Expr) -> int | None:
     """Microseconds since 1970 of a time written out, as both engines read it; without a zone it is UTC."""
     from sqlglot import exp
@@ -220,9 +206,7 @@ def _instant(value: exp.Expr) -> int | None:
         return None
     try:
         moment = datetime.fromisoformat(value.this)
-        return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // timedelta(
-            microseconds=1
-        )
+        return (moment.replace(tzinfo=moment.tzinfo or UTC) - _EPOCH) // timedelta(microseconds=1)
     except (ValueError, OverflowError):
         return None
 
@@ -298,8 +282,6 @@ def plan_records(reader: CatalogReader, select: str, call: RecordsCall, *, now_m
 
 
 def _topic(reader: CatalogReader, name: str) -> tuple[str, int, str]:
-    from difflib import get_close_matches
-
     source, _, scope = name.rpartition("/")
     every = reader.rows("record_topics")
     known = [row for row in every if row["source_kind"] != QUEUES]
@@ -311,14 +293,14 @@ def _topic(reader: CatalogReader, name: str) -> tuple[str, int, str]:
         )
     if not found:
         near = get_close_matches(scope, {row["scope"] for row in known}, 1)
-        for row in every:
-            # What stands on a full has messages of before it again, and a history that was left has its own.
-            if row["scope"] == scope and source in ("", row["source"]):
-                raise Refused(
-                    f"{scope} is a queue of the engine {row['source']}, whose messages no SELECT asks for.",
-                    hint="`lakebackup restore queue` brings them back into Kafka; the views queue_points and "
-                    "queue_transactions say what is held.",
-                )
+        # A backup after a full has messages of before it again, and an abandoned history has its own.
+        queue = next((r for r in every if r["scope"] == scope and source in ("", r["source"])), None)
+        if queue:
+            raise Refused(
+                f"{scope} is a queue of the engine {queue['source']}, whose messages no SELECT can read.",
+                hint="`lakebackup restore queue` restores them into Kafka; the views queue_points and "
+                "queue_transactions say what is held.",
+            )
         raise NotFound(
             f"No restorable backup holds topic {name!r}.",
             hint=f"Did you mean {near[0]}?"

@@ -10,11 +10,11 @@ from lakebackup.rows.base import Int32, Row, State
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backup(Row):
-    """One completed run. `number` goes up by one per source; `end_ts` is when end positions were taken.
+    """One completed run.
 
-    `place` orders the backups of a source by what they hold: a backup's own number, or for a merge that of
-    the last one merged. What it adds is `(parent_place, place]`. A backup of a snapshot depends on no other,
-    whatever its kind: it has itself for a base and no `parent_place`; `parent` is what it was compared with.
+    `place` orders the backups of a source by what they hold; what this one adds is `(parent_place, place]`. A
+    backup of a snapshot depends on no other, whatever its kind: it is its own base and has no `parent_place`;
+    `parent` is what it was compared with.
     """
 
     backup_id: str
@@ -49,11 +49,10 @@ class Backup(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile(Row):
-    """One data object. `path` is relative to the destination; `min_ts`/`max_ts` are over every record.
+    """One data object. `min_ts`/`max_ts` are over every record.
 
-    `start_key`/`end_key` are lower hex cut at 64 bytes; a cut `end_key` is rounded up. `keys_*`: where the
-    file's key filter stands in the destination, in bytes and in blocks; None: any key may be in the file.
-    `*_tid`: of messages of an engine's queues.
+    `start_key`/`end_key` are lower hex cut at 64 bytes; a cut `end_key` is rounded up. `keys_*`: place of the
+    file's key filter; None: any key may be in the file.
     """
 
     destination: str
@@ -97,11 +96,7 @@ class DataFile(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Departure(Row):
-    """A data file that left its source's file set: backups from number `gone_in` on do not have it any more.
-
-    With `added_in` it is the file's whole lifetime, so that differences and obsolete sets are ranges of
-    numbers. It still counts for the backups from `added_in` to before `gone_in`.
-    """
+    """A data file that left its file set: it counts for backups from `added_in` to before `gone_in`."""
 
     destination: str
     path: str
@@ -119,7 +114,7 @@ class Departure(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position(Row):
-    """What a backup covers of one region; `low_position`/`high_position` are the source's own then."""
+    """What a backup covers of one region, `[start_position, end_position)`."""
 
     backup_id: str
     source: str
@@ -136,11 +131,7 @@ class Position(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope(Row):
-    """A topic as it was: number of partitions, replication, and every setting as JSON text.
-
-    `generation` counts how often a compacted topic was rewritten from its start; a restore takes the
-    files of one generation only. 0 for topics that are not compacted.
-    """
+    """A topic as it was. `generation`: of a compacted topic; a restore takes the files of one alone."""
 
     backup_id: str
     source: str
@@ -154,7 +145,7 @@ class Scope(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap(Row):
-    """Positions `[from, to)` that no backup holds; `to_position` None: unknown. Times `(from_ts, to_ts]`."""
+    """Positions `[from, to)` that no backup holds, of the times `(from_ts, to_ts]`."""
 
     backup_id: str
     source: str
@@ -171,7 +162,7 @@ class Gap(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal(Row):
-    """A data file that prune took away, or is about to: from this row on it does not count."""
+    """A data file that was pruned, or is about to be: from this row on it does not count."""
 
     prune_id: str
     at: int
@@ -188,10 +179,7 @@ class Removal(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Floor(Row):
-    """From where on a region can still be restored after a prune: the first position, the first generation.
-
-    Append-only: of one (source, scope, epoch, region) the greatest values count.
-    """
+    """The first position and generation of a region that a prune left; the greatest count."""
 
     prune_id: str
     at: int

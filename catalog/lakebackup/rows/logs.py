@@ -10,11 +10,7 @@ from lakebackup.rows.base import Row
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogTask(Row):
-    """What a log task is to do, append-only: the last row of a source by `at` counts.
-
-    `settings` is JSON text without secrets: feed, filters, limits of a flush, `endts`. `detail` says why a
-    task paused itself.
-    """
+    """What a log task is to do, append-only: the last row of a source by `at` counts."""
 
     source: str
     at: int
@@ -26,10 +22,10 @@ class LogTask(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRegion(Row):
-    """How far a region of a change feed was, once a backup had read it: every change up to `resolved_ts`.
+    """How far a region of a change feed was, once a backup had read it.
 
-    Append-only: of one (source, region) the row with the greatest `number` counts. `closed`: it sends no
-    more; what it held is in `successors` from then on, region ids as a JSON list.
+    Append-only: of one (source, region) the row with the greatest `number` counts. A `closed` region sends no
+    more; its `successors`, region ids as a JSON list, hold its keys from then on.
     """
 
     backup_id: str
@@ -44,11 +40,10 @@ class LogRegion(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogTable(Row):
-    """A table of a change feed and the name it has from `from_ts` (a commit ts) on; `drop`: none any more.
+    """A table of a change feed and the name it has from `from_ts` on.
 
-    `replaces`: the table's id before it was truncated. `covered_from`: every change of it after this ts is
-    in the log; a table that was renamed into the filter is captured only from then on. A database itself
-    has the negative of its id as `table_id`, and an empty `name`: the view log_tables does not show it.
+    A table that was renamed into the filter is captured only from `covered_from` on. A database itself has
+    the negative of its id as `table_id`, and an empty `name`: the view log_tables does not show it.
     """
 
     backup_id: str

@@ -9,11 +9,10 @@ from lakebackup.rows.base import Row
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuePoint(Row):
-    """The state of an engine that a backup of its queues brings back: everything up to `last_tid`.
+    """The state of an engine that a backup of its queues restores: everything up to `last_tid`.
 
-    `snapshot_id`, of a full alone: the backup of the engine's snapshot that it needs. `restore_id`: the
-    restore behind which it goes on; the queues' history before that is another one. `carried`: messages in
-    front, of transactions open at the full before; `open_transactions`: how many are open at its own end.
+    `restore_id`: the restore that it continues; the queues' history before that is another one. `carried`:
+    messages in front, of transactions open at the full before.
     """
 
     backup_id: str
@@ -28,10 +27,7 @@ class QueuePoint(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuePosition(Row):
-    """From where on a partition must be read to see every open transaction whole (max_no_transaction_pos).
-
-    It is the end of the backup's range when none is open there. `last_tid`: the greatest seen there so far.
-    """
+    """From where on a partition must be read to see every open transaction whole (max_no_transaction_pos)."""
 
     backup_id: str
     source: str
@@ -59,10 +55,7 @@ class QueueTransaction(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSchema(Row):
-    """A version of the messages' schema as a backup found it; valid from `from_tid` on.
-
-    `change` says what was changed, `definition` is the version itself; both JSON text, None: not said.
-    """
+    """A version of the messages' schema as a backup found it; valid from `from_tid` on."""
 
     backup_id: str
     source: str
@@ -76,9 +69,9 @@ class QueueSchema(Row):
 class QueueRestore(Row):
     """A partition of a queue into which an engine was restored; of one restore they have one `at`.
 
-    Behind `base_position` stand the messages that follow the full `full_id`; at `end_position` the engine had
-    everything up to `last_tid`. `whole`: that is the end of `backup_id`, which is stood upon then; else the
-    next backup depends on the full.
+    Messages after the full begin at `base_position`; at `end_position` the engine had everything up to
+    `last_tid`. `whole`: that is the end of `backup_id`, which the next backup continues; else it continues
+    the full.
     """
 
     restore_id: str

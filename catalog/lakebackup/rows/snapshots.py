@@ -10,12 +10,11 @@ from lakebackup.rows.base import Int32, Row
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotFile(Row):
-    """A file of a snapshot, from the backup that first found it so on: bytes, time and place.
+    """A file of a snapshot, from the backup on that first found it so: bytes, time and place.
 
-    `name` is its path within the region's folder of the snapshot. Its bytes are
-    `[position, position + bytes)` of the object at `path`; an object may hold many files, and several files
-    may have one place. `mtime_ms` in ms since 1970 UTC; `mode` its permission bits; `links` its hard links
-    then. `bytes` and `sha256` None: it came from elsewhere without them, and never counts as unchanged.
+    Its bytes are `[position, position + bytes)` of the object at `path`, which may hold many files; several
+    files may have one place. `bytes` and `sha256` None: imported without them, so it never counts as
+    unchanged.
     """
 
     source: str
@@ -37,11 +36,7 @@ class SnapshotFile(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotDeparture(Row):
-    """A file that a snapshot did not have any more, or not as it was: backup `gone_by`, number `gone_in`.
-
-    With `added_in` of its row in `snapshot_files` it is the row's whole lifetime: backups from `added_in` to
-    before `gone_in` have it.
-    """
+    """The end of a row in `snapshot_files`: backups from `gone_in` on do not have the file so."""
 
     source: str
     scope: str

@@ -76,7 +76,7 @@ class Column:
 
 
 _PYTHON: Mapping[str, type] = {"string": str, "int32": int, "int64": int, "bool": bool}
-_SPARK: Mapping[str, str] = {"string": "STRING", "int32": "INT", "int64": "BIGINT", "bool": "BOOLEAN"}
+SPARK_TYPES: Mapping[str, str] = {"string": "STRING", "int32": "INT", "int64": "BIGINT", "bool": "BOOLEAN"}
 
 
 @cache
@@ -102,7 +102,7 @@ def _column(name: str, hint: Any) -> Column:
 def spark_columns(table: str) -> str:
     """The table's columns as Spark reads a schema: `backup_id STRING NOT NULL, ...`."""
     return ", ".join(
-        f"{column.name} {_SPARK[column.type]}{'' if column.nullable else ' NOT NULL'}"
+        f"{column.name} {SPARK_TYPES[column.type]}{'' if column.nullable else ' NOT NULL'}"
         for column in columns(table)
     )
 

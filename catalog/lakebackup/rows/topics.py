@@ -9,10 +9,7 @@ from lakebackup.rows.base import Int32, Row
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group(Row):
-    """What a consumer group had committed for one partition when a backup began (Admin API).
-
-    `position` is the next offset the group reads. `epoch` None: the topic was not there any more.
-    """
+    """What a consumer group had committed for one partition when a backup began (Admin API)."""
 
     backup_id: str
     source: str
@@ -30,11 +27,7 @@ class Group(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCommit(Row):
-    """One record of `__consumer_offsets`, decoded. `position` None: the group's offset was erased.
-
-    `kind` says what the record is; those that are no offset have their contents as JSON in `detail`.
-    `log_*` is where the record stands; `problem` says why it could not be decoded.
-    """
+    """One record of `__consumer_offsets`, decoded. `position` None: the group's offset was erased."""
 
     backup_id: str
     source: str
@@ -60,7 +53,7 @@ class GroupCommit(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaRecord(Row):
-    """One record of a schema registry's topic, decoded; `schema_references` is JSON text."""
+    """One record of a schema registry's topic, decoded."""
 
     backup_id: str
     source: str
@@ -86,11 +79,10 @@ class SchemaRecord(Row):
 class Translation(Row):
     """Where a run of restored records went: source offsets to target offsets.
 
-    A group that stood at source offset p in `[from_position, to_position)` stands at
-    `target_position + greatest(0, p - first_position)`: the positions before `first_position` held no
-    record that was restored. `target_position` is UNKNOWN where others wrote in between, or where records
-    were spread by key. A row without positions says where a group stands that has read all before it.
-    `to_ts`: records after that instant were left out.
+    A group at source offset p in `[from_position, to_position)` moves to `target_position + greatest(0, p -
+    first_position)`: the positions before `first_position` held no record that was restored.
+    `target_position` is UNKNOWN where others wrote in between, or where records were spread by key. A row
+    without positions is for a group that has read all before it.
     """
 
     restore_id: str
@@ -112,7 +104,7 @@ class Translation(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSeen(Row):
-    """A topic of a cluster that neither a policy nor a backup of the source held at `at` (us since 1970 UTC).
+    """A topic of a cluster that neither a policy nor a backup of the source held at `at`.
 
     Rows of one `at` are one look; a look that found none has a row with an empty `scope`.
     """

@@ -12,8 +12,7 @@ from lakebackup.rows.base import Int32, Row
 class Policy(Row):
     """How often a source is backed up and how long that is kept, append-only: the last row by `at` counts.
 
-    A schedule is a text that `schedule.parse` reads, `*_every_ms` what it comes to. `window_days` and
-    `redundancy` None: no limit by time, by number of fulls. `removed`: no policy from then on.
+    A schedule is a text that `schedule.parse` reads, `*_every_ms` what it comes to.
     """
 
     source: str
@@ -47,10 +46,7 @@ class PolicyTopics(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold(Row):
-    """A backup that is kept whatever the policy says, append-only: the last row of a backup by `at` counts.
-
-    `until_ts` in ms since 1970 UTC, None: forever. `released`: not held from then on.
-    """
+    """A backup that is kept whatever the policy says, append-only: its last row by `at` counts."""
 
     backup_id: str
     source: str

@@ -1,28 +1,7 @@
 """Names of everything a destination holds. Pure; every path is relative to the destination's root.
 
-lakebackup.json                                                          format version, destination id
-<source>/<epoch>/topics/<topic>/partition=<n>/<topic>+<n>-<seq>.data     data files
-<source>/backups/<backup_id>/parts/<task>.jsonl | keys/<task>-<hex>.keys | manifest.json | complete | deleted
-<source>/snapshots/<backup_id>/<table>/<tablet>/<name> | packs/<task>-<n>-<hex>.pack    files of a snapshot
-<source>/backups/<backup_id>/listing/<task>-<hex>.files.parquet | .gone.parquet    rows of its catalog
-<source>/backups/<backup_id>/manifest-<UTC>-<backup id>.json[.sha256]    the snapshot's, for other tools
-<source>/log/<backup_id>/<table id %02x>/<region %016x><min ts %016x>-<cf>-<op>/<store>.log.<codec>[.<cipher>]
-<source>/log/<backup_id>/meta/...    the same, of meta keys
-<source>/backups/<backup_id>/marks/<task>.parquet    what a flush saw of regions, until it is committed
-<source>/backups/<backup_id>/transactions.parquet | known-<hex>.parquet | seen-<hex>.parquet    of Debezium
-<source>/stream-metas/<ts %016x>-<backup_id>[-<n>].meta    what a flush wrote, for other tools
-<source>/fulls/<backup_id>/    a Delta table: the latest committed values at an instant
-<source>/queues/<backup_id>/config.yaml | delta_schema_history.yaml    of an engine, beside its queues
-<source>/backups/<backup_id>/seen/<task>.parquet    transactions that a task saw, until the backup is whole
-<source>/follow/    Spark's checkpoint of a continuous backup
-<source>/begun.json    a backup of topics that is at work, or was cut off
-<source>/merge.json    a merge that is at work, or was cut off
-<source>/compact.json    a compaction of a change feed's log that is at work, or was cut off
-<source>/backups/<backup_id>/made/<task>.jsonl    its files, until it has a number
-prunes/<prune_id>/removals-<task>-<hex>.jsonl | prune.json | done
-restores/<restore_id>/plan/ | translation/<epoch>/<region>-<from>.parquet | aside/
-imports/<import_id>/<table>-<task>-<hex>.parquet | import.json
-leases/<name>/<generation>.json    audit/<ts>-<id>.json    catalog/<table>/
+Beside the paths below there are `lakebackup.json` (format version, destination id) and `catalog/<table>/`.
+A path of a folder ends in `/`. `attempt` keeps apart what a task writes twice.
 """
 
 from __future__ import annotations
@@ -31,11 +10,14 @@ import hashlib
 import re
 import secrets
 from datetime import UTC, datetime
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote
 
 from lakebackup.errors import UsageProblem
 from lakebackup.rules.patterns import check_topic_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 #: Version of the JSON objects that carry their own SHA-256.
 FORMAT = 1
@@ -47,15 +29,7 @@ PRUNES_FOLDER = "prunes"
 RESTORES_FOLDER = "restores"
 IMPORTS_FOLDER = "imports"
 RESERVED = frozenset(
-    {
-        CATALOG_FOLDER,
-        LEASES_FOLDER,
-        AUDIT_FOLDER,
-        PRUNES_FOLDER,
-        RESTORES_FOLDER,
-        IMPORTS_FOLDER,
-        ROOT_FILE,
-    }
+    {CATALOG_FOLDER, LEASES_FOLDER, AUDIT_FOLDER, PRUNES_FOLDER, RESTORES_FOLDER, IMPORTS_FOLDER, ROOT_FILE}
 )
 
 _SOURCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -127,34 +101,58 @@ def parse_seq(name: str, topic: str, partition: int) -> int | None:
     return seq if name == data_name(topic, partition, seq) else None
 
 
-def backups_folder(source: str) -> str:
-    """The folder of a source's sidecars, ending in `/`."""
-    return f"{check_source(source)}/backups/"
+def _in_source(path: str) -> Callable[[str], str]:
+    """source -> a path in its folder."""
+    return lambda source: f"{check_source(source)}/{path}"
 
 
-def backup_folder(source: str, backup_id: str) -> str:
-    """The folder of one backup's sidecar, ending in `/`."""
-    return f"{backups_folder(source)}{check_backup_id(backup_id)}/"
+def _of_backup(path: str) -> Callable[[str, str], str]:
+    """(source, backup id) -> a path in the source's folder that holds the id."""
+    return lambda source, backup_id: f"{check_source(source)}/{path.format(check_backup_id(backup_id))}"
 
 
-def parts_folder(source: str, backup_id: str) -> str:
-    """The folder of the file rows that a backup's tasks wrote, ending in `/`."""
-    return f"{backup_folder(source, backup_id)}parts/"
+def _of_task(path: str) -> Callable[[str, str, int], str]:
+    """(source, backup id, task) -> a path in the source's folder that holds both."""
+    return lambda source, backup_id, task: (
+        f"{check_source(source)}/{path.format(check_backup_id(backup_id), task)}"
+    )
 
 
-def parts_path(source: str, backup_id: str, task: int) -> str:
-    """The file rows of one task, a JSON object a line."""
-    return f"{parts_folder(source, backup_id)}{task:06d}.jsonl"
+#: What a source's backup, merge or compaction of a log is going to be, while it is at work or was cut off.
+begun_path = _in_source("begun.json")
+merge_path = _in_source("merge.json")
+compact_path = _in_source("compact.json")
+#: Spark's checkpoint of a continuous backup.
+follow_folder = _in_source("follow/")
 
+#: Sidecars of backups. `manifest.json` is the index of one.
+backups_folder = _in_source("backups/")
+backup_folder = _of_backup("backups/{}/")
+manifest_path = _of_backup("backups/{}/manifest.json")
+#: The file rows of a backup's tasks, a JSON object a line.
+parts_folder = _of_backup("backups/{}/parts/")
+parts_path = _of_task("backups/{}/parts/{:06d}.jsonl")
+#: The file rows of a compaction's tasks, until it has a number.
+made_folder = _of_backup("backups/{}/made/")
+made_path = _of_task("backups/{}/made/{:06d}.jsonl")
+#: What a flush's tasks saw of regions, until it is committed.
+marks_folder = _of_backup("backups/{}/marks/")
+marks_path = _of_task("backups/{}/marks/{:06d}.parquet")
+#: The transactions that a queues' backup's tasks saw, and what they saw of each range, until it is whole.
+seen_folder = _of_backup("backups/{}/seen/")
+seen_path = _of_task("backups/{}/seen/{:06d}.parquet")
+seen_ranges_path = _of_task("backups/{}/seen/{:06d}.json")
 
-def keys_path(source: str, backup_id: str, task: int, attempt: str) -> str:
-    """The key filters of one task's files; `attempt` keeps apart what a task writes twice."""
-    return f"{backup_folder(source, backup_id)}keys/{task:06d}-{attempt}.keys"
-
-
-def manifest_path(source: str, backup_id: str) -> str:
-    """The index of a backup's sidecar."""
-    return f"{backup_folder(source, backup_id)}manifest.json"
+#: Objects with the files of a snapshot.
+snapshot_folder = _of_backup("snapshots/{}/")
+#: Log files of a flush, and what flushes wrote, for other tools.
+log_folder = _of_backup("log/{}/")
+stream_metas_folder = _in_source("stream-metas/")
+#: Fulls of a change feed: Delta tables.
+fulls_folder = _in_source("fulls/")
+full_folder = _of_backup("fulls/{}/")
+#: Files of an engine that travel with a backup of its queues.
+queue_files_folder = _of_backup("queues/{}/")
 
 
 def marker_path(source: str, backup_id: str, marker: Literal["complete", "deleted"]) -> str:
@@ -162,9 +160,9 @@ def marker_path(source: str, backup_id: str, marker: Literal["complete", "delete
     return f"{backup_folder(source, backup_id)}{marker}"
 
 
-def snapshot_folder(source: str, backup_id: str) -> str:
-    """The folder of the objects that a snapshot's backup wrote, ending in `/`."""
-    return f"{check_source(source)}/snapshots/{check_backup_id(backup_id)}/"
+def keys_path(source: str, backup_id: str, task: int, attempt: str) -> str:
+    """The key filters of one task's files."""
+    return f"{backup_folder(source, backup_id)}keys/{task:06d}-{attempt}.keys"
 
 
 def snapshot_path(source: str, backup_id: str, scope: str, region: str, name: str) -> str:
@@ -196,11 +194,6 @@ def json_manifest_checksum_path(source: str, backup_id: str, end_ts: int) -> str
     return f"{json_manifest_path(source, backup_id, end_ts)}.sha256"
 
 
-def log_folder(source: str, backup_id: str) -> str:
-    """The folder of the log files that one backup wrote, ending in `/`."""
-    return f"{check_source(source)}/log/{check_backup_id(backup_id)}/"
-
-
 def log_path(
     source: str,
     backup_id: str,
@@ -220,40 +213,10 @@ def log_path(
     return f"{log_folder(source, backup_id)}{place}/{_segment(store)}.log{suffix}"
 
 
-def stream_metas_folder(source: str) -> str:
-    """The folder of what a change feed's backups wrote, for other tools, ending in `/`."""
-    return f"{check_source(source)}/stream-metas/"
-
-
 def stream_meta_path(source: str, backup_id: str, ts: int, number: int | None = None) -> str:
     """What a backup of a change feed wrote, for other tools; `number`: of a piece, when it is in several."""
     piece = "" if number is None else f"-{number}"
     return f"{stream_metas_folder(source)}{ts:016x}-{check_backup_id(backup_id)}{piece}.meta"
-
-
-def marks_folder(source: str, backup_id: str) -> str:
-    """The folder of what the tasks of a flush saw of regions, until it is committed; ends in `/`."""
-    return f"{backup_folder(source, backup_id)}marks/"
-
-
-def marks_path(source: str, backup_id: str, task: int) -> str:
-    """What one task of a flush saw of regions, as Parquet."""
-    return f"{marks_folder(source, backup_id)}{task:06d}.parquet"
-
-
-def fulls_folder(source: str) -> str:
-    """The folder of the fulls of a change feed, ending in `/`."""
-    return f"{check_source(source)}/fulls/"
-
-
-def full_folder(source: str, backup_id: str) -> str:
-    """The Delta table of a full of a change feed, ending in `/`."""
-    return f"{fulls_folder(source)}{check_backup_id(backup_id)}/"
-
-
-def queue_files_folder(source: str, backup_id: str) -> str:
-    """The folder of the files of an engine that travel with a backup of its queues, ending in `/`."""
-    return f"{check_source(source)}/queues/{check_backup_id(backup_id)}/"
 
 
 def queue_file_path(
@@ -261,21 +224,6 @@ def queue_file_path(
 ) -> str:
     """A file of an engine that travels with every backup of its queues."""
     return f"{queue_files_folder(source, backup_id)}{name}"
-
-
-def seen_folder(source: str, backup_id: str) -> str:
-    """The folder of the transactions that the tasks of a queues' backup saw, ending in `/`."""
-    return f"{backup_folder(source, backup_id)}seen/"
-
-
-def seen_path(source: str, backup_id: str, task: int) -> str:
-    """The transactions that one task of a queues' backup saw, as Parquet."""
-    return f"{seen_folder(source, backup_id)}{task:06d}.parquet"
-
-
-def seen_ranges_path(source: str, backup_id: str, task: int) -> str:
-    """What one task of a queues' backup saw of each range, as JSON."""
-    return f"{seen_folder(source, backup_id)}{task:06d}.json"
 
 
 def snapshot_source(source: str) -> str:
@@ -292,38 +240,8 @@ def _segment(name: str) -> str:
     return hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest()
 
 
-def follow_folder(source: str) -> str:
-    """Where Spark keeps how far a continuous backup of a source is; ends in `/`."""
-    return f"{check_source(source)}/follow/"
-
-
-def merge_path(source: str) -> str:
-    """What a source's merge that is at work goes by, so that one that was cut off can go on."""
-    return f"{check_source(source)}/merge.json"
-
-
-def compact_path(source: str) -> str:
-    """What a compaction of a change feed's log goes by that is at work, so that what died is swept up."""
-    return f"{check_source(source)}/compact.json"
-
-
-def made_folder(source: str, backup_id: str) -> str:
-    """Where the tasks of a compaction list their files, until it has a number; ends in `/`."""
-    return f"{backup_folder(source, backup_id)}made/"
-
-
-def made_path(source: str, backup_id: str, task: int) -> str:
-    """The file rows of one task of a compaction, until it has a number."""
-    return f"{made_folder(source, backup_id)}{task:06d}.jsonl"
-
-
-def begun_path(source: str) -> str:
-    """What a source's backup that is at work is going to be, so that one that was cut off can be ended."""
-    return f"{check_source(source)}/begun.json"
-
-
 def lease_folder(name: str) -> str:
-    """The folder of a lease's generations, ending in `/`."""
+    """The folder of a lease's generations."""
     if not _LEASE.fullmatch(name):
         raise UsageProblem(f"{name!r} cannot be the name of a lease.")
     return f"{LEASES_FOLDER}/{name}/"
@@ -340,12 +258,12 @@ def audit_path(at: int, audit_id: str) -> str:
 
 
 def restore_folder(restore_id: str) -> str:
-    """The folder of what a restore keeps of itself, ending in `/`; its id has the form of a backup's."""
+    """What a restore keeps of itself: plan/, translation/<epoch>/<region>-<from>.parquet, aside/."""
     return f"{RESTORES_FOLDER}/{restore_id}/"
 
 
 def prune_folder(prune_id: str) -> str:
-    """The folder of what one prune let go of, ending in `/`; its id has the form of a backup's."""
+    """What one prune deletes; its id has the form of a backup's."""
     return f"{PRUNES_FOLDER}/{check_backup_id(prune_id)}/"
 
 
@@ -355,17 +273,17 @@ def prune_path(prune_id: str) -> str:
 
 
 def prune_done_path(prune_id: str) -> str:
-    """The marker that says that every object of a prune is gone."""
+    """The marker that every object of a prune is gone."""
     return f"{prune_folder(prune_id)}done"
 
 
 def removals_path(prune_id: str, task: int, attempt: str) -> str:
-    """Some of a prune's removals, a JSON object a line; `attempt` keeps apart what a task writes twice."""
+    """Some of a prune's removals, a JSON object a line."""
     return f"{prune_folder(prune_id)}removals-{task:06d}-{attempt}.jsonl"
 
 
 def import_folder(import_id: str) -> str:
-    """The folder of the rows that came from elsewhere, ending in `/`; the id is 16 hex digits."""
+    """Rows that were imported; the id is 16 hex digits."""
     return f"{IMPORTS_FOLDER}/{import_id}/"
 
 
@@ -375,5 +293,5 @@ def import_path(import_id: str) -> str:
 
 
 def imported_path(import_id: str, table: str, task: int, attempt: str) -> str:
-    """Some of an import's rows of a table; `attempt` keeps apart what a task writes twice."""
+    """Some of an import's rows of a table."""
     return f"{import_folder(import_id)}{table}-{task:06d}-{attempt}.parquet"

@@ -1,8 +1,7 @@
-"""How long records are kept, from the settings that a topic has in force or as told. Pure.
+"""How long records are kept, by a topic's settings in force or by flags. Pure.
 
-A topic promises its readers the records of the last `retention.ms`, or `retention.bytes` of each partition,
-whichever is less (Kafka's own topic settings of these names). The backup keeps whole files, and lets one go
-only when it holds nothing of what was promised; so it keeps at least that much.
+A topic promises the records of the last `retention.ms`, or `retention.bytes` of each partition, whichever is
+less. Backups keep whole files, and one expires only when it holds nothing of that.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What may be let go of one topic: files whose records are all older than `cutoff_ts` (ms); those before
-    the newest `keep_bytes` of each partition; generations before `generation` when it is compacted.
+    """What expires of one topic: files whose records are all older than `cutoff_ts` (ms); those before the
+    newest `keep_bytes` of each partition; generations before `generation` when it is compacted.
 
-    None: nothing goes for that reason.
+    None: nothing expires for that reason.
     """
 
     source: str
@@ -55,14 +54,14 @@ class Rule:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing can go by it at all."""
+        """Whether nothing can expire by it."""
         return self.cutoff_ts is None and self.keep_bytes is None and not self.compacted
 
 
 def rule(history: History, *, now: int, keep_ms: int | None = None, keep_bytes: int | None = None) -> Rule:
-    """The rule for a topic; `keep_ms` and `keep_bytes` go before the topic's settings. `now` in ms.
+    """The rule for a topic; `keep_ms` and `keep_bytes` override the topic's settings. `now` in ms.
 
-    Time is counted back from the topic's newest backup: where backups have stopped, nothing more goes. A
+    Time is counted back from the topic's newest backup: where backups have stopped, nothing more expires. A
     topic that is only compacted loses nothing by time or size, since an old record may be a key's latest.
     """
     deletes = "delete" in _policies(history.settings)
@@ -83,10 +82,9 @@ def rule(history: History, *, now: int, keep_ms: int | None = None, keep_bytes: 
 
 
 def roll_ms(settings: Mapping[str, str], asked: int | None) -> int | None:
-    """The span of time, in ms, after which a topic's data file is closed; None: never for that reason.
-
-    `asked`: as told, 0 for never; None takes a tenth of the retention in force.
-    """
+    """The ms after which a topic's data file is closed, None: never. `asked`: by flag, 0 for never; None
+    takes
+    a tenth of the retention in force."""
     if asked is not None:
         return asked or None
     keep = _limit(settings, "retention.ms")
@@ -94,8 +92,7 @@ def roll_ms(settings: Mapping[str, str], asked: int | None) -> int | None:
 
 
 def limits_passed(settings: Mapping[str, str], *, age_ms: int, size: int) -> dict[str, int]:
-    """The limits in force by which a topic deletes at once of a partition of `size` bytes whose oldest record
-    has that age: name -> limit."""
+    """The limits in force that a partition of `size` bytes and that age already exceeds: name -> limit."""
     if "delete" not in _policies(settings):
         return {}
     found = {"retention.ms": age_ms, "retention.bytes": size}

@@ -1,4 +1,4 @@
-"""When a source is to be backed up, as a person says it. Pure; times are UTC, so that no day has 23 hours.
+"""When a source is due, as a person writes it. Pure; times are UTC, so that no day has 23 hours.
 
     hourly  hourly:MM  daily HH:MM  weekly DAY HH:MM  monthly D HH:MM  every 6h
 

@@ -1,7 +1,7 @@
-"""A topic's settings as backups keep them: those of its own, and those it has from its brokers. Pure.
+"""A topic's settings as backups keep them: its own, and those it inherits from its brokers. Pure.
 
-Kept as one JSON object: the topic's own settings by name, and under `inherited`, a name that no setting has,
-those that the brokers set (`broker`) and Kafka's defaults (`default`). Older backups lack the latter.
+Kept as one JSON object: the topic's own settings by name, and under `inherited` those that the brokers set
+(`broker`) and Kafka's defaults (`default`). Older backups lack the latter.
 """
 
 from __future__ import annotations
@@ -26,11 +26,7 @@ class TopicSettings:
     @property
     def in_force(self) -> dict[str, str]:
         """The value of every setting that is known."""
-        return {
-            **self.inherited.get("default", {}),
-            **self.inherited.get("broker", {}),
-            **self.own,
-        }
+        return {**self.inherited.get("default", {}), **self.inherited.get("broker", {}), **self.own}
 
     def dump(self) -> str:
         """As the column `settings` keeps it."""
@@ -41,8 +37,7 @@ class TopicSettings:
 def load(text: str) -> TopicSettings:
     """The settings that the column `settings` keeps."""
     own = json.loads(text)
-    inherited = own.pop(INHERITED, {})
-    return TopicSettings(own, inherited)
+    return TopicSettings(own, own.pop(INHERITED, {}))
 
 
 def in_force(text: str) -> dict[str, str]:

@@ -1,7 +1,6 @@
 """Which offsets of a change feed the next flush of a log task reads. Pure: states in, a plan out.
 
-A flush begins where the one before ended, in each partition. It stands on the newest log backup of its task;
-the first one stands on nothing.
+A flush begins where the one before ended, in each partition, and continues the newest log backup of its task.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _LEAST_OFFSETS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """The log backup that the next one stands on. `start_ts` None: no checkpoint was known yet."""
+    """The log backup that the next one continues. `start_ts` None: no checkpoint was known yet."""
 
     backup_id: str
     number: int
@@ -46,11 +45,11 @@ class Newest:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """A flush that was planned: what it reads (`positions`), and what its feed said of it (`context`).
+    """A planned flush: what it reads (`positions`), and what its feed must know besides (`context`).
 
-    `tasks[i]`: which positions Spark task i reads. `since`: changes up to this ts are not captured, None: all
-    are. `floor`: from where the log reaches when this is its first flush, None: from the first checkpoint.
-    `left_out`: path of an object with the ids of tables that were never in the filter.
+    `tasks[i]`: which positions Spark task i reads. `since`: changes up to this ts are not captured. `floor`:
+    where the log begins when this is its first flush, None: at the first checkpoint. `left_out`: path of an
+    object with the ids of tables that were never in the filter.
     """
 
     backup_id: str
@@ -74,11 +73,10 @@ class Flush:
 
 
 def due_in(last: tuple[int, int] | None, every_s: float, now: float) -> float:
-    """In how many seconds a flush is due for its time: so that it is done `every_s` after what the last one
-    had read to, if it takes as long as that one.
+    """In how many seconds a flush is due, so that it is done `every_s` after the last one began if it takes
+    as long as that one.
 
-    `last`: its beginning and end, in microseconds, by a clock that may have been ahead of the one that gives
-    `now` (seconds since 1970 UTC).
+    `last`: its beginning and end, in us, by a clock that may have been ahead of the one of `now` (s).
     """
     if last is None:
         return 0.0
@@ -100,8 +98,8 @@ def begins(region: RegionState, known: Mapping[Place, int]) -> int:
 def positions(
     rows: BackupRows, regions: Sequence[RegionState], known: Mapping[Place, int], most: int
 ) -> tuple[Position, ...]:
-    """What a flush reads of each partition that has something new: about `most` offsets in all, of each the
-    same part of what waits, so that none falls behind the others."""
+    """What a flush reads of each partition with something new: about `most` offsets in all, the same part of
+    what waits in each, so that none falls behind."""
     part = min(1.0, most / max(1, waiting(regions, known)))
     found = []
     for region in regions:
@@ -123,8 +121,8 @@ def gaps(
     """Events that are gone unread: Kafka deleted them, the topic was made again, or the partition has become
     shorter than it was read (its leader was elected uncleanly).
 
-    Refused when there are some and nobody allowed it. `to_ts` is set when the flush is published. A partition
-    that is met later than the task began must have its beginning: all of it is the task's.
+    Refused unless `allowed`. `to_ts` is set when the flush is published. A partition that appears after the
+    task began must have its beginning: all of it is the task's.
     """
     last = {(scope, region): (epoch, end) for (scope, epoch, region), end in known.items()}
     times = (newest.end_ts, newest.end_ts) if newest else (0, rows.ts)
@@ -148,7 +146,7 @@ def gaps(
             f"Events of topic {first.scope}, partition {first.region}, from offset {first.from_position} on "
             + ("were deleted" if first.reason == "purged" else "went with the topic, made again or cut off,")
             + " before they were read"
-            + (f"; so it is with {len(found) - 1} more partitions." if len(found) > 1 else "."),
+            + (f"; so were those of {len(found) - 1} more partitions." if len(found) > 1 else "."),
             hint="Take a new full of the database and start a new task, or continue without those events: "
             "stop this one and start it with --allow-gaps.",
         )
@@ -166,7 +164,7 @@ def first_floor(
 ) -> int | None:
     """From which ts on the log of a new task is whole; None: from its first checkpoint.
 
-    `since`: what a person said (`--lastbackupts`); `lost`: partitions whose oldest event is younger than it.
+    `since`: of --lastbackupts; `lost`: partitions whose oldest event is younger than it.
     """
     if since is None:
         return 0 if all(region.low == 0 for region in regions) else None

@@ -19,8 +19,7 @@ OLDER = "until"
 
 @dataclass(frozen=True, slots=True)
 class Full:
-    """A full that is there. `damaged`: a file of it that is not whole, None: none is known of; `note`: which
-    gap it was made over, None: over none."""
+    """A full. `damaged`: a file of it that is not whole; `note`: which gap it was made over."""
 
     backup_id: str
     end_ts: int
@@ -31,10 +30,8 @@ class Full:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a policy and holds keep of a log; None: nothing of this kind.
-
-    `window_from_ts`: where the recovery window begins, ms since 1970 UTC. `held_ts`: the end of the earliest
-    flush that a person holds, in the feed's domain."""
+    """What a policy and holds keep of a log. `window_from_ts`: the beginning of the recovery window, ms since
+    1970 UTC; `held_ts`: the end of the earliest flush on hold, in the feed's domain."""
 
     window_from_ts: int | None = None
     redundancy: int | None = None
@@ -44,10 +41,10 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class LogCut:
-    """Log files that end before `cut` go, and the backups `leaving`, all fulls; ts in the feed's `domain`.
+    """Log files that end before `cut` go, and the fulls `leaving`; ts in the feed's `domain`.
 
-    Afterwards the log is there from `cut` on: for states as of an instant by the full `full`, or (None) for
-    ranges alone. `floor`: from where on it was before; `note`: which gap the full was made over.
+    Afterwards the log begins at `cut`, before it at `floor`: for states as of an instant by the full `full`,
+    or (None) for ranges alone. `note`: which gap the full was made over.
     """
 
     source: str
@@ -68,13 +65,13 @@ def cut_of(
     ranges_only: bool = False,
     kept: Kept | None = None,
 ) -> LogCut:
-    """From a row of log_truncate_state and the fulls: at `until`, or at the newest whole full before it.
+    """From a row of log_truncate_state and the fulls: at the newest whole full at or before `until`.
 
-    A full answers for every instant up to the next one only with the log behind it, so the log is cut where
-    one is; older fulls have lost theirs then, and go unless they are held. With `ranges_only` no full counts
-    and none goes. Raises NotFound (no log), Refused (no full to cut at; no checkpoint; an end
-    that is still open: values may have been captured there whose transactions have yet to commit; a policy or
-    a hold keeps what would go).
+    A full restores the instants after it only with the log behind it, so the log is cut where one is; older
+    fulls have lost theirs then, and go unless they are held. With `ranges_only` the cut is at `until`, and no
+    full goes. Raises NotFound (no log), Refused (no full to cut at; no checkpoint; `until` is after it:
+    values may have been captured there whose transactions have yet to commit; a policy or a hold keeps what
+    would go).
     """
     if state is None:
         raise NotFound(

@@ -1,8 +1,8 @@
-"""Which offsets of an engine's queues the next backup reads, and on which backup it stands. Pure.
+"""Which offsets of an engine's queues the next backup reads. Pure.
 
-A full has no messages: it says up to where in each partition the engine's snapshot has them, and which
-transactions were open then. What stands on it holds every message from there on, and in front of them those
-of the transactions that were open.
+A full has no messages: it has the positions of the engine's snapshot in each partition, and the transactions
+that were open then. What continues it holds every message from there on, and in front of them those of the
+transactions that were open.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # Below this many offsets no session of Spark's is worth its start.
 HERE_OFFSETS = 2_000_000
 _WITHOUT = (
-    "there is no snapshot.json: the full stands where the queues end, which is right only for an engine that "
+    "there is no snapshot.json: the full is at the end of the queues, which is right only for an engine that "
     "has applied everything in its queues"
 )
 
@@ -36,8 +36,7 @@ _WITHOUT = (
 class QueueRange(Partition):
     """Offsets `[start, end)` of one partition, read by one task; `rank` counts its ranges from 0.
 
-    From `own_from` on every message is stored; before it only those of transactions that the full before has
-    open, the messages in front.
+    From `own_from` on every message is stored; before it only those of transactions open at the full before.
     """
 
     start: int
@@ -52,11 +51,11 @@ class QueuePlan:
 
     `start_ts`: the instant its coverage begins at, ms; None: just before `end_ts`. `last_tid`: the engine's
     state at the start. `open_at`: the backup whose open transactions are open then. `tids`: (topic, epoch,
-    partition) -> greatest tid known. `snapshot_tid` and `snapshot_open` are what snapshot.json said of the
-    engine's state and its open transactions. `look_back`: what is read after `tasks` when a transaction seems
-    to be open that has a message of a tid up to `last_tid`, if that is known: its end may stand in another
-    partition, before what was read there. `watermarks`: (topic, epoch, partition, restore) of restores which
-    it goes on behind. `lost`: what hinders it, for a full what came before.
+    partition, greatest tid known). `snapshot_tid`, `snapshot_open`: the engine's state and open transactions
+    by snapshot.json. `look_back`: what is read after `tasks` when a transaction seems to be open that has a
+    message of a tid up to `last_tid`: its end may be in another partition, before what was read there.
+    `watermarks`: (topic, epoch, partition, restore) that it continues. `lost`: messages that are missing, for
+    a full before it.
     """
 
     kind: Literal["full", "cumulative", "differential"]
@@ -91,7 +90,7 @@ class QueuePlan:
 
     @property
     def little(self) -> bool:
-        """Whether tasks of Spark's are not worth while."""
+        """Whether Spark is not worth its start."""
         return are_little(self.tasks)
 
 
@@ -101,7 +100,7 @@ def offsets_of(tasks: Iterable[Iterable[QueueRange]]) -> int:
 
 
 def are_little(tasks: Iterable[Iterable[QueueRange]]) -> bool:
-    """Whether tasks of Spark's are not worth while for them."""
+    """Whether Spark is not worth its start for them."""
     return offsets_of(tasks) <= HERE_OFFSETS
 
 
@@ -269,10 +268,10 @@ def needs_full(lost: Sequence[Gap]) -> NeedsFull:
 def only_incremental(lost: Sequence[Gap]) -> NeedsFull:
     """What to raise for a differential when what it would need is in backups since its full, and gone."""
     return NeedsFull(
-        "A differential would need messages since the last full that the queues hold no more; backups since "
+        "A differential would need messages since the last full that are gone from the queues; backups since "
         f"have them: {_some(lost)}.",
-        hint="Nothing was written, and nothing is lost. Go on with --mode incremental, or take a snapshot of "
-        "the engine and a new full of it with --mode full.",
+        hint="Nothing was written, and nothing is lost. Use --mode incremental, or take a snapshot of the "
+        "engine and a new full of it with --mode full.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Which snapshots of some trees are backed up, and what a backup of one is. Pure."""
+"""Which snapshots are backed up, and what a backup of one takes. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OVERHEAD = 16 << 10
 LIGHT = 1 << 10
 _TASK_COST = 256 << 20
 _MOST_TASKS = 2_000
-# So little is done at once, without tasks of Spark's.
+# So little is done at once, without Spark.
 _HERE_FILES = 2_000
 _HERE_BYTES = 64 << 20
 
@@ -31,8 +31,7 @@ _HERE_BYTES = 64 << 20
 class Unit:
     """A folder of a snapshot that holds one region of a table; with `file`, one file that belongs to none.
 
-    `deep`: what lies in its folders too, under names such as `intents/000012.sst`. `prefix`: only what lies
-    in that folder of it, ending in `/`.
+    `deep`: with its subfolders. `prefix`: only what lies in that folder of it, ending in `/`.
     """
 
     scope: str
@@ -96,11 +95,11 @@ class Amount:
 
     @property
     def little(self) -> bool:
-        """Whether tasks of Spark's are not worth while."""
+        """Whether Spark is not worth its start."""
         return self.rows <= _HERE_FILES and self.copy_bytes <= _HERE_BYTES
 
     def tasks(self, parallelism: int) -> int:
-        """Into how many tasks it is cut: enough for all to work, each of bounded size; 0 for nothing."""
+        """The number of tasks: enough for all to work, each of bounded size; 0 for nothing."""
         if self.little:
             return min(1, self.rows)
         cost = self.copy_bytes + self.copies * OVERHEAD + (self.rows - self.copies) * LIGHT
@@ -135,8 +134,8 @@ def require_later(source: str, snapshot: Snapshot, taken_ms: int, newest: Newest
         raise UsageProblem(
             f"{name} is of {format_ts(taken_ms)}, and the newest backup of {source}, {newest.backup_id}, "
             f"holds one of {format_ts(newest.end_ts)}.",
-            hint="Backups follow each other in time: back up a newer snapshot, or say with --taken-at when "
-            "this one was taken.",
+            hint="Backups follow each other in time: back up a newer snapshot, or give --taken-at if this "
+            "one was taken later.",
         )
 
 

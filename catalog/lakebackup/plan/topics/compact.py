@@ -1,4 +1,4 @@
-"""Which topics a compaction writes anew, from what the catalog holds of them. Pure: rows in, a value out."""
+"""Which topics a compaction rewrites, from what the catalog holds of them. Pure: rows in, a value out."""
 
 from __future__ import annotations
 

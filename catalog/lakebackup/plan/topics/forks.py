@@ -1,13 +1,13 @@
 """Whether a source's history was cut back behind what was backed up of it, and from which backup on.
 
-A Kafka leader that lacks records (unclean election) goes on from where its own log ends: offsets that were
-backed up then hold other records, or none. Each term of a leader has an epoch, which only grows, and a log
-knows where the records of each epoch end. A backup stands in the log's history as long as the records of the
-epoch that it ended in, and of those before, reach its end. A clean change of leaders cuts nothing.
+A Kafka leader that lacks records (unclean election) continues from where its own log ends: offsets that were
+backed up then hold other records, or none. Each leader has an epoch, which only grows, and a log knows where
+the records of each epoch end. A backup is part of the log's history as long as the records up to the epoch
+that it ended in reach its end. A clean change of leaders cuts nothing.
 
 Epochs alone do not show every cut: a cluster whose disks were put back to an older state uses the same ones
-again. So the last record of the newest backup is compared with the log's, each time, and that of those before
-it until one agrees.
+again. So the last record of the newest backup is compared with the log's, then that of those before it until
+one agrees.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 Region = tuple[str, str, str]
 #: stands: its last record is in the log. cut: the log's epochs prove that its history ends before. short: the
-#: log ends before. differs: another record is in its place. gone: none is, as after a compaction. unknown: no
-#: file has the last record.
+#: log ends before. differs: another record is there. gone: none is, as after a compaction. unknown: no file
+#: has the last record.
 Verdict = Literal["stands", "cut", "short", "differs", "gone", "unknown"]
 LOST = frozenset({"cut", "short", "differs"})
 _VERDICTS: Mapping[bool | None, Verdict] = {True: "stands", False: "differs", None: "gone"}
@@ -31,9 +31,9 @@ _VERDICTS: Mapping[bool | None, Verdict] = {True: "stands", False: "differs", No
 
 @dataclass(frozen=True, slots=True)
 class Stood:
-    """Where a backup ended in a partition: the next offset to read, and the leader's epoch then.
+    """Where a backup ended in a partition: the next offset to read, and the leader's epoch then, if known.
 
-    `place` is the backup's; `epoch` the topic's id; `leader_epoch` None: not known.
+    `place` is the backup's; `epoch` the topic's id.
     """
 
     place: int
@@ -65,16 +65,16 @@ class Log(Protocol):
         ...
 
     def compared(self, asked: Collection[Stood]) -> Mapping[Stood, bool | None]:
-        """For each: whether its last backed-up record is the same in the log now; None: it is not there any
-        more. Left out: those of which no file has it."""
+        """For each: whether its last backed-up record is the same in the log now; None: it is gone. Left out:
+        those of which no file has it."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """A history that was cut back: the backups that hold what is no part of it any more, newest first.
+    """A history that was cut back: the backups that hold what is no longer part of it, newest first.
 
-    `parent`: the backup at the branch point, which the next one goes on from; None: there is none.
+    `parent`: the backup at the branch point, which the next one continues; None: there is none.
     `regions`: (topic, partition, offset that was backed up to) of the partitions that were cut.
     """
 
@@ -92,24 +92,21 @@ class Fork:
 
 
 def comparable(regions: Iterable[RegionState], stood: Iterable[Stood]) -> list[Stood]:
-    """Those of partitions that are there now and hold something before the backup's end.
-
-    Nothing can be said, and nothing is lost, where the log begins behind it.
-    """
-    low = {(r.scope, r.epoch, r.region): r.low for r in regions}
+    """Those of partitions that still hold something before the backup's end."""
+    low = {r.place: r.low for r in regions}
     return [s for s in stood if s.position > low.get(s.where, s.position)]
 
 
 def suspects(stood: Iterable[Stood], now: Mapping[Region, RegionState]) -> list[Stood]:
-    """Those of which the log's end or its leader's epoch tells more than its records."""
+    """Those that the log's end or its leader's epoch makes doubtful."""
     return [s for s in stood if s.position > now[s.where].high or _other_epoch(s, now[s.where])]
 
 
 def judge(stood: Collection[Stood], now: Mapping[Region, RegionState], log: Log) -> dict[Stood, Verdict]:
-    """How each backup's end stands to the log, of which `now` is the present state.
+    """Whether each backup's end is in the log, of which `now` is the present state.
 
-    Epochs prove a cut, but no more: where a cluster was put back to an older state, other records may have
-    come in under the same epoch. So whatever they do not prove cut is compared by its records.
+    Where a cluster was put back to an older state, other records may have come in under the same epoch. So
+    what epochs do not prove cut is compared by its records.
     """
     known = [s for s in suspects(stood, now) if s.leader_epoch is not None]
     ends = log.ends(known) if known else {}
@@ -130,17 +127,17 @@ def judge(stood: Collection[Stood], now: Mapping[Region, RegionState], log: Log)
 
 
 def lost(found: Mapping[Stood, Verdict]) -> set[Stood]:
-    """Those that hold what is not in the log's history any more."""
+    """Those that hold what is no longer in the log's history."""
     return {s for s, verdict in found.items() if verdict in LOST}
 
 
 def earlier_lost(
     earlier: Mapping[Region, Sequence[Stood]], now: Mapping[Region, RegionState], log: Log
 ) -> set[Stood]:
-    """Of partitions whose newest record is not in the log any more, the newest backup whose record differs.
+    """Of partitions whose newest record is gone from the log, the newest backup whose record differs.
 
-    A compacted log lacks records that it still has the history of. `earlier`: the ends of backups before the
-    newest, the last one first; of each partition the first record that is there decides.
+    `earlier`: the ends of backups before the newest, the last one first; of each partition the first record
+    that is there decides.
     """
     found: set[Stood] = set()
     rest = {where: list(ends) for where, ends in earlier.items() if ends}
@@ -162,8 +159,8 @@ def first_lost(
     """Of each partition, the first backup whose end was cut; the last of each is known to be.
 
     `history`: the ends of all backups in the order of their places. `by_epoch`: partitions whose cut epochs
-    prove. There a backup whose record cannot be compared stands; elsewhere only one whose record agrees does.
-    Asks for all partitions at once, mostly as often as halving the longest history takes.
+    prove: there a backup whose record cannot be compared counts as part of the history, elsewhere it does
+    not. A binary search that asks for all partitions at once.
     """
     low = dict.fromkeys(history, 0)
     high = {where: len(ends) - 1 for where, ends in history.items()}

@@ -1,15 +1,13 @@
 """When a compacted topic is read from its start again.
 
-The broker drops records that newer ones of the same key replaced; a backup keeps them all. So a topic whose
-log is compacted is kept in generations: each begins with the whole topic as it then is, goes on with what is
-new, and is left for the next one when it holds too much that the topic itself has dropped, or when it may
-have missed a tombstone. A generation is complete with the backup that begins it.
+The broker drops records that newer ones of the same key replaced; a backup keeps them all. So a compacted
+topic is kept in generations: each begins with the whole topic as it then is, continues with what is new, and
+ends when it holds too much that the topic itself has dropped, or when it may have missed a tombstone.
 
-A topic of any kind begins one when the source has deleted records before their backup: what is behind the gap
-is no continuation of what is before it, and other topics go on as they are.
+A topic of any kind begins one when the source has deleted records before their backup: what comes after the
+gap does not continue what is before it.
 
-Topics of the cluster's own (`__consumer_offsets`) have none: nobody restores them as topics, and what they
-have dropped since is just what their backups are for.
+Internal topics (`__consumer_offsets`) have none: what they have dropped since is what their backups are for.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ TOMBSTONES_STAY_MS = 86_400_000
 class Held:
     """What the catalog holds of a topic's generations: a row of the query generations.
 
-    `last`: the highest number ever given. `generation`: the chain's present one, None when the chain does not
+    `last`: the highest number so far. `generation`: the chain's present one, None when the chain does not
     hold the topic. `end_ts`: when its end was last read; `longest_ms`: the longest time it went unread.
     """
 
@@ -53,7 +51,7 @@ class Held:
 class Generation:
     """What a backup does with one topic.
 
-    `anew`: why it begins a generation, None when it goes on with one. `safe_until`: by when (ms) it must have
+    `anew`: why it begins a generation, None when it continues one. `safe_until`: by when (ms) it must have
     read to the end, so that no tombstone it needs can be gone; None for topics that are not compacted.
     """
 
@@ -85,44 +83,35 @@ def choose(
     """The generation that a backup at `end_ts` gives each topic, by (scope, epoch).
 
     `purged`: topics (scope, epoch) of which the source deleted what the chain would have read next: they
-    begin one, whether compacted or not. Numbers go up over all chains and never come twice, except that
-    topics that are not compacted keep theirs otherwise.
+    begin one, whether compacted or not. Numbers go up over all chains.
     """
     known = {(h.scope, h.epoch): h for h in held}
-    return {
-        (t.scope, t.epoch): _of_topic(
-            t, known.get((t.scope, t.epoch)), full, asked, growth, end_ts, purged=(t.scope, t.epoch) in purged
-        )
-        for t in topics
-    }
+    found: dict[tuple[str, str], Generation] = {}
+    for topic in topics:
+        name = topic.scope, topic.epoch
+        before = known.get(name)
+        present = None if full or before is None else before.generation
+        last = -1 if before is None else before.last
+        if not is_compacted(topic.effective) or is_internal(topic.scope):
+            if name in purged and present is not None:
+                found[name] = Generation(last + 1, "purged", None)
+            else:
+                found[name] = Generation(max(last, 0) if present is None else present, None, None)
+            continue
+        stay = tombstones_stay_ms(topic.effective)
+        reason = _reason(before, full, asked, growth, end_ts, stay) or ("purged" if name in purged else None)
+        if before and present is not None and reason is None:
+            found[name] = Generation(present, None, (before.end_ts or 0) + stay)
+        else:
+            found[name] = Generation(last + 1, reason or "first", end_ts + stay)
+    return found
 
 
-def _of_topic(
-    topic: TopicState,
-    before: Held | None,
-    full: bool,
-    asked: bool,
-    growth: float,
-    end_ts: int,
-    *,
-    purged: bool,
-) -> Generation:
-    compacted = is_compacted(topic.effective) and not is_internal(topic.scope)
-    stay = tombstones_stay_ms(topic.effective)
+def _reason(
+    before: Held | None, full: bool, asked: bool, growth: float, end_ts: int, stay: int
+) -> Reason | None:
     if before is None:
-        return Generation(0, "first" if compacted else None, end_ts + stay if compacted else None)
-    present = None if full else before.generation
-    if not compacted:
-        if purged and present is not None:
-            return Generation(before.last + 1, "purged", None)
-        return Generation(before.last if present is None else present, None, None)
-    reason = _reason(before, full, asked, growth, end_ts, stay) or ("purged" if purged else None)
-    if reason is None and present is not None:
-        return Generation(present, None, (before.end_ts or 0) + stay)
-    return Generation(before.last + 1, reason or "first", end_ts + stay)
-
-
-def _reason(before: Held, full: bool, asked: bool, growth: float, end_ts: int, stay: int) -> Reason | None:
+        return "first"
     if full:
         return "full"
     if asked:

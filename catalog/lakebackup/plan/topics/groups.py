@@ -1,4 +1,4 @@
-"""Where consumer groups will stand in restored topics, and why some stay where they are. Pure."""
+"""Which offsets consumer groups get in restored topics, and why some get none. Pure."""
 
 from __future__ import annotations
 
@@ -86,12 +86,11 @@ class GroupPlan:
 def choose_targets(
     restored: Iterable[Mapping[str, Any]], there: Mapping[str, str], maps: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, LakebackupError]]:
-    """Source topic -> id of the topic that answers for it in the target; of topics where that is not clear,
-    the error for groups that use them: UsageProblem for a choice, NotFound for a map that leads nowhere.
+    """Source topic -> id of its topic in the target; of topics where that is not clear, the error for groups
+    that use them: UsageProblem for a choice, NotFound for a map that leads nowhere.
 
-    `restored`: rows of the query restored_into; `there`: name -> id of the target's topics now; `maps` as
-    given. Without a map a topic goes where it was restored to; when that is several topics, to the one of
-    its own name.
+    `restored`: rows of the query restored_into; `there`: name -> id of the target's topics now. Without a map
+    a topic is where it was restored to; when that is several topics, the one of its own name.
     """
     found: dict[str, dict[str, str]] = {}
     for row in restored:
@@ -127,7 +126,7 @@ def plan_groups(
     """What becomes of each row of the query group_moves.
 
     `names`: group -> its name at the target, only these; `there`: the target's groups by name. A group with
-    members is left alone whole, unless nothing would change; one that has read further keeps that.
+    members is left alone, unless nothing would change; one that has read further keeps that.
     """
     chosen = [row for row in rows if row["group_id"] in names]
     # A topic made again has its old offsets beside it: what can be moved is what counts.

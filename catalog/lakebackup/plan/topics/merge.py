@@ -1,7 +1,7 @@
 """Which backups a merge makes into one, and which of their files become one file. Pure.
 
-A backup of level N-1 stands for the last backups of level N that follow one another, and holds what they
-hold: what they stand on is its parent. For level 1 it is a full: it holds all that they stand on too.
+A backup of level N-1 replaces the last consecutive backups of level N, and has their parent. For level 1 it
+is a full: it holds all that they depend on too.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class MergePlan:
-    """What becomes one backup: `members` in order, `parent` what they stand on (None: it becomes a full).
+    """What becomes one backup: `members` in order and their `parent` (None: it becomes a full).
 
-    `without`: topics that it does not have any more, though some of the members do. `older`: files of
-    generations or topics made again since, which no restore of the last member takes.
+    `without`: topics of some members that it does not have. `older`: files of generations or topics made
+    again since, which no restore of the last member takes.
     """
 
     members: tuple[Member, ...]
@@ -71,10 +71,10 @@ class MergePlan:
 
 
 def choose(level: int, path: Sequence[Member], to_ts: int | None = None) -> MergePlan | None:
-    """The newest backups of a level that follow one another among `path`: what one backup needs, in order.
+    """The newest consecutive backups of a level in `path`, the chain of one backup; None when there are not
+    two.
 
-    `to_ts`: of those that end by then (in the source's unit). None when there are not two to make one of.
-    Raises UsageProblem for a level that is none to merge.
+    `to_ts`: of those that end by then (in the source's unit). Raises UsageProblem for a level below 1.
     """
     if level < 1:
         raise UsageProblem(
@@ -105,8 +105,7 @@ def with_topics(
     """The plan with its topics, from rows of the queries merge_scopes and generations.
 
     Raises Refused: topics that the last backup does not have would be lost (`drop_gone` leaves them out), or
-    a compacted topic that the next backup reads anew because tombstones may be missing, which a merged
-    backup could not tell any more.
+    tombstones of a compacted topic may be missing, which a merged backup could not show any more.
     """
     known = {(h.scope, h.epoch): h for h in held}
     topics, gone, older = [], set(), 0
@@ -161,11 +160,11 @@ F = TypeVar("F", bound=Copied)
 def targets(
     files: Iterable[F], target_bytes: int, rolls: Mapping[str, int | None]
 ) -> Iterator[tuple[int, list[F]]]:
-    """The files that become one, from those of one partition after another in order; with the number of the
-    target in its partition, from 0.
+    """The files that become one, in the order of partitions and offsets, each with its number in the
+    partition.
 
     A target has one format and codec, at most `target_bytes` (or is one file) and MOST_FILES, and its records
-    span no more time than the topic's files do (`rolls`, ms), so that retention lets go of as much.
+    span no more time than the topic's files do (`rolls`, ms), so that as much expires.
     """
     held: list[F] = []
     rank = size = 0

@@ -1,7 +1,6 @@
-"""What stands against bringing a schema registry's records into a topic that holds some already.
+"""Conflicts of a schema registry's backed-up records with those that the target's topic holds. Pure.
 
-Values carry schema ids, so an id may mean one schema only; contexts (subjects like `:.eu:orders`) have ids
-of their own. Pure: decoded records in, sentences and positions out.
+Values carry schema ids, so an id may mean one schema only; contexts (`:.eu:orders`) have ids of their own.
 """
 
 from __future__ import annotations
@@ -64,10 +63,8 @@ def conflicts(ours: Iterable[RegistryRecord], theirs: Iterable[RegistryRecord]) 
 
 
 def left_alone(ours: Iterable[RegistryRecord], theirs: Iterable[RegistryRecord]) -> list[int]:
-    """Positions of records that are not brought: the target has their key, or schemas that they would delete.
-
-    Nor are those that cannot be decoded: nobody knows what they would replace.
-    """
+    """Positions of records not to restore: the target has their key, or schemas that they would delete, or
+    they cannot be decoded."""
     keys, subjects = set(), set()
     for record in theirs:
         keys.add(record.key)
