@@ -20,7 +20,7 @@ from lakebackup.storage import ObjectWriter, Storage, open_storage
 from lakebackup.store.manifest import read_part, write_part
 from lakebackup_jobs.kafka.client.consume import Progress, copy_range, reader
 from lakebackup_jobs.kafka.format.key_filter import KeyFilters, hashes_of
-from lakebackup_jobs.kafka.format.records import OFFSET, Block, filter_block
+from lakebackup_jobs.kafka.format.records import OFFSET, Block
 from lakebackup_jobs.kafka.format.schemas import FORMAT_V2
 from lakebackup_jobs.lifecycle.task_errors import guarded
 from lakebackup_jobs.lifecycle.task_progress import TaskBoard
@@ -238,7 +238,7 @@ class _Look:
             made: Block | None = block
         else:
             columns, messages = replace(columns, rows=columns.rows[kept]), messages.take(kept)
-            made = filter_block(columns, None, None)
+            made = columns.packed()
         bounds = messages.bounds
         if made is None or bounds is None:
             return None
