@@ -148,8 +148,7 @@ class QueueReplayJob:
             if self.upto_tid is not None or ids:
                 messages = read_messages(columns, names, where)
                 chosen = keep(columns, messages, upto_tid=self.upto_tid, leave_out=ids)
-            if made := producer.produce_block(*mark, chosen):
-                sent += made.entries
+            sent += producer.produce_block(*mark, chosen)
         return sent
 
 
