@@ -31,6 +31,8 @@ from lakebackup_sql import load
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+# Seconds in which the server must come up.
+_START_S = 300
 _PASSED_ON = ("LANG", "LC_ALL", "TZ")
 
 
@@ -42,7 +44,6 @@ def thrift_server(
     *,
     host: str,
     port: int,
-    seconds: float = 300,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """The server while the block runs, ready for clients; all URIs are of folders of this machine.
 
@@ -83,7 +84,7 @@ def thrift_server(
                 **account.switch,
             )  # fmt: skip
         try:
-            _open_views(process, scratch, catalog_uri, time.monotonic() + seconds, log)
+            _open_views(process, scratch, catalog_uri, log)
             yield process
         finally:
             if process.stdin:
@@ -135,14 +136,12 @@ def _settings(scratch: Path, host: str, port: int) -> dict[str, str]:
     }
 
 
-def _open_views(
-    process: subprocess.Popen[bytes], scratch: Path, catalog_uri: str, deadline: float, log: Path
-) -> None:
+def _open_views(process: subprocess.Popen[bytes], scratch: Path, catalog_uri: str, log: Path) -> None:
     """Make the catalog's views in the server's JVM, then let clients in."""
     from py4j.java_gateway import GatewayParameters, JavaGateway
     from py4j.protocol import Py4JError
 
-    ready = scratch / "gateway"
+    ready, deadline = scratch / "gateway", time.monotonic() + _START_S
     while not ready.exists():
         if process.poll() is not None or time.monotonic() > deadline:
             raise EnvironmentProblem(f"The Thrift server did not start. End of {log}:\n{tail(log)}")

@@ -41,6 +41,8 @@ RUNTIME = {
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
 }
 
+#: Seconds in which a Spark Connect server must come up.
+CONNECT_S = 120.0
 _AWS = "software.amazon.awssdk"
 # AWS's own switches for servers that know no checksums; no secrets.
 _CHECKSUMS = ("AWS_REQUEST_CHECKSUM_CALCULATION", "AWS_RESPONSE_CHECKSUM_VALIDATION")
@@ -292,7 +294,6 @@ def connect_server(
     host: str = "127.0.0.1",
     port: int | None = None,
     extra: Mapping[str, str] | None = None,
-    seconds: float = 120,
 ) -> Iterator[str]:
     """A Spark Connect server while the block runs; yields its address (sc://...). It asks for no password.
 
@@ -318,15 +319,16 @@ def connect_server(
         env={**os.environ, "SPARK_HOME": str(Path(pyspark.__file__).parent)},
     )  # fmt: skip
     try:
-        _wait_for_port(f"{host}:{port}", child, time.monotonic() + seconds, log)
+        _wait_for_port(f"{host}:{port}", child, log)
         yield f"sc://{host}:{port}"
     finally:
         child.stop()
 
 
-def _wait_for_port(address: str, child: Child, deadline: float, log: Path) -> None:
+def _wait_for_port(address: str, child: Child, log: Path) -> None:
     import grpc
 
+    deadline = time.monotonic() + CONNECT_S
     with grpc.insecure_channel(address) as channel:
         ready = grpc.channel_ready_future(channel)
         while child.running and time.monotonic() < deadline:
