@@ -14,7 +14,7 @@ from numba.core import event
 from lakebackup.errors import EnvironmentProblem, UsageProblem
 from lakebackup_jobs.kafka.admin.problems import Purged, problem, stalled
 from lakebackup_jobs.kafka.client import library
-from lakebackup_jobs.kafka.format.records import decode_block, encode_record, filter_block
+from lakebackup_jobs.kafka.format.records import decode_block, encode_record
 
 ROOT = Path(__file__).parents[2]
 
@@ -54,7 +54,7 @@ def compiled() -> tuple[int, int]:
     """What using our compiled functions makes numba compile here, and what a function of no cache does."""
     data = encode_record("t", 0, 1, 2, 1, b"k", b"v", [("h", None)])
     with event.install_recorder("numba:compile") as ours:
-        filter_block(decode_block(data, 1), None, None)
+        decode_block(data, 1).packed()
     with event.install_recorder("numba:compile") as other:
         numba.njit(lambda x: x)(1)
     return len(ours.buffer), len(other.buffer)

@@ -23,7 +23,7 @@ from lakebackup_jobs.kafka.format.records import (
     Block,
     decode_block,
     encode_record,
-    filter_block,
+    within,
 )
 from lakebackup_jobs.kafka.format.schemas import (
     FORMAT_V1,
@@ -180,13 +180,13 @@ def test_filter_and_figures(rows: list[Row], after: int | None, until: int | Non
         and (until is None or row["timestamp"] <= until)
         and row["offset"] >= least
     ]
-    found = filter_block(columns, after, until, least)
+    found = within(columns, after, until, least).packed()
     if not kept:
         assert found is None
         return
     assert found is not None
     assert found.data.tobytes() == b"".join(encoded(kept))
-    assert found.stats == columns.stats(after, until, least) == block_of(kept).stats
+    assert found.stats == within(columns, after, until, least).stats() == block_of(kept).stats
 
 
 @given(st.lists(st.binary(max_size=70), min_size=1, max_size=8), st.lists(st.just(b"\xff" * 70), max_size=1))
@@ -234,7 +234,7 @@ def test_damaged_files_are_damaged_or_another_file(
     try:
         for columns in FileReader(io.BytesIO(bytes(file)), "the-file"):
             to_arrow(columns).validate(full=True)
-            filter_block(columns, None, 0)
+            within(columns, None, 0).packed()
     except Damaged as damage:
         said = damage.message
     assert "the-file" in said

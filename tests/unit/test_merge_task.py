@@ -28,7 +28,6 @@ from lakebackup_jobs.kafka.format.key_filter import KeyFilters, hashes_of, may_h
 from lakebackup_jobs.kafka.format.records import (
     decode_block,
     encode_record,
-    filter_block,
 )
 from lakebackup_jobs.kafka.format.schemas import FORMAT_V1, FORMAT_V2, SCHEMA_V1
 from lakebackup_jobs.lifecycle import task_errors as outcome
@@ -59,7 +58,7 @@ def store(
             some = records[first : first + block]
             data = b"".join(encode_record("t", int(region), o, ts, 1, k, v, []) for o, k, v, ts in some)
             columns = decode_block(data, len(some))
-            made = filter_block(columns, None, None)
+            made = columns.packed()
             assert made
             writer.write_block(replace(made, hashes=hashes_of(columns)))
         stats = writer.finish()

@@ -11,8 +11,8 @@ from lakebackup.rules.layout import data_name
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.format.container import FileWriter
-from lakebackup_jobs.kafka.format.records import filter_block
-from lakebackup_jobs.kafka.format.stored import Counted, open_verified
+from lakebackup_jobs.kafka.format.records import within
+from lakebackup_jobs.kafka.format.stored import open_verified
 from lakebackup_jobs.lifecycle.region_outcome import RegionOutcome
 from lakebackup_jobs.lifecycle.task_errors import RESTORED, guarded, raise_first
 
@@ -123,18 +123,15 @@ class _RewriteJob:
         }
 
     def _one(self, file: StoredFile, seq: int) -> int:
-        counted = Counted(file)
         reader = open_verified(self.roots, file)
         with open_storage(self.folder, private=False).writer() as sink:
             writer = FileWriter(sink, codec=reader.codec, fmt=reader.fmt)
             kept = 0
             for columns in reader:
-                counted.add(len(columns.rows))
-                block = filter_block(columns, self.from_ts, self.to_ts)
+                block = within(columns, self.from_ts, self.to_ts).packed()
                 if block is not None:
                     writer.write_block(block)
                     kept += block.stats.entries
-            counted.check()
             if kept:
                 writer.finish()
                 target = self.targets[file.scope]
