@@ -30,9 +30,9 @@ from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.lifecycle.numbers import latest_number
 from lakebackup_jobs.lifecycle.task_errors import arrow_schema, guarded
 from lakebackup_jobs.lifecycle.task_totals import OUTCOME, Totals, totals
-from lakebackup_jobs.logs.restore.job import reading, summary_of
-from lakebackup_jobs.logs.restore.targets import Held
-from lakebackup_jobs.logs.restore.targets.delta import DeltaTarget
+from lakebackup_jobs.logs.restore.job import bring, summary_of
+from lakebackup_jobs.targets import Held
+from lakebackup_jobs.targets.delta import DeltaTarget
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -87,12 +87,10 @@ def run(
     spark = spark or spark_session(remote=request.remote)
     target = DeltaTarget(f"{storage.uri}/{folder}".rstrip("/"))
     with Lease.acquire(storage, _lease_name(backup_id), holder(), ttl_s=request.lease_ttl_s) as own:
-        with reading(request, catalog, made, target.place, spark, reporter) as (shares, full, counts):
-            after = Held.after(None, made, request)
-            told = target.write(spark, shares, made, full, None, after)
-            counts.update(entries=told["entries"], bytes=made.bytes)
-            listing = f"{layout.backup_folder(made.source, backup_id)}listing/"
-            count = _look(spark, storage, folder, listing)
+        after = Held.after(None, made, request)
+        bring(request, catalog, made, target, None, after, spark, reporter)
+        listing = f"{layout.backup_folder(made.source, backup_id)}listing/"
+        count = _look(spark, storage, folder, listing)
         backup = _publish(request, made, backup_id, started, count, spark, own)
     return {
         **summary,
