@@ -10,8 +10,8 @@ import pytest
 
 from lakebackup.errors import Refused, UsageProblem
 from lakebackup_jobs.cli import main
-from lakebackup_jobs.logs.restore.targets import Held, is_done
-from lakebackup_jobs.logs.restore.targets.delta import DeltaTarget
+from lakebackup_jobs.targets import Held, is_done
+from lakebackup_jobs.targets.delta import DeltaTarget
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,11 +61,11 @@ def test_what_stands_on_another_table_goes_on_nowhere() -> None:
     after = Held(source="shop", from_ts=0, to_ts=200, start_ts=100, filters=[])
     other = Held(source="shop", from_ts=50, to_ts=100, start_ts=50, filters=[])
     assert not is_done(other, after)
-    assert not is_done(None, after, anew=True)
-    assert is_done(after, after, anew=True)
+    assert not is_done(None, after, alone=True)
+    assert is_done(after, after, alone=True)
     for there in (other, HELD, replace(after, from_ts=50)):
         with pytest.raises(Refused, match="is new"):
-            is_done(there, after, anew=True)
+            is_done(there, after, alone=True)
 
 
 def test_a_point_goes_into_no_topics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

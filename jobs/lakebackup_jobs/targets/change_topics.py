@@ -1,14 +1,14 @@
 """Restore a log into topics, one a table: a record for the latest change of each key in the span.
 
 The changes are staged first, then tasks produce them in transactions that carry how far they are. What the
-topics hold, and what is on its way into them, is kept beside the backups.
+topics hold, and what is on its way into them, is recorded beside the backups.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import parse_qsl
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
@@ -18,18 +18,15 @@ from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.lifecycle.task_errors import raise_first
-from lakebackup_jobs.logs.restore import apply
-from lakebackup_jobs.logs.restore.produce_task import PRODUCED, ProduceJob, group_of, topic_of
-from lakebackup_jobs.logs.restore.targets import Held
-from lakebackup_jobs.logs.restore.targets.folder import put_changes
+from lakebackup_jobs.targets import Content, Held, Target
+from lakebackup_jobs.targets.produce_task import PRODUCED, ProduceJob, group_of, topic_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from lakebackup.plan.logs.restore import LogRestorePlan, LogRestoreRequest
-    from lakebackup_jobs.logs.restore.splits import LogShares
 
 # A key's last record is what counts; and whatever the database took is not too large.
 _SETTINGS = {"cleanup.policy": "compact", "max.message.bytes": str(2**30)}
@@ -37,17 +34,38 @@ _COPIES = 3
 _SHOWN = 10
 
 
-class KafkaTarget:
+class LogContent(Content[dict[str, int]], Protocol):
+    """The changes of a log, as topics take them."""
+
+    @property
+    def plan(self) -> LogRestorePlan: ...
+    @property
+    def after(self) -> Held: ...
+
+    def emptied(self) -> DataFrame | None:
+        """The tables that were emptied as a whole; None when none was."""
+        ...
+
+    def write_files(self, path: str, *, whole: bool = True) -> dict[str, int]:
+        """Write the changes as Parquet files; unless `whole` without those that empty a table."""
+        ...
+
+    def read_files(self, path: str) -> DataFrame:
+        """The changes that `write_files` wrote."""
+        ...
+
+
+class ChangeTopics(Target):
     """Topics `<prefix><db>.<name>` of the cluster at `kafka://HOST:PORT[,…][?prefix=TEXT&partitions=N]`."""
 
     def __init__(self, request: LogRestoreRequest, rest: str) -> None:
-        servers, _, query = rest.removeprefix("//").partition("?")
+        servers, _, query = rest.partition("?")
         options = dict(parse_qsl(query, keep_blank_values=True))
         partitions = options.pop("partitions", "1")
         self._prefix = options.pop("prefix", "")
         if options or not servers or not partitions.isdecimal() or not int(partitions):
             raise UsageProblem(
-                f"{request.target!r} is no place that a log can be restored to.",
+                f"{request.target!r} is no place to restore to.",
                 hint="Give kafka://HOST:PORT[,HOST:PORT][?prefix=TEXT&partitions=N].",
             )
         self._request, self._partitions = request, int(partitions)
@@ -63,20 +81,13 @@ class KafkaTarget:
         """What earlier restores from this destination brought under the prefix."""
         return Held.read(json.dumps(self._kept().get("held")))
 
-    def write(
-        self,
-        spark: SparkSession,
-        shares: LogShares,
-        plan: LogRestorePlan,
-        full: DataFrame | None,
-        before: Held | None,
-        after: Held,
-    ) -> Mapping[str, Any]:
+    def write(self, content: LogContent) -> dict[str, int]:
         """Stage the changes, once, and produce them from where the topics have them."""
+        after = content.after
         asked = json.dumps([self._known, after.text()])
         name = hashlib.sha256(asked.encode()).hexdigest()[:32]
-        folder = layout.restore_folder(f"log-{name}")
-        topics = self._topics(plan)
+        folder, group = layout.restore_folder(f"log-{name}"), f"lakebackup-log-{name}"
+        topics = self._topics(content.plan)
         ours = json.loads(after.text())
         begun = self._kept().get("doing") or {"held": ours}
         if begun["held"] != ours:
@@ -89,39 +100,37 @@ class KafkaTarget:
         if "entries" not in begun:
             files = self._staged(folder)
             if files is None:
-                self._refuse(topics, before, plan, spark, shares)
-                files = self._stage(spark, shares, plan, full, folder)
+                self._refuse(topics, content)
+                files = self._stage(content, folder)
             self._keep(doing=begun)
             self._make(topics)
-            entries = self._produce(spark, plan, files, topics[0], f"lakebackup-log-{name}")
+            entries = self._produce(content, files, topics[0], group)
             begun = {**begun, "entries": entries, "files": len(files)}
             self._keep(doing=begun)
-        # While it is not said to be done, what was staged is cleared by whoever goes on.
-        self._clear(folder, f"lakebackup-log-{name}", begun["files"])
+        # Until it is recorded as done, whoever resumes it clears what was staged.
+        self._clear(folder, group, begun["files"])
         ids = {state.scope: state.epoch for state in self._cluster.describe(topics)}
         self._keep(held=ours, topics={**self._kept().get("topics", {}), **ids}, doing=None)
         return {"entries": begun["entries"], "topics": len(topics)}
 
-    def _produce(
-        self, spark: SparkSession, plan: LogRestorePlan, files: Sequence[str], topic: str, group: str
-    ) -> int:
+    def _produce(self, content: LogContent, files: Sequence[str], topic: str, group: str) -> int:
         """Produce staged files from where their groups are; how many changes there are in all."""
-        entries = 0
-        if files:
-            job = ProduceJob(
-                uri=self._storage.uri,
-                files=files,
-                group=group,
-                client=self._client,
-                prefix=self._prefix,
-                mark=(topic, 0),
-                domain=plan.domain,
-            )
-            with task_errors():
-                rows = spark.range(0, len(files), 1, len(files)).mapInArrow(job, PRODUCED).collect()
-            raise_first(row.error for row in rows)
-            entries = sum(row.entries for row in rows)
-        return entries
+        if not files:
+            return 0
+        job = ProduceJob(
+            uri=self._storage.uri,
+            files=files,
+            group=group,
+            client=self._client,
+            prefix=self._prefix,
+            mark=(topic, 0),
+            domain=content.plan.domain,
+        )
+        with task_errors():
+            numbers = content.spark.range(0, len(files), 1, len(files))
+            rows = numbers.mapInArrow(job, PRODUCED).collect()  # one row a file
+        raise_first(row.error for row in rows)
+        return sum(row.entries for row in rows)
 
     def _keep(self, **new: object) -> None:
         self._storage.put(self._known, json.dumps({**self._kept(), **new}).encode(), if_absent=False)
@@ -142,17 +151,11 @@ class KafkaTarget:
             )
         return [check_topic_name(topic_of(self._prefix, name)) for name in dict.fromkeys(names)]
 
-    def _refuse(
-        self,
-        topics: Sequence[str],
-        before: Held | None,
-        plan: LogRestorePlan,
-        spark: SparkSession,
-        shares: LogShares,
-    ) -> None:
+    def _refuse(self, topics: Sequence[str], content: LogContent) -> None:
         """Refused when the topics hold something else, or keys that topics cannot be rid of."""
-        emptied = apply.ends(spark, shares) if before else None
-        if before and (plan.changed or (emptied is not None and emptied.limit(1).count())):
+        before = content.before
+        emptied = content.emptied() if before else None
+        if before and (content.plan.changed or (emptied is not None and emptied.limit(1).count())):
             raise Refused(
                 "Tables were dropped, renamed or emptied within the span: their keys in the topics cannot be "
                 "named.",
@@ -185,22 +188,15 @@ class KafkaTarget:
             return None
         return found
 
-    def _stage(
-        self,
-        spark: SparkSession,
-        shares: LogShares,
-        plan: LogRestorePlan,
-        full: DataFrame | None,
-        folder: str,
-    ) -> list[str]:
+    def _stage(self, content: LogContent, folder: str) -> list[str]:
         path = f"{self._storage.uri}/{folder}changes"
-        put_changes(spark, shares, plan, full, path, whole=False)
-        rows = spark.read.schema(f"{apply.RESULT}, type STRING").parquet(path)
+        content.write_files(path, whole=False)
+        rows = content.read_files(path)
         with task_errors():
             bare = rows.where("name IS NULL").select("table_id").distinct().limit(_SHOWN).collect()
         if bare:
             raise Refused(
-                f"The log of {plan.source} does not tell the names of tables "
+                f"The log of {content.plan.source} does not have the names of tables "
                 f"{', '.join(str(row.table_id) for row in bare)}.",
                 hint="Choose tables by name with -f, or restore into delta: or dir:.",
             )
@@ -210,7 +206,7 @@ class KafkaTarget:
         return files
 
     def _clear(self, folder: str, group: str, count: int) -> None:
-        """The index first: without it nothing is gone on with."""
+        """The index first: without it nothing is resumed."""
         self._storage.delete(f"{folder}staged.json")
         for found in list(self._storage.list(f"{folder}changes/")):
             self._storage.delete(found.path)
