@@ -6,13 +6,13 @@ notebooks can ask Spark; and every case of a statement that this branch changed 
 the commit to compare with). The other cases on Spark are long tests.
 
 A case names the tables `given`, the parameters (`when`) and the rows expected (`then`), with only the columns
-that matter; `DEFAULTS` fill the rest. A row is a mapping of columns, its key alone (`b2`), or its key and columns
-(`b2: {state: deleted}`). The key is the name, path, transaction or backup, whichever the table has first.
+that matter; `DEFAULTS` fill the rest. A row is a mapping of columns, its key alone (`b2`), or its key and
+columns (`b2: {state: deleted}`). The key is the name, path, transaction or backup, what the table has first.
 Backups b1, b2, ... have that number, depend on b1 and end at 1000 times their number; a full is its own base.
 Files of `backup_id: b2` were added in backup 2. The source is prod; parameters that are not given are NULL.
 
 An entry `every case` holds what the cases after it share: the order, parameters, a table's rows, or, as a
-mapping in place of a list, columns of every row of a table.
+mapping in place of a list, columns of every row of a table. `use` names a data set of given.yml.
 
 A view's rows are sorted by the case's `order`, or are those of its `select`. Rows of a query without ORDER BY
 are sorted by the columns that `order` lists.
@@ -303,9 +303,8 @@ def recorded(folder: str, kind: str, name: str, ending: str) -> Path:
 @cache
 def cases_of(kind: str, name: str) -> list[dict[str, Any]]:
     file = recorded("cases", kind, name, "yml")
-    text = file.read_text(encoding="utf-8") if file.exists() else "[]"
     cases, shared = [], dict[str, Any]()
-    for entry in yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+    for entry in loaded(file) if file.exists() else []:
         if "every case" in entry:
             shared = entry["every case"]
         else:
@@ -315,14 +314,21 @@ def cases_of(kind: str, name: str) -> list[dict[str, Any]]:
 
 def completed(case: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
     """A case with what it shares with others, and each of its rows as a mapping of columns."""
-    given = shared.get("given", {}) | case.get("given", {})
-    columns = {table: more for table, more in shared.get("given", {}).items() if isinstance(more, dict)}
+    common, own = shared.get("given", {}), case.get("given", {})
+    used = own.get("use", common.get("use"))
+    columns = {table: more for table, more in common.items() if isinstance(more, dict)}
+    lists = {table: rows for table, rows in common.items() if isinstance(rows, list)}
     rows = {
         table: [columns.get(table, {}) | row_of(row, columns_of_table(table)) for row in rows]
-        for table, rows in given.items()
-        if isinstance(rows, list)
+        for table, rows in ((loaded(HERE / "given.yml")[used] if used else {}) | lists | own).items()
+        if table != "use"
     }
     return shared | case | {"given": rows, "when": shared.get("when", {}) | case.get("when", {})}
+
+
+@cache
+def loaded(file: Path) -> Any:
+    return yaml.load(file.read_text("utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 def columns_of_table(table: str) -> list[str]:
