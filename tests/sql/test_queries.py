@@ -1,14 +1,21 @@
-"""Each query and view of sql/ on both engines: rows in, parameters, rows out, from the file in cases/ that
-has the path of the statement.
+"""Each query and view of sql/ on both engines: rows given, parameters, rows expected, from the file in cases/
+that has the path of the statement.
 
 Every case runs on DuckDB. On Spark these run: the first case of each view, and of each query that jobs or
 notebooks can ask Spark; and every case of a statement that this branch changed (`LAKEBACKUP_TEST_BASE` names
 the commit to compare with). The other cases on Spark are long tests.
 
-A case gives only the columns that matter, of the rows in and of the rows out; `DEFAULTS` fill the rest.
-Backups are called b1, b2, ... by their number, stand on b1 and end at 1000 times their number. A view's rows
-are put in the order that its case names, or are those of the SELECT that it gives; rows of a query that gives
-them in no order, in that of the columns that its case lists.
+A case names the tables `given`, the parameters (`when`) and the rows expected (`then`), with only the columns
+that matter; `DEFAULTS` fill the rest. A row is a mapping of columns, its key alone (`b2`), or its key and
+columns (`b2: {state: deleted}`). The key is the name, path, transaction or backup, what the table has first.
+Backups b1, b2, ... have that number, depend on b1 and end at 1000 times their number; a full is its own base.
+Files of `backup_id: b2` were added in backup 2. The source is prod; parameters that are not given are NULL.
+
+An entry `every case` holds what the cases after it share: the order, parameters, a table's rows, or, as a
+mapping in place of a list, columns of every row of a table. `use` names a data set of given.yml.
+
+A view's rows are sorted by the case's `order`, or are those of its `select`. Rows of a query without ORDER BY
+are sorted by the columns that `order` lists.
 """
 
 from __future__ import annotations
@@ -140,7 +147,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "checks": {"check_id": "c1", "at": 0, "destination": "d", "mode": "stat", "outcome": "ok"},
     "storage_objects": {"check_id": "c1", "at": 0, "destination": "d", "bytes": 100, "modified_ms": 0},
 }  # fmt: skip
-# Neither compiled code nor plans made anew while they run; all rows in one task.
+# No compiled code, no plans changed while they run, all rows in one task.
 PLAIN = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -281,6 +288,10 @@ GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
 }
 
 
+# The column that a row may be written as.
+KEYS = ("name", "path", "transaction_id", "backup_id")
+
+
 def statements() -> list[tuple[str, str]]:
     return [(kind, name) for kind in ("queries", "views") for name in names(kind)]
 
@@ -292,9 +303,47 @@ def recorded(folder: str, kind: str, name: str, ending: str) -> Path:
 @cache
 def cases_of(kind: str, name: str) -> list[dict[str, Any]]:
     file = recorded("cases", kind, name, "yml")
-    text = file.read_text(encoding="utf-8") if file.exists() else "[]"
-    found: list[dict[str, Any]] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    return found
+    cases, shared = [], dict[str, Any]()
+    for entry in loaded(file) if file.exists() else []:
+        if "every case" in entry:
+            shared = entry["every case"]
+        else:
+            cases.append(completed(entry, shared))
+    return cases
+
+
+def completed(case: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
+    """A case with what it shares with others, and each of its rows as a mapping of columns."""
+    common, own = shared.get("given", {}), case.get("given", {})
+    used = own.get("use", common.get("use"))
+    columns = {table: more for table, more in common.items() if isinstance(more, dict)}
+    lists = {table: rows for table, rows in common.items() if isinstance(rows, list)}
+    rows = {
+        table: [columns.get(table, {}) | row_of(row, columns_of_table(table)) for row in rows]
+        for table, rows in ((loaded(HERE / "given.yml")[used] if used else {}) | lists | own).items()
+        if table != "use"
+    }
+    return shared | case | {"given": rows, "when": shared.get("when", {}) | case.get("when", {})}
+
+
+@cache
+def loaded(file: Path) -> Any:
+    return yaml.load(file.read_text("utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+def columns_of_table(table: str) -> list[str]:
+    if table == "in_force":
+        return ["source"]
+    names_of: list[str] = (GIVEN[table][0] if table in GIVEN else ARROW_SCHEMAS[table]).names
+    return names_of
+
+
+def row_of(row: str | dict[str, Any], columns: Collection[str]) -> dict[str, Any]:
+    """The columns of a row that is given as such, as its key, or as its key and columns."""
+    if isinstance(row, dict) and not any(isinstance(value, dict) for value in row.values()):
+        return row
+    ((key, more),) = row.items() if isinstance(row, dict) else ((row, {}),)
+    return {next(column for column in KEYS if column in columns): key, **more}
 
 
 def asked_of_spark() -> set[str]:
@@ -362,19 +411,43 @@ def text_of(kind: str, name: str, case: dict[str, Any]) -> str:
     return case.get("select") or f"SELECT * FROM {name} ORDER BY {case.get('order', '1')}"
 
 
+def parameters_of(text: str, case: dict[str, Any]) -> dict[str, Any]:
+    names_in = re.findall(r"(?<![:\w]):([a-z_]+)", re.sub("--.*", "", text))
+    return dict.fromkeys(names_in) | ({"source": "prod"} if "source" in names_in else {}) | case["when"]
+
+
 def filled(table: str, row: dict[str, Any]) -> dict[str, Any]:
     if table == "backups":
-        number = row["number"]
-        full = row.get("base", "b1") == row.get("backup_id", f"b{number}")
-        own = {"backup_id": f"b{number}", "chain_position": number - 1, "end_ts": 1000 * number}
-        own |= {"place": number, "parent_place": None if full else number - 1}
-        return DEFAULTS[table] | own | row
-    return DEFAULTS.get(table, {}) | row
+        return DEFAULTS[table] | backup(**row)
+    own = {}
+    if (number := number_of(row.get("backup_id"))) and "added_in" in DEFAULTS.get(table, {}):
+        own["added_in"] = number
+    if table == "snapshot_departures" and "gone_in" in row:
+        own["gone_by"] = f"b{row['gone_in']}"
+    return DEFAULTS.get(table, {}) | own | row
+
+
+def backup(backup_id: str = "", number: int | None = None, **row: Any) -> dict[str, Any]:
+    """The columns of a backup that follow from its name, its number or its base."""
+    number = number or number_of(backup_id) or 1
+    backup_id = backup_id or f"b{number}"
+    first = f"{backup_id[0]}1" if number_of(backup_id) else "b1"
+    base = row.get("base", backup_id if row.get("kind") == "full" else first)
+    own = {"backup_id": backup_id, "number": number, "base": base, "place": number, "end_ts": 1000 * number}
+    own["chain_position"] = 0 if base == backup_id else number - (number_of(base) or 1)
+    own["parent_place"] = None if base == backup_id else number - 1
+    return own | row
+
+
+def number_of(backup_id: str | None) -> int | None:
+    """The number of a backup with a name such as b2."""
+    digits = re.fullmatch(r"[a-z]([0-9]+)", backup_id or "")
+    return int(digits[1]) if digits else None
 
 
 def tables_of(case: dict[str, Any], read: Collection[str]) -> dict[str, pa.Table]:
     """The tables among the relations `read`, and those that a job gives, with the rows of a case."""
-    given = case.get("tables", {})
+    given = case["given"]
     tables = {
         f"{RAW}{table}": pa.Table.from_pylist(
             [filled(table, row) for row in given.get(table, [])], schema=schema
@@ -398,7 +471,7 @@ def tables_of(case: dict[str, Any], read: Collection[str]) -> dict[str, pa.Table
 
 
 def check(case: dict[str, Any], found: list[dict[str, Any]]) -> None:
-    expected = case["rows"]
+    expected = [row_of(row, found[0]) for row in case["then"]] if found else case["then"]
     if isinstance(case.get("order"), list):  # a query whose rows come in no order
         found = sorted(found, key=lambda row: [row[column] for column in case["order"]])
     seen = [
@@ -419,9 +492,8 @@ def test_every_file_is_of_a_statement(folder: str, ending: str) -> None:
 
 
 def test_no_folder_of_statements_is_long() -> None:
-    for kind in ("queries", "views"):
-        for folder, _, files in os.walk(ROOT / "sql/lakebackup_sql" / kind):
-            assert len(files) <= 24, folder
+    for folder, _, files in os.walk(ROOT / "sql/lakebackup_sql"):
+        assert len(files) <= 13, folder
 
 
 def test_every_query_that_spark_runs_is_found() -> None:
@@ -432,9 +504,9 @@ def test_every_query_that_spark_runs_is_found() -> None:
 @pytest.mark.parametrize(
     ("path", "statement"),
     [
-        ("sql/lakebackup_sql/queries/prune/prune_cuts.sql", ("queries", "prune_cuts")),
+        ("sql/lakebackup_sql/queries/prune/topics/prune_cuts.sql", ("queries", "prune_cuts")),
         ("sql/lakebackup_sql/queries/restore/topics/restore_files.sql", ("queries", "restore_files")),
-        ("tests/sql/cases/queries/prune/prune_cuts.yml", ("queries", "prune_cuts")),
+        ("tests/sql/cases/queries/prune/topics/prune_cuts.yml", ("queries", "prune_cuts")),
         ("tests/sql/snapshots/views/restore/coverage.duckdb.sql", ("views", "coverage")),
     ],
 )
@@ -447,7 +519,7 @@ def test_a_changed_file_is_of_a_statement(path: str, statement: tuple[str, str])
 def test_on_duckdb(kind: str, name: str, case: dict[str, Any]) -> None:
     text = text_of(kind, name, case)
     engine = on_duckdb(case, {*relations_in(text), *steps(text)})
-    engine.define("found", text, **case.get("parameters", {}))
+    engine.define("found", text, **parameters_of(text, case))
     check(case, engine.run("SELECT * FROM found", (), {}).read_all().to_pylist())
 
 
@@ -498,7 +570,7 @@ def test_on_spark(kind: str, name: str, case: dict[str, Any], plain: SparkSessio
     for relation, table in tables.items():
         engine.give(relation, table.cast(pa.schema([field.with_nullable(True) for field in table.schema])))
     engine._registered |= tables.keys() | (set(steps(text)) - needed)
-    found = engine._run("found", text, case.get("parameters", {})).toArrow().to_pylist()
+    found = engine._run("found", text, parameters_of(text, case)).toArrow().to_pylist()
     check(case, [{column: naive(value) for column, value in row.items()} for row in found])
 
 

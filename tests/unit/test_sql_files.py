@@ -33,9 +33,11 @@ def kind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_statement_has_an_area_that_callers_need_not_know() -> None:
-    assert area("queries", "prune_cuts") == "prune"
+    assert area("queries", "prune_cuts") == "prune/topics"
     assert area("queries", "restore_files") == "restore/topics"
-    assert load("queries", "prune_cuts") == (PACKAGE / "queries/prune/prune_cuts.sql").read_text("utf-8")
+    assert load("queries", "prune_cuts") == (PACKAGE / "queries/prune/topics/prune_cuts.sql").read_text(
+        "utf-8"
+    )
     assert names("migrations") == ("0001_initial", "0002_policy_topics")
     with pytest.raises(KeyError, match="no statement queries/prune/prune_cuts"):
         load("queries", "prune/prune_cuts")
