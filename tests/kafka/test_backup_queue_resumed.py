@@ -164,7 +164,7 @@ def test_a_full_is_not_ended_with_another_snapshot(social: Social, monkeypatch: 
 def test_a_full_is_not_ended_with_another_snapshot_folder(
     social: Social, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The engine wrote no snapshot.json; tests/unit/test_queue_request.py has the rule."""
+    """The engine wrote no snapshot.json; tests/unit/jobs/queues/test_queue_request.py has the rule."""
     found = social.full()
     with cut_off(monkeypatch, ending, "put_rows"):
         social.full()

@@ -25,7 +25,7 @@ from lakebackup_jobs.runtime import session
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 VERBS = [
     ["backup", "topics"],
     ["restore", "topics"],

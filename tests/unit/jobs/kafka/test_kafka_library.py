@@ -21,7 +21,7 @@ from lakebackup_jobs.kafka.format.records import FORMAT_V2, decode_block, filter
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 
 
 @pytest.fixture(autouse=True)
@@ -90,7 +90,7 @@ def compiled() -> tuple[int, int]:
 
 def test_a_second_process_compiles_nothing() -> None:
     compiled()
-    code = "from tests.unit.test_kafka_library import compiled; print(*compiled())"
+    code = "from tests.unit.jobs.kafka.test_kafka_library import compiled; print(*compiled())"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True)
     ours, other = map(int, done.stdout.split())
     assert (ours, other > 0) == (0, True)

@@ -14,7 +14,7 @@ from lakebackup.sql_engine import shown_views
 from lakebackup.sql_engine.duck import view_types
 from lakebackup_sql import load, names
 
-PAGE = Path(__file__).parents[2] / "docs" / "sql-reference.md"
+PAGE = Path(__file__).parents[3] / "docs" / "sql-reference.md"
 
 
 def test_the_page_is_what_the_statements_say() -> None:

@@ -21,7 +21,7 @@ from lakebackup.rows.upkeep import Check
 from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.topics import restore as restore_topics
 
-PAGE = Path(__file__).parents[2] / "docs" / "questions.md"
+PAGE = Path(__file__).parents[4] / "docs" / "questions.md"
 NOW = time.time_ns() // 1_000_000
 ENDS = [NOW - 4_000, NOW - 3_000, NOW - 2_000, NOW - 1_000]
 

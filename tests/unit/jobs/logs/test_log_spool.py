@@ -27,7 +27,7 @@ from lakebackup_jobs.logs.capture.spool import Group, Spool, split
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 BACKUP = "20260131T134511Z-0a1b2c3d"
 GROUPS = st.builds(
     Group,
@@ -122,7 +122,7 @@ def test_a_file_is_closed_when_it_is_large(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_a_hot_region_takes_no_more_memory_than_a_quiet_one(tmp_path: Path) -> None:
     """192 MiB nearly all of one region, while 8 MiB may be held; in a process of its own, to be measured."""
-    code = f"from tests.unit.test_log_spool import measured; measured({str(tmp_path)!r})"
+    code = f"from tests.unit.jobs.logs.test_log_spool import measured; measured({str(tmp_path)!r})"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True)
     found = json.loads(done.stdout)
     assert found["raw"] > 192 << 20

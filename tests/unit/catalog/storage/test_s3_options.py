@@ -12,7 +12,7 @@ from lakebackup.errors import UsageProblem
 from lakebackup.storage import open_storage
 from lakebackup.storage.options import PREFIX, S3Options
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup_jobs.kafka.format.offsets_log import decode
 
-CASES = yaml.safe_load((Path(__file__).parent / "data" / "offsets_log.yml").read_text(encoding="utf-8"))
+CASES = yaml.safe_load((Path(__file__).parent / "offsets_log.yml").read_text(encoding="utf-8"))
 OFFSET_KEY = bytes.fromhex("00010003672d3100066f726465727300000007")
 RECORDS = [(bytes.fromhex(c["key"]), bytes.fromhex(c["value"])) for c in CASES if "value" in c]
 IN_THE_ROW = {
