@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,6 @@ from lakebackup.formats.queues.snapshot_json import QueueAt, SnapshotJson
 from lakebackup.plan.queues.backup import (
     HERE_OFFSETS,
     QueueRange,
-    describe,
     from_lows,
     needs_full,
     plan_child,
@@ -36,9 +35,6 @@ from lakebackup.plan.queues.history import (
 from lakebackup.plan.topics.backup import LEAST_OFFSETS_PER_TASK, Parent, RegionState, TopicState
 from lakebackup_jobs.queues.backup.open_transactions import last_tid
 from lakebackup_jobs.queues.transaction_scan import RangeSeen
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 E1, E2 = "1" * 32, "2" * 32
 
@@ -64,12 +60,9 @@ def standing(
     return Standing(parent, restored, starts, 50, open_at)
 
 
-def child(
-    on: Standing, *regions: RegionState, topics: Sequence[TopicState] = TOPICS, mode: Any = "incremental"
-) -> Any:
-    return plan_child(
-        backup_id="b", source="social", mode=mode, standing=on, topics=topics, regions=regions, end_ts=5000
-    )
+def child(on: Standing, *regions: RegionState, **changes: Any) -> Any:
+    given = {"mode": "incremental", "topics": TOPICS, **changes}
+    return plan_child(backup_id="b", source="social", standing=on, regions=regions, end_ts=5000, **given)
 
 
 def full(on: Standing, *regions: RegionState, told: SnapshotJson | None = None, topics: Any = TOPICS) -> Any:
@@ -90,22 +83,20 @@ def span(start: int, end: int, own_from: int | None = None, rank: int = 0) -> Qu
 # --- a backup that stands on another
 
 
-def test_on_a_full_messages_in_front_are_looked_for_when_something_was_open() -> None:
-    start = Start("delta.0", E1, "0", 4, 7)
-    assert child(standing(FULL, start, open_at="f1"), region(12)).tasks == ((span(4, 12, 7),),)
-    assert child(standing(FULL, start), region(12)).tasks == ((span(7, 12),),)
-
-
-def test_on_a_full_they_are_looked_for_also_when_nothing_came_since() -> None:
-    plan = child(standing(FULL, Start("delta.0", E1, "0", 4, 7), open_at="f1"), region(7))
-    assert plan.tasks == ((span(4, 7, 7),),)
-    assert [(p.start_position, p.end_position) for p in plan.positions] == [(7, 7)]
-
-
-def test_on_an_incremental_all_that_is_open_is_in_the_chain() -> None:
-    plan = child(standing(CHILD, Start("delta.0", E1, "0", 4, 7), open_at="i2"), region(12))
-    assert plan.tasks == ((span(7, 12),),)
-    assert plan.open_at == "i2"
+@pytest.mark.parametrize(
+    ("on", "first", "open_at", "end", "tasks"),
+    [
+        pytest.param(FULL, 4, "f1", 12, ((span(4, 12, 7),),), id="a full with open transactions"),
+        pytest.param(FULL, 4, "f1", 7, ((span(4, 7, 7),),), id="the same, when nothing came since"),
+        pytest.param(FULL, 4, None, 12, ((span(7, 12),),), id="a full without"),
+        pytest.param(CHILD, 4, "i2", 12, ((span(7, 12),),), id="an incremental: the chain has what is open"),
+        pytest.param(CHILD, 7, None, 7, (), id="nothing new"),
+    ],
+)
+def test_which_messages_are_read(on: Parent, first: int, open_at: str | None, end: int, tasks: Any) -> None:
+    plan = child(standing(on, Start("delta.0", E1, "0", first, 7), open_at=open_at), region(end))
+    assert (plan.tasks, plan.open_at, plan.lost) == (tasks, open_at, ())
+    assert [(p.start_position, p.end_position) for p in plan.positions] == [(7, end)]
 
 
 @pytest.mark.parametrize(("mode", "kind"), [("differential", "cumulative"), ("incremental", "differential")])
@@ -114,44 +105,31 @@ def test_kinds_in_the_catalog(mode: str, kind: str) -> None:
     assert (plan.kind, plan.level, plan.start_ts, plan.keep) == (kind, 1, 1000, True)
 
 
-def test_nothing_new_is_a_backup_of_no_message() -> None:
-    plan = child(standing(CHILD, Start("delta.0", E1, "0", 7, 7)), region(7))
-    assert (plan.tasks, plan.offsets, plan.lost) == ((), 0, ())
-
-
-def test_a_purge_is_told_by_the_offsets_that_are_missing() -> None:
-    plan = child(standing(CHILD, Start("delta.0", E1, "0", 7, 7)), region(12, low=9))
-    assert [(g.from_position, g.to_position, g.reason) for g in plan.lost] == [(7, 9, "purged")]
-    error = needs_full(plan.lost)
-    assert "topic delta.0, partition 0, offsets [7, 9) were deleted" in error.message
-    assert "--mode full" in error.hint
-    assert error.exit_code == 9
-
-
-def test_a_purge_up_to_what_is_needed_is_none() -> None:
-    assert child(standing(CHILD, Start("delta.0", E1, "0", 7, 7)), region(12, low=7)).lost == ()
-
-
-def test_messages_in_front_that_were_purged_are_missing() -> None:
-    start = Start("delta.0", E1, "0", 4, 7)
-    plan = child(standing(FULL, start, open_at="f1"), region(12, low=6))
-    assert [(g.from_position, g.to_position) for g in plan.lost] == [(4, 6)]
-    assert child(standing(FULL, start), region(12, low=6)).lost == ()
-
-
-def test_a_topic_made_again_is_a_reset() -> None:
-    plan = child(
-        standing(CHILD, Start("delta.0", E1, "0", 7, 7)), region(12, epoch=E2), topics=[topic(epoch=E2)]
-    )
-    assert [(g.epoch, g.from_position, g.to_position, g.reason) for g in plan.lost] == [
-        (E1, 7, None, "recreated")
-    ]
-    assert "partition 0 was reset" in describe(plan.lost[0])
-
-
-def test_a_queue_that_ends_before_what_was_read_is_a_reset() -> None:
-    plan = child(standing(CHILD, Start("delta.0", E1, "0", 7, 7)), region(6))
-    assert [(g.from_position, g.to_position) for g in plan.lost] == [(7, None)]
+@pytest.mark.parametrize(
+    ("on", "first", "open_at", "found", "lost"),
+    [
+        pytest.param(CHILD, 7, None, {"end": 12, "low": 7}, [], id="purged up to what is needed"),
+        pytest.param(CHILD, 7, None, {"end": 12, "low": 9}, [(E1, 7, 9, "purged")], id="purged"),
+        pytest.param(FULL, 4, "f1", {"end": 12, "low": 6}, [(E1, 4, 6, "purged")], id="in front, purged"),
+        pytest.param(FULL, 4, None, {"end": 12, "low": 6}, [], id="in front, but nothing was open"),
+        pytest.param(CHILD, 7, None, {"end": 6}, [(E1, 7, None, "recreated")], id="ends too early"),
+        pytest.param(CHILD, 7, None, {"end": 12, "epoch": E2}, [(E1, 7, None, "recreated")], id="recreated"),
+    ],
+)
+def test_what_is_lost(
+    on: Parent, first: int, open_at: str | None, found: dict[str, Any], lost: list[tuple[Any, ...]]
+) -> None:
+    start = Start("delta.0", E1, "0", first, 7)
+    topics = [topic(epoch=found.get("epoch", E1))]
+    plan = child(standing(on, start, open_at=open_at), region(**found), topics=topics)
+    assert [(g.epoch, g.from_position, g.to_position, g.reason) for g in plan.lost] == lost
+    if lost:
+        error = needs_full(plan.lost)
+        until = "[4, 6)" if first == 4 else "[7, 9)"
+        said = f"offsets {until} were deleted" if lost[0][2] else "partition 0 was reset"
+        assert f"delta.0, {'partition 0, ' if lost[0][2] else ''}{said}" in error.message
+        assert "--mode full" in error.hint
+        assert error.exit_code == 9
 
 
 def test_a_queue_that_is_gone_is_a_reset() -> None:
@@ -245,11 +223,8 @@ def test_a_full_stands_where_its_snapshot_stands_and_keeps_nothing() -> None:
     assert (plan.snapshot_tid, plan.open_at, plan.notes) == (40, None, ())
 
 
-def test_a_full_reads_nothing_when_nothing_can_be_open() -> None:
+def test_a_full_looks_for_ends_of_transactions_unless_none_is_open_or_the_engine_tells() -> None:
     assert full(Standing(), region(12), told=told(7, 7)).tasks == ()
-
-
-def test_the_end_of_a_transaction_may_stand_in_another_partition_unless_the_engine_tells() -> None:
     assert full(Standing(), region(12), told=told(7, 5)).look_back == ((span(0, 5, 5),),)
     assert full(Standing(), region(12), told=told(7, 5, open_transactions=("t",))).look_back == ()
 
@@ -311,15 +286,8 @@ def test_tasks_read_each_offset_once_and_are_of_bounded_size(
 ) -> None:
     regions = [region(a + b, partition=n) for n, (a, b) in enumerate(sizes)]
     starts = tuple(Start("delta.0", E1, str(n), a, a) for n, (a, _) in enumerate(sizes))
-    plan = plan_child(
-        backup_id="b",
-        source="social",
-        mode="incremental",
-        standing=standing(CHILD, *starts),
-        topics=[topic(regions=len(regions))],
-        regions=regions,
-        end_ts=5000,
-        parallelism=parallelism,
+    plan = child(
+        standing(CHILD, *starts), *regions, topics=[topic(regions=len(regions))], parallelism=parallelism
     )
     read: dict[str, list[QueueRange]] = {}
     for task in plan.tasks:
@@ -372,21 +340,14 @@ def test_a_restore_counts_when_it_came_later(at: int, incremental: bool, differe
     assert behind(found, "differential") is differential
 
 
-def test_queues_that_were_only_restored_into_are_known() -> None:
-    found = history(**PUT_BACK, restored_at=50)
-    assert decide([found], [topic()], "auto") is found
-    assert behind(found, "differential")
-
-
-def test_a_new_queue_goes_along_with_the_others() -> None:
-    found = history(**BACKED)
-    assert decide([found], [topic(), topic("delta.1", E2)], "incremental") is found
-
-
-def test_a_queue_that_came_after_the_full_goes_along_in_a_differential() -> None:
+def test_which_history_is_gone_on_with() -> None:
+    only = history(**PUT_BACK, restored_at=50)
+    assert decide([only], [topic()], "auto") is only
+    assert behind(only, "differential")
+    old, both = history(**BACKED), [topic(), topic("delta.1", E2)]
+    assert decide([old], both, "incremental") is old
     young = history("delta.1", E2, backup_id="i2", number=2, started_at=200)
-    old = history(**BACKED)
-    assert decide([old, young], [topic(), topic("delta.1", E2)], "differential") is old
+    assert decide([old, young], both, "differential") is old
 
 
 def test_queues_of_two_histories_are_refused() -> None:
@@ -446,39 +407,27 @@ def test_a_differential_stands_on_the_newest_full() -> None:
         ("incremental", {"reason": "aside"}, FULL, 10),
         ("incremental", {"reason": "deleted"}, FULL, 10),
         ("incremental", {"open_transactions": 1}, FULL, 10),
+        ("incremental", {"whole": False}, FULL, 10),
+        ("incremental", {"restored_id": "f1"}, FULL, 10),
     ],
 )
 def test_behind_a_restore_it_stands_on_what_was_restored(
     mode: Any, changes: dict[str, Any], parent: Parent, start: int
 ) -> None:
+    """A row of the parent, or what the restore says of itself, is as `changes` has it."""
+    put_back = PUT_BACK | {name: value for name, value in changes.items() if name in PUT_BACK}
+    noted = changes.keys() - PUT_BACK.keys()
     catalog: Any = Catalog(
-        queue_parent={"i2": row(CHILD, **changes), "f1": row(FULL, last_tid=5)},
+        queue_parent={
+            "i2": row(CHILD, **{name: changes[name] for name in noted}),
+            "f1": row(FULL, last_tid=5),
+        },
         queue_restored={"r1": [RESTORED]},
     )
-    found = stand(catalog, [history(**BACKED, **PUT_BACK, restored_at=250)], [topic()], mode)
+    found = stand(catalog, [history(**BACKED, **put_back, restored_at=250)], [topic()], mode)
     assert (found.parent, found.last_tid, found.open_at) == (parent, 30, None)
     assert found.starts == (Start("delta.0", E1, "0", start, start),)
-    assert bool(found.notes) is bool(changes)
-
-
-def test_behind_a_restore_to_a_point_it_stands_on_the_full() -> None:
-    catalog: Any = Catalog(
-        queue_parent={"i2": row(CHILD), "f1": row(FULL)}, queue_restored={"r1": [RESTORED]}
-    )
-    found = stand(
-        catalog,
-        [history(**BACKED, **{**PUT_BACK, "whole": False}, restored_at=250)],
-        [topic()],
-        "incremental",
-    )
-    assert (found.parent, found.starts[0].own_from) == (FULL, 10)
-
-
-def test_behind_a_restore_of_a_full_it_stands_on_that() -> None:
-    catalog: Any = Catalog(queue_parent={"f1": row(FULL)}, queue_restored={"r1": [RESTORED]})
-    put_back = {**PUT_BACK, "restored_id": "f1", "restored_at": 250}
-    found = stand(catalog, [history(**BACKED, **put_back)], [topic()], "incremental")
-    assert (found.parent, found.starts[0].own_from) == (FULL, 10)
+    assert bool(found.notes) is bool(noted)
 
 
 def test_a_full_that_cannot_be_stood_on_asks_for_a_new_one() -> None:

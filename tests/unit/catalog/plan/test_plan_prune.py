@@ -52,17 +52,16 @@ def test_an_archive_lets_go_of_whole_backups(tmp_path: Path) -> None:
         planned(tmp_path, topics=("orders",))
 
 
-def test_a_source_that_is_wholly_out_of_sync_can_go(tmp_path: Path) -> None:
-    first, second = made(tmp_path, state="out_of_sync")
-    found = planned(tmp_path)
-    assert [b["backup_id"] for b in found["backups"]] == [second, first]
-    assert {b["reason"] for b in found["backups"]} == {"out_of_sync"}
-
-
-def test_a_source_of_which_nothing_is_left_has_nothing_to_prune(tmp_path: Path) -> None:
-    made(tmp_path, state="deleted")
+def test_sources_of_which_nothing_can_be_restored(tmp_path: Path) -> None:
+    """What is out of sync can go; of what is deleted nothing is left to prune."""
+    first, second = made(tmp_path / "lost", state="out_of_sync")
+    found = planned(tmp_path / "lost")
+    assert [(b["backup_id"], b["reason"]) for b in found["backups"]] == [
+        (second, "out_of_sync"), (first, "out_of_sync"),
+    ]  # fmt: skip
+    made(tmp_path / "gone", state="deleted")
     with pytest.raises(NotFound, match="no restorable backup of prod"):
-        planned(tmp_path, source="prod")
+        planned(tmp_path / "gone", source="prod")
 
 
 class Asked:

@@ -12,6 +12,7 @@ import pytest
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.plan.upkeep.import_backups import BackupsPlan, counted, plan_backups
 from lakebackup.recovery.import_reader import Given, given_files, given_schema
+from lakebackup.rows.tables import as_row
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -113,12 +114,8 @@ def test_files_are_known_by_their_names(tmp_path: Path) -> None:
 
 def backup(backup_id: str, end_ts: int, **more: Any) -> dict[str, Any]:
     given = dict.fromkeys(given_schema("backups").names)
-    return (
-        given
-        | {"backup_id": backup_id, "source": "laptop", "end_ts": end_ts, "row_file": 0}
-        | {"row_number": end_ts}
-        | more
-    )
+    own = {"backup_id": backup_id, "source": "laptop", "end_ts": end_ts, "row_file": 0, "row_number": end_ts}
+    return given | own | more
 
 
 def planned(*rows: dict[str, Any], held: Any = None, **more: bool) -> BackupsPlan:
@@ -130,8 +127,6 @@ def planned(*rows: dict[str, Any], held: Any = None, **more: bool) -> BackupsPla
 def held(*rows: dict[str, Any]) -> dict[str, dict[str, Any]]:
     plan = planned(*rows, chained=True)
     assert not plan.wrong
-    from lakebackup.rows.tables import as_row
-
     return {row.backup_id: as_row(row) for row in counted(plan.new, {})}
 
 

@@ -276,29 +276,6 @@ def test_a_killed_holder_is_taken_over(tmp_path: Path) -> None:
     Lease.acquire(storage, "s", "heir", wait_s=20).release()
 
 
-def test_processes_take_turns(tmp_path: Path) -> None:
-    script = textwrap.dedent(
-        """
-        import sys
-        from pathlib import Path
-        from lakebackup.store.lease import Lease
-        from lakebackup.storage.local import LocalStorage
-        root = Path(sys.argv[1])
-        for _ in range(10):
-            with Lease.acquire(LocalStorage(str(root)), "s", "worker", ttl_s=30, wait_s=60) as lease:
-                (root / "inside").mkdir()  # fails when another is inside
-                counter = root / "counter"
-                counter.write_text(str(int(counter.read_text()) + 1))
-                lease.check()
-                (root / "inside").rmdir()
-        """
-    )
-    (tmp_path / "counter").write_text("0")
-    processes = [subprocess.Popen([sys.executable, "-c", script, str(tmp_path)]) for _ in range(4)]
-    assert [process.wait(120) for process in processes] == [0, 0, 0, 0]
-    assert (tmp_path / "counter").read_text() == "40"
-
-
 class TakingTurns(RuleBasedStateMachine):
     """Any order of acquiring, renewing, releasing, dying and waiting: at most one holder at any time."""
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.catalogs import backup_id
+from tests.support.command_line import said
 from tests.support.made_backups import MadeBackups
 from tests.support.made_changes import MadeChanges, commit, delete, named, prewrite, put
 
@@ -41,13 +41,6 @@ def root(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LAKEBACKUP_DESTINATION", str(tmp_path / "backups"))
     return shutil.copytree(made, tmp_path / "backups")
-
-
-def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> list[dict[str, Any]]:
-    found = main([*arguments, "--json"])
-    out = capsys.readouterr()
-    assert found == code, out.err
-    return [json.loads(line) for line in (out.err if code else out.out).splitlines()]
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str, code: int) -> str:
@@ -121,17 +114,6 @@ def test_a_policy_limits_what_is_truncated(root: Path, capsys: pytest.CaptureFix
     said(capsys, *truncate)
     said(capsys, "policy", "set", "shop", "--redundancy", "2")
     assert "what its policy keeps of shop" in refused(capsys, *truncate, code=5)
-
-
-def test_nothing_is_due_and_a_full_can_be_held(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert said(capsys, "due") == [{"event": "result", "due": []}]
-    said(capsys, "hold", backup_id(2), "--reason", "law", "--forever")
-    rows = said(capsys, "sql", "SELECT number, status, reason FROM obsolete_backups ORDER BY number")
-    assert [(row["status"], row["reason"]) for row in rows] == [
-        ("VALID", "no_limit"),
-        ("KEEP", "held"),
-        ("VALID", "no_limit"),
-    ]
 
 
 def test_an_export_has_its_tables(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -67,12 +67,7 @@ def test_manifest_is_printed_or_written(
 def test_the_report_knows_them(root: Path) -> None:
     found = report.facts(CatalogReader.require(str(root)), 5000)
     (source,) = found["sources"]
-    assert (source["source"], source["backups"], source["topics"], source["lag_ms"]) == (
-        "tablets",
-        2,
-        1,
-        3000,
-    )
+    assert [source[name] for name in ("source", "backups", "topics", "lag_ms")] == ["tablets", 2, 1, 3000]
     assert found["gaps"] == []
     assert [row["text"] for row in found["findings"] if row["kind"] == "bad"] == []
     assert "tablets" in report.page(found)

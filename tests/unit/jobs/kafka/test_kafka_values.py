@@ -153,11 +153,6 @@ def test_bytes_without_an_id_and_unknown_ids() -> None:
     assert decoder.decode(framed(b"x", 9)) == (None, "schema 9 is not known")
 
 
-def test_a_type_that_holds_itself() -> None:
-    value = {"v": 1, "next": {"v": 2, "next": None}}
-    assert one(avro(NODE), written(NODE, value)) == ('{"v":1,"next":{"v":2,"next":null}}', None)
-
-
 def test_a_decoder_goes_to_another_process() -> None:
     decoder = Decoder({7: avro("long")})
     assert decoder.decode(framed(b"\2")) == ("1", None)

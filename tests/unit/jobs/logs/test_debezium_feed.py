@@ -65,11 +65,8 @@ def wrapped(message: tuple[Any, Any]) -> tuple[Any, Any]:
 
 def batch(*messages: tuple[Any, Any], first: int = 0, sent: int = 0) -> pa.RecordBatch:
     def text(part: Any) -> bytes | None:
-        return (
-            part
-            if part is None or isinstance(part, bytes)
-            else json.dumps(part, separators=(",", ":")).encode()
-        )
+        whole = part is None or isinstance(part, bytes)
+        return part if whole else json.dumps(part, separators=(",", ":")).encode()
 
     return pa.RecordBatch.from_pydict(
         {
@@ -333,11 +330,16 @@ def test_what_is_no_event_is_damaged_and_named(storage: Storage, value: bytes, w
         flush.decode(A, batch(event("c", {"id": 1}, {}, 5), ({"id": 1}, value), first=7))
 
 
-def test_long_runs_are_an_object_of_their_own(storage: Storage) -> None:
+def test_long_runs_are_an_object_of_their_own_that_goes_with_the_commit(storage: Storage) -> None:
     flush = Flush(storage, known(*(end(tx, 1000 + tx, 1) for tx in range(1, 2001))))
     flush.decode(A, batch(*(event("c", {"id": tx}, {}, tx) for tx in range(1, 2001))))
     assert "runs" not in flush.told[0]
     assert flush.checkpoint() == 2999
+    storage.put(f"{FOLDER}complete", b"")
+    tidy(storage, FOLDER)
+    left = [found.path.removeprefix(FOLDER) for found in storage.list(FOLDER)]
+    assert left == ["complete", "transactions.parquet"]
+    assert Transactions.read(storage, carried(FOLDER)).rows["done"].to_pylist()[-1]
 
 
 def test_partitions_of_a_flush_share_what_is_known(storage: Storage) -> None:
@@ -348,27 +350,13 @@ def test_partitions_of_a_flush_share_what_is_known(storage: Storage) -> None:
     assert [len(told["runs"]) for told in flush.told] == [1, 1]
 
 
-def test_what_only_the_tasks_of_a_flush_needed_goes_when_it_is_committed(storage: Storage) -> None:
-    flush = Flush(storage, known(*(end(tx, 1000 + tx, 1) for tx in range(1, 2001))))
-    flush.decode(A, batch(*(event("c", {"id": tx}, {}, tx) for tx in range(1, 2001))))
-    flush.checkpoint()
-    storage.put(f"{FOLDER}complete", b"")
-    tidy(storage, FOLDER)
-    left = [found.path.removeprefix(FOLDER) for found in storage.list(FOLDER)]
-    assert left == ["complete", "transactions.parquet"]
-    assert Transactions.read(storage, carried(FOLDER)).rows["done"].to_pylist()[-1]
-
-
 def test_an_empty_flush_keeps_the_checkpoint(storage: Storage) -> None:
     flush = Flush(storage, Transactions.none("e"))
     flush.decode(A)
     assert flush.told == [None]
     assert (flush.checkpoint(), flush.checkpoint(7)) == (None, 7)
-
-
-def test_what_the_flush_before_left_is_missed(storage: Storage) -> None:
-    with pytest.raises(Damaged, match="gone"):
-        Transactions.read(storage, carried(FOLDER))
+    with pytest.raises(Damaged, match="gone"):  # what the flush before left
+        Transactions.read(storage, carried("shop/backups/none/"))
 
 
 def test_a_task_that_may_have_gaps_is_refused() -> None:

@@ -62,18 +62,11 @@ def test_a_manifest_becomes_a_backup(root: Path) -> None:
     found = rows(
         root, "SELECT name, bytes, sha256, links, mode, path, stored FROM snapshot_files ORDER BY name"
     )
+    one = {"bytes": None, "sha256": hashlib.sha256(b"x" * 100).hexdigest(), "mode": 0o644}
+    two = {"bytes": 100, "sha256": SHA, "mode": 0o600}
     assert found[1:] == [
-        {
-            "name": "one.sst",
-            "bytes": None,
-            "sha256": hashlib.sha256(b"x" * 100).hexdigest(),
-            "links": 2,
-            "mode": 0o644,
-            "path": "theirs/one.sst",
-        }
-        | {"stored": True},
-        {"name": "two.sst", "bytes": 100, "sha256": SHA, "links": 2, "mode": 0o600, "path": "theirs/two.sst"}
-        | {"stored": True},
+        {"name": name, "path": f"theirs/{name}", "links": 2, "stored": True, **own}
+        for name, own in (("one.sst", one), ("two.sst", two))
     ]
     # What is imported next takes the place of all that.
     second = {"t1": {"a": {"one.sst": at(root, "one.sst", timestamp=5000)}}}

@@ -15,13 +15,13 @@ import pyarrow as pa
 import pytest
 from tests.support.disks import read_only
 from tests.support.given_snapshots import Given, GivenSnapshots
+from tests.support.rows import filled
 
 from lakebackup.errors import Busy, Damaged, EnvironmentProblem, Refused, UsageProblem
 from lakebackup.formats.snapshots.names import OWN
 from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
 from lakebackup.rows.upkeep import Check
 from lakebackup.rules import layout
-from lakebackup.storage import open_storage
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.snapshots import restore as restore_snapshot
@@ -74,14 +74,10 @@ def quiet() -> QuietReporter:
 
 
 def there(folder: Path) -> dict[str, tuple[bytes, int, int]]:
+    found = {path: path.stat() for path in folder.rglob("*") if path.is_file()}
     return {
-        str(path.relative_to(folder)): (
-            path.read_bytes(),
-            path.stat().st_mtime_ns // 1_000_000,
-            path.stat().st_mode & 0o777,
-        )
-        for path in folder.rglob("*")
-        if path.is_file()
+        str(path.relative_to(folder)): (path.read_bytes(), at.st_mtime_ns // 1_000_000, at.st_mode & 0o777)
+        for path, at in found.items()
     }
 
 
@@ -172,15 +168,6 @@ def test_many_shares_cut_where_the_object_changes(
     assert there(tmp_path / "out") == expected(SNAPSHOTS[0])
     assert sorted(taken) == [0, 1, 2]  # one for each object: a pack, a file, and one of two hard links
     assert (tmp_path / "out/t1/a2/000001.sst").samefile(tmp_path / "out/t1/a2/000003.sst")
-
-
-def test_one_tablet_as_a_database_wants_it(made: GivenSnapshots, tmp_path: Path) -> None:
-    restore(made, tmp_path / "db", tables=("t1",), tablets=("a1",), form="flat", to_ts=1000)
-    assert sorted(there(tmp_path / "db")) == ["000001.sst", "CURRENT", "intents/000002.sst"]
-    restore(made, tmp_path / "tree", tables=("t1",), form="yugabyte")
-    assert sorted(there(tmp_path / "tree")) == [
-        "table-t1/tablet-a1/000001.sst", "table-t1/tablet-a1/CURRENT", "table-t1/tablet-a2/000001.sst",
-    ]  # fmt: skip
 
 
 def test_a_dry_run_writes_nothing(made: GivenSnapshots, tmp_path: Path) -> None:
@@ -320,11 +307,8 @@ def test_names_that_lead_out_of_the_folder_write_nothing(made: GivenSnapshots, t
 
 def test_a_damaged_backup_that_a_person_names_is_on_record(made: GivenSnapshots, tmp_path: Path) -> None:
     backup_id = made.reader().resolve_backup("20260101T000002")
-    finding = Check(
-        check_id="c", at=1, backup_id=backup_id, destination=made.destination, path=None, mode="restore",
-        outcome="damaged", detail="torn",
-    )  # fmt: skip
-    made.writer.append([finding])
+    where = {"backup_id": backup_id, "destination": made.destination, "mode": "restore", "detail": "torn"}
+    made.writer.append([filled(Check, at=1, outcome="damaged", **where)])
     told = io.StringIO()
     asked = SnapshotRestoreRequest(str(made.folder), str(tmp_path / "out"))
     assert run(asked, reporter=QuietReporter(io.StringIO(), told))["taken"] == "1970-01-01T00:00:01.000Z"
@@ -354,16 +338,6 @@ def test_flags_that_make_no_sense(
 ) -> None:
     assert main(["restore", "snapshot", "--from", str(made.folder), *flags]) == UsageProblem.exit_code
     assert why in capsys.readouterr().err
-
-
-def test_explain_shows_the_sql_and_changes_nothing(
-    made: GivenSnapshots, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = ["restore", "snapshot", "--from", str(made.folder), "--to", str(tmp_path / "out"), "--explain"]
-    assert main(command) == 0
-    assert "FROM snapshot_files AS f" in capsys.readouterr().out
-    assert open_storage(str(tmp_path / "out")).uri
-    assert not (tmp_path / "out").exists()
 
 
 def test_shares_are_of_about_one_size_and_never_part_an_object() -> None:

@@ -22,31 +22,15 @@ NEWEST = Newest("20250101T000000Z-aaaaaaaa", 1, 10)
 PRUNED = {"at": None, "deleted": 0}
 SNAPSHOT = Snapshot("s1", 20, (Unit("x", "a", "/x/a"),))
 BEGUN = Begun(
-    backup_id=BACKUP,
-    number=2,
-    started_at=0,
-    kind="differential",
-    parent=NEWEST.backup_id,
-    compared_with=NEWEST.backup_id,
-    pruned=PRUNED,
-    snapshot="s1",
-    lasting=True,
-    end_ts=20,
-    tables={"x": 1},
-    amount=Amount({"new": 2, "unchanged": 1}, 3, 300, 2, 200, 0),
-    tasks=1,
-    pack_below=0,
-    asked={"note": None},
-    dealt=True,
-)
+    backup_id=BACKUP, number=2, started_at=0, kind="differential", parent=NEWEST.backup_id,
+    compared_with=NEWEST.backup_id, pruned=PRUNED, snapshot="s1", lasting=True, end_ts=20, tables={"x": 1},
+    amount=Amount({"new": 2, "unchanged": 1}, 3, 300, 2, 200, 0), tasks=1, pack_below=0,
+    asked={"note": None}, dealt=True,
+)  # fmt: skip
 SAME: dict[str, Any] = {
-    "asked": {"note": None},
-    "next_one": SNAPSHOT,
-    "end_ts": 20,
-    "newest": NEWEST,
-    "pruned": PRUNED,
+    "asked": {"note": None}, "next_one": SNAPSHOT, "end_ts": 20, "newest": NEWEST, "pruned": PRUNED,
     "counted": lambda _: (3, 300),
-}
+}  # fmt: skip
 
 
 def test_it_is_gone_on_with_when_all_is_as_it_was() -> None:

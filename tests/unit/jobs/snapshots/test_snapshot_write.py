@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -120,11 +120,8 @@ def test_what_an_earlier_run_wrote_whole_stays_and_what_it_tore_is_written_again
     before = (out / "x").stat().st_ino
     assert not write(out, one, b"not read at all")
     assert (out / "x").stat().st_ino == before
-    for torn in (
-        b"",
-        DATA[:100],
-        b"\0" * len(DATA),
-    ):  # as after a power cut: the time is there, bytes are not
+    # As after a power cut: the time is there, bytes are not.
+    for torn in (b"", DATA[:100], b"\0" * len(DATA)):
         (out / "x").write_bytes(torn)
         os.utime(out / "x", ns=(0, NOW_MS * 1_000_000))
         assert write(out, one)
@@ -280,12 +277,8 @@ def test_many_parts_of_an_object_come_in_few_requests(monkeypatch: pytest.Monkey
     monkeypatch.setattr(ranges, "_GAP", 100)
     asked = Asked(os.urandom(10_000))
     parts: list[tuple[int, int | None]] = [(10 * i, 10) for i in range(50)]
-    parts += [
-        (590, 20),
-        (600, 0),
-        (610, 2500),
-        (9000, 5),
-    ]  # a gap of 90, one without bytes, a large one, far away
+    # A gap of 90, one without bytes, a large one, far away.
+    parts += [(590, 20), (600, 0), (610, 2500), (9000, 5)]
     found = Ranges(asked, "o", parts)  # type: ignore[arg-type]
     for start, size in parts:
         assert b"".join(found.read(start, size)) == asked.data[start : start + (size or 0)]
@@ -304,9 +297,3 @@ def test_the_first_of_two_names_may_be_read_again_for_the_second() -> None:
     found = Ranges(asked, "o", [(0, 9), (0, 9), (9, 9)])  # type: ignore[arg-type]
     assert [b"".join(found.read(0, 9)) for _ in range(2)] == [asked.data[:9]] * 2
     assert len(asked.requests) == 1
-
-
-def test_twins_are_of_one_time() -> None:
-    one = file("a")
-    assert one.twin == replace(one, target="b").twin
-    assert one.twin != replace(one, mtime_ms=1).twin
