@@ -23,10 +23,11 @@ def filled(kind: type[T], /, **given: Any) -> T:
     first of their words."""
     hints = get_type_hints(kind)
     wanted = [field.name for field in fields(kind) if field.default is field.default_factory is MISSING]
-    return kind(**{name: PLACE.get(name, _nothing(hints[name])) for name in wanted} | given)
+    return kind(**{name: PLACE.get(name, nothing(hints[name])) for name in wanted} | given)
 
 
-def _nothing(hint: Any) -> Any:
+def nothing(hint: Any) -> Any:
+    """The emptiest value of a type."""
     if type(None) in get_args(hint):
         return None
     return get_args(hint)[0] if get_origin(hint) is Literal else hint()

@@ -181,19 +181,19 @@ def test_files_of_one_place_and_time_are_hard_links_again(out: Path, storage: St
     assert (out / "a").samefile(out / "b/c")
 
 
-def test_empty_files_of_one_place_are_no_links_of_each_other(out: Path, storage: Storage) -> None:
+def test_what_is_no_link(out: Path, storage: Storage) -> None:
     storage.put("o", DATA)
     empty = [file(name, b"", links=2) for name in ("a", "b")]
     done = carry_out(out, storage, [*empty, file("c"), file("end", b"", position=len(DATA), links=2)])
     assert (done["entries"], done["damaged"], done["error"]) == (4, 0, None)
     assert {(out / name).stat().st_nlink for name in ("a", "b", "c", "end")} == {1}
-
-
-def test_a_link_is_no_way_around_the_hash(out: Path, storage: Storage) -> None:
-    storage.put("o", DATA)
-    done = carry_out(out, storage, [file("a", links=2), file("b", links=2, sha256="0" * 64)])
+    # A link is no way around the hash.
+    done = carry_out(out, storage, [file("d", links=2), file("e", links=2, sha256="0" * 64)])
     assert (done["entries"], done["damaged"]) == (1, 1)
-    assert not (out / "b").exists()
+    assert not (out / "e").exists()
+    storage.put("o", b"x" + DATA[1:])
+    done = carry_out(out, storage, [file("f", links=2), file("g", links=2)])
+    assert (done["entries"], done["damaged"]) == (0, 2)
 
 
 def test_links_between_deep_folders_find_their_folders_open(
@@ -244,12 +244,6 @@ def test_damage_costs_the_files_it_hits_alone(out: Path, storage: Storage) -> No
     assert (done["entries"], done["bytes"], done["damaged"], done["error"]) == (1, len(DATA), 3, None)
     assert [name.partition(":")[0] for name in json.loads(done["names"])] == ["flipped", "torn", "gone"]
     assert sorted(path.name for path in out.iterdir()) == sorted([OWN, "ok"])
-
-
-def test_a_damaged_file_is_no_link_to_the_one_before(out: Path, storage: Storage) -> None:
-    storage.put("o", b"x" + DATA[1:])
-    done = carry_out(out, storage, [file("a", links=2), file("b", links=2)])
-    assert (done["entries"], done["damaged"]) == (0, 2)
 
 
 def test_a_folder_that_is_taken_ends_the_share_with_its_error(out: Path, storage: Storage) -> None:

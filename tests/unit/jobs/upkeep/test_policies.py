@@ -272,3 +272,23 @@ def test_manage_is_another_name(root: Path, capsys: pytest.CaptureFixture[str]) 
     (error,) = said(capsys, "manage", "--report", "--delete", code=2)
     assert error["message"] == "--delete goes with --prune."
     assert main(["manage"]) == 2
+
+
+def test_manage_passes_on_the_source_and_the_catalog(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = MadeBackups(tmp_path / "here")
+    made.backup([[Record(0, 0)]])
+    made.flush()
+    catalog = (tmp_path / "here" / "catalog").rename(tmp_path / "catalog")
+
+    def told(*arguments: str, code: int = 0) -> dict[str, Any]:
+        (found,) = said(capsys, "manage", *arguments, code=code)
+        return found
+
+    where = (str(made.folder), "--catalog", str(catalog))
+    assert told("--prune", "7", *where, "--source", "prod")["source"] == "prod"
+    assert "nobody" in told("--prune", "7", *where, "--source", "nobody", code=3)["message"]
+    assert told("--prune", "7", str(made.folder), code=3)["hint"]
+    assert "every source" in told("--report", *where, "--source", "prod", code=2)["message"]
+    assert "--merge LEVEL" in told(*where, code=2)["hint"]
