@@ -70,7 +70,8 @@ OWN: dict[str, dict[str, Any]] = {
     "queue_restores": {"full_id": "b1", "whole": True},
     "holds": {"reason": ""},
     "snapshot_files": {
-        **A_SNAPSHOT_FILE, "bytes": 100, "sha256": "00", "mode": 420, "links": 1, "path": "prod/snapshots/b1/t1/a/000001.sst",
+        **A_SNAPSHOT_FILE, "bytes": 100, "sha256": "00", "mode": 420, "links": 1,
+        "path": "prod/snapshots/b1/t1/a/000001.sst",
     },
     "snapshot_departures": {**A_SNAPSHOT_FILE, "gone_by": "b2"},
     "gaps": {"to_position": 5, "reason": "purged"},

@@ -88,7 +88,7 @@ def test_where_the_file_is_looked_for(folder: Path, monkeypatch: pytest.MonkeyPa
         ("[s3]\nkms_key_id = 'x'", r"s3 in lakebackup\.toml: kms_key_id goes with sse"),
     ],
 )
-def test_a_wrong_file_is_told_by_place_and_name(folder: Path, text: str, complaint: str) -> None:
+def test_a_wrong_file_is_reported_by_place_and_name(folder: Path, text: str, complaint: str) -> None:
     (folder / "lakebackup.toml").write_text(text)
     with pytest.raises(UsageProblem) as wrong:
         load({})

@@ -169,7 +169,7 @@ def test_the_value_of_an_earlier_prewrite_is_found() -> None:
     assert names_of(records[:1], [], until=6, **common | {"after": 5}) == []
 
 
-def test_only_what_the_checkpoint_reached_is_told_and_nothing_twice() -> None:
+def test_only_what_the_checkpoint_reached_is_reported_and_nothing_twice() -> None:
     rows = [written(ts, f"mDB1_Table{ts}", "t") for ts in (5, 6, 7)]
     before = [(Naming(5, "DB1", "t", 5, "create"), 4)]
     assert [row[0] for row in told(*rows, before=before, after=5, until=6)] == [6]

@@ -46,7 +46,7 @@ def test_another_message_is_none() -> None:
         (MADE.value.replace(b'"format":1', b'"format":2'), UsageProblem),
     ],
 )
-def test_one_that_cannot_be_read_is_told(value: bytes | None, error: type[Exception]) -> None:
+def test_one_that_cannot_be_read_is_reported(value: bytes | None, error: type[Exception]) -> None:
     with pytest.raises(error):
         read_watermark(headers_of(HeaderNames()), value)
 

@@ -124,7 +124,7 @@ def test_any_history_is_read_and_cut_by_tid(steps: list[tuple[int, int, object, 
     assert parse(cut(text, tid)) == tuple(v for v in found if v.tid <= tid)
 
 
-def test_a_history_goes_on_when_it_has_all_versions_of_the_one_before() -> None:
+def test_a_history_continues_when_it_has_all_versions_of_the_one_before() -> None:
     versions = parse(TEXT)
     assert unlike(versions, [(1, 0), (2, 150)]) is None
     assert unlike(versions, []) is None

@@ -168,7 +168,7 @@ def test_a_manifest_of_the_design_needs_a_place_and_a_time() -> None:
         ('{"t": {"a": {"f": {"x": "' + "y" * 2_000_000, "over 65536 characters"),
     ],
 )
-def test_what_is_no_manifest_is_told_with_its_place(text: str, why: str) -> None:
+def test_what_is_no_manifest_is_reported_with_its_place(text: str, why: str) -> None:
     with pytest.raises(UsageProblem, match=why) as raised:
         entries(text)
     assert "(character " in raised.value.message
@@ -196,7 +196,7 @@ def test_what_is_no_manifest_is_told_with_its_place(text: str, why: str) -> None
         ({"role": ["data"]}, "its role is"),
     ],
 )
-def test_what_a_file_cannot_be_is_told(said: dict[str, Any], why: str) -> None:
+def test_what_a_file_cannot_be_is_reported(said: dict[str, Any], why: str) -> None:
     found = one(**said)
     assert isinstance(found, str)
     assert found.startswith("t/a/f: ")
@@ -204,7 +204,7 @@ def test_what_a_file_cannot_be_is_told(said: dict[str, Any], why: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../x", "a/../b", "a//b", "", ".", "a\0b", "\ud800"])
-def test_names_that_lead_elsewhere_are_told(name: str) -> None:
+def test_names_that_lead_elsewhere_are_reported(name: str) -> None:
     for table, tablet, path in ((name, "a", "f"), ("t", name, "f"), ("t", "a", name)):
         (found,) = entries(json.dumps({table: {tablet: {path: {"location": "x", "timestamp": 1}}}}))
         assert isinstance(found, str)
@@ -233,5 +233,5 @@ def test_a_place_lies_in_a_destination(location: str, place: tuple[str, str]) ->
     ["file:///elsewhere/a", "s3://bucket/other/a", "s3://bucket/prodigy", "/backups/../etc/passwd", "../a",
      "a/../../b", "file:///backups/", "s3://bucket/prod//a", "a..b", "https://host/a", "a\0", "//etc/passwd"],
 )  # fmt: skip
-def test_a_place_outside_is_told(location: str) -> None:
+def test_a_place_outside_is_reported(location: str) -> None:
     assert isinstance(resolve(location, HERE, "d"), str)

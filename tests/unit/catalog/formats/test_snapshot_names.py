@@ -35,7 +35,7 @@ LIMITS = Limits()
         ("x/" * 2000 + "x", "folders deep"),
     ],
 )
-def test_names_that_lead_astray_are_told(target: str, why: str) -> None:
+def test_names_that_lead_astray_are_reported(target: str, why: str) -> None:
     assert why in (unsafe(target, LIMITS) or "")
 
 
@@ -65,14 +65,14 @@ def test_what_a_restore_keeps_is_its_own_in_any_case_where_case_is_one() -> None
         ("a/b", "c/d", True, None),
     ],
 )
-def test_what_cannot_stand_beside_each_other_is_told(
+def test_what_cannot_stand_beside_each_other_is_reported(
     before: str, after: str, fold: bool, why: str | None
 ) -> None:
     found = clash(before, after, fold=fold)
     assert (why in found) if why and found else found is why
 
 
-def test_the_first_wrong_names_are_told_and_all_are_counted() -> None:
+def test_the_first_wrong_names_are_reported_and_all_are_counted() -> None:
     with pytest.raises(Refused, match="and 5 more") as told:
         require_safe([f"/{number:02d}" for number in range(25)], LIMITS)
     assert "'/19'" in told.value.message

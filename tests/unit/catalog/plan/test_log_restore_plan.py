@@ -165,7 +165,7 @@ def test_a_table_that_came_into_the_filter_later(log: Log) -> None:
     assert (left.without, len(left.notes)) == ((4, 5), 1)
 
 
-def test_a_table_that_was_renamed_since_is_not_in_what_it_goes_on_from(log: Log) -> None:
+def test_a_table_that_was_renamed_since_is_not_in_what_it_continues_from(log: Log) -> None:
     log.table(2, "orders2", 250, "rename", covered_from=4)
     wanted = {"start_ts": 200, "filters": ("shop.orders*",), "held": ("shop.orders*",)}
     with pytest.raises(Refused, match=r"shop\.items is shop\.orders2 by now"):
@@ -249,7 +249,7 @@ def test_a_point_before_every_full_that_the_log_does_not_reach(log: Log) -> None
         log.plan(on_full=True, end_ts=180)
 
 
-def test_gaps_and_damage_stand_in_the_way(log: Log) -> None:
+def test_gaps_and_damage_block_a_restore(log: Log) -> None:
     span = {"from_position": 3, "to_position": 9, "from_ts": 100, "to_ts": 200}
     log.made.add(filled(Gap, backup_id=backup_id(2), source="shop", scope="feed", reason="purged", **span))
     plan = log.plan()

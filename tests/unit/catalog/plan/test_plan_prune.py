@@ -80,7 +80,7 @@ class Asked:
         pass
 
 
-def test_a_topic_that_the_newest_backup_lacks_goes_only_when_it_is_named() -> None:
+def test_a_topic_that_the_newest_backup_lacks_continuesly_when_it_is_named() -> None:
     gone = {
         "source": "prod", "scope": "orders", "epoch": "e", "base": "b1", "link": 1, "generation": 0,
         "settings": '{"retention.ms": "1000"}', "covers_to": 5000,

@@ -13,8 +13,6 @@ from tests.support.made_backups import reader_of
 from tests.support.rows import backup_row, file_row, filled
 
 from lakebackup.errors import Damaged, NotFound, Refused
-from lakebackup.plan.queues import paths as queue_ways
-from lakebackup.plan.queues.paths import Point
 from lakebackup.plan.queues.restore import QueueRestoreRequest, plan_restore, require_restorable
 from lakebackup.rows.backups import Backup, DataFile, Gap, Removal, Scope
 from lakebackup.rows.queues import QueuePoint, QueueRestore
@@ -22,7 +20,7 @@ from lakebackup.rows.upkeep import Check
 from lakebackup.rules.times import format_ts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
     from lakebackup.plan.queues.paths import Way
@@ -166,7 +164,7 @@ def test_a_newer_backup_that_cannot_be_used_is_named(made: Made) -> None:
     assert made.plan(to_tid=100).notes == ()
 
 
-def test_what_was_restored_is_what_is_gone_on_from(made: Made) -> None:
+def test_what_was_restored_is_what_is_continued(made: Made) -> None:
     a = made.full(1000, 100)
     b = made.full(2000, 200)
     assert made.way() == [b]
@@ -299,55 +297,21 @@ def test_of_two_fulls_the_newest_that_is_not_behind_the_point(made: Made) -> Non
     assert made.way(to_tid=201) == [3, 4]
 
 
-def test_tids_between_backups(made: Made) -> None:
+def test_what_is_near_a_tid_or_a_time_that_is_not_covered(made: Made) -> None:
     made.full(1000, 100)
     made.child(1, 2000, 200)
     made.full(3000, 250)
-    with pytest.raises(Refused, match=r"tid 220 .*before: tid 200, after: tid 250\)"):
-        made.plan(to_tid=220)
-    with pytest.raises(Refused, match=r"tid 99 .*nearest that is, after: tid 100\)"):
-        made.plan(to_tid=99)
-    with pytest.raises(Refused, match=r"tid 251 .*nearest that is, before: tid 250\)"):
-        made.plan(to_tid=251)
-
-
-def test_what_a_named_backup_is_put_upon_is_near_too(made: Made) -> None:
-    made.full(1000, 100)
-    made.child(1, 2000, 200)
-    made.child(2, 3000, 300)
-    with pytest.raises(Refused, match=rf"nearest that is, after: {format_ts(1000)}\)"):
-        made.plan(backup=3, to_ts=900)
-    with pytest.raises(Refused, match=rf"nearest that is, before: {format_ts(3000)}\)"):
-        made.plan(backup=3, to_ts=3001)
-
-
-def test_many_backups_are_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked: list[str] = []
-    real = queue_ways.chain_of
-
-    def chain_of(points: Sequence[Point], last: Point) -> tuple[Point, ...]:
-        looked.append(last.backup_id)
-        return real(points, last)
-
-    monkeypatch.setattr(queue_ways, "chain_of", chain_of)
-    points = [
-        filled(
-            Point, backup_id=f"b{n}", number=n, kind="differential" if n else "full", base="b0", link=n,
-            unlinked=10**6, state="complete", intact=True, superseded=False, last_tid=10 * n,
-            restore_id="r" if n and n % 100 == 0 else None, start_ts=10 * (n - 1) if n else -1, end_ts=10 * n,
-        )
-        for n in range(500)
-    ]  # fmt: skip
-    for asked in ({"tid": 10_000}, {"ts": 10_000}, {"ts": -5}):
-        with pytest.raises(Refused):
-            queue_ways.ways("social", points, **asked)  # type: ignore[arg-type]
-    assert looked == []
-    assert [link.number for link in next(queue_ways.ways("social", points, tid=4985)).links] == list(
-        range(500)
-    )
-    assert looked == ["b499"]
-    way = queue_ways.Way(tuple(points), 499)
-    assert way.segments() == [n // 100 for n in range(500)]
+    for tid, near in (
+        (220, "before: tid 200, after: tid 250"),
+        (99, "after: tid 100"),
+        (251, "before: tid 250"),
+    ):
+        with pytest.raises(Refused, match=rf"tid {tid} .*nearest that is, {near}\)"):
+            made.plan(to_tid=tid)
+    # What a named backup is put upon is near too.
+    for to_ts, near in ((900, f"after: {format_ts(1000)}"), (2001, f"before: {format_ts(2000)}")):
+        with pytest.raises(Refused, match=rf"nearest that is, {near}\)"):
+            made.plan(backup=2, to_ts=to_ts)
 
 
 def test_a_gap_is_named_where_it_is_why(made: Made) -> None:
@@ -359,7 +323,7 @@ def test_a_gap_is_named_where_it_is_why(made: Made) -> None:
         made.plan(to_ts=2000)
 
 
-def test_files_that_were_pruned(made: Made) -> None:
+def test_files_that_were_pruned_or_a_snapshot_that_is_gone(made: Made) -> None:
     made.full(1000, 100)
     made.child(1, 2000, 200)
     path = made.file(2, (101, 200))
@@ -368,16 +332,12 @@ def test_files_that_were_pruned(made: Made) -> None:
     with pytest.raises(Refused, match="1 files were pruned"):
         require_restorable(made.plan())
     assert made.plan(backup=1).obstacles == ()
-
-
-def test_the_snapshot_of_a_full_is_gone(made: Made) -> None:
-    made.full(1000, 100)
     made.rows = [row for row in made.rows if not (isinstance(row, Backup) and row.source_kind == "snapshot")]
     with pytest.raises(Refused, match="its snapshot is not there any more"):
-        require_restorable(made.plan())
+        require_restorable(made.plan(backup=1))
 
 
-def test_names_and_what_goes_on_from_them(made: Made) -> None:
+def test_names_and_what_continues_from_them(made: Made) -> None:
     made.full(1000, 100)
     found = made.plan(maps={"delta": "drill"})
     assert [(queue.scope, queue.target) for queue in found.queues] == [("delta", "drill")]

@@ -235,7 +235,7 @@ def test_what_meta_json_says_is_kept(tmp_path: Path) -> None:
     assert only.backup.tool == "cbbackup 6.6.0"
 
 
-def test_the_same_again_is_known_and_more_goes_on_behind_it(tmp_path: Path) -> None:
+def test_the_same_again_is_known_and_more_continues_behind_it(tmp_path: Path) -> None:
     write_backup(tmp_path, FULL, "full", [Doc(b"a", b"1", 1)])
     held = [as_row(p.backup) for p in plan(tmp_path)]
     write_backup(tmp_path, MONDAY, "diff", [Doc(b"a", b"2", 2)], chain=FULL)
@@ -279,7 +279,7 @@ def test_a_meta_json_that_lies_is_refused(
     assert found.value.hint
 
 
-def test_a_baseline_decides_what_a_backup_stands_on(tmp_path: Path) -> None:
+def test_a_baseline_decides_what_a_backup_depends_on(tmp_path: Path) -> None:
     week(tmp_path)
     meta = tmp_path / FULL / f"{WEDNESDAY}-diff/bucket-default/node-10.0.0.1%3A8091/meta.json"
     meta.write_text(json.dumps({"pred": [PATH, PATH.replace(f"{FULL}-full", f"{MONDAY}-diff")]}))
@@ -303,7 +303,7 @@ def test_json_that_contradicts_the_data_is_refused(tmp_path: Path, name: str, te
         plan(tmp_path)
 
 
-def test_a_backup_that_ends_before_the_one_it_stands_on_is_refused(tmp_path: Path) -> None:
+def test_a_backup_that_ends_before_its_parent_is_refused(tmp_path: Path) -> None:
     write_backup(tmp_path, FULL, "full", [Doc(b"a", seqno=9)])
     folder = write_backup(tmp_path, MONDAY, "diff", [], chain=FULL)
     (folder / "seqno.json").write_text('{"0": 4}')

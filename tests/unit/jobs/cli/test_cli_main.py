@@ -73,7 +73,9 @@ def test_an_error_for_machines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert json.loads(shown.err) == {"event": "error", **told}
 
 
-def test_a_defect_is_told_apart(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_defect_is_reported_as_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     failing(monkeypatch, ZeroDivisionError("division by zero"))
     assert main(["config"]) == 1
     shown = capsys.readouterr().err

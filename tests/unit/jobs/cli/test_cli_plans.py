@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         (["--plan", "p.json", "--dry-run", "--save-plan", "q.json"], 2, "--save-plan"),
     ],
 )
-def test_what_does_not_go_together_is_told(
+def test_what_does_not_go_together_is_reported(
     capsys: pytest.CaptureFixture[str],
     tmp_path: object,
     monkeypatch: pytest.MonkeyPatch,

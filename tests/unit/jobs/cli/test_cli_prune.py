@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         (["--delete"], 3, "There is no catalog"),
     ],
 )
-def test_what_cannot_be_done_is_told(
+def test_what_cannot_be_done_is_reported(
     flags: list[str],
     code: int,
     said: str,

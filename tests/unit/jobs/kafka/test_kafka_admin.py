@@ -14,7 +14,7 @@ from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.kafka.admin.groups import Committed, GroupsRead, GroupState, group_rows
 
 
-def test_refused_connections_are_told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_connections_are_reported_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "ALL_DOWN_S", 0.5)
     started = time.monotonic()
     with pytest.raises(EnvironmentProblem, match=r"No broker answers at 127\.0\.0\.1:1: .*refused"):

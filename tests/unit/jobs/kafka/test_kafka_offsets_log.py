@@ -90,7 +90,7 @@ def test_random_bytes_make_a_row(key: bytes | None, value: bytes | None) -> None
 
 
 @given(st.sampled_from(RECORDS), st.data())
-def test_a_cut_value_is_told(record: tuple[bytes, bytes], data: st.DataObject) -> None:
+def test_a_cut_value_is_reported(record: tuple[bytes, bytes], data: st.DataObject) -> None:
     key, value = record
     whole = decode(key, value)
     row = decode(key, value[: data.draw(st.integers(0, len(value) - 1))])

@@ -96,7 +96,7 @@ def test_a_record(key: bytes, value: bytes | None, row: dict[str, Any]) -> None:
     ],
     ids=lambda part: None if isinstance(part, bytes) else part,
 )
-def test_what_is_no_record_of_a_registry_is_told(key: bytes | None, value: bytes, problem: str) -> None:
+def test_what_is_no_record_of_a_registry_is_reported(key: bytes | None, value: bytes, problem: str) -> None:
     assert told(key, value)["problem"].startswith(problem)
 
 

@@ -139,7 +139,7 @@ def test_each_kind_of_value(schema: Schema, payload: bytes, expected: str) -> No
         (avro(NODE), b"\x02\x02" * 1_000_000, "RecursionError"),
     ],
 )
-def test_what_cannot_be_decoded_is_told(schema: Schema, payload: bytes, said: str) -> None:
+def test_what_cannot_be_decoded_is_reported(schema: Schema, payload: bytes, said: str) -> None:
     text, problem = one(schema, framed(payload))
     assert text is None
     assert problem is not None

@@ -230,7 +230,7 @@ EVENTS = st.one_of(
 @settings(max_examples=3 * settings.default.max_examples)
 @given(st.lists(EVENTS, min_size=1, max_size=4), st.data())
 @example([encode("closed", 2, "1", resolved_ts=1, successors=[3])], None)
-def test_damaged_bytes_are_told_or_read_as_avro_says(values: list[bytes], data: Any) -> None:
+def test_damaged_bytes_are_reported_or_read_as_avro_says(values: list[bytes], data: Any) -> None:
     which = len(values) - 1
     if data is not None:
         raw = bytearray(values[which])

@@ -205,7 +205,7 @@ def test_what_was_sent_a_short_while_ago_is_known_again_however_old_it_is(storag
     assert (rows(found), dict(found.skipped)) == ([], {"repeated": 2})
 
 
-def test_what_comes_again_is_remembered_anew() -> None:
+def test_what_comes_again_is_remembered_again() -> None:
     told = known(end(5, 1000, 0), sent=100)
     told = known(end(5, 1000, 0), end(6, 2000, 0), before=told, sent=200 + AGAIN_MS)
     assert told.counted([], open_storage("/")).kept().rows["key"].to_pylist() == ["5", "6"]
@@ -283,7 +283,7 @@ def test_rows_of_an_incremental_snapshot_stand_behind_the_change_before_them(sto
     assert order[2] == (1006, 2, 1)
 
 
-def test_a_snapshot_that_begins_anew_is_refused(storage: Storage) -> None:
+def test_a_snapshot_that_begins_again_is_refused(storage: Storage) -> None:
     flush = Flush(storage, known(end(5, 1005, 1)))
     row = event("r", {"id": 1}, {}, snapshot="first")
     with pytest.raises(Refused, match="anew"):

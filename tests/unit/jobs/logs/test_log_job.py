@@ -102,7 +102,7 @@ def test_what_may_pass_is_tried_again_and_then_pauses_the_task(
     assert stop.waits == [1.0, 2.0]  # each time after twice as long
 
 
-def test_a_flush_that_succeeds_between_begins_the_count_anew(
+def test_a_flush_that_succeeds_between_restarts_the_count(
     root: str, job: _Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failing(job, monkeypatch, *(EnvironmentProblem("no answer") for _ in range(2)))
@@ -123,7 +123,7 @@ def test_what_does_not_pass_pauses_the_task_at_once(
     assert (at(root).state, at(root).detail, stop.waits) == ("paused", "no event", [])
 
 
-def test_trouble_is_known_at_once_and_the_catalog_is_told_as_soon_as_it_can_be(
+def test_trouble_is_known_at_once_and_the_catalog_knows_as_soon_as_it_can_be(
     root: str, job: _Job, stop: Stop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tell, full, seen = task.tell, [EnvironmentProblem("No space left")] * 2, list[Any]()
@@ -159,7 +159,7 @@ def test_a_task_that_encrypts_needs_its_keys() -> None:
         keys_of("prod", None)
 
 
-def test_what_is_told_last_counts_also_from_a_machine_whose_clock_is_behind(root: str) -> None:
+def test_what_is_recorded_last_counts_also_from_a_machine_whose_clock_is_behind(root: str) -> None:
     ahead = time.time_ns() // 1000 + 5_000_000
     row = LogTask(source="prod", at=ahead, actor="job", state="running", settings=settings_text(SETTINGS))
     CatalogWriter.open(None, root).tell(row)
@@ -195,7 +195,7 @@ def test_status_ends_with_a_code_when_stores_are_in_error(
         assert main(["log", "status", "--from", root, *form]) == code
 
 
-def test_a_look_at_the_catalog_that_fails_now_and_then_is_made_again(
+def test_a_look_at_the_catalog_that_fails_now_and_then_is_recreated(
     job: _Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found, fails = job.task(), [2]
@@ -222,7 +222,7 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(tmp_path / "backups")
 
 
-def test_a_job_that_was_killed_is_not_taken_for_one_that_goes_on(empty: str, tmp_path: Path) -> None:
+def test_a_job_that_was_killed_is_not_taken_for_one_that_continues(empty: str, tmp_path: Path) -> None:
     """Its lease is there until it ends; then a job is started, which here ends: it has no task."""
     dead = Lease.acquire(open_storage(empty), "log-prod", "killed", ttl_s=1)
     dead._stop.set()
@@ -233,7 +233,7 @@ def test_a_job_that_was_killed_is_not_taken_for_one_that_goes_on(empty: str, tmp
 
 
 @pytest.mark.long
-def test_what_a_job_printed_is_not_told_of_the_next(empty: str) -> None:
+def test_what_a_job_printed_is_not_shown_for_the_next(empty: str) -> None:
     told = []
     for _ in range(2):
         with pytest.raises(EnvironmentProblem, match="There is no log task 'prod'") as found:
@@ -271,7 +271,7 @@ NAMES = [
         ({"filters": ("shop.*", "log.*")}, {"filters": ("x.*",)}, "captures log.hits and 1 more tables"),
     ],
 )
-def test_with_which_settings_a_task_goes_on(
+def test_with_which_settings_a_task_continues(
     was: dict[str, Any], now: dict[str, Any], refused: str | None
 ) -> None:
     """What flushes have left out, no later one has."""

@@ -29,7 +29,7 @@ def found(state: str = "running", detail: str | None = None, at_work: bool = Tru
     return {"state": state, "detail": detail, "at_work": at_work}
 
 
-def test_settings_come_back_as_they_were_put_down() -> None:
+def test_settings_come_back_as_they_were_written() -> None:
     settings = TaskSettings("debezium", "h:1", ("shop",), ("a.*", "!a.b"), 5, None, 1.5, 7, "lz4", True, True)
     row = {
         "source": "prod", "state": "paused", "at": 3, "actor": "me", "settings": settings_text(settings),

@@ -207,7 +207,7 @@ def test_a_link_in_the_place_of_what_a_restore_keeps_is_not_followed(
     assert [path.name for path in elsewhere.rglob("*")] == ["plan", "mine"]
 
 
-def test_damage_is_named_and_the_same_command_goes_on_once_it_is_mended(
+def test_damage_is_named_and_the_same_command_continues_once_it_is_mended(
     made: GivenSnapshots, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = layout.snapshot_path(
@@ -232,7 +232,7 @@ def test_damage_is_named_and_the_same_command_goes_on_once_it_is_mended(
     assert states == ["failed", "complete"]
 
 
-def test_a_restore_that_was_cut_off_goes_on_and_no_other_takes_its_folder(
+def test_a_restore_that_was_cut_off_continues_and_no_other_takes_its_folder(
     made: GivenSnapshots, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, write = tmp_path / "out", Folder.write
@@ -278,7 +278,7 @@ def test_a_restore_that_wrote_nothing_leaves_the_folder_to_any_other(
     assert there(tmp_path / "out") == expected(SNAPSHOTS[0])
 
 
-def test_too_little_room_is_told_before_anything_is_written(
+def test_too_little_room_is_reported_before_anything_is_written(
     made: GivenSnapshots, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = target.shutil.disk_usage(tmp_path)
@@ -318,7 +318,7 @@ def test_a_damaged_backup_that_a_person_names_is_on_record(made: GivenSnapshots,
     assert rows == [{"action": "restore with damage", "subject": backup_id}]
 
 
-def test_a_case_insensitive_file_system_is_told_by_itself(tmp_path: Path) -> None:
+def test_a_case_insensitive_file_system_is_recognized(tmp_path: Path) -> None:
     assert not target._folds(tmp_path)
     assert not target._folds(tmp_path / "nowhere")
     limits = Target(str(tmp_path / "a/b")).limits()

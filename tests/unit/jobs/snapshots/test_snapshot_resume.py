@@ -33,7 +33,7 @@ SAME: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_it_is_gone_on_with_when_all_is_as_it_was() -> None:
+def test_it_is_resumed_when_all_is_as_it_was() -> None:
     assert BEGUN.hindrance(**SAME) is None
 
 
@@ -51,11 +51,11 @@ def test_it_is_gone_on_with_when_all_is_as_it_was() -> None:
         ({"counted": lambda _: (3, 301)}, "not what it was"),
     ],
 )
-def test_what_stands_in_its_way(changed: dict[str, Any], why: str) -> None:
+def test_what_blocks_it(changed: dict[str, Any], why: str) -> None:
     assert why in str(BEGUN.hindrance(**SAME | changed))
 
 
-def test_what_is_no_snapshot_of_a_name_is_not_gone_on_with() -> None:
+def test_what_is_no_snapshot_of_a_name_is_not_resumed() -> None:
     assert "names no snapshot" in str(replace(BEGUN, lasting=False).hindrance(**SAME))
 
 
@@ -70,7 +70,7 @@ class Killed(BaseException):
     """No handler takes it."""
 
 
-def test_one_that_is_being_taken_away_is_not_gone_on_with_whenever_that_is_cut_off(tmp_path: Path) -> None:
+def test_one_that_is_being_discarded_is_not_resumed_whenever_that_is_cut_off(tmp_path: Path) -> None:
     paths = [
         layout.manifest_path("db", BACKUP),
         f"{layout.snapshot_folder('db', BACKUP)}x/a/1",

@@ -105,7 +105,7 @@ def test_a_link_to_elsewhere_is_not_followed(out: Path, tmp_path: Path) -> None:
     assert not list(elsewhere.iterdir())
 
 
-def test_a_file_of_somebody_else_is_not_replaced(out: Path) -> None:
+def test_a_file_of_someone_else_is_not_replaced(out: Path) -> None:
     (out / "x").write_bytes(DATA)
     (out / "d").mkdir()
     for target, why in (("x", "not written by this restore"), ("d", "not written"), ("x/y", "in the way")):

@@ -173,7 +173,7 @@ def test_others_make_one_transaction_unknown_and_no_other(storage: Storage) -> N
     assert [row[3] for row in kept(storage)] == [50, 53, UNKNOWN, UNKNOWN, 57, 60]
 
 
-def test_a_transaction_made_again_after_it_was_seen_stays_known(storage: Storage) -> None:
+def test_a_transaction_recreated_after_it_was_seen_stays_known(storage: Storage) -> None:
     """Brokers lost the end of the next one: the restore goes back, finds the records and sends none."""
     there = Partition()
     ledger = begun(storage, there, Reached(covered=0))

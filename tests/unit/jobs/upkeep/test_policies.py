@@ -164,7 +164,7 @@ def test_a_catalog_without_the_newer_tables_is_read_and_brought_up_to_date(
         (("catalog", "break-lease", "source-prod", "--reason", "x"), 3, "Nobody holds a lease"),
     ],
 )
-def test_what_cannot_be_done_is_told(
+def test_what_cannot_be_done_is_reported(
     root: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], code: int, text: str
 ) -> None:
     (error,) = said(capsys, *arguments, code=code)

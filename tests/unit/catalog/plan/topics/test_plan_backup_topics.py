@@ -145,7 +145,7 @@ def test_a_topic_recreated_twice_has_a_gap_behind_each_life_once() -> None:
     assert [(gap.epoch, gap.from_position, gap.from_ts) for gap in made.gaps] == [(NEW, 7, 2_000)]
 
 
-def test_a_gap_behind_another_chain_is_a_gap_too_and_nothing_goes_on_over_it() -> None:
+def test_a_gap_behind_another_chain_is_a_gap_too_and_nothing_continues_over_it() -> None:
     elsewhere = covered(20, in_chain=False)
     for asked, kind in (
         ({"on_gap": "full"}, "full"),

@@ -146,7 +146,7 @@ def test_a_new_generation_reads_from_the_low_watermark_inside_a_differential(
     assert (scope.generation, split.generation, split.start, made.gaps) == (generation, generation, start, ())
 
 
-def test_what_was_purged_before_a_new_generation_is_a_gap_that_nothing_goes_on_over() -> None:
+def test_what_was_purged_before_a_new_generation_is_a_gap_that_nothing_continues_over() -> None:
     made = plan(25, 30, held(), new_generation=True)
     assert (made.kind, [gap.bridged for gap in made.gaps]) == ("differential", [False])
     for on_gap, kind in (("restart", "differential"), ("full", "full")):
@@ -155,7 +155,7 @@ def test_what_was_purged_before_a_new_generation_is_a_gap_that_nothing_goes_on_o
         assert [gap.bridged for gap in made.gaps] == [False]
 
 
-def test_reading_that_ends_too_late_is_told() -> None:
+def test_reading_that_ends_too_late_is_reported() -> None:
     made = plan(5, 30, held())
     assert made.missed_tombstones(1_000 + DAY - 1) == []
     assert made.missed_tombstones(1_000 + DAY) == ["t"]

@@ -88,7 +88,7 @@ def test_topics_are_as_the_last_has_them_and_none_is_lost_unasked() -> None:
     assert with_topics(made(), rows, [], drop_gone=True).without == ("gone",)
 
 
-def test_a_topic_that_lacks_tombstones_is_read_anew_first() -> None:
+def test_a_topic_that_lacks_tombstones_is_read_again_first() -> None:
     compacted = json.dumps({"cleanup.policy": "compact", "delete.retention.ms": "500"})
     held = Held("t", "e", 0, 0, 1, 1, 4_000, 500)
     with pytest.raises(Refused, match="tombstones"):
