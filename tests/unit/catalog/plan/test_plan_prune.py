@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.command_line import quiet
 from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.errors import NotFound, UsageProblem
@@ -15,7 +15,6 @@ from lakebackup.plan.upkeep.prune import plan_prune
 from lakebackup.rows.backups import Backup, Scope
 from lakebackup.rows.upkeep import Policy
 from lakebackup.rules.topic_settings import TopicSettings
-from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.upkeep.prune import PruneRequest, run
 
 if TYPE_CHECKING:
@@ -37,9 +36,7 @@ def made(root: Path, **changes: Any) -> list[str]:
 
 
 def planned(root: Path, **asked: Any) -> dict[str, Any]:
-    return run(
-        PruneRequest(destination=str(root), **asked), reporter=QuietReporter(io.StringIO(), io.StringIO())
-    )
+    return run(PruneRequest(destination=str(root), **asked), reporter=quiet())
 
 
 def test_an_archive_lets_go_of_whole_backups(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 import sqlite3
@@ -17,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.archives import Doc, read_archive, write_backup, write_cbb
 from tests.support.catalogs import manifest
+from tests.support.command_line import quiet
 from tests.support.made_backups import MadeBackups, Record
 from tests.support.roots import roots_of
 
@@ -31,7 +31,6 @@ from lakebackup_jobs.archives.export import ArchiveExportRequest
 from lakebackup_jobs.archives.restore import ReadJob, line
 from lakebackup_jobs.archives.write_task import cas_of
 from lakebackup_jobs.lifecycle import task_errors as outcome
-from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.lifecycle.task_errors import raise_first
 
 if TYPE_CHECKING:
@@ -384,7 +383,7 @@ def test_backups_of_another_program_are_not_exported(tmp_path: Path) -> None:
     made.flush()
     request = ArchiveExportRequest(str(made.folder), str(tmp_path / "out"))
     with pytest.raises(Refused, match=r"another program \(tape\)"):
-        archive_export.run(request, reporter=QuietReporter(io.StringIO(), io.StringIO()))
+        archive_export.run(request, reporter=quiet())
     assert not (tmp_path / "out").exists()
 
 
@@ -429,13 +428,12 @@ def test_a_chain_of_topics_goes_out_and_comes_back_the_same(
         truth += [record for file in files for record in file]
     made.flush()
     out = tmp / "dest" / "shop" / "archive"
-    quiet = QuietReporter(io.StringIO(), io.StringIO())
     request = ArchiveExportRequest(str(made.folder), str(out), target_bytes=target_bytes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(archive_task, "run_tasks", here)
         patch.setattr(archive_export, "noted", lambda *_, **__: nullcontext((None, {})))  # rows need Spark
         patch.setattr(outcome, "settle", lambda: None)  # this process does more than one task
-        archive_export.run(request, spark=cast("Any", object()), reporter=quiet)
+        archive_export.run(request, spark=cast("Any", object()), reporter=quiet())
     rows = [
         (vbucket, seqno - 1, int(cas), key, value if cmd == 0x57 else None)
         for _, (cmd, vbucket, key, _, _, cas, _, value, seqno, *_) in read_archive(out).rows

@@ -59,16 +59,11 @@ def test_no_full_shows_what_is_encrypted_unasked(tmp_path: Path, capsys: pytest.
 
 
 def test_looking(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    listed = said(capsys, "list")
-    assert [(row["number"], row["kind"], row["intact"]) for row in listed] == [
-        (3, "log", True),
-        (2, "full", True),
-        (1, "log", True),
-    ]
+    listed = [(row["number"], row["kind"], row["intact"]) for row in said(capsys, "list")]
+    assert listed == [(3, "log", True), (2, "full", True), (1, "log", True)]
     (shown,) = said(capsys, "show", backup_id(1))
-    assert [(row["scope"], row["name"], row["files"]) for row in shown["tables"]] == [
-        ("21", "shop.orders", 2)
-    ]
+    (table,) = shown["tables"]
+    assert (table["scope"], table["name"], table["files"]) == ("21", "shop.orders", 2)
     assert len(said(capsys, "files", backup_id(3))) == 3
     assert main(["list"]) == 0
     assert "2026-01-01T00:00:05.000Z" in capsys.readouterr().out

@@ -22,6 +22,21 @@ def test_refused_connections_are_reported_soon(monkeypatch: pytest.MonkeyPatch) 
     assert time.monotonic() - started < 5
 
 
+def test_a_refusal_before_anybody_waits_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client says it once, and then not again before it has waited ten seconds to connect."""
+    monkeypatch.setattr(cluster, "ALL_DOWN_S", 0.5)
+    refused = Cluster({"bootstrap.servers": "127.0.0.1:1"})
+    answer = refused._admin.describe_cluster(request_timeout=30)
+    deadline = time.monotonic() + 30
+    while not refused._said:
+        assert time.monotonic() < deadline
+        refused._admin.poll(0.1)
+    started = time.monotonic()
+    with pytest.raises(EnvironmentProblem, match="refused"):
+        refused._wait(answer, "describe the cluster")
+    assert time.monotonic() - started < 5
+
+
 def test_a_silent_broker_has_the_whole_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "ALL_DOWN_S", 0.1)
     monkeypatch.setattr(cluster, "ADMIN_TIMEOUT_S", 1.0)

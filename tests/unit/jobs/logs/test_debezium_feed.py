@@ -283,23 +283,23 @@ def test_rows_of_an_incremental_snapshot_stand_behind_the_change_before_them(sto
     assert order[2] == (1006, 2, 1)
 
 
-def test_a_snapshot_that_begins_again_is_refused(storage: Storage) -> None:
-    flush = Flush(storage, known(end(5, 1005, 1)))
-    row = event("r", {"id": 1}, {}, snapshot="first")
-    with pytest.raises(Refused, match="anew"):
-        flush.decode(A, batch(event("u", {"id": 1}, {}, 5), row))
-    with pytest.raises(Refused, match="anew"):
-        flush.decode(A, batch(row, row))
+ROW = event("r", {"id": 1}, {}, snapshot="first")
+TOAST = {"s": "__debezium_unavailable_value"}
 
 
-def test_what_cannot_be_restored_is_refused(storage: Storage) -> None:
-    flush = Flush(storage, known(end(5, 1005, 1)))
-    with pytest.raises(Refused, match="offset 0 does not say its transaction"):
-        flush.decode(A, batch(event("u", {"id": 1}, {})))
-    with pytest.raises(Refused, match="without a key"):
-        flush.decode(A, batch(event("d", None, None, 5)))
-    with pytest.raises(Refused, match="whole row"):
-        flush.decode(A, batch(event("u", {"id": 1}, {"s": "__debezium_unavailable_value"}, 5)))
+@pytest.mark.parametrize(
+    ("messages", "why"),
+    [
+        ([event("u", {"id": 1}, {}, 5), ROW], "anew"),
+        ([ROW, ROW], "anew"),
+        ([event("u", {"id": 1}, {})], "offset 0 does not say its transaction"),
+        ([event("d", None, None, 5)], "without a key"),
+        ([event("u", {"id": 1}, TOAST, 5)], "whole row"),
+    ],
+)
+def test_what_cannot_be_restored_is_refused(storage: Storage, messages: list[Any], why: str) -> None:
+    with pytest.raises(Refused, match=why):
+        Flush(storage, known(end(5, 1005, 1))).decode(A, batch(*messages))
 
 
 def test_rows_without_a_key_are_each_one_of_their_own(storage: Storage) -> None:
@@ -320,13 +320,11 @@ def test_messages_of_the_application_count_and_are_no_records(storage: Storage) 
 
 @pytest.mark.parametrize(
     ("value", "words"),
-    [(b"{", "offset 8 is no JSON"), (b"\xff", "no UTF-8"), (b'{"id":1}', "no change event")],
+    [(b"{", ".*is no JSON"), (b"\xff", ".*no UTF-8"), (b'{"id":1}', ".*no change event")],
 )
 def test_what_is_no_event_is_damaged_and_named(storage: Storage, value: bytes, words: str) -> None:
     flush = Flush(storage, known(end(5, 1005, 1)))
-    with pytest.raises(
-        Damaged, match=rf"shop.public.a\[0\] offset 8.*{words[9:] if words[:3] == 'off' else words}"
-    ):
+    with pytest.raises(Damaged, match=rf"shop.public.a\[0\] offset 8{words}"):
         flush.decode(A, batch(event("c", {"id": 1}, {}, 5), ({"id": 1}, value), first=7))
 
 

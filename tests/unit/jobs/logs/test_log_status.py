@@ -124,13 +124,9 @@ def test_a_gap_reaches_as_far_as_the_flush_has_read(end_ts: int, seen_ts: int, t
     ],
 )
 def test_what_a_log_covers(
-    tmp_path: Any,
-    newest: Newest | None,
-    floor: int | None,
-    checkpoint: int | None,
-    endts: int | None,
+    tmp_path: Any, newest: Newest | None, floor: int | None, checkpoint: int | None, endts: int | None,
     span: tuple[int | None, int],
-) -> None:
+) -> None:  # fmt: skip
     settings = TaskSettings("br", "h", ("t",), endts=endts)
     request = LogRequest(str(tmp_path), "prod", settings, {})
     row = publish.row_of(request, flush(newest, floor), Totals(), checkpoint, "tso")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +133,22 @@ def test_a_damaged_file_is_an_error_and_nothing_else(made: MadeBackups) -> None:
     path.unlink()
     with pytest.raises(Damaged, match="is missing"):
         rows(made, "SELECT count(*) FROM records('orders')")
+
+
+def test_the_database_of_a_query_that_met_damage_is_freed(made: MadeBackups) -> None:
+    made.backup([run(0, 10)])
+    (path,) = Path(made.folder).rglob("*.data")
+    path.unlink()
+
+    def ask_once() -> weakref.ref[Any]:
+        reader = made.reader()
+        with pytest.raises(Damaged):
+            ask.select(reader, "SELECT count(*) FROM records('orders')").rows.read_all()
+        return weakref.ref(reader)
+
+    reader = ask_once()
+    gc.collect()
+    assert reader() is None
 
 
 def test_joins_subqueries_and_the_catalog_beside_them(made: MadeBackups) -> None:

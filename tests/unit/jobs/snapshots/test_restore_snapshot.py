@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from tests.support.command_line import quiet
 from tests.support.disks import read_only
 from tests.support.given_snapshots import Given, GivenSnapshots
 from tests.support.rows import filled
@@ -23,7 +24,6 @@ from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
 from lakebackup.rows.upkeep import Check
 from lakebackup.rules import layout
 from lakebackup_jobs.cli import main
-from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.snapshots import restore as restore_snapshot
 from lakebackup_jobs.snapshots import target
 from lakebackup_jobs.snapshots.restore import run
@@ -69,10 +69,6 @@ def restore(made: GivenSnapshots, folder: Path, **asked: Any) -> dict[str, Any]:
     return run(SnapshotRestoreRequest(str(made.folder), str(folder), **asked), reporter=quiet())
 
 
-def quiet() -> QuietReporter:
-    return QuietReporter(io.StringIO(), io.StringIO())
-
-
 def there(folder: Path) -> dict[str, tuple[bytes, int, int]]:
     found = {path: path.stat() for path in folder.rglob("*") if path.is_file()}
     return {
@@ -103,7 +99,7 @@ def test_a_destination_that_is_read_only_is_restored(made: GivenSnapshots, tmp_p
     said = io.StringIO()
     with read_only(made.folder) as place:
         request = SnapshotRestoreRequest(str(place), str(tmp_path / "out"))
-        run(request, reporter=QuietReporter(io.StringIO(), said))
+        run(request, reporter=quiet(said))
     assert there(tmp_path / "out") == expected(SNAPSHOTS[-1])
     assert "warning: no lease could be taken" in said.getvalue()
     assert made.reader().select("SELECT * FROM restores").read_all().num_rows == 0
@@ -311,7 +307,7 @@ def test_a_damaged_backup_that_a_person_names_is_on_record(made: GivenSnapshots,
     made.writer.append([filled(Check, at=1, outcome="damaged", **where)])
     told = io.StringIO()
     asked = SnapshotRestoreRequest(str(made.folder), str(tmp_path / "out"))
-    assert run(asked, reporter=QuietReporter(io.StringIO(), told))["taken"] == "1970-01-01T00:00:01.000Z"
+    assert run(asked, reporter=quiet(told))["taken"] == "1970-01-01T00:00:01.000Z"
     assert f"backup {backup_id}" in told.getvalue()
     assert restore(made, tmp_path / "named", backup=backup_id)["backup_id"] == backup_id
     rows = made.reader().select("SELECT action, subject FROM audit").read_all().to_pylist()

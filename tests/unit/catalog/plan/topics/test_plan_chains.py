@@ -68,6 +68,16 @@ def test_sets_and_what_each_takes_least_of(
         assert way.cost.bytes == sum(sizes[s.backup_id].bytes for s in way.steps)
 
 
+def test_many_ways_are_not_gone_one_by_one() -> None:
+    # Two ways for each of 200 places: 2^200 sets.
+    steps = [step("0", None, 1)]
+    for place in range(2, 202):
+        steps += [step(f"a{place}", place - 1, place), step(f"b{place}", place - 1, place, used=False)]
+    sizes = {s.backup_id: Cost(1, 1 if s.backup_id.startswith("b") else 2, 1) for s in steps}
+    used, fewest = other_sets(on_the_way(steps, 201), 201, sizes)
+    assert (used.cost.bytes, fewest.cost.bytes, fewest.least) == (402, 202, ("bytes",))
+
+
 def records(*times: str) -> list[Record]:
     return [Record(0, parse_time(t, 0) // 60_000, parse_time(t, 0)) for t in times]
 
