@@ -9,11 +9,8 @@ from tests.support.rows import file_row
 
 from lakebackup.errors import Damaged, NotFound
 from lakebackup.formats.logs.metafile import FileInfo, read_stream_meta, write_stream_meta
-from lakebackup.storage import open_storage
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from lakebackup.rows.backups import DataFile
     from lakebackup.storage import Storage
 
@@ -38,11 +35,6 @@ def write(storage: Storage, count: int, backup: str = BACKUP, **limits: int) -> 
         BACKUP, backup
     )
     return [FileInfo.of(row) for row in rows]
-
-
-@pytest.fixture
-def storage(tmp_path: Path) -> Storage:
-    return open_storage(str(tmp_path))
 
 
 def names(storage: Storage) -> list[str]:

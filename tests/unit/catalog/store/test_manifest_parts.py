@@ -14,7 +14,6 @@ from tests.support.rows import backup_row, file_row, filled
 from lakebackup.errors import Damaged, NotFound, UsageProblem
 from lakebackup.rows.backups import Gap, Position, Scope
 from lakebackup.rows.tables import as_row, json_line
-from lakebackup.storage.local import LocalStorage
 from lakebackup.store.manifest import (
     Manifest,
     get_record,
@@ -59,11 +58,6 @@ WHOLE = Manifest(
     gaps=(filled(Gap, backup_id=ID, reason="recreated", from_ts=1, to_ts=2, bridged=True, **PLACE),),
     parts=1,
 )
-
-
-@pytest.fixture
-def storage(tmp_path: Path) -> Storage:
-    return LocalStorage(str(tmp_path))
 
 
 def files(count: int) -> list[DataFile]:

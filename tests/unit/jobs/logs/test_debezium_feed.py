@@ -25,8 +25,6 @@ from lakebackup_jobs.logs.feeds.transactions import (
 from lakebackup_jobs.logs.task import TaskSettings
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from lakebackup.storage import Storage
 
 FEED = DebeziumFeed({}, ("shop",))
@@ -122,11 +120,6 @@ class Flush:
         return Flush(
             self.storage, known(*ends, before=Transactions.read(self.storage, carried(self.folder))), folder
         )
-
-
-@pytest.fixture
-def storage(tmp_path: Path) -> Storage:
-    return open_storage(str(tmp_path))
 
 
 def rows(found: Decoded) -> list[tuple[Any, ...]]:

@@ -15,14 +15,11 @@ from tests.support.rows import filled
 
 from lakebackup.rows.base import UNKNOWN
 from lakebackup.rows.topics import Translation
-from lakebackup.storage import open_storage
 from lakebackup.store.translations import folder, take_aside
 from lakebackup_jobs.kafka.admin.committed import Ends
 from lakebackup_jobs.targets.translation import Ledger, Reached, find_runs, join_runs, rows_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from lakebackup.storage import Storage
 
 IDENTITY = filled(
@@ -83,11 +80,6 @@ def kept(storage: Storage) -> list[list[int]]:
     found = [pq.read_table(io.BytesIO(storage.get(o.path))) for o in storage.list(folder("r"))]
     assert {region for table in found for region in table["region"].to_pylist()} <= {"3"}
     return [list(row.values()) for table in found for row in table.select(COLUMNS).to_pylist()]
-
-
-@pytest.fixture
-def storage(tmp_path: Path) -> Storage:
-    return open_storage(str(tmp_path))
 
 
 def begun(storage: Storage, there: Partition, reached: Reached) -> Ledger:
