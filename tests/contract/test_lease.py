@@ -1,4 +1,4 @@
-"""What a lease promises, on every kind of storage; tests/unit/test_lease.py has its rules in full."""
+"""What a lease promises, on every kind of storage; tests/unit/catalog/store has its rules in full."""
 
 from __future__ import annotations
 

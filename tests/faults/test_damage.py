@@ -100,7 +100,7 @@ def files_of(lab: Lab) -> list[Path]:
 @pytest.mark.parametrize(
     ("codec", "alone"),
     [
-        ("null", (flipped, cut_between_blocks, missing)),  # tests/unit/test_stored.py has the others
+        ("null", (flipped, cut_between_blocks, missing)),  # test_stored_file.py has the others
         pytest.param("null", WAYS, marks=pytest.mark.long),
         *(pytest.param(codec, (), marks=pytest.mark.long) for codec in ("zstandard", "deflate", "snappy")),
     ],

@@ -1,6 +1,6 @@
 """Reading backups needs no writing: restores, checks and questions on storage that is read-only or full.
 
-A JVM for the wiring of topics and of verify, once; tests/unit/test_restore_snapshot.py restores without one.
+A JVM for the wiring of topics and of verify, once; test_restore_snapshot.py restores without one.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from lakebackup.plan.queues import backup as planning
 from lakebackup.store.lease import Lease
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
-from lakebackup_jobs.queues.backup import job as backup_queue
+from lakebackup_jobs.queues.backup import planner
 from lakebackup_jobs.queues.backup.copy_task import QueueCopyJob
 from lakebackup_jobs.runtime import session
 
@@ -131,7 +131,7 @@ def test_a_snapshot_with_wrong_positions_is_refused_and_nothing_is_visible(socia
     with pytest.raises(Refused, match=r"up to tid 3.*offset 3, with tid 4"):
         social.full()
     social.tell(4, places, open_transactions=["t9"])
-    with pytest.raises(Refused, match="t9 is open, and in the queues it is not"):
+    with pytest.raises(Refused, match="t9 as open, and in the queues it is not"):
         social.full()
     social.tell(4, {**places, (social.delta, 0): (5, 2)})
     with pytest.raises(Refused, match="ends at 4"):
@@ -361,14 +361,14 @@ def test_a_catalog_of_an_older_version_is_brought_up_to_date_first(
         done.append("migrate")
         return migrate(writer)
 
-    read = backup_queue.read_histories
+    read = planner.read_histories
 
     def histories(*arguments: Any) -> Any:
         done.append("read")
         return read(*arguments)
 
     monkeypatch.setattr(CatalogWriter, "migrate", migrated)
-    monkeypatch.setattr(backup_queue, "read_histories", histories)
+    monkeypatch.setattr(planner, "read_histories", histories)
     found = social.backup("incremental")
     assert (done[:2], found["parent"]) == (["migrate", "read"], full["backup_id"])
     assert social.stored(found["backup_id"]) == [own]

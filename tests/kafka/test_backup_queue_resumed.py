@@ -11,7 +11,7 @@ from tests.support.social import SCHEMA, Cut, Social, cut_off, ordered, put_back
 from lakebackup.errors import Busy, Refused
 from lakebackup.storage import open_storage
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.queues.backup import execute
+from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.queues.backup import open_transactions as ending
 from lakebackup_jobs.queues.backup.execute import QueueBackup
 from lakebackup_jobs.queues.restore import restore_state as prepared
@@ -157,7 +157,7 @@ def test_the_snapshot_of_a_discarded_full_is_no_longer_held(
     with cut_off(monkeypatch, ending, "put_rows"):
         social.full()
     assert len(social.rows("SELECT backup_id FROM holds")) == 1
-    with cut_off(monkeypatch, execute, "discard_files"):
+    with cut_off(monkeypatch, Workspace, "empty"):
         social.full(note="another one")
     assert social.rows("SELECT backup_id FROM holds") == []
     # The same command goes on, and holds it again. A person's hold stays.

@@ -4,7 +4,7 @@ database held then.
 Prewrites, commits key by key, rollbacks, overlaps, regions behind each other that split and merge, events
 sent again, tables that are made, renamed, truncated, dropped; flushes cut all of it anywhere. The model is
 the database of tests/support/change_feed.py itself. Without a broker, many more such sequences:
-tests/unit/test_change_feed_model.py. One restore of a captured feed always runs: test_log_command_line.py.
+tests/unit/jobs/logs. One restore of a captured feed always runs: test_log_command_line.py.
 """
 
 from __future__ import annotations

@@ -38,6 +38,7 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.kafka.admin.cluster import Cluster
+from lakebackup_jobs.lifecycle import part_task
 from lakebackup_jobs.lifecycle.row_objects import write_rows
 from lakebackup_jobs.lifecycle.task_errors import raise_first
 from lakebackup_jobs.lifecycle.task_totals import Totals
@@ -311,11 +312,11 @@ def test_of_two_attempts_the_first_counts(capture: Capture, monkeypatch: pytest.
     job, write, others = capture.job(), sidecar.write_part, list[Any]()
 
     def late(storage: Any, path: str, rows: Any) -> Any:
-        monkeypatch.setattr(capture_task, "write_part", write)
+        monkeypatch.setattr(part_task, "write_part", write)
         others.append(job.run(0))  # another attempt, from start to end
         return write(storage, path, rows)
 
-    monkeypatch.setattr(capture_task, "write_part", late)
+    monkeypatch.setattr(part_task, "write_part", late)
     mine = job.run(0)
     assert others == [mine]
     named = {row.path for row in read_part(capture.storage, layout.parts_path("task", job.backup_id, 0))}

@@ -19,7 +19,7 @@ from lakebackup.errors import LakebackupError, Refused
 from lakebackup.plan.logs.restore import LogRestoreRequest
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.logs.restore import job as restore
-from lakebackup_jobs.logs.restore.targets import kafka
+from lakebackup_jobs.targets import change_topics
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -102,9 +102,11 @@ def test_a_record_a_key_and_what_goes_on(topics: Topics) -> None:
     ),
 )
 def test_what_is_cut_off_is_gone_on_with(topics: Topics, tmp_path: Path, at: str) -> None:
-    real = kafka.ProduceJob
+    real = change_topics.ProduceJob
     with watched(tmp_path / "steps", kill_at=at) as steps, suppress(Killed, LakebackupError):
-        inside = mock.patch.object(kafka, "ProduceJob", lambda **named: _InWorker(steps, real(**named)))
+        inside = mock.patch.object(
+            change_topics, "ProduceJob", lambda **named: _InWorker(steps, real(**named))
+        )
         with inside:
             topics.restore()
     assert steps.dead

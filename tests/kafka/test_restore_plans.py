@@ -39,7 +39,7 @@ def test_a_plan_is_carried_out_and_goes_on_with_its_files(
         raise EnvironmentProblem("the power went out")
 
     with monkeypatch.context() as patch:
-        patch.setattr(kafka.KafkaTarget, "replay", die)
+        patch.setattr(kafka.KafkaTarget, "write", die)
         with pytest.raises(EnvironmentProblem, match="power"):
             lab.restore(plan=plan)
     truth.produce(lab.bootstrap, name, some(b"later", 10))

@@ -224,7 +224,7 @@ def test_a_topic_made_again_is_noticed_and_not_continued(lab: Lab, topic: Make) 
     truth.create_topic(lab.bootstrap, name, retention_ms="-1")
     truth.produce(lab.bootstrap, name, mixed(0, 5))
     assert lab.backup(name)["entries"] == 5
-    assert "deleted and made again" in lab.warnings.getvalue()
+    assert "deleted and recreated" in lab.warnings.getvalue()
     assert lab.restore(name, maps={name: copy})["entries"] == 5
 
 

@@ -1,4 +1,4 @@
-"""What the guard lets through says the same on Spark as on DuckDB (tests/unit/test_guard.py)."""
+"""What the guard lets through says the same on Spark as on DuckDB (test_guard.py)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 ALLOWED: list[dict[str, Any]] = yaml.safe_load(
-    (Path(__file__).parents[1] / "unit" / "guard_allowed.yml").read_text()
+    (Path(__file__).parents[1] / "unit" / "catalog" / "sql_engine" / "guard_allowed.yml").read_text()
 )
 VIEWS = {
     "files": "SELECT 'd' AS destination, \"a1/b'c\" AS path, 'b1' AS backup_id, 10L AS bytes, 0L AS min_ts, "

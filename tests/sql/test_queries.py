@@ -1,14 +1,21 @@
-"""Each query and view of sql/ on both engines: rows in, parameters, rows out, from the file in cases/ that
-has the path of the statement.
+"""Each query and view of sql/ on both engines: rows given, parameters, rows expected, from the file in cases/
+that has the path of the statement.
 
 Every case runs on DuckDB. On Spark these run: the first case of each view, and of each query that jobs or
 notebooks can ask Spark; and every case of a statement that this branch changed (`LAKEBACKUP_TEST_BASE` names
 the commit to compare with). The other cases on Spark are long tests.
 
-A case gives only the columns that matter, of the rows in and of the rows out; `DEFAULTS` fill the rest.
-Backups are called b1, b2, ... by their number, stand on b1 and end at 1000 times their number. A view's rows
-are put in the order that its case names, or are those of the SELECT that it gives; rows of a query that gives
-them in no order, in that of the columns that its case lists.
+A case names the tables `given`, the parameters (`when`) and the rows expected (`then`), with only the columns
+that matter; `DEFAULTS` fill the rest. A row is a mapping of columns, its key alone (`b2`), or its key and
+columns (`b2: {state: deleted}`). The key is the name, path, transaction or backup, what the table has first.
+Backups b1, b2, ... have that number, depend on b1 and end at 1000 times their number; a full is its own base.
+Files of `backup_id: b2` were added in backup 2. The source is prod; parameters that are not given are NULL.
+
+An entry `every case` holds what the cases after it share: the order, parameters, a table's rows, or, as a
+mapping in place of a list, columns of every row of a table. `use` names a data set of given.yml.
+
+A view's rows are sorted by the case's `order`, or are those of its `select`. Rows of a query without ORDER BY
+are sorted by the columns that `order` lists.
 """
 
 from __future__ import annotations
@@ -16,20 +23,22 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from dataclasses import MISSING, fields
 from datetime import datetime
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import pyarrow as pa
 import pytest
 import yaml
+from tests.support.rows import nothing
 
 from lakebackup.plan.snapshots.restore import chosen_schema
 from lakebackup.plan.upkeep.import_backups import numbered_schema
 from lakebackup.plan.upkeep.prune import Cut, Held, columns_of, in_force_schema, leaving_schema
 from lakebackup.recovery.import_reader import given_schema
-from lakebackup.rows.tables import ARROW_SCHEMAS
+from lakebackup.rows.tables import ARROW_SCHEMAS, TABLES
 from lakebackup.rules.retention import Rule
 from lakebackup.sql_engine import KEPT, RAW, relations_in, steps, steps_for, to_duckdb
 from lakebackup.sql_engine.duck import DuckEngine
@@ -43,103 +52,54 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 PLACES = {"destination": "d", "source": "prod", "scope": "orders", "epoch": "e1", "region": "0"}
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "backups": {
-        **PLACES, "source_kind": "kafka", "kind": "differential", "level": 1, "base": "b1", "branch": 0,
-        "state": "complete", "ts_domain": "ms", "started_at": 0, "finished_at": 0, "files": 1, "bytes": 100,
-        "entries": 10, "digest": "", "isolation": "read_committed", "codec": "null", "created_by": "",
-        "tool": "",
-    },
-    "files": {
-        **PLACES, "backup_id": "b1", "added_in": 1, "role": "data", "format": "kafka-avro-2", "codec": "null",
-        "bytes": 100, "raw_bytes": 200, "sha256": "00", "entries": 10, "ts_domain": "ms", "min_ts": 0,
-        "max_ts": 9,
-        "start_position": 0, "end_position": 10, "null_keys": 0, "tombstones": 0, "level": 0,
-        "generation": 0,
-    },
-    "departures": {
-        **PLACES, "backup_id": "b1", "added_in": 1, "gone_in": 2, "bytes": 100, "entries": 10, "sha256": "00",
-    },
-    "positions": {
-        **PLACES, "backup_id": "b1", "start_position": 0, "end_position": 10, "low_position": 0,
-        "high_position": 10, "ts": 0,
-    },
-    "scopes": {
-        **PLACES, "backup_id": "b1", "regions": 1, "settings": "{}", "replication": 1, "generation": 0,
-    },
-    "groups": {
-        **PLACES, "backup_id": "b1", "group_id": "g", "protocol": "classic", "state": "empty", "position": 0,
-        "ts": 0,
-    },
-    "group_commits": {
-        "backup_id": "b1", "source": "prod", "kind": "offset", "group_id": "g", "scope": "orders",
-        "region": "0", "log_epoch": "e0", "log_region": "0", "log_position": 0, "log_ts": 0,
-    },
-    "schemas": {
-        "backup_id": "b1", "source": "prod", "scope": "_schemas", "epoch": "e0", "kind": "schema",
-        "deleted": False, "erased": False, "log_region": "0", "log_position": 0, "log_ts": 0,
-    },
-    "translations": {
-        "restore_id": "r1", "at": 0, **PLACES, "cluster": "c", "target_scope": "orders", "target_epoch": "t1",
-        "target_region": "0", "from_position": 0, "first_position": 0, "to_position": 10,
-        "target_position": 0,
-    },
-    "removals": {**PLACES, "prune_id": "p1", "at": 0, "backup_id": "b1", "bytes": 100, "reason": "time"},
-    "floors": {**PLACES, "prune_id": "p1", "at": 0, "low_position": 0, "generation": 0, "reason": "time"},
-    "log_tasks": {
-        "source": "prod", "at": 0, "actor": "", "state": "running", "settings": "{}",
-    },
-    "log_regions": {
-        "backup_id": "b1", "number": 1, "source": "prod", "region": "1", "store": "1", "resolved_ts": 0,
-        "closed": False,
-    },
-    "log_tables": {
-        "backup_id": "b1", "source": "prod", "table_id": 1, "db": "shop", "name": "orders", "from_ts": 0,
-        "action": "create", "covered_from": 0,
-    },
-    "queue_points": {
-        "backup_id": "b1", "source": "prod", "last_tid": 10, "carried": 0, "open_transactions": 0,
-    },
-    "queue_positions": {
-        "backup_id": "b1", "source": "prod", "scope": "orders", "epoch": "e1", "region": "0",
-        "no_transaction_position": 10,
-    },
-    "queue_transactions": {
-        "backup_id": "b1", "source": "prod", "transaction_id": "t1", "scope": "orders", "epoch": "e1",
-        "region": "0", "first_position": 5, "first_tid": 5, "entries": 1,
-    },
-    "queue_schemas": {"backup_id": "b1", "source": "prod", "version": 1, "from_tid": 0},
-    "queue_restores": {
-        "restore_id": "r1", "at": 0, "actor": "", "source": "prod", "backup_id": "b1", "full_id": "b1",
-        "whole": True, "last_tid": 10, "cluster": "c", "scope": "orders", "epoch": "e1", "region": "0",
-        "base_position": 0, "end_position": 10,
-    },
-    "policies": {
-        "source": "prod", "at": 0, "actor": "", "incremental_kind": "differential", "level": 1,
-        "min_redundancy": 1, "removed": False,
-    },
-    "policy_topics": {"source": "prod", "at": 0, "actor": ""},
-    "topics_seen": {"source": "prod", "at": 0},
-    "holds": {"backup_id": "b1", "source": "prod", "at": 0, "actor": "", "reason": "", "released": False},
-    "snapshot_files": {
-        "source": "prod", "scope": "t1", "region": "a", "name": "000001.sst", "role": "data",
-        "backup_id": "b1", "added_in": 1, "bytes": 100, "mtime_ms": 0, "mode": 420, "links": 1,
-        "sha256": "00", "destination": "d", "path": "prod/snapshots/b1/t1/a/000001.sst", "position": 0,
-    },
-    "snapshot_departures": {
-        "source": "prod", "scope": "t1", "region": "a", "name": "000001.sst", "added_in": 1, "gone_in": 2,
-        "gone_by": "b2",
-    },
-    "gaps": {
-        **PLACES, "backup_id": "b1", "from_position": 0, "to_position": 5, "reason": "purged", "from_ts": 0,
-        "to_ts": 1, "bridged": False,
-    },
-    "restores": {
-        "restore_id": "r1", "at": 0, "source": "prod", "state": "running", "target": "dir", "selection": "",
-    },
-    "checks": {"check_id": "c1", "at": 0, "destination": "d", "mode": "stat", "outcome": "ok"},
-    "storage_objects": {"check_id": "c1", "at": 0, "destination": "d", "bytes": 100, "modified_ms": 0},
+# What columns of these names hold unless a case, or OWN for a table, says otherwise.
+USUAL = {
+    **PLACES, "backup_id": "b1", "restore_id": "r1", "prune_id": "p1", "check_id": "c1", "added_in": 1,
+    "gone_in": 2, "bytes": 100, "raw_bytes": 200, "sha256": "00", "entries": 10, "max_ts": 9, "to_ts": 1,
+    "end_position": 10, "high_position": 10, "settings": "{}", "regions": 1, "replication": 1, "base": "b1",
+    "codec": "null", "reason": "time", "last_tid": 10, "cluster": "c", "log_region": "0", "log_epoch": "e0",
 }  # fmt: skip
+A_SNAPSHOT_FILE = {"scope": "t1", "region": "a", "name": "000001.sst"}
+OWN: dict[str, dict[str, Any]] = {
+    "backups": {"kind": "differential", "level": 1, "files": 1, "isolation": "read_committed"},
+    "files": {"format": "kafka-avro-2"},
+    "groups": {"epoch": "e1", "group_id": "g", "protocol": "classic", "state": "empty"},
+    "group_commits": {"kind": "offset", "group_id": "g", "scope": "orders", "region": "0"},
+    "schemas": {"scope": "_schemas", "epoch": "e0", "kind": "schema"},
+    "translations": {
+        "target_scope": "orders", "target_epoch": "t1", "target_region": "0", "to_position": 10,
+    },
+    "log_regions": {"number": 1, "region": "1", "store": "1"},
+    "log_tables": {"table_id": 1, "db": "shop", "name": "orders"},
+    "queue_positions": {"no_transaction_position": 10},
+    "queue_transactions": {"transaction_id": "t1", "first_position": 5, "first_tid": 5, "entries": 1},
+    "queue_schemas": {"version": 1},
+    "queue_restores": {"full_id": "b1", "whole": True},
+    "holds": {"reason": ""},
+    "snapshot_files": {
+        **A_SNAPSHOT_FILE, "bytes": 100, "sha256": "00", "mode": 420, "links": 1,
+        "path": "prod/snapshots/b1/t1/a/000001.sst",
+    },
+    "snapshot_departures": {**A_SNAPSHOT_FILE, "gone_by": "b2"},
+    "gaps": {"to_position": 5, "reason": "purged"},
+    "restores": {"state": "running", "target": "dir"},
+    "checks": {"mode": "stat", "outcome": "ok", "destination": "d"},
+}  # fmt: skip
+
+
+def defaults_of(table: str) -> dict[str, Any]:
+    """What a case need not give of a row: all that the table wants, and nothing that may be null."""
+    own, hints = OWN.get(table, {}), get_type_hints(TABLES[table])
+    wanted = {field.name: field.default for field in fields(TABLES[table]) if field.default is not None}
+    usual = {
+        name: default if default is not MISSING else USUAL.get(name, nothing(hints[name]))
+        for name, default in wanted.items()
+        if default is not MISSING or type(None) not in get_args(hints[name])
+    }
+    return usual | own
+
+
+DEFAULTS = {table: defaults_of(table) for table in TABLES}
 # Neither compiled code nor plans made anew while they run; all rows in one task.
 PLAIN = {
     "spark.sql.codegen.wholeStage": "false",
@@ -147,83 +107,53 @@ PLAIN = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
 }
-FILE = pa.schema([("destination", pa.string()), ("path", pa.string())])
-WANTED = pa.schema(
-    [
-        *((name, pa.string()) for name in ("group_id", "scope", "epoch", "region", "metadata", "seen")),
-        ("position", pa.int64()),
-        ("ts", pa.int64()),
-    ]
-)
 TEXT, WHOLE, TRUTH = pa.string(), pa.int64(), pa.bool_()
-COVERED = {
-    **dict.fromkeys(("source", "scope", "epoch", "region", "status", "reason"), TEXT),
-    **dict.fromkeys(("from_ts", "to_ts", "from_position", "to_position"), WHOLE),
-}
-PROTECTED = {"source": TEXT, "scope": TEXT, "present": TRUTH, "restorable_ts": WHOLE, "covered_ts": WHOLE}
-UNUSABLE = {
-    **dict.fromkeys(
-        ("source", "backup_id", "reason", "fault_backup_id", "fault_state", "path", "detail"), TEXT
-    ),
-    **dict.fromkeys(("faults", "end_ts", "found_at"), WHOLE),
-}
-CHANGED = {
-    **dict.fromkeys(("change", "destination", "scope", "region", "path", "old_path"), TEXT),
-    **dict.fromkeys(("bytes", "old_bytes", "entries", "old_entries"), WHOLE),
-}
-STOOD = pa.schema(
+
+
+def relation(text: str, whole: str = "", **others: pa.DataType) -> pa.Schema:
+    """Columns of text, of whole numbers, and others."""
+    columns = {**dict.fromkeys(text.split(), TEXT), **dict.fromkeys(whole.split(), WHOLE), **others}
+    return pa.schema(list(columns.items()))
+
+
+FILE = relation("destination path")
+NEWEST = relation(
+    "key_hex key digest value_digest change scope", "kafka_offset old_offset new_offset", partition=pa.int32()
+)
+LISTED = relation(
+    "scope region name role folder",
+    "bytes mtime_ns mtime_ms device inode",
+    mode=pa.int32(),
+    links=pa.int32(),
+    always=TRUTH,
+)
+COMPARED = pa.unify_schemas(
     [
-        *((name, WHOLE) for name in ("place", "position")),
-        *((name, TEXT) for name in ("scope", "epoch", "region")),
-        ("leader_epoch", pa.int32()),
+        LISTED,
+        relation(
+            "change same_destination same_path same_sha256 first_scope first_region first_name",
+            "added_in same_position",
+        ),
     ]
 )
-DRAWN = {"source": TEXT, "base": TEXT, "branch": pa.int32(), "line": TEXT, "from_ts": WHOLE, "to_ts": WHOLE}
-NEWEST = pa.schema(
-    [
-        ("partition", pa.int32()),
-        *((name, pa.string()) for name in ("key_hex", "key", "digest", "value_digest", "change", "scope")),
-        *((name, pa.int64()) for name in ("kafka_offset", "old_offset", "new_offset")),
-    ]
-)
-TO_WRITE = {
-    **dict.fromkeys(("source", "scope", "region", "target", "sha256", "destination", "path"), TEXT),
-    **dict.fromkeys(("added_in", "bytes", "mtime_ms", "mode", "links", "position"), WHOLE),
-    "stored": TRUTH,
-}
-LISTED = {
-    **dict.fromkeys(("scope", "region", "name", "role", "folder"), TEXT),
-    **dict.fromkeys(("bytes", "mtime_ns", "mtime_ms"), WHOLE),
-    "mode": pa.int32(),
-    "links": pa.int32(),
-    "device": WHOLE,
-    "inode": WHOLE,
-    "always": TRUTH,
-}
-COMPARED = {
-    **LISTED,
-    "added_in": WHOLE,
-    "same_position": WHOLE,
-    **dict.fromkeys(("change", "same_destination", "same_path", "same_sha256"), TEXT),
-    **dict.fromkeys(("first_scope", "first_region", "first_name"), TEXT),
-}
 A_FILE = {
     "scope": "t1", "region": "a", "role": "data", "folder": "/s", "bytes": 100, "mtime_ns": 0, "mtime_ms": 0,
     "mode": 420, "links": 1, "device": 1, "inode": 1, "always": False, "first_scope": "t1",
     "first_region": "a",
 }  # fmt: skip
-IN_QUEUES = {
-    **dict.fromkeys(("transaction_id", "scope", "epoch", "region"), TEXT),
-    **dict.fromkeys(("first_position", "first_tid", "entries"), WHOLE),
-}
+IN_QUEUES = relation("transaction_id scope epoch region", "first_position first_tid entries")
+SEEN = relation("transaction_id scope epoch region", "first_position first_tid entries", ended=TRUTH)
 A_TRANSACTION = {**PLACES, "first_position": 0, "first_tid": 0, "entries": 1}
 # Relations that a job gives, with what a case need not say of their rows.
 GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
     "selected": (ARROW_SCHEMAS["files"].append(pa.field("link", WHOLE)), {}),
-    "changes": (pa.schema(list(CHANGED.items())), {}),
-    "retained": (pa.schema([("number", WHOLE)]), {}),
+    "changes": (
+        relation("change destination scope region path old_path", "bytes old_bytes entries old_entries"),
+        {},
+    ),
+    "retained": (relation("", "number"), {}),
     "wanted": (
-        WANTED,
+        relation("group_id scope epoch region metadata seen", "position ts"),
         {"scope": "orders", "epoch": "e1", "region": "0", "metadata": None, "ts": 0, "seen": "backup"},
     ),
     "record_rows": (NEWEST, {"partition": 0}),
@@ -233,42 +163,58 @@ GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
     "doomed": (FILE, {"destination": "d"}),
     "to_compact": (ARROW_SCHEMAS["files"], {**DEFAULTS["files"], "scope": "21"}),
     "doomed_log": (ARROW_SCHEMAS["removals"], {**DEFAULTS["removals"], "scope": "21", "reason": "until"}),
-    "to_merge": (pa.schema([("backup_id", TEXT)]), {}),
+    "to_merge": (relation("backup_id"), {}),
     "held": (columns_of(Held), {**PLACES, "restore_id": "r1"}),
     "cuts": (columns_of(Cut), {**PLACES, "time_floor": 0, "generation": 0}),
-    "covered": (pa.schema(COVERED), {**PLACES, "status": "restorable", "to_position": 5, "from_position": 0}),
-    "protected": (pa.schema(PROTECTED), {"source": "prod", "scope": "orders", "present": True}),
-    "unusable": (pa.schema(UNUSABLE), {"source": "prod", "faults": 0, "end_ts": 0}),
-    "drawn": (pa.schema(DRAWN), {"source": "prod", "base": "b1", "branch": 0, "line": "b1"}),
+    "covered": (
+        relation("source scope epoch region status reason", "from_ts to_ts from_position to_position"),
+        {**PLACES, "status": "restorable", "to_position": 5, "from_position": 0},
+    ),
+    "protected": (
+        relation("source scope", "restorable_ts covered_ts", present=TRUTH),
+        {"source": "prod", "scope": "orders", "present": True},
+    ),
+    "unusable": (
+        relation("source backup_id reason fault_backup_id fault_state path detail", "faults end_ts found_at"),
+        {"source": "prod", "faults": 0, "end_ts": 0},
+    ),
+    "drawn": (
+        relation("source base line", "from_ts to_ts", branch=pa.int32()),
+        {"source": "prod", "base": "b1", "branch": 0, "line": "b1"},
+    ),
     "leaving": (leaving_schema(), {"reason": "window"}),
-    "kept": (pa.schema([("backup_id", TEXT)]), {}),
-    "suspected": (STOOD, {**PLACES, "place": 1, "position": 10}),
+    "kept": (relation("backup_id"), {}),
+    "suspected": (
+        relation("scope epoch region", "place position", leader_epoch=pa.int32()),
+        {**PLACES, "place": 1, "position": 10},
+    ),
     "rules": (columns_of(Rule), {**PLACES, "base": "b1", "link": 1, "generation": 0, "compacted": False}),
     "numbered": (
         numbered_schema(),
         {"source": "laptop", "source_kind": "restic", "destination": "d", "end_ts": 0, "level": 0},
     ),
     "listed": (given_schema("manifests"), {"bytes": 1}),
-    "snapshot_listed": (pa.schema(list(LISTED.items())), A_FILE),
+    "snapshot_listed": (LISTED, A_FILE),
     "snapshot_hashed": (
-        pa.schema([(name, TEXT) for name in ("scope", "region", "name", "sha256")]),
+        relation("scope region name sha256"),
         {"scope": "t1", "region": "a"},
     ),
-    "snapshot_compared": (pa.schema(list(COMPARED.items())), A_FILE),
-    "queue_seen": (pa.schema({**IN_QUEUES, "ended": TRUTH}), {**A_TRANSACTION, "ended": False}),
-    "queue_later": (pa.schema({**IN_QUEUES, "ended": TRUTH}), {**A_TRANSACTION, "ended": False}),
-    "queue_found": (pa.schema(IN_QUEUES), A_TRANSACTION),
-    "queue_unended": (pa.schema(IN_QUEUES), A_TRANSACTION),
-    "queue_told": (pa.schema({"transaction_id": TEXT}), {}),
-    "queue_gone": (pa.schema({"transaction_id": TEXT}), {}),
-    "queue_lows": (
-        pa.schema({**dict.fromkeys(("scope", "epoch", "region"), TEXT), "low_position": WHOLE}),
-        PLACES,
-    ),
+    "snapshot_compared": (COMPARED, A_FILE),
+    "queue_seen": (SEEN, {**A_TRANSACTION, "ended": False}),
+    "queue_later": (SEEN, {**A_TRANSACTION, "ended": False}),
+    "queue_found": (IN_QUEUES, A_TRANSACTION),
+    "queue_unended": (IN_QUEUES, A_TRANSACTION),
+    "queue_told": (relation("transaction_id"), {}),
+    "queue_gone": (relation("transaction_id"), {}),
+    "queue_lows": (relation("scope epoch region", "low_position"), PLACES),
     "chosen": (FILE, {"destination": "d"}),
     "snapshot_chosen": (chosen_schema(), DEFAULTS["snapshot_files"]),
     "snapshot_selected": (
-        pa.schema(list(TO_WRITE.items())),
+        relation(
+            "source scope region target sha256 destination path",
+            "added_in bytes mtime_ms mode links position",
+            stored=TRUTH,
+        ),
         {**DEFAULTS["snapshot_files"], "target": "t1/a/000001.sst", "path": "p", "stored": True},
     ),
     "planned": (FILE, {"destination": "d"}),
@@ -279,6 +225,10 @@ GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
     "known_files": (ARROW_SCHEMAS["files"], DEFAULTS["files"]),
     "made_files": (ARROW_SCHEMAS["files"], DEFAULTS["files"]),
 }
+
+
+# The column that a row may be written as.
+KEYS = ("name", "path", "transaction_id", "backup_id")
 
 
 def statements() -> list[tuple[str, str]]:
@@ -292,9 +242,47 @@ def recorded(folder: str, kind: str, name: str, ending: str) -> Path:
 @cache
 def cases_of(kind: str, name: str) -> list[dict[str, Any]]:
     file = recorded("cases", kind, name, "yml")
-    text = file.read_text(encoding="utf-8") if file.exists() else "[]"
-    found: list[dict[str, Any]] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    return found
+    cases, shared = [], dict[str, Any]()
+    for entry in loaded(file) if file.exists() else []:
+        if "every case" in entry:
+            shared = entry["every case"]
+        else:
+            cases.append(completed(entry, shared))
+    return cases
+
+
+def completed(case: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
+    """A case with what it shares with others, and each of its rows as a mapping of columns."""
+    common, own = shared.get("given", {}), case.get("given", {})
+    used = own.get("use", common.get("use"))
+    columns = {table: more for table, more in common.items() if isinstance(more, dict)}
+    lists = {table: rows for table, rows in common.items() if isinstance(rows, list)}
+    rows = {
+        table: [columns.get(table, {}) | row_of(row, columns_of_table(table)) for row in rows]
+        for table, rows in ((loaded(HERE / "given.yml")[used] if used else {}) | lists | own).items()
+        if table != "use"
+    }
+    return shared | case | {"given": rows, "when": shared.get("when", {}) | case.get("when", {})}
+
+
+@cache
+def loaded(file: Path) -> Any:
+    return yaml.load(file.read_text("utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+def columns_of_table(table: str) -> list[str]:
+    if table == "in_force":
+        return ["source"]
+    names_of: list[str] = (GIVEN[table][0] if table in GIVEN else ARROW_SCHEMAS[table]).names
+    return names_of
+
+
+def row_of(row: str | dict[str, Any], columns: Collection[str]) -> dict[str, Any]:
+    """The columns of a row that is given as such, as its key, or as its key and columns."""
+    if isinstance(row, dict) and not any(isinstance(value, dict) for value in row.values()):
+        return row
+    ((key, more),) = row.items() if isinstance(row, dict) else ((row, {}),)
+    return {next(column for column in KEYS if column in columns): key, **more}
 
 
 def asked_of_spark() -> set[str]:
@@ -362,19 +350,43 @@ def text_of(kind: str, name: str, case: dict[str, Any]) -> str:
     return case.get("select") or f"SELECT * FROM {name} ORDER BY {case.get('order', '1')}"
 
 
+def parameters_of(text: str, case: dict[str, Any]) -> dict[str, Any]:
+    names_in = re.findall(r"(?<![:\w]):([a-z_]+)", re.sub("--.*", "", text))
+    return dict.fromkeys(names_in) | ({"source": "prod"} if "source" in names_in else {}) | case["when"]
+
+
 def filled(table: str, row: dict[str, Any]) -> dict[str, Any]:
     if table == "backups":
-        number = row["number"]
-        full = row.get("base", "b1") == row.get("backup_id", f"b{number}")
-        own = {"backup_id": f"b{number}", "chain_position": number - 1, "end_ts": 1000 * number}
-        own |= {"place": number, "parent_place": None if full else number - 1}
-        return DEFAULTS[table] | own | row
-    return DEFAULTS.get(table, {}) | row
+        return DEFAULTS[table] | backup(**row)
+    own = {}
+    if (number := number_of(row.get("backup_id"))) and "added_in" in DEFAULTS.get(table, {}):
+        own["added_in"] = number
+    if table == "snapshot_departures" and "gone_in" in row:
+        own["gone_by"] = f"b{row['gone_in']}"
+    return DEFAULTS.get(table, {}) | own | row
+
+
+def backup(backup_id: str = "", number: int | None = None, **row: Any) -> dict[str, Any]:
+    """The columns of a backup that follow from its name, its number or its base."""
+    number = number or number_of(backup_id) or 1
+    backup_id = backup_id or f"b{number}"
+    first = f"{backup_id[0]}1" if number_of(backup_id) else "b1"
+    base = row.get("base", backup_id if row.get("kind") == "full" else first)
+    own = {"backup_id": backup_id, "number": number, "base": base, "place": number, "end_ts": 1000 * number}
+    own["chain_position"] = 0 if base == backup_id else number - (number_of(base) or 1)
+    own["parent_place"] = None if base == backup_id else number - 1
+    return own | row
+
+
+def number_of(backup_id: str | None) -> int | None:
+    """The number of a backup with a name such as b2."""
+    digits = re.fullmatch(r"[a-z]([0-9]+)", backup_id or "")
+    return int(digits[1]) if digits else None
 
 
 def tables_of(case: dict[str, Any], read: Collection[str]) -> dict[str, pa.Table]:
     """The tables among the relations `read`, and those that a job gives, with the rows of a case."""
-    given = case.get("tables", {})
+    given = case["given"]
     tables = {
         f"{RAW}{table}": pa.Table.from_pylist(
             [filled(table, row) for row in given.get(table, [])], schema=schema
@@ -398,7 +410,7 @@ def tables_of(case: dict[str, Any], read: Collection[str]) -> dict[str, pa.Table
 
 
 def check(case: dict[str, Any], found: list[dict[str, Any]]) -> None:
-    expected = case["rows"]
+    expected = [row_of(row, found[0]) for row in case["then"]] if found else case["then"]
     if isinstance(case.get("order"), list):  # a query whose rows come in no order
         found = sorted(found, key=lambda row: [row[column] for column in case["order"]])
     seen = [
@@ -419,9 +431,8 @@ def test_every_file_is_of_a_statement(folder: str, ending: str) -> None:
 
 
 def test_no_folder_of_statements_is_long() -> None:
-    for kind in ("queries", "views"):
-        for folder, _, files in os.walk(ROOT / "sql/lakebackup_sql" / kind):
-            assert len(files) <= 24, folder
+    for folder, _, files in os.walk(ROOT / "sql/lakebackup_sql"):
+        assert len(files) <= 13, folder
 
 
 def test_every_query_that_spark_runs_is_found() -> None:
@@ -432,9 +443,9 @@ def test_every_query_that_spark_runs_is_found() -> None:
 @pytest.mark.parametrize(
     ("path", "statement"),
     [
-        ("sql/lakebackup_sql/queries/prune/prune_cuts.sql", ("queries", "prune_cuts")),
+        ("sql/lakebackup_sql/queries/prune/topics/prune_cuts.sql", ("queries", "prune_cuts")),
         ("sql/lakebackup_sql/queries/restore/topics/restore_files.sql", ("queries", "restore_files")),
-        ("tests/sql/cases/queries/prune/prune_cuts.yml", ("queries", "prune_cuts")),
+        ("tests/sql/cases/queries/prune/topics/prune_cuts.yml", ("queries", "prune_cuts")),
         ("tests/sql/snapshots/views/restore/coverage.duckdb.sql", ("views", "coverage")),
     ],
 )
@@ -447,7 +458,7 @@ def test_a_changed_file_is_of_a_statement(path: str, statement: tuple[str, str])
 def test_on_duckdb(kind: str, name: str, case: dict[str, Any]) -> None:
     text = text_of(kind, name, case)
     engine = on_duckdb(case, {*relations_in(text), *steps(text)})
-    engine.define("found", text, **case.get("parameters", {}))
+    engine.define("found", text, **parameters_of(text, case))
     check(case, engine.run("SELECT * FROM found", (), {}).read_all().to_pylist())
 
 
@@ -498,7 +509,7 @@ def test_on_spark(kind: str, name: str, case: dict[str, Any], plain: SparkSessio
     for relation, table in tables.items():
         engine.give(relation, table.cast(pa.schema([field.with_nullable(True) for field in table.schema])))
     engine._registered |= tables.keys() | (set(steps(text)) - needed)
-    found = engine._run("found", text, case.get("parameters", {})).toArrow().to_pylist()
+    found = engine._run("found", text, parameters_of(text, case)).toArrow().to_pylist()
     check(case, [{column: naive(value) for column, value in row.items()} for row in found])
 
 

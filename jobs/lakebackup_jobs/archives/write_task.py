@@ -22,7 +22,7 @@ from lakebackup_jobs.kafka.format.records import (
     VALUE,
     VALUE_LENGTH,
 )
-from lakebackup_jobs.kafka.format.stored import Counted, open_verified
+from lakebackup_jobs.kafka.format.stored import open_verified
 from lakebackup_jobs.kafka.format.stored_file import StoredFile
 from lakebackup_jobs.lifecycle.atomic_dir import WORK
 from lakebackup_jobs.lifecycle.task_errors import guarded
@@ -114,9 +114,7 @@ class Rows:
 
     def __iter__(self) -> Iterator[cbb.Written]:
         for file in self._files:
-            counted = Counted(file)
             for block in open_verified(self._roots, file):
-                counted.add(len(block.rows))
                 self.headers += int((block.rows[:, HEADER_COUNT] > 0).sum())
                 data = block.data.data
                 for vbucket, offset, ts, key, key_length, value, length in block.rows[:, _COLUMNS].tolist():
@@ -132,5 +130,4 @@ class Rows:
                         seqno,
                     )
                     self.last[vbucket] = seqno
-            counted.check()
             self._tell(file.entries, file.bytes)

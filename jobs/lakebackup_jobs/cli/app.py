@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 from lakebackup_jobs.cli import archive, backup, catalog, log, restore, verify
 from lakebackup_jobs.cli.keep import compact, config, due, manage, merge, policy, prune
 from lakebackup_jobs.cli.look import diff, files, list_, report, serve, show, sql
-from lakebackup_jobs.cli.options import examples
+from lakebackup_jobs.cli.options import examples, option
 
 
 class _InOrder(TyperGroup):
@@ -94,7 +94,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool, option("--version", "Print the version.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
     pass

@@ -52,10 +52,39 @@ class Flag:
         return [part for text in texts for part in (self.options[0], text)]
 
 
+def option(
+    spelled: str, said: str, *, panel: str | None = None, default: str | bool | None = None, **more: Any
+) -> Any:
+    """A flag of a verb by its spellings and, where it has a value, what help calls that: `--until TS|TIME`.
+
+    `default`: as help shows it.
+    """
+    return typer.Option(*_spellings(spelled), **{**_shown(spelled, said, panel, default), **more})
+
+
+def argument(metavar: str, said: str, *, default: str | bool | None = None) -> Any:
+    """An argument of a verb, by what help calls it."""
+    return typer.Argument(**_shown(metavar, said, None, default))
+
+
+def _spellings(spelled: str) -> tuple[str, ...]:
+    return tuple(word for word in spelled.split() if word.startswith("-"))
+
+
+def _shown(spelled: str, said: str, panel: str | None, default: str | bool | None) -> dict[str, Any]:
+    last = spelled.split()[-1]
+    shown = {
+        "help": said,
+        "rich_help_panel": panel,
+        "metavar": None if last.startswith("-") else last,
+        "show_default": default,
+    }
+    return {word: value for word, value in shown.items() if value is not None}
+
+
 def _flag(
     panel: str | None,
-    options: str,
-    metavar: str,
+    spelled: str,
     said: str,
     kind: Any = str,
     *,
@@ -63,56 +92,50 @@ def _flag(
     setting: str | None = None,
     default: str | None = None,
 ) -> Flag:
-    """A flag by its spellings; one without a `metavar` has no value. `default`: as help shows it."""
-    spellings = tuple(options.split())
-    shown = {"help": said, "rich_help_panel": panel, "metavar": metavar, "show_default": default}
-    return Flag(
-        name or spellings[0].strip("-").replace("-", "_"),
-        kind | None if metavar else bool,
-        spellings,
-        {word: value for word, value in shown.items() if value},
-        setting,
-    )
+    """A shared flag, spelled as in `option`; one without a value is set or not."""
+    spellings, shown = _spellings(spelled), _shown(spelled, said, panel, default)
+    named = name or spellings[0].strip("-").replace("-", "_")
+    return Flag(named, kind | None if "metavar" in shown else bool, spellings, shown, setting)
 
 
-def _setting(panel: str, option: str, metavar: str, said: str, kind: Any = str, **more: str) -> Flag:
+def _setting(panel: str, spelled: str, said: str, kind: Any = str, **more: str) -> Flag:
     """A flag that overrides the setting of its name, or the one that `setting` names."""
-    flag = _flag(panel, option, metavar, said, kind, **more)
+    flag = _flag(panel, spelled, said, kind, **more)
     return flag if flag.setting else replace(flag, setting=flag.name)
 
 
 CODEC = _setting(
-    STORED, "--codec", "CODEC", "null, deflate, snappy or zstandard.", CodecName, default="zstandard"
+    STORED, "--codec CODEC", "null, deflate, snappy or zstandard.", CodecName, default="zstandard"
 )
-COMPRESSION_LEVEL = _setting(STORED, "--compression-level", "N", "Of the codec.", int, default="the codec's")
-TARGET_SIZE = _setting(STORED, "--target-size", "SIZE", "Close a data file at this size.", default="128MiB")
-NOTE = _flag(None, "--note", "TEXT", "Kept with the backup.")
-DRY_RUN = _flag(None, "--dry-run", "", "Show the plan; write nothing.")
-EXPLAIN = _flag(None, "--explain", "", "Print the SQL that decides, with its parameters; change nothing.")
-AS_OF = _flag(None, "--as-of", "TIME", "As the catalog was then; relations as they are: now_…")
+COMPRESSION_LEVEL = _setting(STORED, "--compression-level N", "Of the codec.", int, default="the codec's")
+TARGET_SIZE = _setting(STORED, "--target-size SIZE", "Close a data file at this size.", default="128MiB")
+NOTE = _flag(None, "--note TEXT", "Kept with the backup.")
+DRY_RUN = _flag(None, "--dry-run", "Show the plan; write nothing.")
+EXPLAIN = _flag(None, "--explain", "Print the SQL that decides, with its parameters; change nothing.")
+AS_OF = _flag(None, "--as-of TIME", "As the catalog was then; relations as they are: now_…")
 BACKUPS_AT = _setting(
-    SETTINGS, "--from", "URI", "Where the backups are kept.", name="from_", setting="destination"
+    SETTINGS, "--from URI", "Where the backups are kept.", name="from_", setting="destination"
 )
 KEEP_AT = _setting(
-    SETTINGS, "--to", "URI", "Where to keep it: a folder or s3://bucket/prefix.", setting="destination"
+    SETTINGS, "--to URI", "Where to keep it: a folder or s3://bucket/prefix.", setting="destination"
 )
-CATALOG = _setting(SETTINGS, "--catalog", "URI", "The catalog, when not in there.")
-SOURCE = _setting(SETTINGS, "--source", "NAME", "The cluster's name in the catalog.", default="its id")
-LEASE = _setting(SETTINGS, "--lease-ttl", "SPAN", "A run silent this long has lost its lease.", default="60s")
-CONFIG = _flag(SETTINGS, "--config", "FILE", "Instead of ./lakebackup.toml.", Path, name="settings_file")
-BOOTSTRAP = _flag(KAFKA, "--bootstrap-server --bootstrap-servers", "HOST:PORT,…", "Brokers.")
+CATALOG = _setting(SETTINGS, "--catalog URI", "The catalog, when not in there.")
+SOURCE = _setting(SETTINGS, "--source NAME", "The cluster's name in the catalog.", default="its id")
+LEASE = _setting(SETTINGS, "--lease-ttl SPAN", "A run silent this long has lost its lease.", default="60s")
+CONFIG = _flag(SETTINGS, "--config FILE", "Instead of ./lakebackup.toml.", Path, name="settings_file")
+BOOTSTRAP = _flag(KAFKA, "--bootstrap-server --bootstrap-servers HOST:PORT,…", "Brokers.")
 KAFKA_CONFIG = _flag(
-    KAFKA, "--kafka-config", "FILE", "Client properties, key=value a line; the place for secrets.", Path
+    KAFKA, "--kafka-config FILE", "Client properties, key=value a line; the place for secrets.", Path
 )
 KAFKA_PROPERTY = _flag(
-    KAFKA, "-X", "KEY=VALUE", "A librdkafka property; repeatable.", list[str], name="kafka_property"
+    KAFKA, "-X KEY=VALUE", "A librdkafka property; repeatable.", list[str], name="kafka_property"
 )
-REMOTE = _setting(SPARK, "--remote", "sc://HOST", "A Spark Connect server.")
-MASTER = _setting(SPARK, "--master", "URL", "Spark master.", default="this machine")
-SPARK_CONF = _flag(SPARK, "--spark-conf", "KEY=VALUE", "A Spark property; repeatable.", list[str])
-JSON = _flag(OUTPUT, "--json", "", "JSON lines on standard output.")
-CSV = _flag(OUTPUT, "--csv", "", "CSV with a header line.")
-DEBUG = _flag(OUTPUT, "--debug", "", "Show the traceback of a failure.")
+REMOTE = _setting(SPARK, "--remote sc://HOST", "A Spark Connect server.")
+MASTER = _setting(SPARK, "--master URL", "Spark master.", default="this machine")
+SPARK_CONF = _flag(SPARK, "--spark-conf KEY=VALUE", "A Spark property; repeatable.", list[str])
+JSON = _flag(OUTPUT, "--json", "JSON lines on standard output.")
+CSV = _flag(OUTPUT, "--csv", "CSV with a header line.")
+DEBUG = _flag(OUTPUT, "--debug", "Show the traceback of a failure.")
 
 ALL = (
     CODEC, COMPRESSION_LEVEL, TARGET_SIZE, NOTE, DRY_RUN, EXPLAIN, AS_OF,
@@ -134,28 +157,25 @@ ROWS = (AS_OF, *FROM, CSV)
 
 Pattern = Annotated[
     list[str] | None,
-    typer.Option(
-        "--pattern",
-        metavar="REGEX",
-        help="Topics whose whole name matches; repeatable. Internal topics (__…) only come by name.",
+    option(
+        "--pattern REGEX",
+        "Topics whose whole name matches; repeatable. Internal topics (__…) only come by name.",
     ),
 ]
-BackupId = Annotated[
-    str, typer.Argument(metavar="ID", help="A backup's id, or as much of its beginning as is unambiguous.")
-]
+BackupId = Annotated[str, argument("ID", "A backup's id, or as much of its beginning as is unambiguous.")]
 TopicSettings = Annotated[
     Literal["auto", "saved", "suspended"],
-    typer.Option(
+    option(
         "--settings",
-        help="Topic settings at the end: as saved, but no retention that eats what was restored (auto); "
+        "Topic settings at the end: as saved, but no retention that eats what was restored (auto); "
         "as saved; or retention off until you set it (suspended).",
     ),
 ]
 ZeroTimestampsAsOne = Annotated[
     bool,
-    typer.Option(
+    option(
         "--zero-timestamps-as-one",
-        help="Write 1 ms for a timestamp of 0, which Kafka's C client would replace by now.",
+        "Write 1 ms for a timestamp of 0, which Kafka's C client would replace by now.",
     ),
 ]
 

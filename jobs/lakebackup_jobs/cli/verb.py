@@ -3,7 +3,8 @@
     @verb(options.FROM, options.SPARK_JOB)
     def compact(call: Call, topics: Annotated[...] = None) -> None:
 
-The function has its own flags as parameters, and the rest in `call`.
+The function has its own flags as parameters, and the rest in `call`. A parameter that has the name of a field
+of the request goes into it by itself (`call.request`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from functools import cached_property, wraps
 from inspect import Parameter, Signature, signature
 from itertools import chain
 from os import environ
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
@@ -26,28 +27,32 @@ from lakebackup_jobs.cli.values import instant, required
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from _typeshed import DataclassInstance
     from pyspark.sql import SparkSession
 
     from lakebackup.config import Properties, Settings
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
 
+Request = TypeVar("Request", bound="DataclassInstance")
 _ORDER = {flag.name: place for place, flag in enumerate(options.ALL)}
 
 
 class Call:
-    """One call of a verb. `flags`: the shared flags it takes, as given; `given`: names of its own flags and
-    arguments that were given; `session`: a caller's, if any."""
+    """One call of a verb. `flags`: the shared flags it takes, as given; `own`: its own, by their parameters;
+    `given`: spellings of its own flags and names of arguments that were given; `session`: a caller's, if any.
+    """
 
     def __init__(
         self,
         taken: Sequence[options.Flag],
         flags: Mapping[str, Any],
+        own: Mapping[str, Any],
         given: Sequence[str],
         session: SparkSession | None,
         stack: ExitStack,
     ) -> None:
-        self.flags, self.given, self.session = flags, given, session
+        self.flags, self.own, self.given, self.session = flags, own, given, session
         self.json: bool = flags["json"]
         self.explain: bool = flags.get("explain", False)
         self.dry_run: bool = self.explain or flags.get("dry_run", False)
@@ -104,8 +109,22 @@ class Call:
             )
         return found
 
-    def fields(self, request: type) -> dict[str, Any]:
-        """What shared flags and settings say for the fields of a request that every job means alike."""
+    def request(self, kind: type[Request], **more: Any) -> Request:
+        """A request whose fields have, by their names, the values of `more`, of the verb's own flags or of
+        shared ones, the first of these that there is. A flag that was not given leaves the field's default.
+        """
+        own = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in self.own.items()
+            if value is not None
+        }
+        values = {**self._shared(), **own}
+        return kind(
+            **{field.name: values[field.name] for field in fields(kind) if field.name in values} | more
+        )
+
+    def _shared(self) -> dict[str, Any]:
+        """What shared flags and settings say for the fields of requests that every job means alike."""
         found, taken = self.settings, self.flags
         values: dict[str, Any] = {
             "destination": self.where,
@@ -123,7 +142,7 @@ class Call:
         values |= {name: getattr(found, name) for name in _SAME if name in taken}
         if "note" in taken:
             values["note"] = taken["note"]
-        return {field.name: values[field.name] for field in fields(request) if field.name in values}
+        return values
 
     def passed_on(self, *but: str) -> list[str]:
         """The shared flags as they were given, for another command; all `but` those of these names."""
@@ -217,13 +236,10 @@ def verb(
         @wraps(function)
         def run(context: typer.Context, **values: Any) -> Any:
             shared = {flag.name: values.pop(flag.name) for flag in taken}
-            given = [
-                one.name.strip("_").replace("_", "-")
-                for one in own
-                if values[one.name] not in (one.default, None, [])
-            ]
+            spelled = {one.name: one.opts[0].strip("-") for one in context.command.params}
+            given = [spelled[one.name] for one in own if values[one.name] not in (one.default, None, [])]
             with ExitStack() as stack:
-                return function(Call(taken, shared, given, context.obj, stack), **values)
+                return function(Call(taken, shared, values, given, context.obj, stack), **values)
 
         _, *own = signature(function, eval_str=True).parameters.values()
         context = Parameter("context", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, cast
 
-import typer
-
 from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.options import argument, option
 from lakebackup_jobs.cli.values import one_of
 from lakebackup_jobs.cli.verb import Call, verb
 
@@ -24,12 +23,12 @@ def verify(
     call: Call,
     backup_ids: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ID", help="Backups, or how their ids begin.", show_default="all"),
+        argument("ID", "Backups, or how their ids begin.", default="all"),
     ] = None,
-    stat: Annotated[bool, typer.Option("--stat", help="Only existence and size: quick.")] = False,
-    decode: Annotated[bool, typer.Option("--decode", help="Also decode and count every record.")] = False,
+    stat: Annotated[bool, option("--stat", "Only existence and size: quick.")] = False,
+    decode: Annotated[bool, option("--decode", "Also decode and count every record.")] = False,
     restore: Annotated[
-        bool, typer.Option("--restore", help="Also restore into a folder, read it back and take it away.")
+        bool, option("--restore", "Also restore into a folder, read it back and take it away.")
     ] = False,
 ) -> None:
     """Check stored files against the catalog, both ways: existence, size and sha256.
@@ -39,9 +38,4 @@ def verify(
     mode = cast("Mode", one_of({"stat": stat, "decode": decode, "restore": restore}, otherwise="hash"))
     from lakebackup_jobs.upkeep.verify import VerifyRequest, require_whole, run
 
-    request = VerifyRequest(
-        **call.fields(VerifyRequest),
-        backup_ids=tuple(backup_ids or ()),
-        mode=mode,
-    )
-    require_whole(call.run(run, request))
+    require_whole(call.run(run, call.request(VerifyRequest, mode=mode)))

@@ -17,20 +17,20 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyspark
-
 from lakebackup.errors import EnvironmentProblem, Refused
 from lakebackup.sql_engine import RAW, shown_views, steps_for
 from lakebackup_jobs.runtime.child import tail
 from lakebackup_jobs.runtime.jars import cache_folder
 from lakebackup_jobs.runtime.java import java_home
 from lakebackup_jobs.runtime.run_as import PATH, Account, require_reader
-from lakebackup_jobs.runtime.session import spark_settings
+from lakebackup_jobs.runtime.session import SPARK_HOME, spark_settings, submit
 from lakebackup_sql import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+# Seconds in which the server must come up.
+_START_S = 300
 _PASSED_ON = ("LANG", "LC_ALL", "TZ")
 
 
@@ -42,7 +42,6 @@ def thrift_server(
     *,
     host: str,
     port: int,
-    seconds: float = 300,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """The server while the block runs, ready for clients; all URIs are of folders of this machine.
 
@@ -69,11 +68,7 @@ def thrift_server(
                 os.chown(place, account.uid, account.gid)
         with log.open("ab") as output:
             process = subprocess.Popen(
-                [
-                    str(Path(pyspark.__file__).parent / "bin" / "spark-submit"),
-                    *(word for pair in settings.items() for word in ("--conf", "=".join(pair))),
-                    "pyspark-shell",
-                ],
+                submit(settings, "pyspark-shell"),
                 stdin=subprocess.PIPE,  # it ends when this closes, also when this process is killed
                 stdout=output,
                 stderr=output,
@@ -81,9 +76,9 @@ def thrift_server(
                 env=_environment(scratch, host, port),
                 start_new_session=True,
                 **account.switch,
-            )  # fmt: skip
+            )
         try:
-            _open_views(process, scratch, catalog_uri, time.monotonic() + seconds, log)
+            _open_views(process, scratch, catalog_uri, log)
             yield process
         finally:
             if process.stdin:
@@ -103,7 +98,7 @@ def _environment(scratch: Path, host: str, port: int) -> dict[str, str]:
         "HOME": str(scratch),
         "TMPDIR": str(scratch),
         "JAVA_HOME": str(java_home()),
-        "SPARK_HOME": str(Path(pyspark.__file__).parent),
+        "SPARK_HOME": str(SPARK_HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "HIVE_SERVER2_THRIFT_BIND_HOST": host,
         "HIVE_SERVER2_THRIFT_PORT": str(port),
@@ -135,14 +130,12 @@ def _settings(scratch: Path, host: str, port: int) -> dict[str, str]:
     }
 
 
-def _open_views(
-    process: subprocess.Popen[bytes], scratch: Path, catalog_uri: str, deadline: float, log: Path
-) -> None:
+def _open_views(process: subprocess.Popen[bytes], scratch: Path, catalog_uri: str, log: Path) -> None:
     """Make the catalog's views in the server's JVM, then let clients in."""
     from py4j.java_gateway import GatewayParameters, JavaGateway
     from py4j.protocol import Py4JError
 
-    ready = scratch / "gateway"
+    ready, deadline = scratch / "gateway", time.monotonic() + _START_S
     while not ready.exists():
         if process.poll() is not None or time.monotonic() > deadline:
             raise EnvironmentProblem(f"The Thrift server did not start. End of {log}:\n{tail(log)}")

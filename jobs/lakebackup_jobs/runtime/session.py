@@ -41,6 +41,10 @@ RUNTIME = {
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
 }
 
+SPARK_HOME = Path(pyspark.__file__).parent
+_CONNECT_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
+#: Seconds in which a Spark Connect server must come up.
+CONNECT_S = 120.0
 _AWS = "software.amazon.awssdk"
 # AWS's own switches for servers that know no checksums; no secrets.
 _CHECKSUMS = ("AWS_REQUEST_CHECKSUM_CALCULATION", "AWS_RESPONSE_CHECKSUM_VALIDATION")
@@ -151,9 +155,12 @@ def spark_session(
         return _connected(remote, extra)
     if SparkSession.getActiveSession() is None and SparkContext._active_spark_context is None:  # noqa: SLF001
         _start_context(app, extra)
-    session = SparkSession.builder.getOrCreate()
-    # Settings that can change in a living session; the rest had to be there when its JVM started.
-    for key, value in extra.items():
+    return _with_settings(SparkSession.builder.getOrCreate(), extra)
+
+
+def _with_settings(session: SparkSession, settings: Mapping[str, str]) -> SparkSession:
+    """Apply the settings that can change in a living session; the rest are fixed when its JVM starts."""
+    for key, value in settings.items():
         if session.conf.isModifiable(key):
             session.conf.set(key, value)
     return session
@@ -162,16 +169,12 @@ def spark_session(
 def _connected(remote: str, extra: Mapping[str, str]) -> SparkSession:
     builder = SparkSession.builder.remote(remote)
     try:
-        session: SparkSession = builder.getOrCreate()
-        for key, value in (RUNTIME | dict(extra)).items():
-            if session.conf.isModifiable(key):
-                session.conf.set(key, value)
+        return _with_settings(builder.getOrCreate(), RUNTIME | dict(extra))
     except PySparkException as cause:
         raise EnvironmentProblem(
             f"The Spark Connect server {remote} does not answer: {cause}",
             hint="Check the address (sc://host:port) and that the server runs Spark 4.0.",
         ) from cause
-    return session
 
 
 def _start_context(app: str, extra: Mapping[str, str]) -> None:
@@ -292,7 +295,6 @@ def connect_server(
     host: str = "127.0.0.1",
     port: int | None = None,
     extra: Mapping[str, str] | None = None,
-    seconds: float = 120,
 ) -> Iterator[str]:
     """A Spark Connect server while the block runs; yields its address (sc://...). It asks for no password.
 
@@ -308,25 +310,27 @@ def connect_server(
         **(extra or {}),
     }
     child = Child(
-        [
-            str(Path(pyspark.__file__).parent / "bin" / "spark-submit"),
-            "--class", "org.apache.spark.sql.connect.service.SparkConnectServer",
-            *(word for key, value in settings.items() for word in ("--conf", f"{key}={value}")),
-            "spark-internal",
-        ],
+        submit(settings, "--class", _CONNECT_SERVER, "spark-internal"),
         log,
-        env={**os.environ, "SPARK_HOME": str(Path(pyspark.__file__).parent)},
-    )  # fmt: skip
+        env={**os.environ, "SPARK_HOME": str(SPARK_HOME)},
+    )
     try:
-        _wait_for_port(f"{host}:{port}", child, time.monotonic() + seconds, log)
+        _wait_for_port(f"{host}:{port}", child, log)
         yield f"sc://{host}:{port}"
     finally:
         child.stop()
 
 
-def _wait_for_port(address: str, child: Child, deadline: float, log: Path) -> None:
+def submit(settings: Mapping[str, str], *arguments: str) -> list[str]:
+    """The command that starts a server of Spark's with these settings."""
+    options = (word for key, value in settings.items() for word in ("--conf", f"{key}={value}"))
+    return [str(SPARK_HOME / "bin" / "spark-submit"), *options, *arguments]
+
+
+def _wait_for_port(address: str, child: Child, log: Path) -> None:
     import grpc
 
+    deadline = time.monotonic() + CONNECT_S
     with grpc.insecure_channel(address) as channel:
         ready = grpc.channel_ready_future(channel)
         while child.running and time.monotonic() < deadline:

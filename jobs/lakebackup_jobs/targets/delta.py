@@ -1,8 +1,9 @@
-"""Restore into a Delta table: one row a record, to be asked with SQL."""
+"""Restore into a Delta table: a row for each record, or for the latest committed value of each key."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,35 +11,37 @@ from lakebackup.errors import Refused
 from lakebackup.sql_engine.delta_log import FOLDER
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import open_storage
-from lakebackup_jobs.kafka.format.arrow import RECORD, to_arrow
-from lakebackup_jobs.kafka.format.records import within
-from lakebackup_jobs.kafka.format.stored import Counted, open_verified
-from lakebackup_jobs.lifecycle.region_outcome import RegionOutcome
+from lakebackup_jobs.targets import Held, Target, full_path
+from lakebackup_sql import load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator
 
-    import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-    from lakebackup.plan.topics.request import RestoreRequest
     from lakebackup.plan.topics.restore import RestorePlan
-    from lakebackup.store.roots import Roots
-    from lakebackup_jobs.lifecycle.splits import Shares
+    from lakebackup_jobs.targets import Content, Written
+
+_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+# Of a span without changes, too, a commit records that it was brought.
+_SKIPS = "spark.databricks.delta.skipRecordingEmptyCommits"
+# Commits that leave rows as they are.
+_KEEPS = {
+    "OPTIMIZE",
+    "VACUUM START",
+    "VACUUM END",
+    "SET TBLPROPERTIES",
+    "UNSET TBLPROPERTIES",
+    "UPGRADE PROTOCOL",
+}
 
 
-SPARK_COLUMNS = (
-    "topic STRING, partition INT, offset BIGINT, timestamp BIGINT, timestamp_type STRING, "
-    "key BINARY, value BINARY, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
-)
+class DeltaTarget(Target):
+    """The table at a path. Each restore is one commit, which a repeated restore makes only once."""
 
-
-class DeltaTarget:
-    """The table at a path; all records appear in one commit, which a repeated restore makes only once."""
-
-    def __init__(self, request: RestoreRequest, path: str) -> None:
-        self._request = request
-        self._path = path if "://" in path else str(Path(path).absolute())
+    def __init__(self, path: str, *, append: bool = False) -> None:
+        self._path, self._append = full_path(path), append
+        self.place = f"delta:{self._path}"
 
     def describe(self, plan: RestorePlan) -> dict[str, Any]:
         return {"target_table": self._path, "refused_because": self._taken()}
@@ -49,81 +52,99 @@ class DeltaTarget:
             raise Refused(f"{taken}.", hint="Restore into a new path, or add to the table with --append.")
 
     def _taken(self) -> str | None:
-        if self._request.append or not next(open_storage(self._path).list(f"{FOLDER}/"), None):
+        if self._append or not next(open_storage(self._path).list(f"{FOLDER}/"), None):
             return None
         return f"there is a Delta table at {self._path} already"
 
-    def replay(
-        self,
-        spark: SparkSession,
-        shares: Shares,
-        plan: RestorePlan,
-        restore_id: str,
-        roots: Roots,
-    ) -> Sequence[RegionOutcome]:
-        from pyspark.sql import functions as sf
+    def held(self, *, others_as_of: tuple[str, int | None] = ("", None)) -> Held | None:
+        """What the newest commit of a restore records. Refused for a table that no restore made, or that was
+        changed since.
 
-        job = _DecodeJob(
-            shares=shares,
-            roots=roots,
-            targets={t.scope: t.target for t in plan.topics},
-            from_ts=plan.from_ts,
-            to_ts=plan.to_ts,
-        )
-        if not plan.files:
-            return []
-        records = shares.frame(spark).mapInArrow(job, SPARK_COLUMNS)
-        with task_errors():
-            (
-                records.write.format("delta")
-                .mode("append")
-                .option("txnAppId", f"lakebackup-restore-{restore_id}")
-                .option("txnVersion", 1)
-                .save(self._path)
+        `others_as_of`: of which source and when a table is that no restore made, as a person states it.
+        """
+        changed, found = "", False
+        for commit in self._commits():
+            found = True
+            if held := Held.read(commit.get("userMetadata") or ""):
+                if changed:
+                    raise Refused(
+                        f"The table at {self._path} was changed ({changed}) since a restore brought what "
+                        f"{held.source} had up to {held.to_ts}.",
+                        hint="Restore into a new path.",
+                    )
+                return held
+            if commit.get("operation") not in _KEEPS:
+                changed = str(commit.get("operation"))
+        source, ts = others_as_of
+        if found and ts is not None:
+            return Held(source=source, from_ts=ts, to_ts=ts, start_ts=ts)
+        if found:
+            raise Refused(
+                f"There is a table at {self._path}, and no restore of a log made it.",
+                hint="Give with --startts as of when it is what the database held."
+                if source
+                else "Restore into a new path.",
             )
-        scopes = {t.target: t.scope for t in plan.topics}
-        counts = (
-            spark.read.format("delta")
-            .load(self._path)
-            .where(sf.col("topic").isin(list(scopes)))
-            .groupBy("topic", "partition")
-            .agg(sf.count("*").alias("entries"), (sf.max("offset") + 1).alias("position"))
-            .collect()  # one row a partition
-        )
-        return [RegionOutcome(scopes[r.topic], str(r.partition), r.entries, 0, r.position) for r in counts]
+        self._refuse_others()
+        return None
 
-    def into(self, plan: RestorePlan) -> dict[str, Any]:
-        return {}
+    def _refuse_others(self) -> None:
+        """Where there is no table, nothing is but what restores left that were cut off."""
+        for found in open_storage(self._path).list(""):
+            if not found.path.startswith(("part-", ".", f"{FOLDER}/")):
+                raise Refused(
+                    f"{self._path} holds {found.path}, and is no table.", hint="Restore into a new path."
+                )
 
-    def finish(self, plan: RestorePlan) -> Sequence[str]:
-        return []
+    def _commits(self) -> Iterator[dict[str, Any]]:
+        """What the commits of the table record of themselves, the newest first."""
+        storage = open_storage(self._path, private=False)
+        names = [found.path for found in storage.list(f"{FOLDER}/") if found.path.endswith(".json")]
+        for name in sorted((name for name in names if Path(name).stem.isdigit()), reverse=True):
+            for line in storage.get(name).splitlines():
+                action = json.loads(line)
+                if "commitInfo" in action:
+                    yield action["commitInfo"]
 
-    def forget(self) -> None:
-        """Nothing is kept."""
+    def metrics(self) -> dict[str, str]:
+        """What the newest commit counted."""
+        found: dict[str, str] = next(self._commits()).get("operationMetrics", {})
+        return found
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        """Its rows."""
+        return spark.read.format("delta").load(self._path)
+
+    def write(self, content: Content[Written]) -> Written:
+        """One commit: a new table, more rows of it, or a merge into it."""
+        if content.before is not None:
+            self._merge(content)
+        elif (rows := content.rows()) is not None:
+            # A commit that records nothing else is known by the restore's id, and made once by that.
+            mode = "append" if content.after is None else "errorifexists"
+            with task_errors():
+                rows.write.format("delta").mode(mode).options(**content.commit).save(self._path)
+        return content.in_table(self)
+
+    def _merge(self, content: Content[Any]) -> None:
+        spark = content.spark
+        with task_errors():
+            rows = self.read(spark)
+            content.onto(rows).createOrReplaceTempView("log_changes")
+            rows.createOrReplaceTempView("log_target")
+            with _metadata(spark, content.commit["userMetadata"]):
+                spark.sql(load("changes", "log_continue"))
+            for view in ("log_changes", "log_target"):
+                spark.catalog.dropTempView(view)
 
 
-@dataclass(frozen=True, slots=True)
-class _DecodeJob:
-    shares: Shares
-    roots: Roots
-    targets: Mapping[str, str]
-    from_ts: int | None
-    to_ts: int | None
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _, files in self.shares.partitions(batches):
-            for file in files:
-                counted = Counted(file)
-                for columns in open_verified(self.roots, file):
-                    counted.add(len(columns.rows))
-                    kept = within(columns, self.from_ts, self.to_ts)
-                    if len(kept.rows):
-                        yield _renamed(to_arrow(kept), self.targets[file.scope])
-                counted.check()
-
-
-def _renamed(records: pa.RecordBatch, topic: str) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    names = pa.repeat(pa.scalar(topic), len(records))
-    return records.set_column(0, RECORD.field("topic"), names)
+@contextmanager
+def _metadata(spark: SparkSession, text: str) -> Iterator[None]:
+    """What commits record of themselves while the block runs: a MERGE has no option for it."""
+    spark.conf.set(_METADATA, text)
+    spark.conf.set(_SKIPS, "false")
+    try:
+        yield
+    finally:
+        spark.conf.unset(_METADATA)
+        spark.conf.unset(_SKIPS)

@@ -1,40 +1,33 @@
-"""Restore into a folder: the same layout and format, with only the records asked for."""
+"""Restore into a folder: records in the layout and format of backups, or the changes of a log as Parquet."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
+import json
+import re
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Refused
-from lakebackup.rules.layout import data_name
-from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import open_storage
-from lakebackup_jobs.kafka.format.container import FileWriter
-from lakebackup_jobs.kafka.format.records import filter_block
-from lakebackup_jobs.kafka.format.stored import Counted, open_verified
-from lakebackup_jobs.lifecycle.region_outcome import RegionOutcome
-from lakebackup_jobs.lifecycle.task_errors import RESTORED, guarded, raise_first
+from lakebackup_jobs.targets import Held, Target, full_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    import pyarrow as pa
-    from pyspark.sql import SparkSession
-
-    from lakebackup.plan.topics.request import RestoreRequest
     from lakebackup.plan.topics.restore import RestorePlan
-    from lakebackup.store.roots import Roots
-    from lakebackup_jobs.kafka.format.stored_file import StoredFile
-    from lakebackup_jobs.lifecycle.splits import Shares
+    from lakebackup_jobs.targets import Content
+
+_SPAN = re.compile(r"\d+-\d+/")
+#: Records that a span's folder is whole, and what is in it; written last.
+RANGE = "_range.json"
 
 
-class FolderTarget:
-    """Data files under topics/<topic>/partition=<n>/ of a folder that holds nothing yet."""
+class FolderTarget(Target):
+    """Data files under topics/<topic>/partition=<n>/ where there were none; or of a log a folder a span,
+    `<from>-<to>`, one behind the other, of which one that was cut off is written again."""
 
-    def __init__(self, request: RestoreRequest, path: str) -> None:
-        self._request = request
-        self._storage = open_storage(path, private=False)
+    def __init__(self, path: str) -> None:
+        self._path = full_path(path)
+        self._storage = open_storage(self._path, private=False)
+        self.place = f"dir:{self._path}"
 
     def describe(self, plan: RestorePlan) -> dict[str, Any]:
         taken = self._taken(plan)
@@ -53,94 +46,27 @@ class FolderTarget:
                 return found.path
         return None
 
-    def replay(
-        self,
-        spark: SparkSession,
-        shares: Shares,
-        plan: RestorePlan,
-        restore_id: str,
-        roots: Roots,
-    ) -> Sequence[RegionOutcome]:
-        if not plan.files:
-            return []
-        job = _RewriteJob(
-            roots=roots,
-            folder=self._storage.uri,
-            shares=shares,
-            targets={t.scope: t.target for t in plan.topics},
-            from_ts=plan.from_ts,
-            to_ts=plan.to_ts,
-        )
-        with task_errors():
-            rows = shares.frame(spark).mapInArrow(job, RESTORED).collect()  # one row a partition
-        raise_first(row.error for row in rows)
-        return [RegionOutcome(r.scope, r.region, r.entries, r.bytes, r.position) for r in rows]
-
-    def into(self, plan: RestorePlan) -> dict[str, Any]:
-        return {}
-
-    def finish(self, plan: RestorePlan) -> Sequence[str]:
-        return []
-
-    def forget(self) -> None:
-        """Nothing is kept."""
-
-
-@dataclass(frozen=True, slots=True)
-class _RewriteJob:
-    roots: Roots
-    folder: str
-    shares: Shares
-    targets: Mapping[str, str]
-    from_ts: int | None
-    to_ts: int | None
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for first, files in self.shares.partitions(batches):
-            yield guarded(
-                RESTORED,
-                partial(self._rewrite, first, files),
-                scope=first.scope,
-                region=first.region,
-            )
-
-    def _rewrite(self, first: StoredFile, files: Iterator[StoredFile]) -> dict[str, object]:
-        tell = self.shares.board().counter(f"{first.scope}-{first.region}")
-        entries = size = position = seq = 0
-        for file in files:
-            written = self._one(file, seq)
-            entries += written
-            size += file.bytes
-            seq += written > 0
-            position = file.end_position
-            tell(file.entries, file.bytes)
-        return {
-            "scope": first.scope,
-            "region": first.region,
-            "entries": entries,
-            "bytes": size,
-            "position": position,
-        }
-
-    def _one(self, file: StoredFile, seq: int) -> int:
-        counted = Counted(file)
-        reader = open_verified(self.roots, file)
-        with open_storage(self.folder, private=False).writer() as sink:
-            writer = FileWriter(sink, codec=reader.codec, fmt=reader.fmt)
-            kept = 0
-            for columns in reader:
-                counted.add(len(columns.rows))
-                block = filter_block(columns, self.from_ts, self.to_ts)
-                if block is not None:
-                    writer.write_block(block)
-                    kept += block.stats.entries
-            counted.check()
-            if kept:
-                writer.finish()
-                target = self.targets[file.scope]
-                # Named by place in the order, so that a restore that goes on writes the same files again.
-                sink.commit(
-                    f"topics/{target}/partition={file.region}/{data_name(target, int(file.region), seq)}",
-                    if_absent=False,
+    def held(self) -> Held | None:
+        """What the newest span records. Refused when other things are there."""
+        newest: Held | None = None
+        for found in self._storage.list(""):
+            if not _SPAN.match(found.path):
+                raise Refused(
+                    f"{self._path} holds {found.path}, which no restore of a log wrote.",
+                    hint="Restore into another folder.",
                 )
-        return kept
+            if found.path.endswith(f"/{RANGE}"):
+                held = Held.read(json.dumps(json.loads(self._storage.get(found.path))["held"]))
+                if held and (newest is None or held.to_ts > newest.to_ts):
+                    newest = held
+        return newest
+
+    def write(self, content: Content[Any]) -> Any:
+        """The files; of a log the object that makes its span count comes last."""
+        if (after := content.after) is None:
+            return content.write_files(self._path)
+        name = f"{after.start_ts}-{after.to_ts}"
+        written = content.write_files(f"{self._path}/{name}")
+        record = {"held": asdict(after), "gone": list(content.gone), "entries": written["entries"]}
+        self._storage.put(f"{name}/{RANGE}", json.dumps(record).encode())
+        return written

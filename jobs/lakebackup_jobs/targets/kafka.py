@@ -11,30 +11,40 @@ import numpy as np
 from lakebackup.errors import Refused, UsageProblem
 from lakebackup.rows.base import UNKNOWN
 from lakebackup.rows.topics import Translation
-from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import open_storage
 from lakebackup.store.translations import object_path, put_rows
-from lakebackup_jobs.lifecycle.region_outcome import RegionOutcome
-from lakebackup_jobs.lifecycle.task_errors import RESTORED, raise_first
+from lakebackup_jobs.targets import Target, open_target
 from lakebackup_jobs.targets.registries import Registries
-from lakebackup_jobs.targets.topics import SUSPENDED, Topics, group_of
+from lakebackup_jobs.targets.topics import Topics, group_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
-
-    from pyspark.sql import SparkSession
 
     from lakebackup.plan.topics.request import RestoreRequest
     from lakebackup.plan.topics.restore import RestorePlan, TopicPart
     from lakebackup.storage import Storage
     from lakebackup.store.reader import CatalogReader
-    from lakebackup.store.roots import Roots
-    from lakebackup_jobs.lifecycle.splits import Shares
-
-__all__ = ["SUSPENDED", "KafkaTarget", "group_of"]
+    from lakebackup_jobs.lifecycle.region_outcome import RegionOutcome
+    from lakebackup_jobs.targets.records import Records
 
 
-class KafkaTarget:
+def target_of(request: RestoreRequest, reader: CatalogReader) -> Target:
+    """The target of a restore of topics. Raises UsageProblem."""
+    asked = {
+        "--continue": request.continued,
+        "--repartition": request.repartition,
+        "--partitions": request.partitions,
+        "--groups": request.groups,
+    }
+    idle = [flag for flag, value in asked.items() if value]
+    if idle and request.target.startswith(("delta:", "dir:")):
+        raise UsageProblem(f"{', '.join(idle)}: only where the records go into topics (--to kafka://…).")
+    return open_target(
+        request.target, lambda servers: KafkaTarget(request, servers, reader), append=request.append
+    )
+
+
+class KafkaTarget(Target):
     """Topics of the cluster at `servers`, written in Kafka transactions that carry the restore's progress."""
 
     def __init__(self, request: RestoreRequest, servers: str, reader: CatalogReader) -> None:
@@ -111,20 +121,14 @@ class KafkaTarget:
             return f"topic {topic.target} holds records already ({held} offsets){from_nowhere}"
         return None
 
-    def replay(
-        self,
-        spark: SparkSession,
-        shares: Shares,
-        plan: RestorePlan,
-        restore_id: str,
-        roots: Roots,
-    ) -> Sequence[RegionOutcome]:
+    def write(self, content: Records) -> list[RegionOutcome]:
         from lakebackup_jobs.targets.replay_task import ReplayJob, producer_of
 
+        plan, shares, group = content.plan, content.shares, group_of(content.restore_id)
         into = self.into(plan)
         identities = {
             t.scope: Translation(
-                restore_id=restore_id,
+                restore_id=content.restore_id,
                 at=time.time_ns() // 1000,
                 source=plan.source,
                 scope=t.scope,
@@ -143,31 +147,25 @@ class KafkaTarget:
             for t in plan.topics
         }
         self._bare(plan, identities, open_storage(shares.uri))
-        if not plan.files:
-            return []
-        job = ReplayJob(
-            roots=roots,
-            shares=shares,
-            group=group_of(restore_id),
-            client=self._client,
-            targets={t.scope: t.target for t in plan.topics},
-            identities=identities,
-            begins=plan.begins,
-            ends=plan.ends,
-            from_ts=plan.from_ts,
-            to_ts=plan.to_ts,
-            zero_as_one=self._request.zero_as_one,
-            by_key=self._request.repartition,
-            left_alone=self._registries.left_alone(plan, shares),
-        )
         if self._request.repartition:
-            self._own_groups = [
-                producer_of(group_of(restore_id), t.target, p.region) for t in plan.topics for p in t.parts
-            ]
-        with task_errors():
-            rows = shares.frame(spark).mapInArrow(job, RESTORED).collect()  # one row a partition
-        raise_first(row.error for row in rows)
-        return [RegionOutcome(r.scope, r.region, r.entries, r.bytes, r.position) for r in rows]
+            self._own_groups = [producer_of(group, t.target, p.region) for t in plan.topics for p in t.parts]
+        return content.run(
+            ReplayJob(
+                roots=content.roots,
+                shares=shares,
+                group=group,
+                client=self._client,
+                targets={t.scope: t.target for t in plan.topics},
+                identities=identities,
+                begins=plan.begins,
+                ends=plan.ends,
+                from_ts=plan.from_ts,
+                to_ts=plan.to_ts,
+                zero_as_one=self._request.zero_as_one,
+                by_key=self._request.repartition,
+                left_alone=self._registries.left_alone(plan, shares) if plan.files else {},
+            )
+        )
 
     def _bare(self, plan: RestorePlan, identities: Mapping[str, Translation], storage: Storage) -> None:
         """Say of partitions without a record where their readers stand: before all that will come."""

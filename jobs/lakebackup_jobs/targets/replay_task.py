@@ -18,7 +18,7 @@ from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.admin.committed import Progress
 from lakebackup_jobs.kafka.client.produce import RestoreProducer
 from lakebackup_jobs.kafka.format.records import OFFSET, within
-from lakebackup_jobs.kafka.format.stored import Counted, open_verified
+from lakebackup_jobs.kafka.format.stored import open_verified
 from lakebackup_jobs.lifecycle.task_errors import RESTORED, guarded
 from lakebackup_jobs.targets.translation import Ledger, Reached
 
@@ -141,16 +141,13 @@ class ReplayJob:
     def _file(
         self, producer: RestoreProducer, ledger: Ledger, file: StoredFile, topic: str, least: int
     ) -> None:
-        counted = Counted(file)
         partition = ANY if self.by_key else int(file.region)
         for columns in open_verified(self.roots, file):
-            counted.add(len(columns.rows))
             chosen = within(columns, self.from_ts, self.to_ts, least)
             if alone := self.left_alone.get(file.scope):
                 chosen = replace(chosen, rows=chosen.rows[~np.isin(chosen.rows[:, OFFSET], list(alone))])
             if producer.produce_block(topic, partition, chosen):
                 ledger.add(chosen.rows[:, OFFSET])
-        counted.check()
 
 
 def producer_of(group: str, target: str, region: str) -> str:

@@ -28,7 +28,8 @@ from lakebackup_jobs.lifecycle.desk import Desk, desk
 from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.prune_lock import RestoreLog, refuse_pruned_meanwhile, unfinished
 from lakebackup_jobs.lifecycle.splits import deal
-from lakebackup_jobs.targets import Target, open_target
+from lakebackup_jobs.targets.kafka import target_of
+from lakebackup_jobs.targets.records import Records
 from lakebackup_jobs.topics.groups import GroupsRequest, move, short_of
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from lakebackup.plan.topics.groups import GroupPlan
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
+    from lakebackup_jobs.targets import Target
 
 
 # What a person may accept as it is, by the reason of the obstacle, and what the audit log calls that.
@@ -61,7 +63,7 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
         saved.require_same_catalog(kept, reader)
         request = kept.asked(request)
     made = plan_restore(request, reader)
-    target = open_target(request, reader)
+    target = target_of(request, reader)
     digest = request.digest(made.source)
     # What was begun goes on with the files that were planned then, whatever came in since.
     if kept and not unfinished(reader, digest):
@@ -126,7 +128,7 @@ def _carry_out(
     reporter.start(made.entries, made.bytes, "restore")
     try:
         with shares.board().watched(reporter.update):
-            outcomes = target.replay(spark, shares, made, restore_id, roots)
+            outcomes = target.write(Records(spark, shares, made, restore_id, roots))
         reporter.update(made.entries, made.bytes)
     except LakebackupError as error:
         log.row("failed", problem=error.message)

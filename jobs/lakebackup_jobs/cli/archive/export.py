@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from lakebackup_jobs.cli import options
 from lakebackup_jobs.cli.archive.what import Bucket, Folder, What
 from lakebackup_jobs.cli.archive.what import folder as folder_of
+from lakebackup_jobs.cli.options import option
 from lakebackup_jobs.cli.values import size
 from lakebackup_jobs.cli.verb import Call, verb
 
@@ -23,22 +22,14 @@ def export(
     call: Call,
     what: What = None,
     to: Folder = "",
-    bucket: Bucket = None,
+    buckets: Bucket = None,
     target_size: Annotated[
         str,
-        typer.Option(
-            "--target-size", metavar="SIZE", help="Begin another .cbb file at this size of stored data."
-        ),
+        option("--target-size SIZE", "Begin another .cbb file at this size of stored data."),
     ] = "512MiB",
 ) -> None:
     """Write a backup and the chain it stands on as an archive: a topic is a bucket, a partition a vbucket."""
     from lakebackup_jobs.archives.export import TARGET_BYTES, ArchiveExportRequest, run
 
-    request = ArchiveExportRequest(
-        **call.fields(ArchiveExportRequest),
-        folder=folder_of(to),
-        what=what,
-        buckets=tuple(bucket or ()),
-        target_bytes=size("--target-size", target_size) or TARGET_BYTES,
-    )
-    call.run(run, request)
+    size_of = size("--target-size", target_size) or TARGET_BYTES
+    call.run(run, call.request(ArchiveExportRequest, folder=folder_of(to), target_bytes=size_of))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.options import argument, option
 from lakebackup_jobs.cli.verb import Call, verb
 
 EXAMPLES = options.examples(
@@ -18,12 +17,10 @@ EXAMPLES = options.examples(
 @verb(options.TO, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
 def import_(
     call: Call,
-    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="The archive: what cbbackup was given.")],
+    folder: Annotated[str, argument("FOLDER", "The archive: what cbbackup was given.")],
     source: Annotated[
         str | None,
-        typer.Option(
-            "--source", metavar="NAME", help="Its name in the catalog.", show_default="the folder's"
-        ),
+        option("--source NAME", "Its name in the catalog.", default="the folder's"),
     ] = None,
 ) -> None:
     """Take an archive into the catalog: every file is checked, then copied, then asked about with SQL.
@@ -32,5 +29,4 @@ def import_(
     """
     from lakebackup_jobs.archives.bring_in import ArchiveImportRequest, run
 
-    request = ArchiveImportRequest(**call.fields(ArchiveImportRequest), folder=folder, source=source)
-    call.run(run, request)
+    call.run(run, call.request(ArchiveImportRequest))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from lakebackup_jobs.cli import options
 from lakebackup_jobs.cli.archive.what import Bucket, Folder, What
 from lakebackup_jobs.cli.archive.what import folder as folder_of
+from lakebackup_jobs.cli.options import option
 from lakebackup_jobs.cli.values import instant
 from lakebackup_jobs.cli.verb import Call, verb
 
@@ -23,27 +22,18 @@ def restore(
     call: Call,
     what: What = None,
     to: Folder = "",
-    bucket: Bucket = None,
+    buckets: Bucket = None,
     from_time: Annotated[
         str | None,
-        typer.Option("--from-time", "--from-date", metavar="TIME", help="Only backups that ended after it."),
+        option("--from-time --from-date TIME", "Only backups that ended after it."),
     ] = None,
     to_time: Annotated[
         str | None,
-        typer.Option(
-            "--to-time", "--to-date", metavar="TIME", help="As of the last backup that ended by then."
-        ),
+        option("--to-time --to-date TIME", "As of the last backup that ended by then."),
     ] = None,
 ) -> None:
     """Restore imported buckets into a folder: each document's newest state as a line of JSON."""
     from lakebackup_jobs.archives.restore import ArchiveRestoreRequest, run
 
-    request = ArchiveRestoreRequest(
-        **call.fields(ArchiveRestoreRequest),
-        folder=folder_of(to),
-        what=what,
-        buckets=tuple(bucket or ()),
-        from_ts=instant(from_time),
-        to_ts=instant(to_time),
-    )
-    call.run(run, request)
+    from_ts, to_ts = instant(from_time), instant(to_time)
+    call.run(run, call.request(ArchiveRestoreRequest, folder=folder_of(to), from_ts=from_ts, to_ts=to_ts))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-import typer
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.options import argument, option
 from lakebackup_jobs.cli.verb import Call, verb
 
 if TYPE_CHECKING:
@@ -36,109 +35,91 @@ EXAMPLES = options.examples(
 )
 def queue(
     call: Call,
-    graph: Annotated[
-        str, typer.Argument(metavar="GRAPH", help="The engine's name, and its source's in the catalog.")
-    ],
+    source: Annotated[str, argument("GRAPH", "The engine's name, and its source's in the catalog.")],
     topics: Annotated[
         list[str],
-        typer.Option(
-            "--topics",
-            metavar="PATTERN",
-            help="Its queues, all of them each time: names or shell patterns such as 'delta.*'; repeatable.",
-            rich_help_panel=_WHAT,
+        option(
+            "--topics PATTERN",
+            "Its queues, all of them each time: names or shell patterns such as 'delta.*'; repeatable.",
+            panel=_WHAT,
         ),
     ],
     snapshot: Annotated[
         str | None,
-        typer.Option(
-            metavar="PATH",
-            help="For a full: the folder of a snapshot, there on each worker.",
-            rich_help_panel=_WHAT,
-        ),
+        option("--snapshot PATH", "For a full: the folder of a snapshot, there on each worker.", panel=_WHAT),
     ] = None,
     positions: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE",
-            help="For a full: where the snapshot stands in the queues.",
-            show_default="PATH/../snapshot.json; without it, where the queues end",
-            rich_help_panel=_WHAT,
+        option(
+            "--positions FILE",
+            "For a full: where the snapshot stands in the queues.",
+            default="PATH/../snapshot.json; without it, where the queues end",
+            panel=_WHAT,
         ),
     ] = None,
     config: Annotated[
         str | None,
-        typer.Option(
-            "--config",
-            metavar="FILE",
-            help="The engine's config.yaml, kept with each backup.",
-            rich_help_panel=_WHAT,
-        ),
+        option("--config FILE", "The engine's config.yaml, kept with each backup.", panel=_WHAT),
     ] = None,
     schema: Annotated[
         str | None,
-        typer.Option(
-            "--schema",
-            metavar="FILE",
-            help="Its delta_schema_history.yaml, kept with each backup.",
-            rich_help_panel=_WHAT,
-        ),
+        option("--schema FILE", "Its delta_schema_history.yaml, kept with each backup.", panel=_WHAT),
     ] = None,
     mode: Annotated[
         Literal["full", "differential", "incremental", "auto"],
-        typer.Option(
-            help="full: the snapshot, and where it stands. differential: everything since the last full. "
+        option(
+            "--mode",
+            "full: the snapshot, and where it stands. differential: everything since the last full. "
             "incremental: since the last backup. auto: incremental, or full when there is none.",
         ),
     ] = "auto",
     tid_header: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME", help="Header of the tid.", show_default="tid", rich_help_panel=_MESSAGES
-        ),
+        option("--tid-header NAME", "Header of the tid.", default="tid", panel=_MESSAGES),
     ] = None,
     tid_format: Annotated[
         Literal["text", "int64"] | None,
-        typer.Option(
-            metavar="text|int64",
-            help="Decimal digits, or 8 bytes, most significant first.",
-            show_default="text",
-            rich_help_panel=_MESSAGES,
+        option(
+            "--tid-format text|int64",
+            "Decimal digits, or 8 bytes, most significant first.",
+            default="text",
+            panel=_MESSAGES,
         ),
     ] = None,
     transaction_header: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Header of the transaction's id.",
-            show_default="transaction",
-            rich_help_panel=_MESSAGES,
+        option(
+            "--transaction-header NAME",
+            "Header of the transaction's id.",
+            default="transaction",
+            panel=_MESSAGES,
         ),
     ] = None,
     kind_header: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Header that says begin, write, commit or rollback.",
-            show_default="kind",
-            rich_help_panel=_MESSAGES,
+        option(
+            "--kind-header NAME",
+            "Header that says begin, write, commit or rollback.",
+            default="kind",
+            panel=_MESSAGES,
         ),
     ] = None,
-    skip_message: Annotated[
+    skip: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="TOPIC[PARTITION]@OFFSET",
-            help="Leave out a message that cannot be understood, also of later backups; repeatable. "
+        option(
+            "--skip-message TOPIC[PARTITION]@OFFSET",
+            "Leave out a message that cannot be understood, also of later backups; repeatable. "
             "It is recorded in the audit log.",
-            rich_help_panel=_MESSAGES,
+            panel=_MESSAGES,
         ),
     ] = None,
     parallelism: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            help="How many tasks are to work at once.",
-            show_default="processors",
-            rich_help_panel=options.COPYING,
+        option(
+            "--parallelism N",
+            "How many tasks are to work at once.",
+            default="processors",
+            panel=options.COPYING,
         ),
     ] = None,
 ) -> None:
@@ -156,21 +137,7 @@ def queue(
     from lakebackup_jobs.queues.backup.job import run
     from lakebackup_jobs.queues.backup.request import QueueRequest
 
-    tasks: dict[str, Any] = {"parallelism": parallelism} if parallelism is not None else {}
-    request = QueueRequest(
-        **call.fields(QueueRequest),
-        **tasks,
-        source=graph,
-        topics=tuple(topics),
-        mode=mode,
-        snapshot=snapshot,
-        positions=positions,
-        config=config,
-        schema=schema,
-        names=header_names(call.settings),
-        skip=tuple(skip_message or ()),
-    )
-    call.run(run, request)
+    call.run(run, call.request(QueueRequest, names=header_names(call.settings)))
 
 
 def header_names(found: Settings) -> HeaderNames:

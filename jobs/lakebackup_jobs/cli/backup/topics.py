@@ -5,11 +5,10 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli import options
 from lakebackup_jobs.cli.interrupt import stopped_by_signals
+from lakebackup_jobs.cli.options import argument, option
 from lakebackup_jobs.cli.verb import Call, verb
 
 if TYPE_CHECKING:
@@ -43,80 +42,78 @@ EXAMPLES = options.examples(
 )
 def topics(
     call: Call,
-    topics: Annotated[list[str] | None, typer.Argument(metavar="TOPIC", help="Topics by name.")] = None,
-    pattern: options.Pattern = None,
+    topics: Annotated[list[str] | None, argument("TOPIC", "Topics by name.")] = None,
+    patterns: options.Pattern = None,
     mode: Annotated[
         ModeName | None,
-        typer.Option(
-            metavar="MODE",
-            help="full: everything. incr-diff: what is new since the latest backup of its level or below. "
+        option(
+            "--mode MODE",
+            "full: everything. incr-diff: what is new since the latest backup of its level or below. "
             "incr-accu: since the latest of a level below. auto: incr-diff. The first is always a full.",
-            show_default="auto",
+            default="auto",
         ),
     ] = None,
     level: Annotated[
         int | None,
-        typer.Option(
-            metavar="N", help="Level of an incremental backup; a full is level 0.", show_default="1"
-        ),
+        option("--level N", "Level of an incremental backup; a full is level 0.", default="1"),
     ] = None,
     parent: Annotated[
         str | None,
-        typer.Option(metavar="BACKUP", help="The backup to go on from, by the beginning of its id."),
+        option("--parent BACKUP", "The backup to go on from, by the beginning of its id."),
     ] = None,
     on_gap: Annotated[
         OnGap,
-        typer.Option(
-            help="When records were gone before they were backed up: read their topic from its start again, "
-            "take a full of all, go on, stop."
+        option(
+            "--on-gap",
+            "When records were gone before they were backed up: read their topic from its start again, "
+            "take a full of all, go on, stop.",
         ),
     ] = "restart",
     on_fork: Annotated[
         OnFork,
-        typer.Option(
-            help="When the source's history was cut back behind what was backed up: go on from the last "
-            "backup that holds none of what was cut and put those behind it out of sync, or stop."
+        option(
+            "--on-fork",
+            "When the source's history was cut back behind what was backed up: go on from the last "
+            "backup that holds none of what was cut and put those behind it out of sync, or stop.",
         ),
     ] = "branch",
     new_generation: Annotated[
         bool,
-        typer.Option(
+        option(
             "--new-generation",
-            help="Read compacted topics from their start again, without what they have dropped since.",
+            "Read compacted topics from their start again, without what they have dropped since.",
         ),
     ] = False,
     groups: Annotated[
         Literal["all", "none"] | None,
-        typer.Option(
-            metavar="all|none",
-            help="Save what consumer groups have committed too, and the topic __consumer_offsets.",
-            show_default="all",
+        option(
+            "--groups all|none",
+            "Save what consumer groups have committed too, and the topic __consumer_offsets.",
+            default="all",
         ),
     ] = None,
     isolation: Annotated[
         Isolation | None,
-        typer.Option(
-            metavar="LEVEL",
-            help="read_committed, or read_uncommitted: records of open and aborted transactions too.",
-            show_default="read_committed",
+        option(
+            "--isolation LEVEL",
+            "read_committed, or read_uncommitted: records of open and aborted transactions too.",
+            default="read_committed",
         ),
     ] = None,
     roll: Annotated[
         str | None,
-        typer.Option(
-            metavar="SPAN",
-            help="Close a data file when its records span this long: 6h; never.",
-            show_default="a tenth of the topic's retention.ms",
-            rich_help_panel=options.STORED,
+        option(
+            "--roll SPAN",
+            "Close a data file when its records span this long: 6h; never.",
+            default="a tenth of the topic's retention.ms",
+            panel=options.STORED,
         ),
     ] = None,
     follow: Annotated[
         bool,
-        typer.Option("--follow", help="Do not end: back up what is new, again and again, until stopped."),
+        option("--follow", "Do not end: back up what is new, again and again, until stopped."),
     ] = False,
-    every: Annotated[
-        str, typer.Option("--every", metavar="SPAN", help="With --follow, how often to look.")
-    ] = "10s",
+    every: Annotated[str, option("--every SPAN", "With --follow, how often to look.")] = "10s",
 ) -> None:
     """Back up Kafka topics: the first time all of each, from then on what is new.
 
@@ -131,19 +128,13 @@ def topics(
     from lakebackup_jobs.topics.backup import run
     from lakebackup_jobs.topics.request import BackupRequest
 
-    request = BackupRequest(
-        **call.fields(BackupRequest),
-        topics=tuple(topics or ()),
-        patterns=tuple(pattern or ()),
+    request = call.request(
+        BackupRequest,
         isolation=found.isolation,
         roll_ms=None if found.roll is None else round(found.roll * 1000),
         mode=found.mode,
         # A level from a settings file is for incremental backups; a full that a person asks for has none.
         level=level if mode == "full" else found.level,
-        parent=parent,
-        on_gap=on_gap,
-        on_fork=on_fork,
-        new_generation=new_generation,
         growth=found.generation_growth,
         groups=found.groups,
     )

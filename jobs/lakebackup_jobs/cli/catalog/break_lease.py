@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.options import argument, option
 from lakebackup_jobs.cli.verb import Call, verb
 
 EXAMPLES = options.examples("lakebackup catalog break-lease source-prod --reason 'its machine is gone'")
@@ -15,8 +14,8 @@ EXAMPLES = options.examples("lakebackup catalog break-lease source-prod --reason
 @verb(options.FROM)
 def break_lease(
     call: Call,
-    name: Annotated[str, typer.Argument(metavar="LEASE", help="Its name, as the run that is refused says.")],
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why; kept in the audit log.")],
+    name: Annotated[str, argument("LEASE", "Its name, as the run that is refused says.")],
+    reason: Annotated[str, option("--reason TEXT", "Why; kept in the audit log.")],
 ) -> None:
     """End the lease of a run that is known to be dead, rather than wait for it to expire.
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.options import argument, option
 from lakebackup_jobs.cli.verb import Call, verb
 
 EXAMPLES = options.examples(
@@ -19,30 +18,26 @@ EXAMPLES = options.examples(
 @verb(options.FROM, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
 def import_(
     call: Call,
-    folder: Annotated[
-        str | None, typer.Argument(metavar="FOLDER", help="The folder of a `catalog export`.")
-    ] = None,
+    folder: Annotated[str | None, argument("FOLDER", "The folder of a `catalog export`.")] = None,
     backups: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Another program's backups: .jsonl, .parquet.")
+        str | None, option("--backups FILE", "Another program's backups: .jsonl, .parquet.")
     ] = None,
-    files: Annotated[
-        str | None, typer.Option(metavar="FILE", help="The files that each backup added.")
-    ] = None,
+    files: Annotated[str | None, option("--files FILE", "The files that each backup added.")] = None,
     departures: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Which backup had a file no more; with --files.")
+        str | None, option("--departures FILE", "Which backup had a file no more; with --files.")
     ] = None,
     manifests: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Instead: every file of every backup, unchanged ones too."),
+        option("--manifests FILE", "Instead: every file of every backup, unchanged ones too."),
     ] = None,
     source_kind: Annotated[
-        str, typer.Option(metavar="NAME", help="What made these backups, say restic.")
+        str, option("--source-kind NAME", "What made these backups, say restic.")
     ] = "imported",
-    trust_root: Annotated[
+    trust_roots: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="URI",
-            help="Restore from this destination of the export, too; repeatable. Default: none but --from.",
+        option(
+            "--trust-root URI",
+            "Restore from this destination of the export, too; repeatable. Default: none but --from.",
         ),
     ] = None,
 ) -> None:
@@ -52,16 +47,8 @@ def import_(
     """
     from lakebackup_jobs.upkeep.import_catalog import ImportRequest, run
 
-    given = {"backups": backups, "files": files, "departures": departures, "manifests": manifests}
-    request = ImportRequest(
-        **call.fields(ImportRequest),
-        folder=folder,
-        given={
-            name: path if "://" in path else str(Path(path).absolute())
-            for name, path in given.items()
-            if path
-        },
-        source_kind=source_kind,
-        trust_roots=tuple(trust_root or ()),
-    )
-    call.run(run, request)
+    paths = {"backups": backups, "files": files, "departures": departures, "manifests": manifests}
+    given = {
+        name: path if "://" in path else str(Path(path).absolute()) for name, path in paths.items() if path
+    }
+    call.run(run, call.request(ImportRequest, given=given))

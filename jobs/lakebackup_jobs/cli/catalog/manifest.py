@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.options import argument, option
 from lakebackup_jobs.cli.values import instant, required
 from lakebackup_jobs.cli.verb import Call, verb
 
@@ -25,15 +24,9 @@ def manifest(
     call: Call,
     backup: Annotated[
         str,
-        typer.Argument(
-            metavar="ID",
-            help="A backup's id, or as much of its beginning as is unambiguous.",
-            show_default=False,
-        ),
+        argument("ID", "A backup's id, or as much of its beginning as is unambiguous.", default=False),
     ],
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where to; else it is printed.", show_default=False)
-    ] = None,
+    out: Annotated[Path | None, option("--out FILE", "Where to; else it is printed.", default=False)] = None,
 ) -> None:
     """Print the manifest of a snapshot: table, tablet, file, and where each file's bytes are now.
 
@@ -72,13 +65,13 @@ def manifest(
 @verb(options.FROM, options.SOURCE, options.LEASE)
 def import_manifest(
     call: Call,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The manifest, as JSON.", show_default=False)],
+    file: Annotated[Path, argument("FILE", "The manifest, as JSON.", default=False)],
     taken_at: Annotated[
         str | None,
-        typer.Option(
-            metavar="TIME",
-            help="When the snapshot was taken; else the greatest timestamp in it.",
-            show_default=False,
+        option(
+            "--taken-at TIME",
+            "When the snapshot was taken; else the greatest timestamp in it.",
+            default=False,
         ),
     ] = None,
 ) -> None:
@@ -89,7 +82,7 @@ def import_manifest(
     """
     from lakebackup_jobs.snapshots.import_manifest import ManifestRequest, run
 
-    shared = call.fields(ManifestRequest)
-    required(call.settings.source, "--source", "whose snapshot is it?", hint="Give --source NAME.")
-    request = ManifestRequest(**shared, file=file, taken_at=instant(taken_at), remote=call.settings.remote)
+    found = call.settings
+    required(found.source, "--source", "whose snapshot is it?", hint="Give --source NAME.")
+    request = call.request(ManifestRequest, taken_at=instant(taken_at), remote=found.remote)
     call.run(run, request)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.options import option
 from lakebackup_jobs.cli.values import span
 from lakebackup_jobs.cli.verb import Call, verb
 
@@ -21,9 +20,8 @@ def optimize(
     call: Call,
     retain: Annotated[
         str,
-        typer.Option(
-            metavar="SPAN",
-            help="How far back the tables can be asked as they were (sql --as-of); 7d at least.",
+        option(
+            "--retain SPAN", "How far back the tables can be asked as they were (sql --as-of); 7d at least."
         ),
     ] = "7d",
 ) -> None:
@@ -31,5 +29,4 @@ def optimize(
     retain_ms = span(retain)
     from lakebackup_jobs.upkeep.optimize import OptimizeRequest, run
 
-    request = OptimizeRequest(**call.fields(OptimizeRequest), retain_ms=retain_ms or 0)
-    call.run(run, request, spark=not call.dry_run)
+    call.run(run, call.request(OptimizeRequest, retain_ms=retain_ms or 0), spark=not call.dry_run)

@@ -13,5 +13,4 @@ def rebuild(call: Call) -> None:
     """Make a lost catalog again from the manifests that lie beside the backups."""
     from lakebackup_jobs.upkeep.rebuild import RebuildRequest, run
 
-    request = RebuildRequest(**call.fields(RebuildRequest))
-    call.run(run, request)
+    call.run(run, call.request(RebuildRequest))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.options import argument, option
 from lakebackup_jobs.cli.verb import Call, verb
 
 EXAMPLES = options.examples(
@@ -29,12 +28,12 @@ def compact(
     call: Call,
     topics: Annotated[
         list[str] | None,
-        typer.Argument(metavar="TOPIC", help="Topics by name.", show_default="all compacted ones"),
+        argument("TOPIC", "Topics by name.", default="all compacted ones"),
     ] = None,
-    pattern: options.Pattern = None,
+    patterns: options.Pattern = None,
     all_keyed: Annotated[
         bool,
-        typer.Option("--all-keyed", help="Topics that are not compacted too, when all records have keys."),
+        option("--all-keyed", "Topics that are not compacted too, when all records have keys."),
     ] = False,
 ) -> None:
     """Write the newest backups of compacted topics anew, with the latest record of each key alone.
@@ -43,10 +42,4 @@ def compact(
     """
     from lakebackup_jobs.topics.compact import CompactRequest, run
 
-    request = CompactRequest(
-        **call.fields(CompactRequest),
-        topics=tuple(topics or ()),
-        patterns=tuple(pattern or ()),
-        all_keyed=all_keyed,
-    )
-    call.run(run, request)
+    call.run(run, call.request(CompactRequest))

@@ -8,6 +8,7 @@ import typer
 
 from lakebackup.errors import Incomplete
 from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.options import option
 from lakebackup_jobs.cli.verb import Call, verb
 
 EXAMPLES = options.examples(
@@ -19,7 +20,7 @@ EXAMPLES = options.examples(
 @verb(options.FROM, options.SOURCE, options.BOOTSTRAP, options.KAFKA_CONFIG)
 def due(
     call: Call,
-    run: Annotated[bool, typer.Option("--run", help="Take them, one after another.")] = False,
+    run: Annotated[bool, option("--run", "Take them, one after another.")] = False,
 ) -> None:
     """Tell which backups are due by the policies' schedules, or take them. Ends at once when none is.
 

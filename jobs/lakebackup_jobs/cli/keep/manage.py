@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.options import argument, option
 from lakebackup_jobs.cli.values import one_of, required
 from lakebackup_jobs.cli.verb import Call, verb
 
@@ -15,17 +14,11 @@ from lakebackup_jobs.cli.verb import Call, verb
 @verb(options.CATALOG, options.SOURCE)
 def manage(
     call: Call,
-    folder: Annotated[
-        str | None, typer.Argument(metavar="BACKUP_DIR", help="Where the backups are kept.")
-    ] = None,
-    report: Annotated[bool, typer.Option("--report", help="As `lakebackup report`.")] = False,
-    prune: Annotated[
-        int | None, typer.Option("--prune", min=0, metavar="DAYS", help="As `lakebackup prune DAYS`.")
-    ] = None,
-    delete: Annotated[bool, typer.Option("--delete", help="With --prune: do it.")] = False,
-    merge: Annotated[
-        int | None, typer.Option("--merge", min=1, metavar="LEVEL", help="As `lakebackup merge LEVEL`.")
-    ] = None,
+    folder: Annotated[str | None, argument("BACKUP_DIR", "Where the backups are kept.")] = None,
+    report: Annotated[bool, option("--report", "As `lakebackup report`.")] = False,
+    prune: Annotated[int | None, option("--prune DAYS", "As `lakebackup prune DAYS`.", min=0)] = None,
+    delete: Annotated[bool, option("--delete", "With --prune: do it.")] = False,
+    merge: Annotated[int | None, option("--merge LEVEL", "As `lakebackup merge LEVEL`.", min=1)] = None,
 ) -> int:
     """Do what the command of that name does."""
     modes = {"report": report, "prune": prune is not None, "merge": merge is not None}

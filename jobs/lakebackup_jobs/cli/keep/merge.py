@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.options import argument, option
 from lakebackup_jobs.cli.values import instant
 from lakebackup_jobs.cli.verb import Call, verb
 
@@ -30,21 +29,19 @@ def merge(
     call: Call,
     level: Annotated[
         int,
-        typer.Argument(
-            metavar="LEVEL", help="Backups of this level become one of the level below; 1: a full."
-        ),
+        argument("LEVEL", "Backups of this level become one of the level below; 1: a full."),
     ],
     until: Annotated[
         str | None,
-        typer.Option("--until", metavar="ID", help="The last backup to merge.", show_default="the newest"),
+        option("--until ID", "The last backup to merge.", default="the newest"),
     ] = None,
     to_date: Annotated[
         str | None,
-        typer.Option("--to-date", "--to-time", metavar="TIME", help="Only backups that end by then."),
+        option("--to-date --to-time TIME", "Only backups that end by then."),
     ] = None,
     drop_gone: Annotated[
         bool,
-        typer.Option("--drop-gone", help="Leave out topics that the last backup does not have."),
+        option("--drop-gone", "Leave out topics that the last backup does not have."),
     ] = False,
 ) -> None:
     """Make the newest backups of a level that follow one another into one of the level below.
@@ -53,11 +50,4 @@ def merge(
     """
     from lakebackup_jobs.topics.merge import MergeRequest, run
 
-    request = MergeRequest(
-        **call.fields(MergeRequest),
-        level=level,
-        until=until,
-        to_ts=instant(to_date),
-        drop_gone=drop_gone,
-    )
-    call.run(run, request)
+    call.run(run, call.request(MergeRequest, to_ts=instant(to_date)))

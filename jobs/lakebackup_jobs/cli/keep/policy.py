@@ -8,6 +8,7 @@ import typer
 
 from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.options import argument, option
 from lakebackup_jobs.cli.values import instant, one_of, required, span
 from lakebackup_jobs.cli.verb import Call, verb
 
@@ -25,9 +26,7 @@ _KINDS: dict[str, Literal["differential", "cumulative"]] = {
     "incr-accu": "cumulative",
     "accu": "cumulative",
 }
-Name = Annotated[
-    str, typer.Argument(metavar="SOURCE", help="A source by name, or a topic that only one source has.")
-]
+Name = Annotated[str, argument("SOURCE", "A source by name, or a topic that only one source has.")]
 
 
 @app.command(
@@ -45,39 +44,37 @@ def set_(
     name: Name,
     full: Annotated[
         str | None,
-        typer.Option(metavar="WHEN", help="Fulls: 'daily 02:30', 'weekly sun 02:00', 'every 6h'; none."),
+        option("--full WHEN", "Fulls: 'daily 02:30', 'weekly sun 02:00', 'every 6h'; none."),
     ] = None,
-    incr: Annotated[
-        str | None, typer.Option("--incr", metavar="WHEN", help="Incrementals, as --full.")
-    ] = None,
+    incr: Annotated[str | None, option("--incr WHEN", "Incrementals, as --full.")] = None,
     incr_mode: Annotated[
         Literal["incr-diff", "incr-accu", "diff", "accu"] | None,
-        typer.Option(metavar="MODE", help="incr-diff or incr-accu.", show_default="incr-diff"),
+        option("--incr-mode MODE", "incr-diff or incr-accu.", default="incr-diff"),
     ] = None,
     level: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Level of the incrementals.", show_default="1")
+        int | None, option("--level N", "Level of the incrementals.", min=1, default="1")
     ] = None,
     window: Annotated[
         str | None,
-        typer.Option(metavar="SPAN", help="Recovery window: any time of the last 14d can be restored; none."),
+        option("--window SPAN", "Recovery window: any time of the last 14d can be restored; none."),
     ] = None,
     redundancy: Annotated[
         int | None,
-        typer.Option(min=0, metavar="N", help="The newest N fulls stay, and all on them; 0: no limit."),
+        option("--redundancy N", "The newest N fulls stay, and all on them; 0: no limit.", min=0),
     ] = None,
     min_redundancy: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Never leave fewer usable fulls.", show_default="1"),
+        option("--min-redundancy N", "Never leave fewer usable fulls.", min=1, default="1"),
     ] = None,
     pattern: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="REGEX",
-            help="Topics that the policy owns, new ones too, as in backup topics; repeatable; none.",
-            show_default="those that backups hold",
+        option(
+            "--pattern REGEX",
+            "Topics that the policy owns, new ones too, as in backup topics; repeatable; none.",
+            default="those that backups hold",
         ),
     ] = None,
-    note: Annotated[str | None, typer.Option(metavar="TEXT", help="Kept with the policy.")] = None,
+    note: Annotated[str | None, option("--note TEXT", "Kept with the policy.")] = None,
 ) -> None:
     """Set a source's policy; what is not said stays as it was.
 
@@ -109,7 +106,7 @@ def set_(
 @verb(options.ROWS)
 def show(
     call: Call,
-    source: Annotated[str | None, typer.Argument(metavar="SOURCE", help="One source alone.")] = None,
+    source: Annotated[str | None, argument("SOURCE", "One source alone.")] = None,
 ) -> None:
     """Show the policies in force. What they make of each backup: the view obsolete_backups."""
     call.write(call.reader().query("list_policies", source=source))
@@ -129,10 +126,10 @@ def remove(call: Call, name: Name) -> None:
 def hold(
     call: Call,
     backup_id: options.BackupId,
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why; kept in the audit log.")],
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Keep it until then: 2027-03-01.")] = None,
-    forever: Annotated[bool, typer.Option("--forever", help="Keep it until it is released.")] = False,
-    release: Annotated[bool, typer.Option("--release", help="Do not hold it any more.")] = False,
+    reason: Annotated[str, option("--reason TEXT", "Why; kept in the audit log.")],
+    until: Annotated[str | None, option("--until TIME", "Keep it until then: 2027-03-01.")] = None,
+    forever: Annotated[bool, option("--forever", "Keep it until it is released.")] = False,
+    release: Annotated[bool, option("--release", "Do not hold it any more.")] = False,
 ) -> None:
     """Keep a backup, and what it needs, whatever the policy says."""
     ways = {"until": until is not None, "forever": forever, "release": release}

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.options import argument, option
 from lakebackup_jobs.cli.values import one_of, size, span
 from lakebackup_jobs.cli.verb import Call, verb
 
@@ -24,28 +23,28 @@ def prune(
     call: Call,
     topics: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="DAYS|TOPIC",
-            help="A recovery window in days in place of the policy's; or topics by name.",
-            show_default="by policy, and all topics of the newest backup",
+        argument(
+            "DAYS|TOPIC",
+            "A recovery window in days in place of the policy's; or topics by name.",
+            default="by policy, and all topics of the newest backup",
         ),
     ] = None,
-    pattern: options.Pattern = None,
-    delete: Annotated[bool, typer.Option("--delete", help="Do it. Without this, only tell.")] = False,
+    patterns: options.Pattern = None,
+    delete: Annotated[bool, option("--delete", "Do it. Without this, only tell.")] = False,
     keep_time: Annotated[
         str | None,
-        typer.Option(
-            metavar="SPAN",
-            help="Keep records this long before the newest backup: 7d, 12h.",
-            show_default="the topic's retention.ms",
+        option(
+            "--keep-time SPAN",
+            "Keep records this long before the newest backup: 7d, 12h.",
+            default="the topic's retention.ms",
         ),
     ] = None,
     keep_size: Annotated[
         str | None,
-        typer.Option(
-            metavar="SIZE",
-            help="Keep at least this much of each partition, the newest: 10GiB.",
-            show_default="the topic's retention.bytes",
+        option(
+            "--keep-size SIZE",
+            "Keep at least this much of each partition, the newest: 10GiB.",
+            default="the topic's retention.bytes",
         ),
     ] = None,
 ) -> None:
@@ -59,14 +58,8 @@ def prune(
     keep_ms, keep_bytes = span(keep_time), size("--keep-size", keep_size)
     from lakebackup_jobs.upkeep.prune import PruneRequest, run
 
-    request = PruneRequest(
-        **call.fields(PruneRequest),
-        topics=tuple(topics),
-        days=days,
-        patterns=tuple(pattern or ()),
-        keep_ms=keep_ms,
-        keep_bytes=keep_bytes,
-        delete=delete,
+    request = call.request(
+        PruneRequest, topics=tuple(topics), days=days, keep_ms=keep_ms, keep_bytes=keep_bytes
     )
     call.run(run, request, spark=delete)
 

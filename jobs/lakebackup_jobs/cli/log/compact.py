@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from lakebackup_jobs.cli import options
 from lakebackup_jobs.cli.log import shown
+from lakebackup_jobs.cli.options import option
 from lakebackup_jobs.cli.values import one_of
 from lakebackup_jobs.cli.verb import Call, verb
 
@@ -23,20 +22,17 @@ def compact(
     name: shown.Name,
     until: Annotated[
         str | None,
-        typer.Option(
-            "--until",
-            metavar="TS|TIME",
-            help="Only flushes that end by then: a ts of the feed, or a time.",
-            show_default="all",
+        option(
+            "--until TS|TIME", "Only flushes that end by then: a ts of the feed, or a time.", default="all"
         ),
     ] = None,
-    lz4: Annotated[bool, typer.Option("--lz4", help="Compress with LZ4 in the place of Zstandard.")] = False,
+    lz4: Annotated[bool, option("--lz4", "Compress with LZ4 in the place of Zstandard.")] = False,
     encrypt: Annotated[
         bool | None,
-        typer.Option(
+        option(
             "--encrypt/--no-encrypt",
-            help="Encrypt with the current key of \\[log] keys_file.",
-            show_default="as what it reads",
+            "Encrypt with the current key of \\[log] keys_file.",
+            default="as what it reads",
         ),
     ] = None,
 ) -> None:
@@ -48,12 +44,7 @@ def compact(
     from lakebackup_jobs.logs.upkeep.compact import CompactLogRequest, run
     from lakebackup_jobs.logs.upkeep.truncate import ts_of
 
-    found = call.settings
-    request = CompactLogRequest(
-        **call.fields(CompactLogRequest),
-        name=name,
-        until=ts_of(call.where, found.catalog, name, until) if until else None,
-        codec=one_of({"lz4": lz4}, otherwise="zstd"),
-        encrypt=encrypt,
-    )
+    until_ts = ts_of(call.where, call.settings.catalog, name, until) if until else None
+    codec = one_of({"lz4": lz4}, otherwise="zstd")
+    request = call.request(CompactLogRequest, until=until_ts, codec=codec)
     call.run(run, request, spark=not call.dry_run)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from lakebackup_jobs.cli import options
 from lakebackup_jobs.cli.log.span import AllowGaps, Checksum, Name, end_of
+from lakebackup_jobs.cli.options import option
 from lakebackup_jobs.cli.values import required
 from lakebackup_jobs.cli.verb import Call, verb
 
@@ -22,31 +21,24 @@ def merge(
     call: Call,
     name: Name,
     write_snapshot_storage: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Where the new snapshot goes: a new Delta table.")
+        str | None, option("--write-snapshot-storage PATH", "Where the new snapshot goes: a new Delta table.")
     ] = None,
-    read_snapshot_storage: Annotated[
+    upon: Annotated[
         str | None,
-        typer.Option(
-            metavar="PATH",
-            help="The snapshot to stand on, of an earlier merge or restore; with --startts any like it.",
-            show_default="nothing",
+        option(
+            "--read-snapshot-storage PATH",
+            "The snapshot to stand on, of an earlier merge or restore; with --startts any like it.",
+            default="nothing",
         ),
     ] = None,
-    startts: Annotated[
+    start_ts: Annotated[
         int | None,
-        typer.Option(
-            min=0,
-            metavar="TS",
-            help="The log after this ts: the snapshot is as of it.",
-            show_default="its end",
-        ),
+        option("--startts TS", "The log after this ts: the snapshot is as of it.", min=0, default="its end"),
     ] = None,
-    endts: Annotated[
-        int | None, typer.Option(min=0, metavar="TS", help="The log up to this ts.", show_default="newest")
+    end_ts: Annotated[
+        int | None, option("--endts TS", "The log up to this ts.", min=0, default="newest")
     ] = None,
-    to_time: Annotated[
-        str | None, typer.Option("--to-time", metavar="TIME", help="Instead of --endts.")
-    ] = None,
+    to_time: Annotated[str | None, option("--to-time TIME", "Instead of --endts.")] = None,
     checksum: Checksum = True,
     allow_gaps: AllowGaps = False,
 ) -> None:
@@ -58,15 +50,5 @@ def merge(
     path = required(
         write_snapshot_storage, flag, "where does the new snapshot go?", hint=f"Give {flag} PATH."
     )
-    request = LogRestoreRequest(
-        **call.fields(LogRestoreRequest),
-        name=name,
-        target=f"delta:{path}",
-        start_ts=startts,
-        end_ts=endts,
-        to_ms=end_of(endts, to_time),
-        upon=read_snapshot_storage,
-        checksum=checksum,
-        allow_gaps=allow_gaps,
-    )
+    request = call.request(LogRestoreRequest, target=f"delta:{path}", to_ms=end_of(end_ts, to_time))
     call.run(run, request)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-import typer
-
 from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli import options
 from lakebackup_jobs.cli.log.span import (
@@ -20,6 +18,7 @@ from lakebackup_jobs.cli.log.span import (
     end_of,
     target_of,
 )
+from lakebackup_jobs.cli.options import option
 from lakebackup_jobs.cli.verb import Call, verb
 
 EXAMPLES = options.examples(
@@ -35,16 +34,14 @@ def restore(
     name: Name,
     to: Annotated[
         str | None,
-        typer.Option(
-            "--to", metavar="TARGET", help="delta:PATH | dir:PATH | kafka://HOST:PORT[,…][?prefix=TEXT]."
-        ),
+        option("--to TARGET", "delta:PATH | dir:PATH | kafka://HOST:PORT[,…][?prefix=TEXT]."),
     ] = None,
-    startts: StartTs = None,
-    endts: EndTs = None,
+    start_ts: StartTs = None,
+    end_ts: EndTs = None,
     to_time: ToTime = None,
     filters: Filters = None,
-    start_key: Annotated[str | None, typer.Option(metavar="HEX", help="Only keys from this one on.")] = None,
-    end_key: Annotated[str | None, typer.Option(metavar="HEX", help="Only keys before this one.")] = None,
+    start_key: Annotated[str | None, option("--start-key HEX", "Only keys from this one on.")] = None,
+    end_key: Annotated[str | None, option("--end-key HEX", "Only keys before this one.")] = None,
     checksum: Checksum = True,
     allow_gaps: AllowGaps = False,
 ) -> None:
@@ -56,18 +53,12 @@ def restore(
     from lakebackup.plan.logs.restore import LogRestoreRequest
     from lakebackup_jobs.logs.restore.job import run
 
-    request = LogRestoreRequest(
-        **call.fields(LogRestoreRequest),
-        name=name,
+    request = call.request(
+        LogRestoreRequest,
         target=target_of(to),
-        start_ts=startts,
-        end_ts=endts,
-        to_ms=end_of(endts, to_time),
-        filters=tuple(filters or ()),
+        to_ms=end_of(end_ts, to_time),
         first_key=_key("--start-key", start_key),
         beyond_key=_key("--end-key", end_key),
-        checksum=checksum,
-        allow_gaps=allow_gaps,
     )
     call.run(run, request)
 

@@ -6,11 +6,10 @@ import threading
 from contextlib import ExitStack
 from typing import Annotated
 
-import typer
-
 from lakebackup_jobs.cli import options
 from lakebackup_jobs.cli.interrupt import stopped_by_signals
 from lakebackup_jobs.cli.log import shown
+from lakebackup_jobs.cli.options import option
 from lakebackup_jobs.cli.verb import Call, verb
 
 EXAMPLES = options.examples(
@@ -23,11 +22,9 @@ EXAMPLES = options.examples(
 def run(
     call: Call,
     name: shown.Name,
-    metrics_port: Annotated[
-        int | None, typer.Option("--metrics-port", metavar="PORT", help="Serve Prometheus there.")
-    ] = None,
+    metrics_port: Annotated[int | None, option("--metrics-port PORT", "Serve Prometheus there.")] = None,
     metrics_host: Annotated[
-        str, typer.Option("--metrics-host", metavar="ADDRESS", help="With --metrics-port, where to listen.")
+        str, option("--metrics-host ADDRESS", "With --metrics-port, where to listen.")
     ] = "127.0.0.1",
 ) -> None:
     """Do what a task is to do, here, until it is stopped: what `log start` starts by itself.
@@ -43,11 +40,9 @@ def run(
     from lakebackup_jobs.logs.task import require
 
     known = require(CatalogReader.open(where, found.catalog), name)
-    shared = call.fields(LogRequest)
-    shared["kafka"] = {**found.kafka, "bootstrap.servers": known.settings.bootstrap}
-    request = LogRequest(
-        **shared,
-        name=name,
+    request = call.request(
+        LogRequest,
+        kafka={**found.kafka, "bootstrap.servers": known.settings.bootstrap},
         settings=known.settings,
         scratch=found.log.scratch,
         tries=found.log.tries,

@@ -6,8 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from lakebackup_jobs.cli.options import argument, option
 from lakebackup_jobs.runtime.terminal_text import visible_lines
 
 if TYPE_CHECKING:
@@ -16,16 +15,14 @@ if TYPE_CHECKING:
     from lakebackup_jobs.cli.verb import Call
     from lakebackup_jobs.logs.control.verbs import Place
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The task.")]
+Name = Annotated[str, argument("NAME", "The task.")]
 NoRun = Annotated[
     bool,
-    typer.Option("--no-run", help="Start no job here: it runs by `lakebackup log run` elsewhere."),
+    option("--no-run", "Start no job here: it runs by `lakebackup log run` elsewhere."),
 ]
 
 
-MetricsPort = Annotated[
-    int | None, typer.Option("--metrics-port", metavar="PORT", help="The job serves Prometheus there.")
-]
+MetricsPort = Annotated[int | None, option("--metrics-port PORT", "The job serves Prometheus there.")]
 
 
 def place_of(call: Call, *, run: bool = False, metrics_port: int | None = None) -> Place:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from lakebackup_jobs.cli import options
 from lakebackup_jobs.cli.log.span import AllowGaps, Checksum, Name, end_of
+from lakebackup_jobs.cli.options import option
 from lakebackup_jobs.cli.verb import Call, verb
 
 EXAMPLES = options.examples(
@@ -22,14 +21,10 @@ def snapshot(
     name: Name,
     ts: Annotated[
         int | None,
-        typer.Option("--ts", "--endts", min=0, metavar="TS", help="As of this ts.", show_default="newest"),
+        option("--ts --endts TS", "As of this ts.", min=0, default="newest"),
     ] = None,
-    to_time: Annotated[
-        str | None, typer.Option("--to-time", metavar="TIME", help="Instead of --ts: as of this time.")
-    ] = None,
-    plain: Annotated[
-        bool, typer.Option("--plain", help="Also of an encrypted log: a full is not encrypted.")
-    ] = False,
+    to_time: Annotated[str | None, option("--to-time TIME", "Instead of --ts: as of this time.")] = None,
+    plain: Annotated[bool, option("--plain", "Also of an encrypted log: a full is not encrypted.")] = False,
     checksum: Checksum = True,
     allow_gaps: AllowGaps = False,
 ) -> None:
@@ -40,12 +35,5 @@ def snapshot(
     from lakebackup.plan.logs.restore import LogRestoreRequest
     from lakebackup_jobs.logs.upkeep.snapshot import run
 
-    request = LogRestoreRequest(
-        **call.fields(LogRestoreRequest),
-        name=name,
-        end_ts=ts,
-        to_ms=end_of(ts, to_time),
-        checksum=checksum,
-        allow_gaps=allow_gaps,
-    )
+    request = call.request(LogRestoreRequest, end_ts=ts, to_ms=end_of(ts, to_time))
     call.run(run, request, plain=plain)

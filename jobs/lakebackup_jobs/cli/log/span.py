@@ -4,40 +4,34 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from lakebackup.errors import UsageProblem
+from lakebackup_jobs.cli.options import argument, option
 from lakebackup_jobs.cli.values import instant, required
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The log task.")]
+Name = Annotated[str, argument("NAME", "The log task.")]
 Filters = Annotated[
     list[str] | None,
-    typer.Option(
-        "-f",
-        "--filter",
-        metavar="RULE",
-        help="Tables by their names at the end, 'db.*' or '*.orders'; '!…' leaves out; repeatable.",
+    option(
+        "-f --filter RULE",
+        "Tables by their names at the end, 'db.*' or '*.orders'; '!…' leaves out; repeatable.",
     ),
 ]
-StartTs = Annotated[
-    int | None, typer.Option("--startts", min=0, metavar="TS", help="What was committed after this ts.")
-]
-EndTs = Annotated[
-    int | None, typer.Option("--endts", min=0, metavar="TS", help="What was committed up to this ts.")
-]
+StartTs = Annotated[int | None, option("--startts TS", "What was committed after this ts.", min=0)]
+EndTs = Annotated[int | None, option("--endts TS", "What was committed up to this ts.", min=0)]
 ToTime = Annotated[
     str | None,
-    typer.Option(
-        metavar="TIME",
-        help="Instead of --endts: 2026-11-21T14:05Z, '14:05' (today), -2h, '90 min ago'; UTC without a zone.",
+    option(
+        "--to-time TIME",
+        "Instead of --endts: 2026-11-21T14:05Z, '14:05' (today), -2h, '90 min ago'; UTC without a zone.",
     ),
 ]
 Checksum = Annotated[
-    bool, typer.Option(help="Compare the SHA-256 of each file with the one that was written down.")
+    bool,
+    option(
+        "--checksum/--no-checksum", "Compare the SHA-256 of each file with the one that was written down."
+    ),
 ]
-AllowGaps = Annotated[
-    bool, typer.Option("--allow-gaps", help="Restore although some events were never captured.")
-]
+AllowGaps = Annotated[bool, option("--allow-gaps", "Restore although some events were never captured.")]
 
 
 def end_of(endts: int | None, to_time: str | None) -> int | None:

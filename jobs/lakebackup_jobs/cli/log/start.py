@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-import typer
-
 from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli import options
 from lakebackup_jobs.cli.log import shown
+from lakebackup_jobs.cli.options import option
 from lakebackup_jobs.cli.values import required, size, span
 from lakebackup_jobs.cli.verb import Call, verb
 
@@ -24,48 +23,36 @@ _SCHEME = "kafka://"
 def start(
     call: Call,
     name: shown.Name,
-    source: Annotated[
-        str | None, typer.Option("--source", metavar="kafka://HOST:PORT,…", help="The feed's brokers.")
-    ] = None,
+    source: Annotated[str | None, option("--source kafka://HOST:PORT,…", "The feed's brokers.")] = None,
     topic: Annotated[
         list[str] | None,
-        typer.Option(
-            "--topic", metavar="REGEX", help="Topics of the feed whose whole name matches; repeatable."
-        ),
+        option("--topic REGEX", "Topics of the feed whose whole name matches; repeatable."),
     ] = None,
     feed: Annotated[
-        Literal["br", "debezium"], typer.Option(help="What the events are: docs/change-logs.md.")
+        Literal["br", "debezium"], option("--feed", "What the events are: docs/change-logs.md.")
     ] = "br",
     filter_: Annotated[
         list[str] | None,
-        typer.Option(
-            "-f",
-            "--filter",
-            metavar="RULE",
-            help="Tables as db.name, with * and ?; !… leaves out; the last that fits decides; repeatable.",
+        option(
+            "-f --filter RULE",
+            "Tables as db.name, with * and ?; !… leaves out; the last that fits decides; repeatable.",
         ),
     ] = None,
     lastbackupts: Annotated[
         int | None,
-        typer.Option(
-            "--lastbackupts", min=0, metavar="TS", help="What was committed up to then is not captured."
-        ),
+        option("--lastbackupts TS", "What was committed up to then is not captured.", min=0),
     ] = None,
-    endts: Annotated[
-        int | None, typer.Option("--endts", min=0, metavar="TS", help="The task is complete then.")
-    ] = None,
+    endts: Annotated[int | None, option("--endts TS", "The task is complete then.", min=0)] = None,
     flush_every: Annotated[
-        str, typer.Option("--flush-every", metavar="SPAN", help="How old what is not stored may become.")
+        str, option("--flush-every SPAN", "How old what is not stored may become.")
     ] = "5min",
-    flush_bytes: Annotated[
-        str, typer.Option("--flush-bytes", metavar="SIZE", help="Flush when about so much waits.")
-    ] = "128MiB",
-    codec: Annotated[Literal["zstd", "lz4", "none"], typer.Option(help="Of log files.")] = "zstd",
+    flush_bytes: Annotated[str, option("--flush-bytes SIZE", "Flush when about so much waits.")] = "128MiB",
+    codec: Annotated[Literal["zstd", "lz4", "none"], option("--codec", "Of log files.")] = "zstd",
     encrypt: Annotated[
-        bool, typer.Option("--encrypt", help="Encrypt log files with the current key of \\[log] keys_file.")
+        bool, option("--encrypt", "Encrypt log files with the current key of \\[log] keys_file.")
     ] = False,
     allow_gaps: Annotated[
-        bool, typer.Option("--allow-gaps", help="Go on where the feed lost events before they were read.")
+        bool, option("--allow-gaps", "Go on where the feed lost events before they were read.")
     ] = False,
     no_run: shown.NoRun = False,
     metrics_port: shown.MetricsPort = None,

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from lakebackup_jobs.cli import options
 from lakebackup_jobs.cli.log import shown
+from lakebackup_jobs.cli.options import argument
 from lakebackup_jobs.cli.verb import Call, verb
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ EXAMPLES = options.examples(
 @verb(options.FROM, options.KAFKA_CONFIG)
 def status(
     call: Call,
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="One task alone.")] = None,
+    name: Annotated[str | None, argument("NAME", "One task alone.")] = None,
 ) -> None:
     """Show what tasks are to do, whether a job is at work, how far each store is, what went wrong."""
     where, found = call.where, call.settings

@@ -10,6 +10,7 @@ import typer
 from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli import options
 from lakebackup_jobs.cli.log import shown
+from lakebackup_jobs.cli.options import option
 from lakebackup_jobs.cli.verb import Call, verb
 
 EXAMPLES = options.examples(
@@ -25,15 +26,13 @@ def truncate(
     name: shown.Name,
     until: Annotated[
         str,
-        typer.Option(
-            "--until", metavar="TS|TIME", help="What ends before goes: a ts of the feed, or a time."
-        ),
+        option("--until TS|TIME", "What ends before goes: a ts of the feed, or a time."),
     ],
     ranges_only: Annotated[
         bool,
-        typer.Option("--ranges-only", help="Cut without a full: only what was committed later stays."),
+        option("--ranges-only", "Cut without a full: only what was committed later stays."),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, option("--yes -y", "Do not ask.")] = False,
 ) -> None:
     """Let go of the beginning of a task's log, and of what `log compact` brought together.
 
@@ -42,12 +41,7 @@ def truncate(
     """
     from lakebackup_jobs.logs.upkeep.truncate import TruncateRequest, run, ts_of
 
-    request = TruncateRequest(
-        **call.fields(TruncateRequest),
-        name=name,
-        until=ts_of(call.where, call.settings.catalog, name, until),
-        ranges_only=ranges_only,
-    )
+    request = call.request(TruncateRequest, until=ts_of(call.where, call.settings.catalog, name, until))
     look = call.result_of(run, request, spark=False)
     if call.dry_run or not (yes or _agreed(look)):
         call.report.result(look)

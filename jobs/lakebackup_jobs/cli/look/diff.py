@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.options import option
 from lakebackup_jobs.cli.verb import Call, verb
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ def diff(
     a: options.BackupId,
     b: options.BackupId,
     records: Annotated[
-        bool, typer.Option("--records", help="Compare the records, by key, instead of the files.")
+        bool, option("--records", "Compare the records, by key, instead of the files.")
     ] = False,
 ) -> None:
     """Show what changed from one backup to another: files added, gone, changed and moved.
@@ -82,7 +81,7 @@ def _changes(reader: CatalogReader, a: str, b: str) -> tuple[Difference, list[di
 def _compared(call: Call, a: str, b: str) -> Iterator[TopicDiff]:
     from lakebackup_jobs.query.record_diff import RecordDiffRequest, run
 
-    return run(RecordDiffRequest(a=a, b=b, **call.fields(RecordDiffRequest)))
+    return run(call.request(RecordDiffRequest))
 
 
 def _write_records(call: Call, a: str, b: str) -> None:

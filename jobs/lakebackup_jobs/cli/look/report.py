@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.options import option
 from lakebackup_jobs.cli.values import instant
 from lakebackup_jobs.cli.verb import Call, verb
 
@@ -21,9 +20,7 @@ EXAMPLES = options.examples(
 @verb(options.FROM, options.AS_OF)
 def report(
     call: Call,
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write one page that needs nothing else.")
-    ] = None,
+    html: Annotated[Path | None, option("--html FILE", "Write one page that needs nothing else.")] = None,
 ) -> None:
     """Tell what is protected until when, what is not, and how it grows."""
     import sys

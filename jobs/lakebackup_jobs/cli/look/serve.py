@@ -11,6 +11,7 @@ import typer
 from lakebackup.errors import EnvironmentProblem, NotFound, UsageProblem
 from lakebackup_jobs.cli import options
 from lakebackup_jobs.cli.interrupt import stopped_by_signals
+from lakebackup_jobs.cli.options import option
 from lakebackup_jobs.cli.verb import Call, verb
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Serve the catalog, and log tasks, to other programs.", no_args_is_help=True)
 
-Host = Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen; there is no password.")]
+Host = Annotated[str, option("--host ADDRESS", "Where to listen; there is no password.")]
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -32,14 +33,14 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 @verb(options.FROM)
 def thrift(
     call: Call,
-    port: Annotated[int, typer.Option(help="Port to listen on.")] = 10000,
+    port: Annotated[int, option("--port", "Port to listen on.")] = 10000,
     host: Host = "127.0.0.1",
     account: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Account to run as; it must not be able to write to the catalog and the destinations.",
-            show_default="nobody when root runs this, else your own",
+        option(
+            "--account NAME",
+            "Account to run as; it must not be able to write to the catalog and the destinations.",
+            default="nobody when root runs this, else your own",
         ),
     ] = None,
 ) -> None:
@@ -65,7 +66,7 @@ def thrift(
 @verb(options.CLUSTER)
 def connect(
     call: Call,
-    port: Annotated[int, typer.Option(help="Port to listen on.")] = 15002,
+    port: Annotated[int, option("--port", "Port to listen on.")] = 15002,
     host: Host = "127.0.0.1",
 ) -> None:
     """Serve Spark Connect with lakebackup's settings, for notebooks and for `--remote`, until Ctrl-C.
@@ -93,13 +94,11 @@ def connect(
 @verb(options.FROM, options.KAFKA_CONFIG)
 def http(
     call: Call,
-    port: Annotated[int, typer.Option(help="Port to listen on.")] = 8088,
-    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[int, option("--port", "Port to listen on.")] = 8088,
+    host: Annotated[str, option("--host ADDRESS", "Where to listen.")] = "127.0.0.1",
     token_file: Annotated[
         Path | None,
-        typer.Option(
-            "--token-file", metavar="FILE", help="Requests must carry what it holds as a bearer token."
-        ),
+        option("--token-file FILE", "Requests must carry what it holds as a bearer token."),
     ] = None,
 ) -> None:
     """Serve the verbs of `lakebackup log` and Prometheus metrics over HTTP, until Ctrl-C.

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.options import argument, option
 from lakebackup_jobs.cli.verb import Call, verb
 
 EXAMPLES = options.examples(
@@ -26,14 +25,14 @@ def show(
     call: Call,
     name: Annotated[
         str | None,
-        typer.Argument(
-            metavar="ID|SOURCE",
-            help="A backup's id, or as much of its beginning as is unambiguous; with --tree, a source.",
-            show_default=False,
+        argument(
+            "ID|SOURCE",
+            "A backup's id, or as much of its beginning as is unambiguous; with --tree, a source.",
+            default=False,
         ),
     ] = None,
     tree: Annotated[
-        bool, typer.Option("--tree", help="All backups of a source, or of all: which stands on which.")
+        bool, option("--tree", "All backups of a source, or of all: which stands on which.")
     ] = False,
 ) -> None:
     """Show one backup: what it covers, what it stands on, how large it is. Or a source's backups as a tree.

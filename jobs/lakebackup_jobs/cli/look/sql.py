@@ -8,6 +8,7 @@ import typer
 
 from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.options import argument, option
 from lakebackup_jobs.cli.verb import Call, verb
 
 if TYPE_CHECKING:
@@ -31,15 +32,11 @@ EXAMPLES = options.examples(
 @verb(options.ROWS, options.SPARK_JOB, options.EXPLAIN)
 def sql(
     call: Call,
-    statement: Annotated[
-        str, typer.Argument(metavar="SELECT", help="One SELECT; '-' reads it from standard input.")
-    ],
-    timeout: Annotated[
-        str, typer.Option("--timeout", metavar="SPAN", help="Stop the query when it has run for so long.")
-    ] = "5m",
+    statement: Annotated[str, argument("SELECT", "One SELECT; '-' reads it from standard input.")],
+    timeout: Annotated[str, option("--timeout SPAN", "Stop the query when it has run for so long.")] = "5m",
     engine: Annotated[
         Literal["duckdb", "spark"] | None,
-        typer.Option("--engine", help="What runs it.", show_default="duckdb; spark with --remote"),
+        option("--engine", "What runs it.", default="duckdb; spark with --remote"),
     ] = None,
 ) -> None:
     """Ask the catalog with a SELECT over its tables (backups, files, positions, gaps, restores, …), and the

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.options import argument, option
 from lakebackup_jobs.cli.restore.target import check_target
 from lakebackup_jobs.cli.values import instant
 from lakebackup_jobs.cli.verb import Call, verb
@@ -20,38 +19,34 @@ EXAMPLES = options.examples(
 @verb(options.FROM, options.PLAN, options.KAFKA_CLIENT, options.SOURCE)
 def groups(
     call: Call,
-    groups: Annotated[list[str] | None, typer.Argument(metavar="GROUP", help="Groups by name.")] = None,
-    to: Annotated[
-        str | None, typer.Option("--to", metavar="TARGET", help="kafka://HOST:PORT[,HOST:PORT].")
-    ] = None,
-    pattern: Annotated[
+    groups: Annotated[list[str] | None, argument("GROUP", "Groups by name.")] = None,
+    to: Annotated[str | None, option("--to TARGET", "kafka://HOST:PORT[,HOST:PORT].")] = None,
+    patterns: Annotated[
         list[str] | None,
-        typer.Option("--pattern", metavar="REGEX", help="Groups whose whole name matches; repeatable."),
+        option("--pattern REGEX", "Groups whose whole name matches; repeatable."),
     ] = None,
     map_: Annotated[
         list[str] | None,
-        typer.Option(
-            "--map", metavar="OLD=NEW", help="The topic that OLD was restored into, if several; repeatable."
-        ),
+        option("--map OLD=NEW", "The topic that OLD was restored into, if several; repeatable."),
     ] = None,
     map_group: Annotated[
-        list[str] | None, typer.Option(metavar="OLD=NEW", help="Another name for a group; repeatable.")
+        list[str] | None, option("--map-group OLD=NEW", "Another name for a group; repeatable.")
     ] = None,
     at_time: Annotated[
         str | None,
-        typer.Option(
-            metavar="TIME", help="Where they stood then, as far as backups know. Without: at the last backup."
+        option(
+            "--at-time TIME", "Where they stood then, as far as backups know. Without: at the last backup."
         ),
     ] = None,
     from_log: Annotated[
         bool,
-        typer.Option(
+        option(
             "--from-log",
-            help="Their last offsets in __consumer_offsets, also those erased since (a topic was deleted).",
+            "Their last offsets in __consumer_offsets, also those erased since (a topic was deleted).",
         ),
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Put back groups that are further in the target already.")
+        bool, option("--force", "Put back groups that are further in the target already.")
     ] = False,
 ) -> None:
     """Put consumer groups where they stood, in topics that `restore topics` brought back.
@@ -62,15 +57,11 @@ def groups(
     from lakebackup.rules.patterns import GROUP, parse_maps
     from lakebackup_jobs.topics.groups import GroupsRequest, run
 
-    request = GroupsRequest(
-        **call.fields(GroupsRequest),
+    request = call.request(
+        GroupsRequest,
         target=check_target(to),
-        groups=tuple(groups or ()),
-        patterns=tuple(pattern or ()),
         maps=parse_maps(map_ or ()),
         group_maps=parse_maps(map_group or (), kind=GROUP),
         at_ts=instant(at_time),
-        from_log=from_log,
-        force=force,
     )
     call.run(run, request, spark=False)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli import options
 from lakebackup_jobs.cli.log.span import AllowGaps, Checksum, EndTs, Filters, Name, ToTime, end_of, target_of
+from lakebackup_jobs.cli.options import option
 from lakebackup_jobs.cli.verb import Call, verb
 
 EXAMPLES = options.examples(
@@ -21,8 +20,8 @@ EXAMPLES = options.examples(
 def point(
     call: Call,
     name: Name,
-    to: Annotated[str | None, typer.Option("--to", metavar="TARGET", help="delta:PATH.")] = None,
-    endts: EndTs = None,
+    to: Annotated[str | None, option("--to TARGET", "delta:PATH.")] = None,
+    end_ts: EndTs = None,
     to_time: ToTime = None,
     filters: Filters = None,
     checksum: Checksum = True,
@@ -35,21 +34,10 @@ def point(
     from lakebackup.plan.logs.restore import LogRestoreRequest
     from lakebackup_jobs.logs.restore.job import run
 
-    target, to_ms = target_of(to), end_of(endts, to_time)
+    target, to_ms = target_of(to), end_of(end_ts, to_time)
     if target.startswith("kafka:"):
         raise UsageProblem(
             "A point cannot be restored into topics.",
             hint="Use --to delta:PATH; `lakebackup log restore` brings a span into topics.",
         )
-    request = LogRestoreRequest(
-        **call.fields(LogRestoreRequest),
-        name=name,
-        target=target,
-        end_ts=endts,
-        to_ms=to_ms,
-        filters=tuple(filters or ()),
-        on_full=True,
-        checksum=checksum,
-        allow_gaps=allow_gaps,
-    )
-    call.run(run, request)
+    call.run(run, call.request(LogRestoreRequest, target=target, to_ms=to_ms, on_full=True))

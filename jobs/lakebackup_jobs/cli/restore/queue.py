@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli import options
 from lakebackup_jobs.cli.backup.queue import header_names
+from lakebackup_jobs.cli.options import argument, option
 from lakebackup_jobs.cli.values import instant, required
 from lakebackup_jobs.cli.verb import Call, verb
 
@@ -23,54 +22,51 @@ EXAMPLES = options.examples(
 @verb(options.FROM, options.PLAN, options.KAFKA_CLIENT, options.SPARK_JOB, options.LEASE)
 def queue(
     call: Call,
-    graph: Annotated[str, typer.Argument(metavar="GRAPH", help="The engine's name, its source's.")],
+    source: Annotated[str, argument("GRAPH", "The engine's name, its source's.")],
     to: Annotated[
         str | None,
-        typer.Option("--to", metavar="TARGET", help="Where the messages go: kafka://HOST:PORT[,HOST:PORT]."),
+        option("--to TARGET", "Where the messages go: kafka://HOST:PORT[,HOST:PORT]."),
     ] = None,
     into: Annotated[
         str | None,
-        typer.Option(
-            "--into",
-            metavar="FOLDER",
-            help="Where snapshot/, config.yaml and delta_schema_history.yaml go: a folder that is empty.",
+        option(
+            "--into FOLDER",
+            "Where snapshot/, config.yaml and delta_schema_history.yaml go: a folder that is empty.",
         ),
     ] = None,
     backup: Annotated[
         str | None,
-        typer.Option(
-            metavar="ID",
-            help="Up to the end of this backup, also of a history that the engine was put back from.",
-            show_default="the newest of its history",
+        option(
+            "--backup ID",
+            "Up to the end of this backup, also of a history that the engine was put back from.",
+            default="the newest of its history",
         ),
     ] = None,
     to_tid: Annotated[
-        int | None, typer.Option(min=0, metavar="TID", help="Everything up to this tid, and nothing behind.")
+        int | None, option("--to-tid TID", "Everything up to this tid, and nothing behind.", min=0)
     ] = None,
     to_time: Annotated[
         str | None,
-        typer.Option(
-            metavar="TIME",
-            help=f"Up to the last tid before which no message is later than this time. {options.TIMES}",
+        option(
+            "--to-time TIME",
+            f"Up to the last tid before which no message is later than this time. {options.TIMES}",
         ),
     ] = None,
-    map_: Annotated[
-        list[str] | None, typer.Option("--map", metavar="OLD=NEW", help="A queue as NEW; repeatable.")
-    ] = None,
+    map_: Annotated[list[str] | None, option("--map OLD=NEW", "A queue as NEW; repeatable.")] = None,
     append: Annotated[
         bool,
-        typer.Option(
+        option(
             "--append",
-            help="Accept queues that hold messages, such as the engine's own: watermark and messages come "
+            "Accept queues that hold messages, such as the engine's own: watermark and messages come "
             "behind them. Stop the engine and all that writes to its queues first.",
         ),
     ] = False,
     keep_open: Annotated[
         bool,
-        typer.Option("--keep-open", help="Bring messages of transactions that are open at that point, too."),
+        option("--keep-open", "Bring messages of transactions that are open at that point, too."),
     ] = False,
     settings: options.TopicSettings = "auto",
-    zero_timestamps_as_one: options.ZeroTimestampsAsOne = False,
+    zero_as_one: options.ZeroTimestampsAsOne = False,
 ) -> None:
     """Restore an engine: its snapshot and configuration into a folder, its messages into its queues.
 
@@ -81,24 +77,17 @@ def queue(
     from lakebackup.rules.patterns import parse_maps
     from lakebackup_jobs.queues.restore.job import run
 
-    shared, maps, to_ts = call.fields(QueueRestoreRequest), parse_maps(map_ or ()), instant(to_time)
+    maps, to_ts = parse_maps(map_ or ()), instant(to_time)
     target = required(to, "--to", "where do the messages go?", hint="Give --to kafka://HOST:PORT.")
     folder = required(into, "--into", "where does the snapshot go?", hint="Give --into FOLDER.")
     if to_tid is not None and to_ts is not None:
         raise UsageProblem("--to-tid and --to-time exclude each other.", hint="Each says up to where.")
-    request = QueueRestoreRequest(
-        **shared,
-        source=graph,
+    request = call.request(
+        QueueRestoreRequest,
         target=target,
         folder=folder,
-        backup=backup,
-        to_tid=to_tid,
         to_ts=to_ts,
         maps=maps,
-        append=append,
-        keep_open=keep_open,
-        settings=settings,
-        zero_as_one=zero_timestamps_as_one,
         names=header_names(call.settings),
     )
     call.run(run, request)

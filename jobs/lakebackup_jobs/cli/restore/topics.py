@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from lakebackup.errors import Refused, UsageProblem
 from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.options import argument, option
 from lakebackup_jobs.cli.restore.target import TARGETS, check_target
 from lakebackup_jobs.cli.values import instant
 from lakebackup_jobs.cli.verb import Call, verb
@@ -25,78 +24,70 @@ EXAMPLES = options.examples(
 @verb(options.FROM, options.PLAN, options.KAFKA_CLIENT, options.SPARK_JOB, options.SOURCE, options.LEASE)
 def topics(
     call: Call,
-    topics: Annotated[list[str] | None, typer.Argument(metavar="TOPIC", help="Topics by name.")] = None,
-    to: Annotated[
-        str | None, typer.Option("--to", metavar="TARGET", help=f"Where the records go: {TARGETS}.")
-    ] = None,
-    pattern: options.Pattern = None,
+    topics: Annotated[list[str] | None, argument("TOPIC", "Topics by name.")] = None,
+    to: Annotated[str | None, option("--to TARGET", f"Where the records go: {TARGETS}.")] = None,
+    patterns: options.Pattern = None,
     to_time: Annotated[
         str | None,
-        typer.Option(
-            "--to-time",
-            "--to-date",
-            metavar="TIME",
-            help=f"Bring back records up to and including this time. {options.TIMES}",
+        option(
+            "--to-time --to-date TIME", f"Bring back records up to and including this time. {options.TIMES}"
         ),
     ] = None,
     from_time: Annotated[
         str | None,
-        typer.Option("--from-time", "--from-date", metavar="TIME", help="Only records after this."),
+        option("--from-time --from-date TIME", "Only records after this."),
     ] = None,
     backup: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="Bring back what this backup and those it stands on hold."),
+        option("--backup ID", "Bring back what this backup and those it stands on hold."),
     ] = None,
-    map_: Annotated[
-        list[str] | None, typer.Option("--map", metavar="OLD=NEW", help="Restore as NEW; repeatable.")
-    ] = None,
+    map_: Annotated[list[str] | None, option("--map OLD=NEW", "Restore as NEW; repeatable.")] = None,
     select: Annotated[
-        str | None, typer.Option(metavar="SQL", help="Restore exactly the files this SELECT returns.")
+        str | None, option("--select SQL", "Restore exactly the files this SELECT returns.")
     ] = None,
     partial: Annotated[
-        bool, typer.Option("--partial", help="Accept a --select that leaves holes in the topics.")
+        bool, option("--partial", "Accept a --select that leaves holes in the topics.")
     ] = False,
-    append: Annotated[bool, typer.Option("--append", help="Accept a topic that has records.")] = False,
-    continue_: Annotated[
-        bool, typer.Option("--continue", help="Bring only what earlier restores into these topics did not.")
+    append: Annotated[bool, option("--append", "Accept a topic that has records.")] = False,
+    continued: Annotated[
+        bool, option("--continue", "Bring only what earlier restores into these topics did not.")
     ] = False,
     groups: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="REGEX",
-            help="Then put consumer groups whose whole name matches where they stood; repeatable.",
+        option(
+            "--groups REGEX",
+            "Then put consumer groups whose whole name matches where they stood; repeatable.",
         ),
     ] = None,
     repartition: Annotated[
         bool,
-        typer.Option(
-            "--repartition",
-            help="Accept another number of partitions: each record goes where its key belongs.",
+        option(
+            "--repartition", "Accept another number of partitions: each record goes where its key belongs."
         ),
     ] = False,
     partitions: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Of a topic that is made, with --repartition.")
+        int | None, option("--partitions N", "Of a topic that is made, with --repartition.", min=1)
     ] = None,
     allow_gaps: Annotated[
-        bool, typer.Option("--allow-gaps", help="Restore although some records were never backed up.")
+        bool, option("--allow-gaps", "Restore although some records were never backed up.")
     ] = False,
     approximate: Annotated[
         bool,
-        typer.Option(
+        option(
             "--approximate",
-            help="Restore a compacted topic to a time between two backups, without values that were "
+            "Restore a compacted topic to a time between two backups, without values that were "
             "replaced before the later one.",
         ),
     ] = False,
     settings: options.TopicSettings = "auto",
-    zero_timestamps_as_one: options.ZeroTimestampsAsOne = False,
+    zero_as_one: options.ZeroTimestampsAsOne = False,
     save_plan: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="With --dry-run: keep the plan, to be applied with --plan."),
+        option("--save-plan FILE", "With --dry-run: keep the plan, to be applied with --plan."),
     ] = None,
     plan: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Carry out a plan that was saved, if it still holds."),
+        option("--plan FILE", "Carry out a plan that was saved, if it still holds."),
     ] = None,
 ) -> None:
     """Restore Kafka topics to a time: same partitions, order, keys, values, headers and timestamps.
@@ -109,7 +100,7 @@ def topics(
     from lakebackup.rules.patterns import parse_maps
     from lakebackup_jobs.topics.restore import run
 
-    shared, maps = call.fields(RestoreRequest), parse_maps(map_ or ())
+    maps = parse_maps(map_ or ())
     if save_plan and (plan or not call.dry_run):
         raise UsageProblem("--save-plan keeps what --dry-run has planned.", hint="Give --dry-run too.")
     target = check_target(to) if plan is None else _of_plan(plan, to, call)
@@ -121,29 +112,7 @@ def topics(
             f"--backup and --{'select' if select else 'to-time'} exclude each other.",
             hint="Give one of them: each says up to where to restore.",
         )
-    request = RestoreRequest(
-        **shared,
-        topics=tuple(topics or ()),
-        patterns=tuple(pattern or ()),
-        maps=maps,
-        to_ts=to_ts,
-        from_ts=from_ts,
-        backup=backup,
-        select=select,
-        partial=partial,
-        target=target,
-        append=append,
-        continued=continue_,
-        groups=tuple(groups or ()),
-        repartition=repartition,
-        partitions=partitions,
-        allow_gaps=allow_gaps,
-        approximate=approximate,
-        settings=settings,
-        zero_as_one=zero_timestamps_as_one,
-        save_plan=save_plan,
-        plan=plan,
-    )
+    request = call.request(RestoreRequest, maps=maps, to_ts=to_ts, from_ts=from_ts, target=target)
     result = call.result_of(run, request)
     if call.explain:
         return

@@ -229,15 +229,15 @@ class Cluster:
         high = self._offsets(wanted.values(), LATEST)
         return {place: Ends(stable[tp].offset, high[tp].offset) for place, tp in wanted.items()}
 
-    def seen(self, wanted: Mapping[Place, int], seconds: float = MARKERS_S) -> dict[Place, Ends]:
-        """Wait at most `seconds` until readers of committed records see each place up to its offset.
+    def seen(self, wanted: Mapping[Place, int]) -> dict[Place, Ends]:
+        """Wait at most MARKERS_S until readers of committed records see each place up to its offset.
 
         Returns the ends as they are then; callers that must know compare them.
         """
         waiting = Retrying(
             retry=retry_if_result(lambda found: any(found[p].stable < end for p, end in wanted.items())),
             wait=wait_exponential(multiplier=0.001, max=0.1),
-            stop=stop_after_delay(seconds),
+            stop=stop_after_delay(MARKERS_S),
             retry_error_callback=lambda state: state.outcome.result() if state.outcome else {},
         )
         return waiting(self.ends, wanted.keys())

@@ -138,13 +138,13 @@ def load() -> c.CDLL:
             "confluent-kafka was installed without its own librdkafka.",
             hint="Install its wheel: pip install --force-reinstall --only-binary :all: confluent-kafka",
         )
-    library = c.CDLL(str(path))
     try:
+        library = c.CDLL(str(path))
         for name, (result, arguments) in _FUNCTIONS.items():
             function = getattr(library, f"rd_kafka_{name}")
             function.restype, function.argtypes = result, arguments
-    except AttributeError as error:
-        raise EnvironmentProblem(f"{path.name} lacks a function that is needed: {error}.") from None
+    except (OSError, AttributeError) as error:
+        raise EnvironmentProblem(f"{path.name} cannot be used: {error}.") from None
     version = int(library.rd_kafka_version())
     if version < OLDEST or version >> 24 != MAJOR:
         raise EnvironmentProblem(f"{path.name} is version {version:#010x}; 2.10 or a later 2.x is needed.")

@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import time
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from threading import Thread
 from typing import TYPE_CHECKING
 
@@ -25,16 +25,13 @@ from lakebackup_jobs.kafka.admin.problems import CONSEQUENCES, PASSING, Fenced, 
 from lakebackup_jobs.kafka.client import library
 from lakebackup_jobs.kafka.client.settings import PATIENCE, WRITING, writing_tuning
 from lakebackup_jobs.kafka.format.records import (
-    END,
     KEY_LENGTH,
     OFFSET,
-    START,
     TIMESTAMP,
     VALUE_LENGTH,
     Columns,
     decode_block,
     encode_record,
-    within,
 )
 
 if TYPE_CHECKING:
@@ -44,24 +41,6 @@ if TYPE_CHECKING:
     from lakebackup_jobs.kafka.memory import Longs
 
 _QUEUE_FULL = -184
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """Records given to one partition: their number, Avro bytes, first and last source offset."""
-
-    entries: int
-    bytes: int
-    first_offset: int
-    last_offset: int
-
-    def __add__(self, later: Sent) -> Sent:
-        return replace(
-            self,
-            entries=self.entries + later.entries,
-            bytes=self.bytes + later.bytes,
-            last_offset=later.last_offset,
-        )
 
 
 #: Enough of a record to recognize one that this restore wrote.
@@ -197,6 +176,7 @@ class RestoreProducer:
 
     Making it fences every earlier producer with the same `transactional_id` and ends their open transactions.
     `group`: whose committed offsets are the progress. `config`: librdkafka properties.
+    `sent`: the partitions that got records since the last transaction began.
     `patience`: seconds without progress before EnvironmentProblem. `zero_as_one`: librdkafka takes
     timestamp 0 (the start of 1970) for "now"; such records are refused unless the caller agrees to 1 ms.
     """
@@ -215,7 +195,7 @@ class RestoreProducer:
         self._open = False
         self._bases: dict[Place, Base] = {}
         self._there: dict[Place, Longs] = {}
-        self.sent: dict[Place, Sent] = {}
+        self.sent: set[Place] = set()
         self._engine = Engine(config, transactional_id, patience)
         self._target = Target(config, group, patience)
 
@@ -241,28 +221,17 @@ class RestoreProducer:
         """Begin a transaction."""
         self._engine.begin()
         self._open = True
-        self.sent = {}
+        self.sent = set()
 
-    def produce_block(
-        self,
-        topic: str,
-        partition: int,
-        columns: Columns,
-        from_ts: int | None = None,
-        to_ts: int | None = None,
-        min_offset: int = 0,
-    ) -> Sent | None:
-        """Produce the block's records with timestamp in (from_ts, to_ts] and source offset >= min_offset,
-        in order.
+    def produce_block(self, topic: str, partition: int, columns: Columns) -> int:
+        """Produce the block's records in order; returns how many they are.
 
-        Key, value (null or not), headers in order and timestamp (left out when -1) are kept. Returns what
-        was sent, None when nothing was chosen. Raises Refused for a timestamp that cannot be kept, Fenced,
-        EnvironmentProblem.
+        Key, value (null or not), headers in order and timestamp (left out when -1) are kept. Raises Refused
+        for a timestamp that cannot be kept, Fenced, EnvironmentProblem.
         """
-        columns = within(columns, from_ts, to_ts, min_offset)
         rows = columns.rows
         if not len(rows):
-            return None
+            return 0
         zeros = rows[rows[:, TIMESTAMP] == 0, OFFSET]
         if len(zeros) and not self._zero_as_one:
             raise Refused(
@@ -274,14 +243,11 @@ class RestoreProducer:
         missing = replace(columns, rows=rows[self._found(place, rows) :])
         if len(missing.rows):
             self._engine.send(topic, partition, missing)
-        size = int((rows[:, END] - rows[:, START]).sum())
-        sent = Sent(len(rows), size, int(rows[0, OFFSET]), int(rows[-1, OFFSET]))
-        self.sent[place] = self.sent[place] + sent if place in self.sent else sent
-        return sent
+        self.sent.add(place)
+        return len(rows)
 
-    def commit(self, progress: Mapping[Place, Progress]) -> dict[Place, Sent]:
-        """Commit the records together with `progress`; returns, when committed readers see them, what was
-        sent to each partition."""
+    def commit(self, progress: Mapping[Place, Progress]) -> None:
+        """Commit the records together with `progress`; returns when committed readers see them."""
         try:
             self._keep({place: Kept(entry, self._bases.get(place)) for place, entry in progress.items()})
         except Fenced:
@@ -293,7 +259,6 @@ class RestoreProducer:
             self._target.wait(place, high=high)
             if not len(self._there.get(place, ())):
                 self._bases[place] = Base(entry, high)
-        return self.sent
 
     def abort(self) -> None:
         """Give up the open transaction: none of its records will be read by a committed reader."""

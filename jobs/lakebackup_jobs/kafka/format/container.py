@@ -135,11 +135,11 @@ class FileReader:
 
     `name` is what errors call the file. Iterating gives each block's Columns. All errors are Damaged and
     name the position. A file cut exactly between two blocks reads without error, as Avro files do: compare
-    the counts, the size and the sha256 with the catalog's.
+    the size and the sha256 with the catalog's, and give the number of records, `entries`, that it must hold.
     """
 
-    def __init__(self, stream: BinaryIO, name: str) -> None:
-        self._stream = stream
+    def __init__(self, stream: BinaryIO, name: str, entries: int | None = None) -> None:
+        self._stream, self._entries = stream, entries
         self.name = name
         self.position = 0
         if self._exactly(4) != MAGIC:
@@ -164,6 +164,7 @@ class FileReader:
 
     def stored(self) -> Iterator[tuple[str, int, bytes]]:
         """Each block as it is stored: what errors call it, its number of records, its compressed bytes."""
+        total = 0
         while first := self._stream.read(1):
             start = self.position
             count = self._number(first)
@@ -173,7 +174,10 @@ class FileReader:
             stored = self._exactly(size, MAX_BLOCK)
             if self._exactly(16) != self._sync:
                 raise Damaged(f"{self.name}: byte {self.position - 16}: the mark between blocks is another.")
+            total += count
             yield f"{self.name}: byte {start}", count, stored
+        if self._entries not in (None, total):
+            raise Damaged(f"{self.name} holds {total} records, its manifest says {self._entries}.")
 
     def decode(self, where: str, count: int, stored: bytes) -> Columns:
         """The records of a block that `stored` gave."""

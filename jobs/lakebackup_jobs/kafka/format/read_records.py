@@ -31,7 +31,7 @@ from lakebackup_jobs.kafka.format.records import (
     Columns,
 )
 from lakebackup_jobs.kafka.format.registry import strict_json
-from lakebackup_jobs.kafka.format.stored import Counted, open_verified
+from lakebackup_jobs.kafka.format.stored import open_verified
 from lakebackup_jobs.kafka.format.stored_file import StoredFile
 
 if TYPE_CHECKING:
@@ -122,17 +122,14 @@ class ReadRecords:
 
     def read(self, file: RecordFile, reader: FileReader) -> Iterator[pa.RecordBatch]:
         """The wanted records of a file."""
-        counted = Counted(file)
         schema = schema_of(self.columns, self.zone)
         for block in reader:
-            counted.add(len(block.rows))
             kept = self._kept(file, block)
             step = _ROWS_AT_ONCE if block.data.shape[0] < _LARGE_BLOCK else 1
             for begin in range(0, len(kept), step):
                 part = replace(block, rows=kept[begin : begin + step])
                 rows = _Rows(file, part, self.decoder, self.zone)
                 yield pa.RecordBatch.from_arrays([rows.column(name) for name in self.columns], schema=schema)
-        counted.check()
 
     def _kept(self, file: RecordFile, block: Columns) -> Longs:
         """The rows of a block that are wanted."""

@@ -28,7 +28,6 @@ VALUE, VALUE_LENGTH, HEADERS, HEADER_COUNT, START, END, WIDTH = range(8, 15)
 #: A tally's slots.
 ENTRIES, MIN_TS, MAX_TS, FIRST, LAST, NULL_KEYS, TOMBSTONES, LOW, HIGH, TALLY = range(10)
 KEY_KEPT = KEY_LIMIT + 1
-EARLIEST, LATEST = -(2**63), 2**63 - 1
 SMALLEST_RECORD = 7
 
 
@@ -286,21 +285,10 @@ def find_headers(block: Bytes, v1: bool, rows: Longs, found: Longs) -> None:
 
 
 @compiled
-def select(
-    block: Bytes,
-    rows: Longs,
-    since: int,
-    until: int,
-    least: int,
-    out: Bytes,
-    sums: Longs,
-    low: Bytes,
-    high: Bytes,
-) -> int:
-    """Count the records with timestamp in [since, until] and offset >= least, and copy them to `out` if it
-    has room.
+def pack(block: Bytes, rows: Longs, out: Bytes, sums: Longs, low: Bytes, high: Bytes) -> int:
+    """Count the records, and copy them to `out` if it has room.
 
-    Neighbours are copied in one go. Returns the bytes of those records.
+    Neighbours are copied in one go. Returns the bytes that were copied.
     """
     base = block.ctypes.data
     target = out.ctypes.data
@@ -309,10 +297,8 @@ def select(
     finish = -1
     for i in range(rows.shape[0]):
         row = rows[i]
-        ts = row[TIMESTAMP]
-        if ts < since or ts > until or row[OFFSET] < least:
-            continue
-        tally(sums, low, high, row[OFFSET], ts, base + row[KEY], row[KEY_LENGTH], row[VALUE_LENGTH])
+        key_length, value_length = row[KEY_LENGTH], row[VALUE_LENGTH]
+        tally(sums, low, high, row[OFFSET], row[TIMESTAMP], base + row[KEY], key_length, value_length)
         if out.shape[0] > 0:
             if finish != row[START]:
                 if begin >= 0:
@@ -320,8 +306,6 @@ def select(
                     size += finish - begin
                 begin = row[START]
             finish = row[END]
-        else:
-            size += row[END] - row[START]
     if begin >= 0:
         copy_bytes(target + size, base + begin, finish - begin)
         size += finish - begin
@@ -366,32 +350,20 @@ class Columns:
             find_headers(self.data, self.v1, self.rows, found)
         return found
 
-    def stats(self, after: int | None = None, until: int | None = None, least: int = 0) -> BlockStats | None:
-        """Figures of the records with timestamp in (after, until] and offset >= least; None when there is
-        none."""
+    def stats(self) -> BlockStats | None:
+        """The figures of the records; None when there is none."""
+        return self._pack(np.empty(0, np.uint8))[1]
+
+    def packed(self) -> Block | None:
+        """The records as a block of the same format; None when there is none."""
+        out: Bytes = np.empty(self.data.shape[0], np.uint8)
+        size, stats = self._pack(out)
+        return None if stats is None else Block(out[:size], stats)
+
+    def _pack(self, out: Bytes) -> tuple[int, BlockStats | None]:
         counted = Tally()
-        _select(self, after, until, least, np.empty(0, np.uint8), counted)
-        return counted.stats()
-
-
-def _select(
-    columns: Columns, after: int | None, until: int | None, least: int, out: Bytes, counted: Tally
-) -> int:
-    since = EARLIEST if after is None else after + 1
-    until = LATEST if until is None else until
-    if since > LATEST:  # nothing comes after the last instant
-        since, until = LATEST, EARLIEST
-    return select(
-        columns.data,
-        columns.rows,
-        since,
-        until,
-        least,
-        out,
-        counted.sums,
-        counted.low,
-        counted.high,
-    )
+        size = pack(self.data, self.rows, out, counted.sums, counted.low, counted.high)
+        return size, counted.stats()
 
 
 def decode_block(
@@ -418,16 +390,6 @@ def within(columns: Columns, after: int | None, until: int | None, least: int = 
     if until is not None:
         chosen &= rows[:, TIMESTAMP] <= until
     return columns if chosen.all() else replace(columns, rows=rows[chosen])
-
-
-def filter_block(columns: Columns, after: int | None, until: int | None, least: int = 0) -> Block | None:
-    """The records with timestamp in (after, until] and offset >= least as a block of the same format; None if
-    none."""
-    counted = Tally()
-    out: Bytes = np.empty(columns.data.shape[0], np.uint8)
-    size = _select(columns, after, until, least, out, counted)
-    stats = counted.stats()
-    return None if stats is None else Block(out[:size], stats)
 
 
 def encode_record(

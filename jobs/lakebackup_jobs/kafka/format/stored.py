@@ -1,4 +1,4 @@
-"""Data files as restore tasks use them: verified before the first record, counted before the last."""
+"""Data files as restore tasks use them: verified before the first record, counted at the end."""
 
 from __future__ import annotations
 
@@ -32,22 +32,4 @@ def open_verified(roots: Roots, file: StoredFile) -> FileReader:
             "or other contents (sha256).",
             hint="Nothing of it was restored. Bring the file back from a copy, or choose another backup.",
         )
-    return FileReader(io.BytesIO(data), file.path)
-
-
-class Counted:
-    """Counts a file's records while it is used, and refuses one that holds another number than its row."""
-
-    def __init__(self, file: StoredFile) -> None:
-        self._file = file
-        self.entries = 0
-
-    def add(self, entries: int) -> None:
-        self.entries += entries
-
-    def check(self) -> None:
-        """Raises Damaged when the file holds another number of records than the catalog has."""
-        if self.entries != self._file.entries:
-            raise Damaged(
-                f"{self._file.path} holds {self.entries} records, its manifest says {self._file.entries}."
-            )
+    return FileReader(io.BytesIO(data), file.path, file.entries)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from lakebackup.formats.logs.events import DEFAULT, DELETES, PUTS, TRUNCATES, WRITE
+from lakebackup.sql_engine.failures import task_errors
 from lakebackup_jobs.logs.restore.splits import ENDS, WRITES, Latest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from lakebackup.plan.logs.restore import LogRestorePlan
     from lakebackup_jobs.logs.restore.splits import LogShares
+    from lakebackup_jobs.targets import Held
+    from lakebackup_jobs.targets.delta import DeltaTarget
 
 #: A row of a restored table, and of a full.
 RESULT = (
@@ -22,6 +26,8 @@ RESULT = (
     "seq BIGINT, sub INT"
 )
 COLUMNS = tuple(column.split()[0] for column in RESULT.split(", "))
+#: What is written for a target that keeps changes.
+CHANGES = f"{RESULT}, type STRING"
 _LATER = ("commit_ts", "seq", "sub")
 _KEY = ("table_id", "key")
 # Bytes that a task of a shuffle has, before they were compressed: at worst it holds all of them. Of more than
@@ -48,120 +54,182 @@ def sized(spark: SparkSession, raw_bytes: int) -> Iterator[None]:
 
 
 def pieces(raw_bytes: int) -> int:
-    """In how many pieces the keys of so much of a log are dealt to tasks."""
+    """How many tasks share the keys of so much of a log."""
     return min(_MOST_PIECES, raw_bytes // _PIECE + 1)
 
 
-def changes(spark: SparkSession, shares: LogShares) -> DataFrame:
-    """The latest change of each key that was committed in the span: COLUMNS without db and name, and `type`,
-    PUTS or DELETES. Keys of which nothing was left when their whole table was emptied are not in it.
+# What a commit to a table counts, by its name in the summary.
+_METRICS = {
+    "inserted": "numTargetRowsInserted",
+    "updated": "numTargetRowsUpdated",
+    "deleted": "numTargetRowsDeleted",
+}
 
-    Reading it raises Damaged when a value that was committed is not in the log.
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a log holds of a span: a Content of a target, whose summary counts `entries` among others.
+
+    `full`: what there was at the start of the span, None where the log begins there. `before`: what the
+    target holds already, which is continued from. Reading any of it raises Damaged when a value that was
+    committed is not in the log.
     """
-    from pyspark.sql import functions as sf
 
-    # Tasks find the latest write of each key: Spark would sort all values to do so.
-    tasks = int(spark.conf.get(_TASKS) or "1")
-    latest = shares.frame(spark, WRITE).repartition(tasks, *_KEY).mapInArrow(Latest(), WRITES)
-    latest = _behind_ends(latest, ends(spark, shares))
-    apart = (sf.col("type") == PUTS) & sf.col("value").isNull()
-    if shares.counts.get(DEFAULT):
-        values = (
-            shares.frame(spark, DEFAULT)
-            .repartition(tasks, *_KEY, "start_ts")  # so that they are sorted once, not before it too
-            .groupBy(*_KEY, "start_ts")
-            .agg(sf.max("value").alias("stands_apart"))
-        )
-        latest = latest.join(values, [*_KEY, "start_ts"], "left")
-        apart &= sf.col("stands_apart").isNull()
-        value = sf.coalesce("value", "stands_apart")
-    else:
+    spark: SparkSession
+    shares: LogShares
+    plan: LogRestorePlan
+    full: DataFrame | None
+    before: Held | None
+    after: Held
+
+    @property
+    def commit(self) -> Mapping[str, Any]:
+        """The commit itself records what the table holds."""
+        return {"userMetadata": self.after.text()}
+
+    @property
+    def gone(self) -> list[int]:
+        """Tables that came to be gone within the span."""
+        return [table for table in self.plan.without if table in self.plan.changed]
+
+    def latest(self) -> DataFrame:
+        """The latest change of each key that was committed in the span: COLUMNS without db and name, and
+        `type`, PUTS or DELETES. Keys of which nothing was left when their whole table was emptied are not in
+        it."""
+        from pyspark.sql import functions as sf
+
+        # Tasks find the latest write of each key: Spark would sort all values to do so.
+        tasks = int(self.spark.conf.get(_TASKS) or "1")
+        latest = self.shares.frame(self.spark, WRITE).repartition(tasks, *_KEY).mapInArrow(Latest(), WRITES)
+        latest = _behind_ends(latest, self.emptied())
+        apart = (sf.col("type") == PUTS) & sf.col("value").isNull()
         value = sf.col("value")
-    value = (
-        sf.when(sf.col("type") == DELETES, sf.lit(None))
-        .when(apart, sf.raise_error(_lost()).cast("binary"))
-        .otherwise(value)
-    )
-    return latest.select(*_KEY, value.alias("value"), "start_ts", *_LATER, "type")
-
-
-def ends(spark: SparkSession, shares: LogShares) -> DataFrame | None:
-    """When the whole table was last emptied, a row a table: table_id, `emptied` (a struct that compares).
-
-    None when no table was.
-    """
-    from pyspark.sql import functions as sf
-
-    if not shares.counts.get(ENDS):
-        return None
-    found = shares.frame(spark, ENDS).where(sf.col("type") == TRUNCATES)
-    return found.groupBy("table_id").agg(sf.max(sf.struct(*_LATER)).alias("emptied"))
-
-
-def state(
-    spark: SparkSession, shares: LogShares, plan: LogRestorePlan, full: DataFrame | None = None
-) -> DataFrame:
-    """The latest committed value of each key at the end of the span: COLUMNS. `full`: what it stands on."""
-    from pyspark.sql import functions as sf
-
-    late = changes(spark, shares)
-    rows = late.where(sf.col("type") == PUTS).drop("type")
-    if full is not None:
-        rows = meant(full, plan).drop("db", "name").join(late.select(*_KEY), [*_KEY], "left_anti")
-        rows = _behind_ends(rows, ends(spark, shares)).unionByName(
-            late.where(sf.col("type") == PUTS).drop("type")
+        if self.shares.counts.get(DEFAULT):
+            values = (
+                self.shares.frame(self.spark, DEFAULT)
+                .repartition(tasks, *_KEY, "start_ts")  # so that they are sorted once, not before it too
+                .groupBy(*_KEY, "start_ts")
+                .agg(sf.max("value").alias("stands_apart"))
+            )
+            latest = latest.join(values, [*_KEY, "start_ts"], "left")
+            apart &= sf.col("stands_apart").isNull()
+            value = sf.coalesce("value", "stands_apart")
+        value = (
+            sf.when(sf.col("type") == DELETES, sf.lit(None))
+            .when(apart, sf.raise_error(_lost()).cast("binary"))
+            .otherwise(value)
         )
-    return named(rows, plan)
+        return latest.select(*_KEY, value.alias("value"), "start_ts", *_LATER, "type")
 
+    def emptied(self) -> DataFrame | None:
+        """When the whole table was last emptied, a row a table: table_id, `emptied` (a struct that compares).
 
-def onto(spark: SparkSession, shares: LogShares, plan: LogRestorePlan, held: DataFrame) -> DataFrame:
-    """What makes rows that are held as of the start of the span those as of its end: COLUMNS and `type`, PUTS
-    (in the place of the key's row) or DELETES."""
-    from pyspark.sql import functions as sf
+        None when no table was.
+        """
+        from pyspark.sql import functions as sf
 
-    late = changes(spark, shares)
-    found = named(late, plan)
-    touched = held.where(_not_meant(plan) | sf.col("table_id").isin(list(plan.changed)))
-    touched = touched.withColumn("type", sf.when(_not_meant(plan), DELETES).otherwise(PUTS))
-    emptied = ends(spark, shares)
-    if emptied is not None:
-        gone = held.join(sf.broadcast(emptied), "table_id", "left_semi").withColumn("type", sf.lit(DELETES))
-        touched = gone.unionByName(touched.join(sf.broadcast(emptied), "table_id", "left_anti"))
-    elif not plan.changed:
-        return found
-    rest = touched.join(late.select(*_KEY), [*_KEY], "left_anti").drop("db", "name")
-    return found.unionByName(named(rest, plan))
+        if not self.shares.counts.get(ENDS):
+            return None
+        found = self.shares.frame(self.spark, ENDS).where(sf.col("type") == TRUNCATES)
+        return found.groupBy("table_id").agg(sf.max(sf.struct(*_LATER)).alias("emptied"))
 
+    def rows(self) -> DataFrame:
+        """The latest committed value of each key at the end of the span: COLUMNS."""
+        from pyspark.sql import functions as sf
 
-def named(rows: DataFrame, plan: LogRestorePlan) -> DataFrame:
-    """Rows with the names that their tables have at the end of the span; null: the log does not tell."""
-    from pyspark.sql import functions as sf
+        latest = self.latest()
+        rows = latest.where(sf.col("type") == PUTS).drop("type")
+        if self.full is not None:
+            below = self._meant(self.full).drop("db", "name").join(latest.select(*_KEY), [*_KEY], "left_anti")
+            rows = _behind_ends(below, self.emptied()).unionByName(rows)
+        return self._named(rows)
 
-    names = rows.sparkSession.createDataFrame(
-        [(table.table_id, table.db, table.name) for table in plan.tables],
-        "table_id BIGINT, db STRING, name STRING",
-    )
-    rest = [name for name in rows.columns if name not in COLUMNS]
-    return rows.join(sf.broadcast(names), "table_id", "left").select(*COLUMNS, *rest)
+    def onto(self, held: DataFrame) -> DataFrame:
+        """What makes rows that are held as of the start of the span those as of its end: COLUMNS and `type`,
+        PUTS (in the place of the key's row) or DELETES."""
+        from pyspark.sql import functions as sf
 
+        latest, left_out = self.latest(), self._left_out()
+        found = self._named(latest)
+        touched = held.where(left_out | sf.col("table_id").isin(list(self.plan.changed)))
+        touched = touched.withColumn("type", sf.when(left_out, DELETES).otherwise(PUTS))
+        emptied = self.emptied()
+        if emptied is not None:
+            gone = held.join(sf.broadcast(emptied), "table_id", "left_semi")
+            touched = touched.join(sf.broadcast(emptied), "table_id", "left_anti")
+            touched = gone.withColumn("type", sf.lit(DELETES)).unionByName(touched)
+        elif not self.plan.changed:
+            return found
+        rest = touched.join(latest.select(*_KEY), [*_KEY], "left_anti").drop("db", "name")
+        return found.unionByName(self._named(rest))
 
-def meant(rows: DataFrame, plan: LogRestorePlan) -> DataFrame:
-    """Those rows of a full that the restore is about: its tables, its keys."""
-    from pyspark.sql import functions as sf
+    def in_table(self, table: DeltaTarget) -> dict[str, int]:
+        """The counts of the commit that was made."""
+        metrics = table.metrics()
+        counts = {name: int(metrics[metric]) for name, metric in _METRICS.items() if metric in metrics}
+        entries = int(metrics.get("numOutputRows", 0)) if self.before is None else sum(counts.values())
+        return {"entries": entries, **counts}
 
-    rows = rows.where(~_not_meant(plan))
-    for bound, inside in (("first_key", "__ge__"), ("beyond_key", "__lt__")):
-        if text := plan.parameters[bound]:
-            rows = rows.where(getattr(sf.col("key"), inside)(sf.lit(bytes.fromhex(text))))
-    return rows
+    def write_files(self, path: str, *, whole: bool = True) -> dict[str, int]:
+        """Write the latest change of each key as Parquet files of CHANGES, in the place of what is there.
 
+        `type`: P, D (the value is null), or T: nothing was left of the whole table then (its key is empty),
+        and keys of it that are not among the changes have no value any more; those are left out unless
+        `whole`.
+        """
+        from pyspark.sql import functions as sf
 
-def _not_meant(plan: LogRestorePlan) -> Column:
-    from pyspark.sql import functions as sf
+        if self.full is not None:
+            rows = self.rows().withColumn("type", sf.lit(PUTS))
+        else:
+            rows = self._named(self.latest())
+            emptied = self.emptied() if whole else None
+            if emptied is not None:
+                last = emptied.select(
+                    "table_id",
+                    sf.lit(b"").alias("key"),
+                    sf.lit(None).cast("binary").alias("value"),
+                    sf.col("emptied.commit_ts").alias("start_ts"),
+                    "emptied.*",
+                    sf.lit(TRUNCATES).alias("type"),
+                )
+                rows = rows.unionByName(self._named(last))
+        with task_errors():
+            rows.sortWithinPartitions("db", "name", "key").write.mode("overwrite").parquet(path)
+            return {"entries": self.read_files(path).count()}
 
-    if plan.only is not None:
-        return ~sf.col("table_id").isin(list(plan.only))
-    return sf.col("table_id").isin(list(plan.without))
+    def read_files(self, path: str) -> DataFrame:
+        """The changes that `write_files` wrote: CHANGES."""
+        return self.spark.read.schema(CHANGES).parquet(path)
+
+    def _named(self, rows: DataFrame) -> DataFrame:
+        """Rows with the names that their tables have at the end of the span; null: the log has none."""
+        from pyspark.sql import functions as sf
+
+        names = self.spark.createDataFrame(
+            [(table.table_id, table.db, table.name) for table in self.plan.tables],
+            "table_id BIGINT, db STRING, name STRING",
+        )
+        rest = [name for name in rows.columns if name not in COLUMNS]
+        return rows.join(sf.broadcast(names), "table_id", "left").select(*COLUMNS, *rest)
+
+    def _meant(self, rows: DataFrame) -> DataFrame:
+        """Those rows of a full that the restore is about: its tables, its keys."""
+        from pyspark.sql import functions as sf
+
+        rows = rows.where(~self._left_out())
+        for bound, inside in (("first_key", "__ge__"), ("beyond_key", "__lt__")):
+            if text := self.plan.parameters[bound]:
+                rows = rows.where(getattr(sf.col("key"), inside)(sf.lit(bytes.fromhex(text))))
+        return rows
+
+    def _left_out(self) -> Column:
+        """Whether a row's table is none that the restore is about."""
+        from pyspark.sql import functions as sf
+
+        if self.plan.only is not None:
+            return ~sf.col("table_id").isin(list(self.plan.only))
+        return sf.col("table_id").isin(list(self.plan.without))
 
 
 def _behind_ends(rows: DataFrame, emptied: DataFrame | None) -> DataFrame:
@@ -175,7 +243,7 @@ def _behind_ends(rows: DataFrame, emptied: DataFrame | None) -> DataFrame:
 
 
 def _lost() -> Column:
-    """What a task says of a value that is not there; `engine.failures` finds it again in Spark's error."""
+    """The error of a value that is not there; `sql_engine.failures` finds it again in Spark's error."""
     from pyspark.sql import functions as sf
 
     return sf.concat(

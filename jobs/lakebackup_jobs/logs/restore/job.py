@@ -6,9 +6,9 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import NotFound, Refused
@@ -22,19 +22,18 @@ from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.lifecycle.prune_lock import noted
 from lakebackup_jobs.logs.restore import apply
 from lakebackup_jobs.logs.restore.splits import deal
-from lakebackup_jobs.logs.restore.targets import Held, is_done, open_target, require_same
-from lakebackup_jobs.logs.restore.targets.delta import DeltaTarget
+from lakebackup_jobs.targets import Held, is_done, open_target, require_same
+from lakebackup_jobs.targets.change_topics import ChangeTopics
+from lakebackup_jobs.targets.delta import DeltaTarget
 from lakebackup_sql import load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyspark.sql import DataFrame, SparkSession
 
     from lakebackup.plan.logs.restore import LogRestorePlan, LogRestoreRequest
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
-    from lakebackup_jobs.logs.restore.splits import LogShares
+    from lakebackup_jobs.targets import Target
 
 _TABLES_SHOWN = 50
 
@@ -51,7 +50,7 @@ def run(
 
     started = time.monotonic()
     reader = current_catalog(request.destination, request.catalog)
-    target = open_target(request)
+    target = open_target(request.target, partial(ChangeTopics, request))
     before = target.held()
     if upon := _upon(request):
         request = replace(
@@ -74,8 +73,8 @@ def run(
     summary = {**summary_of(made), "target": target.place}
     for note in made.notes:
         reporter.note(note)
-    anew = upon is not None
-    if is_done(before, after, anew=anew):
+    alone = upon is not None
+    if is_done(before, after, alone=alone):
         return {"done_before": True, **summary}
     if request.dry_run:
         return {"dry_run": True, **summary, "parameters": dict(made.parameters)}
@@ -85,25 +84,23 @@ def run(
     with desk(request.destination, request.catalog, name, reporter, ttl_s=request.lease_ttl_s):
         # Another restore may have come between.
         before = target.held()
-        if is_done(before, after, anew=anew):
+        if is_done(before, after, alone=alone):
             return {"done_before": True, **summary}
-        with reading(request, reader, made, target.place, spark, reporter) as (shares, full, counts):
-            told = target.write(spark, shares, made, full, before, after)
-            counts.update(entries=told["entries"], bytes=made.bytes)
-    return {**summary, **told, "seconds": round(time.monotonic() - started, 3)}
+        written = bring(request, reader, made, target, before, after, spark, reporter)
+    return {**summary, **written, "seconds": round(time.monotonic() - started, 3)}
 
 
-@contextmanager
-def reading(
+def bring(
     request: LogRestoreRequest,
     reader: CatalogReader,
     made: LogRestorePlan,
-    place: str,
+    target: Target,
+    before: Held | None,
+    after: Held,
     spark: SparkSession,
     reporter: Reporter,
-) -> Iterator[tuple[LogShares, DataFrame | None, dict[str, Any]]]:
-    """While the block reads the planned files they are not taken away: their shares, the full they stand on,
-    and the counts that go into the last row of `restores`."""
+) -> dict[str, int]:
+    """Read the planned files and write the target, while no prune may delete them; the target's summary."""
     folder = layout.restore_folder(layout.new_backup_id(datetime.now(UTC)))
     keys = LogKeys.load(request.keys_file) if request.keys_file else None
     with noted(
@@ -112,25 +109,30 @@ def reading(
         destination=request.destination,
         catalog=request.catalog,
         source=made.source,
-        target=place,
+        target=target.place,
         selection=load("queries", "log_restore_files"),
         from_ts=made.start_ts,
         to_ts=made.end_ts,
         reporter=reporter,
-        audit=_audit(made, place) if made.gaps else None,
+        audit=_audit(made, target.place) if made.gaps else None,
     ) as (own, counts):
         shares = deal(own.storage, reader, made, folder, keys=keys, checksum=request.checksum)
         reporter.start(made.entries, made.bytes, "restore")
         try:
             with shares.board().watched(reporter.update), apply.sized(spark, made.raw_bytes):
-                yield shares, _full(spark, reader, made, request), counts
+                full = _full(spark, reader, made, request)
+                written: dict[str, int] = target.write(
+                    apply.Changes(spark, shares, made, full, before, after)
+                )
         finally:
             shares.clear()
         reporter.update(made.entries, made.bytes)
+        counts.update(entries=written["entries"], bytes=made.bytes)
+    return written
 
 
 def _upon(request: LogRestoreRequest) -> Held | None:
-    """What the table holds that the restore is to stand on; None without one. Refused, NotFound."""
+    """What the table holds that the restore starts from; None without one. Refused, NotFound."""
     if request.upon is None:
         return None
     held = DeltaTarget(request.upon).held(others_as_of=(request.name, request.start_ts))
@@ -152,7 +154,7 @@ def _full(
         if lacks := [column for column in apply.COLUMNS if column not in rows.columns]:
             raise Refused(
                 f"The table at {request.upon} has no columns {', '.join(lacks)}.",
-                hint=f"The log can be put upon one with {apply.RESULT}.",
+                hint=f"The log can be applied to one with {apply.RESULT}.",
             )
         return rows.select(*apply.COLUMNS)
     if made.full is None:

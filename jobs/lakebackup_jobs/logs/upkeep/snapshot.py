@@ -30,9 +30,9 @@ from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.task_errors import arrow_schema
 from lakebackup_jobs.lifecycle.task_totals import Totals
 from lakebackup_jobs.lifecycle.workspace import Workspace
-from lakebackup_jobs.logs.restore.job import reading, summary_of
-from lakebackup_jobs.logs.restore.targets import Held
-from lakebackup_jobs.logs.restore.targets.delta import DeltaTarget
+from lakebackup_jobs.logs.restore.job import bring, summary_of
+from lakebackup_jobs.targets import Held
+from lakebackup_jobs.targets.delta import DeltaTarget
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -138,11 +138,9 @@ class LogFull(Source[Full]):
         work, made = self.workspace, self.made
         folder = layout.full_folder(work.source, draft.backup_id)
         target = DeltaTarget(f"{work.storage.uri}/{folder}".rstrip("/"))
-        with reading(self.request, self.catalog, made, target.place, work.spark, work.reporter) as found:
-            shares, full, counts = found
-            written = target.write(work.spark, shares, made, full, None, Held.after(None, made, self.request))
-            counts.update(entries=written["entries"], bytes=made.bytes)
-            self._pieces = _look(work.spark, work.storage, folder, self._listing(draft))
+        after = Held.after(None, made, self.request)
+        written = bring(self.request, self.catalog, made, target, None, after, work.spark, work.reporter)
+        self._pieces = _look(work.spark, work.storage, folder, self._listing(draft))
         totals = Totals()
         totals.entries = written["entries"]
         return totals

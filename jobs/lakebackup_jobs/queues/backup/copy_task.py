@@ -14,7 +14,7 @@ from lakebackup.errors import Refused
 from lakebackup.formats.queues.headers import NAMES
 from lakebackup_jobs.kafka.client.consume import Progress, reader
 from lakebackup_jobs.kafka.format.key_filter import KeyFilters, hashes_of
-from lakebackup_jobs.kafka.format.records import OFFSET, Block, filter_block
+from lakebackup_jobs.kafka.format.records import OFFSET, Block
 from lakebackup_jobs.queues.backup.skipped import by_partition
 from lakebackup_jobs.queues.messages import chosen, read_messages, watermarks, without
 from lakebackup_jobs.queues.transaction_ids import TransactionIds, read_ids
@@ -144,7 +144,7 @@ class _Look:
             made: Block | None = block
         else:
             columns, messages = replace(columns, rows=columns.rows[kept]), messages.take(kept)
-            made = filter_block(columns, None, None)
+            made = columns.packed()
         bounds = messages.bounds
         if made is None or bounds is None:
             return None

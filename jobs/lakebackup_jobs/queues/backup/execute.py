@@ -164,7 +164,7 @@ class QueueBackup(Source[InProgress]):
         carried = None
         if plan.open_at and any(r.start < r.own_from for task in plan.tasks for r in task):
             carried = f"{layout.seen_folder(self.workspace.source, draft.backup_id)}carried.parquet"
-            query = reader.query("queue_carried_rows", backup_id=plan.open_at)
+            query = reader.query("queue_carried", backup_id=plan.open_at)
             ending.write_ids(self.workspace.storage, carried, query)
         self.workspace.reporter.start(plan.offsets, None, "backup")
         self._do(draft, plan.tasks, range(len(plan.tasks)), carried, plan.keep, made)

@@ -19,7 +19,7 @@ from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.admin.committed import Progress
 from lakebackup_jobs.kafka.client.produce import RestoreProducer
 from lakebackup_jobs.kafka.format.records import decode_block, encode_record
-from lakebackup_jobs.kafka.format.stored import Counted, open_verified
+from lakebackup_jobs.kafka.format.stored import open_verified
 from lakebackup_jobs.lifecycle.task_errors import RESTORED, guarded
 from lakebackup_jobs.queues.messages import keep, read_messages
 from lakebackup_jobs.queues.transaction_ids import read_ids
@@ -138,20 +138,17 @@ class QueueReplayJob:
         }
 
     def _file(self, producer: RestoreProducer, file: QueueFile, mark: tuple[str, int], left: _LeftOut) -> int:
-        counted, sent = Counted(file), 0
+        sent = 0
         ids = left.of(self.segments[file.link])
         where = f"{file.path}, {file.scope}[{file.region}]"
         reader = open_verified(self.roots, file)
         names = HeaderNames.read(reader.metadata) or self.names
         for columns in reader:
-            counted.add(len(columns.rows))
             chosen = columns
             if self.upto_tid is not None or ids:
                 messages = read_messages(columns, names, where)
                 chosen = keep(columns, messages, upto_tid=self.upto_tid, leave_out=ids)
-            if made := producer.produce_block(*mark, chosen):
-                sent += made.entries
-        counted.check()
+            sent += producer.produce_block(*mark, chosen)
         return sent
 
 

@@ -19,7 +19,7 @@ from lakebackup.formats.queues.headers import HeaderNames, Kind
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.format.records import TIMESTAMP
-from lakebackup_jobs.kafka.format.stored import Counted, open_verified
+from lakebackup_jobs.kafka.format.stored import open_verified
 from lakebackup_jobs.lifecycle.row_objects import read_rows, write_rows
 from lakebackup_jobs.lifecycle.task_errors import guarded, raise_first
 from lakebackup_jobs.queues.messages import read_messages
@@ -80,13 +80,11 @@ def _least_after(roots: Roots, ts: int, names: HeaderNames, file: QueueFile) -> 
 
 
 def _messages(roots: Roots, file: QueueFile, names: HeaderNames) -> Iterator[tuple[Columns, Messages]]:
-    counted, where = Counted(file), f"{file.path}, {file.scope}[{file.region}]"
+    where = f"{file.path}, {file.scope}[{file.region}]"
     reader = open_verified(roots, file)
     names = HeaderNames.read(reader.metadata) or names
     for columns in reader:
-        counted.add(len(columns.rows))
         yield columns, read_messages(columns, names, where)
-    counted.check()
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,9 +28,8 @@ from lakebackup_jobs.kafka.format.records import (
     VALUE_LENGTH,
     Block,
     Columns,
-    filter_block,
 )
-from lakebackup_jobs.kafka.format.stored import Counted, open_verified
+from lakebackup_jobs.kafka.format.stored import open_verified
 from lakebackup_jobs.lifecycle.part_task import Parts
 from lakebackup_jobs.lifecycle.task_errors import guarded
 from lakebackup_jobs.lifecycle.task_progress import TaskBoard
@@ -85,7 +84,6 @@ class FindNewest:
         held: list[pa.RecordBatch] = []
         size = 0
         for file in piece.files:
-            counted = Counted(file)
             for columns in open_verified(self.roots, file):
                 rows = columns.rows
                 if (rows[:, KEY_LENGTH] < 0).any():
@@ -94,12 +92,10 @@ class FindNewest:
                 positions = pa.array(np.ascontiguousarray(rows[:, OFFSET]))
                 held.append(pa.RecordBatch.from_arrays([keys, positions], ["key", "position"]))
                 size += held[-1].nbytes
-                counted.add(len(rows))
                 done(len(rows), 0)
                 if size >= HELD_BYTES:
                     yield from _newest(number, piece.part, held)
                     held, size = [], 0
-            counted.check()
         if held:
             yield from _newest(number, piece.part, held)
 
@@ -233,7 +229,7 @@ def _chosen(columns: Columns, positions: Longs, drop_before: int) -> Block | Non
     # A record without a timestamp (-1) has no age.
     due = (rows[:, VALUE_LENGTH] < 0) & (rows[:, TIMESTAMP] >= 0) & (rows[:, TIMESTAMP] < drop_before)
     chosen = replace(columns, rows=rows[kept & ~due])
-    block = filter_block(chosen, None, None)
+    block = chosen.packed()
     # The block's own buffer is as large as what it was chosen from, and many may be held at once.
     return None if block is None else replace(block, data=block.data.copy(), hashes=hashes_of(chosen))
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lakebackup.errors import Damaged, LakebackupError, NotFound
 from lakebackup_jobs.kafka.format.container import Frame
 from lakebackup_jobs.kafka.format.key_filter import SEALED_BYTES, KeyFilter, KeyFilters, hashes_of
-from lakebackup_jobs.kafka.format.stored import Counted, open_verified
+from lakebackup_jobs.kafka.format.stored import open_verified
 from lakebackup_jobs.kafka.format.stored_file import StoredFile
 from lakebackup_jobs.lifecycle.part_task import PartTask
 from lakebackup_jobs.topics.tasks.copy import publish
@@ -127,13 +127,10 @@ class Merge(PartTask):
                         f"with {file.codec}.",
                         hint="`lakebackup verify` tells which files are damaged; nothing was merged.",
                     )
-                counted = Counted(file)
                 for where, count, stored in reader.stored():
                     if found is None:
                         made.add(hashes_of(reader.decode(where, count, stored)))
                     frame.write(count, stored)
-                    counted.add(count)
-                counted.check()
                 done(file.entries, file.bytes)
             seq = self.sequences.get((first.scope, first.region), 0) + target.rank
             combined = _combined(files)

@@ -1,5 +1,5 @@
 -- What a trial restore covers: the newest restore point of each topic, or the backups whose ids are in :backup_ids
--- (separated by commas), with the topics each one answers for. Of a change feed, its log up to the newest checkpoint,
+-- (separated by commas), with the topics each one covers. Of a change feed, its log up to the newest checkpoint,
 -- or a full.
 SELECT
   t.source, b.source_kind, t.destination, t.backup_id,

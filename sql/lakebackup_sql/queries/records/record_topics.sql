@@ -1,4 +1,4 @@
--- Topics whose records can be asked for, with the last instant that a backup answers for; and an engine's queues, of
+-- Topics whose records can be asked for, with the last instant that a backup covers; and an engine's queues, of
 -- which they cannot.
 SELECT t.source, t.scope, t.covers_to AS end_ts, b.source_kind
 FROM restore_points AS t

@@ -1,5 +1,5 @@
 -- What makes backups unusable, at most :most causes, newest first: how many backups each one makes unusable
--- (`unusable`), and the first file at fault; `all_rows` says how many causes there are.
+-- (`unusable`), and the first file at fault; `all_rows`: how many causes there are.
 SELECT
   f.*,
   COUNT(*) OVER () AS all_rows

@@ -1,5 +1,5 @@
 -- The :most newest intervals of `covered` that cannot be restored as they were, those of a topic's partitions that end
--- and begin alike together; `all_rows` says how many there are.
+-- and begin alike together; `all_rows`: how many there are.
 SELECT
   g.*,
   COUNT(*) OVER () AS all_rows

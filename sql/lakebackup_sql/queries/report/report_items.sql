@@ -1,4 +1,4 @@
--- What each topic holds, at most :most of each source, the largest first; `all_rows` says how many topics it has.
+-- What each topic holds, at most :most of each source, the largest first; `all_rows`: how many topics it has.
 SELECT r.source, r.scope, r.backups, r.chains, r.files, r.items, r.bytes, r.all_rows
 FROM (
   SELECT

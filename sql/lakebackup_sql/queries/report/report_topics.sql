@@ -1,5 +1,5 @@
 -- The topics of each source, at most :most, those first that are worst off: until when all their partitions can be
--- restored, and in how many intervals not (`covered`); `all_rows` says how many topics the source has.
+-- restored, and in how many intervals not (`covered`); `all_rows`: how many topics the source has.
 SELECT p.source, p.scope, p.present, p.restorable_ts, p.covered_ts, p.regions, p.gaps, p.forks, p.all_rows
 FROM (
   SELECT

@@ -1,6 +1,6 @@
 -- Each file of a snapshot (`snapshot_listed`) beside what the source's newest backup has of it, and each that only that
--- has. :anew: all files are copied. :find_same: a new file is one that is stored already when its SHA-256, which
--- `snapshot_hashed` has, says so.
+-- has. :anew: all files are copied. :find_same: a new file with the SHA-256 (`snapshot_hashed`) of a stored one is
+-- not stored again.
 -- change: unchanged; new; changed (in size or time); unlike (only its SHA-256 differs from what is stored); again (it
 --   is copied whatever it is, or what is stored of it is not whole, or its SHA-256 is asked for and not known); gone
 -- added_in: of the row that ends here, or that continues

@@ -1,5 +1,5 @@
 -- Every file of a snapshot that is not as it was (`snapshot_compared` has the rows of snapshot_changes), with the
--- number below :tasks of the task that sees to it. A task takes neighbours, with the names of one file together, and
+-- number below :tasks of the task that handles it. A task takes neighbours, with the names of one file together, and
 -- about as much as any other: a file that is copied costs its bytes and :overhead more, another row :light.
 WITH priced AS (
   SELECT

@@ -1,5 +1,5 @@
 -- Every committed backup.
--- link: its place in the chain of its base, in the order of what they hold; a merge stands after what it merges
+-- link: its place in the chain of its base, in the order of what they hold; a merge comes after what it merges
 -- unlinked: the first later link that needs it no more: backups with a link from this one's to before unlinked do
 -- intact: true: it and all backups that it needs are complete, so it can be restored
 -- start_time: start_ts, in UTC; null: none, or a unit that is no time
@@ -15,7 +15,7 @@ WITH ordered AS (
   FROM raw_backups AS b
   WINDOW chain AS (PARTITION BY b.source, b.base ORDER BY b.place, b.number)
 ),
--- A backup that does not continue the one before it stands in for all behind its parent.
+-- A backup that does not continue the one before it replaces all of those after its parent.
 replaced AS (
   SELECT o.backup_id, MIN(t.link) AS unlinked
   FROM ordered AS o

@@ -1,5 +1,5 @@
 -- Data files with the whole of their lifetime: backups with a number from added_in to before gone_in count them.
--- gone_in: number of the backup that noticed that the source does not have the file any more; null: it still has
+-- gone_in: number of the first backup that found the file gone from the source; null: it is still there
 -- gone_by: that backup
 SELECT f.*, d.gone_in, b.backup_id AS gone_by
 FROM files AS f

@@ -2,7 +2,7 @@
 -- last_branch: the last branch of its chain
 -- last_link: the last link of its chain
 -- reason: why it cannot be continued: its state, chain (a backup that it needs cannot be used) or aside (another
---   backup stands in for it); null: it can
+--   backup replaces it); null: it can
 SELECT
   b.*, m.last_branch, m.last_link,
   CASE

@@ -13,6 +13,6 @@ FROM (
     MIN(t.covered_from) OVER (PARTITION BY t.source, t.table_id) AS covered_from
   FROM raw_log_tables AS t
   JOIN raw_backups AS b ON t.backup_id = b.backup_id
-  -- Databases stand beside their tables, under negative ids.
+  -- Databases are listed beside their tables, under negative ids.
   WHERE t.table_id >= 0
 ) AS n

@@ -7,14 +7,14 @@
 --   fulls than min_redundancy), inherited (it depends on one that is held), needed (by because_of: a backup that
 --   depends on it, or an engine's full whose snapshot it is), restored (an engine was restored to it, and was not
 --   backed up since), unconfirmed; of OBSOLETE: window, redundancy, both, superseded (no restore in the window takes
---   it), merged (into because_of, which answers for all its topics), pruned (see pruned_backups), out_of_sync; of
+--   it), merged (into because_of, which covers all its topics), pruned (see pruned_backups), out_of_sync; of
 --   DELETED: deleted
 -- because_of: the backup that needs it, or that it was merged into
 WITH broken AS (
   SELECT DISTINCT backup_id FROM faults WHERE mode <> 'keys'
 ),
 -- What merges hold too: the backups that one was made of, and those that these were made of, as far as the merge
--- answers for each of their topics. It lacks earlier generations, and topics that its last backup did not hold. A
+-- covers each of their topics. It lacks earlier generations, and topics that its last backup did not hold. A
 -- backup that a cumulative one steps over is in no merge of that one, also when a prune has deleted the cumulative.
 candidates AS (
   SELECT b.backup_id, m.backup_id AS merge_id, m.number
@@ -44,7 +44,7 @@ merged AS (
   ) AS c
   GROUP BY c.backup_id
 ),
--- Engines that were put back and not backed up since: the next backup stands on what was restored.
+-- Engines that were restored and not backed up since: the next backup depends on what was restored.
 put_back AS (
   SELECT r.source, r.backup_id, r.full_id
   FROM (

@@ -7,8 +7,8 @@
 -- start_ts: it answers for times after this: the end of what it depends on, or when the engine was restored
 -- end_time: end_ts, in UTC
 WITH jumps AS (
-  -- Restores that were gone on from: number is the first backup behind one, at_number the backup that was brought back.
-  -- What lies between to_number and number was left: of a backup that was brought back in part it is the rest.
+  -- Restores that a backup continues from: number is the first backup after one, at_number the backup that was restored.
+  -- What lies between to_number and number was abandoned: of a backup that was restored in part, the rest of it.
   SELECT
     c.source, MIN(n.number) AS number, a.number AS at_number,
     CASE WHEN r.whole OR a.kind = 'full' THEN a.number ELSE a.number - 1 END AS to_number

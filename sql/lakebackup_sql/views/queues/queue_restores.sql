@@ -4,7 +4,7 @@
 -- whole: true: the end of backup_id was reached, and the next backup may depend on it; else the next depends on the
 --   full
 -- last_tid: the engine had everything up to this tid
--- base_position: offset after which the messages that follow the full stand
+-- base_position: the messages that follow the full begin at this offset
 -- end_position: offset after the last restored message
 -- newest: true: the latest restore into this partition
 -- time: at, in UTC

@@ -18,7 +18,8 @@ WITH chain_of AS (
   WHERE b.state IN ('complete', 'out_of_sync')
     OR (b.state = 'deleted' AND (b.source_kind = 'snapshot' OR g.backup_id IS NOT NULL))
 ),
--- Files of snapshots, with the day they came on and the day they went. What came and went on one day is of no other.
+-- Files of snapshots, with the day they were added and the day they went. A file that was added and went on one day
+-- counts on no other.
 passed AS (
   SELECT c.source, c.base, c.day, n.day AS gone_day, CAST(SUM(s.bytes) AS BIGINT) AS bytes
   FROM snapshot_files AS s

@@ -4,7 +4,7 @@
 -- feed (scope '-'), the changes between any two instants of a restorable interval can be restored, up to its end,
 -- the checkpoint; a state as of an instant needs a full, or the feed's first change, in the interval too. Of an
 -- engine's queues, each partition is restorable to the times that the engine is: a full's own instant, and those
--- after what another backup depends on. No backup answers for the times between the last of a chain and the next
+-- after what another backup depends on. No backup covers the times between the last of a chain and the next
 -- full.
 -- status: restorable; gap: a restore to these times is refused; fork: what was backed up then is not part of the
 --   source's history any more, and a restore to these times brings the history that continued
@@ -57,7 +57,7 @@ held AS (
   JOIN told AS t ON p.backup_id = t.backup_id AND p.scope = t.scope AND p.epoch = t.epoch
   GROUP BY p.source, p.scope, p.epoch, p.region, t.reason, t.apart
 ),
--- What stands in the way of every restore from one backup of a chain and generation on.
+-- What blocks every restore from one backup of a chain and generation on.
 causes AS (
   SELECT
     f.source, f.scope, f.epoch, f.region, f.generation, b.base, b.link, b.unlinked, f.outcome AS reason,
@@ -75,8 +75,8 @@ causes AS (
   JOIN raw_scopes AS s ON g.backup_id = s.backup_id AND g.scope = s.scope AND g.epoch = s.epoch
   WHERE g.bridged AND b.state = 'complete' AND b.source_kind <> 'changes'
 ),
--- Compacted topics of which a backup lacks records at offsets that it read: what was replaced before it came is not
--- known, so it answers for its end alone.
+-- Compacted topics of which a backup lacks records at offsets that it read: values that were replaced before it are not
+-- known, so it covers its end alone.
 replaced AS (
   SELECT t.source, t.scope, t.epoch, p.region, t.covers_from, t.covers_to
   FROM points AS t
@@ -114,7 +114,7 @@ pruned AS (
     ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
   )
 ),
--- Of a change feed: what its backups answer for, and what stands in the way there. Values that are damaged are missed by
+-- Of a change feed: what its backups cover, and what blocks a restore there. Values that are damaged are missed by
 -- the writes that commit them, however much later.
 logged AS (
   SELECT
@@ -164,8 +164,8 @@ spoiled AS (
   JOIN backups AS b ON x.source = b.source AND x.base = b.base AND x.link <= b.link AND b.link < x.unlinked
   GROUP BY b.backup_id, x.reason
 ),
--- Of an engine's queues: a state answers for all of them, so that what a backup lacks of one it lacks of all. Several
--- backups may answer for a time; one that is whole is enough.
+-- Of an engine's queues: a state covers all of them, so that what a backup lacks of one it lacks of all. Several
+-- backups may cover a time; one that is whole is enough.
 states AS (
   SELECT t.source, t.scope, t.epoch, p.region, t.backup_id, t.covers_from, t.covers_to, p.start_position, p.end_position
   FROM restore_points AS t

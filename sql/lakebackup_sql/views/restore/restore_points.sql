@@ -1,14 +1,14 @@
--- What a topic can be restored to: one row for each backup that holds it. The row answers for every time in
--- (covers_from, covers_to]; epoch is the topic's id then. A snapshot answers for its own instant alone. A change feed
--- is one scope, '-': a flush of its log answers for the times from the checkpoint before it (or the floor of a
--- truncated log) to its own, a full for its own instant. A full of an engine's queues answers for its own instant; its
+-- What a topic can be restored to: one row for each backup that holds it. The row covers every time in
+-- (covers_from, covers_to]; epoch is the topic's id then. A snapshot covers its own instant alone. A change feed
+-- is one scope, '-': a flush of its log covers the times from the checkpoint before it (or the floor of a
+-- truncated log) to its own, a full for its own instant. A full of an engine's queues covers its own instant; its
 -- other backups for the times after what they depend on. Left out: backups that are not whole, and generations that a
--- prune deleted. Of two that end at the same instant (a backup and its compaction) the later answers for it, the
+-- prune deleted. Of two that end at the same instant (a backup and its compaction) the later covers it, the
 -- earlier for the times before.
 -- settings: JSON: what the topic overrides, by name; under inherited, by origin (broker, default), what else was in
 --   force
 -- covers_from: the end of the restore point before; -1: none is before
--- covers_to: the last instant that the backup answers for
+-- covers_to: the last instant that the backup covers
 -- newest: true: the last restore point of its topic
 -- covers_from_time: covers_from, in UTC; null: none is before
 -- covers_to_time: covers_to, in UTC
@@ -56,6 +56,6 @@ FROM (
     LEFT JOIN floors AS f ON b.source = f.source AND f.scope = '-'
     WHERE b.source_kind = 'changes' AND b.state = 'complete' AND b.intact
   ) AS c
-  -- A flush whose checkpoint did not go on, and a compaction, hold nothing that the one before does not answer for.
+  -- A flush whose checkpoint did not advance, and a compaction, hold nothing that the one before does not cover.
   WHERE c.kind = 'full' OR c.end_ts > GREATEST(c.start_ts, c.low)
 ) AS p

@@ -1,5 +1,5 @@
--- Restores as they stand: the last row of each restore, topic and partition. A ts beyond any calendar in ms is one of a
--- timestamp oracle.
+-- The present state of restores: the last row of each restore, topic and partition. A ts beyond any calendar in ms is
+-- one of a timestamp oracle.
 -- time: at, in UTC
 -- from_time: from_ts, in UTC; null: no bound
 -- to_time: to_ts, in UTC; null: no bound

@@ -1,4 +1,4 @@
--- Records that no backup holds, as committed backups noticed them, also ones that were deleted since.
+-- Records that no backup holds, as committed backups found them missing, also backups that were deleted since.
 -- from_time: from_ts, in UTC
 -- to_time: to_ts, in UTC
 SELECT

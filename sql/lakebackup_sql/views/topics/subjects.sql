@@ -1,5 +1,5 @@
 -- What schema registries held at their newest backup: each version of each subject, with the id that values carry. A
--- schema that was erased is left out. Records from before the registry's topic was made again do not count.
+-- schema that was erased is left out. Records from before the registry's topic was recreated do not count.
 -- deleted: true: marked as deleted, by itself or with its subject, and still readable by its id
 -- backup_id: the newest backup that holds the record
 -- log_time: when the record was written, in UTC

@@ -1,5 +1,5 @@
 -- The log files of the change feed :source that hold what was committed in (:start_ts, :end_ts]: writes by their commit
--- ts; and values that stand apart from them, from the least start ts that a chosen file of writes names, since a
+-- ts; and values that are stored apart from them, from the least start ts that a chosen file of writes names, since a
 -- transaction writes its values before it commits. Of the tables :tables (null: all but those in :without), and of keys
 -- in [:first_key, :beyond_key) (lower hex; null: no bound); a file that begins with the empty key may hold the end of a
 -- whole table. What was deleted below writes (rollbacks, garbage collection) changes no committed value.

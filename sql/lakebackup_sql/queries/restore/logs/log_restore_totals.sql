@@ -1,5 +1,5 @@
 -- What was chosen of a log (relation selected: rows as of log_restore_files), added up for each column family.
--- begin_ts: the least start ts of what the writes commit; null: all values stand in the writes
+-- begin_ts: the least start ts of what the writes commit; null: all values are in the writes
 -- whole_tables: files that may hold the end of a whole table
 -- encrypted: files that are
 SELECT

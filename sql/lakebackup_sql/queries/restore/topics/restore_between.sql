@@ -1,4 +1,4 @@
--- Where :to_ts lies before the end of the backup that answers for it: what that backup read of each partition of the
+-- Where :to_ts lies before the end of the backup that covers it: what that backup read of each partition of the
 -- topics in :scopes (names separated by commas). entries, min_ts: of all its files; null: it has none.
 -- before_ts: the end of the restore point before, null: none is; after_ts: its own.
 SELECT

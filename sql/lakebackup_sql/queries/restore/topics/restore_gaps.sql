@@ -1,6 +1,6 @@
 -- Why the topics in :scopes (names separated by commas) cannot be restored to :to_ts as they were: a gap that the chain
 -- continues over within the generation to restore, or a time between the last backup before a gap and the one that
--- noticed it.
+-- found it.
 SELECT DISTINCT g.scope, g.region, g.reason, g.from_position, g.to_position, g.from_ts, g.to_ts
 FROM gaps AS g
 JOIN backups AS n ON g.backup_id = n.backup_id

@@ -1,0 +1,214 @@
+"""Restore a log into topics, one a table: a record for the latest change of each key in the span.
+
+The changes are staged first, then tasks produce them in transactions that carry how far they are. What the
+topics hold, and what is on its way into them, is recorded beside the backups.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import parse_qsl
+
+from lakebackup.errors import NotFound, Refused, UsageProblem
+from lakebackup.rules import layout
+from lakebackup.rules.patterns import check_topic_name
+from lakebackup.sql_engine.failures import task_errors
+from lakebackup.storage import open_storage
+from lakebackup_jobs.kafka.admin.cluster import Cluster
+from lakebackup_jobs.lifecycle.task_errors import raise_first
+from lakebackup_jobs.targets import Content, Held, Target
+from lakebackup_jobs.targets.produce_task import PRODUCED, ProduceJob, group_of, topic_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
+
+    from lakebackup.plan.logs.restore import LogRestorePlan, LogRestoreRequest
+
+# A key's last record is what counts; and whatever the database took is not too large.
+_SETTINGS = {"cleanup.policy": "compact", "max.message.bytes": str(2**30)}
+_COPIES = 3
+_SHOWN = 10
+
+
+class LogContent(Content[dict[str, int]], Protocol):
+    """The changes of a log, as topics take them."""
+
+    @property
+    def plan(self) -> LogRestorePlan: ...
+    @property
+    def after(self) -> Held: ...
+
+    def emptied(self) -> DataFrame | None:
+        """The tables that were emptied as a whole; None when none was."""
+        ...
+
+    def write_files(self, path: str, *, whole: bool = True) -> dict[str, int]:
+        """Write the changes as Parquet files; unless `whole` without those that empty a table."""
+        ...
+
+    def read_files(self, path: str) -> DataFrame:
+        """The changes that `write_files` wrote."""
+        ...
+
+
+class ChangeTopics(Target):
+    """Topics `<prefix><db>.<name>` of the cluster at `kafka://HOST:PORT[,…][?prefix=TEXT&partitions=N]`."""
+
+    def __init__(self, request: LogRestoreRequest, rest: str) -> None:
+        servers, _, query = rest.partition("?")
+        options = dict(parse_qsl(query, keep_blank_values=True))
+        partitions = options.pop("partitions", "1")
+        self._prefix = options.pop("prefix", "")
+        if options or not servers or not partitions.isdecimal() or not int(partitions):
+            raise UsageProblem(
+                f"{request.target!r} is no place to restore to.",
+                hint="Give kafka://HOST:PORT[,HOST:PORT][?prefix=TEXT&partitions=N].",
+            )
+        self._request, self._partitions = request, int(partitions)
+        self._client = {**request.kafka, "bootstrap.servers": servers}
+        self._cluster = Cluster(self._client)
+        self._storage = open_storage(request.destination)
+        known = f"{self._cluster.cluster_id()}\n{self._prefix}"
+        name = f"topics-{hashlib.sha256(known.encode()).hexdigest()[:32]}"
+        self._known = f"{layout.restore_folder(name)}held.json"
+        self.place = f"kafka://{servers}" + (f"?prefix={self._prefix}" if self._prefix else "")
+
+    def held(self) -> Held | None:
+        """What earlier restores from this destination brought under the prefix."""
+        return Held.read(json.dumps(self._kept().get("held")))
+
+    def write(self, content: LogContent) -> dict[str, int]:
+        """Stage the changes, once, and produce them from where the topics have them."""
+        after = content.after
+        asked = json.dumps([self._known, after.text()])
+        name = hashlib.sha256(asked.encode()).hexdigest()[:32]
+        folder, group = layout.restore_folder(f"log-{name}"), f"lakebackup-log-{name}"
+        topics = self._topics(content.plan)
+        ours = json.loads(after.text())
+        begun = self._kept().get("doing") or {"held": ours}
+        if begun["held"] != ours:
+            held = begun["held"]
+            raise Refused(
+                f"A restore of {held['source']} in ({held['start_ts']}, {held['to_ts']}] into these topics "
+                "was cut off, and they hold a part of it.",
+                hint=f"Finish it first: --startts {held['start_ts']} --endts {held['to_ts']}, and its -f.",
+            )
+        if "entries" not in begun:
+            files = self._staged(folder)
+            if files is None:
+                self._refuse(topics, content)
+                files = self._stage(content, folder)
+            self._keep(doing=begun)
+            self._make(topics)
+            entries = self._produce(content, files, topics[0], group)
+            begun = {**begun, "entries": entries, "files": len(files)}
+            self._keep(doing=begun)
+        # Until it is recorded as done, whoever resumes it clears what was staged.
+        self._clear(folder, group, begun["files"])
+        ids = {state.scope: state.epoch for state in self._cluster.describe(topics)}
+        self._keep(held=ours, topics={**self._kept().get("topics", {}), **ids}, doing=None)
+        return {"entries": begun["entries"], "topics": len(topics)}
+
+    def _produce(self, content: LogContent, files: Sequence[str], topic: str, group: str) -> int:
+        """Produce staged files from where their groups are; how many changes there are in all."""
+        if not files:
+            return 0
+        job = ProduceJob(
+            uri=self._storage.uri,
+            files=files,
+            group=group,
+            client=self._client,
+            prefix=self._prefix,
+            mark=(topic, 0),
+            domain=content.plan.domain,
+        )
+        with task_errors():
+            numbers = content.spark.range(0, len(files), 1, len(files))
+            rows = numbers.mapInArrow(job, PRODUCED).collect()  # one row a file
+        raise_first(row.error for row in rows)
+        return sum(row.entries for row in rows)
+
+    def _keep(self, **new: object) -> None:
+        self._storage.put(self._known, json.dumps({**self._kept(), **new}).encode(), if_absent=False)
+
+    def _kept(self) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = json.loads(self._storage.get(self._known))
+        except NotFound:
+            return {}
+        return found
+
+    def _topics(self, plan: LogRestorePlan) -> list[str]:
+        names = sorted(f"{table.db}.{table.name}" for table in plan.tables)
+        if not names:
+            raise Refused(
+                f"No table of {plan.source} has a name then, so there is no name for a topic.",
+                hint="Restore into delta: or dir:, where tables go by their ids.",
+            )
+        return [check_topic_name(topic_of(self._prefix, name)) for name in dict.fromkeys(names)]
+
+    def _refuse(self, topics: Sequence[str], content: LogContent) -> None:
+        """Refused when the topics hold something else, or keys that topics cannot be rid of."""
+        before = content.before
+        emptied = content.emptied() if before else None
+        if before and (content.plan.changed or (emptied is not None and emptied.limit(1).count())):
+            raise Refused(
+                "Tables were dropped, renamed or emptied within the span: their keys in the topics cannot be "
+                "named.",
+                hint="Restore from the beginning under another prefix.",
+            )
+        mine = self._kept().get("topics", {})
+        there = set(self._cluster.topic_names())
+        states = self._cluster.describe([topic for topic in topics if topic in there])
+        _, regions = self._cluster.positions(states, "read_uncommitted")
+        full = {region.scope for region in regions if region.high > region.low}
+        other = [s.scope for s in states if s.scope in full and not (before and mine.get(s.scope) == s.epoch)]
+        if other:
+            raise Refused(
+                f"Topics hold records already: {', '.join(other[:_SHOWN])}"
+                f"{' and others' if len(other) > _SHOWN else ''}.",
+                hint="Restore under another prefix (?prefix=TEXT). To go on with a restore that was cut off, "
+                "give the same --startts and --endts.",
+            )
+
+    def _make(self, topics: Sequence[str]) -> None:
+        there, copies = set(self._cluster.topic_names()), min(_COPIES, self._cluster.brokers())
+        for topic in topics:
+            if topic not in there:
+                self._cluster.create_topic(topic, self._partitions, copies, _SETTINGS)
+
+    def _staged(self, folder: str) -> list[str] | None:
+        try:
+            found: list[str] = json.loads(self._storage.get(f"{folder}staged.json"))
+        except NotFound:
+            return None
+        return found
+
+    def _stage(self, content: LogContent, folder: str) -> list[str]:
+        path = f"{self._storage.uri}/{folder}changes"
+        content.write_files(path, whole=False)
+        rows = content.read_files(path)
+        with task_errors():
+            bare = rows.where("name IS NULL").select("table_id").distinct().limit(_SHOWN).collect()
+        if bare:
+            raise Refused(
+                f"The log of {content.plan.source} does not have the names of tables "
+                f"{', '.join(str(row.table_id) for row in bare)}.",
+                hint="Choose tables by name with -f, or restore into delta: or dir:.",
+            )
+        found = [one.path for one in self._storage.list(f"{folder}changes/")]
+        files = sorted(path for path in found if path.endswith(".parquet"))
+        self._storage.put(f"{folder}staged.json", json.dumps(files).encode())
+        return files
+
+    def _clear(self, folder: str, group: str, count: int) -> None:
+        """The index first: without it nothing is resumed."""
+        self._storage.delete(f"{folder}staged.json")
+        for found in list(self._storage.list(f"{folder}changes/")):
+            self._storage.delete(found.path)
+        for number in range(count):
+            self._cluster.delete_group(group_of(group, number))

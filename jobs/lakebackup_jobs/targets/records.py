@@ -1,0 +1,181 @@
+"""The records of topics for a target: tasks verify the planned files and bring what is in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from lakebackup.rules.layout import data_name
+from lakebackup.sql_engine.failures import task_errors
+from lakebackup.storage import open_storage
+from lakebackup_jobs.kafka.format.arrow import RECORD, to_arrow
+from lakebackup_jobs.kafka.format.container import FileWriter
+from lakebackup_jobs.kafka.format.records import within
+from lakebackup_jobs.kafka.format.stored import open_verified
+from lakebackup_jobs.lifecycle.region_outcome import RegionOutcome
+from lakebackup_jobs.lifecycle.task_errors import RESTORED, guarded, raise_first
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakebackup.plan.topics.restore import RestorePlan
+    from lakebackup.store.roots import Roots
+    from lakebackup_jobs.kafka.format.stored_file import StoredFile
+    from lakebackup_jobs.lifecycle.splits import Shares
+    from lakebackup_jobs.targets.delta import DeltaTarget
+
+SPARK_COLUMNS = (
+    "topic STRING, partition INT, offset BIGINT, timestamp BIGINT, timestamp_type STRING, "
+    "key BINARY, value BINARY, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The records of a planned restore, in `shares`: a Content whose summary is an outcome a partition.
+
+    `roots` maps a destination's id to the URI of its root.
+    """
+
+    before: ClassVar[None] = None
+    after: ClassVar[None] = None
+    gone: ClassVar[tuple[int, ...]] = ()
+
+    spark: SparkSession
+    shares: Shares
+    plan: RestorePlan
+    restore_id: str
+    roots: Roots
+
+    @property
+    def commit(self) -> Mapping[str, Any]:
+        """Delta adds the rows of one id and version once."""
+        return {"txnAppId": f"lakebackup-restore-{self.restore_id}", "txnVersion": 1}
+
+    def rows(self) -> DataFrame | None:
+        """As rows of SPARK_COLUMNS; None when no file was chosen."""
+        if not self.plan.files:
+            return None
+        return self.shares.frame(self.spark).mapInArrow(_DecodeJob(**self._read()), SPARK_COLUMNS)
+
+    def onto(self, held: DataFrame) -> DataFrame:
+        raise NotImplementedError  # a restore of records is not continued by another
+
+    def in_table(self, table: DeltaTarget) -> list[RegionOutcome]:
+        """What the table has of the restored topics."""
+        from pyspark.sql import functions as sf
+
+        if not self.plan.files:
+            return []
+        scopes = {t.target: t.scope for t in self.plan.topics}
+        counts = (
+            table.read(self.spark)
+            .where(sf.col("topic").isin(list(scopes)))
+            .groupBy("topic", "partition")
+            .agg(sf.count("*").alias("entries"), (sf.max("offset") + 1).alias("position"))
+            .collect()  # one row a partition
+        )
+        return [RegionOutcome(scopes[r.topic], str(r.partition), r.entries, 0, r.position) for r in counts]
+
+    def write_files(self, path: str) -> list[RegionOutcome]:
+        """As data files with only the records asked for."""
+        return self.run(_RewriteJob(**self._read(), folder=open_storage(path, private=False).uri))
+
+    def run(self, job: Callable[[Any], Any]) -> list[RegionOutcome]:
+        """Run a job whose tasks restore partitions and give a row of RESTORED each."""
+        if not self.plan.files:
+            return []
+        with task_errors():
+            rows = self.shares.frame(self.spark).mapInArrow(job, RESTORED).collect()  # one row a partition
+        raise_first(row.error for row in rows)
+        return [RegionOutcome(r.scope, r.region, r.entries, r.bytes, r.position) for r in rows]
+
+    def _read(self) -> dict[str, Any]:
+        """The fields of a _ReadJob."""
+        targets = {t.scope: t.target for t in self.plan.topics}
+        times = {"from_ts": self.plan.from_ts, "to_ts": self.plan.to_ts}
+        return {"shares": self.shares, "roots": self.roots, "targets": targets, **times}
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadJob:
+    """What each task knows; `targets` maps a source topic to the target's."""
+
+    shares: Shares
+    roots: Roots
+    targets: Mapping[str, str]
+    from_ts: int | None
+    to_ts: int | None
+
+
+class _DecodeJob(_ReadJob):
+    """For `mapInArrow` over the numbers of shares: the records as rows of SPARK_COLUMNS."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _, files in self.shares.partitions(batches):
+            for file in files:
+                for columns in open_verified(self.roots, file):
+                    kept = within(columns, self.from_ts, self.to_ts)
+                    if len(kept.rows):
+                        yield _renamed(to_arrow(kept), self.targets[file.scope])
+
+
+def _renamed(records: pa.RecordBatch, topic: str) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    names = pa.repeat(pa.scalar(topic), len(records))
+    return records.set_column(0, RECORD.field("topic"), names)
+
+
+@dataclass(frozen=True, slots=True)
+class _RewriteJob(_ReadJob):
+    """For `mapInArrow` over the numbers of shares: the records as data files below `folder`."""
+
+    folder: str
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for first, files in self.shares.partitions(batches):
+            work = partial(self._rewrite, first, files)
+            yield guarded(RESTORED, work, scope=first.scope, region=first.region)
+
+    def _rewrite(self, first: StoredFile, files: Iterator[StoredFile]) -> dict[str, object]:
+        tell = self.shares.board().counter(f"{first.scope}-{first.region}")
+        entries = size = position = seq = 0
+        for file in files:
+            written = self._one(file, seq)
+            entries += written
+            size += file.bytes
+            seq += written > 0
+            position = file.end_position
+            tell(file.entries, file.bytes)
+        return {
+            "scope": first.scope,
+            "region": first.region,
+            "entries": entries,
+            "bytes": size,
+            "position": position,
+        }
+
+    def _one(self, file: StoredFile, seq: int) -> int:
+        reader = open_verified(self.roots, file)
+        with open_storage(self.folder, private=False).writer() as sink:
+            writer = FileWriter(sink, codec=reader.codec, fmt=reader.fmt)
+            kept = 0
+            for columns in reader:
+                block = within(columns, self.from_ts, self.to_ts).packed()
+                if block is not None:
+                    writer.write_block(block)
+                    kept += block.stats.entries
+            if kept:
+                writer.finish()
+                target = self.targets[file.scope]
+                # Named by place in the order, so that a restore that is resumed writes the same files again.
+                sink.commit(
+                    f"topics/{target}/partition={file.region}/{data_name(target, int(file.region), seq)}",
+                    if_absent=False,
+                )
+        return kept

@@ -1,0 +1,6 @@
+-- The newest log backup of a task, which the next flush continues.
+SELECT backup_id, number, base, chain_position, place, start_ts, end_ts
+FROM backups
+WHERE source = :source AND kind = 'log' AND state = 'complete'
+ORDER BY number DESC
+LIMIT 1

@@ -1,6 +1,0 @@
--- The newest log backup of a task, on which the next flush stands.
-SELECT backup_id, number, base, chain_position, place, start_ts, end_ts
-FROM backups
-WHERE source = :source AND kind = 'log' AND state = 'complete'
-ORDER BY number DESC
-LIMIT 1

@@ -1,2 +1,0 @@
--- The transactions that were open when the backup :backup_id of queues ended, once for each partition.
-SELECT transaction_id FROM raw_queue_transactions WHERE backup_id = :backup_id

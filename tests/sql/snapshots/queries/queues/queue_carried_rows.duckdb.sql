@@ -1,5 +1,0 @@
-SELECT
-  transaction_id
-FROM raw_queue_transactions
-WHERE
-  backup_id = $backup_id

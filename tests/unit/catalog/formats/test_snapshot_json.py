@@ -1,0 +1,102 @@
+"""snapshot.json: what is read out of it, and what is refused by name."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from lakebackup.errors import Refused, UsageProblem
+from lakebackup.formats.queues.snapshot_json import parse, require_fits, require_true
+from lakebackup.plan.topics.backup import RegionState
+
+TOLD: dict[str, Any] = {
+    "format": 1,
+    "graph": "social",
+    "last_tid": 1234,
+    "queues": [
+        {"topic": "delta.0", "partition": 0, "position": 47, "max_no_transaction_pos": 46},
+        {"topic": "delta.0", "partition": 1, "position": 0, "max_no_transaction_pos": 0},
+    ],
+}
+
+
+def read(**changes: Any) -> Any:
+    return parse(json.dumps({**TOLD, **changes}).encode(), "snapshot.json")
+
+
+def region(partition: int, end: int, topic: str = "delta.0") -> RegionState:
+    return RegionState(topic, "e" * 32, str(partition), 0, end, end, None)
+
+
+REGIONS = [region(0, 47), region(1, 9)]
+
+
+def test_what_is_said_is_read() -> None:
+    told = read(open_transactions=["t-17"])
+    assert (told.last_tid, told.graph, told.open_transactions) == (1234, "social", ("t-17",))
+    assert [(q.topic, q.partition, q.position, q.max_no_transaction_pos) for q in told.queues] == [
+        ("delta.0", 0, 47, 46),
+        ("delta.0", 1, 0, 0),
+    ]
+    require_fits(told, "snapshot.json", "social", REGIONS)
+
+    # The graph and open transactions may be left out.
+    told = parse(json.dumps({k: v for k, v in TOLD.items() if k != "graph"}).encode(), "snapshot.json")
+    assert (told.graph, told.open_transactions) == (None, None)
+    require_fits(told, "snapshot.json", "other", REGIONS)
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"{", "is not JSON"),
+        (b"[]", "snapshot.json is not what"),
+        (b'{"format": 2}', "format version 2"),
+        (json.dumps({**TOLD, "format": "1"}).encode(), "format"),
+        (json.dumps({**TOLD, "last_tid": -1}).encode(), "last_tid"),
+        (json.dumps({**TOLD, "last_tid": True}).encode(), "last_tid"),
+        (json.dumps({**TOLD, "last_tid": "7"}).encode(), "last_tid"),
+        (json.dumps({**TOLD, "more": 1}).encode(), "more"),
+        (json.dumps({**TOLD, "queues": [{"topic": "t"}]}).encode(), "queues.0.partition"),
+    ],
+)
+def test_what_is_none_is_refused(data: bytes, says: str) -> None:
+    with pytest.raises(UsageProblem) as error:
+        parse(data, "snapshot.json")
+    assert says in error.value.message
+
+
+QUEUES = TOLD["queues"]
+
+
+@pytest.mark.parametrize(
+    ("source", "queues", "regions", "says"),
+    [
+        ("other", QUEUES, REGIONS, "is of social, not of other"),
+        ("social", QUEUES, [*REGIONS, region(2, 5)], "says nothing of topic delta.0, partition 2"),
+        ("social", QUEUES, REGIONS[:1], "names topic delta.0, partition 1, which is not among"),
+        ("social", [*QUEUES, QUEUES[0]], REGIONS, "twice"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    source: str, queues: Any, regions: list[RegionState], says: str
+) -> None:
+    with pytest.raises(UsageProblem, match=says):
+        require_fits(read(queues=queues), "snapshot.json", source, regions)
+
+
+@pytest.mark.parametrize(("position", "before"), [(48, 46), (46, 47)])
+def test_positions_that_cannot_be_right_are_refused(position: int, before: int) -> None:
+    queue = {"topic": "delta.0", "partition": 0, "position": position, "max_no_transaction_pos": before}
+    with pytest.raises(Refused, match="cannot be right"):
+        require_fits(read(queues=[queue, TOLD["queues"][1]]), "snapshot.json", "social", REGIONS)
+
+
+def test_a_message_that_the_snapshot_does_not_have_tells_that_it_lies() -> None:
+    require_true(1234, "snapshot.json", 1234, "topic delta.0, partition 0", 46)
+    require_true(1234, "snapshot.json", None, "topic delta.0, partition 0", None)
+    with pytest.raises(Refused, match=r"up to tid 1234.*offset 46, with tid 1235") as error:
+        require_true(1234, "snapshot.json", 1235, "topic delta.0, partition 0", 46)
+    assert "transactions that were open count too" in str(error.value.hint)

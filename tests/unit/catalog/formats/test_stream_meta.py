@@ -1,0 +1,117 @@
+"""`.meta` objects: everything of every log file, in one object or in pieces, none of another flush."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.rows import file_row
+
+from lakebackup.errors import Damaged, NotFound
+from lakebackup.formats.logs.metafile import FileInfo, read_stream_meta, write_stream_meta
+
+if TYPE_CHECKING:
+    from lakebackup.rows.backups import DataFile
+    from lakebackup.storage import Storage
+
+BACKUP, OTHER = "20260131T134511Z-0a1b2c3d", "20260131T134611Z-0a1b2c3e"
+TS = 0x1234
+PATH = f"task/stream-metas/0000000000001234-{BACKUP}.meta"
+
+
+def file(number: int, **changes: Any) -> DataFile:
+    columns: dict[str, Any] = {
+        "path": f"task/log/{number}", "backup_id": BACKUP, "source": "task", "scope": str(number),
+        "region": "7", "format": "log-arrow-1", "codec": "zstd", "key_id": "k", "bytes": 100 + number,
+        "sha256": f"{number:064x}", "entries": number, "min_ts": 10, "max_ts": 20, "min_begin_ts": 5,
+        "resolved_ts": 30, "start_key": "61", "end_key": "62", "cf": "write", "op": "put",
+    }  # fmt: skip
+    return file_row(1, **{**columns, **changes})
+
+
+def write(storage: Storage, count: int, backup: str = BACKUP, **limits: int) -> list[FileInfo]:
+    rows = [file(number) for number in range(1, count + 1)]
+    assert write_stream_meta(storage, "task", backup, TS, iter(rows), **limits) == PATH.replace(
+        BACKUP, backup
+    )
+    return [FileInfo.of(row) for row in rows]
+
+
+def names(storage: Storage) -> list[str]:
+    return [found.path.rpartition("/")[2] for found in storage.list("task/stream-metas/")]
+
+
+def test_all_of_a_file_is_in_it(storage: Storage) -> None:
+    rows = [
+        file(31),
+        file(0, scope="meta", role="schema", cf="default", op="delete", min_begin_ts=None, end_key=None),
+        file(32, region="-", resolved_ts=None, key_id=None),
+        file(33, format="log-regions", role="meta", scope="", cf=None, op=None),
+    ]
+    assert write_stream_meta(storage, "task", BACKUP, TS, rows) == PATH
+    first, second, third = read_stream_meta(storage, PATH)
+    assert first == FileInfo(
+        path="task/log/31", sha_256=f"{31:064x}", bytes=131, number_of_entries=31, min_ts=10, max_ts=20,
+        min_begin_ts=5, resolved_ts=30, region_id=7, start_key="61", end_key="62", cf="write", type="Put",
+        is_meta=False, table_id=31, codec="zstd", key_id="k",
+    )  # fmt: skip
+    assert (second.is_meta, second.table_id, second.type, second.cf) == (True, 0, "Delete", "default")
+    assert (third.region_id, third.resolved_ts, third.key_id) == (0, None, None)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_few_files_are_in_one_object(storage: Storage, count: int) -> None:
+    infos = write(storage, count, most_files=3)
+    assert list(read_stream_meta(storage, PATH)) == infos
+    assert names(storage) == [f"0000000000001234-{BACKUP}.meta"]
+
+
+@pytest.mark.parametrize("limits", [{"most_files": 3}, {"most_bytes": 1200}])
+def test_many_files_are_in_pieces(storage: Storage, limits: dict[str, int]) -> None:
+    infos = write(storage, 7, **limits)
+    assert list(read_stream_meta(storage, PATH)) == infos
+    assert names(storage) == [f"0000000000001234-{BACKUP}{piece}.meta" for piece in ("-0", "-1", "-2", "")]
+    before = {name: storage.get(f"task/stream-metas/{name}") for name in names(storage)}
+    write(storage, 7, **limits)
+    assert before == {name: storage.get(f"task/stream-metas/{name}") for name in names(storage)}
+
+
+def test_rows_are_not_held(storage: Storage) -> None:
+    """A piece is put as soon as it is full, not when all rows were seen."""
+    seen = []
+
+    def rows() -> Any:
+        for number in range(1, 10):
+            seen.append(len(names(storage)))
+            yield file(number)
+
+    write_stream_meta(storage, "task", BACKUP, TS, rows(), most_files=2)
+    assert seen == [0, 0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_no_flipped_byte_goes_unseen(storage: Storage) -> None:
+    write(storage, 4, most_files=2)
+    for name in names(storage):
+        path = f"task/stream-metas/{name}"
+        whole = storage.get(path)
+        for at in range(0, len(whole), 11):
+            storage.put(path, whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+            with pytest.raises(Damaged, match=name):
+                list(read_stream_meta(storage, PATH))
+        storage.put(path, whole)
+    assert len(list(read_stream_meta(storage, PATH))) == 4
+
+
+def test_pieces_are_its_own_and_all_there(storage: Storage) -> None:
+    write(storage, 6, most_files=2)
+    write(storage, 6, OTHER, most_files=2)
+    first, second = (PATH.replace(".meta", f"-{n}.meta") for n in (0, 1))
+    own = storage.get(first)
+    for foreign in (storage.get(second), storage.get(first.replace(BACKUP, OTHER))):
+        storage.put(first, foreign)
+        with pytest.raises(Damaged, match="it is not the piece"):
+            list(read_stream_meta(storage, PATH))
+    storage.put(first, own)
+    storage.delete(second)
+    with pytest.raises(NotFound):
+        list(read_stream_meta(storage, PATH))

@@ -1,0 +1,102 @@
+"""Where a log is cut: at a full, so that what is kept can be restored from there on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakebackup.errors import NotFound, Refused
+from lakebackup.plan.logs.truncate import Full, Kept, cut_of
+
+STATE = {"ts_domain": "tso", "start_ts": 0, "end_ts": 100, "floor_ts": None}
+
+
+def full(end_ts: int, *, held: bool = False, damaged: str | None = None) -> Full:
+    return Full(f"f{end_ts}", end_ts, held, damaged)
+
+
+def test_the_newest_whole_full_before() -> None:
+    fulls = [full(10), full(30, held=True), full(50), full(60, damaged="x"), full(80)]
+    found = cut_of("s", STATE, fulls, until=70)
+    assert (found.cut, found.full, found.leaving) == (50, "f50", ("f10",))
+    assert cut_of("s", STATE, fulls, until=50).full == "f50"
+    assert cut_of("s", STATE, fulls, until=49).full == "f30"
+
+
+def test_what_is_cut_and_said_besides() -> None:
+    over = replace(full(10), note="made over a gap")
+    assert cut_of("s", STATE, [over], until=10).note == "made over a gap"
+    # Ranges alone need no full and take none.
+    found = cut_of("s", STATE, [full(10)], until=70, ranges_only=True)
+    assert (found.cut, found.full, found.leaving) == (70, None, ())
+    # What was cut stays cut.
+    found = cut_of("s", {**STATE, "start_ts": 5, "floor_ts": 40}, [full(10)], until=20)
+    assert (found.cut, found.floor) == (40, 40)
+
+
+def test_refusals() -> None:
+    with pytest.raises(NotFound, match="no log of s"):
+        cut_of("s", None, [], until=1)
+    with pytest.raises(Refused, match=r"no whole full at or before 9 \(1970"):
+        cut_of("s", STATE, [full(10), full(5, damaged="x")], until=9)
+    with pytest.raises(Refused, match="whole up to 100"):
+        cut_of("s", STATE, [full(10)], until=101)
+    with pytest.raises(Refused, match="no checkpoint yet"):
+        cut_of("s", {**STATE, "start_ts": None, "end_ts": 0}, [], until=0, ranges_only=True)
+
+
+@pytest.mark.parametrize("ranges_only", [False, True])
+@pytest.mark.parametrize(
+    ("kept", "limit", "why"),
+    [
+        (Kept(window_from_ts=45), 30, "its policy"),
+        (Kept(window_from_ts=50), 50, "its policy"),
+        (Kept(window_from_ts=9), 0, "its policy"),
+        (Kept(redundancy=2), 50, "its policy"),
+        (Kept(redundancy=9), 0, "its policy"),
+        (Kept(window_from_ts=75, redundancy=3), 30, "its policy"),
+        (Kept(min_redundancy=2), 50, "the minimum redundancy"),
+        (Kept(held_ts=49), 30, "a hold"),
+    ],
+)
+def test_what_a_policy_or_a_hold_keeps_is_not_cut(
+    kept: Kept, limit: int, why: str, ranges_only: bool
+) -> None:
+    fulls = [full(10), full(30), full(50), full(60, damaged="x"), full(80)]
+    state = {**STATE, "ts_domain": "ms"}
+    with pytest.raises(Refused, match=f"would take what {why}.* keeps of s"):
+        cut_of("s", state, fulls, until=80, ranges_only=ranges_only, kept=kept)
+    if limit:
+        assert cut_of("s", state, fulls, until=limit, ranges_only=ranges_only, kept=kept).cut == limit
+
+
+def test_a_window_is_counted_in_the_unit_of_the_feed() -> None:
+    state = {**STATE, "end_ts": 9 << 18}
+    fulls = [full(2 << 18), full(5 << 18), full(7 << 18)]
+    with pytest.raises(Refused, match=f"--until {5 << 18}") as refused:
+        cut_of("s", state, fulls, until=8 << 18, kept=Kept(window_from_ts=6))
+    assert "its policy" in refused.value.message
+
+
+@given(
+    fulls=st.lists(
+        st.builds(full, st.integers(0, 100), held=st.booleans(), damaged=st.sampled_from([None, "x"])),
+        unique_by=lambda one: one.backup_id,
+    ),
+    until=st.integers(0, 100),
+    floor=st.none() | st.integers(0, 100),
+)
+def test_no_restore_from_the_cut_on_loses_its_full(fulls: list[Full], until: int, floor: int | None) -> None:
+    state = {**STATE, "floor_ts": floor}
+    try:
+        found = cut_of("s", state, fulls, until=until)
+    except Refused:
+        assert not [one for one in fulls if one.end_ts <= until and not one.damaged]
+        return
+    kept = [one for one in fulls if one.backup_id not in found.leaving]
+    assert found.cut >= (floor or 0)
+    assert any(one.backup_id == found.full and not one.damaged for one in kept)
+    assert all(one in kept for one in fulls if one.held or one.end_ts >= found.cut)

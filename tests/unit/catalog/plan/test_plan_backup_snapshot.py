@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import pytest
+
+from lakebackup.errors import NotFound, Refused, UsageProblem
+from lakebackup.plan.snapshots.backup import (
+    Amount,
+    Newest,
+    Snapshot,
+    Unit,
+    choose,
+    require_distinct,
+    require_later,
+    require_restorable,
+    require_snapshots,
+)
+
+GIB = 1 << 30
+SNAPSHOTS = [Snapshot(name, taken, ()) for name, taken in (("b", 20), ("a", 10), ("c", 30))]
+
+
+def amount(files: int, size: int, **changes: int) -> Amount:
+    return Amount({"new": files, **changes}, files, size, files, size, 0)
+
+
+@pytest.mark.parametrize(
+    ("ids", "everything", "newest", "chosen"),
+    [
+        ((), False, None, ["c"]),
+        ((), True, None, ["a", "b", "c"]),
+        ((), True, Newest("x", 1, 10), ["b", "c"]),
+        ((), True, Newest("x", 1, 30), []),
+        (("b", "a"), False, None, ["a", "b"]),
+    ],
+)
+def test_which_snapshots(ids: tuple[str, ...], everything: bool, newest: Newest, chosen: list[str]) -> None:
+    found = choose(SNAPSHOTS, ids=ids, everything=everything, newest=newest)
+    assert [snapshot.id for snapshot in found] == chosen
+
+
+def test_a_snapshot_that_is_not_there_is_named() -> None:
+    with pytest.raises(NotFound, match=r"no snapshot z[\s\S]*a, b, c"):
+        choose(SNAPSHOTS, ids=["z"], everything=False, newest=None)
+
+
+def test_backups_follow_each_other_in_time() -> None:
+    require_later("db", SNAPSHOTS[0], 31, Newest("x", 1, 30))
+    require_later("db", SNAPSHOTS[0], 1, None)
+    with pytest.raises(UsageProblem, match=r"Snapshot b is of 1970-01-01T00:00:00.030Z.*x, holds"):
+        require_later("db", SNAPSHOTS[0], 30, Newest("x", 1, 30))
+
+
+def test_work_is_cut_into_tasks_of_bounded_size() -> None:
+    assert amount(0, 0, unchanged=10**6).tasks(4) == 0
+    assert amount(2_000, 64 << 20).tasks(4) == 1
+    assert amount(2_001, 0).tasks(4) == 8
+    assert amount(10, GIB).tasks(4) == 8
+    assert amount(10, 100 * GIB).tasks(4) == 400
+    assert amount(10, 10_000 * GIB).tasks(4) == 2_000
+    assert amount(0, 0, gone=10_000_000).tasks(4) == 38  # a task holds no more rows than this
+
+
+def test_sums_over_kinds_of_change() -> None:
+    rows = [
+        {"change": "new", "files": 2, "bytes": 30, "copies": 1, "copy_bytes": 15, "small": 1},
+        {"change": "gone", "files": 5, "bytes": 0, "copies": 0, "copy_bytes": 0, "small": 0},
+        {"change": "unchanged", "files": 7, "bytes": 70, "copies": 0, "copy_bytes": 0, "small": 0},
+    ]
+    found = Amount.of(rows)
+    assert (found.listed, found.listed_bytes, found.rows, found.copies) == (9, 100, 7, 1)
+    assert found.little
+
+
+def test_a_tablet_lies_in_one_place() -> None:
+    units = [Unit("t", "a", "/1"), Unit("t", "b", "/1"), Unit("t", "a", "/1", prefix="x/")]
+    require_distinct(units)
+    with pytest.raises(UsageProblem, match="/1 and /2 both hold tablet a of t"):
+        require_distinct([*units, Unit("t", "a", "/2")])
+    with pytest.raises(UsageProblem, match="meta file f"):
+        require_distinct([Unit("-", "-", f"/{n}", role="meta", file="f") for n in range(2)])
+    assert Snapshot("s", 1, (*units, Unit("-", "-", "/1", file="f"))).tables == {"t": 2}
+
+
+def test_a_source_is_of_one_kind() -> None:
+    for newest in (Newest("x", 1, 10), None):
+        require_snapshots("db", newest)
+    with pytest.raises(Refused, match=r"another kind \(kafka\)"):
+        require_snapshots("db", Newest("x", 1, 10, "kafka"))
+
+
+@pytest.mark.parametrize(
+    ("units", "why"),
+    [
+        ([Unit("", "-", "/")], "it is empty"),
+        ([Unit("..", "-", "/x")], "'..'"),
+        ([Unit("t", "..", "/x")], "'..'"),
+        ([Unit(".lakebackup-restore", "-", "/x")], "keeps for itself"),
+        ([Unit("t", "a", "/x"), Unit("-", "-", "/y", role="meta", file="t")], "/y/t has the name of a table"),
+        ([Unit("-", "-", "/y", role="meta", file=".lakebackup-restore")], "keeps for itself"),
+    ],
+)
+def test_what_could_not_be_restored_is_not_backed_up(units: list[Unit], why: str) -> None:
+    with pytest.raises(Refused, match=why):
+        require_restorable(units)
+
+
+def test_names_that_a_restore_can_give() -> None:
+    require_restorable(
+        [Unit("t", "-", "/x"), Unit("u", "a", "/x"), Unit("-", "-", "/y", file="SnapshotInfo")]
+    )

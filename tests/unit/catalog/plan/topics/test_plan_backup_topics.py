@@ -1,0 +1,162 @@
+"""The plan of a topic backup: where each partition starts, what is a gap, how work is split."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from lakebackup.errors import Refused
+from lakebackup.plan.topics.backup import BackupPlan, Covered, Parent, RegionState, TopicState, plan_backup
+from lakebackup.plan.topics.generations import Held
+
+OLD, NEW = "0" * 32, "1" * 32
+PARENT = Parent(
+    backup_id="b1", base="b1", number=1, level=0, chain_position=0, place=1, link=1, branch=0, end_ts=1_000
+)
+
+
+def topic(name: str = "orders", epoch: str = OLD, regions: int = 1) -> TopicState:
+    return TopicState(name, epoch, regions, 1, {"cleanup.policy": "delete"})
+
+
+def region(
+    low: int, end: int, *, epoch: str = OLD, number: str = "0", high: int | None = None
+) -> RegionState:
+    return RegionState("orders", epoch, number, low, end, end if high is None else high, 3)
+
+
+def covered(end: int, *, epoch: str = OLD, number: str = "0", by: int = 1, in_chain: bool = True) -> Covered:
+    return Covered("orders", epoch, number, end, 1_000 * by, by, in_chain)
+
+
+def plan(regions: list[RegionState], known: list[Covered], **changes: object) -> BackupPlan:
+    arguments: dict[str, object] = {
+        "backup_id": "b2",
+        "source": "c",
+        "topics": [topic(epoch=regions[0].epoch, regions=len(regions))],
+        "regions": regions,
+        "end_ts": 2_000,
+        "parent": PARENT if known else None,
+        "covered": known,
+        **changes,
+    }
+    return plan_backup(**arguments)  # type: ignore[arg-type]
+
+
+def ranges(made: BackupPlan) -> list[tuple[int, int]]:
+    return [(p.start_position, p.end_position) for p in made.positions]
+
+
+@pytest.mark.parametrize(
+    ("regions", "known", "kind", "read"),
+    [
+        pytest.param([region(5, 20)], [], "full", [(5, 20)], id="the first, from the low watermark"),
+        pytest.param([region(0, 30)], [covered(20)], "differential", [(20, 30)], id="the next, what is new"),
+        pytest.param([region(20, 40)], [covered(20)], "differential", [(20, 40)], id="purged up to there"),
+        pytest.param([region(0, 20)], [covered(20)], "differential", [(20, 20)], id="nothing new"),
+        pytest.param(
+            [region(0, 30), region(4, 9, number="1")], [covered(20)], "differential", [(20, 30), (4, 9)],
+            id="a partition that the chain has not seen",
+        ),
+        # Backed up uncommitted to 20 before; now committed, and the last stable offset is 15.
+        pytest.param([region(0, 15, high=20)], [covered(20)], "differential", [(20, 20)], id="open"),
+    ],
+)  # fmt: skip
+def test_what_is_read(
+    regions: list[RegionState], known: list[Covered], kind: str, read: list[tuple[int, int]]
+) -> None:
+    made = plan(regions, known)
+    assert (made.kind, made.parent, ranges(made), made.gaps) == (kind, PARENT if known else None, read, ())
+    assert bool(made.tasks) == any(start < end for start, end in read)
+
+
+@pytest.mark.parametrize(
+    ("regions", "idle"),
+    [
+        ([region(0, 20)], True),
+        ([region(0, 21)], False),
+        ([region(0, 20), region(0, 0, number="1")], False),  # an empty partition is news too
+        ([region(30, 30)], False),  # and so is a gap
+    ],
+)
+def test_a_batch_is_taken_when_it_would_say_something_new(regions: list[RegionState], idle: bool) -> None:
+    made = plan(regions, [covered(20)], increment="log", on_gap="continue")
+    assert (made.kind, made.idle) == ("log", idle)
+
+
+def test_the_first_batch_is_a_full_even_of_nothing() -> None:
+    made = plan([region(0, 0)], [], increment="log")
+    assert (made.kind, made.idle) == ("full", False)
+
+
+@pytest.mark.parametrize(
+    ("on_gap", "kind", "bridged"), [("full", "full", False), ("continue", "differential", True)]
+)
+def test_deleted_records_are_a_gap(on_gap: str, kind: str, bridged: bool) -> None:
+    made = plan([region(21, 40)], [covered(20)], on_gap=on_gap)
+    (gap,) = made.gaps
+    assert (made.kind, ranges(made)) == (kind, [(21, 40)])
+    assert (gap.from_position, gap.to_position, gap.reason, gap.bridged) == (20, 21, "purged", bridged)
+    assert (gap.from_ts, gap.to_ts) == (1_000, 2_000)
+
+
+def test_a_gap_lets_its_topic_start_over_and_no_other_one() -> None:
+    """Both partitions of the topic: a restore takes the files of one generation only."""
+    users = RegionState("users", NEW, "0", 3, 9, 9, 3)
+    held = [Held(t, e, 4, 4, 0, 0, 1_000, 0) for t, e in (("orders", OLD), ("users", NEW))]
+    made = plan(
+        [region(30, 40), region(2, 50, number="1"), users],
+        [covered(20), covered(45, number="1"), replace(covered(8, epoch=NEW), scope="users")],
+        topics=[topic(regions=2), topic("users", NEW)],
+        held=held,
+    )
+    assert (made.kind, ranges(made)) == ("differential", [(30, 40), (2, 50), (8, 9)])
+    assert {scope.scope: scope.generation for scope in made.scopes} == {"orders": 5, "users": 4}
+    assert [(gap.region, gap.bridged) for gap in made.gaps] == [("0", False)]
+    assert [(scope, g.number, g.anew) for scope, g in made.anew] == [("orders", 5, "purged")]
+    # The next one goes on with it.
+    held = [replace(h, last=5, generation=5) if h.scope == "orders" else h for h in held]
+    after = plan([region(30, 44)], [covered(40, by=2)], held=held)
+    assert (ranges(after), after.scopes[0].generation) == ([(40, 44)], 5)
+
+
+def test_a_gap_can_be_made_an_error_that_names_it() -> None:
+    with pytest.raises(Refused, match=r"orders, partition 0, offsets \[20, 30\)"):
+        plan([region(30, 40)], [covered(20)], on_gap="fail")
+
+
+def test_a_recreated_topic_starts_over_and_is_noticed_once() -> None:
+    made = plan([region(0, 7, epoch=NEW)], [covered(20)])
+    (gap,) = made.gaps
+    assert (made.kind, ranges(made)) == ("differential", [(0, 7)])
+    assert (gap.epoch, gap.from_position, gap.to_position, gap.reason) == (OLD, 20, None, "recreated")
+    again = plan([region(0, 9, epoch=NEW)], [covered(20), covered(7, epoch=NEW, by=2)])
+    assert (again.gaps, ranges(again)) == ((), [(7, 9)])
+
+
+def test_a_topic_recreated_twice_has_a_gap_behind_each_life_once() -> None:
+    made = plan([region(0, 4, epoch="2" * 32)], [covered(20), covered(7, epoch=NEW, by=2)])
+    assert [(gap.epoch, gap.from_position, gap.from_ts) for gap in made.gaps] == [(NEW, 7, 2_000)]
+
+
+def test_a_gap_behind_another_chain_is_a_gap_too_and_nothing_continues_over_it() -> None:
+    elsewhere = covered(20, in_chain=False)
+    for asked, kind in (
+        ({"on_gap": "full"}, "full"),
+        ({}, "differential"),
+        ({"on_gap": "continue"}, "differential"),
+    ):
+        made = plan([region(30, 40)], [elsewhere], **asked)
+        assert (made.kind, ranges(made)) == (kind, [(30, 40)])
+        assert [(gap.from_position, gap.bridged) for gap in made.gaps] == [(20, False)]
+    assert ranges(plan([region(5, 40)], [elsewhere])) == [(5, 40)]
+
+
+def test_settings_are_kept_as_json_with_those_in_force() -> None:
+    assert json.loads(plan([region(0, 1)], []).scopes[0].settings) == {"cleanup.policy": "delete"}
+    inherited = {"broker": {"retention.ms": "5"}, "default": {"segment.ms": "7"}}
+    state = replace(topic(), inherited=inherited)
+    (scope,) = plan([region(0, 1)], [], topics=[state]).scopes
+    assert json.loads(scope.settings) == {"cleanup.policy": "delete", "inherited": inherited}

@@ -1,0 +1,151 @@
+"""What a restore would read and what stands against it, also at a time between two restore points."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.made_backups import MadeBackups, Record
+from tests.support.rows import filled
+
+from lakebackup.errors import Refused
+from lakebackup.plan.topics.request import RestoreRequest, plan_restore
+from lakebackup.plan.topics.restore import PartRead, between, require_restorable
+from lakebackup.rows.backups import DataFile, Floor, Removal, Scope
+from lakebackup.rules.topic_settings import TopicSettings
+from lakebackup.store.reader import CatalogReader
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lakebackup.plan.topics.restore import RestorePlan
+
+COMPACT = TopicSettings({}, {"broker": {"cleanup.policy": "compact"}}).dump()
+
+
+def part(start: int, end: int, entries: int | None, **changes: Any) -> PartRead:
+    made = PartRead("t", "0", "b2", start, end, entries, min_ts=1_500, before_ts=1_000, after_ts=2_000)
+    return replace(made, **changes)
+
+
+def reasons(*read: PartRead, at: int = 1_700, compacted: bool = True) -> list[tuple[str, int | None]]:
+    obstacles, notes = between(read, ["t"] if compacted else [], at)
+    assert not notes
+    return [(o.reason, o.after_ts) for o in obstacles]
+
+
+def test_a_compacted_topic_is_exact_where_no_offset_lacks_its_record() -> None:
+    assert reasons(part(10, 20, 10)) == []
+    assert reasons(part(20, 20, None)) == []  # nothing came in
+    assert reasons(part(10, 20, 9)) == [("compacted", 2_000)]
+    assert reasons(part(10, 20, None)) == [("compacted", 2_000)]
+    assert reasons(part(10, 20, 9), compacted=False) == []
+    (stands,), _ = between([part(10, 20, 10), part(0, 20, 8, region="1")], ["t"], 1_700)
+    assert (stands.region, stands.before_ts, stands.after_ts) == ("1", 1_000, 2_000)
+    assert "12 offsets from 0 to 20 had no record any more when backup b2 read them" in stands.detail
+
+
+def test_before_the_first_backup_a_topic_was_empty_only_if_it_was_read_from_its_start() -> None:
+    first = {"before_ts": None}
+    assert reasons(part(7, 20, 13, **first), at=1_400, compacted=False) == [("older", 1_500)]
+    assert reasons(part(7, 7, None, min_ts=None, **first), at=1_400, compacted=False) == [("older", 2_000)]
+    assert reasons(part(7, 20, 13, **first), at=1_500, compacted=False) == []  # a record is as old
+    assert reasons(part(7, 20, 13), at=1_400, compacted=False) == []  # a backup before answers for it
+    # A topic is looked at as a whole.
+    late, early = part(7, 20, 13, **first), part(0, 20, 20, region="1", min_ts=1_200, **first)
+    assert reasons(late, early, at=1_400, compacted=False) == []
+    obstacles, notes = between([part(0, 20, 20, **first)], [], 1_400)
+    assert (obstacles, len(notes)) == ([], 1)
+    assert "topic t held nothing at 1970-01-01" in notes[0]
+    assert "its first record is of" in notes[0]
+    assert between([part(0, 20, 19, **first)], ["t"], 1_400)[0][0].reason == "compacted"
+
+
+def two_generations(folder: Path) -> CatalogReader:
+    made = MadeBackups(folder)
+    made.backup([[Record(0, n, ts=100 * n) for n in range(4)]])
+    # Read from the start again: of the keys of offsets 0 to 5 only the last two are left.
+    made.backup([[Record(0, n, ts=1_000 + n) for n in (4, 5)]], full=True, low={0: 0}, generation=1)
+    rows = made._rows["scopes"]
+    made._rows["scopes"] = [replace(r, settings=COMPACT) for r in rows if isinstance(r, Scope)]
+    return made.planner()
+
+
+def planned(folder: Path, **asked: Any) -> RestorePlan:
+    reader = two_generations(folder)
+    return plan_restore(RestoreRequest(str(folder), "dir:out", topics=("orders",), **asked), reader)
+
+
+def test_between_two_generations_a_restore_is_refused_or_asked_for_as_approximate(tmp_path: Path) -> None:
+    """5 of 20 keys came back, and the exit code was 0."""
+    plan = planned(tmp_path, to_ts=1_002)
+    with pytest.raises(
+        Refused, match=r"before: 1970-01-01T00:00:01.*, after: 1970-01-01T00:00:02"
+    ) as refused:
+        require_restorable(plan, allow_gaps=True)
+    assert "--approximate" in refused.value.hint
+    require_restorable(plan, allow_gaps=False, approximate=True)
+
+
+@pytest.mark.parametrize("to_ts", [1_000, 2_000, None])
+def test_the_end_of_a_backup_is_exact(tmp_path: Path, to_ts: int | None) -> None:
+    assert planned(tmp_path, to_ts=to_ts).obstacles == ()
+
+
+def test_the_view_says_the_same_of_every_time(tmp_path: Path) -> None:
+    reader = two_generations(tmp_path)
+    found = reader.select("SELECT status, COALESCE(from_ts, -1) AS after, to_ts FROM coverage").read_all()
+    held = [(r["after"], r["to_ts"]) for r in found.to_pylist() if r["status"] == "restorable"]
+    for to_ts in (0, 500, 1_000, 1_001, 1_500, 1_999, 2_000):
+        request = RestoreRequest(str(tmp_path), "dir:out", topics=("orders",), to_ts=to_ts)
+        refused = bool(plan_restore(request, reader).obstacles)
+        assert refused == (not any(after < to_ts <= until for after, until in held)), to_ts
+
+
+def test_a_backup_of_which_all_was_pruned_is_not_restored_as_if_it_held_nothing(tmp_path: Path) -> None:
+    made = MadeBackups(tmp_path)
+    names = [made.backup([[Record(0, n, ts=1000 * n + 500)]]) for n in range(2)]
+    (gone, _) = (row for row in made._rows["files"] if isinstance(row, DataFile))
+    removal = {"destination": gone.destination, "path": gone.path, "backup_id": gone.backup_id}
+    made.add(filled(Removal, prune_id="p1", **removal), filled(Floor, prune_id="p1", low_position=1))
+    made.flush()
+
+    def of(backup: str) -> RestorePlan:
+        request = RestoreRequest(str(tmp_path), "dir:out", topics=("orders",), backup=backup)
+        return plan_restore(request, CatalogReader(str(tmp_path)))
+
+    (stands,) = of(names[0]).obstacles
+    assert (stands.reason, stands.region) == ("pruned", "0")
+    assert stands.detail == "what it held then was pruned; it can be restored from offset 1 on"
+    plan = of(names[1])
+    assert plan.obstacles == ()
+    assert [part.files for topic in plan.topics for part in topic.parts] == [1]
+
+
+def test_a_newer_backup_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    made = MadeBackups(tmp_path)
+    first, lost, last = (made.backup([[Record(0, n)]]) for n in range(3))
+    request = RestoreRequest(str(tmp_path), "dir:out", topics=("orders",))
+    assert plan_restore(request, made.planner()).notes == ()
+    made._rows["backups"][1] = replace(made._rows["backups"][1], state="unconfirmed")
+    made.add()  # the reader is of the rows before
+    plan = plan_restore(request, made.planner())
+    assert [topic.backup_id for topic in plan.topics] == [first]
+    assert [note.split(" of ")[0] for note in plan.notes] == [f"backup {last}", f"backup {lost}"]
+    assert "is passed over: it cannot be restored" in plan.notes[0]
+    assert plan_restore(replace(request, to_ts=1000), made.planner()).notes == ()
+
+
+def test_what_makes_two_requests_the_same_restore() -> None:
+    one = RestoreRequest("/backups", "dir:out", topics=("orders",))
+    others: dict[str, Any] = {
+        "target": "dir:other", "topics": ("users",), "patterns": ("o.*",), "maps": {"orders": "o"},
+        "to_ts": 1, "from_ts": 1, "select": "SELECT path FROM files", "partial": True, "append": True,
+        "allow_gaps": True, "approximate": True, "continued": True, "repartition": True, "partitions": 2,
+        "backup": "b",
+    }  # fmt: skip
+    digests = {replace(one, **{name: value}).digest("prod") for name, value in others.items()}
+    assert len(digests | {one.digest("prod"), one.digest("test")}) == len(others) + 2
+    same = replace(one, destination="/mnt/backups", kafka={"sasl.password": "x"}, lease_ttl_s=5, remote="r")
+    assert same.digest("prod") == one.digest("prod")

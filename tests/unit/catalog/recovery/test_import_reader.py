@@ -1,0 +1,195 @@
+"""Rows of other programs: what is read, and what is said of those that make no sense."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakebackup.errors import NotFound, UsageProblem
+from lakebackup.plan.upkeep.import_backups import BackupsPlan, counted, plan_backups
+from lakebackup.recovery.import_reader import Given, given_files, given_schema
+from lakebackup.rows.tables import as_row
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FILE = {"backup_id": "s1", "path": "a", "bytes": 1}
+
+
+def rows_of(table: str, path: Path, backups: frozenset[str] | None = None) -> list[dict[str, Any]]:
+    given = Given(table, tuple(given_files(table, str(path))), whole=False, backups=backups)
+    return [row for number in range(len(given.files)) for row in given.rows(number)]
+
+
+def problem_of(table: str, path: Path, text: str) -> str | None:
+    file = path / "rows.jsonl"
+    file.write_text(f"{text}\n")
+    (row,) = rows_of(table, file, frozenset({"s1"}))
+    found: str | None = row["row_problem"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("table", "change", "message"),
+    [
+        ("files", {"backup_id": "s9"}, "there is no backup 's9'"),
+        ("files", {"bytes": None}, "bytes must be given"),
+        ("files", {"bytes": "1"}, "bytes is '1', a whole number is expected"),
+        ("files", {"bytes": True}, "bytes is True"),
+        ("files", {"bytes": 1.0}, "bytes is 1.0"),
+        ("files", {"bytes": -1}, "bytes is -1, which is below 0"),
+        ("files", {"bytes": 2**63}, "too large"),
+        ("files", {"generation": 2**31}, "too large"),
+        ("files", {"byte": 1}, "there is no column byte; did you mean bytes?"),
+        ("files", {"path": "a/../b"}, "path 'a/../b' is not relative, or holds '..'"),
+        ("files", {"path": "/"}, "path ''"),
+        ("files", {"sha256": "AB"}, "sha256 is 'AB'"),
+        ("files", {"role": "other"}, "one of data, meta, schema, config"),
+        ("files", {"min_ts": 2, "max_ts": 1}, "min_ts 2 is not before max_ts 1"),
+        ("files", {"start_position": 2, "end_position": 2}, "start_position"),
+        ("manifests", {}, "sha256 or max_ts (the last change, ms) must be given"),
+        ("departures", {"added_in": 3, "gone_in": 3, "bytes": 1}, "added_in 3 is not before gone_in 3"),
+    ],
+)
+def test_a_row_that_makes_no_sense_is_reported(
+    tmp_path: Path, table: str, change: dict[str, Any], message: str
+) -> None:
+    found = problem_of(table, tmp_path, json.dumps(FILE | change))
+    assert found is not None
+    assert message in found
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"backup_id":"s1"', "it is no JSON"),
+        ("[1]", "it is no JSON object"),
+        ("[" * 100_000, "it is no JSON"),
+        ('{"path":"' + "a" * 2**20 + '"}', "more than"),
+        ("\udcff".encode("utf-8", "surrogateescape").decode("latin-1"), "it is no JSON"),
+    ],
+)
+def test_a_line_that_is_no_row_is_reported(tmp_path: Path, text: str, message: str) -> None:
+    found = problem_of("files", tmp_path, text)
+    assert found is not None
+    assert message in found
+
+
+def test_rows_are_read_alike_from_both_forms(tmp_path: Path) -> None:
+    rows = [FILE | {"path": "/home/ü", "entries": 2}, FILE | {"path": "b", "entries": None}]
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "1.jsonl").write_text("\n".join(["", *map(json.dumps, rows)]))
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "x" / "2.parquet")
+    found = rows_of("files", tmp_path / "x")
+    assert [(r["row_file"], r["row_number"], r["path"], r["entries"]) for r in found] == [
+        (0, 2, "home/ü", 2),
+        (0, 3, "b", None),
+        (1, 1, "home/ü", 2),
+        (1, 2, "b", None),
+    ]
+    assert {row["row_problem"] for row in found} == {None}
+    assert list(found[0]) == given_schema("files").names
+
+
+def test_a_damaged_parquet_file_is_reported(tmp_path: Path) -> None:
+    file = tmp_path / "rows.parquet"
+    pq.write_table(pa.Table.from_pylist([FILE] * 100), file, write_page_checksum=True)
+    content = bytearray(file.read_bytes())
+    content[20] ^= 1
+    file.write_bytes(content)
+    assert "no whole Parquet file" in rows_of("files", file)[-1]["row_problem"]
+
+
+def test_files_are_known_by_their_names(tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        given_files("files", str(tmp_path / "nothing.jsonl"))
+    (tmp_path / "rows.csv").write_text("a")
+    with pytest.raises(UsageProblem, match=r"rows\.csv"):
+        given_files("files", str(tmp_path / "rows.csv"))
+
+
+def backup(backup_id: str, end_ts: int, **more: Any) -> dict[str, Any]:
+    given = dict.fromkeys(given_schema("backups").names)
+    own = {"backup_id": backup_id, "source": "laptop", "end_ts": end_ts, "row_file": 0, "row_number": end_ts}
+    return given | own | more
+
+
+def planned(*rows: dict[str, Any], held: Any = None, **more: bool) -> BackupsPlan:
+    listed, chained = more.get("listed", False), more.get("chained", False)
+    given = held or {}
+    return plan_backups(rows, given, whole=False, source_kind="restic", listed=listed, chained=chained)
+
+
+def held(*rows: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    plan = planned(*rows, chained=True)
+    assert not plan.wrong
+    return {row.backup_id: as_row(row) for row in counted(plan.new, {})}
+
+
+def test_numbers_follow_time_and_chains_what_was_said() -> None:
+    plan = planned(backup("c", 3, parent="a"), backup("a", 1), backup("b", 2, number=5))
+    found = [(b.backup_id, b.number, b.kind, b.level, b.parent, b.base, b.chain_position) for b in plan.new]
+    assert found == [
+        ("a", 1, "full", 0, None, "a", 0),
+        ("b", 5, "full", 0, None, "b", 0),
+        ("c", 6, "differential", 1, "a", "a", 1),
+    ]
+    assert plan.new[0].destination == "restic:laptop"
+
+
+def test_with_lifetimes_backups_continue_one_another() -> None:
+    old = held(backup("a", 1), backup("b", 2))
+    plan = planned(backup("b", 2), backup("c", 3), backup("d", 4, kind="full"), held=old, chained=True)
+    found = [(b.backup_id, b.number, b.parent, b.base, b.chain_position) for b in plan.new]
+    assert found == [("c", 3, "b", "a", 2), ("d", 4, None, "d", 0)]
+    assert plan.known == {"b"}
+
+
+def test_what_files_add_up_to_is_filled_in_where_nothing_is_given() -> None:
+    plan = planned(backup("a", 1, files=7), backup("b", 2))
+    first, second = counted(plan.new, {"a": {"files": 1, "bytes": 2, "entries": 3}})
+    assert (first.files, first.bytes, first.entries) == (7, 2, 3)
+    assert (second.files, second.bytes, second.entries) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"source": "../x"}, "cannot be the name of a source"),
+        ({"backup_id": "a,b"}, "cannot be an id"),
+        ({"source_kind": "kafka"}, "backups of this program"),
+        ({"parent": "nobody"}, "its parent 'nobody'"),
+    ],
+)
+def test_a_backup_that_makes_no_sense_is_reported(change: dict[str, Any], message: str) -> None:
+    plan = planned(backup("a", 1) | change)
+    assert message in plan.wrong[0][2]
+    assert not plan.new
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ([backup("a", 1), backup("a", 2)], "given twice"),
+        ([backup("a", 1, number=5), backup("b", 2, number=5)], "does not come after"),
+    ],
+)
+def test_what_is_given_twice_or_out_of_order_is_reported(given: list[dict[str, Any]], why: str) -> None:
+    assert why in planned(*given).wrong[0][2]
+    assert "leave it out" in planned(backup("a", 1, kind="full"), listed=True).wrong[0][2]
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (backup("a", 1), "it ended before b"),
+        (backup("b", 6), "another end_ts"),
+        (backup("c", 6, source_kind="borg"), "of kind restic, not borg"),
+    ],
+)
+def test_what_the_catalog_contradicts_is_reported(given: dict[str, Any], why: str) -> None:
+    assert why in planned(given, held=held(backup("b", 5))).against[0][2]

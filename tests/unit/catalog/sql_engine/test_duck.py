@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from lakebackup.errors import Damaged, EnvironmentProblem, LakebackupError, NotFound, UsageProblem
+from lakebackup.sql_engine import relations_in, steps, to_duckdb
+from lakebackup.sql_engine.delta import _check
+from lakebackup.sql_engine.duck import DuckEngine, view_columns
+from lakebackup_sql import area, load, names
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SECRET = pa.table({"a": [1]})
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT * FROM read_csv('{file}')",
+        "SELECT * FROM read_text('{file}')",
+        "SELECT * FROM '{file}'",
+        "SELECT * FROM glob('/*')",
+        "SELECT * FROM SECRET",
+        "COPY (SELECT 1) TO '{file}.out'",
+        "ATTACH '{file}.db'",
+        "INSTALL httpfs",
+        "LOAD httpfs",
+        "SET enable_external_access = true",
+        "SET memory_limit = '100GB'",
+        "RESET lock_configuration",
+        "EXPORT DATABASE '{file}.d'",
+    ],
+)
+def test_nothing_but_the_catalog_can_be_reached(statement: str, tmp_path: Path) -> None:
+    file = tmp_path / "secret.csv"
+    file.write_text("a\n1\n")
+    with pytest.raises(LakebackupError):
+        DuckEngine(str(tmp_path)).run(statement.format(file=file), (), {}).read_all()
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_catalog_that_is_not_there_is_not_found(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="no table at"):
+        DuckEngine(str(tmp_path)).query("list_backups", source=None)
+
+
+def test_a_log_that_cannot_be_read_is_damage(tmp_path: Path) -> None:
+    log = tmp_path / "backups" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020d}.json").write_text('{"metaData": {"id"')
+    with pytest.raises(Damaged, match="log of the table"):
+        DuckEngine(str(tmp_path)).query("list_backups", source=None)
+
+
+def test_what_needs_too_much_memory_is_stopped(tmp_path: Path) -> None:
+    statement = "SELECT list(range) AS l FROM range(200000000)"
+    with pytest.raises(EnvironmentProblem, match="memory"):
+        DuckEngine(str(tmp_path)).run(statement, (), {}).read_all()
+
+
+def test_a_statement_that_is_wrong_is_the_callers(tmp_path: Path) -> None:
+    with pytest.raises(UsageProblem, match="colour"):
+        DuckEngine(str(tmp_path)).run("SELECT colour FROM (SELECT 1 AS a)", (), {}).read_all()
+
+
+def test_values_are_parameters_and_never_text(tmp_path: Path) -> None:
+    engine = DuckEngine(str(tmp_path))
+    text = to_duckdb("SELECT :word AS word")
+    assert text == "SELECT\n  $word AS word"
+    assert engine.run(text, (), {"word": "x' OR '1"}).read_all().to_pylist() == [{"word": "x' OR '1"}]
+
+
+def test_defined_relations_are_read_by_later_statements(tmp_path: Path) -> None:
+    engine = DuckEngine(str(tmp_path))
+    engine.define("selected", "SELECT :path AS path, 'd' AS destination", path="a")
+    engine.define("selected", "SELECT :path AS path, 'd' AS destination", path="b")
+    assert engine.run("SELECT path FROM selected", (), {}).read_all().to_pylist() == [{"path": "b"}]
+    with pytest.raises(NotFound, match="no relation"):
+        engine.define('x" AS SELECT 1; --', "SELECT 1 AS a")
+
+
+def test_what_one_engine_has_no_other_sees(tmp_path: Path) -> None:
+    one, other = DuckEngine(str(tmp_path)), DuckEngine(str(tmp_path))
+    one.define("selected", "SELECT 1 AS a")
+    one.give("chosen", SECRET)
+    for relation in ("selected", "chosen"):
+        assert one.columns(relation) == ["a"]
+        with pytest.raises(UsageProblem, match="does not exist"):
+            other.run(f"SELECT * FROM {relation}", (), {}).read_all()
+    other.define("selected", "SELECT 2 AS b")
+    assert one.run("SELECT * FROM selected", (), {}).read_all().to_pylist() == [{"a": 1}]
+
+
+def test_a_fork_does_not_close_the_databases_of_its_parent(tmp_path: Path) -> None:
+    """It has none of their threads. Spark's JVM is started by a fork that first runs a function."""
+    DuckEngine(str(tmp_path))
+    _check("backups", SECRET, {"delta.constraints.positive": "a > 0"})
+    subprocess.run(["true"], preexec_fn=os.getpid, check=True)
+    with pytest.raises(UsageProblem, match="positive"):
+        _check("backups", SECRET, {"delta.constraints.positive": "a > 1"})
+
+
+def test_only_what_a_statement_reads_is_opened() -> None:
+    assert relations_in("WITH a AS (SELECT * FROM files) SELECT * FROM a JOIN backups") == {
+        "files",
+        "backups",
+    }
+    assert steps(load("queries", "find_backups")) == ("raw_backups", "backups")
+    assert set(steps(load("queries", "list_files"))) == {"raw_backups", "raw_files", "raw_removals", "files"}
+    internal = {view for view in names("views") if area("views", view) == "internal"}
+    assert set(view_columns()) == set(names("views")) - internal

@@ -1,0 +1,310 @@
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from lakebackup.errors import Busy, Damaged, EnvironmentProblem, NotFound
+from lakebackup.storage.local import LocalStorage
+from lakebackup.store.lease import Lease, break_lease
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+class Clock:
+    """A clock that stands still until told."""
+
+    def __init__(self) -> None:
+        self.now = 1_700_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Flaky(LocalStorage):
+    """A folder that can be made to fail, or to be overtaken before its next put."""
+
+    failing = False
+    before_put: Callable[[], None] | None = None
+
+    def put(self, path: str, data: bytes, *, if_absent: bool = False) -> None:
+        if self.failing:
+            raise EnvironmentProblem("the storage is away")
+        hook, self.before_put = self.before_put, None
+        if hook:
+            hook()
+        super().put(path, data, if_absent=if_absent)
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Flaky:
+    return Flaky(str(tmp_path))
+
+
+def eventually(condition: Callable[[], bool], within_s: float = 20) -> None:
+    end = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < end, "did not come true in time"
+        threading.Event().wait(0.01)
+
+
+def lost(lease: Lease) -> bool:
+    try:
+        lease.check()
+    except Busy:
+        return True
+    return False
+
+
+def test_one_holder_at_a_time(storage: Flaky) -> None:
+    with Lease.acquire(storage, "source", "first run", clock=Clock()) as lease:
+        lease.check()
+        with pytest.raises(
+            Busy, match=r"source is in use by first run, since 2023-11-14 22:13:20 UTC"
+        ) as busy:
+            Lease.acquire(storage, "source", "second run", clock=Clock())
+        assert "2023-11-14 22:14:20 UTC" in busy.value.hint
+        Lease.acquire(storage, "other", "second run").release()
+    with pytest.raises(Busy, match="released"):
+        lease.check()
+    Lease.acquire(storage, "source", "second run").release()
+
+
+def test_an_expired_lease_is_taken_over_and_its_holder_notices(storage: Flaky) -> None:
+    clock = Clock()
+    first = Lease.acquire(storage, "s", "first", ttl_s=60, clock=clock)
+    clock.now += 59.9
+    with pytest.raises(Busy):
+        Lease.acquire(storage, "s", "second", clock=clock)
+    clock.now += 0.1
+    second = Lease.acquire(storage, "s", "second", clock=clock)
+    with pytest.raises(Busy, match="first lost its lease on s"):
+        first.check()
+    with pytest.raises(Busy):
+        first.renew()
+    first.release()
+    second.check()
+    second.renew()
+    second.release()
+
+
+def test_a_holder_gives_up_before_others_may_take_over(storage: Flaky) -> None:
+    clock = Clock()
+    lease = Lease.acquire(storage, "s", "first", ttl_s=60, clock=clock)
+    clock.now += 53.9
+    lease.check()
+    clock.now += 0.2
+    with pytest.raises(Busy, match="could not be renewed"):
+        lease.check()
+    clock.now -= 50
+    with pytest.raises(Busy):
+        lease.check()  # once lost, always lost
+    lease.release()
+
+
+def test_the_time_that_a_put_takes_counts(storage: Flaky) -> None:
+    begun: list[float] = []
+    storage.before_put = lambda: begun.append(time.monotonic())
+    with Lease.acquire(storage, "s", "first", ttl_s=60) as lease:
+        assert lease._deadline <= begun[0] + 54, "the record's own time to live began before the put"
+
+
+def test_renewal_prolongs(storage: Flaky) -> None:
+    clock = Clock()
+    with Lease.acquire(storage, "s", "first", ttl_s=60, clock=clock) as lease:
+        for _ in range(20):
+            clock.now += 40
+            lease.renew()
+            with pytest.raises(Busy):
+                Lease.acquire(storage, "s", "second", clock=clock)
+    assert len(list(storage.list("leases/s/"))) <= 9, "old generations are cleaned away"
+
+
+def test_the_thread_renews(storage: Flaky) -> None:
+    with Lease.acquire(storage, "s", "first", ttl_s=0.6) as lease:
+        generations = 0
+
+        def renewed() -> bool:
+            nonlocal generations
+            generations = max(int(found.path[-17:-5]) for found in storage.list("leases/s/"))
+            return generations >= 4
+
+        eventually(renewed)
+        lease.check()
+
+
+def test_renewals_that_fail_are_noticed(storage: Flaky) -> None:
+    lease = Lease.acquire(storage, "s", "first", ttl_s=0.5)
+    storage.failing = True
+    eventually(lambda: lost(lease))
+    with pytest.raises(Busy, match="could not be renewed"):
+        lease.check()
+    storage.failing = False
+    Lease.acquire(storage, "s", "second", wait_s=10).release()
+    lease.release()
+
+
+def test_a_short_failure_is_survived(storage: Flaky) -> None:
+    with Lease.acquire(storage, "s", "first") as lease:
+        storage.failing = True
+        with pytest.raises(EnvironmentProblem):
+            lease.renew()
+        storage.failing = False
+        lease.renew()
+        lease.check()
+
+
+def test_release_that_fails_is_no_error(storage: Flaky, caplog: pytest.LogCaptureFixture) -> None:
+    lease = Lease.acquire(storage, "s", "first")
+    storage.failing = True
+    lease.release()
+    assert "stays until it expires" in caplog.text
+
+
+def test_a_put_whose_answer_was_lost_counts(tmp_path: Path) -> None:
+    class LosesAnswers(LocalStorage):
+        def put(self, path: str, data: bytes, *, if_absent: bool = False) -> None:
+            super().put(path, data, if_absent=if_absent)
+            super().put(path, data, if_absent=if_absent)  # a client library's second try
+
+    with Lease.acquire(LosesAnswers(str(tmp_path)), "s", "first") as lease:
+        lease.renew()
+        lease.check()
+
+
+@pytest.mark.parametrize("turns", [1, 2, 30])
+def test_a_contender_that_was_overtaken_does_not_hold(storage: Flaky, turns: int) -> None:
+    """It looked, then others held and released often enough for the number it wants to be free again."""
+    other = LocalStorage(storage.uri.removeprefix("file://"))
+    held: list[Lease] = []
+
+    def overtake() -> None:
+        for turn in range(turns):
+            lease = Lease.acquire(other, "s", f"other {turn}")
+            if turn < turns - 1:
+                lease.release()
+            else:
+                held.append(lease)
+
+    storage.before_put = overtake
+    with pytest.raises(Busy, match=f"other {turns - 1}"):
+        Lease.acquire(storage, "s", "late")
+    held[0].renew()
+    held[0].release()
+
+
+def test_a_holder_that_slept_through_a_renewal_does_not_hold(storage: Flaky) -> None:
+    clock = Clock()
+    first = Lease.acquire(storage, "s", "first", clock=clock)
+    other = LocalStorage(storage.uri.removeprefix("file://"))
+    held: list[Lease] = []
+
+    def overtake() -> None:
+        clock.now += 3600
+        for _ in range(20):
+            Lease.acquire(other, "s", "second", clock=clock).release()
+        held.append(Lease.acquire(other, "s", "second", clock=clock))
+
+    storage.before_put = overtake
+    with pytest.raises(Busy, match="taken over by second"):
+        first.renew()
+    held[0].renew()
+    held[0].release()
+    first.release()
+
+
+def test_break_lease(storage: Flaky) -> None:
+    with pytest.raises(NotFound):
+        break_lease(storage, "s", "nobody there")
+    first = Lease.acquire(storage, "s", "first")
+    assert break_lease(storage, "s", "host is gone").holder == "first"
+    second = Lease.acquire(storage, "s", "second")
+    with pytest.raises(Busy, match="taken over by second"):
+        first.renew()
+    second.release()
+    third = Lease.acquire(storage, "s", "third")
+    break_lease(storage, "s", "host is gone")
+    with pytest.raises(Busy, match="host is gone"):
+        third.renew()
+    with pytest.raises(NotFound):
+        break_lease(storage, "s", "twice")
+    first.release()
+    third.release()
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"[]", b'{"holder":"x"}', b'{"holder":"x","token":"t","state":"held","more":1}']
+)
+def test_a_damaged_lease_is_named(storage: Flaky, data: bytes) -> None:
+    storage.put("leases/s/000000000001.json", data)
+    with pytest.raises(Damaged, match=r"leases/s/000000000001\.json"):
+        Lease.acquire(storage, "s", "first")
+
+
+class TakingTurns(RuleBasedStateMachine):
+    """Any order of acquiring, renewing, releasing, dying and waiting: at most one holder at any time."""
+
+    contenders = st.integers(0, 2)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        self.storage = LocalStorage(self.folder.name)
+        self.clock = Clock()
+        self.leases: dict[int, Lease] = {}
+        self.dead: list[Lease] = []
+
+    @rule(who=contenders)
+    def acquire(self, who: int) -> None:
+        if who in self.leases:
+            return
+        free = all(lost(lease) for lease in self.leases.values())
+        try:
+            self.leases[who] = Lease.acquire(self.storage, "s", str(who), ttl_s=100, clock=self.clock)
+        except Busy:
+            return
+        assert free
+
+    @rule(who=contenders)
+    def renew(self, who: int) -> None:
+        if who in self.leases:
+            held = not lost(self.leases[who])
+            try:
+                self.leases[who].renew()
+            except Busy:
+                assert not held
+
+    @rule(who=contenders)
+    def release(self, who: int) -> None:
+        if who in self.leases:
+            self.leases.pop(who).release()
+
+    @rule(who=contenders)
+    def die(self, who: int) -> None:
+        if who in self.leases:
+            self.dead.append(self.leases.pop(who))
+
+    @rule(seconds=st.sampled_from([1, 30, 89, 91, 100, 1000]))
+    def wait(self, seconds: int) -> None:
+        self.clock.now += seconds
+
+    @invariant()
+    def at_most_one_holds(self) -> None:
+        assert sum(not lost(lease) for lease in [*self.leases.values(), *self.dead]) <= 1
+
+    def teardown(self) -> None:
+        for lease in [*self.leases.values(), *self.dead]:
+            lease.release()
+        self.folder.cleanup()
+
+
+TestTakingTurns = TakingTurns.TestCase
+TestTakingTurns.settings = settings(stateful_step_count=40, suppress_health_check=list(HealthCheck))

@@ -1,0 +1,138 @@
+"""What a prune puts down before it deletes: whole or not at all, and known when it is done."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from lakebackup.errors import Damaged, NotFound, UsageProblem
+from lakebackup.rows.backups import Floor, Removal
+from lakebackup.rows.tables import ARROW_SCHEMAS
+from lakebackup.rules import layout
+from lakebackup.store import tombstones
+from lakebackup.store.tombstones import Chunk, Prune, RemovalReader, RemovalWriter
+
+if TYPE_CHECKING:
+    from lakebackup.storage import Storage
+
+ID, OTHER = "20260101T000000Z-0000000a", "20260102T000000Z-0000000b"
+
+
+def removal(number: int) -> Removal:
+    return Removal(
+        prune_id=ID, at=7, source="prod", destination="d", path=f"prod/ü/{number}", backup_id="b",
+        scope="orders", epoch="e", region="0", bytes=number, reason="time",
+    )  # fmt: skip
+
+
+def batches(*sizes: int) -> list[pa.RecordBatch]:
+    numbers = iter(range(sum(sizes)))
+    rows = [[asdict(removal(next(numbers))) for _ in range(size)] for size in sizes]
+    return [pa.RecordBatch.from_pylist(some, ARROW_SCHEMAS["removals"]) for some in rows]
+
+
+@pytest.fixture
+def prune(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> Prune:
+    """A prune of seven files in three chunks, not yet put down."""
+    monkeypatch.setattr(tombstones, "CHUNK_ROWS", 3)
+    written = RemovalWriter(storage.uri, ID)(batches(2, 5))
+    chunks = tuple(Chunk(**row) for batch in written for row in batch.to_pylist())
+    floor = Floor(
+        prune_id=ID, at=7, source="prod", scope="orders", epoch="e", region="0", low_position=9, reason="time"
+    )
+    return Prune(ID, 7, "me", "prod", "{}", (floor,), chunks)
+
+
+def test_it_comes_back_as_it_was(storage: Storage, prune: Prune) -> None:
+    assert [chunk.files for chunk in prune.chunks] == [3, 3, 1]
+    assert (prune.files, prune.bytes) == (7, 21)
+    tombstones.write_prune(storage, prune)
+    assert tombstones.read_prune(storage, ID) == prune
+    read = [row for chunk in prune.chunks for row in tombstones.read_removals(storage, chunk)]
+    assert read == [removal(number) for number in range(7)]
+    (numbers,) = pa.table({"id": [2, 0]}).to_batches()
+    found = list(RemovalReader(storage.uri, prune.chunks)([numbers]))
+    assert [row["bytes"] for batch in found for row in batch.to_pylist()] == [6, 0, 1, 2]
+    assert found[0].schema == ARROW_SCHEMAS["removals"]
+
+
+def test_a_task_that_runs_twice_leaves_what_nobody_counts(storage: Storage, prune: Prune) -> None:
+    again = list(RemovalWriter(storage.uri, ID)(batches(7)))
+    assert len(again) == len(prune.chunks)
+    assert len(list(storage.list(layout.prune_folder(ID)))) == 2 * len(prune.chunks)
+    tombstones.write_prune(storage, prune)
+    assert tombstones.read_prune(storage, ID).files == 7
+
+
+def test_it_exists_with_prune_json_and_ends_with_done(storage: Storage, prune: Prune) -> None:
+    storage.put(f"{layout.PRUNES_FOLDER}/a-strangers/prune.json", b"")
+    assert list(tombstones.prune_ids(storage)) == []
+    with pytest.raises(NotFound):
+        tombstones.read_prune(storage, ID)
+    tombstones.write_prune(storage, prune)
+    storage.put(layout.prune_path(OTHER), b"")
+    tombstones.finish(storage, OTHER)
+    assert list(tombstones.prune_ids(storage)) == [ID, OTHER]
+    assert tombstones.unfinished(storage) == [ID]
+    tombstones.finish(storage, ID)
+    tombstones.finish(storage, ID)
+    assert tombstones.unfinished(storage) == []
+
+
+def test_what_a_prune_left_that_never_existed_is_swept(storage: Storage, prune: Prune) -> None:
+    storage.put(f"{layout.PRUNES_FOLDER}/a-strangers/file", b"{}")
+    storage.put(f"{layout.prune_folder(OTHER)}notes.txt", b"not ours")
+    before = len(list(storage.list("prunes/")))
+    tombstones.sweep(storage, "other")
+    assert len(list(storage.list("prunes/"))) == before
+    tombstones.sweep(storage, "prod")
+    assert len(list(storage.list("prunes/"))) == 2
+    tombstones.write_prune(storage, prune)
+    tombstones.sweep(storage, "prod")
+    assert tombstones.unfinished(storage) == [ID]
+
+
+def test_any_other_byte_is_damage(storage: Storage, prune: Prune) -> None:
+    tombstones.write_prune(storage, prune)
+    path = layout.prune_path(ID)
+    whole = storage.get(path)
+    for at in range(0, len(whole), 7):
+        storage.put(path, whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises(Damaged, match=r"prune\.json"):
+            tombstones.read_prune(storage, ID)
+    chunk = prune.chunks[0]
+    data = storage.get(chunk.path)
+    for other in (data[:-1], data + b"\n", data.replace(b'"bytes":1', b'"bytes":9')):
+        storage.put(chunk.path, other)
+        with pytest.raises(Damaged, match="removals-"):
+            tombstones.read_removals(storage, chunk)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"prune_id": OTHER},
+        {"floors": [{"region": 0}]},
+        {"chunks": None},
+        {"chunks": [{"path": "p"}]},
+        {"more": 1},
+    ],
+)
+def test_a_sealed_one_that_makes_no_sense_is_damage(
+    storage: Storage, prune: Prune, change: dict[str, object]
+) -> None:
+    from lakebackup.store.manifest import put_sealed
+
+    tombstones.write_prune(storage, prune)
+    content = json.loads(storage.get(layout.prune_path(ID)))
+    del content["sha256"]
+    put_sealed(storage, layout.prune_path(ID), content | change)
+    with pytest.raises(Damaged):
+        tombstones.read_prune(storage, ID)
+    put_sealed(storage, layout.prune_path(ID), content | {"format": 2})
+    with pytest.raises(UsageProblem, match="newer one"):
+        tombstones.read_prune(storage, ID)

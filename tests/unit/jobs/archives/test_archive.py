@@ -1,0 +1,458 @@
+"""The format of archives: files, names, JSON beside them, chains; without Spark."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from contextlib import closing, nullcontext
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.archives import Doc, read_archive, write_backup, write_cbb
+from tests.support.catalogs import manifest
+from tests.support.command_line import quiet
+from tests.support.made_backups import MadeBackups, Record
+from tests.support.roots import roots_of
+
+from lakebackup.errors import Damaged, LakebackupError, NotFound, Refused
+from lakebackup.formats.archives import cbb, chain, tree
+from lakebackup.formats.archives.chain import Copied, Planned, cuts
+from lakebackup.rows.tables import as_row
+from lakebackup.storage import open_storage
+from lakebackup_jobs.archives import export as archive_export
+from lakebackup_jobs.archives import read_task as archive_task
+from lakebackup_jobs.archives.export import ArchiveExportRequest
+from lakebackup_jobs.archives.restore import ReadJob, line
+from lakebackup_jobs.archives.write_task import cas_of
+from lakebackup_jobs.lifecycle import task_errors as outcome
+from lakebackup_jobs.lifecycle.task_errors import raise_first
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+FULL, MONDAY, TUESDAY, WEDNESDAY = (f"2014-02-0{day}T020000Z" for day in (2, 3, 4, 5))
+
+
+def plan(root: Path, held: list[dict[str, Any]] | None = None) -> list[Planned]:
+    """As an import plans, without tasks."""
+    storage = open_storage(str(root))
+    found, _ = tree.find(storage.list())
+    copied = {}
+    for one in found:
+        for stat in one.data:
+            sha256, size = archive_task.sha256_of(storage, stat.path)
+            copied[stat.path] = Copied(stat.path, size, sha256, cbb.scan(root / stat.path, stat.path))
+        for path in [
+            *(p for n in one.nodes.values() for p in n.beside.values()),
+            *(p for p, _ in one.designs),
+        ]:
+            copied[path] = Copied(path, storage.stat(path).bytes, "00")
+    return chain.plan("shop", "d", found, copied, storage.get, held or [])
+
+
+# --- files
+
+
+@pytest.mark.parametrize(("version", "seqno"), [(2004, 0), (2014, 7), (2015, 7)])
+def test_a_file_of_every_version_is_read(tmp_path: Path, version: int, seqno: int) -> None:
+    docs = [Doc(b"a", b"1", 5, 3), Doc(b"\xff", None, 7, 3, cas=2**64 - 1), Doc(b"", b"", 6, 9, flags=33)]
+    path = write_cbb(tmp_path / "data-0000.cbb", docs, version)
+    found = cbb.scan(path, "data-0000.cbb")
+    assert (found.version, found.entries, found.deletions) == (version, 3, 1)
+    assert (found.low_key, found.high_key, found.sequenced) == (b"", b"\xff", seqno > 0)
+    assert [(v.vbucket, v.entries) for v in found.vbuckets] == [(3, 2), (9, 1)]
+    assert [v.last for v in found.vbuckets] == [seqno, 6 if seqno else 0]
+    rows = list(cbb.mutations(path, "data-0000.cbb"))
+    assert [(r.key, r.value, r.deleted, r.cas, r.flags) for r in rows] == [
+        (b"a", b"1", False, "1", 0), (b"\xff", b"", True, str(2**64 - 1), 0), (b"", b"", False, "1", 33),
+    ]  # fmt: skip
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.binary(max_size=9), st.integers(0, 1023), st.integers(0, 2**64 - 1), st.binary(max_size=9),
+            st.none() | st.binary(max_size=30), st.integers(1, 2**63 - 2),
+        ),
+        max_size=8,
+    )
+)  # fmt: skip
+@settings(max_examples=settings.default.max_examples // 2)
+def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, rows: list[cbb.Written]) -> None:
+    path = tmp_path_factory.mktemp("cbb") / "data-0000.cbb"
+    assert cbb.write(path, iter(rows)) == len(rows)
+    assert cbb.scan(path, "f").entries == len(rows)
+    found = list(cbb.mutations(path, "f"))
+    assert [
+        (m.key, m.vbucket, int(m.cas), m.meta, None if m.deleted else m.value, m.seqno) for m in found
+    ] == rows
+
+
+def forged(path: Path, *statements: str) -> Path:
+    with closing(sqlite3.connect(path)) as database:
+        for statement in statements:
+            database.execute(statement)
+        database.commit()
+    return path
+
+
+EIGHT = "cmd, vbucket_id, key, flg, exp, cas, meta, val"
+
+
+@pytest.mark.parametrize(
+    ("statement", "version", "why"),
+    [
+        (f"CREATE TABLE cbb_msg ({EIGHT})", 0, "version is 0"),
+        (f"CREATE TABLE cbb_msg ({EIGHT})", 2015, "columns"),
+        (f"CREATE TABLE cbb_msg ({EIGHT}, more)", 2004, "columns"),
+        (f"CREATE TABLE cbb_msg ({EIGHT.replace('val', 'val AS (zeroblob(9))')})", 2004, "columns"),
+        (f"CREATE TABLE cbb_msg ({EIGHT.replace('cmd', 'cmd PRIMARY KEY')}) WITHOUT ROWID", 2004, "rowid"),
+        ("CREATE VIEW cbb_msg AS SELECT 65 AS cmd", 2004, "no table"),
+        ("CREATE TABLE other (a)", 2004, "no table"),
+        ("CREATE VIRTUAL TABLE cbb_msg USING fts5(cmd)", 2004, "no table"),
+    ],
+)
+def test_a_forged_file_is_refused(tmp_path: Path, statement: str, version: int, why: str) -> None:
+    path = forged(tmp_path / "data-0000.cbb", statement, f"PRAGMA user_version = {version}")
+    with pytest.raises(Damaged, match=why) as found:
+        cbb.scan(path, "data-0000.cbb")
+    assert "another copy" in found.value.hint
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("cmd", "67"), ("cmd", "'x'"), ("cmd", "NULL"), ("vbucket_id", "65536"), ("vbucket_id", "-1"),
+        ("key", "NULL"), ("key", "5"), ("val", "NULL"), ("cas", "'12x'"), ("cas", "''"), ("cas", "NULL"),
+        ("cas", "'123456789012345678901'"), ("seqno", "-1"), ("seqno", "1.5"), ("flg", "'a'"),
+        ("exp", "NULL"),
+    ],
+)  # fmt: skip
+def test_a_row_that_is_no_mutation_is_named(tmp_path: Path, column: str, value: str) -> None:
+    path = write_cbb(tmp_path / "data-0000.cbb", [Doc(b"a", b"1", 1), Doc(b"b", b"2", 2)])
+    forged(path, f"UPDATE cbb_msg SET {column} = {value} WHERE seqno = 2")
+    with pytest.raises(Damaged, match=f"row 2 is no mutation: {column}"):
+        cbb.scan(path, "data-0000.cbb")
+
+
+def test_torn_and_flipped_files_are_refused_or_read_as_something_else(tmp_path: Path) -> None:
+    docs = [Doc(b"key-%d" % n, b"v" * 700, n + 1) for n in range(60)]
+    whole = write_cbb(tmp_path / "whole.cbb", docs).read_bytes()
+    torn = tmp_path / "data-0000.cbb"
+    for size in (0, 10, 100, 4096, len(whole) // 2, len(whole) - 4096):
+        torn.write_bytes(whole[:size])
+        with pytest.raises(Damaged):
+            cbb.scan(torn, "data-0000.cbb")
+    for place in range(0, len(whole), 997):  # a value may be another, nothing else may happen
+        torn.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        try:
+            list(cbb.mutations(torn, "data-0000.cbb"))
+            cbb.scan(torn, "data-0000.cbb")
+        except Damaged:
+            continue
+
+
+# --- names
+
+
+def test_both_forms_of_times_and_quoted_names(tmp_path: Path) -> None:
+    write_backup(tmp_path, "2013-10-13_11_28_11", "full", [Doc(b"a", seqno=1)], bucket="a/b c", node="h:8091")
+    (tmp_path / "notes.txt").write_text("mine")
+    found, other = tree.find(open_storage(str(tmp_path)).list())
+    assert [(one.kind, one.buckets, str(one.taken)) for one in found] == [
+        ("full", ["a/b c"], "2013-10-13 11:28:11+00:00")
+    ]
+    assert other == ["notes.txt"]
+    assert tree.name_of(found[0].taken) == "2013-10-13T112811Z"  # type: ignore[arg-type]
+
+
+def unclosed(root: Path) -> None:
+    (write_backup(root, FULL, "full", []) / "data-0000.cbb-journal").write_text("x")
+
+
+def mixed(root: Path) -> None:
+    write_backup(root, FULL, "full", [])
+    write_cbb(root / "bucket-b" / "node-n" / "data-0000.cbb", [], 2004)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "why"),
+    [
+        (lambda root: (root / "a.txt").write_text(""), NotFound, "data-"),
+        (lambda root: write_backup(root, MONDAY, "diff", [], chain=FULL), Refused, "no earlier full"),
+        (lambda root: write_backup(root, "2014-13-40T990000Z", "full", []), Damaged, "not a time"),
+        (unclosed, Damaged, "not closed"),
+        (mixed, Refused, "older layout"),
+    ],
+)
+def test_folders_that_are_no_archive(
+    tmp_path: Path, make: Any, error: type[LakebackupError], why: str
+) -> None:
+    make(tmp_path)
+    with pytest.raises(error, match=why):
+        tree.find(open_storage(str(tmp_path)).list())
+
+
+# --- chains
+
+
+def week(root: Path) -> None:
+    write_backup(root, FULL, "full", [Doc(b"a", b"1", 1), Doc(b"b", b"1", 2)], user="eve")
+    write_backup(root, MONDAY, "diff", [Doc(b"a", b"2", 3)], chain=FULL)
+    write_backup(root, TUESDAY, "accu", [Doc(b"a", b"2", 3), Doc(b"c", b"1", 4)], chain=FULL)
+    write_backup(root, WEDNESDAY, "diff", [Doc(b"c", None, 5)], chain=FULL)
+
+
+def test_differential_ones_continue_the_last_cumulative_ones_the_full(tmp_path: Path) -> None:
+    week(tmp_path)
+    full, monday, tuesday, wednesday = (p.backup for p in plan(tmp_path))
+    assert (full.kind, full.level, full.created_by, full.source_kind) == ("full", 0, "eve", "couchbase")
+    assert [b.parent for b in (monday, tuesday, wednesday)] == [
+        full.backup_id, full.backup_id, tuesday.backup_id,
+    ]  # fmt: skip
+    assert [(b.place, b.parent_place) for b in (monday, tuesday, wednesday)] == [(2, 1), (3, 1), (4, 3)]
+    assert full.backup_id.startswith("20140202T020000Z-")
+    spans = [[(p.start_position, p.end_position) for p in one.positions] for one in plan(tmp_path)]
+    assert spans == [[(0, 3)], [(3, 4)], [(3, 5)], [(5, 6)]]
+
+
+def test_what_meta_json_says_is_kept(tmp_path: Path) -> None:
+    told: dict[str, Any] = {"compression": False, "retention_policy": "14 days", "audit_log": True}
+    write_backup(tmp_path, FULL, "full", [], node="a", merge=[1], **told)
+    write_backup(tmp_path, FULL, "full", [], node="b", merge=[2], **told)
+    (only,) = plan(tmp_path)
+    found = json.loads(only.backup.note or "")["buckets"]["default"]
+    assert found.items() >= told.items()
+    assert found["nodes"] == {"a": {"merge": [1]}, "b": {"merge": [2]}}
+    assert only.backup.tool == "cbbackup 6.6.0"
+
+
+def test_the_same_again_is_known_and_more_continues_behind_it(tmp_path: Path) -> None:
+    write_backup(tmp_path, FULL, "full", [Doc(b"a", b"1", 1)])
+    held = [as_row(p.backup) for p in plan(tmp_path)]
+    write_backup(tmp_path, MONDAY, "diff", [Doc(b"a", b"2", 2)], chain=FULL)
+    first, second = plan(tmp_path, held)
+    assert (first.known, first.backup, second.known, second.backup.number) == (
+        True, plan(tmp_path)[0].backup, False, 2,
+    )  # fmt: skip
+    with pytest.raises(Refused, match="other contents"):
+        plan(tmp_path, [held[0] | {"digest": "0"}])
+    with pytest.raises(Refused, match=r"which is deleted now\.\n.*--source"):
+        plan(tmp_path, [held[0] | {"state": "deleted"}])
+    with pytest.raises(Refused, match="of kind kafka"):
+        plan(tmp_path, [held[0] | {"source_kind": "kafka"}])
+    with pytest.raises(Refused, match="before the newest"):
+        plan(tmp_path, [held[0] | {"backup_id": "x-y", "end_ts": 2**50}])
+
+
+PATH = f"/elsewhere/{FULL}/{FULL}-full/bucket-default/node-n/data-0000.cbb"
+
+
+@pytest.mark.parametrize(
+    ("told", "error", "why"),
+    [
+        ({"pred": ["../../etc/passwd"]}, Damaged, "no file of an archive"),
+        ({"pred": [PATH.replace("elsewhere", "..")]}, Damaged, "no file of an archive"),
+        ({"pred": [PATH.replace("-full", "-diff")]}, Refused, "not in the archive"),
+        ({"pred": [PATH.replace(FULL, WEDNESDAY)]}, Refused, "not taken before"),
+        ({"baselines": [PATH.replace(f"{FULL}-full", f"{MONDAY}-diff")]}, Refused, "not taken before"),
+        ({"pred": "all"}, Damaged, "a list of paths"),
+        ({"user": 7}, Damaged, "a text is expected"),
+    ],
+)
+def test_a_meta_json_that_lies_is_refused(
+    tmp_path: Path, told: dict[str, Any], error: type[LakebackupError], why: str
+) -> None:
+    write_backup(tmp_path, FULL, "full", [Doc(b"a", seqno=1)])
+    write_backup(tmp_path, MONDAY, "diff", [Doc(b"a", seqno=2)], chain=FULL, **told)
+    write_backup(tmp_path, WEDNESDAY, "full", [Doc(b"a", seqno=2)])
+    with pytest.raises(error, match=why) as found:
+        plan(tmp_path)
+    assert found.value.hint
+
+
+def test_a_baseline_decides_what_a_backup_depends_on(tmp_path: Path) -> None:
+    week(tmp_path)
+    meta = tmp_path / FULL / f"{WEDNESDAY}-diff/bucket-default/node-10.0.0.1%3A8091/meta.json"
+    meta.write_text(json.dumps({"pred": [PATH, PATH.replace(f"{FULL}-full", f"{MONDAY}-diff")]}))
+    *_, wednesday = plan(tmp_path)
+    assert wednesday.backup.parent_place == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("meta.json", "{", "meta.json"), ("meta.json", "[]", "no JSON object"),
+        ("seqno.json", '{"0": 1}', "says 1 is the last"), ("seqno.json", '{"70000": 1}', "70000"),
+        ("seqno.json", '{"0": "9"}', "sequence number"), ("seqno.json", '{"0": true}', "sequence number"),
+        ("seqno.json", '{"0": 9, "1": -1}', "sequence number"), ("seqno.json", "{}", "says 0 is the last"),
+    ],
+)  # fmt: skip
+def test_json_that_contradicts_the_data_is_refused(tmp_path: Path, name: str, text: str, why: str) -> None:
+    folder = write_backup(tmp_path, FULL, "full", [Doc(b"a", seqno=1), Doc(b"a", seqno=2)])
+    (folder / name).write_text(text)
+    with pytest.raises(Damaged, match=why):
+        plan(tmp_path)
+
+
+def test_a_backup_that_ends_before_its_parent_is_refused(tmp_path: Path) -> None:
+    write_backup(tmp_path, FULL, "full", [Doc(b"a", seqno=9)])
+    folder = write_backup(tmp_path, MONDAY, "diff", [], chain=FULL)
+    (folder / "seqno.json").write_text('{"0": 4}')
+    with pytest.raises(Damaged, match="ends at 4"):
+        plan(tmp_path)
+
+
+def test_without_sequence_numbers_there_is_one_whole_backup(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    write_cbb(old / "bucket-default" / "node-n" / "data-0000.cbb", [Doc(b"a"), Doc(b"b")], 2004)
+    (only,) = plan(old)
+    assert (only.backup.kind, only.backup.entries, only.positions) == ("full", 2, [])
+    write_backup(new, FULL, "full", [Doc(b"a", seqno=1)])
+    diff = write_backup(new, MONDAY, "diff", [Doc(b"a")], chain=FULL, version=2004)
+    with pytest.raises(Refused, match="cannot be incremental"):
+        plan(new)
+    write_cbb(diff.parent.parent.parent / "x" / "y", [])  # anything else in there is left alone
+    for version in (2004, 2014):
+        root = tmp_path / str(version)
+        write_backup(root, FULL, "full", [Doc(b"a")], version=version)
+        write_backup(root, MONDAY, "diff", [Doc(b"a", seqno=2)], chain=FULL)
+        with pytest.raises(Refused, match="restored alone"):
+            plan(root)
+
+
+def test_a_later_backup_tells_what_a_vbucket_was_cut_back_to(tmp_path: Path) -> None:
+    write_backup(tmp_path, FULL, "full", [Doc(b"a", seqno=1), Doc(b"a", seqno=2, vbucket=1)])
+    write_backup(tmp_path, MONDAY, "diff", [Doc(b"a", seqno=n) for n in (2, 3, 4)], chain=FULL)
+    write_backup(tmp_path, TUESDAY, "diff", [Doc(b"b", seqno=3)], chain=FULL)  # a replica that had less
+    made = plan(tmp_path)
+    order = [p.backup.backup_id for p in made]
+    found = cuts([as_row(row) for p in made for row in p.positions], order)
+    assert [found[name] for name in order] == [{("default", 0): 2}, {("default", 0): 3}, {}]
+    assert [(p.start_position, p.end_position) for p in made[2].positions] == [(3, 4)]
+
+
+# --- values
+
+
+def test_a_document_is_a_line() -> None:
+    row = {"key": b"k", "vbucket": 1, "seqno": 2, "cas": "3", "flags": 0, "expiry": 0, "datatype": 0}
+    assert (
+        json.loads(line({**row, "value": b'{"a":\r\n 1e400, "b": 12345678901234567890}'}))["value"]["b"] > 0
+    )
+    numbers = line({**row, "value": b'{"a":\r\n 1e400}'})
+    assert b'"value": {"a":   1e400}' in numbers, "numbers stay as they are"
+    assert json.loads(line({**row, "value": b"a\nb"}))["text"] == "a\nb"
+    assert json.loads(line({**row, "value": b"NaN"}))["text"] == "NaN"
+    assert json.loads(line({**row, "value": b"\xff"}))["base64"] == "/w=="
+    assert json.loads(line({**row, "value": b"{}", "datatype": 3}))["base64"] == "e30="
+    assert json.loads(line({**row, "key": b"\xff", "value": b"1"}))["key_base64"] == "/w=="
+    assert all(text.count(b"\n") == 1 for text in (line({**row, "value": b'"\xe2\x80\xa8"\n'}),))
+
+
+@pytest.mark.parametrize(("ts", "cas"), [(-1, 0), (0, 0), (1, 10**6), (2**63 - 1, 0), (10**13, 10**19)])
+def test_a_timestamp_is_a_cas_that_fits(ts: int, cas: int) -> None:
+    assert cas_of(ts) == cas
+    assert 0 <= cas_of(ts) < 2**64
+
+
+# --- what is restored or exported
+
+
+def test_a_backup_that_ended_after_the_time_that_was_asked_for_is_refused(tmp_path: Path) -> None:
+    made = MadeBackups(tmp_path)
+    first, second = made.backup([[Record(0, 0)]]), made.backup([[Record(0, 1)]])
+    reader = made.reader()
+    assert archive_export.chain_of(reader, "prod", 1999).last["backup_id"] == first
+    assert archive_export.chain_of(reader, second, 2000).last["backup_id"] == second
+    with pytest.raises(Refused, match=r"ended at .*:02\.000Z, after .*:01\.999Z\.\nName the source, prod"):
+        archive_export.chain_of(reader, second, 1999)
+
+
+def test_backups_of_another_program_are_not_exported(tmp_path: Path) -> None:
+    made = MadeBackups(tmp_path / "backups")
+    other = manifest(1, source="vault")[0].backup
+    made.add(replace(other, source_kind="tape", destination="tape:vault"))
+    made.flush()
+    request = ArchiveExportRequest(str(made.folder), str(tmp_path / "out"))
+    with pytest.raises(Refused, match=r"another program \(tape\)"):
+        archive_export.run(request, reporter=quiet())
+    assert not (tmp_path / "out").exists()
+
+
+# --- topics, out and back
+
+
+def here(_: Any, job: Any, count: int, columns: str) -> list[Any]:
+    """Tasks as Spark runs them, one after another in this process."""
+    numbers = pa.record_batch([pa.array(range(count), pa.int64())], ["id"])
+    rows = [SimpleNamespace(**row) for batch in job([numbers]) for row in batch.to_pylist()]
+    raise_first(row.error for row in rows)
+    return rows
+
+
+RECORDS = st.lists(
+    st.lists(
+        st.tuples(
+            st.integers(0, 2), st.integers(-1, 5), st.sampled_from([b"a", b"b", b"", b"\xff\0"]),
+            st.none() | st.binary(max_size=4),
+        ),
+        min_size=1, max_size=6,
+    ),
+    min_size=1, max_size=4,
+)  # fmt: skip
+
+
+@given(RECORDS, st.integers(1, 400))
+@settings(max_examples=settings.default.max_examples // 12)
+def test_a_chain_of_topics_goes_out_and_comes_back_the_same(
+    tmp_path_factory: pytest.TempPathFactory,
+    backups: Sequence[Sequence[tuple[int, int, bytes, bytes | None]]],
+    target_bytes: int,
+) -> None:
+    tmp = tmp_path_factory.mktemp("around")
+    made, ends, truth = MadeBackups(tmp / "backups"), [0, 0, 0], []
+    for records in backups:
+        files: list[list[Record]] = [[], [], []]
+        for partition, ts, key, value in records:
+            files[partition].append(Record(partition, ends[partition], ts, key, value))
+            ends[partition] += 1
+        made.backup([file for file in files if file])
+        truth += [record for file in files for record in file]
+    made.flush()
+    out = tmp / "dest" / "shop" / "archive"
+    request = ArchiveExportRequest(str(made.folder), str(out), target_bytes=target_bytes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(archive_task, "run_tasks", here)
+        patch.setattr(archive_export, "noted", lambda *_, **__: nullcontext((None, {})))  # rows need Spark
+        patch.setattr(outcome, "settle", lambda: None)  # this process does more than one task
+        archive_export.run(request, spark=cast("Any", object()), reporter=quiet())
+    rows = [
+        (vbucket, seqno - 1, int(cas), key, value if cmd == 0x57 else None)
+        for _, (cmd, vbucket, key, _, _, cas, _, value, seqno, *_) in read_archive(out).rows
+    ]
+    wanted = [(r.partition, r.offset, cas_of(r.ts), r.key, r.value) for r in truth]
+    assert sorted(rows, key=str) == sorted(wanted, key=str)
+
+    planned = plan(out)
+    assert [p.backup.kind for p in planned] == ["full", *["differential"] * (len(backups) - 1)]
+    order = [p.backup.backup_id for p in planned]
+    limits = cuts([as_row(row) for p in planned for row in p.positions], order)
+    data = tuple(as_row(file) for p in planned for file in p.files if file.role == "data")
+    job = ReadJob(roots_of(d=f"file://{tmp}/dest"), data, limits)
+    newest: dict[tuple[int, bytes], dict[str, Any]] = {}
+    for row in sorted(
+        (row for number in range(len(data)) for row in job.rows(number)),
+        key=lambda row: (row["seqno"], row["place"]),
+    ):
+        newest[row["vbucket"], row["key"]] = row
+    found = {place: None if row["deleted"] else row["value"] for place, row in newest.items()}
+    assert found == {(r.partition, r.key): r.value for r in sorted(truth, key=lambda r: r.offset)}
+    shutil.rmtree(tmp)

@@ -1,0 +1,324 @@
+"""What every command has in common: exit codes, the form of errors, help, quick starts, documents."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import typer
+from rich.text import Text
+
+from lakebackup import config, errors
+from lakebackup_jobs.cli import main
+from lakebackup_jobs.cli.app import app
+from lakebackup_jobs.cli.interrupt import stopped_by_signals
+from lakebackup_jobs.cli.verb import Call
+from lakebackup_jobs.runtime import session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[4]
+SECRET = "hunter2-do-not-show"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder and environment of the test's own."""
+    import os
+
+    for name in [name for name in os.environ if name.startswith("LAKEBACKUP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(config, "load", fail)
+
+
+KINDS = [
+    kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, errors.LakebackupError)
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_error_ends_with_its_code_and_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kind: type[errors.LakebackupError]
+) -> None:
+    failing(monkeypatch, kind("It is broken.", hint="Mend it."))
+    assert main(["config"]) == kind.exit_code
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", "error: It is broken.\nMend it.\n")
+
+
+def test_an_error_for_machines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    failing(monkeypatch, errors.Busy("Another run.", hint="Wait."))
+    assert main(["config", "--json"]) == 8
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    told = {"error": "Busy", "message": "Another run.", "hint": "Wait.", "exit_code": 8}
+    assert json.loads(shown.err) == {"event": "error", **told}
+
+
+def test_a_defect_is_reported_as_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing(monkeypatch, ZeroDivisionError("division by zero"))
+    assert main(["config"]) == 1
+    shown = capsys.readouterr().err
+    assert "ZeroDivisionError: division by zero" in shown
+    assert "report" in shown
+    assert "Traceback" not in shown
+    assert main(["config", "--debug"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_ctrl_c(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    failing(monkeypatch, KeyboardInterrupt())
+    assert main(["config"]) == 130
+    assert capsys.readouterr().err == "error: Interrupted.\n"
+    assert main(["config", "--json"]) == 130
+    assert json.loads(capsys.readouterr().err)["exit_code"] == 130
+
+
+@pytest.fixture
+def _own_signals(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The JVM of the test run is shared: neither our handler nor PySpark's cancels its jobs here."""
+    monkeypatch.setattr(session, "cancel_jobs", lambda: None)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_own_signals")
+def test_errors_that_follow_ctrl_c_are_the_interruption(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = signal.getsignal(signal.SIGINT)
+
+    def fail(*_: object, **__: object) -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL  # another one ends the process
+            raise RuntimeError("Answer from Java side is empty") from None
+
+    monkeypatch.setattr(config, "load", fail)
+    assert main(["config"]) == 130
+    assert capsys.readouterr().err == "error: Interrupted.\n"
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.usefixtures("_own_signals")
+def test_a_signal_lets_work_come_to_its_end_and_a_second_does_not() -> None:
+    stop = threading.Event()
+    with stopped_by_signals(stop):
+        signal.raise_signal(signal.SIGINT)
+        assert stop.is_set()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.usefixtures("_own_signals")
+def test_ctrl_c_while_spark_starts_waits_until_its_jvm_has_an_owner() -> None:
+    order = []
+
+    def start() -> None:
+        with session._interrupt_later():
+            signal.raise_signal(signal.SIGINT)
+            order.append("started")
+
+    with pytest.raises(KeyboardInterrupt):
+        start()
+    assert order == ["started"]
+
+
+TOPICS = ["backup", "topics"]
+INTO = ["restore", "topics", "--from", "x", "--to", "dir:y"]
+FOLLOW = [*TOPICS, "a", "--to", "x", "--bootstrap-server", "h:1", "--follow"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "hint"),
+    [
+        (["lst"], "No such command 'lst'. Did you mean 'list'?", "See: lakebackup --help"),
+        (["list", "--bogus"], "--bogus", "See: lakebackup list --help"),
+        (["backup", "topics", "--on-gap", "ignore"], "ignore", "See: lakebackup backup topics --help"),
+        (["show"], "ID", "See: lakebackup show --help"),
+        (["backup", "topics", "a"], "Missing --to: where are the backups to be stored?", "--to"),
+        (["list"], "Missing --from: where are the backups stored?", "--from"),
+        (
+            [*TOPICS, "a", "--to", "x"],
+            "Missing --bootstrap-server: which Kafka cluster?",
+            "--bootstrap-server",
+        ),
+        (
+            [*TOPICS, "a", "-X", f"sasl.password={SECRET}"],
+            "sasl.password is a secret",
+            "LAKEBACKUP_KAFKA__SASL",
+        ),
+        ([*TOPICS, "--spark-conf", f"spark.ssl.keyPassword={SECRET}"], "secret", "lakebackup.toml"),
+        (["backup", "topics", "--target-size", "huge"], "--target-size", ""),
+        (["backup", "topics", "--lease-ttl", "soon"], "--lease-ttl", ""),
+        (
+            ["restore", "topics", "a", "--from", "x"],
+            "Missing --to: where do the records go?",
+            "--to kafka://",
+        ),
+        (["restore", "topics", "a", "--from", "x", "--to", "./out"], "'./out' is not a place", "dir:PATH"),
+        ([*INTO, "--to-time", "noon"], "'noon' is not a time", "2026-"),
+        ([*INTO, "--map", "a"], "OLD=NEW", "Example"),
+        ([*INTO, "--to-time", "-2h", "--from-time", "-1h"], "nothing lies between", ""),
+        (["backup", "topics", "a", "--follow", "--dry-run"], "--follow and --dry-run exclude each other", ""),
+        ([*FOLLOW, "--mode", "full"], "cannot begin elsewhere", "--mode full"),
+        ([*FOLLOW[:-1], "--mode", "full", "--level", "1"], "level 0, not 1", "incr-diff"),
+        ([*FOLLOW[:-1], "--mode", "accu", "--level", "0"], "Level 0 is not", "--mode full"),
+        ([*FOLLOW, "--every", "soon"], "'soon' is not a span of time", ""),
+        ([*FOLLOW, "--remote", "sc://h:1"], "Spark Connect", "--master"),
+        (["verify", "--decode", "--stat"], "--stat and --decode exclude each other", ""),
+        (["config", "--config", "none.toml"], "none.toml", "--config"),
+    ],
+)
+def test_flags_that_make_no_sense(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str, hint: str
+) -> None:
+    code = main([*arguments, "--json"])
+    shown = capsys.readouterr()
+    told = json.loads(shown.err)
+    assert code == told["exit_code"] == (3 if "none.toml" in arguments else 2)
+    assert message in told["message"]
+    assert hint in told["hint"]
+    assert SECRET not in shown.err + shown.out
+
+
+def test_no_verb_shows_the_way(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    assert "backup topics orders" in capsys.readouterr().out
+    assert main(["backup"]) == 2
+    shown = capsys.readouterr()
+    assert "topics" in shown.out + shown.err
+    assert "error:" not in shown.err
+
+
+def test_the_session_rides_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller's session reaches the job; without one and without Spark settings the job makes its own."""
+    seen: list[Any] = []
+
+    class Stop(errors.Refused):
+        pass
+
+    spark = Call.spark
+
+    def capture(call: Call) -> None:
+        seen.append(spark(call))
+        raise Stop("seen")
+
+    monkeypatch.setattr(Call, "spark", capture)
+    command = ["backup", "topics", "a", "--to", "x", "--bootstrap-servers", "127.0.0.1:1"]
+    session: Any = object()
+    assert main(command, spark=session) == Stop.exit_code
+    assert main(command) == Stop.exit_code
+    assert seen == [session, None]
+
+
+def test_config_shows_what_is_in_force_and_no_secret(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "lakebackup.toml").write_text(f'codec = "snappy"\n[kafka]\nsasl.password = "{SECRET}"\n')
+    monkeypatch.setenv("LAKEBACKUP_CODEC", "deflate")
+    assert main(["config", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["codec"], shown["kafka"]) == ("deflate", {"sasl.password": "****"})
+    assert main(["config"]) == 0
+    import tomllib
+
+    assert tomllib.loads(capsys.readouterr().out)["kafka"] == {"sasl.password": "****"}
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, check=False, timeout=60, cwd=ROOT
+    )
+
+
+def test_version() -> None:
+    done = run("-m", "lakebackup_jobs", "--version")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(r"lakebackup \d+\.\d+\.\d+\n", done.stdout)
+
+
+def test_help_loses_nothing_to_markup() -> None:
+    """`[log]` would be taken for a style."""
+
+    def commands(command: Any) -> Iterator[Any]:
+        yield command
+        for inner in getattr(command, "commands", {}).values():
+            yield from commands(inner)
+
+    for command in commands(typer.main.get_command(app)):
+        for text in (command.help, command.epilog, *(getattr(p, "help", "") for p in command.params)):
+            assert Text.from_markup(text or "").plain == (text or "").replace("\\[", "["), command.name
+
+
+def test_help_loads_nothing_slow() -> None:
+    """Quick by construction, whatever the machine: none of the heavy libraries is imported."""
+    slow = ["pyspark", "pyarrow", "duckdb", "deltalake", "sqlglot", "confluent_kafka", "pydantic_settings"]
+    program = (
+        "import sys; from lakebackup_jobs.cli import main; code = main(['restore', 'topics', '--help']);"
+        f"slow = set({slow}) & set(sys.modules); sys.exit(f'imports {{slow}}' if slow else code)"
+    )
+    done = run("-c", program)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_piped_process_is_quiet_and_carries_the_code(folder: Path) -> None:
+    done = run("-m", "lakebackup_jobs", "config", "--config", str(folder / "none.toml"))
+    assert done.returncode == 3
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: There is no configuration file")
+    assert "\x1b" not in done.stderr
+
+
+def test_exit_codes_are_documented() -> None:
+    kinds = [k for k in errors.LakebackupError.__subclasses__() if k.__module__ == errors.__name__]
+    own = {kind.exit_code: str(kind.__doc__) for kind in kinds}
+    fixed = {0: "done", 1: "unexpected failure: a defect, please report it"}
+    codes = {**fixed, **own, 130: "interrupted"}
+    rows = "".join(f"| {code} | {meaning} |\n" for code, meaning in codes.items())
+    assert f"| code | meaning |\n| --- | --- |\n{rows}\n" in (ROOT / "docs/exit-codes.md").read_text()
+
+
+def test_settings_are_documented() -> None:
+    from lakebackup.config import Settings
+
+    rows = "".join(
+        f"| `{name}` | `LAKEBACKUP_{name.upper()}` | {field.description} |\n"
+        for name, field in Settings.model_fields.items()
+    )
+    assert (
+        f"| setting | variable | what it is |\n| --- | --- | --- |\n{rows}\n"
+        in (ROOT / "docs/configuration.md").read_text()
+    )
+
+
+def test_commands_are_documented(folder: Path) -> None:
+    made = folder / "cli.md"
+    command = ["lakebackup_jobs.cli.app", "utils", "docs", "--name", "lakebackup", "--output"]
+    done = run("-m", "typer", *command, str(made))
+    assert done.returncode == 0, done.stderr
+    assert made.read_text() == (ROOT / "docs/cli.md").read_text(), (
+        f"docs/cli.md is not what --help says. Make it again: python -m typer {' '.join(command)} docs/cli.md"
+    )

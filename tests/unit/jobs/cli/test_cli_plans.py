@@ -1,0 +1,58 @@
+"""Flags of `restore topics` that keep a plan and carry it out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.made_backups import MadeBackups, Record
+
+from lakebackup_jobs.cli import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["orders", "--plan", "p.json"], 2, "excludes topics"),
+        (["--plan", "p.json", "--to-time", "14:05", "--map", "a=b"], 2, "excludes to-time, map"),
+        (["--plan", "p.json", "--settings", "saved"], 2, "excludes settings"),
+        (["--plan", "p.json"], 3, "There is no plan p.json"),
+        (["orders", "--to", "dir:out", "--save-plan", "p.json"], 2, "Give --dry-run too"),
+        (["--plan", "p.json", "--dry-run", "--save-plan", "q.json"], 2, "--save-plan"),
+    ],
+)
+def test_what_does_not_go_together_is_reported(
+    capsys: pytest.CaptureFixture[str], tmp_path: object, monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str], code: int, message: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(str(tmp_path))
+    assert main(["restore", "topics", *arguments, "--from", "backups"]) == code
+    assert message in capsys.readouterr().err
+
+
+def test_a_dry_run_ends_as_the_restore_would_and_shows_no_sql_unless_asked(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    made = MadeBackups(tmp_path / "backups")
+    made.backup([[Record(0, n, ts=500 + n) for n in (7, 8)]], low={0: 7})
+    made.flush()
+    there = ["--from", str(tmp_path / "backups"), "--to", f"dir:{tmp_path}/out"]
+    command = ["restore", "topics", "orders", *there]
+    assert main([*command, "--dry-run"]) == 0
+    whole = capsys.readouterr().out
+    assert "orders" in whole
+    assert "SELECT" not in whole
+    assert main([*command, "--dry-run", "--to-time", "1970-01-01T00:00:00.100"]) == 5
+    told = capsys.readouterr()
+    assert "orders" in told.out
+    assert "has nothing as old" in told.err
+    assert "nearest restorable time after: 1970-01-01T00:00:00.507" in told.err
+    assert main([*command, "--explain"]) == 0
+    assert "SELECT" in capsys.readouterr().out
+    (tmp_path / "out/topics/orders").mkdir(parents=True)
+    (tmp_path / "out/topics/orders/file").touch()
+    assert main([*command, "--dry-run"]) == 5
+    assert "it holds topics/orders/file" in capsys.readouterr().err

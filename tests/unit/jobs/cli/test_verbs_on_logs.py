@@ -1,0 +1,117 @@
+"""What every verb says of a change feed, over real tables, without Java: right, or what to do instead."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.catalogs import backup_id
+from tests.support.command_line import said
+from tests.support.made_backups import MadeBackups
+from tests.support.made_changes import MadeChanges, commit, delete, named, prewrite, put
+
+from lakebackup.formats.logs.cipher import Cipher
+from lakebackup.store.writer import CatalogWriter
+from lakebackup_jobs.cli import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# 2026-01-01T00:00:00Z as a timestamp oracle says it.
+NEW_YEAR = 1767225600000 << 18
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two flushes and a full between them."""
+    root = tmp_path_factory.mktemp("made")
+    MadeBackups(root)
+    made = MadeChanges(root, CatalogWriter.open(None, str(root)), start_ts=NEW_YEAR)
+    first = [put(21, b"a", NEW_YEAR + 5, b"1"), prewrite(21, b"b", NEW_YEAR + 4, b"long")]
+    made.flush(first, NEW_YEAR + 10, names=[named(21, "orders", NEW_YEAR + 1)])
+    made.full(NEW_YEAR + 10)
+    late = NEW_YEAR + (5000 << 18)
+    made.flush([commit(21, b"b", NEW_YEAR + 4, late), delete(21, b"a", late)], late + 9)
+    return root
+
+
+@pytest.fixture
+def root(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LAKEBACKUP_DESTINATION", str(tmp_path / "backups"))
+    return shutil.copytree(made, tmp_path / "backups")
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str, code: int) -> str:
+    assert main([*arguments]) == code
+    return capsys.readouterr().err
+
+
+def test_no_full_shows_what_is_encrypted_unasked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    MadeBackups(tmp_path)
+    writer = CatalogWriter.open(None, str(tmp_path))
+    made = MadeChanges(tmp_path, writer, cipher=Cipher("k1", bytes(32)))
+    made.flush([put(21, b"a", 5, b"secret")], 10, names=[named(21, "orders", 1)])
+    assert "1 log files of shop are encrypted" in refused(
+        capsys, "log", "snapshot", "shop", "--from", str(tmp_path), code=5
+    )
+
+
+def test_looking(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    listed = [(row["number"], row["kind"], row["intact"]) for row in said(capsys, "list")]
+    assert listed == [(3, "log", True), (2, "full", True), (1, "log", True)]
+    (shown,) = said(capsys, "show", backup_id(1))
+    (table,) = shown["tables"]
+    assert (table["scope"], table["name"], table["files"]) == ("21", "shop.orders", 2)
+    assert len(said(capsys, "files", backup_id(3))) == 3
+    assert main(["list"]) == 0
+    assert "2026-01-01T00:00:05.000Z" in capsys.readouterr().out
+    changes = said(capsys, "diff", backup_id(1), backup_id(3))
+    assert {row.get("change") for row in changes if "path" in row} <= {"added"}
+    assert main(["show", "--tree"]) == 0
+    capsys.readouterr()
+    (span,) = said(capsys, "sql", "SELECT source, scope, status, from_ts, to_ts, to_time FROM coverage")
+    late = NEW_YEAR + (5000 << 18) + 9
+    assert (span["status"], span["from_ts"], span["to_ts"]) == ("restorable", NEW_YEAR, late)
+    assert str(span["to_time"]).startswith("2026-01-01T00:00:05")
+    (lag,) = said(capsys, "sql", "SELECT restorable_ts, lag_ms FROM rpo")
+    assert (lag["restorable_ts"], lag["lag_ms"] > 0) == (late, True)
+
+
+def test_the_report_has_times(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report"]) == 0
+    assert "2026-01-01T00:00:05.000Z" in capsys.readouterr().out
+    assert main(["report", "--html", str(tmp_path / "report.html")]) == 0
+    assert "2026-01-01 00:00:05" in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "hint"),
+    [
+        (["restore", "topics", "x", "--source", "shop", "--to", "dir:x"], 5, "lakebackup log restore"),
+        (["compact", "--source", "shop", "--dry-run"], 5, "log compact"),
+        (["prune"], 2, "lakebackup log truncate shop --until"),
+        (["prune", "14", "--delete"], 2, "lakebackup log truncate shop --until"),
+        (["policy", "set", "shop", "--full", "daily 02:30"], 2, "log truncate"),
+    ],
+)
+def test_what_is_not_for_a_change_feed(
+    root: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, hint: str
+) -> None:
+    text = refused(capsys, *arguments, code=code)
+    assert "shop is a change feed" in text
+    assert hint in text
+
+
+def test_a_policy_limits_what_is_truncated(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    truncate = ["log", "truncate", "shop", "--until", str(NEW_YEAR + 10), "--dry-run"]
+    said(capsys, *truncate)
+    said(capsys, "policy", "set", "shop", "--redundancy", "2")
+    assert "what its policy keeps of shop" in refused(capsys, *truncate, code=5)
+
+
+def test_an_export_has_its_tables(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (done,) = [row for row in said(capsys, "catalog", "export", str(tmp_path / "rows")) if "tables" in row]
+    rows = {row["table"]: row["rows"] for row in done["tables"]}
+    assert (rows["backups"], rows["log_regions"], rows["log_tables"]) == (3, 2, 1)

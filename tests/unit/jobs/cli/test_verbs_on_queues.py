@@ -1,0 +1,185 @@
+"""What commands that need no Java say of an engine: shown, judged, refused with the right verb."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.catalogs import backup_id
+from tests.support.command_line import said
+from tests.support.made_backups import MadeBackups
+from tests.support.made_queues import MadeQueues
+
+from lakebackup.errors import NotFound, Refused
+from lakebackup.plan.topics.request import only_source
+from lakebackup.plan.upkeep.prune import Leaving, plan_chains, require_proof
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import CatalogWriter
+from lakebackup_jobs.cli import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def number(nth: int) -> str:
+    """The id of the nth backup of the queues."""
+    return backup_id(3600 + nth)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Full 1, incremental 2, full 3; a transaction is open at the ends of 1 and 2."""
+    root = tmp_path_factory.mktemp("engine")
+    MadeBackups(root)
+    engine = MadeQueues(root, CatalogWriter.open(None, str(root)))
+    engine.write(7, transaction="t-1")
+    engine.write(8, transaction="t-1", queue="journal.0")
+    engine.full(10)
+    engine.schemas.append({"version": 2, "tid": 13, "change": "age", "schema": {"person": ["age"]}})
+    engine.write(14)
+    engine.incremental(20)
+    engine.write(23, transaction="t-1", kind="commit")
+    engine.full(40)
+    return root
+
+
+@pytest.fixture
+def root(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    copied = shutil.copytree(made, tmp_path / "backups")
+    monkeypatch.setenv("LAKEBACKUP_DESTINATION", str(copied))
+    return copied
+
+
+@pytest.mark.usefixtures("root")
+def test_show_says_what_a_backup_brings_back(capsys: pytest.CaptureFixture[str]) -> None:
+    (full,) = said(capsys, "show", number(1))
+    wanted = {
+        "kind": "full", "last_tid": 8, "snapshot_id": backup_id(1), "open_transactions": 1, "carried": 0,
+        "schema_version": 1,
+    }  # fmt: skip
+    assert full.items() >= wanted.items()
+    assert full["open"] == [{"transaction_id": "t-1", "first_tid": 7, "partitions": 2, "entries": 2}]
+    (child,) = said(capsys, "show", number(2))
+    wanted = {
+        "kind": "differential", "first_tid": 7, "last_tid": 14, "snapshot_id": None, "open_transactions": 1,
+        "carried": 2, "schema_version": 2, "schema_from_tid": 13,
+    }  # fmt: skip
+    assert child.items() >= wanted.items()
+    assert [(row["scope"], row["entries"]) for row in child["topics"]] == [("delta.0", 2), ("journal.0", 1)]
+    assert main(["show", number(2)]) == 0
+    text = capsys.readouterr().out
+    assert "last tid" in text
+    assert "t-1" in text
+
+
+@pytest.mark.usefixtures("root")
+def test_lists_have_them_as_others(capsys: pytest.CaptureFixture[str]) -> None:
+    listed = {row["backup_id"]: row for row in said(capsys, "list", "--source", "social")}
+    assert {name: row["kind"] for name, row in listed.items()} == {
+        number(1): "full", number(2): "differential", number(3): "full",
+    }  # fmt: skip
+    files = said(capsys, "files", number(2))
+    assert sorted(row["role"] for row in files) == ["config", "data", "data", *["meta"] * 4, "schema"]
+    tree = said(capsys, "show", "--tree", "social")
+    assert [(row["backup_id"], row["base"]) for row in tree] == [
+        (number(1), number(1)), (number(2), number(1)), (number(3), number(3)),
+    ]  # fmt: skip
+    told, *_ = said(capsys, "diff", number(1), number(2))
+    assert (told["a"], told["b"]) == (number(1), number(2))
+    assert [(row["change"], row["files"], row["entries"]) for row in told["totals"]] == [("added", 2, 3)]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["restore", "topics", "delta.0", "--source", "social", "--to", "dir:out"],
+        ["restore", "topics", "--select", "SELECT path FROM files WHERE min_tid > 0", "--to", "dir:out"],
+        ["merge", "1", "--source", "social"],
+        ["compact", "--source", "social"],
+        ["restore", "groups", "--source", "social", "--to", "kafka://nowhere:1"],
+        ["archive", "export", "social", "--to", "out"],
+        ["archive", "restore", "social", "--to", "out"],
+    ],
+)
+@pytest.mark.usefixtures("root")
+def test_other_verbs_name_the_right_one(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    (error,) = said(capsys, *command, code=Refused.exit_code)
+    assert "social is an engine" in error["message"]
+    assert "`lakebackup backup queue`, `restore queue`" in error["hint"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["log", "restore", "social", "--to", "dir:out"],
+        ["restore", "snapshot", "--source", "social", "--to", "out"],
+    ],
+)
+@pytest.mark.usefixtures("root")
+def test_verbs_of_other_sources_say_what_it_is(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (error,) = said(capsys, *command, code=Refused.exit_code)
+    assert "of another kind" in error["message"]
+    assert "(queues)" in error["message"]
+    assert "`restore queue` engines" in error["hint"]
+
+
+@pytest.mark.usefixtures("root")
+def test_no_select_asks_for_its_messages(capsys: pytest.CaptureFixture[str]) -> None:
+    for topic in ("delta.0", "social/delta.0"):
+        (error,) = said(capsys, "sql", f"SELECT * FROM records('{topic}')", code=Refused.exit_code)
+        assert "delta.0 is a queue of the engine social" in error["message"]
+
+
+def test_an_engine_alone_is_refused_without_a_name_too(root: Path) -> None:
+    reader = CatalogReader.require(str(root)).supposing(
+        {backup_id(nth): "deleted" for nth in (1, 2)}  # its snapshots
+    )
+    with pytest.raises(Refused, match="social is an engine"):
+        only_source(reader)
+
+
+@pytest.mark.usefixtures("root")
+def test_a_policy_keeps_it_and_schedules_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    (error,) = said(capsys, "policy", "set", "social", "--incr", "hourly", code=2)
+    assert "engine's queues, whose snapshots and own files only who takes them knows" in error["message"]
+    said(capsys, "policy", "set", "social", "--redundancy", "1")
+    assert said(capsys, "due")[-1]["due"] == []
+    judged = said(
+        capsys, "sql", "SELECT status, reason FROM obsolete_backups WHERE source = 'social' ORDER BY number"
+    )
+    assert [tuple(row.values()) for row in judged] == [
+        ("OBSOLETE", "redundancy"), ("OBSOLETE", "redundancy"), ("VALID", "redundancy"),
+    ]  # fmt: skip
+    (told,) = said(capsys, "prune", "--source", "social")
+    assert [row["backup_id"] for row in told["backups"]] == [number(2), number(1)]
+    assert (told["released"], told["topics"], told["of_files"]) == ([backup_id(1)], [], told["files"])
+    (error,) = said(capsys, "prune", "delta.0", "--source", "social", code=2)
+    assert "social is an engine, whose messages go with the backups that need them" in error["message"]
+
+
+def test_a_plan_counts_what_goes(root: Path) -> None:
+    reader = CatalogReader.require(str(root))
+    going = Leaving(number(2), "differential", 1, 20, "window", None)
+    made = plan_chains(reader, "social", [going])
+    # Two files of messages and the engine's own two; what the backup lists stays.
+    assert (made.files, made.backups[0].files, made.released) == (4, 4, ())
+    assert made.bytes == made.backups[0].bytes > 0
+    assert plan_chains(reader, "social", []).gone_files == 0
+    with pytest.raises(NotFound, match="no backup of nobody"):
+        plan_chains(reader, "nobody", [])
+
+
+def test_what_a_kept_backup_needs_is_refused_to_go() -> None:
+    row = {"source": "social", "number": 2, "files": 3, "path": "p"}
+    require_proof()
+    with pytest.raises(Refused, match="backup number 2 of social has 3 files in objects that would be gone"):
+        require_proof(unresolved=[row])
+
+
+def test_a_report_has_it(root: Path, tmp_path: Path) -> None:
+    assert main(["report", "--from", str(root), "--html", str(tmp_path / "report.html")]) == 0
+    assert "delta.0" in (tmp_path / "report.html").read_text()

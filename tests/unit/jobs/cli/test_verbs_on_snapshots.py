@@ -1,0 +1,67 @@
+"""What the command line tells of snapshots: over real tables and objects, without Java."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.catalogs import backup_id
+from tests.support.made_backups import MadeBackups
+from tests.support.made_snapshots import MadeSnapshots
+
+from lakebackup.store.writer import CatalogWriter
+from lakebackup_jobs.cli import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("snapshots")
+    MadeBackups(folder)
+    made = MadeSnapshots(folder, CatalogWriter.open(None, str(folder)))
+    made.take({"a": b"a", "b": b"bb", "CURRENT": b"1"})
+    made.take({"a": b"a", "b": b"other", "c": b"ccc", "CURRENT": b"2"})
+    return folder
+
+
+def told(root: Path, capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
+    assert main([*arguments, "--from", str(root)]) == code
+    return "".join(capsys.readouterr())
+
+
+def test_show_tells_tables(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(told(root, capsys, "show", backup_id(2), "--json"))
+    assert found["tables"] == [
+        {"scope": "t1", "regions": 1, "files": 4, "bytes": 10, "new_files": 3, "new_bytes": 9}
+    ]
+    assert "new_files" in told(root, capsys, "show", backup_id(1))
+
+
+def test_diff_tells_files(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = told(root, capsys, "diff", backup_id(1), backup_id(2), "--json").splitlines()
+    assert [(row["change"], row["path"]) for row in map(json.loads, lines[1:])] == [
+        ("added", "c"), ("changed", "CURRENT"), ("changed", "b"),
+    ]  # fmt: skip
+    said = told(root, capsys, "diff", backup_id(1), backup_id(2), "--records", code=5)
+    assert "of snapshots, which have no topics" in said
+
+
+def test_manifest_is_printed_or_written(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found: dict[str, Any] = json.loads(told(root, capsys, "catalog", "manifest", backup_id(1)))
+    assert [*found["t1"]["a"]] == ["CURRENT", "a", "b"]
+    out = tmp_path / "manifest.json"
+    told(root, capsys, "catalog", "manifest", backup_id(1), "--out", str(out))
+    assert json.loads(out.read_text()) == found
+    assert "cannot be written" in told(
+        root, capsys, "catalog", "manifest", backup_id(1), "--out", str(out), code=6
+    )
+
+
+def test_a_schedule_is_for_topics(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = told(root, capsys, "policy", "set", "tablets", "--full", "daily 02:00", code=2)
+    assert "are of snapshots, whose folders only who takes them knows" in said

@@ -1,0 +1,68 @@
+"""The library that is loaded is the one that was written for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import confluent_kafka
+import numba
+import pytest
+from numba.core import event
+
+from lakebackup.errors import EnvironmentProblem, UsageProblem
+from lakebackup_jobs.kafka.admin.problems import Purged, problem, stalled
+from lakebackup_jobs.kafka.client import library
+from lakebackup_jobs.kafka.format.records import decode_block, encode_record
+
+ROOT = Path(__file__).parents[4]
+
+
+def test_it_is_the_very_library_of_the_client() -> None:
+    assert library.load().rd_kafka_version() == confluent_kafka.libversion()[1]
+
+
+def test_a_client_without_its_own_library_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "find", lambda: None)
+    library.load.cache_clear()
+    try:
+        with pytest.raises(EnvironmentProblem, match="without its own librdkafka"):
+            library.load()
+    finally:
+        library.load.cache_clear()
+
+
+def test_settings_that_are_wrong_are_named_without_their_secrets() -> None:
+    with pytest.raises(UsageProblem, match=r"no\.such\.setting"):
+        library.new_client(library.CONSUMER, {"no.such.setting": "1"}, hard={})
+    config = {"sasl.password": "hunter2", "ssl.key.pem": "hunter2", "security.protocol": "ssl"}
+    with pytest.raises(UsageProblem) as caught:
+        library.new_client(library.CONSUMER, config, hard={})
+    assert "hunter2" not in str(caught.value)
+
+
+def test_codes_become_errors_that_say_what_to_do() -> None:
+    assert isinstance(problem(1, "Offset out of range", "t[0]"), Purged)
+    assert "sasl" in str(problem(-169, "Authentication failed", "t[0]"))
+    assert "-195" not in str(stalled(60, None, "t[0]"))
+    assert "last word: down" in str(stalled(60, (-195, "down"), "t[0]"))
+    assert "sasl" in str(stalled(60, (-169, "no"), "t[0]"))
+
+
+def compiled() -> tuple[int, int]:
+    """What using our compiled functions makes numba compile here, and what a function of no cache does."""
+    data = encode_record("t", 0, 1, 2, 1, b"k", b"v", [("h", None)])
+    with event.install_recorder("numba:compile") as ours:
+        decode_block(data, 1).packed()
+    with event.install_recorder("numba:compile") as other:
+        numba.njit(lambda x: x)(1)
+    return len(ours.buffer), len(other.buffer)
+
+
+def test_a_second_process_compiles_nothing() -> None:
+    compiled()
+    code = "from tests.unit.jobs.kafka.test_kafka_library import compiled; print(*compiled())"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True)
+    ours, other = map(int, done.stdout.split())
+    assert (ours, other > 0) == (0, True)

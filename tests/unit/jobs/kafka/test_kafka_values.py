@@ -1,0 +1,258 @@
+"""Values that carry a schema id: what fastavro writes comes back as JSON; garbage is told, never raised."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import pickle
+from fractions import Fraction
+from typing import Any
+from uuid import UUID
+
+import fastavro
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakebackup_jobs.kafka.format.values import MOST_BYTES, Decoder, Schema, schemas_of
+
+NODE = {
+    "type": "record",
+    "name": "Node",
+    "fields": [{"name": "v", "type": "long"}, {"name": "next", "type": ["null", "Node"]}],
+}
+ORDER = {
+    "type": "record",
+    "name": "shop.Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "buyer", "type": ["null", "string"], "default": "no null, as some registries let pass"},
+        {"name": "lines", "type": {"type": "array", "items": "string"}},
+        {"name": "more", "type": {"type": "map", "values": "double"}},
+        {"name": "state", "type": {"type": "enum", "name": "State", "symbols": ["OPEN", "PAID"]}},
+        {"name": "photo", "type": "bytes"},
+        {"name": "flag", "type": "boolean"},
+    ],
+}
+
+
+TWO = {"type": "fixed", "name": "F", "size": 2}
+
+
+def avro(schema: Any) -> Schema:
+    return Schema("AVRO", json.dumps(schema))
+
+
+def framed(payload: bytes, number: int = 7) -> bytes:
+    return b"\0" + number.to_bytes(4, "big") + payload
+
+
+def written(schema: Any, value: Any) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, schema, value)
+    return framed(out.getvalue())
+
+
+def one(schema: Schema, data: bytes) -> tuple[str | None, str | None]:
+    return Decoder({7: schema}).decode(data)
+
+
+def long(number: int) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, "long", number)
+    return out.getvalue()
+
+
+def logical(base: Any, name: str, **more: Any) -> Schema:
+    kind = base if isinstance(base, dict) else {"type": base}
+    return avro({**kind, "logicalType": name, **more})
+
+
+def test_a_record_is_an_object_in_the_schemas_order() -> None:
+    value = {
+        "id": 5, "buyer": "Zoë \"Z\"", "lines": ["a", ""], "more": {"x": 0.5}, "state": "PAID",
+        "photo": b"\0\xff", "flag": True,
+    }  # fmt: skip
+    writable = {**ORDER, "fields": [{**f, "default": None} if "default" in f else f for f in ORDER["fields"]]}
+    text, problem = one(avro(ORDER), written(writable, value))
+    assert problem is None
+    assert text == (
+        '{"id":5,"buyer":"Zoë \\"Z\\"","lines":["a",""],"more":{"x":0.5},'
+        '"state":"PAID","photo":"AP8=","flag":true}'
+    )
+
+
+@pytest.mark.parametrize(
+    ("schema", "payload", "expected"),
+    [
+        (avro("string"), b"\x04ab", '"ab"'),
+        (avro(["null", "long"]), b"\0", "null"),
+        (avro("double"), b"\0\0\0\0\0\0\xf8\x7f", '"NaN"'),
+        (avro({"type": "array", "items": "float"}), b"\x02\0\0\x80\xff\0", '["-Infinity"]'),
+        (avro({"type": "fixed", "name": "F", "size": 2}), b"ab", '"YWI="'),
+        (logical("bytes", "decimal", precision=4, scale=2), b"\x04\xff\x7f", '"-1.29"'),
+        # More digits than the precision allows: fastavro alone would round them away.
+        (logical("bytes", "decimal", precision=2, scale=0), b"\x08\x49\x96\x02\xd2", '"1234567890"'),
+        (logical("bytes", "decimal", precision=2, scale=3), b"\x02\x05", '"0.005"'),
+        (logical(TWO, "decimal", precision=4, scale=1), b"\0\x0b", '"1.1"'),
+        (logical("long", "timestamp-millis"), long(1_700_000_000_123), '"2023-11-14T22:13:20.123Z"'),
+        (logical("long", "timestamp-millis"), long(-1), '"1969-12-31T23:59:59.999Z"'),
+        (logical("long", "timestamp-micros"), long(1), '"1970-01-01T00:00:00.000001Z"'),
+        (logical("long", "timestamp-nanos"), long(1), '"1970-01-01T00:00:00.000000001Z"'),
+        (logical("long", "timestamp-millis"), long(2**63 - 1), "9223372036854775807"),
+        (logical("long", "local-timestamp-millis"), long(-62_135_596_800_000), '"0001-01-01T00:00:00.000"'),
+        (logical("int", "date"), long(19_000), '"2022-01-08"'),
+        (logical("int", "date"), long(2**31 - 1), "2147483647"),
+        (logical("int", "time-millis"), long(45_296_007), '"12:34:56.007"'),
+        (logical("long", "time-micros"), long(86_400_000_000), "86400000000"),
+        (logical("string", "uuid"), b"\x02x", '"x"'),
+        (logical({"type": "fixed", "name": "U", "size": 16}, "uuid"), bytes(16), f'"{UUID(int=0)}"'),
+        (logical("long", "of-another-make"), long(3), "3"),
+        (Schema("JSON", "{}"), b' {"a": 1.10} ', '{"a": 1.10}'),
+    ],
+)  # fmt: skip
+def test_each_kind_of_value(schema: Schema, payload: bytes, expected: str) -> None:
+    assert one(schema, framed(payload)) == (expected, None)
+
+
+@pytest.mark.parametrize(
+    ("schema", "payload", "said"),
+    [
+        (avro("string"), b"\x0aab", "too early"),
+        (avro("string"), b"\x02ab", "1 bytes are left over"),
+        (avro("string"), b"\x02\xff", "UnicodeDecodeError"),
+        (avro(["null", "long"]), b"\x08", "IndexError"),
+        (avro({"type": "array", "items": "boolean"}), long(2**62), "too early"),
+        (avro({"type": "array", "items": "null"}), long(2**62), "take no bytes"),
+        (avro({"type": "no type"}), b"", "cannot be used"),
+        (avro({"type": "array", "items": "shop.Missing"}), b"\0", "shop.Missing"),
+        (Schema("AVRO", "{"), b"", "cannot be used"),
+        (Schema("AVRO", "[" * 100_000), b"", "cannot be used"),
+        (Schema("PROTOBUF", 'syntax = "proto3";'), b"\0", "PROTOBUF, which is not decoded"),
+        (Schema("JSON", "{}"), b"{", "JSONDecodeError"),
+        (Schema("JSON", "{}"), b"NaN", "NaN is no JSON"),
+        (Schema("JSON", "{}"), b"[" * 1_000_000, "RecursionError"),
+        (Schema("AVRO", '"long"', problem="it has two meanings"), b"\0", "two meanings"),
+        (avro("bytes"), bytes(MOST_BYTES), "no more than"),
+        # A chain that compiled code follows until its stack is full.
+        (avro(NODE), b"\x02\x02" * 1_000_000, "RecursionError"),
+    ],
+)
+def test_what_cannot_be_decoded_is_reported(schema: Schema, payload: bytes, said: str) -> None:
+    text, problem = one(schema, framed(payload))
+    assert text is None
+    assert problem is not None
+    assert said in problem
+
+
+def test_bytes_without_an_id_and_unknown_ids() -> None:
+    decoder = Decoder({})
+    for data in (None, b"", b"\0\0\0\1", b"text", b"\1\0\0\0\7x"):
+        assert decoder.decode(data) == (None, None)
+    assert decoder.decode(framed(b"x", 9)) == (None, "schema 9 is not known")
+
+
+def test_a_decoder_goes_to_another_process() -> None:
+    decoder = Decoder({7: avro("long")})
+    assert decoder.decode(framed(b"\2")) == ("1", None)
+    assert pickle.loads(pickle.dumps(decoder)).decode(framed(b"\2")) == ("1", None)
+
+
+@given(st.binary(max_size=200), st.sampled_from([avro(ORDER), avro(NODE), Schema("JSON", "{}")]))
+def test_garbage_gives_valid_json_or_a_problem(payload: bytes, schema: Schema) -> None:
+    text, problem = one(schema, framed(payload))
+    assert (text is None) != (problem is None)
+    if text is not None:
+        json.loads(text)
+
+
+@given(st.binary(max_size=30), st.integers(0, 20))
+def test_decimals_are_exact(data: bytes, scale: int) -> None:
+    payload = long(len(data)) + data
+    text, _ = one(logical("bytes", "decimal", precision=5, scale=scale), framed(payload))
+    assert text is not None
+    exact = int.from_bytes(data, signed=True)
+    assert Fraction(json.loads(text)) * 10**scale == exact
+    assert len(json.loads(text).partition(".")[2]) == scale
+
+
+@given(
+    st.recursive(
+        st.integers(-(2**63), 2**63 - 1) | st.text() | st.binary() | st.none(), st.lists, max_leaves=8
+    )
+)
+def test_any_value_comes_back(value: Any) -> None:
+    items: Any = ["null", "long", "string", "bytes", {"type": "array", "items": "Any"}]
+    schema = {"type": "record", "name": "Any", "fields": [{"name": "a", "type": items}]}
+
+    def wrapped(item: Any) -> Any:
+        return {"a": [wrapped(i) for i in item] if isinstance(item, list) else item}
+
+    def plain(item: Any) -> Any:
+        if isinstance(item, list):
+            return {"a": [plain(i) for i in item]}
+        return {"a": base64.b64encode(item).decode() if isinstance(item, bytes) else item}
+
+    text, problem = one(avro(schema), written(schema, wrapped(value)))
+    assert problem is None
+    assert json.loads(text or "") == plain(value)
+
+
+# --- from the catalog's rows
+
+
+def row(number: int, schema: Any, subject: str = "s", version: int = 1, **more: Any) -> dict[str, Any]:
+    given = {"scope": "_schemas", "epoch": "e1", "schema_type": "AVRO", "schema_references": None}
+    text = schema if isinstance(schema, str) else json.dumps(schema)
+    own = {"schema_id": number, "schema_text": text, "subject": subject, "version": version}
+    return given | own | more
+
+
+def names(*places: tuple[str, int]) -> str:
+    return json.dumps([{"name": s, "subject": s, "version": v} for s, v in places])
+
+
+def test_references_are_followed() -> None:
+    item = {"type": "record", "name": "shop.Item", "fields": [{"name": "n", "type": "int"}]}
+    line = {"type": "record", "name": "shop.Line", "fields": [{"name": "item", "type": "Item"}]}
+    both = ["null", {"type": "array", "items": "shop.Line"}, "shop.Item"]
+    found = schemas_of(
+        [
+            row(3, both, "both", schema_references=names(("line", 2), ("item", 1))),
+            row(2, line, "line", 2, schema_references=names(("item", 1))),
+            row(1, item, "item"),
+        ]
+    )
+    decoder = Decoder(found)
+    assert decoder.decode(framed(b"\2\2\6\0", 3)) == ('[{"item":{"n":3}}]', None)
+    assert decoder.decode(framed(b"\4\6", 3)) == ('{"n":3}', None)
+
+
+def test_references_that_lead_nowhere() -> None:
+    circle = [
+        row(1, "int", "a", schema_references=names(("b", 1))),
+        row(2, "int", "b", schema_references=names(("a", 1))),
+    ]
+    for rows, said in (
+        (circle, "circle"),
+        ([row(1, "int", schema_references=names(("gone", 3)))], "version 3 of 'gone', which no backup holds"),
+        ([row(1, "int", schema_references="[7]")], "cannot be read"),
+    ):
+        text, problem = Decoder(schemas_of(rows)).decode(framed(b"\2", 1))
+        assert text is None
+        assert problem is not None
+        assert said in problem
+
+
+def test_an_id_with_two_meanings_is_not_guessed() -> None:
+    same = [
+        row(1, '{"type":  "int"}'),
+        row(1, '{"type":"int"}', epoch="e2"),
+        row(1, '{"type": "int"}', "other"),
+    ]
+    assert Decoder(schemas_of(same)).decode(framed(b"\2", 1)) == ("1", None)
+    for other in (row(1, '"string"', epoch="e2"), row(1, '"string"', scope="_schemas2")):
+        text, problem = Decoder(schemas_of([*same, other])).decode(framed(b"\2", 1))
+        assert text is None
+        assert "different schemas" in (problem or "")

@@ -1,0 +1,113 @@
+"""What the tasks of a compaction read and write, with Spark's part done here; what killed fulls leave."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from tests.support.catalogs import backup_id
+from tests.support.command_line import quiet
+from tests.support.made_backups import MadeBackups
+from tests.support.made_changes import MadeChanges, commit, prewrite, put, rollback
+from tests.support.pruning import seen
+
+from lakebackup.formats.logs.logfile import read_log_file
+from lakebackup.plan.logs.restore import LogRestoreRequest
+from lakebackup.rules import layout
+from lakebackup.store import manifest as sidecar
+from lakebackup.store.lease import Lease
+from lakebackup.store.roots import Roots
+from lakebackup.store.writer import CatalogWriter
+from lakebackup_jobs.lifecycle import task_errors as outcome
+from lakebackup_jobs.lifecycle.workspace import Workspace
+from lakebackup_jobs.logs.upkeep.compact_task import ORDER, ListDepartures, ReadLog, WriteLog
+from lakebackup_jobs.logs.upkeep.snapshot import sweep
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROWS = """
+    SELECT destination, path, backup_id, added_in, source, scope, epoch, region, codec, key_id, bytes,
+        raw_bytes, sha256, entries, cf, op
+    FROM files WHERE format = 'log-arrow-1' ORDER BY path"""
+
+
+def log(root: Path) -> MadeChanges:
+    """Three flushes of two tables."""
+    MadeBackups(root)
+    made = MadeChanges(root, CatalogWriter.open(None, str(root)))
+    for ts in (100, 200, 300):
+        long = [prewrite(table, b"%d" % n, ts + n, b"x" * 50) for table in (1, 2) for n in range(20)]
+        short = [put(1, b"%d" % n, ts + n, b"%d" % ts) for n in range(20, 40)]
+        ends = [commit(2, b"%d" % n, ts + n, ts + 50) for n in range(5)] + [rollback(1, b"7", ts + 7)]
+        made.flush([*long, *short, *ends], ts + 60)
+    return made
+
+
+def of(made: MadeBackups) -> dict[str, Any]:
+    """The backup that the tasks write."""
+    place = {"uri": made.storage.uri, "destination": made.destination}
+    return {**place, "source": "shop", "backup_id": backup_id(9)}
+
+
+def batches(rows: list[dict[str, Any]]) -> list[pa.RecordBatch]:
+    return pa.Table.from_pylist(rows).to_batches()
+
+
+def test_every_record_is_in_a_file_of_its_kind_that_is_not_too_large(tmp_path: Path) -> None:
+    made, most_raw = log(tmp_path), 3_000
+    folder, roots = layout.backup_folder("shop", backup_id(9)), Roots({made.destination: str(tmp_path)})
+    files = seen(tmp_path, ROWS)
+    read = pa.Table.from_batches(ReadLog(str(tmp_path), folder, roots)(batches(files)))
+    records = read.sort_by([(name, "ascending") for name in ORDER])
+    assert len(records) == sum(row["entries"] for row in files) == 3 * 66
+    write = WriteLog(**of(made), number=0, ts_domain="tso", codec="zstd", most_raw=most_raw)
+    (told,) = [row for batch in write(records.to_batches(max_chunksize=10)) for row in batch.to_pylist()]
+    outcome.raise_first([told["error"]])
+    rows = sidecar.read_part(made.storage, layout.made_path("shop", backup_id(9), 0))
+    assert (told["files"], told["entries"]) == (len(rows), len(records))
+    found = []
+    for row in rows:
+        held = [record for batch in read_log_file(made.storage, row, None) for record in batch.to_pylist()]
+        found += [{"place": f"{row.scope} {row.cf} {row.op}", **record} for record in held]
+        ts = [record["commit_ts"] or record["start_ts"] for record in held]
+        assert (row.min_ts, row.max_ts, row.entries, row.region) == (min(ts), max(ts), len(held), "-")
+    assert found == records.select(read.schema.names).to_pylist()
+    kinds = {(row.scope, row.cf, row.op) for row in rows}
+    assert kinds == {("1", "default", "put"), ("1", "default", "delete"), ("1", "write", "put"),
+                     ("2", "default", "put"), ("2", "write", "put")}  # fmt: skip
+    assert len(rows) > len(kinds)
+    assert all(row.raw_bytes < most_raw + 500 for row in rows)  # an empty one has some hundred bytes
+
+
+def test_what_leaves_the_log_is_listed_with_the_number_of_the_compaction(tmp_path: Path) -> None:
+    made = log(tmp_path)
+    files = seen(tmp_path, ROWS)
+    job = ListDepartures(**of(made), number=9)
+    (batch,) = job(batches(files))
+    (text,) = batch["row"].to_pylist()
+    assert '"role":"meta"' in text.replace(" ", "")
+    (path,) = (tmp_path / layout.backup_folder("shop", backup_id(9)) / "listing").iterdir()
+    listed = pq.read_table(path).to_pylist()
+    assert [(row["path"], row["gone_in"]) for row in listed] == [(row["path"], 9) for row in files]
+    assert list(job([])) == []
+
+
+def test_of_what_killed_fulls_left_only_what_nobody_works_on_and_no_catalog_knows_goes(
+    tmp_path: Path,
+) -> None:
+    made = MadeBackups(tmp_path, "shop")
+    storage = made.storage
+    killed, marked, at_work = (backup_id(number) for number in (1, 2, 3))
+    for name in (killed, marked, at_work):
+        storage.put(f"{layout.full_folder('shop', name)}_delta_log/0.json", b"{}")
+        storage.put(f"{layout.full_folder('shop', name)}part.parquet", b"rows")
+        storage.put(f"{layout.backup_folder('shop', name)}listing/000000.objects.arrow", b"objects")
+    sidecar.mark(storage, layout.marker_path("shop", marked, "complete"))
+    request = LogRestoreRequest(str(tmp_path), "shop")
+    with Lease.acquire(storage, f"full-{at_work}", "me"):
+        sweep(Workspace(request, "shop", quiet()))
+    left = {found.path for folder in ("fulls", "backups") for found in storage.list(f"shop/{folder}/")}
+    assert {path.split("/")[2] for path in left} == {marked, at_work}
+    assert len(left) == 7

@@ -1,0 +1,74 @@
+"""What places that a log is restored to say they hold, and what may go on there."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakebackup.errors import Refused, UsageProblem
+from lakebackup_jobs.cli import main
+from lakebackup_jobs.targets import Held, is_done
+from lakebackup_jobs.targets.delta import DeltaTarget
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HELD = Held(source="shop", from_ts=0, to_ts=100, start_ts=0, filters=[])
+
+
+def commits(folder: Path, *infos: dict[str, Any]) -> DeltaTarget:
+    (folder / "_delta_log").mkdir()
+    for version, info in enumerate(infos):
+        (folder / "_delta_log" / f"{version:020d}.json").write_text(json.dumps({"commitInfo": info}))
+    return DeltaTarget(str(folder))
+
+
+WRITE = {"operation": "WRITE", "userMetadata": HELD.text()}
+
+
+def test_what_a_restore_made(tmp_path: Path) -> None:
+    assert commits(tmp_path, WRITE, {"operation": "OPTIMIZE"}, {"operation": "VACUUM END"}).held() == HELD
+
+
+def test_what_was_changed_since_is_nothing_to_continue_from(tmp_path: Path) -> None:
+    target = commits(tmp_path, WRITE, {"operation": "DELETE"}, {"operation": "OPTIMIZE"})
+    for as_of in (None, 100):
+        with pytest.raises(Refused, match=r"was changed \(DELETE\)"):
+            target.held(others_as_of=("shop", as_of))
+
+
+def test_a_table_of_someone_else(tmp_path: Path) -> None:
+    target = commits(tmp_path, {"operation": "WRITE"})
+    with pytest.raises(Refused, match="no restore of a log made it"):
+        target.held()
+    with pytest.raises(Refused, match="no restore"):
+        target.held(others_as_of=("shop", None))
+    assert target.held(others_as_of=("shop", 70)) == Held("shop", 70, 70, 70)
+
+
+def test_a_folder_of_someone_else(tmp_path: Path) -> None:
+    (tmp_path / "part-00000-1.c000.snappy.parquet").touch()
+    assert DeltaTarget(str(tmp_path)).held() is None
+    (tmp_path / "mine.txt").touch()
+    with pytest.raises(Refused, match=r"mine\.txt"):
+        DeltaTarget(str(tmp_path)).held()
+
+
+def test_what_depends_on_another_table_continues_nowhere() -> None:
+    after = Held(source="shop", from_ts=0, to_ts=200, start_ts=100, filters=[])
+    other = Held(source="shop", from_ts=50, to_ts=100, start_ts=50, filters=[])
+    assert not is_done(other, after)
+    assert not is_done(None, after, alone=True)
+    assert is_done(after, after, alone=True)
+    for there in (other, HELD, replace(after, from_ts=50)):
+        with pytest.raises(Refused, match="is new"):
+            is_done(there, after, alone=True)
+
+
+def test_a_point_goes_into_no_topics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["restore", "point", "shop", "--from", str(tmp_path), "--to", "kafka://localhost:1"]
+    assert main(command) == UsageProblem.exit_code
+    assert "into topics" in capsys.readouterr().err

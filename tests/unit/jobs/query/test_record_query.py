@@ -1,0 +1,186 @@
+"""records('topic') by DuckDB, over real files and tables: no broker, no Java."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.made_backups import MadeBackups, Record
+from tests.support.rows import filled
+
+from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
+from lakebackup.rows.topics import SchemaRecord
+from lakebackup_jobs.query import record_query as ask
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> MadeBackups:
+    return MadeBackups(tmp_path)
+
+
+def rows(made: MadeBackups, sql: str) -> list[dict[str, Any]]:
+    return ask.select(made.reader(), sql).rows.read_all().to_pylist()
+
+
+def numbers(made: MadeBackups, sql: str) -> list[int]:
+    return [row["kafka_offset"] for row in rows(made, sql)]
+
+
+def run(first: int, end: int, *, partition: int = 0, step: int = 1000) -> list[Record]:
+    return [
+        Record(partition, offset, step * offset, f"k{offset % 7}".encode(), f"v{offset}".encode())
+        for offset in range(first, end)
+    ]
+
+
+def test_what_a_record_looks_like(made: MadeBackups) -> None:
+    odd = Record(1, 8, -1, b"\xff", b"\x00\x01", (("h", b"x"), ("h", None), ("b", b"\xff")))
+    text = Record(1, 9, 1_700_000_000_123, "\u00e9".encode(), b' {"n": 1}')
+    made.backup([[odd, text, Record(1, 12, 2**62)]])
+    first, second, third = rows(made, "SELECT * FROM records('orders') ORDER BY kafka_offset")
+    assert first | {"epoch": "", "path": "", "backup_id": ""} == {
+        "source": "prod", "scope": "orders", "epoch": "", "path": "", "backup_id": "",
+        "partition": 1, "kafka_offset": 8, "ts": -1, "time": None, "key": None, "key_hex": "ff",
+        "key_json": None, "value": "\x00\x01", "value_hex": "0001", "value_json": None, "problem": None,
+        "headers": '[["h", "x"], ["h", null], ["b", {"hex": "ff"}]]',
+    }  # fmt: skip
+    assert (second["key"], second["value"], second["value_json"]) == ("\u00e9", ' {"n": 1}', ' {"n": 1}')
+    assert second["time"].isoformat() == "2023-11-14T22:13:20.123000"
+    assert [third[name] for name in ("ts", "time", "key", "key_hex", "value", "value_hex", "value_json")] == [
+        2**62, None, None, None, None, None, None,
+    ]  # fmt: skip
+
+
+def test_every_record_once_whatever_the_chains(made: MadeBackups) -> None:
+    made.backup([run(0, 10), run(0, 5, partition=1)])
+    made.backup([run(10, 20)])
+    made.backup([run(5, 18)], full=True, low={0: 5})  # what was read before, and less of partition 1
+    made.backup([run(18, 30)])
+    found = rows(
+        made, "SELECT partition, kafka_offset AS o, backup_id AS b FROM records('orders') ORDER BY 1, 2"
+    )
+    assert [(r["partition"], r["o"]) for r in found] == [
+        *((0, o) for o in range(30)),
+        *((1, o) for o in range(5)),
+    ]
+    assert {r["b"][-1] for r in found if r["o"] >= 5} == {"3", "4"}
+
+
+def test_a_point_is_what_a_restore_brings(made: MadeBackups) -> None:
+    made.backup([run(0, 10)], end_ts=9_500)
+    made.backup([run(10, 20)], end_ts=19_500)
+    third = made.backup([run(15, 25)], full=True, end_ts=24_500, low={0: 15})
+    select = "SELECT kafka_offset FROM records('orders', '{}') ORDER BY 1"
+    assert numbers(made, select.format("1970-01-01T00:00:12Z")) == list(range(13))
+    assert numbers(made, select.format("9000")) == list(range(10))
+    assert numbers(made, select.format("20260101T000002Z")) == list(range(20))
+    assert numbers(made, select.format(third)) == list(range(15, 25))
+    with pytest.raises(Refused, match="after the last backup"):
+        rows(made, select.format("1970-01-01T00:01Z"))
+    with pytest.raises(NotFound, match="no backup"):
+        rows(made, select.format("20250101"))
+    with pytest.raises(UsageProblem, match="not a time"):
+        rows(made, select.format("yesterday"))
+
+
+def test_a_topic_that_is_not_there(made: MadeBackups) -> None:
+    made.backup([run(0, 3)])
+    with pytest.raises(NotFound) as missing:
+        rows(made, "SELECT key FROM records('order')")
+    assert missing.value.hint == "Did you mean orders?"
+    assert numbers(made, "SELECT kafka_offset FROM records('prod/orders') ORDER BY 1") == [0, 1, 2]
+
+
+def test_only_files_that_can_hold_the_key_are_opened(made: MadeBackups) -> None:
+    """A year of backups, hourly for a week each month: many small files, keys all over."""
+    for hour in range(400):
+        first = 10 * hour
+        offsets = range(first, first + 10)
+        made.backup([[Record(0, at, at, f"user-{at * 7919 % 4000}".encode()) for at in offsets]])
+    answer = ask.select(made.reader(), "SELECT kafka_offset FROM records('orders') WHERE key = 'user-7919'")
+    assert answer.rows.read_all().num_rows == 0
+    answer = ask.select(
+        made.reader(), "SELECT kafka_offset AS o FROM records('orders') WHERE key = 'user-3919'"
+    )
+    assert answer.rows.read_all().to_pylist() == [{"o": 1}]
+    (reading,) = answer.readings
+    assert (reading.held, reading.opened) == (400, 1)
+    assert reading.chosen > 1
+    # The bounds alone choose by offset and time.
+    answer = ask.select(
+        made.reader(), "SELECT ts FROM records('orders') WHERE kafka_offset BETWEEN 95 AND 101"
+    )
+    assert answer.rows.read_all().num_rows == 7
+    assert answer.readings[0].opened == answer.readings[0].chosen == 2
+
+
+def test_a_damaged_file_is_an_error_and_nothing_else(made: MadeBackups) -> None:
+    made.backup([run(0, 1000)])
+    made.backup([run(1000, 1010)])
+    reader = made.reader()
+    (row,) = reader.select("SELECT path FROM files WHERE added_in = 1").read_all().to_pylist()
+    path = Path(made.folder, row["path"])
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 4
+    path.write_bytes(data)
+    with pytest.raises(Damaged, match="is not what was written"):
+        rows(made, "SELECT count(*) FROM records('orders')")
+    # Who does not need it is answered.
+    assert numbers(made, "SELECT kafka_offset FROM records('orders') WHERE kafka_offset = 1009") == [1009]
+    path.unlink()
+    with pytest.raises(Damaged, match="is missing"):
+        rows(made, "SELECT count(*) FROM records('orders')")
+
+
+def test_the_database_of_a_query_that_met_damage_is_freed(made: MadeBackups) -> None:
+    made.backup([run(0, 10)])
+    (path,) = Path(made.folder).rglob("*.data")
+    path.unlink()
+
+    def ask_once() -> weakref.ref[Any]:
+        reader = made.reader()
+        with pytest.raises(Damaged):
+            ask.select(reader, "SELECT count(*) FROM records('orders')").rows.read_all()
+        return weakref.ref(reader)
+
+    reader = ask_once()
+    gc.collect()
+    assert reader() is None
+
+
+def test_joins_subqueries_and_the_catalog_beside_them(made: MadeBackups) -> None:
+    made.backup([run(0, 10)])
+    made.backup([[Record(0, 0, 0, b"k1", b"bill")]], topic="bills")
+    sql = """
+        WITH o AS (SELECT key, count(*) AS n FROM records('orders') GROUP BY key)
+        SELECT o.key, o.n, b.value, f.entries
+        FROM o JOIN records('bills') AS b ON o.key = b.key
+        JOIN files AS f ON f.path = b.path
+        WHERE b.value = 'bill' AND EXISTS (SELECT 1 FROM o AS again WHERE again.key = o.key)
+    """
+    assert rows(made, sql) == [{"key": "k1", "n": 2, "value": "bill", "entries": 1}]
+
+
+def test_a_time_is_of_no_machine(made: MadeBackups, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "America/New_York")
+    made.backup([run(0, 10)])
+    for instant in ("1970-01-01T00:00:03Z", "1970-01-01 00:00:03", "1970-01-01T01:00:03+01:00"):
+        sql = f"SELECT kafka_offset FROM records('orders') WHERE time = TIMESTAMP '{instant}'"
+        assert numbers(made, sql) == [3]
+
+
+def test_values_with_a_schema_id_are_decoded(made: MadeBackups) -> None:
+    values = [b"\0\0\0\0\1\x0e", b'\0\0\0\0\2{"id": 8}', b"\0\0\0\0\3\x08\x01", b"\0\0\0\0\x09?", b"7"]
+    made.backup([[Record(0, i, i, b"k", value) for i, value in enumerate(values)]])
+    name = made.backup([[Record(0, 0)]], topic="_schemas")
+    for number, (kind, text) in enumerate([("AVRO", '"long"'), ("JSON", "{}"), ("PROTOBUF", "")], 1):
+        own = {"subject": f"s{number}", "version": 1, "schema_id": number, "schema_text": text}
+        place = {"backup_id": name, "scope": "_schemas", "kind": "schema", "log_position": number}
+        made.add(filled(SchemaRecord, **own, **place, schema_type=kind))
+    found = rows(made, "SELECT value_json AS j, problem AS p FROM records('orders') ORDER BY kafka_offset")
+    assert [row["j"] for row in found] == ["7", '{"id": 8}', None, None, "7"]
+    protobuf = "value: schema 3 is of the kind PROTOBUF, which is not decoded"
+    assert [row["p"] for row in found] == [None, None, protobuf, "value: schema 9 is not known", None]

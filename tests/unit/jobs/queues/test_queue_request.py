@@ -1,0 +1,150 @@
+"""What a backup of queues reads: the snapshot it is of, messages left out, and where it ends."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from lakebackup.errors import NotFound, UsageProblem
+from lakebackup.formats.queues.headers import HeaderNames
+from lakebackup.plan.topics.backup import RegionState, TopicState
+from lakebackup_jobs.queues.backup.cut import Tails
+from lakebackup_jobs.queues.backup.request import QueueRequest, said_of
+from lakebackup_jobs.queues.backup.skipped import asked, by_partition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from lakebackup_jobs.kafka.memory import Longs
+
+TOLD = '{"format": 1, "graph": "social", "last_tid": %d, "queues": []}'
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path) -> Path:
+    folder = tmp_path / "engine" / "snapshot"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def request(snapshot: Path | None, **changes: Any) -> QueueRequest:
+    told = {"destination": "d", "source": "social", "topics": ("a",), "kafka": {}, "mode": "full", **changes}
+    return QueueRequest(**told, snapshot=None if snapshot is None else str(snapshot))
+
+
+def test_snapshot_json_tells_one_snapshot_from_another(snapshot: Path) -> None:
+    told = snapshot.parent / "snapshot.json"
+    told.write_text(TOLD % 1)
+    first = said_of(request(snapshot))
+    os.utime(snapshot, ns=(1, 1))
+    assert said_of(request(snapshot)) == first
+    told.write_text(TOLD % 2)
+    second = said_of(request(snapshot))
+    assert second.mark not in (None, first.mark)
+    assert second.read is not None
+    assert second.read.last_tid == 2
+
+
+def test_without_snapshot_json_the_folder_tells(snapshot: Path) -> None:
+    os.utime(snapshot, ns=(1, 10**18))
+    first = said_of(request(snapshot))
+    assert first.read is None
+    assert said_of(request(snapshot)).mark == first.mark is not None
+    os.utime(snapshot, ns=(1, 10**18 + 1))
+    assert said_of(request(snapshot)).mark != first.mark
+    assert said_of(request(snapshot.parent / "on a worker")).mark is None
+
+
+def test_positions_may_be_elsewhere(snapshot: Path, tmp_path: Path) -> None:
+    (snapshot.parent / "snapshot.json").write_text(TOLD % 1)
+    elsewhere = tmp_path / "positions.json"
+    elsewhere.write_text(TOLD % 7)
+    found = said_of(request(snapshot, positions=str(elsewhere)))
+    assert found.where == str(elsewhere)
+    assert found.read is not None
+    assert found.read.last_tid == 7
+
+
+def test_only_who_asks_finds_what_is_wrong(snapshot: Path, tmp_path: Path) -> None:
+    missing = said_of(request(snapshot, positions=str(tmp_path / "none.json")))
+    with pytest.raises(NotFound, match=r"none\.json cannot be read"):
+        _ = missing.read
+    (snapshot.parent / "snapshot.json").write_text("{")
+    torn = said_of(request(snapshot))
+    with pytest.raises(UsageProblem, match="is not JSON"):
+        _ = torn.read
+
+
+def test_no_child_looks_at_a_snapshot(snapshot: Path) -> None:
+    (snapshot.parent / "snapshot.json").write_text(TOLD % 1)
+    for mode in ("differential", "incremental"):
+        assert said_of(request(snapshot, mode=mode)).data is None
+    assert said_of(request(snapshot, mode="auto")).data is not None
+    assert said_of(request(None)).data is None
+
+
+# --- messages that are left out
+
+TOPICS = [TopicState("delta.1", "e1", 2, 1, {}), TopicState("journal", "e2", 1, 1, {})]
+
+
+def test_a_place_is_of_the_topic_as_it_is_now() -> None:
+    found = asked(["delta.1[1]@4711", "journal[0]@0", "delta.1[01]@4711"], TOPICS)
+    assert found == {("delta.1", "e1", "1", 4711), ("journal", "e2", "0", 0)}
+    assert by_partition(found) == {("delta.1", "e1", "1"): [4711], ("journal", "e2", "0"): [0]}
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "why"),
+    [
+        *((text, UsageProblem, "does not name a message") for text in
+          ("delta.1", "delta.1[0]", "delta.1[0]@-1", "delta.1[x]@1", "[0]@1", "")),
+        *((text, NotFound, "reads no such partition") for text in ("delta.1[2]@1", "other[0]@1")),
+    ],
+)  # fmt: skip
+def test_what_names_no_message_that_is_read(text: str, error: type[Exception], why: str) -> None:
+    with pytest.raises(error, match=why):
+        asked([text], TOPICS)
+
+
+# --- where it ends
+
+Row = tuple[int, int]  # offset and tid; a watermark's is -1
+
+
+def region(number: int, end: int) -> RegionState:
+    return RegionState("delta", "e", str(number), 0, end, end, None)
+
+
+def ends(
+    monkeypatch: pytest.MonkeyPatch, held: dict[int, list[Row]], first: dict[int, int], later: dict[int, int]
+) -> list[int]:
+    """Where a backup ends that looked at ends, found the partitions grown, and reads what they hold."""
+
+    def blocks(_: Tails, at: RegionState, start: int, end: int) -> Iterator[tuple[Longs, Longs]]:
+        rows = [row for row in held[int(at.region)] if start <= row[0] < end]
+        if rows:
+            offsets, tids = np.array(rows, np.int64).T
+            yield offsets, tids
+
+    monkeypatch.setattr(Tails, "_blocks", blocks)
+    before, after = ([region(n, end) for n, end in some.items()] for some in (first, later))
+    found = Tails({}, "read_committed", HeaderNames()).settled(before, lambda: after)
+    return [one.end for one in found]
+
+
+def test_what_came_with_an_earlier_tid_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = {0: [(0, 1), (1, 4)], 1: [(0, 2), (1, 3), (2, 5)]}
+    assert ends(monkeypatch, held, {0: 2, 1: 1}, {0: 2, 1: 3}) == [2, 2]
+    # Taking one may make another an earlier one.
+    held = {0: [(0, 1), (1, 9), (2, 3)], 1: [(0, 4), (1, 8), (2, 10)]}
+    assert ends(monkeypatch, held, {0: 1, 1: 1}, {0: 3, 1: 3}) == [3, 2]
+
+
+def test_what_a_restore_puts_there_meanwhile_is_another_history(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = {0: [(0, 1), (1, 6)], 1: [(0, 2), (1, 3), (2, -1), (3, 4), (4, 5)]}
+    assert ends(monkeypatch, held, {0: 2, 1: 1}, {0: 2, 1: 5}) == [2, 2]

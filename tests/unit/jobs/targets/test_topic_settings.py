@@ -1,0 +1,119 @@
+"""A topic's settings as backups keep them, and how restored records are kept from them."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakebackup.rules.topic_settings import TopicSettings, in_force, load
+from lakebackup_jobs.kafka.admin.cluster import Denied
+from lakebackup_jobs.targets.topics import SUSPENDED, Topics
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+DAY = 86_400_000
+BOTH = {"cleanup.policy": "compact,delete"}
+BROKERS = {"retention.ms": str(7 * DAY), "retention.bytes": "-1", "cleanup.policy": "delete"}
+
+
+def test_own_settings_stay_where_they_were_and_the_rest_is_beside_them() -> None:
+    saved = TopicSettings(
+        {"retention.ms": "5"}, {"broker": {"segment.ms": "7"}, "default": {"cleanup.policy": "delete"}}
+    )
+    text = saved.dump()
+    assert json.loads(text)["retention.ms"] == "5"
+    assert load(text) == saved
+    assert in_force(text) == {"retention.ms": "5", "segment.ms": "7", "cleanup.policy": "delete"}
+
+
+def test_settings_of_older_backups_are_the_topics_own_alone() -> None:
+    assert load('{"retention.ms": "5"}') == TopicSettings({"retention.ms": "5"})
+    assert TopicSettings({"retention.ms": "5"}).dump() == '{"retention.ms": "5"}'
+    assert in_force("{}") == {}
+
+
+class Suspended(Topics):
+    """A topic in the middle of a restore, of a cluster with this retention; None: not to be read."""
+
+    def __init__(self, brokers: Mapping[str, str] | None = BROKERS) -> None:
+        self.of_brokers, self.own = brokers, dict(SUSPENDED)
+
+    def retention_of_brokers(self) -> dict[str, str]:
+        if self.of_brokers is None:
+            raise Denied("no right")
+        return dict(self.of_brokers)
+
+    def alter_settings(self, name: str, *, put: Mapping[str, str], drop: Collection[str] = ()) -> None:  # noqa: ARG002
+        self.own |= put
+        for setting in drop:
+            del self.own[setting]
+
+
+def ago(days: int) -> int:
+    return time.time_ns() // 1_000_000 - days * DAY
+
+
+@pytest.mark.parametrize(
+    ("own", "days", "mode", "left", "said"),
+    [
+        ({}, 8, "auto", {"retention.ms": "-1"}, "this cluster's 604800000 ms would delete"),
+        ({}, 8, "saved", {}, None),
+        ({}, 6, "auto", {}, None),
+        ({"retention.ms": str(DAY)}, 6, "auto", {"retention.ms": "-1"}, "its own 86400000 ms would delete"),
+        ({"retention.ms": str(9 * DAY)}, 8, "auto", {"retention.ms": str(9 * DAY)}, None),
+        ({"cleanup.policy": "compact"}, 8, "auto", {"cleanup.policy": "compact"}, None),
+        (BOTH, 8, "auto", {**BOTH, "retention.ms": "-1"}, "this cluster's 604800000 ms"),
+    ],
+)
+def test_restored_records_outlive_the_retention_in_force_at_their_new_place(
+    own: dict[str, str], days: int, mode: str, left: dict[str, str], said: str | None
+) -> None:
+    topics = Suspended()
+    notes = topics.settle("t", TopicSettings(own), ago(days), mode)
+    assert topics.own == left
+    assert [said in note for note in notes] == ([True] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("own", "brokers", "size", "said"),
+    [
+        ({"retention.bytes": "1000"}, "-1", 1001, "its own 1000 bytes would delete"),
+        ({"retention.bytes": "1000"}, "-1", 1000, None),
+        ({}, "1000", 1001, "this cluster's 1000 bytes would delete"),
+        ({"retention.bytes": "-1"}, "1000", 1001, None),
+        ({"cleanup.policy": "compact"}, "1000", 1001, None),
+    ],
+)
+def test_restored_records_outlive_the_size_in_force_at_their_new_place(
+    own: dict[str, str], brokers: str, size: int, said: str | None
+) -> None:
+    topics = Suspended(BROKERS | {"retention.bytes": brokers})
+    notes = topics.settle("t", TopicSettings(own), ago(1), "auto", largest=size)
+    assert topics.own == (own | {"retention.bytes": "-1"} if said else own)
+    assert [said in note for note in notes] == ([True] if said else [])
+
+
+def test_records_are_protected_where_the_clusters_retention_may_not_be_read() -> None:
+    topics = Suspended(None)
+    age, size = topics.settle("t", TopicSettings({}), ago(1), "auto")
+    assert topics.own == {"retention.ms": "-1", "retention.bytes": "-1"}
+    assert "DescribeConfigs on the cluster" in age
+    assert "less than the size" in size
+    own = {"retention.ms": str(9 * DAY), "retention.bytes": "9"}
+    assert (Suspended(None)).settle("t", TopicSettings(own), ago(1), "auto") == []
+
+
+def test_other_retention_than_at_the_source_is_said_and_is_no_setting_of_the_topic() -> None:
+    source = TopicSettings({}, {"broker": {"retention.ms": "-1"}, "default": {"cleanup.policy": "delete"}})
+    topics = Suspended()
+    (note,) = topics.settle("t", source, ago(1), "auto")
+    assert note.startswith("topic t: retention.ms is 604800000 here and was -1 at the source")
+    assert topics.own == {}
+    # What protects the records is said instead.
+    topics = Suspended()
+    (note,) = topics.settle("t", source, ago(8), "auto")
+    assert "keeps retention.ms=-1" in note

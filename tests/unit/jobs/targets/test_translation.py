@@ -1,0 +1,205 @@
+"""Runs of offsets, the rows they become, and what a ledger makes of crashes and strangers."""
+
+from __future__ import annotations
+
+import io
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.rows import filled
+
+from lakebackup.rows.base import UNKNOWN
+from lakebackup.rows.topics import Translation
+from lakebackup.store.translations import folder, take_aside
+from lakebackup_jobs.kafka.admin.committed import Ends
+from lakebackup_jobs.targets.translation import Ledger, Reached, find_runs, join_runs, rows_of
+
+if TYPE_CHECKING:
+    from lakebackup.storage import Storage
+
+IDENTITY = filled(
+    Translation, restore_id="r", at=1, epoch="e", region="3", cluster="c", target_scope="copy",
+    target_epoch="t", target_region="3",
+)  # fmt: skip
+
+
+def offsets(*values: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.array(values, np.int64)
+
+
+@given(st.sets(st.integers(0, 60)), st.lists(st.integers(0, 60)), st.integers(0, 5), st.integers(0, 1000))
+def test_every_position_is_translated_to_what_a_reader_would_get_next(
+    held: set[int], cuts: list[int], lead: int, start: int
+) -> None:
+    """Whatever the holes, and however the records are cut into blocks."""
+    ordered = sorted(held)
+    edges = sorted({*cuts, 0, 61})
+    parts = [find_runs(offsets(*[o for o in ordered if a <= o < b])) for a, b in pairwise(edges)]
+    begin = max(0, ordered[0] - lead) if ordered else 7
+    rows = rows_of(join_runs(parts), begin, start, start + len(held) + 1).tolist()
+    assert rows[0][0] == begin
+    for before, after in pairwise(rows):
+        assert before[2] == after[0]
+    for position in range(begin, ordered[-1] + 1 if ordered else begin):
+        (row,) = [r for r in rows if r[0] <= position < r[2]]
+        following = next(i for i, o in enumerate(ordered) if o >= position)
+        assert row[3] + max(0, position - row[1]) == start + following
+    end = ordered[-1] + 1 if ordered else begin
+    assert rows[-1] == [end, end, end, start + len(held) + 1]
+
+
+def test_runs_of_neighbouring_blocks_and_without_a_known_beginning() -> None:
+    runs = join_runs([find_runs(offsets(3, 4)), find_runs(offsets()), find_runs(offsets(5, 8))])
+    assert runs.tolist() == [[3, 6, 0], [8, 9, 3]]
+    assert rows_of(find_runs(offsets(9)), -1, 0, 2).tolist() == [[9, 9, 10, 0], [10, 10, 10, 2]]
+    assert rows_of(find_runs(offsets()), -1, 0, 0).tolist() == []
+
+
+class Partition:
+    """The end of a target partition, as its transactions leave it."""
+
+    def __init__(self) -> None:
+        self.high = 50
+
+    def ends(self) -> Ends:
+        return Ends(self.high, self.high)
+
+    def take(self, count: int) -> None:
+        self.high += count + 1
+
+
+COLUMNS = ("from_position", "first_position", "to_position", "target_position")
+
+
+def kept(storage: Storage) -> list[list[int]]:
+    found = [pq.read_table(io.BytesIO(storage.get(o.path))) for o in storage.list(folder("r"))]
+    assert {region for table in found for region in table["region"].to_pylist()} <= {"3"}
+    return [list(row.values()) for table in found for row in table.select(COLUMNS).to_pylist()]
+
+
+def begun(storage: Storage, there: Partition, reached: Reached) -> Ledger:
+    ledger = Ledger(storage, IDENTITY, there.ends)
+    ledger.open(reached)
+    return ledger
+
+
+def test_transactions_follow_each_other_and_the_end_covers_what_holds_no_record(storage: Storage) -> None:
+    there = Partition()
+    reached = Reached(covered=2)
+    ledger = begun(storage, there, reached)
+    for records, position in ((offsets(4, 5), 6), (offsets(), 7), (offsets(9, 11), 12)):
+        ledger.add(records)
+        reached = ledger.close(reached, position, 100)
+        there.take(len(records)) if len(records) else None
+        ledger.settle(reached)
+    ledger.end(reached, 15)
+    assert (reached.entries, reached.bytes, reached.position) == (4, 300, 12)
+    assert kept(storage) == [
+        [2, 4, 6, 50], [6, 6, 6, 53],
+        [6, 9, 10, 53], [10, 11, 12, 54], [12, 12, 12, 56],
+        [12, 15, 15, 56],
+    ]  # fmt: skip
+    assert Reached.parse(reached.position, reached.note) == reached
+
+
+def test_a_crash_before_the_commit_leaves_nothing_and_the_redo_counts(storage: Storage) -> None:
+    there = Partition()
+    ledger = begun(storage, there, Reached(covered=0))
+    ledger.add(offsets(0, 1, 2))
+    ledger.close(Reached(covered=0), 3, 1)
+    assert kept(storage) == []
+    there.take(2)  # two of them, and the marker that aborted them
+    ledger = begun(storage, there, Reached(covered=0))
+    assert kept(storage) == []
+    ledger.add(offsets(0, 1, 2))
+    reached = ledger.close(Reached(covered=0), 3, 1)
+    there.take(3)
+    ledger.settle(reached)
+    assert kept(storage) == [[0, 0, 3, 53], [3, 3, 3, 57]]
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_crash_after_the_commit_is_decided_by_the_next_run(storage: Storage, others: int) -> None:
+    there = Partition()
+    ledger = begun(storage, there, Reached(covered=0))
+    ledger.add(offsets(0, 1, 2))
+    reached = ledger.close(Reached(covered=0), 3, 1)
+    there.take(3)
+    there.high += others
+    begun(storage, there, Reached.parse(3, reached.note))
+    expected = [[0, 0, 3, UNKNOWN], [3, 3, 3, UNKNOWN]] if others else [[0, 0, 3, 50], [3, 3, 3, 54]]
+    assert kept(storage) == expected
+    assert take_aside(storage, "restores/r/aside/e-3.parquet") is None
+
+
+def test_what_a_replaced_task_put_aside_late_is_not_believed(storage: Storage) -> None:
+    there = Partition()
+    ledger, stale = (begun(storage, there, Reached(covered=0)) for _ in range(2))
+    there.high += 5
+    ledger = begun(storage, there, Reached(covered=0))
+    ledger.add(offsets(0, 1))
+    reached = ledger.close(Reached(covered=0), 2, 1)
+    stale.add(offsets(0, 1))
+    stale.close(Reached(covered=0), 2, 1)
+    there.take(2)
+    begun(storage, there, Reached.parse(2, reached.note))
+    assert [row[3] for row in kept(storage)] == [UNKNOWN, UNKNOWN]
+
+
+def test_others_make_one_transaction_unknown_and_no_other(storage: Storage) -> None:
+    there = Partition()
+    reached = Reached(covered=0)
+    ledger = begun(storage, there, reached)
+    for disturbed in (False, True, False):
+        first = reached.covered
+        ledger.add(offsets(first, first + 1))
+        reached = ledger.close(reached, first + 2, 1)
+        there.take(2)
+        there.high += disturbed
+        ledger.settle(reached)
+    assert [row[3] for row in kept(storage)] == [50, 53, UNKNOWN, UNKNOWN, 57, 60]
+
+
+def test_a_transaction_recreated_after_it_was_seen_stays_known(storage: Storage) -> None:
+    """Brokers lost the end of the next one: the restore goes back, finds the records and sends none."""
+    there = Partition()
+    ledger = begun(storage, there, Reached(covered=0))
+    ledger.add(offsets(0, 1))
+    ledger.settle(reached := send(ledger, there, Reached(covered=0), 2))
+    known = kept(storage)
+    ledger.add(offsets(2, 3))
+    ledger.close(reached, 4, 1)
+    there.high += 1 + 2  # one of them, then what ended it
+    ledger = begun(storage, there, Reached(covered=0))
+    ledger.add(offsets(0, 1))
+    reached = ledger.close(Reached(covered=0), 2, 1)
+    there.high += 1
+    ledger.settle(reached)
+    assert kept(storage) == known
+    ledger.end(reached, 3)
+    assert kept(storage) == [*known, [2, 3, 3, 53]]
+    begun(storage, there, reached).end(reached, 3)
+    assert kept(storage) == [*known, [2, 3, 3, UNKNOWN]]
+
+
+def send(ledger: Ledger, there: Partition, reached: Reached, position: int) -> Reached:
+    before = reached.entries
+    reached = ledger.close(reached, position, 1)
+    there.take(reached.entries - before)
+    return reached
+
+
+def test_where_records_are_spread_nothing_is_known_but_how_far_it_came(storage: Storage) -> None:
+    ledger = Ledger(storage, IDENTITY, None)
+    reached = Reached(covered=0)
+    ledger.open(reached)
+    ledger.add(offsets(0, 1, 5))
+    reached = ledger.close(reached, 6, 1)
+    ledger.settle(reached)
+    ledger.end(reached, 8)
+    assert kept(storage) == [[0, 0, 6, UNKNOWN], [6, 6, 6, UNKNOWN], [6, 8, 8, UNKNOWN]]

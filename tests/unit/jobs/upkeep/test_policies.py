@@ -1,0 +1,294 @@
+"""`policy`, `hold`, `due`, `catalog break-lease` at the command line, over real tables, without Java."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import time
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.catalogs import backup_id
+from tests.support.command_line import said
+from tests.support.made_backups import MadeBackups, Record
+from tests.support.made_up import declaration
+from tests.support.rows import filled
+
+from lakebackup.rows.backups import Backup, Scope
+from lakebackup.rows.upkeep import Migration
+from lakebackup.rules.patterns import select
+from lakebackup.sql_engine.ddl import create_table
+from lakebackup.sql_engine.delta import append
+from lakebackup.storage import open_storage
+from lakebackup.store.lease import Lease, is_held
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import CatalogWriter
+from lakebackup_jobs.cli import main
+from lakebackup_jobs.topics.unprotected import record_unprotected
+from lakebackup_jobs.upkeep import policies
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A full and a differential of long ago, and two fulls of today."""
+    made = MadeBackups(tmp_path_factory.mktemp("made"))
+    now = time.time_ns() // 1_000_000
+    for number, (full, end_ts) in enumerate(((True, 1000), (False, 2000), (True, now - 2), (True, now - 1))):
+        made.backup([[Record(0, number)]], full=full, end_ts=end_ts)
+    made.flush()
+    return made.folder
+
+
+@pytest.fixture
+def root(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LAKEBACKUP_DESTINATION", str(tmp_path / "backups"))
+    return shutil.copytree(template, tmp_path / "backups")
+
+
+def statuses(capsys: pytest.CaptureFixture[str]) -> list[tuple[str, str]]:
+    rows = said(capsys, "sql", "SELECT status, reason FROM obsolete_backups ORDER BY number")
+    return [(row["status"], row["reason"]) for row in rows]
+
+
+def test_a_policy_is_set_changed_and_removed(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert {status for status, _ in statuses(capsys)} == {"VALID"}
+    set_it = ["policy", "set", "orders", "--full", "weekly  sun 02:00", "--incr", "hourly"]
+    said(capsys, *set_it, "--window", "14d")
+    (row,) = said(capsys, "policy", "show")
+    assert (row["source"], row["full_schedule"], row["window_days"], row["redundancy"]) == (
+        "prod", "weekly sun 02:00", 14, None,
+    )  # fmt: skip
+    # The newest full before the window, and the newest point before it.
+    assert [status for status, _ in statuses(capsys)] == ["VALID"] * 4
+    said(capsys, "policy", "set", "prod", "--window", "none", "--redundancy", "1", "--incr-mode", "accu")
+    (row,) = said(capsys, "policy", "show", "prod")
+    assert (row["window_days"], row["redundancy"], row["incremental_kind"]) == (None, 1, "cumulative")
+    assert row["incremental_schedule"] == "hourly"
+    assert statuses(capsys) == [("OBSOLETE", "redundancy")] * 3 + [("VALID", "redundancy")]
+    (found,) = said(capsys, "prune")
+    assert [b["backup_id"] for b in found["backups"]] == [backup_id(number) for number in (3, 2, 1)]
+    said(capsys, "hold", backup_id(2), "--forever", "--reason", "law")
+    assert statuses(capsys)[:3] == [("VALID", "needed"), ("KEEP", "held"), ("OBSOLETE", "redundancy")]
+    said(capsys, "hold", backup_id(2), "--release", "--reason", "over")
+    assert statuses(capsys)[1] == ("OBSOLETE", "redundancy")
+    said(capsys, "policy", "remove", "prod")
+    assert said(capsys, "policy", "show") == []
+    assert {status for status, _ in statuses(capsys)} == {"VALID"}
+    # All of it stands in the destination too.
+    log = [json.loads(entry.read_text()) for entry in sorted((root / "audit").iterdir())]
+    assert [entry["action"] for entry in log] == ["set_policy", "set_policy", "hold", "hold", "set_policy"]
+
+
+def due_topics(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    (done,) = said(capsys, "due")
+    words = shlex.split(done["due"][0]["arguments"])
+    return [word for before, word in pairwise(words) if before == "--pattern"]
+
+
+def test_a_policy_owns_topics(old: MadeBackups, capsys: pytest.CaptureFixture[str]) -> None:
+    """New ones too; without patterns those that any backup holds, so that a recreated topic comes again."""
+    said(capsys, "policy", "set", "prod", "--full", "hourly")
+    holding(old, full=False, end_ts=2)
+    old.flush()
+    assert due_topics(capsys) == [r"app\.one|orders"]
+    (row,) = said(capsys, "policy", "set", "prod", "--pattern", "app\\..*", "--pattern", "pay")
+    assert row["patterns"] == ["app\\..*", "pay"]
+    assert due_topics(capsys) == ["app\\..*", "pay"]
+    said(capsys, "policy", "set", "prod", "--window", "7d")
+    assert due_topics(capsys) == ["app\\..*", "pay"]
+    (error,) = said(capsys, "policy", "set", "prod", "--pattern", "(", code=2)
+    assert "'('" in error["message"]
+    said(capsys, "policy", "set", "prod", "--pattern", "none")
+    assert due_topics(capsys) == [r"app\.one|orders"]
+
+
+def test_topics_that_nothing_protects_are_recorded(
+    old: MadeBackups, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def look(*existing: str, taken: str = "orders") -> list[str]:
+        reader = CatalogReader(str(old.folder))
+        writer = CatalogWriter.open(None, str(old.folder))
+        return record_unprotected(reader, writer, "prod", ["orders", "__x", *existing], [taken])
+
+    def shown() -> list[str]:
+        return [
+            row["scope"] for row in said(capsys, "sql", "SELECT scope FROM unprotected_topics ORDER BY 1")
+        ]
+
+    assert look("new", "pay", "app.one") == ["new", "pay"] == shown()
+    said(capsys, "policy", "set", "prod", "--pattern", "p.*", "--redundancy", "2")
+    assert look("new", "pay") == ["new"] == shown()
+    assert look("new", "pay") == ["new"]
+    assert look("new", taken="new") == [] == shown()
+
+
+def test_a_catalog_without_the_newer_tables_is_read_and_brought_up_to_date(
+    old: MadeBackups, capsys: pytest.CaptureFixture[str]
+) -> None:
+    catalog = old.folder / "catalog"
+    for table in ("policy_topics", "topics_seen", "migrations"):
+        shutil.rmtree(catalog / table)
+    create_table(open_storage(str(catalog)), "migrations", declaration("migrations"))
+    append(open_storage(str(catalog)), "migrations", [Migration(version=1, name="a", applied_at=1)], "m")
+    assert said(capsys, "policy", "show") == []
+    assert said(capsys, "sql", "SELECT * FROM unprotected_topics") == []
+    said(capsys, "policy", "set", "prod", "--pattern", "app", "--redundancy", "1")
+    (row,) = said(capsys, "policy", "show")
+    assert (row["patterns"], CatalogReader(str(old.folder)).version()) == ('["app"]', 2)
+    # A table that is lost is not one that is yet to come.
+    shutil.rmtree(catalog / "policy_topics")
+    (error,) = said(capsys, "policy", "show", code=3)
+    assert "There is no table at" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (("policy", "set", "prod"), 2, "Nothing to change"),
+        (("policy", "set", "nobody", "--redundancy", "1"), 3, "no source or topic 'nobody'"),
+        (("policy", "set", "prod", "--full", "often"), 2, "'often' is no schedule"),
+        (("policy", "set", "prod", "--window", "36h"), 2, "'36h' is not a number of whole days"),
+        (("policy", "remove", "prod"), 3, "prod has no policy"),
+        (("hold", "2026", "--reason", "x"), 2, "Missing --until, --forever or --release"),
+        (("hold", backup_id(1), "--until", "-2h", "--reason", "x"), 2, "is past"),
+        (("hold", backup_id(1), "--release", "--reason", "x"), 3, "is not held"),
+        (("catalog", "break-lease", "source-prod", "--reason", "x"), 3, "Nobody holds a lease"),
+    ],
+)
+def test_what_cannot_be_done_is_reported(
+    root: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], code: int, text: str
+) -> None:
+    (error,) = said(capsys, *arguments, code=code)
+    assert text in error["message"]
+    assert not (root / "audit").exists()
+
+
+@pytest.fixture
+def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MadeBackups:
+    """A full of 1970 of the topics orders and app.one, all else as in `root`."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LAKEBACKUP_DESTINATION", str(tmp_path / "backups"))
+    made = MadeBackups(tmp_path / "backups")
+    holding(made, "app.one", "__internal", "__consumer_offsets", full=True, end_ts=1)
+    made.flush()
+    return made
+
+
+def holding(made: MadeBackups, *topics: str, **changes: Any) -> str:
+    """One more backup, of orders and of these topics."""
+    name = made.backup([[Record(0, made.number)]], **changes)
+    for topic in topics:
+        made.add(filled(Scope, backup_id=name, source=made.source, scope=topic, epoch=topic.encode().hex()))
+    return name
+
+
+def test_what_is_due(old: MadeBackups, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, "due")[0]["due"] == []
+    assert main(["due"]) == 0
+    assert capsys.readouterr().out == "No backup is due.\n"
+    assert main(["due", "--run"]) == 0  # from cron, which mails what is printed
+    assert capsys.readouterr().out == ""
+    said(capsys, "policy", "set", "prod", "--full", "weekly sun 02:00", "--incr", "hourly", "--level", "2")
+
+    def at(now: int) -> list[policies.Due]:
+        return policies.due(old.reader(), None, now)
+
+    # A full that is due counts as the incremental too.
+    (full,) = at(8 * 86_400_000)
+    assert (full.run, full.due_ts) == ("full", 3 * 86_400_000 + 2 * HOUR_MS)
+    topics = ("__internal", "--pattern", r"app\.one|orders")
+    assert full.arguments == (*topics, "--source", "prod", "--mode", "full")
+    (hourly,) = at(90 * 60_000)
+    assert (hourly.run, hourly.due_ts) == ("incremental", HOUR_MS)
+    assert hourly.arguments[5:] == ("--mode", "incr-diff", "--level", "2")
+    assert at(30 * 60_000) == []
+    (missed, often) = said(capsys, "sql", "SELECT run, missed, lag_ms FROM missed_runs ORDER BY run")
+    assert (missed["run"], often["run"]) == ("full", "incremental")
+    assert 0 < missed["missed"] < often["missed"]
+    assert 0 < often["lag_ms"] <= missed["lag_ms"]
+
+
+def test_topics_that_are_gone_and_a_compaction_leave_the_others_due(old: MadeBackups) -> None:
+    holding(old, "app.one", end_ts=2)
+    old.backup([[Record(0, 7)]], end_ts=2, generation=1)  # a compaction of orders alone
+    found = policies._topics(old.reader(), "prod", None)
+    assert found == ["--pattern", r"app\.one|orders"]
+    assert select([], found[1:], ["orders", "app-one", "orders2"]) == ["orders"]
+
+
+def test_a_source_that_another_program_backs_up_has_no_schedule(
+    old: MadeBackups, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old.source = "shop"
+    old.backup([[Record(0, 0)]], full=True, topic="default")
+    (row,) = (row for row in old._rows["backups"] if isinstance(row, Backup))
+    old._rows["backups"] = [replace(row, source_kind="couchbase")]
+    old.flush()
+    (error,) = said(capsys, "policy", "set", "shop", "--incr", "hourly", code=2)
+    assert "made by another program (couchbase)" in error["message"]
+    said(capsys, "policy", "set", "shop", "--redundancy", "1")
+
+
+def test_a_hold_waits_for_no_prune_that_is_at_work(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Lease.acquire(open_storage(str(root)), "source-prod", "a prune"):
+        (error,) = said(capsys, "hold", backup_id(1), "--forever", "--reason", "law", code=8)
+        assert "source-prod is in use by a prune" in error["message"]
+    said(capsys, "hold", backup_id(1), "--forever", "--reason", "law")
+    with Lease.acquire(open_storage(str(root)), "source-prod", "a prune"):
+        said(capsys, "hold", backup_id(1), "--release", "--reason", "over")
+
+
+def test_a_lease_is_broken_with_a_reason(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    storage = open_storage(str(root))
+    with Lease.acquire(storage, "source-prod", "dead", ttl_s=600):
+        (found,) = said(capsys, "catalog", "break-lease", "source-prod", "--reason", "its machine is gone")
+        assert found["holder"] == "dead"
+        assert not is_held(storage, "source-prod")
+    (entry,) = said(capsys, "sql", "SELECT action, subject, detail FROM audit")
+    assert (entry["action"], entry["subject"]) == ("break_lease", "source-prod")
+    assert json.loads(entry["detail"])["reason"] == "its machine is gone"
+
+
+def test_manage_is_another_name(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (found,) = said(capsys, "manage", "--prune", "7", str(root))
+    assert found == said(capsys, "prune", "7", "--from", str(root))[0]
+    assert [b["reason"] for b in found["backups"]] == []
+    (told,) = said(capsys, "manage", "--report", str(root))
+    assert [(row["scope"], row["chains"], row["files"], row["items"]) for row in told["items"]] == [
+        ("orders", 3, 4, 4)
+    ]
+    assert [(row["base"], row["backups"], row["obsolete"]) for row in told["kept"]] == [
+        (backup_id(4), 1, 0), (backup_id(3), 1, 0), (backup_id(1), 2, 0),
+    ]  # fmt: skip
+    (error,) = said(capsys, "manage", "--report", "--delete", code=2)
+    assert error["message"] == "--delete goes with --prune."
+    assert main(["manage"]) == 2
+
+
+def test_manage_passes_on_the_source_and_the_catalog(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = MadeBackups(tmp_path / "here")
+    made.backup([[Record(0, 0)]])
+    made.flush()
+    catalog = (tmp_path / "here" / "catalog").rename(tmp_path / "catalog")
+
+    def told(*arguments: str, code: int = 0) -> dict[str, Any]:
+        (found,) = said(capsys, "manage", *arguments, code=code)
+        return found
+
+    where = (str(made.folder), "--catalog", str(catalog))
+    assert told("--prune", "7", *where, "--source", "prod")["source"] == "prod"
+    assert "nobody" in told("--prune", "7", *where, "--source", "nobody", code=3)["message"]
+    assert told("--prune", "7", str(made.folder), code=3)["hint"]
+    assert "every source" in told("--report", *where, "--source", "prod", code=2)["message"]
+    assert "--merge LEVEL" in told(*where, code=2)["hint"]
