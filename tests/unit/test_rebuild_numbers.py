@@ -81,14 +81,14 @@ def test_behind_a_number_that_is_not_there_none_is_taken_for_whole(run: _Rebuild
     found = states(run, row(1), row(3), row(4, state="deleted"), row(1, source="other"))
     assert found == [(1, "complete"), (3, "unconfirmed"), (4, "deleted"), (1, "complete")]
     (problem,) = run.result.problems
-    assert "Backup number 2 of prod is not there" in problem
+    assert "Backup number 2 of prod is missing" in problem
 
 
 def test_from_a_number_on_that_two_have_none_is_taken_for_whole(run: _Rebuild) -> None:
     found = states(run, row(1), row(2), row(2, backup_id="again"), row(3))
     assert found == [(1, "complete"), (2, "unconfirmed"), (2, "unconfirmed"), (3, "unconfirmed")]
     (problem,) = run.result.problems
-    assert "Backup number 2 of prod is there twice" in problem
+    assert "Backup number 2 of prod exists twice" in problem
 
 
 @pytest.mark.parametrize("field", ["files", "bytes", "entries", "digest"])

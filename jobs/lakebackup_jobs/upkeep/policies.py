@@ -113,7 +113,7 @@ def hold(
     """Keep a backup until an instant (ms; None: forever) whatever the policy says, or hold it no more.
 
     Raises NotFound (no such backup, it is not held), UsageProblem (deleted already, an instant that is past),
-    Busy (a backup or a prune is at work on its source), Refused (a prune was cut off while it let go of it).
+    Busy (a backup or a prune is at work on its source), Refused (an interrupted prune was deleting it).
     """
     reader = CatalogReader.require(destination, catalog)
     backup_id = reader.resolve_backup(beginning)
