@@ -128,7 +128,7 @@ def test_a_snapshot_with_wrong_positions_is_refused_and_nothing_is_visible(socia
         social.send(social.delta)
     places = {(social.delta, 0): (4, 2), (social.delta, 1): (0, 0), (social.journal, 0): (0, 0)}
     social.tell(3, places)
-    with pytest.raises(Refused, match=r"up to tid 3.*offset 3, with tid 4"):
+    with pytest.raises(Refused, match=r"last_tid 3.*offset 3, with tid 4"):
         social.full()
     social.tell(4, places, open_transactions=["t9"])
     with pytest.raises(Refused, match="t9 as open, and in the queues it is not"):

@@ -78,7 +78,7 @@ def test_what_an_open_transaction_wrote_counts_into_the_tid_of_a_snapshot(social
     front = social.send(social.delta, 0, "t1")
     places = {(social.delta, 0): (2, 1), (social.delta, 1): (0, 0), (social.journal, 0): (0, 0)}
     social.tell(1, places)
-    with pytest.raises(Refused, match=r"up to tid 1, .*with tid 2") as error:
+    with pytest.raises(Refused, match=r"last_tid 1, .*with tid 2") as error:
         social.full()
     assert "open count too" in str(error.value.hint)
     social.tell(2, places)

@@ -476,7 +476,7 @@ def test_a_gap_a_branch_a_merge_and_a_prune_that_was_cut_off(life: Chains) -> No
     life.policy(1, 0, hold=True)
     life.prune(None, "put audit")
     assert model.leaving
-    with pytest.raises(Refused, match="was cut off while it let go of"):
+    with pytest.raises(Refused, match="was interrupted while it deleted backup"):
         policies.hold(str(life.lab.folder), None, model.taken[1].backup_id, reason="too late")
     life.backup_from([row(1)], 1, 1, accu=False)
     assert len(model.taken) == 7, "nothing goes on from what a prune has begun to delete"
@@ -500,7 +500,7 @@ def test_nothing_goes_on_from_what_an_unfinished_prune_deletes(life: Chains) -> 
     life.policy(1, 2, hold=False)
     life.prune(None, "put audit")
     assert life.model.leaving
-    with pytest.raises(Refused, match="was cut off while it let go of"):
+    with pytest.raises(Refused, match="was interrupted while it deleted backup"):
         policies.hold(str(life.lab.folder), None, life.model.taken[0].backup_id, reason="too late")
     life.backup_from([row(1)], 1, 0, accu=False)
     assert len(life.model.taken) == 3

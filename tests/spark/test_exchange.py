@@ -159,7 +159,7 @@ def test_a_torn_export_is_not_taken(spark: SparkSession, root: Path, empty: Path
         take(spark, empty, folder=str(out))
     file.write_bytes(whole)
     (out / "lakebackup-export.json").unlink()
-    with pytest.raises(NotFound, match="did not end"):
+    with pytest.raises(NotFound, match="did not finish"):
         take(spark, empty, folder=str(out))
     assert rows_of(empty, "backups") == []
 

@@ -362,7 +362,7 @@ def test_a_prune_that_was_cut_off_waits_for_a_restore(root: Path) -> None:
     )  # fmt: skip
     write_prune(storage, going)
     # The states still say that all is there, but a plan with 2 would read what is deleted.
-    with pytest.raises(Refused, match=f"let go of backup {number(2)}"):
+    with pytest.raises(Refused, match=f"while it deleted backup {number(2)}"):
         refuse_pruned_meanwhile(str(root), None, "social", planned, number(1), number(2))
     refuse_pruned_meanwhile(str(root), None, "social", planned, number(1), number(5))
     row = Restore(

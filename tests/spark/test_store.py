@@ -238,10 +238,10 @@ def test_states_change_together_and_can_be_supposed_before(
         raise InterruptedError
 
     with monkeypatch.context() as patch:
-        patch.setattr("lakebackup.store.writer.update", dies)
+        patch.setattr("lakebackup.store.writer.set_states", dies)
         with pytest.raises(InterruptedError):
             writer.set_states(lost, "out_of_sync", actor="me", reason="the log was cut")
-    # The log has it already, newest first: a catalog made anew from there holds no backup without its parent.
+    # The log has it already, newest first: a catalog rebuilt from there holds no backup without its parent.
     said = [json.loads(storage.get(entry.path))["subject"] for entry in storage.list("audit/")]
     assert said == list(lost)
     assert states(root) == {1: "complete", 2: "complete", 3: "complete"}

@@ -9,8 +9,8 @@ import pytest
 from tests.support.catalogs import backup_id
 from tests.support.looks import quiet, seen
 from tests.support.made_changes import MadeChanges, named, put
+from tests.support.stream_metas import read_stream_meta
 
-from lakebackup.formats.logs.metafile import read_stream_meta
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.logs.upkeep.truncate import TruncateRequest, run
 
@@ -38,7 +38,7 @@ def test_what_ends_before_goes(spark: SparkSession, empty_catalog: Path, tmp_pat
     metas = sorted(path.relative_to(tmp_path) for path in (tmp_path / "shop" / "stream-metas").iterdir())
     assert [str(path)[-len(backup_id(1)) - 5 : -5] for path in metas] == [backup_id(n) for n in (4, 5, 6)]
     # The fourth keeps one file, the sixteenth.
-    listed = [info.path for info in read_stream_meta(made.storage, str(metas[0]))]
+    listed = [info["path"] for info in read_stream_meta(made.storage, str(metas[0]))]
     assert [path for path in listed if (tmp_path / path).exists()] == listed[-1:]
     assert (left[0]["scope"], left[0]["max_ts"]) == ("16", 17)
     assert [(row["from_ts"], row["to_ts"]) for row in seen(tmp_path, "SELECT * FROM coverage")] == [(17, 25)]

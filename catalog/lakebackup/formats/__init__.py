@@ -1,1 +1,1 @@
-"""What files hold, whoever wrote them: archives, logs, snapshots, queues."""
+"""Formats of files, ours and those of other programs: archives, logs, snapshots, queues."""

@@ -1,1 +1,1 @@
-"""Rows that come from elsewhere: rebuilds, imports, exchange."""
+"""Rows from outside the catalog: rebuilds, imports, exports."""

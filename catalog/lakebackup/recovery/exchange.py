@@ -6,14 +6,16 @@ docs/exchange.md describes the form. Rows stream from the tables, whose files ar
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import time
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
 from lakebackup.rows.tables import OF_BACKUPS, TABLES, columns
-from lakebackup.store.manifest import get_sealed, put_sealed
+from lakebackup.store.manifest import read_record, write_record
 from lakebackup_sql import names
 
 if TYPE_CHECKING:
@@ -53,8 +55,8 @@ class Index:
     files: tuple[RowsFile, ...]
 
 
-def export(reader: CatalogReader, folder: Storage, form: Form, told: Callable[[int, int], None]) -> Index:
-    """Write all rows that count into an empty folder, the index last. `told` gets rows and bytes so far.
+def export(reader: CatalogReader, folder: Storage, form: Form, progress: Callable[[int, int], None]) -> Index:
+    """Write all rows that count into an empty folder, the index last. `progress` gets rows and bytes so far.
 
     Raises Refused (the folder holds something), Damaged (a table is not as it was written).
     """
@@ -69,28 +71,22 @@ def export(reader: CatalogReader, folder: Storage, form: Form, told: Callable[[i
         for file in _table(reader, folder, table, form, known):
             files.append(file)
             rows, size = rows + file.rows, size + file.bytes
-            told(rows, size)
+            progress(rows, size)
     made = Index(len(names("migrations")), form, time.time_ns() // 1000, tuple(files))
-    put_sealed(folder, INDEX, {"format": 1, **asdict(made)})
+    write_record(folder, INDEX, made)
     return made
 
 
 def read_index(folder: Storage) -> Index:
     """What an export holds. Raises NotFound, Damaged, UsageProblem (written by a newer version)."""
     try:
-        content = get_sealed(folder, INDEX)
+        found = read_record(folder, INDEX, Index, "Export once more.")
     except NotFound:
         raise NotFound(
-            f"{folder.uri} holds no {INDEX}: it is no export, or one that did not end.",
+            f"{folder.uri} holds no {INDEX}: it is no export, or one that did not finish.",
             hint="Give the folder of a `lakebackup catalog export`, or name files with --backups, --files.",
         ) from None
-    try:
-        found = Index(**{**content, "files": tuple(RowsFile(**file) for file in content["files"])})
-        unknown = sorted({file.table for file in found.files} - set(EXCHANGED))
-        if type(found.version) is not int or found.form not in get_args(Form):
-            raise TypeError("a field is of the wrong type")
-    except (TypeError, KeyError) as error:
-        raise Damaged(f"{folder.uri}/{INDEX}: {error}.", hint="Export once more.") from error
+    unknown = {file.table for file in found.files} - set(EXCHANGED)
     if found.version > len(names("migrations")) or unknown:
         raise UsageProblem(
             f"{folder.uri} was exported from a catalog of schema version {found.version}; "
@@ -101,17 +97,15 @@ def read_index(folder: Storage) -> Index:
 
 
 def require_whole(folder: Storage, files: tuple[RowsFile, ...]) -> None:
-    """Raises Damaged, NotFound when a file is not as the index says."""
+    """Raises Damaged, NotFound when a file differs from the index."""
     for file in files:
-        digest = hashlib.sha256()
         with folder.open(file.path) as stream:
-            while piece := stream.read(1 << 20):
-                digest.update(piece)
-        if digest.hexdigest() != file.sha256:
-            raise Damaged(
-                f"{folder.uri}/{file.path} is not as it was exported: its SHA-256 differs.",
-                hint="Take it from another copy, or export once more.",
-            )
+            digest = hashlib.file_digest(stream, "sha256")  # type: ignore[arg-type]
+            if digest.hexdigest() != file.sha256:
+                raise Damaged(
+                    f"{folder.uri}/{file.path} is not as it was exported: its SHA-256 differs.",
+                    hint="Take it from another copy, or export once more.",
+                )
 
 
 def _rows(reader: CatalogReader, table: str, ids: list[str] | None) -> Iterator[pa.RecordBatch]:
@@ -120,6 +114,7 @@ def _rows(reader: CatalogReader, table: str, ids: list[str] | None) -> Iterator[
 
     from lakebackup.sql_engine.dataset import dataset
     from lakebackup.sql_engine.delta import open_table
+    from lakebackup.sql_engine.failures import damaged_table
 
     uri = f"{reader.catalog_uri}/{table}"
     found = dataset(uri, open_table(uri)).scanner(
@@ -134,10 +129,7 @@ def _rows(reader: CatalogReader, table: str, ids: list[str] | None) -> Iterator[
             if batch.num_rows:
                 yield batch
     except (OSError, pa.ArrowInvalid) as error:
-        raise Damaged(
-            f"The table {table} of the catalog at {reader.catalog_uri} is damaged: {error}",
-            hint="Move the catalog away and run `lakebackup catalog rebuild`.",
-        ) from error
+        raise damaged_table(uri, error) from error
 
 
 def _table(
@@ -152,14 +144,12 @@ def _table(
     while batch is not None:
         path = f"{table}-{number:04d}.{form}"
         with folder.writer() as writer:
-            sink = _Sink(writer)
-            put = _json_lines(sink) if form == "jsonl" else _parquet(sink, batch.schema)
-            rows = 0
-            while batch is not None and rows < ROWS_PER_FILE:
-                put(batch)
-                rows += batch.num_rows
-                batch = next(batches, None)
-            put(None)
+            sink, rows = _Sink(writer), 0
+            with _lines(sink) if form == "jsonl" else _parquet(sink, batch.schema) as put:
+                while batch is not None and rows < ROWS_PER_FILE:
+                    put(batch)
+                    rows += batch.num_rows
+                    batch = next(batches, None)
             writer.commit(path)
         yield RowsFile(table, path, rows, sink.bytes, sink.digest.hexdigest())
         number += 1
@@ -173,24 +163,23 @@ def _only(batch: pa.RecordBatch, known: list[str]) -> pa.RecordBatch:
 
 
 def _absolute(batch: pa.RecordBatch, reader: CatalogReader) -> pa.RecordBatch:
-    """Where destinations are, said so that it is true of a catalog in another place too."""
+    """Where destinations are, by URIs that hold for a catalog in another place too."""
     import pyarrow as pa
 
     rows = [{**row, "uri": reader.root_of(row["uri"])} for row in batch.to_pylist()]
     return pa.RecordBatch.from_pylist(rows, batch.schema)
 
 
-class _Sink:
-    """An object on its way, with the number of its bytes and their SHA-256; a file to pyarrow."""
-
-    closed = False
+class _Sink(io.RawIOBase):
+    """An object being written, with the number of its bytes and their SHA-256; a file to pyarrow."""
 
     def __init__(self, writer: ObjectWriter) -> None:
+        super().__init__()
         self._writer = writer
         self.bytes = 0
         self.digest = hashlib.sha256()
 
-    def write(self, data: bytes) -> int:
+    def write(self, data: Any, /) -> int:
         view = memoryview(data)
         self._writer.write(view)
         self.digest.update(view)
@@ -200,32 +189,20 @@ class _Sink:
     def tell(self) -> int:
         return self.bytes
 
-    def flush(self) -> None:
-        pass
 
-    def close(self) -> None:
-        pass
+@contextmanager
+def _lines(sink: _Sink) -> Iterator[Callable[[pa.RecordBatch], object]]:
+    def put(batch: pa.RecordBatch) -> None:
+        lines = (json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in batch.to_pylist())
+        sink.write("".join(f"{line}\n" for line in lines).encode())
 
-
-def _json_lines(sink: _Sink) -> Callable[[pa.RecordBatch | None], None]:
-    def put(batch: pa.RecordBatch | None) -> None:
-        if batch is not None:
-            lines = (json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in batch.to_pylist())
-            sink.write("".join(f"{line}\n" for line in lines).encode())
-
-    return put
+    yield put
 
 
-def _parquet(sink: _Sink, schema: pa.Schema) -> Callable[[pa.RecordBatch | None], None]:
+@contextmanager
+def _parquet(sink: _Sink, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], object]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    writer: Any = pq.ParquetWriter(pa.PythonFile(sink, mode="w"), schema, write_page_checksum=True)
-
-    def put(batch: pa.RecordBatch | None) -> None:
-        if batch is None:
-            writer.close()
-        else:
-            writer.write_batch(batch)
-
-    return put
+    with pq.ParquetWriter(pa.PythonFile(sink, mode="w"), schema, write_page_checksum=True) as writer:
+        yield writer.write_batch

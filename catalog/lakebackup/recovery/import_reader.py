@@ -1,7 +1,7 @@
-"""Rows that come from elsewhere, read and checked in Spark tasks: JSON lines or Parquet.
+"""Rows of an import, read and checked in Spark tasks: JSON lines or Parquet.
 
-Rows of an export are whole. Of another program's inventory few columns are needed; what is left out is null
-here and filled in later.
+Rows of an export are whole. Of another program's inventory few columns are needed; the others are null here
+and filled in later.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache, cached_property
 from itertools import islice
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import NotFound, UsageProblem
-from lakebackup.rows.tables import Column, columns
+from lakebackup.rows.tables import ARROW_SCHEMAS, Column, columns
 from lakebackup.sql_engine.worker import settle
 from lakebackup.storage import Storage, open_storage
 
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
 MANIFESTS = "manifests"
-#: What another program must say of each thing; the other columns may be left out.
+#: Columns that another program must give; the others may be left out.
 REQUIRED: Mapping[str, tuple[str, ...]] = {
     "backups": ("backup_id", "source", "end_ts"),
     "files": ("backup_id", "path", "bytes"),
@@ -33,17 +35,8 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
     MANIFESTS: ("backup_id", "path", "bytes"),
 }
 _LISTED = (
-    "backup_id",
-    "scope",
-    "region",
-    "path",
-    "bytes",
-    "raw_bytes",
-    "sha256",
-    "entries",
-    "min_ts",
-    "max_ts",
-)
+    "backup_id", "scope", "region", "path", "bytes", "raw_bytes", "sha256", "entries", "min_ts", "max_ts",
+)  # fmt: skip
 _FORMS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
 _LINE_BYTES = 1 << 20
 _BATCH = 5_000
@@ -85,13 +78,13 @@ def _parted(path: str) -> tuple[Storage, str]:
 
 
 def _form(path: str) -> str:
-    for ending, form in _FORMS.items():
-        if path.lower().endswith(ending):
-            return form
-    raise UsageProblem(
-        f"Nobody can tell what {path} holds by its name.",
-        hint="Call JSON lines .jsonl and Parquet files .parquet; other forms are not read.",
-    )
+    form = _FORMS.get(PurePath(path).suffix.lower())
+    if form is None:
+        raise UsageProblem(
+            f"The name of {path} does not end in {', '.join(_FORMS)}.",
+            hint="Call JSON lines .jsonl and Parquet files .parquet; other forms are not read.",
+        )
+    return form
 
 
 @cache
@@ -104,21 +97,22 @@ def shape(table: str) -> tuple[Column, ...]:
 
 
 @cache
-def given_columns(table: str) -> str:
-    """The given rows as Spark sees them; `row_file` counts the files, `row_number` lines or rows from 1."""
-    types = {"string": "STRING", "int32": "INT", "int64": "BIGINT", "bool": "BOOLEAN"}
-    own = [f"{column.name} {types[column.type]}" for column in shape(table)]
-    return ", ".join([*own, "row_file INT", "row_number BIGINT", "row_problem STRING"])
-
-
-@cache
 def given_schema(table: str) -> pa.Schema:
-    """The same, as Arrow sees them."""
+    """The given rows; `row_file` counts the files, `row_number` lines or rows from 1."""
     import pyarrow as pa
 
-    kinds = {"STRING": pa.string(), "INT": pa.int32(), "BIGINT": pa.int64(), "BOOLEAN": pa.bool_()}
-    pairs = [column.split() for column in given_columns(table).split(", ")]
-    return pa.schema([pa.field(name, kinds[kind]) for name, kind in pairs])
+    known = ARROW_SCHEMAS["files" if table == MANIFESTS else table]
+    own = [known.field(column.name).with_nullable(True) for column in shape(table)]
+    return pa.schema(
+        [*own, ("row_file", pa.int32()), ("row_number", pa.int64()), ("row_problem", pa.string())]
+    )
+
+
+def given_columns(table: str) -> StructType:
+    """The same, for Spark."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(given_schema(table))
 
 
 @dataclass(frozen=True)

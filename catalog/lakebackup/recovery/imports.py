@@ -1,7 +1,7 @@
-"""Rows that came from elsewhere, kept in the destination, so that a lost catalog gets them back.
+"""Imported rows, kept in the destination, so that a rebuilt catalog has them too.
 
-`imports/<id>/` holds the rows as they went into the tables; the sealed `import.json` says what they add up
-to, holds the rows of `backups`, and alone makes the import exist.
+`imports/<id>/` holds the rows as they went into the tables; the sealed `import.json` lists those objects,
+holds the rows of `backups`, and alone makes the import exist.
 """
 
 from __future__ import annotations
@@ -10,21 +10,20 @@ import hashlib
 import secrets
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from lakebackup.errors import Damaged, LakebackupError, NotFound
+from lakebackup.errors import LakebackupError, NotFound
 from lakebackup.recovery.exchange import RowsFile
-from lakebackup.rows.backups import Backup
-from lakebackup.rows.tables import ARROW_SCHEMAS, OF_BACKUPS, as_row, from_row, spark_columns
+from lakebackup.rows.backups import Backup  # noqa: TC001 - read by pydantic
+from lakebackup.rows.tables import ARROW_SCHEMAS, OF_BACKUPS, spark_columns
 from lakebackup.rules import layout
-from lakebackup.rules.layout import FORMAT
-from lakebackup.sql_engine.worker import settle
+from lakebackup.sql_engine.worker import PerNumber, in_chunks, settle, task_number
 from lakebackup.storage import open_storage
 from lakebackup.store.delta_append import ROWS_PER_FILE
-from lakebackup.store.manifest import get_sealed, put_sealed
+from lakebackup.store.manifest import get_whole, read_record, write_record
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -32,14 +31,14 @@ if TYPE_CHECKING:
     from lakebackup.storage import Storage
     from lakebackup.store.writer import CatalogWriter
 
-# What a task that wrote rows tells of each object it wrote.
+# What a task that wrote rows reports of each object it wrote.
 WRITTEN = "table STRING, path STRING, rows BIGINT, bytes BIGINT, sha256 STRING"
 _HINT = "Take it from another copy of the destination, or import once more what it was made from."
 
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """One import; `at` in us since 1970 UTC, `given` says what it was made from."""
+    """One import; `at` in us since 1970 UTC, `given`: what it was made from."""
 
     import_id: str
     at: int
@@ -50,37 +49,17 @@ class Import:
 
 
 def write_import(storage: Storage, made: Import) -> None:
-    """Put `import.json`: from now on the import exists, and goes on until its rows are in the catalog."""
-    content = {
-        "format": FORMAT,
-        "import_id": made.import_id,
-        "at": made.at,
-        "actor": made.actor,
-        "given": made.given,
-        "backups": [as_row(row) for row in made.backups],
-        "chunks": [asdict(chunk) for chunk in made.chunks],
-    }
-    put_sealed(storage, layout.import_path(made.import_id), content)
+    """Put `import.json`: from now on the import exists, and is resumed until its rows are in the catalog."""
+    write_record(storage, layout.import_path(made.import_id), made)
 
 
 def read_import(storage: Storage, import_id: str) -> Import:
     """The import of that id. Raises NotFound, Damaged, UsageProblem (a newer version wrote it)."""
-    path = layout.import_path(import_id)
-    content = get_sealed(storage, path)
-    try:
-        return Import(
-            **{
-                **content,
-                "backups": tuple(from_row(Backup, row) for row in content["backups"]),
-                "chunks": tuple(RowsFile(**chunk) for chunk in content["chunks"]),
-            }
-        )
-    except (ValueError, TypeError, KeyError) as error:
-        raise Damaged(f"{path}: {error}.", hint=_HINT) from error
+    return read_record(storage, layout.import_path(import_id), Import, _HINT)
 
 
 def sweep(storage: Storage, made: Import) -> None:
-    """Take away what an earlier run of the same import put down that died before the import came to exist."""
+    """Delete what an earlier run of the same import wrote that died before the import came to exist."""
     ours = {layout.import_path(made.import_id), *(chunk.path for chunk in made.chunks)}
     for found in list(storage.list(layout.import_folder(made.import_id))):
         if found.path not in ours:
@@ -95,9 +74,9 @@ def append(
     *,
     spare: Collection[str] = (),
 ) -> None:
-    """Make the rows of an import, but those of `backups`, rows of the tables, once for each `transaction`.
+    """Append the rows of an import, except those of `backups`, to their tables, once for each `transaction`.
 
-    Rows of the backups `spare` are left out, and rows that are there already.
+    Rows of the backups `spare` are left out, and rows that the tables have already.
     """
     from lakebackup.sql_engine.spark import SparkEngine
 
@@ -118,10 +97,10 @@ def append(
 def rebuild(
     spark: SparkSession, writer: CatalogWriter, run_id: str, known: Collection[str]
 ) -> tuple[list[Backup], list[str]]:
-    """Put the rows of every import that came to exist into a catalog that is being made again.
+    """Put the rows of every import into a catalog that is being rebuilt.
 
-    Returns the backups, which make them count, and what stood against it. `known`: ids of backups that the
-    rebuild has from their own manifests.
+    Returns the backups, which make them count, and the problems. `known`: ids of backups that the rebuild has
+    from their own manifests.
     """
     backups: dict[str, Backup] = {}
     problems = []
@@ -153,52 +132,34 @@ class ChunkWriter:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
-        from pyspark import TaskContext
 
-        context = TaskContext.get()
-        task = context.partitionId() if context else 0
-        schema = ARROW_SCHEMAS[self.table]
-        held: list[pa.RecordBatch] = []
-        for batch in batches:
-            if batch.num_rows:
-                held.append(batch.select(schema.names))
-            if sum(map(len, held)) >= ROWS_PER_FILE:
-                yield pa.RecordBatch.from_pylist([self._put(task, held)])
-                held = []
-        if held:
-            yield pa.RecordBatch.from_pylist([self._put(task, held)])
+        for rows in in_chunks(batches, ARROW_SCHEMAS[self.table], ROWS_PER_FILE):
+            yield pa.RecordBatch.from_pylist([asdict(self._put(rows))])
         settle()
 
-    def _put(self, task: int, batches: list[pa.RecordBatch]) -> Mapping[str, Any]:
+    def _put(self, rows: pa.Table) -> RowsFile:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        rows = pa.Table.from_batches(batches).cast(ARROW_SCHEMAS[self.table])
         sink = pa.BufferOutputStream()
         pq.write_table(rows, sink, compression="zstd")
         data = sink.getvalue().to_pybytes()
-        path = layout.imported_path(self.import_id, self.table, task, secrets.token_hex(4))
+        path = layout.imported_path(self.import_id, self.table, task_number(), secrets.token_hex(4))
         open_storage(self.destination_uri).put(path, data, if_absent=True)
-        return asdict(RowsFile(self.table, path, len(rows), len(data), hashlib.sha256(data).hexdigest()))
+        return RowsFile(self.table, path, len(rows), len(data), hashlib.sha256(data).hexdigest())
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkReader:
-    """For `mapInArrow` over numbers: the rows of the objects of these numbers, each verified whole."""
+class ChunkReader(PerNumber):
+    """The rows of the object `chunks[number]`, verified whole."""
 
     destination_uri: str
     chunks: tuple[RowsFile, ...]
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def rows(self, number: int) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        storage = open_storage(self.destination_uri)
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                chunk = self.chunks[number]
-                data = storage.get(chunk.path)
-                if hashlib.sha256(data).hexdigest() != chunk.sha256:
-                    raise Damaged(f"{chunk.path} does not match the SHA-256 in import.json.", hint=_HINT)
-                yield from pq.read_table(pa.BufferReader(data)).to_batches()
-        settle()
+        chunk = self.chunks[number]
+        data = get_whole(open_storage(self.destination_uri), chunk.path, chunk.sha256)
+        yield from pq.read_table(pa.BufferReader(data)).to_batches()

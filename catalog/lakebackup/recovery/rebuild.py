@@ -1,4 +1,4 @@
-"""A lost catalog, made again from what lies beside the backups: sidecar manifests, markers, the audit log.
+"""A lost catalog, rebuilt from what is stored beside the backups: manifests, markers, the audit log.
 
 Rows of data files go from the manifests' parts to the table inside Spark; the driver holds some manifests at
 a time and one row a backup.
@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, cast
 
 from lakebackup.errors import Damaged, LakebackupError, NotFound, Refused, UsageProblem
 from lakebackup.recovery import imports
-from lakebackup.recovery.pruned import rebuild_prunes
 from lakebackup.rows.base import SNAPSHOT, Row, State
 from lakebackup.rows.digest import LANE_DIGITS, LANES, Digest
 from lakebackup.rows.tables import spark_columns
@@ -29,6 +28,7 @@ from lakebackup.store import manifest as sidecar
 from lakebackup.store import translations
 from lakebackup.store.delta_append import LISTED, LISTED_BY, TornListings
 from lakebackup.store.roots import FORMAT, destination_id
+from lakebackup.store.tombstones import RemovalReader, prune_ids, read_prune
 from lakebackup.store.writer import TOLD, CatalogWriter
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Rebuilt:
 def rebuild(
     spark: SparkSession, destination: str, catalog: str | None = None, derive: Derive | None = None
 ) -> Rebuilt:
-    """Fill the empty or missing catalog of a destination with everything its sidecars and its log say.
+    """Fill the empty or missing catalog of a destination from its sidecars and its audit log.
 
     `derive` adds what only the data files hold.
 
@@ -84,7 +84,7 @@ def rebuild(
             hint="Move its folder away and rebuild; or give another place with --catalog.",
         )
     for table in _FILLED:
-        if _rows(writer, table):  # of a rebuild that did not end
+        if _rows(writer, table):  # of a rebuild that did not finish
             writer.replace_frame(table, spark.createDataFrame([], spark_columns(table)))
     return _Rebuild(spark, writer, derive).run()
 
@@ -96,7 +96,7 @@ def _rows(writer: CatalogWriter, table: str) -> bool:
 class _Rebuild:
     def __init__(self, spark: SparkSession, writer: CatalogWriter, derive: Derive | None) -> None:
         self.spark, self.writer, self.storage, self.derive = spark, writer, writer.home, derive
-        self.run_id = secrets.token_hex(4)  # what a dead rebuild wrote was taken out again
+        self.run_id = secrets.token_hex(4)  # rows of a dead rebuild were removed before
         self.result = Rebuilt()
         self.states: dict[str, State] = {}
         self.gone: set[str] = set()
@@ -104,8 +104,7 @@ class _Rebuild:
 
     def run(self) -> Rebuilt:
         self._audit()
-        problems, self.gone = rebuild_prunes(self.spark, self.writer, self.run_id)
-        self.result.problems += problems
+        self._prunes()
         manifests = self._manifests()
         backups: list[Backup] = []
         while batch := list(islice(manifests, _BATCH)):
@@ -134,25 +133,38 @@ class _Rebuild:
 
     def _acknowledged(self) -> list[Audit]:
         """A row of the audit log for each backup that could not be put in: the catalog knows of it."""
-        at = time.time_ns() // 1000
+        entry = Audit(
+            at=time.time_ns() // 1000, actor="catalog rebuild", action=LEFT_OUT, subject="", detail=""
+        )
         return [
-            Audit(
-                at=at,
-                actor="catalog rebuild",
-                action=LEFT_OUT,
-                subject=backup_id,
-                detail=json.dumps({"why": why}),
-            )
+            replace(entry, subject=backup_id, detail=json.dumps({"why": why}))
             for backup_id, why in sorted(self.left_out.items())
         ]
 
     def _imports(self, own: Sequence[Backup]) -> list[Backup]:
-        """The backups that came from elsewhere, after their rows."""
+        """The imported backups, after their rows."""
         known = {backup.backup_id for backup in own}
         found, problems = imports.rebuild(self.spark, self.writer, self.run_id, known)
         self.result.problems += problems
         self.result.files += sum(backup.files for backup in found)
         return found
+
+    def _prunes(self) -> None:
+        """Floors and removals of every prune, done or not. The files of a prune whose tombstones are damaged
+        count as present."""
+        for name in prune_ids(self.writer.home):
+            transaction = f"rebuild-{self.run_id}-{name}"
+            try:
+                prune = read_prune(self.writer.home, name)
+                numbers = self.spark.range(0, len(prune.chunks), 1, max(1, len(prune.chunks)))
+                reader = RemovalReader(self.writer.home.uri, prune.chunks)
+                rows = numbers.mapInArrow(reader, spark_columns("removals"))
+                self.writer.append_frame("removals", rows, transaction)
+            except LakebackupError as error:
+                self.result.problems.append(error.message)
+                continue
+            self.writer.append(prune.floors, transaction)
+            self.gone.update(backup_id for backup_id, _ in prune.backups)
 
     def _audit(self) -> None:
         """The audit log's rows, and the newest state that it gives to each backup."""
@@ -176,8 +188,8 @@ class _Rebuild:
                 self.states[row["subject"]] = cast("State", row["state"])
         for action, table in TOLD.items():
             if action in actions:
-                told = F.from_json("detail", spark_columns(table)).alias("row")
-                rows = whole.where(F.col("action") == action).select(told).select("row.*")
+                parsed = F.from_json("detail", spark_columns(table)).alias("row")
+                rows = whole.where(F.col("action") == action).select(parsed).select("row.*")
                 self.writer.append_frame(table, rows.coalesce(1))
 
     def _manifests(self) -> Iterator[sidecar.Manifest]:
@@ -226,7 +238,7 @@ class _Rebuild:
             yield found
 
     def _agreeing(self, batch: Sequence[sidecar.Manifest]) -> list[sidecar.Manifest]:
-        """Those whose parts add up to what the manifest says; deleted ones may have lost their parts."""
+        """Those whose parts add up to the manifest's totals; deleted ones may have lost their parts."""
         found = self._added_up(batch)
         torn = self._torn(batch)
         good = []
@@ -235,13 +247,13 @@ class _Rebuild:
             if backup.backup_id in torn:
                 self._lacks(backup.backup_id, torn[backup.backup_id])
                 continue
-            said = (manifest.parts, backup.files, backup.bytes, backup.entries, backup.digest)
+            expected = (manifest.parts, backup.files, backup.bytes, backup.entries, backup.digest)
             holds = (self._parts(manifest), *found.get(backup.backup_id, (0, 0, 0, Digest().hex())))
-            if said == holds or self._marked(backup, "deleted"):
+            if expected == holds or self._marked(backup, "deleted"):
                 good.append(manifest)
                 continue
             names = ("parts", "files", "bytes", "entries", "digest")
-            wrong = [f"{n} {a}, not {b}" for n, a, b in zip(names, holds, said, strict=True) if a != b]
+            wrong = [f"{n} {a}, not {b}" for n, a, b in zip(names, holds, expected, strict=True) if a != b]
             path = layout.manifest_path(backup.source, backup.backup_id)
             self._lacks(backup.backup_id, f"{path}: its parts hold {'; '.join(wrong)}.")
         return good
@@ -294,8 +306,8 @@ class _Rebuild:
         }
 
     def _resolved(self, backups: list[Backup]) -> list[Backup]:
-        """As they are, but those of snapshots behind one that is not there: what it said of files that they
-        have, or have no more, is not known. Nor is it whose they are where two have one number."""
+        """As they are, but those of snapshots after a missing one are unconfirmed: which files that one added
+        or dropped is not known. So are those from a number on that two have."""
         found: dict[str, int] = {}
         there = Counter((b.source, b.number) for b in backups if b.source_kind == SNAPSHOT)
         for source, number in sorted(there):
@@ -304,10 +316,10 @@ class _Rebuild:
         for source in {b.source for b in backups if b.source_kind == SNAPSHOT}:
             whole = found.setdefault(source, 0)
             if any(b.source == source and b.number > whole for b in backups):
+                why = "exists twice" if there[source, whole + 1] else "is missing"
                 self.result.problems.append(
-                    f"Backup number {whole + 1} of {source} is "
-                    f"{'there twice' if there[source, whole + 1] else 'not there'}: which of its files later "
-                    "ones have is not known, so that they count as unconfirmed."
+                    f"Backup number {whole + 1} of {source} {why}: which of its files later ones have is not "
+                    "known, so they count as unconfirmed."
                 )
         return [
             replace(backup, state="unconfirmed")
@@ -353,7 +365,7 @@ class _Rebuild:
         return sidecar.marked(self.storage, path)
 
     def _name_destination(self, name: str) -> None:
-        """Give the place back the id that its rows have, when its own file was lost too."""
+        """Restore the destination's id from its rows when its own file was lost too."""
         try:
             destination_id(self.storage, create=False)
         except NotFound:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lakebackup_sql import area, load, names
 
@@ -22,17 +22,16 @@ if TYPE_CHECKING:
 
 RAW = "raw_"
 NOW = "now_"
-#: Views that others stand on, or that Spark plans for long, and that are small: worked out once, not wherever
-#: they are named.
+#: Small views that others depend on, or that Spark plans for long: computed once, not at each use.
 KEPT = frozenset({"backups", "coverage", "faults", "restore_points"})
 #: The area of views that others share; a person does not see them.
 INTERNAL = "internal"
-#: Looked at before the other tables: a backup's rows of those are there before its own.
+#: Opened before the other tables: a backup's rows in those are committed before its own.
 FIRST = f"{RAW}backups"
 
 
 class Asked(NamedTuple):
-    """What an engine was asked: name of the query (`select`: a person's own), its text for Spark, values."""
+    """A query of an engine: its name (`select`: a person's own), its text for Spark, values."""
 
     name: str
     text: str
@@ -44,7 +43,7 @@ _RECORD: ContextVar[list[Asked] | None] = ContextVar("_RECORD", default=None)
 
 @contextmanager
 def recording() -> Iterator[list[Asked]]:
-    """What all engines that are made inside the block are asked, in order, in one list."""
+    """The queries of all engines that are created inside the block, in order, in one list."""
     found: list[Asked] = []
     before = _RECORD.set(found)
     try:
@@ -54,26 +53,9 @@ def recording() -> Iterator[list[Asked]]:
 
 
 def new_record() -> list[Asked]:
-    """The list that an engine puts what it is asked into: that of `recording`, or one of its own."""
+    """The list in which an engine records its queries: that of `recording`, or one of its own."""
     record = _RECORD.get()
     return [] if record is None else record
-
-
-class SqlEngine(Protocol):
-    """What both engines do; `query` returns rows in the engine's own form (Arrow batches, a DataFrame)."""
-
-    def query(self, name: str, **parameters: Any) -> Any:
-        """The rows of a statement of `sql/queries`."""
-        ...
-
-    def define(self, relation: str, text: str, **parameters: Any) -> None:
-        """Give the rows of a SELECT in Spark's dialect a name that later queries can use."""
-        ...
-
-    @property
-    def asked(self) -> list[Asked]:
-        """What was asked so far, in order."""
-        ...
 
 
 @cache
@@ -88,7 +70,7 @@ def relations_in(text: str) -> frozenset[str]:
 
 @cache
 def steps(text: str) -> tuple[str, ...]:
-    """Raw tables and views to register before a SELECT can run, each after what it stands on itself."""
+    """Raw tables and views to register before a SELECT can run, each after those that it depends on."""
     return steps_for(relations_in(text))
 
 
@@ -140,7 +122,7 @@ def to_duckdb(text: str) -> str:
 
 @cache
 def _parsed(text: str) -> exp.Expr:
-    """The syntax tree of one statement; whoever changes it changes a copy."""
+    """The syntax tree of one statement; shared, so change only a copy."""
     from sqlglot import parse_one
 
     return parse_one(text, dialect="spark")

@@ -60,7 +60,7 @@ def _open_as_of(uri: str, as_of: int) -> DeltaTable | None:
         if version == table.version():
             return table
         table.load_as_version(version)
-    names = {file.rpartition("/")[2] for file in table.file_uris()}  # its folder stands there encoded
+    names = {file.rpartition("/")[2] for file in table.file_uris()}  # with its folder encoded
     if names - _names(uri):
         raise _not_kept(uri, as_of)
     return table

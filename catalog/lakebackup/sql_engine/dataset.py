@@ -43,16 +43,17 @@ def dataset(uri: str, table: DeltaTable) -> ds.Dataset:
     return found
 
 
-def rows_of(uri: str) -> pa.Table:
-    """All rows of the table at `uri`, for one that is small. Raises NotFound, Damaged."""
+def rows_of(uri: str, opened: DeltaTable | None = None) -> pa.Table:
+    """All rows of the table at `uri` (`opened`: at that version), for a small one.
+    Raises NotFound, Damaged."""
     try:
-        return dataset(uri, open_table(uri)).scanner().to_reader().read_all()
+        return dataset(uri, opened or open_table(uri)).scanner().to_reader().read_all()
     except (OSError, ValueError) as error:  # pyarrow's errors are of these kinds
         raise damaged_table(uri, error) from error
 
 
 def _known(table: DeltaTable, schema: pa.Schema) -> Iterator[tuple[str, pc.Expression]]:
-    """Each file of a table, and what its statistics in the log say that all its rows are."""
+    """Each file of a table, and a condition that all its rows meet, by its statistics in the log."""
     import pyarrow.compute as pc
 
     files = table.get_add_actions(flatten=True)

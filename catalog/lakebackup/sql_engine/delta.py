@@ -17,9 +17,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.errors import Busy, Damaged, EnvironmentProblem, NotFound, UsageProblem
+from lakebackup.errors import Busy, EnvironmentProblem, NotFound, UsageProblem
+from lakebackup.rows.base import Row
 from lakebackup.rows.tables import ARROW_SCHEMAS, OF_BACKUPS, as_row
 from lakebackup.sql_engine.delta_log import FOLDER, folder_of, local_log, remote_log, until_fork
+from lakebackup.sql_engine.failures import damaged_catalog
 from lakebackup.sql_engine.verified import is_whole, put_sums
 from lakebackup.storage import AlreadyExists
 
@@ -62,10 +64,7 @@ def open_folder(uri: str, folder: str, *, history: bool = False) -> DeltaTable:
     except TableNotFoundError as error:
         raise NotFound(f"There is no table at {uri}.") from error
     except (DeltaError, OSError) as error:
-        raise Damaged(
-            f"The log of the table at {uri} cannot be read: {error}",
-            hint="Move the catalog away and run `lakebackup catalog rebuild`.",
-        ) from error
+        raise damaged_catalog(f"The log of the table at {uri} cannot be read: {error}") from error
     if folder_of(uri):
         _verify_log(Path(folder, FOLDER), history=history)
     return table
@@ -90,7 +89,7 @@ def newest_version(uri: str, *, known: bool = False) -> int:
 def versions_then(catalog_uri: str) -> dict[str, int]:
     """Table -> version that it had when rows were last committed to `backups`, where that is known."""
     uri = f"{catalog_uri}/backups"
-    with local_log(uri, known=True) as folder:  # what an application noted is read from the log when asked
+    with local_log(uri, known=True) as folder:  # transaction versions are read from the log on demand
         backups = open_folder(uri, folder)
         found = {table: backups.transaction_version(_VERSION_OF + table) for table in _COMMITTED_BEFORE}
     return {table: version for table, version in found.items() if version is not None}
@@ -109,10 +108,7 @@ def _verify_log(log: Path, *, history: bool = False) -> None:
         if history or name[:20] >= since:
             data = (log / name).read_bytes()
             if not data or not is_whole(log / name, data):
-                raise Damaged(
-                    f"{log / name} is {'not as it was written' if data else 'empty'}.",
-                    hint="Move the catalog away and run `lakebackup catalog rebuild`.",
-                )
+                raise damaged_catalog(f"{log / name} is {'not as it was written' if data else 'empty'}.")
 
 
 def append(storage: Storage, table: str, rows: Sequence[Row], transaction: str) -> bool:
@@ -140,7 +136,7 @@ def append(storage: Storage, table: str, rows: Sequence[Row], transaction: str) 
 def write_rows(storage: Storage, table: str, rows: pa.Table) -> str:
     """Write rows as a Parquet file of a catalog table; returns what `commit` makes visible, as JSON.
 
-    Until then nobody sees the file, so that any process may write one. Raises UsageProblem when a row
+    Until then the file is invisible, so that any process may write one. Raises UsageProblem when a row
     breaks a constraint of the table.
     """
     uri = f"{storage.uri}/{table}"

@@ -20,7 +20,8 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast
 
-from lakebackup.errors import Busy, Damaged, EnvironmentProblem, NotFound
+from lakebackup.errors import Busy, EnvironmentProblem, NotFound
+from lakebackup.sql_engine.failures import damaged_catalog
 from lakebackup.storage import AlreadyExists, open_storage
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def folder_of(uri: str) -> Path | None:
 
 
 def per_process(made: Callable[P, T]) -> Callable[P, T]:
-    """As functools.cache, but a fork begins anew: threads and locks do not live on in it."""
+    """As functools.cache, but empty after a fork: threads and locks do not survive one."""
     kept = cache(made)
     os.register_at_fork(after_in_child=kept.cache_clear)
     return cast("Callable[P, T]", kept)
@@ -93,12 +94,12 @@ def remote_log(uri: str) -> RemoteLog:
 
 
 def prefetch(uris: Iterable[str]) -> None:
-    """Look at tables in object storage side by side, so that opening each as `known` is no wait any more."""
+    """Read the logs of tables in object storage side by side; opening each as `known` is quick afterwards."""
     logs = [remote_log(uri) for uri in uris]
     if logs:
         with ThreadPoolExecutor(min(len(logs), _AT_ONCE)) as side_by_side:
             for looked in [side_by_side.submit(log.refresh) for log in logs]:
-                with suppress(NotFound):  # whoever opens it says so
+                with suppress(NotFound):  # opening it reports that
                     looked.result()
 
 
@@ -194,7 +195,7 @@ class RemoteLog:
         )
 
     def _hinted(self) -> str:
-        """The version of the last checkpoint, as entries write it; empty where nothing tells."""
+        """The version of the last checkpoint, as entries write it; empty where it is unknown."""
         try:
             return f"{int(json.loads(self._storage.get(f'{self._table}/{_HINT}'))['version']):020d}"
         except (NotFound, ValueError, KeyError, TypeError):  # it is only a hint
@@ -248,10 +249,7 @@ def _checkpoint(names: Iterable[str]) -> str:
 def _read(storage: Storage, folder: str, name: str) -> bytes:
     data = storage.get(f"{folder}/{name}")
     if not data:
-        raise Damaged(
-            f"{storage.uri}/{folder}/{name} is empty.",
-            hint="Move the catalog away and run `lakebackup catalog rebuild`.",
-        )
+        raise damaged_catalog(f"{storage.uri}/{folder}/{name} is empty.")
     return data
 
 

@@ -32,7 +32,7 @@ from lakebackup.sql_engine.as_of import open_then, require_then
 from lakebackup.sql_engine.dataset import dataset
 from lakebackup.sql_engine.delta import newest_version, versions_then
 from lakebackup.sql_engine.delta_log import folder_of, prefetch, until_fork
-from lakebackup.sql_engine.failures import damaged_table, told_in
+from lakebackup.sql_engine.failures import damaged_table, error_in
 from lakebackup.sql_engine.limits import Limits
 from lakebackup_sql import load, names
 
@@ -58,7 +58,7 @@ _MACROS = (
     "CREATE MACRO timestamp_millis(x) AS epoch_ms(x)",
     "CREATE MACRO timestamp_micros(x) AS make_timestamp(x)",
 )
-# How DuckDB reports what pyarrow says of a file that is gone or not as it was written.
+# How DuckDB reports pyarrow's error for a file that is missing or damaged.
 _TORN = re.compile(r"stream registered as 'raw_|IOError|CRC|checksum|[Pp]arquet")
 
 
@@ -80,7 +80,7 @@ class DuckEngine:
         self._known: set[str] = set()  # tables that were looked at together
         self._registered: set[str] = set()
         self.asked = new_record()
-        # What it is given and makes is temporary: no other connection sees it, and it goes with this one.
+        # Its relations are temporary: no other connection sees them, and they end with this one.
         self._connection = _database(as_written).cursor()
 
     def query(self, name: str, **parameters: Any) -> pa.RecordBatchReader:
@@ -106,7 +106,7 @@ class DuckEngine:
             self._keep(relation, checked.duckdb, steps_for(checked.relations), {})
 
     def give(self, relation: str, rows: pa.Table) -> None:
-        """Give rows that come from elsewhere a name that later queries can use: a new one, or one of the
+        """Give rows from outside the catalog a name that later queries can use: a new one, or one of the
         catalog's in its place, as long as nothing was asked of that yet."""
         self._connection.register(relation, rows)
         self._registered.add(relation)
@@ -131,7 +131,7 @@ class DuckEngine:
         return None if opened is None else opened.version()
 
     def behind(self) -> list[str]:
-        """Tables that lost commits: they are behind the versions that the log of `backups` notes."""
+        """Tables that lost commits: they are behind the versions recorded in the log of `backups`."""
         self._open(FIRST)
         then = versions_then(self._uri)
         if folder_of(self._uri) is None:
@@ -227,8 +227,8 @@ class DuckEngine:
             raise UsageProblem(f"The query cannot run: {error}") from error
         except (duckdb.Error, OSError, ValueError) as error:  # pyarrow's errors are of the last two kinds
             text = str(error)
-            if told := told_in(error):
-                raise told from error
+            if found := error_in(error):
+                raise found from error
             if _TORN.search(text):
                 raise damaged_table(f"the catalog at {self._uri}", text.splitlines()[0]) from error
             raise UsageProblem(f"The query failed: {text}") from error

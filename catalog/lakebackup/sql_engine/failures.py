@@ -12,12 +12,12 @@ from lakebackup.errors import Damaged, EnvironmentProblem, LakebackupError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# How Spark tells of a file of the catalog that is not as it was written.
+# How Spark reports a damaged file of the catalog.
 _TORN = re.compile(
     r"(?:Checksum error|CRC checksum|FAILED_READ_FILE|[^\n]*is not a Parquet file)[^\n]{0,300}"
 )
 _DIED = re.compile(r"Python worker exited unexpectedly|ExecutorLostFailure")
-_TOLD = re.compile(r"lakebackup\.errors\.(\w+): (.+)$", re.MULTILINE)
+_OURS = re.compile(r"lakebackup\.errors\.(\w+): (.+)$", re.MULTILINE)
 
 
 @contextmanager
@@ -32,36 +32,39 @@ def task_errors() -> Iterator[None]:
         if _DIED.search(str(error)):
             raise EnvironmentProblem(
                 "A Spark worker died in the middle of its task: killed, or out of memory.",
-                hint="Nothing of this run is visible. Run it again; `dmesg` tells whether memory ran out.",
+                hint="Nothing of this run is visible. Run it again; `dmesg` shows whether memory ran out.",
             ) from None
-        told = told_in(error)
-        torn = _TORN.search(str(error))
-        if told is None and torn:
+        if found := error_in(error):
+            raise found from None
+        if torn := _TORN.search(str(error)):
             raise damaged_table("the catalog", torn[0]) from None
-        if told is None:
-            raise
-        raise told from None
+        raise
 
 
 def passed_on(error: LakebackupError) -> OSError:
-    """An error as one that goes through other libraries, and is found again by `told_in`."""
+    """An error in a form that passes through other libraries, for `error_in` to find."""
     return OSError(f"lakebackup.errors.{type(error).__name__}: {error.message}")
 
 
-def told_in(error: BaseException) -> LakebackupError | None:
-    """The error of this program that another library's tells of; None when there is none in it."""
-    told = _TOLD.search(str(error))
-    if told is None:
+def error_in(error: BaseException) -> LakebackupError | None:
+    """The error of this program that caused another library's; None when there is none."""
+    found = _OURS.search(str(error))
+    if found is None:
         return None
-    kind: type[LakebackupError] = getattr(errors, told[1], LakebackupError)
-    return kind(told[2])
+    kind: type[LakebackupError] = getattr(errors, found[1], LakebackupError)
+    return kind(found[2])
 
 
 def damaged_table(where: str, what: object) -> LakebackupError:
-    """The error for a table of the catalog whose files are not whole, or that could not be read at all."""
-    told = told_in(what) if isinstance(what, BaseException) else None
-    return told or Damaged(
-        f"A table of {where} is damaged: {what}",
+    """The error for a table of the catalog whose files are damaged, or that could not be read at all."""
+    found = error_in(what) if isinstance(what, BaseException) else None
+    return found or damaged_catalog(f"A table of {where} is damaged: {what}")
+
+
+def damaged_catalog(message: str) -> Damaged:
+    """The error for a catalog that has to be rebuilt."""
+    return Damaged(
+        message,
         hint="The backups themselves may be whole: move the catalog away and run "
         "`lakebackup catalog rebuild`.",
     )

@@ -1,7 +1,7 @@
 """Whether a person's SQL is one harmless SELECT over given relations, and its text for both engines.
 
 Everything is refused that is not known to be harmless: kinds of syntax, their options, functions and types
-are allow-lists. The engines never see the text that was given, only what is written anew from the tree.
+are allow-lists. The engines never see the given text, only what is generated from the tree.
 """
 
 from __future__ import annotations
@@ -274,7 +274,7 @@ class _Check:
 
     def _with(self, node: exp.With) -> None:
         if node.parent is not self.tree:
-            self._refuse(node, "WITH stands at the beginning only")
+            self._refuse(node, "WITH may only be at the beginning")
         for cte in node.expressions:
             name = cte.alias.lower()
             if name in self.known or name in self.ctes:

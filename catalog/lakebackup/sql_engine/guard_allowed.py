@@ -1,4 +1,4 @@
-"""What a person's SELECT may be made of. Names are sqlglot's classes and options unless said otherwise."""
+"""What a person's SELECT may be made of. Names are sqlglot's classes and options unless noted otherwise."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`records('orders')` in FROM: the records inside the backups as a relation, found in the syntax tree.
 
-Each call is given a relation's name of its own; whoever runs the SELECT gives that relation its rows.
+Each call gets a relation's name of its own; the caller that runs the SELECT supplies that relation's rows.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 FUNCTION = "records"
-#: Column -> Spark's type. docs/records.md says what they mean.
+#: Column -> Spark's type. docs/records.md explains them.
 COLUMNS = {
     "source": "STRING",
     "scope": "STRING",

@@ -27,7 +27,7 @@ _STATUS = Path("/proc/self/status")
 
 
 class Limits:
-    """The bounds of one SELECT. Only time inside `running` counts: whoever reads the rows may be slow.
+    """The bounds of one SELECT. Only time inside `running` counts: the reader of the rows may be slow.
 
     `interrupt` stops the query from another thread; `give_up`, if given, is called when that has not ended it
     within five seconds. `memory`: whether the process may grow by no more than BYTES (on Linux).

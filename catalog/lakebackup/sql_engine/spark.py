@@ -21,7 +21,7 @@ from lakebackup.sql_engine import (
 from lakebackup.sql_engine.as_of import open_then, require_then
 from lakebackup.sql_engine.delta import newest_version
 from lakebackup.sql_engine.delta_log import folder_of, prefetch
-from lakebackup.sql_engine.failures import damaged_table, task_errors
+from lakebackup.sql_engine.failures import task_errors
 from lakebackup_sql import load
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class SparkEngine:
             return [row.asDict() for row in self.query(name, **parameters).collect()]
 
     def give(self, relation: str, rows: pa.Table) -> None:
-        """Give rows that come from elsewhere a name that later queries can use."""
+        """Give rows from outside the catalog a name that later queries can use."""
         self._given(rows).createOrReplaceTempView(relation)
 
     def replace(self, relation: str, rows: DataFrame) -> None:
@@ -151,7 +151,7 @@ class SparkEngine:
     def _few(self, step: str, as_of: int | None) -> DataFrame | None:
         """The rows of a small table, to be part of the plan: Delta takes longer to plan one scan than reading
         them takes. None when they are many."""
-        from lakebackup.sql_engine.dataset import dataset
+        from lakebackup.sql_engine.dataset import rows_of
 
         uri = f"{self._uri}/{_table_of(step)}"
         seen = self._remote and as_of is None and step.startswith(RAW)
@@ -162,16 +162,13 @@ class SparkEngine:
         counts = files.column("num_records").to_pylist() if "num_records" in files.schema.names else [None]
         if None in counts or sum(counts) > _FEW_ROWS:
             return None
-        try:
-            rows = dataset(uri, opened).scanner().to_reader().read_all().cast(ARROW_SCHEMAS[_table_of(step)])
-        except (OSError, ValueError) as error:  # pyarrow's errors are of these kinds
-            raise damaged_table(uri, error) from error
+        rows = rows_of(uri, opened).cast(ARROW_SCHEMAS[_table_of(step)])
         self._inlined[step] = opened.version() if as_of is None else None
         self._rows[step] = rows
         return self._given(rows)
 
     def _kept(self, step: str) -> DataFrame:
-        """A view that many stand on, worked out by DuckDB: Spark would do it again wherever it is named."""
+        """A view that many depend on, computed by DuckDB: Spark would do it again wherever it is named."""
         import pyarrow as pa
 
         from lakebackup.sql_engine.duck import DuckEngine

@@ -69,7 +69,7 @@ class VerifiedFiles(fs.FileSystemHandler):  # type: ignore[misc]
     def expect(self, paths: Iterable[str], largest: int) -> None:
         """Files of a place in object storage that will be read, in their order: some are on their way at a
         time, as many as what is kept has room for twice when each has `largest` bytes."""
-        self._coming = iter(list(paths))  # several threads go on with it
+        self._coming = iter(list(paths))  # several threads read on from it
         for path in islice(self._coming, min(_AHEAD, _KEPT_BYTES // 2 // max(1, largest))):
             _fetched().ask(self._uri, path)
 

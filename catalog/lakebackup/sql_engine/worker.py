@@ -1,21 +1,68 @@
-"""What makes Spark's Python workers cheaper between our tasks.
-
-After each task PySpark collects garbage over everything that numba and pyarrow imported, and at the start
-of each it makes Python read the folders of zip archives on its path anew: together a fifth of a backup's
-processor time.
-"""
+"""What the Spark tasks of this package share."""
 
 from __future__ import annotations
 
 import gc
 import sys
 import zipimport
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import pyarrow as pa
 
 _settled = False
 
 
+class PerNumber(ABC):
+    """For `mapInArrow` over numbers, as of `SparkSession.range`: the rows of each."""
+
+    @abstractmethod
+    def rows(self, number: int) -> Iterator[pa.RecordBatch]:
+        """The rows of one number."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from self.rows(number)
+        settle()
+
+
+def in_chunks(batches: Iterable[pa.RecordBatch], schema: pa.Schema, most: int) -> Iterator[pa.Table]:
+    """Rows, cast to a schema, in tables of `most` rows, the last of fewer; one table is held at a time."""
+    import pyarrow as pa
+
+    held: list[pa.Table] = []
+    count = 0
+    for batch in batches:
+        held.append(pa.Table.from_batches([batch]).select(schema.names).cast(schema))
+        count += len(batch)
+        if count >= most:
+            rows = pa.concat_tables(held)
+            whole = count - count % most
+            yield from (rows.slice(at, most) for at in range(0, whole, most))
+            held, count = [rows.slice(whole)], count - whole
+    if count:
+        yield pa.concat_tables(held)
+
+
+def task_number() -> int:
+    """The number of the Spark task that runs this; 0 outside of one."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return context.partitionId() if context else 0
+
+
 def settle() -> None:
-    """Call at the end of a task, in its worker: what is loaded by now is needed until that ends."""
+    """Make Spark's Python worker cheaper between tasks; call it at the end of each.
+
+    After each task PySpark collects garbage over everything that numba and pyarrow imported, and at the start
+    of each it makes Python read the folders of zip archives on its path again: together a fifth of a backup's
+    processor time. What is loaded by now is needed until the worker ends.
+    """
     global _settled
     if not _settled:
         gc.collect()
@@ -23,5 +70,5 @@ def settle() -> None:
         _settled = True
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimport.zipimporter):
-            # Made again when something is imported from there, which is rare by now.
+            # Recreated when something is imported from there, which is rare by now.
             del sys.path_importer_cache[path]

@@ -1,4 +1,4 @@
-"""Where bytes are kept: one protocol for a folder and for object storage.
+"""Where bytes are kept: one interface for a folder and for object storage.
 
 Paths are relative to the storage's root, with `/`, never absolute and never through `..`.
 Every backend passes tests/contract/test_storage.py.
@@ -6,14 +6,15 @@ Every backend passes tests/contract/test_storage.py.
 
 from __future__ import annotations
 
+import io
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol, Self
 
-from lakebackup.errors import LakebackupError, UsageProblem
+from lakebackup.errors import LakebackupError, NotFound, UsageProblem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from types import TracebackType
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,29 +27,35 @@ class ObjectStat:
 
 
 class AlreadyExists(LakebackupError):
-    """A conditional put lost: the object is there already."""
+    """A conditional put lost: the object exists already."""
 
     exit_code = 8
 
 
-class ObjectWriter(Protocol):
-    """An object on its way. Nothing is visible until `commit`; leaving the block without it discards."""
+class ObjectWriter(ABC):
+    """An object being written. Nothing is visible until `commit`; leaving the block without it discards."""
 
-    def write(self, data: bytes | bytearray | memoryview) -> None: ...
+    @abstractmethod
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Add `data` at the end; EnvironmentProblem when the disk is full."""
 
+    @abstractmethod
     def commit(self, path: str, *, if_absent: bool = True, metadata: Mapping[str, str] | None = None) -> None:
-        """Publish everything written as `path`, durably, in one step, with `metadata` where the place has it.
+        """Publish everything written as `path`, durably, in one step, with `metadata` as of `upload`.
 
         Raises AlreadyExists when `if_absent` and the path is taken; the writer stays usable, so that
         the caller can commit under another path without writing the bytes again.
         """
-        ...
 
-    def __enter__(self) -> ObjectWriter: ...
+    @abstractmethod
+    def close(self) -> None:
+        """Discard what was not committed."""
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
 
 class Source(Protocol):
@@ -59,32 +66,31 @@ class Source(Protocol):
         ...
 
 
-class Storage(Protocol):
-    """The operations the project needs of a place. Errors: NotFound, AlreadyExists, EnvironmentProblem."""
+class Storage(ABC):
+    """The operations the project needs of a storage. Errors: NotFound, AlreadyExists, EnvironmentProblem."""
 
     @property
+    @abstractmethod
     def uri(self) -> str:
-        """The root, as a URI that Spark and `open_storage` understand."""
-        ...
+        """The root, as a URI that Spark and `open_storage` understand, without a slash at the end."""
 
     def hurried(self, seconds: float) -> Storage:
-        """The same place for small requests that soon count for nothing: each is sent four times at most,
-        and no silence of a server lasts longer than `seconds`."""
-        ...
+        """The same storage for small requests that are soon worthless: each is sent four times at most, and
+        no silence of a server lasts longer than `seconds`."""
+        del seconds
+        return self
 
     def put(
         self, path: str, data: bytes, *, if_absent: bool = False, metadata: Mapping[str, str] | None = None
     ) -> None:
-        """Store a small object, atomically and durably; AlreadyExists when `if_absent` and taken.
+        """Store a small object, as `upload` does."""
+        self.upload(path, io.BytesIO(data), size_hint=len(data), if_absent=if_absent, metadata=metadata)
 
-        `metadata` goes with the object where the place has such (ASCII, 2 kB in all); a folder ignores it.
-        """
-        ...
-
+    @abstractmethod
     def writer(self) -> ObjectWriter:
         """Begin a large object whose name is given when it is committed."""
-        ...
 
+    @abstractmethod
     def upload(
         self,
         path: str,
@@ -96,41 +102,67 @@ class Storage(Protocol):
     ) -> int:
         """Store what `stream` gives to its end as `path`; the number of bytes.
 
-        Atomic and durable as `put`, in bounded memory and without a copy on this machine's disk. An error
-        that `stream.read` raises ends it with nothing published. `size_hint` is the expected size in bytes;
-        a wrong one does no harm. Object storage needs it for objects of over 10,000 parts.
+        Atomic and durable, in bounded memory and without a copy on this machine's disk. An error that
+        `stream.read` raises ends it with nothing published. AlreadyExists when `if_absent` and the path is
+        taken. `size_hint` is the expected size in bytes; a wrong one does no harm. Object storage needs it
+        for objects of over 10,000 parts. `metadata` goes with the object where the storage has such (ASCII,
+        2 kB in all); a folder ignores it.
         """
-        ...
 
+    @abstractmethod
     def get(self, path: str, *, start: int = 0, length: int | None = None) -> bytes:
-        """Bytes `[start, start + length)`; NotFound when there is no such object."""
-        ...
+        """Bytes `[start, start + length)`, fewer where the object ends; NotFound when there is none."""
 
+    @abstractmethod
     def open(self, path: str) -> BinaryIO:
-        """A stream over the whole object, for files too large to hold; NotFound as in `get`."""
-        ...
+        """A seekable stream over the whole object, for files too large to hold; NotFound as in `get`."""
 
-    def stat(self, path: str) -> ObjectStat: ...
+    @abstractmethod
+    def stat(self, path: str) -> ObjectStat:
+        """Size and last change; NotFound when there is no such object."""
 
+    def exists(self, path: str) -> bool:
+        """Whether there is such an object."""
+        try:
+            self.stat(path)
+        except NotFound:
+            return False
+        return True
+
+    @abstractmethod
     def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectStat]:
-        """Objects whose path starts with `prefix` (a folder, ending in `/`, or nothing), sorted by path;
-        those behind `after` in this order alone, where it is given."""
-        ...
+        """Objects whose path starts with `prefix` (a folder, ending in `/`, or nothing), sorted by path; only
+        those after `after` in this order, where it is given."""
 
+    @abstractmethod
     def folders(self, prefix: str = "") -> Iterator[str]:
         """Names directly below the folder `prefix` that hold objects, sorted."""
-        ...
 
+    @abstractmethod
     def delete(self, path: str) -> None:
-        """Remove an object; one that is already gone is no error."""
-        ...
+        """Delete an object; one that does not exist is no error."""
+
+    def _check(self, path: str) -> None:
+        if any(part in ("", ".", "..") or "\0" in part for part in path.split("/")):
+            raise UsageProblem(
+                f"{path!r} is not a path below the storage's root {self.uri}.",
+                hint="Paths are relative, parted by '/', without '.' or '..'.",
+            )
+
+    def _check_prefix(self, prefix: str) -> None:
+        if prefix and not prefix.endswith("/"):
+            raise UsageProblem(f"{prefix!r} does not name a folder.", hint="A prefix ends in '/'.")
+
+    def _check_range(self, path: str, start: int, length: int | None) -> None:
+        if start < 0 or (length is not None and length < 0):
+            raise UsageProblem(f"Cannot read {length} bytes from byte {start} of {path}.")
 
 
 def open_storage(uri: str, *, private: bool = True) -> Storage:
     """The storage at a URI: a folder's path, `file://` or `s3://bucket/prefix` (or `s3a://`).
 
-    What is put into a folder is for its owner alone, or as `[storage] mode` says; with `private` False, for
-    what a person gets from a restore or an export, the process's umask says who may read it. The settings of
+    Objects in a folder are for its owner alone, or as `[storage] mode` sets; with `private` False, for
+    the output of a restore or an export, the process's umask decides who may read them. The settings of
     S3 are those of this process's environment, see `lakebackup.storage.options`.
     Raises UsageProblem for other schemes.
     """
@@ -147,6 +179,6 @@ def open_storage(uri: str, *, private: bool = True) -> Storage:
 
         return S3Storage(uri)
     raise UsageProblem(
-        f"{scheme}:// is not a place backups can be stored at.",  # the rest may hold a secret
+        f"{scheme}:// is not a storage for backups.",  # the rest may hold a secret
         hint="Give a folder, a file:// URI, or s3://bucket/prefix.",
     )

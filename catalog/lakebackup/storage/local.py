@@ -17,19 +17,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from lakebackup.errors import Damaged, EnvironmentProblem, LakebackupError, NotFound, UsageProblem
-from lakebackup.storage import AlreadyExists, ObjectStat
+from lakebackup.storage import AlreadyExists, ObjectStat, ObjectWriter, Storage
 from lakebackup.storage.options import modes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from types import TracebackType
 
     from lakebackup.storage import Source
 
 _TEMPORARY = ".tmp"
 _CHUNK = 1 << 20
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-# Never through a link, and without waiting for whoever should write into a FIFO.
+# Never through a link, and without waiting for the writer of a FIFO.
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _STRAY_AFTER_S = 24 * 3600  # a writer that wrote nothing for a day is dead
 _HINTS = {
@@ -43,14 +42,14 @@ _HINTS = {
 }
 
 
-class LocalStorage:
+class LocalStorage(Storage):
     """Objects as files below the folder `root`, which the first put creates.
 
-    What else lies below the root (symbolic links, FIFOs, devices) is listed, and Damaged when it is read: it
+    Anything else below the root (symbolic links, FIFOs, devices) is listed, and Damaged when it is read: it
     is never followed, so that a path cannot leave the root, and never waited for.
     Folders that became empty stay: removing them would race with a put into them.
 
-    Files are 0600 and new folders 0700, or as LAKEBACKUP_STORAGE__MODE says, whatever the process's umask is;
+    Files are 0600 and new folders 0700, or as LAKEBACKUP_STORAGE__MODE sets, whatever the process's umask is;
     a storage that is not `private` leaves them to the umask.
     """
 
@@ -66,22 +65,7 @@ class LocalStorage:
         """`file://` and the absolute path, unescaped, as Hadoop's file systems take it."""
         return f"file://{self._root}"
 
-    def hurried(self, seconds: float) -> LocalStorage:
-        """This one: a file system sets its own pace."""
-        del seconds
-        return self
-
-    def put(
-        self, path: str, data: bytes, *, if_absent: bool = False, metadata: Mapping[str, str] | None = None
-    ) -> None:
-        """Store `data` as `path`; AlreadyExists when `if_absent` and the path is taken."""
-        del metadata  # a file has no place for it
-        with self.writer() as writer:
-            writer.write(data)
-            writer.commit(path, if_absent=if_absent)
-
     def writer(self) -> LocalWriter:
-        """Begin an object; its name is given to `commit`."""
         folder = self._root / _TEMPORARY
         with _explained("write below", str(self._root)):
             self._make(folder)
@@ -98,7 +82,6 @@ class LocalStorage:
         if_absent: bool = True,
         metadata: Mapping[str, str] | None = None,
     ) -> int:
-        """Store what `stream` gives to its end as `path`; the number of bytes."""
         del size_hint, metadata
         size = 0
         with self.writer() as writer:
@@ -109,15 +92,13 @@ class LocalStorage:
         return size
 
     def get(self, path: str, *, start: int = 0, length: int | None = None) -> bytes:
-        """Bytes `[start, start + length)`, fewer where the object ends; NotFound when there is none."""
-        if start < 0 or (length is not None and length < 0):
-            raise UsageProblem(f"Cannot read {length} bytes from byte {start} of {path}.")
+        self._check_range(path, start, length)
         with self.open(path) as stream, _explained("read", path):
             stream.seek(start)
             return stream.read(-1 if length is None else length)
 
     def open(self, path: str) -> BinaryIO:
-        """A stream over the whole object; NotFound when there is none, Damaged when it is no regular file."""
+        """As of every storage; Damaged when it is no regular file."""
         with _explained("read", path):
             try:
                 handle = os.open(self._read_from(path), _READ)
@@ -133,15 +114,12 @@ class LocalStorage:
             return os.fdopen(handle, "rb")
 
     def stat(self, path: str) -> ObjectStat:
-        """Size and last change; NotFound when there is no such object."""
         with _explained("read", path):
             found = self._read_from(path).lstat()
             self._require_file(path, found.st_mode)
         return ObjectStat(path, found.st_size, found.st_mtime_ns // 1_000_000)
 
     def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectStat]:
-        """Objects below the folder `prefix` (`a/b/`, or nothing for all), in the order of their paths; those
-        behind `after` alone, where it is given."""
         folder = self._folder(prefix)
         with _explained("list", prefix or str(self._root)):
             try:
@@ -162,7 +140,6 @@ class LocalStorage:
                 yield ObjectStat(prefix + name, found.st_size, found.st_mtime_ns // 1_000_000)
 
     def folders(self, prefix: str = "") -> Iterator[str]:
-        """Names directly below the folder `prefix` that hold objects, sorted."""
         folder = self._folder(prefix)
         with _explained("list", prefix or str(self._root)):
             try:
@@ -174,7 +151,7 @@ class LocalStorage:
                 yield name
 
     def delete(self, path: str) -> None:
-        """Remove an object; one that is already gone is no error. A deletion may be undone by a power cut."""
+        """As of every storage. A deletion may be undone by a power cut."""
         with suppress(NotFound), _explained("delete", path):
             folder = self._root / path.rpartition("/")[0]
             if folder != self._root:
@@ -190,12 +167,9 @@ class LocalStorage:
 
     def _named(self, path: str) -> Path:
         """The absolute name of `path`; UsageProblem if malformed or reserved."""
-        parts = path.split("/")
-        if any(part in ("", ".", "..") or "\0" in part for part in parts) or parts[0] == _TEMPORARY:
-            raise UsageProblem(
-                f"{path!r} is not a path below the storage's root {self._root}.",
-                hint="Paths are relative, parted by '/', without '.' or '..'.",
-            )
+        self._check(path)
+        if path.split("/")[0] == _TEMPORARY:
+            raise UsageProblem(f"{path!r} is reserved below the storage's root {self._root}.")
         return self._root / path
 
     def _locate(self, path: str) -> Path:
@@ -209,7 +183,7 @@ class LocalStorage:
         return full
 
     def _read_from(self, path: str) -> Path:
-        """As `_named`; Damaged if it is behind a symbolic link, which nobody but a stranger puts there."""
+        """As `_named`; Damaged if it is behind a symbolic link, which this program never creates."""
         full = self._named(path)
         if _is_linked(full):
             raise self._no_file(path)
@@ -223,13 +197,12 @@ class LocalStorage:
 
     def _no_file(self, path: str) -> Damaged:
         return Damaged(
-            f"{path} in {self._root} is no regular file, or lies behind a symbolic link.",
+            f"{path} in {self._root} is no regular file, or is behind a symbolic link.",
             hint="Put the object itself back, from a copy of the destination.",
         )
 
     def _folder(self, prefix: str) -> Path:
-        if prefix and not prefix.endswith("/"):
-            raise UsageProblem(f"{prefix!r} does not name a folder.", hint="A prefix ends in '/'.")
+        self._check_prefix(prefix)
         return self._locate(prefix[:-1]) if prefix else self._root
 
     def _publish(self, temporary: Path, path: str, if_absent: bool) -> None:
@@ -277,8 +250,8 @@ class LocalStorage:
                     stray.unlink()
 
 
-class LocalWriter:
-    """An object on its way, see `lakebackup.storage.ObjectWriter`."""
+class LocalWriter(ObjectWriter):
+    """A temporary file that a link or a rename publishes."""
 
     def __init__(self, temporary: Path, publish: Callable[[Path, str, bool], None], mode: int | None) -> None:
         self._temporary = temporary
@@ -290,13 +263,11 @@ class LocalWriter:
         self._synced = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Add `data` at the end; EnvironmentProblem when the disk is full."""
         with _explained("write", str(self._temporary)):
             self._synced = False
             self._file.write(data)
 
     def commit(self, path: str, *, if_absent: bool = True, metadata: Mapping[str, str] | None = None) -> None:
-        """Publish as `path`; after AlreadyExists the writer can commit under another path."""
         del metadata
         with _explained("write", path):
             if not self._synced:
@@ -306,12 +277,7 @@ class LocalWriter:
             self._publish(self._temporary, path, if_absent)
             self._file.close()
 
-    def __enter__(self) -> LocalWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         with suppress(OSError):  # unflushed bytes of a full disk: they are discarded anyway
             self._file.close()
         with suppress(FileNotFoundError):
@@ -336,7 +302,7 @@ def _sync_folder(folder: Path) -> None:
 
 @contextmanager
 def _explained(action: str, path: str) -> Iterator[None]:
-    """Turn what the operating system says into the project's errors."""
+    """Turn the operating system's errors into the project's."""
     try:
         yield
     except LakebackupError:

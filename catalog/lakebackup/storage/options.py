@@ -97,7 +97,7 @@ class S3Options(BaseModel):
     @model_validator(mode="after")
     def _whole(self) -> Self:
         if self.kms_key_id and self.sse != "aws:kms":
-            raise ValueError("kms_key_id goes with sse = aws:kms")
+            raise ValueError("kms_key_id needs sse = aws:kms")
         if (self.object_lock_mode is None) != (self.object_lock_days is None):
             raise ValueError("object_lock_mode and object_lock_days go together")
         return self
@@ -129,7 +129,7 @@ class S3Options(BaseModel):
         endpoint = self.endpoint or endpoint
         settled = {
             "endpoint": endpoint.rstrip("/") if endpoint else None,
-            # Where the SDK knows none it names this one itself; a server of one's own mostly ignores it.
+            # The SDK's own default; servers other than Amazon's mostly ignore it.
             "region": self.region or region or "us-east-1",
             "path_style": bool(endpoint) if self.path_style is None else self.path_style,
         }
@@ -138,7 +138,7 @@ class S3Options(BaseModel):
         except ValidationError:  # its text would show the URL, which may hold a password
             raise UsageProblem(
                 "The endpoint that AWS's variables or files name is not of the form http(s)://host[:port].",
-                hint="Credentials have variables of their own, and no path goes with it; docs/s3.md.",
+                hint="Credentials have variables of their own, and it has no path; docs/s3.md.",
             ) from None
 
     def variables(self) -> Mapping[str, str]:

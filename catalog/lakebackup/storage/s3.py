@@ -10,9 +10,9 @@ import tempfile
 from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from lakebackup.errors import EnvironmentProblem, LakebackupError, NotFound, UsageProblem
+from lakebackup.errors import EnvironmentProblem, LakebackupError, UsageProblem
 from lakebackup.rules.layout import LEASES_FOLDER
-from lakebackup.storage import AlreadyExists, ObjectStat
+from lakebackup.storage import AlreadyExists, ObjectStat, ObjectWriter, Storage
 from lakebackup.storage.options import S3Options
 from lakebackup.storage.s3_client import client, explained, status_of
 from lakebackup.storage.s3_read import Body
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from contextlib import AbstractContextManager
     from datetime import datetime
-    from types import TracebackType
 
     from lakebackup.storage import Source
 
@@ -31,7 +30,7 @@ _IN_MEMORY = 1 << 20  # of an object being written, before it goes to a temporar
 _UNLOCKED = f"{LEASES_FOLDER}/"  # an object there counts for seconds, and there are many
 
 
-class S3Storage:
+class S3Storage(Storage):
     """Objects below a prefix of a bucket. Pickles without its client; every process makes its own."""
 
     def __init__(self, uri: str, options: S3Options | None = None) -> None:
@@ -41,11 +40,9 @@ class S3Storage:
 
     @property
     def uri(self) -> str:
-        """`s3://bucket/prefix`, without a slash at the end."""
         return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
 
     def hurried(self, seconds: float) -> S3Storage:
-        """The same place with timeouts of `seconds` at most and four tries a request."""
         settings = self.options
         limits = {
             "connect_timeout": min(settings.connect_timeout, seconds),
@@ -54,15 +51,7 @@ class S3Storage:
         }
         return S3Storage(self.uri, settings.model_copy(update=limits))
 
-    def put(
-        self, path: str, data: bytes, *, if_absent: bool = False, metadata: Mapping[str, str] | None = None
-    ) -> None:
-        """Store `data` as `path` in one request; AlreadyExists when `if_absent` and the path is taken."""
-        with self._explained("write", path):
-            self._sending(path, if_absent, metadata).whole(data)
-
     def writer(self) -> S3Writer:
-        """Begin an object, kept in memory or in a temporary file until its name is given."""
         return S3Writer(self)
 
     def upload(
@@ -74,10 +63,8 @@ class S3Storage:
         if_absent: bool = True,
         metadata: Mapping[str, str] | None = None,
     ) -> int:
-        """Store what `stream` gives to its end, in parts sent while it is read; the number of bytes.
-
-        Less than a part goes in one request. Otherwise up to four parts are in memory at a time.
-        """
+        """As of every storage. Less than a part is sent in one request; otherwise parts are sent while the
+        stream is read, and up to four of them are in memory."""
         # A tenth more than is needed, since a file may grow while it is read.
         size = max(self.options.part_size, (size_hint or 0) * 11 // (MOST_PARTS * 10))
         parts = _Parts(stream, size)
@@ -87,7 +74,7 @@ class S3Storage:
             if len(first) < size:
                 sending.whole(first)
                 return parts.size
-            if if_absent and self._exists(path):  # before the bytes are sent; it is the end that counts
+            if if_absent and self.exists(path):  # before the bytes are sent; it is the end that counts
                 raise AlreadyExists(f"{path} is there already, in {self.uri}.")
             every = chain((first,), parts)
             del first  # or it would be held to the end
@@ -95,9 +82,7 @@ class S3Storage:
         return parts.size
 
     def get(self, path: str, *, start: int = 0, length: int | None = None) -> bytes:
-        """Bytes `[start, start + length)`, fewer where the object ends; NotFound when there is none."""
-        if start < 0 or (length is not None and length < 0):
-            raise UsageProblem(f"Cannot read {length} bytes from byte {start} of {path}.")
+        self._check_range(path, start, length)
         if length == 0:
             self.stat(path)
             return b""
@@ -105,11 +90,10 @@ class S3Storage:
             return body.readall()
 
     def open(self, path: str) -> BinaryIO:
-        """A stream over the whole object, which can be moved; NotFound when there is none."""
         return cast("BinaryIO", io.BufferedReader(self._body(path), _BUFFER))
 
     def stat(self, path: str) -> ObjectStat:
-        """Size and last change, which S3 tells in whole seconds; NotFound when there is no such object."""
+        """As of every storage. S3 has the last change in whole seconds."""
         target = self._target(path)
         try:
             with self._explained("read", path):
@@ -121,10 +105,7 @@ class S3Storage:
         return ObjectStat(path, found["ContentLength"], _ms(found["LastModified"]))
 
     def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectStat]:
-        """Objects below the folder `prefix` in the order of their paths, a thousand to a request.
-
-        With `after`, those behind that path alone.
-        """
+        """As of every storage, a thousand objects to a request."""
         behind = {"StartAfter": self._prefix + after} if after else {}
         with self._explained("list", prefix):
             for page in self._pages(prefix, **behind):
@@ -134,10 +115,7 @@ class S3Storage:
                         yield ObjectStat(path, found["Size"], _ms(found["LastModified"]))
 
     def folders(self, prefix: str = "") -> Iterator[str]:
-        """Names directly below the folder `prefix` that hold objects, sorted.
-
-        An empty object that another program made to stand for a folder counts as one.
-        """
+        """As of every storage. An empty object of another program that stands for a folder counts."""
         above = self._prefix + prefix
         with self._explained("list", prefix):
             for page in self._pages(prefix, Delimiter="/"):
@@ -145,26 +123,20 @@ class S3Storage:
                     yield found["Prefix"].removeprefix(above)[:-1]
 
     def delete(self, path: str) -> None:
-        """Remove an object; one that is already gone is no error. With versions, the old one is kept."""
+        """As of every storage. A bucket with versions keeps the old one."""
         target = self._target(path)
         with self._explained("delete", path):
             client(self.options).delete_object(**target)
 
     def _pages(self, prefix: str, **arguments: Any) -> Iterator[Any]:
-        if prefix and not prefix.endswith("/"):
-            raise UsageProblem(f"{prefix!r} does not name a folder.", hint="A prefix ends in '/'.")
+        self._check_prefix(prefix)
         if prefix:
             self._target(prefix[:-1])
         pages = client(self.options).get_paginator("list_objects_v2")
         yield from pages.paginate(Bucket=self._bucket, Prefix=self._prefix + prefix, **arguments)
 
     def _target(self, path: str) -> dict[str, Any]:
-        """Bucket and key; UsageProblem if the path is malformed, by the same rules as in a folder."""
-        if any(part in ("", ".", "..") or "\0" in part for part in path.split("/")):
-            raise UsageProblem(
-                f"{path!r} is not a path below the storage's root {self.uri}.",
-                hint="Paths are relative, parted by '/', without '.' or '..'.",
-            )
+        self._check(path)
         return {"Bucket": self._bucket, "Key": self._prefix + path}
 
     def _sending(self, path: str, if_absent: bool, metadata: Mapping[str, str] | None) -> Sending:
@@ -179,15 +151,8 @@ class S3Storage:
     def _body(self, path: str, start: int = 0, length: int | None = None) -> Body:
         return Body(self._target(path), self.options, lambda: self._explained("read", path), start, length)
 
-    def _exists(self, path: str) -> bool:
-        try:
-            self.stat(path)
-        except NotFound:
-            return False
-        return True
-
     def _ask_why(self) -> None:
-        """An answer to HEAD has no words, not even whether it is the bucket that is not there: get one."""
+        """An answer to HEAD has no text, not even whether the bucket is missing: make a request that has."""
         if not self._bucket_seen:
             with self._explained("read", ""):
                 client(self.options).list_objects_v2(Bucket=self._bucket, MaxKeys=1, Prefix=self._prefix)
@@ -197,15 +162,14 @@ class S3Storage:
         return explained(action, path, self.uri, self.options)
 
 
-class S3Writer:
-    """An object on its way, see `lakebackup.storage.ObjectWriter`."""
+class S3Writer(ObjectWriter):
+    """An object in memory or in a temporary file until its name is given."""
 
     def __init__(self, storage: S3Storage) -> None:
         self._storage = storage
         self._file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 - closed by __exit__
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Add `data` at the end; EnvironmentProblem when the disk of temporary files is full."""
         try:
             self._file.write(data)
         except OSError as error:
@@ -215,7 +179,6 @@ class S3Writer:
             ) from error
 
     def commit(self, path: str, *, if_absent: bool = True, metadata: Mapping[str, str] | None = None) -> None:
-        """Send all as `path`; after AlreadyExists the writer can commit under another path."""
         size = self._file.seek(0, io.SEEK_END)
         self._file.seek(0)
         try:
@@ -225,12 +188,7 @@ class S3Writer:
         finally:
             self._file.seek(0, io.SEEK_END)
 
-    def __enter__(self) -> S3Writer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self._file.close()
 
 

@@ -43,7 +43,7 @@ _HINTS = {
     "InvalidRequest": "If this is about Object Lock: the bucket was made without. Take another one, or leave "
     "object_lock_mode away.",
     "InvalidToken": _WHO,
-    "InvalidObjectState": "The object is archived: have the server bring it back first.",
+    "InvalidObjectState": "The object is archived: have the server restore it first.",
     "NoSuchBucket": "Create it, or check its name, the region and the endpoint.",
     "PermanentRedirect": _REGION,
     "RequestTimeTooSkewed": "Set this machine's clock.",
@@ -83,11 +83,11 @@ def paced(data: bytes, options: S3Options) -> Any:
     """`data` as the body of a request: as it is, or as a stream that gives it no faster than allowed."""
     if not options.max_bandwidth:
         return data
-    nobody: Any = SimpleNamespace(exception=None)  # who could call the transfer off
-    return BandwidthLimitedStream(io.BytesIO(data), _pace(options.max_bandwidth), nobody)
+    never: Any = SimpleNamespace(exception=None)  # what could cancel the transfer
+    return BandwidthLimitedStream(io.BytesIO(data), _pace(options.max_bandwidth), never)
 
 
-# A connection must not be used from both sides of a fork, and a lock that was held there is never let go.
+# A connection must not be used from both sides of a fork, and a lock that was held there is never released.
 os.register_at_fork(after_in_child=client.cache_clear)
 os.register_at_fork(after_in_child=_pace.cache_clear)
 
@@ -120,7 +120,7 @@ def explained(action: str, path: str, where: str, options: S3Options) -> Iterato
     except FlexibleChecksumError as error:
         raise Damaged(
             f"{path} in {where} did not arrive with the bytes its checksum was made of: {error}",
-            hint="`lakebackup verify` tells whether the stored object is damaged.",
+            hint="`lakebackup verify` shows whether the stored object is damaged.",
         ) from error
     except BotoCoreError as error:
         raise EnvironmentProblem(
@@ -154,5 +154,5 @@ def _answer(error: ClientError, action: str, path: str, where: str, server: str)
     reason = f"{code} ({message})" if message and not code.isdigit() else code
     return EnvironmentProblem(
         f"Cannot {action} {path or 'anything'} in {where}: {server} answers {reason}.",
-        hint=_HINTS.get(code, "Run the same command again; docs/s3.md tells what the server must allow."),
+        hint=_HINTS.get(code, "Run the same command again; docs/s3.md lists what the server must allow."),
     )

@@ -27,13 +27,13 @@ _BROKEN = (IncompleteReadError, ReadTimeoutError, ResponseStreamingError, HTTPEr
 
 
 class _Cut(Exception):
-    """The connection broke in the middle; the cause says how."""
+    """The connection broke in the middle; the cause is the reason."""
 
 
 class Body(io.RawIOBase):
     """An object as a stream, from `start` for `length` bytes; the first request is made at once.
 
-    When the connection breaks, reading goes on where it broke, as long as the object is the same.
+    When the connection breaks, reading resumes there, as long as the object is the same.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Body(io.RawIOBase):
         return self._at
 
     def close(self) -> None:
-        """Let the connection go."""
+        """Close the connection."""
         self._drop()
         super().close()
 

@@ -1,4 +1,4 @@
-"""Making one object, in one request or in parts, so that a lost answer is told from a lost race."""
+"""Making one object, in one request or in parts, so that a lost answer is distinguished from a lost race."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MOST_PARTS = 10_000
 _AT_ONCE = 3  # parts on their way; one more is being read
-_TOKEN = "lakebackup-put"  # noqa: S105 - tells puts apart, no secret
+_TOKEN = "lakebackup-put"  # noqa: S105 - an id of a put, no secret
 _log = logging.getLogger(__name__)
 
 
@@ -34,7 +34,7 @@ class Sending:
     """One object on its way to `target` (Bucket and Key).
 
     Its metadata holds a token of this one put. When the SDK tries again after a lost answer and hears that
-    the name is taken (412) or the upload unknown (404), the token tells whether that was our own first try.
+    the name is taken (412) or the upload unknown (404), the token shows whether that was our own first try.
     """
 
     def __init__(
@@ -71,8 +71,8 @@ class Sending:
         checked = settings.request_checksum_calculation == "when_supported"  # some servers know none
         whole: dict[str, Any] = {"ChecksumType": "FULL_OBJECT"} if checked else {}
         algorithm: dict[str, Any] = {"ChecksumAlgorithm": "CRC32"} if checked else {}
-        begun = self._client.create_multipart_upload(**self._target, **self._kept, **whole, **algorithm)
-        self._target["UploadId"] = begun["UploadId"]
+        created = self._client.create_multipart_upload(**self._target, **self._kept, **whole, **algorithm)
+        self._target["UploadId"] = created["UploadId"]
         try:
             done = self._send(parts)
             self._surely(
@@ -115,7 +115,7 @@ class Sending:
                 _log.warning("Parts of an upload stay on the server (docs/s3.md, lifecycle): %s", error)
 
     def _surely(self, request: Callable[[], object]) -> None:
-        """Make the object visible, once. 409 is a race that nobody has won yet: that one is tried again."""
+        """Make the object visible, once. 409 is a race without a winner yet: that is retried."""
         tries = Retrying(
             retry=retry_if_exception(lambda error: status_of(error) == 409),
             stop=stop_after_attempt(self._options.max_attempts),

@@ -78,7 +78,7 @@ def _lost(reader: CatalogReader) -> Iterator[str]:
         if source in layout.RESERVED:
             continue
         folder = f"{source}/backups/"
-        # `0` follows `/`: all that lies in the folder of the newest is left out.
+        # `0` follows `/`: everything in the folder of the newest is skipped.
         after = f"{folder}{newest[source]}0" if source in newest else ""
         for found in reader.home.list(folder, after=after):
             backup_id, _, name = found.path.removeprefix(folder).partition("/")

@@ -13,17 +13,17 @@ import random
 import threading
 import time
 import uuid
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal, Self
 
 from lakebackup.errors import Busy, Damaged, EnvironmentProblem, NotFound
 from lakebackup.rules import layout
 from lakebackup.storage import AlreadyExists
+from lakebackup.store.manifest import from_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from lakebackup.storage import Storage
 
@@ -33,7 +33,7 @@ _KEPT = 8
 # The holder gives up this part of the time to live before others may take over: so far clocks may differ.
 _MARGIN = 0.1
 # So long a request waits for an answer, as a part of the time to live: a renewal begins after a third of it,
-# and one on a connection that the network dropped without a word is made again in time.
+# and one on a connection that the network silently dropped is repeated in time.
 _SILENCE = 1 / 6
 
 _log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One generation. Times in ms since 1970 UTC; `token` tells holders of the same name apart."""
+    """One generation. Times in ms since 1970 UTC; `token` distinguishes holders of the same name."""
 
     holder: str
     token: str
@@ -63,7 +63,7 @@ class Lease:
         self._clock = clock
         self._record = Record(holder, uuid.uuid4().hex, "held", int(clock() * 1000), 0)
         self._generation = 0
-        self._deadline = 0.0  # on the monotonic clock, which nobody sets back
+        self._deadline = 0.0  # on the monotonic clock, which is never set back
         self._lost = ""
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -98,8 +98,8 @@ class Lease:
             elif time.monotonic() >= give_up:
                 raise Busy(
                     f"{name} is in use by {current.holder}, since {_utc(current.since_ms)}.",
-                    hint="Wait until that run has ended. If it has died, the way is free at "
-                    f"{_utc(current.expires_ms)}; a run that lives renews its lease before that.",
+                    hint="Wait until that run has ended. If it has died, its lease expires at "
+                    f"{_utc(current.expires_ms)}; a running one renews it before that.",
                 )
             else:
                 time.sleep(min(pause * random.uniform(0.5, 1.5), max(0.0, give_up - time.monotonic())))  # noqa: S311
@@ -129,7 +129,7 @@ class Lease:
                 self.check()
 
     def release(self) -> None:
-        """Let others have it at once; no error when it was lost before."""
+        """Give it to others at once; no error when it was lost before."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -145,21 +145,14 @@ class Lease:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.release()
 
     def _put(self, generation: int, state: Literal["held", "released"] = "held") -> bool:
         """Try to make `generation` ours and the highest."""
         started = time.monotonic()
-        record = Record(
-            self._record.holder,
-            self._record.token,
-            state,
-            self._record.since_ms,
-            int((self._clock() + self._ttl_s) * 1000),
-        )
+        expires_ms = int((self._clock() + self._ttl_s) * 1000)
+        record = replace(self._record, state=state, expires_ms=expires_ms)
         highest = _put(self._storage, self.name, generation, record)
         if highest is None:
             return False
@@ -186,9 +179,9 @@ class Lease:
 
 
 def break_lease(storage: Storage, name: str, reason: str) -> Record:
-    """End a lease whose holder is known to be dead; returns what it was. NotFound when nobody holds it.
+    """End a lease whose holder is known to be dead; returns what it was. NotFound when it is not held.
 
-    A holder that lives after all notices at its next renewal; until then two runs may both go on.
+    A holder that is alive after all notices at its next renewal; until then two runs may both continue.
     """
     while True:
         generation, current = _current(storage, name)
@@ -201,12 +194,12 @@ def break_lease(storage: Storage, name: str, reason: str) -> Record:
 
 
 def is_held(storage: Storage, name: str) -> bool:
-    """Whether somebody holds the lease now, as far as a look from outside can tell."""
+    """Whether somebody holds the lease now, as far as another process can see."""
     return held_generation(storage, name) is not None
 
 
 def held_generation(storage: Storage, name: str) -> int | None:
-    """The generation of a lease that somebody holds now, which grows with each renewal; None: nobody does."""
+    """The generation of a lease that is held now, which grows with each renewal; None when it is not held."""
     generation, current = _current(storage, name)
     there = current is not None and current.state == "held" and time.time() * 1000 < current.expires_ms
     return generation if there else None
@@ -239,7 +232,7 @@ def _put(storage: Storage, name: str, generation: int, record: Record) -> int | 
 
 
 def _current(storage: Storage, name: str) -> tuple[int, Record | None]:
-    """The highest generation and what it says; (0, None) when there never was one."""
+    """The highest generation and its record; (0, None) when there never was one."""
     while True:
         highest = max(
             (_generation(found.path) for found in storage.list(layout.lease_folder(name))), default=0
@@ -258,21 +251,13 @@ def _generation(path: str) -> int:
 
 
 def _read(storage: Storage, path: str) -> Record:
-    data = storage.get(path)
     try:
-        found = Record(**json.loads(data))
-        kinds = (str, str, str, int, int, str)
-        values = (found.holder, found.token, found.state, found.since_ms, found.expires_ms, found.reason)
-        if any(type(value) is not kind for value, kind in zip(values, kinds, strict=True)):
-            raise TypeError("a field is of the wrong type")
-        if found.state not in ("held", "released", "broken"):
-            raise ValueError(f"state {found.state!r}")
-    except (ValueError, TypeError) as error:
+        return from_json(Record, storage.get(path))
+    except ValueError as error:
         raise Damaged(
             f"The lease {path} cannot be read: {error}.",
-            hint="When no run is going on, delete the folder that it is in.",
+            hint="When no run is in progress, delete the folder that it is in.",
         ) from error
-    return found
 
 
 def _utc(ms: int) -> str:

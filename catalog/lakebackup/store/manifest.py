@@ -1,7 +1,7 @@
-"""A backup's own description beside its data, from which a lost catalog can be made again.
+"""A backup's own description beside its data, from which a lost catalog can be rebuilt.
 
-Each Spark task puts one part (the rows of the files it wrote, a JSON object a line); the manifest then says
-what the backup is, how many parts there are and what their rows add up to; a marker says it was committed.
+Each Spark task puts one part (the rows of the files it wrote, a JSON object a line); the manifest then has
+the backup, how many parts there are and what their rows add up to; a marker records that it was committed.
 """
 
 from __future__ import annotations
@@ -9,20 +9,23 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Sequence  # noqa: TC003 - read by pydantic
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakebackup.errors import Damaged, NotFound, UsageProblem
 from lakebackup.rows.backups import Backup, DataFile, Gap, Position, Scope
-from lakebackup.rows.tables import R, as_row, from_row, json_line
-from lakebackup.rows.topics import Group
+from lakebackup.rows.tables import from_row, json_line
+from lakebackup.rows.topics import Group  # noqa: TC001 - read by pydantic
 from lakebackup.rules.layout import FORMAT
 from lakebackup.storage import AlreadyExists
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
+    from _typeshed import DataclassInstance
     from pydantic import TypeAdapter
 
     from lakebackup.storage import Storage
@@ -77,29 +80,60 @@ def read_part(storage: Storage, path: str) -> list[DataFile]:
 
 
 def write_manifest(storage: Storage, path: str, manifest: Manifest) -> None:
-    """Put the manifest as `path`, with the SHA-256 of itself as its last field; replaces an older one."""
-    content = {
-        "format": FORMAT,
-        "backup": as_row(manifest.backup),
-        "positions": [as_row(row) for row in manifest.positions],
-        "scopes": [as_row(row) for row in manifest.scopes],
-        "gaps": [as_row(row) for row in manifest.gaps],
-        "groups": [as_row(row) for row in manifest.groups],
-        "parts": manifest.parts,
-    }
-    put_sealed(storage, path, content)
+    """Put the manifest as `path`; replaces an older one."""
+    write_record(storage, path, manifest)
 
 
 def read_manifest(storage: Storage, path: str) -> Manifest:
-    """The manifest at `path`.
+    """The manifest at `path`. Raises as `read_record` does."""
+    found = read_record(storage, path, Manifest)
+    backup = found.backup
+    rows: list[Position | Scope | Gap | Group] = [
+        *found.positions, *found.scopes, *found.gaps, *found.groups,
+    ]  # fmt: skip
+    for row in rows:
+        if (row.backup_id, row.source) != (backup.backup_id, backup.source):
+            raise Damaged(
+                f"{path}: it holds a row of backup {row.backup_id} of {row.source}.", hint=_RESTORE_HINT
+            )
+    return found
+
+
+def write_record(storage: Storage, path: str, record: DataclassInstance) -> None:
+    """Put a dataclass as sealed JSON."""
+    put_sealed(storage, path, {"format": FORMAT, **asdict(record)})
+
+
+def read_record(storage: Storage, path: str, kind: type[T], hint: str = _RESTORE_HINT) -> T:
+    """What `write_record` put.
 
     Raises NotFound, Damaged (a byte changed, torn, a wrong field), UsageProblem (written by a newer version).
     """
     content = get_sealed(storage, path)
     try:
-        return _manifest(content)
-    except (ValueError, RecursionError) as error:
-        raise Damaged(f"{path}: {error}.", hint=_RESTORE_HINT) from error
+        return from_json(kind, json.dumps(content))
+    except ValueError as error:
+        raise Damaged(f"{path}: {error}.", hint=hint) from error
+
+
+def from_json(kind: type[T], text: str | bytes) -> T:
+    """A dataclass from a JSON object. Raises ValueError for a field that is missing, unknown or of another
+    type, or whose value is none of its type's choices."""
+    from pydantic import ValidationError
+
+    adapter: TypeAdapter[T] = _adapter(kind)  # type: ignore[arg-type]
+    try:
+        return adapter.validate_json(text, strict=True, extra="forbid")
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise ValueError(": ".join([".".join(map(str, first["loc"])), first["msg"]])) from error
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
 
 
 def put_sealed(storage: Storage, path: str, content: Mapping[str, object]) -> None:
@@ -110,7 +144,7 @@ def put_sealed(storage: Storage, path: str, content: Mapping[str, object]) -> No
 
 
 def get_sealed(storage: Storage, path: str) -> dict[str, Any]:
-    """What `put_sealed` put, without its format and its seal. Raises as `read_manifest` does."""
+    """What `put_sealed` put, without its format and its seal. Raises as `read_record` does."""
     data = storage.get(path)
     body, seal = data[:-_SEAL_BYTES], _SEAL.fullmatch(data[-_SEAL_BYTES:])
     if not seal or hashlib.sha256(body).hexdigest().encode() != seal[1]:
@@ -130,8 +164,16 @@ def get_sealed(storage: Storage, path: str) -> dict[str, Any]:
         raise Damaged(f"{path}: {error}.", hint=_RESTORE_HINT) from error
 
 
+def get_whole(storage: Storage, path: str, sha256: str) -> bytes:
+    """An object whose SHA-256 is known. Raises NotFound, Damaged."""
+    data = storage.get(path)
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise Damaged(f"{path} is not as it was written: its SHA-256 differs.", hint=_RESTORE_HINT)
+    return data
+
+
 def get_record(storage: Storage, path: str, kind: TypeAdapter[T]) -> T | None:
-    """What a run that was cut off recorded of itself; None when there is nothing.
+    """What an interrupted run recorded of itself; None when there is nothing.
 
     A record that is damaged, or of another version or shape, is deleted: what its run stored are orphans.
     """
@@ -147,48 +189,14 @@ def get_record(storage: Storage, path: str, kind: TypeAdapter[T]) -> T | None:
 
 
 def mark(storage: Storage, path: str, payload: Mapping[str, object] | None = None) -> None:
-    """Put a marker, with `payload` as JSON or empty; one that is there already stays as it is."""
+    """Put a marker, with `payload` as JSON or empty; an existing one stays as it is."""
     with suppress(AlreadyExists):
         storage.put(path, json.dumps(payload).encode() if payload else b"", if_absent=True)
 
 
 def marked(storage: Storage, path: str) -> bool:
     """Whether the marker is there."""
-    try:
-        storage.stat(path)
-    except NotFound:
-        return False
-    return True
-
-
-def _manifest(content: dict[str, Any]) -> Manifest:
-    expected = {"backup", "positions", "scopes", "gaps", "groups", "parts"}
-    if content.keys() != expected:
-        raise ValueError(f"its fields are {', '.join(sorted(content))}")
-    parts = content["parts"]
-    if type(parts) is not int or parts < 0:
-        raise ValueError(f"parts is {parts!r}")
-    manifest = Manifest(
-        backup=from_row(Backup, _object(content["backup"])),
-        positions=_rows(Position, content["positions"]),
-        scopes=_rows(Scope, content["scopes"]),
-        gaps=_rows(Gap, content["gaps"]),
-        groups=_rows(Group, content["groups"]),
-        parts=parts,
-    )
-    rows: list[Position | Scope | Gap | Group] = [
-        *manifest.positions, *manifest.scopes, *manifest.gaps, *manifest.groups,
-    ]  # fmt: skip
-    for row in rows:
-        if (row.backup_id, row.source) != (manifest.backup.backup_id, manifest.backup.source):
-            raise ValueError(f"it holds a row of backup {row.backup_id} of {row.source}")
-    return manifest
-
-
-def _rows(kind: type[R], values: object) -> tuple[R, ...]:
-    if not isinstance(values, list):
-        raise ValueError(f"{values!r:.80} is no list")
-    return tuple(from_row(kind, _object(value)) for value in values)
+    return storage.exists(path)
 
 
 def _object(value: object) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """A prune's own description in the destination, put there before anything is deleted.
 
-`removals-*.jsonl` name the files that go, a JSON object a line; the sealed `prune.json` says what they add
-up to, which backups go whole and from where on partitions can be restored, and alone makes the
-prune exist; `done` says that every object is gone. From these a lost catalog learns what was let go of, and a
-prune that was cut off goes on.
+`removals-*.jsonl` name the files to delete, a JSON object a line; the sealed `prune.json` says what they add
+up to, which backups are deleted whole and from where on partitions can be restored, and alone makes the
+prune exist; `done` says that every object is deleted. From these a lost catalog learns what was deleted, and
+an interrupted prune resumes.
 """
 
 from __future__ import annotations
@@ -12,27 +12,26 @@ import hashlib
 import json
 import secrets
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 from lakebackup.errors import Damaged, Refused, UsageProblem
 from lakebackup.rows.backups import Floor, Removal
 from lakebackup.rows.tables import ARROW_SCHEMAS, from_row
 from lakebackup.rules import layout
-from lakebackup.rules.layout import FORMAT
-from lakebackup.sql_engine.worker import settle
+from lakebackup.sql_engine.worker import PerNumber, in_chunks, settle, task_number
 from lakebackup.storage import open_storage
-from lakebackup.store.manifest import get_sealed, mark, marked, put_sealed
+from lakebackup.store.manifest import get_whole, mark, marked, read_record, write_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     import pyarrow as pa
 
     from lakebackup.storage import Storage
 
 CHUNK_ROWS = 20_000
-# What a task that wrote removals tells of each object it wrote.
+# What a task that wrote removals reports of each object it wrote.
 WRITTEN = "path STRING, files BIGINT, bytes BIGINT, sha256 STRING"
 
 
@@ -72,30 +71,16 @@ class Prune:
 
 
 def write_prune(storage: Storage, prune: Prune) -> None:
-    """Put `prune.json`: from now on the prune exists, and goes on until it is done."""
-    content = {"format": FORMAT, **{f.name: getattr(prune, f.name) for f in fields(prune)}}
-    content["floors"] = [asdict(row) for row in prune.floors]
-    content["chunks"] = [asdict(chunk) for chunk in prune.chunks]
-    put_sealed(storage, layout.prune_path(prune.prune_id), content)
+    """Put `prune.json`: from now on the prune exists, and is resumed until it is done."""
+    write_record(storage, layout.prune_path(prune.prune_id), prune)
 
 
 def read_prune(storage: Storage, prune_id: str) -> Prune:
     """The prune of that id. Raises NotFound (it does not exist), Damaged, UsageProblem (a newer version)."""
     path = layout.prune_path(prune_id)
-    content = get_sealed(storage, path)
-    try:
-        found = Prune(
-            **{
-                **content,
-                "floors": tuple(from_row(Floor, row) for row in content["floors"]),
-                "chunks": tuple(Chunk(**chunk) for chunk in content["chunks"]),
-                "backups": tuple((str(name), str(reason)) for name, reason in content["backups"]),
-            }
-        )
-        if found.prune_id != prune_id or not isinstance(found.at, int):
-            raise ValueError(f"it is that of prune {found.prune_id}")
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise Damaged(f"{path}: {error}.", hint="Take it from another copy of the destination.") from error
+    found = read_record(storage, path, Prune)
+    if found.prune_id != prune_id:
+        raise Damaged(f"{path}: it is that of prune {found.prune_id}.")
     return found
 
 
@@ -119,13 +104,13 @@ def require_staying(storage: Storage, source: str, *backup_ids: str) -> None:
         going = set(backup_ids) & dict(found.backups).keys() if found.source == source else ()
         if going:
             raise Refused(
-                f"Prune {name} was cut off while it let go of backup {min(going)}.",
-                hint="Run `lakebackup prune --delete` again: it goes on.",
+                f"Prune {name} was interrupted while it deleted backup {min(going)}.",
+                hint="Run `lakebackup prune --delete` again to resume it.",
             )
 
 
 def sweep(storage: Storage, source: str) -> None:
-    """Take away what prunes of a source put down that died before they came to exist.
+    """Delete what prunes of a source wrote that died before they came to exist.
 
     The caller holds the source's lease, so that none is at work.
     """
@@ -141,18 +126,13 @@ def sweep(storage: Storage, source: str) -> None:
 
 
 def finish(storage: Storage, prune_id: str) -> None:
-    """Say that every object of a prune is gone."""
+    """Record that every object of a prune is deleted."""
     mark(storage, layout.prune_done_path(prune_id))
 
 
 def read_removals(storage: Storage, chunk: Chunk) -> list[Removal]:
     """The rows of one chunk, all or none. Raises NotFound, Damaged (not as it was written)."""
-    data = storage.get(chunk.path)
-    if hashlib.sha256(data).hexdigest() != chunk.sha256:
-        raise Damaged(
-            f"{chunk.path}: its contents do not match the SHA-256 in prune.json.",
-            hint="This run deleted nothing that it names. Take it from another copy of the destination.",
-        )
+    data = get_whole(storage, chunk.path, chunk.sha256)
     return [from_row(Removal, json.loads(line)) for line in data.splitlines()]
 
 
@@ -165,43 +145,28 @@ class RemovalWriter:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
-        from pyspark import TaskContext
 
-        context = TaskContext.get()
-        task = context.partitionId() if context else 0
-        held: list[dict[str, Any]] = []
-        for batch in batches:
-            held += batch.to_pylist()
-            while len(held) >= CHUNK_ROWS:
-                yield pa.RecordBatch.from_pylist([self._put(task, held[:CHUNK_ROWS])])
-                held = held[CHUNK_ROWS:]
-        if held:
-            yield pa.RecordBatch.from_pylist([self._put(task, held)])
+        for rows in in_chunks(batches, ARROW_SCHEMAS["removals"], CHUNK_ROWS):
+            yield pa.RecordBatch.from_pylist([asdict(self._put(rows))])
         settle()
 
-    def _put(self, task: int, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        data = "".join(
-            f"{json.dumps(row, ensure_ascii=False, separators=(',', ':'))}\n" for row in rows
-        ).encode()
-        path = layout.removals_path(self.prune_id, task, secrets.token_hex(4))
+    def _put(self, rows: pa.Table) -> Chunk:
+        lines = (json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in rows.to_pylist())
+        data = "".join(f"{line}\n" for line in lines).encode()
+        path = layout.removals_path(self.prune_id, task_number(), secrets.token_hex(4))
         open_storage(self.destination_uri).put(path, data, if_absent=True)
-        size = sum(row["bytes"] for row in rows)
-        return asdict(Chunk(path, len(rows), size, hashlib.sha256(data).hexdigest()))
+        return Chunk(path, len(rows), sum(rows["bytes"].to_pylist()), hashlib.sha256(data).hexdigest())
 
 
 @dataclass(frozen=True, slots=True)
-class RemovalReader:
-    """For `mapInArrow` over numbers: the rows of the chunks of these numbers."""
+class RemovalReader(PerNumber):
+    """The rows of `chunks[number]`."""
 
     destination_uri: str
     chunks: tuple[Chunk, ...]
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def rows(self, number: int) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        storage = open_storage(self.destination_uri)
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                rows = [asdict(row) for row in read_removals(storage, self.chunks[number])]
-                yield pa.RecordBatch.from_pylist(rows, ARROW_SCHEMAS["removals"])
-        settle()
+        found = read_removals(open_storage(self.destination_uri), self.chunks[number])
+        yield pa.RecordBatch.from_pylist([asdict(row) for row in found], ARROW_SCHEMAS["removals"])

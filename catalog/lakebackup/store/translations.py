@@ -1,4 +1,4 @@
-"""Rows of `translations` as objects of a restore: put by its tasks, made rows when it is done.
+"""Rows of `translations` as objects of a restore: put by its tasks, appended to the table when it is done.
 
     restores/<restore_id>/translation/<epoch>/<region>-<from_position>.parquet    one a transaction
     restores/<restore_id>/aside/<epoch>-<region>.parquet                          of a transaction in doubt
@@ -9,17 +9,17 @@ They stay in the destination, so that a lost catalog gets its rows back.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from lakebackup.errors import NotFound
 from lakebackup.rows.tables import ARROW_SCHEMAS, as_row
 from lakebackup.rules import layout
+from lakebackup.sql_engine.worker import PerNumber
 from lakebackup.storage import open_storage
-from lakebackup.store.delta_append import ROWS_PER_FILE
+from lakebackup.store.delta_append import grouped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator
 
     import numpy as np
     import numpy.typing as npt
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from lakebackup.rows.topics import Translation
     from lakebackup.storage import Storage
+    from lakebackup.store.delta_append import Groups
     from lakebackup.store.writer import CatalogWriter
 
     Rows = npt.NDArray[np.int64]
@@ -34,17 +35,17 @@ if TYPE_CHECKING:
 _TABLE = "translations"
 _COLUMNS = ("from_position", "first_position", "to_position", "target_position")
 _POSITION = b"position"
-# Objects that one Spark task turns into rows; no more need no task.
+# Objects that one Spark task turns into rows.
 _OBJECTS = 500
 
 
 def object_path(identity: Translation, rows: Rows) -> str:
-    """Where the rows of a transaction lie; one that is made again takes the place of the first."""
+    """Where the rows of a transaction are; a repeated one replaces the first."""
     return f"{folder(identity.restore_id)}{identity.epoch}/{identity.region}-{int(rows[0, 0]):020d}.parquet"
 
 
 def aside_path(identity: Translation) -> str:
-    """Where the rows of a transaction lie until it is known to have landed where they say."""
+    """Where the rows of a transaction are until its place in the target is known to be as they say."""
     return f"{layout.restore_folder(identity.restore_id)}aside/{identity.epoch}-{identity.region}.parquet"
 
 
@@ -90,66 +91,50 @@ def put_rows(
 
 def take_aside(storage: Storage, path: str) -> tuple[int, Rows] | None:
     """The position and the rows that were put aside; None when there are none."""
-    table = _found(storage, path)
-    return None if table is None else (int(table.schema.metadata[_POSITION]), _positions(table))
+    try:
+        table = _read(storage, path)
+    except NotFound:
+        return None
+    return int(table.schema.metadata[_POSITION]), _positions(table)
 
 
 def read_rows(storage: Storage, path: str) -> Rows | None:
     """The rows of an object, as `put_rows` takes them; None when there is no such object."""
-    table = _found(storage, path)
-    return None if table is None else _positions(table)
+    try:
+        return _positions(_read(storage, path))
+    except NotFound:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectRows:
-    """Numbers in, rows out: those of the objects `paths[number]`."""
+class _ObjectRows(PerNumber):
+    """The rows of the objects `paths[number]`."""
 
     uri: str
-    paths: tuple[tuple[str, ...], ...]
+    paths: Groups
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number in chain.from_iterable(batch.column(0).to_pylist() for batch in batches):
-            yield from self.of(number)
-
-    def of(self, number: int) -> Iterator[pa.RecordBatch]:
-        """The rows of `paths[number]`."""
+    def rows(self, number: int) -> Iterator[pa.RecordBatch]:
         storage = open_storage(self.uri)
         for path in self.paths[number]:
-            yield from _read(storage, path).to_batches(max_chunksize=ROWS_PER_FILE)
-
-
-def append_objects(writer: CatalogWriter, paths: Sequence[str], transaction: str) -> None:
-    """Make the rows of some objects rows of the catalog, once for each `transaction`."""
-    if not paths:
-        return
-    count = -(-len(paths) // _OBJECTS)
-    reading = ObjectRows(writer.home.uri, tuple(tuple(paths[i::count]) for i in range(count)))
-    if count == 1:  # read sooner than Spark has begun
-        writer.append_batches(_TABLE, reading.of(0), transaction)
-        return
-    writer.append_made(_TABLE, reading, count, transaction)
+            yield from _read(storage, path).to_batches()
 
 
 def publish(writer: CatalogWriter, restore_id: str) -> None:
-    """Make the translation of a restore rows of the catalog; repeating it adds nothing."""
+    """Append the translation of a restore to the catalog; repeating it adds nothing."""
     paths = [found.path for found in writer.home.list(folder(restore_id))]
-    append_objects(writer, paths, f"translation-{restore_id}")
+    if paths:
+        count = -(-len(paths) // _OBJECTS)
+        source = _ObjectRows(writer.home.uri, grouped(paths, count))
+        writer.append_read(_TABLE, source, count, f"translation-{restore_id}")
 
 
 def rebuild(writer: CatalogWriter) -> None:
-    """All translations that lie in the destination, as rows of a catalog that has none.
+    """All translations in the destination, as rows of a catalog that has none.
 
-    Those of a restore that was cut off too: its committed transactions are facts.
+    Those of an interrupted restore too: its committed transactions are facts.
     """
     for restore_id in writer.home.folders(f"{layout.RESTORES_FOLDER}/"):
         publish(writer, restore_id)
-
-
-def _found(storage: Storage, path: str) -> pa.Table | None:
-    try:
-        return _read(storage, path)
-    except NotFound:
-        return None
 
 
 def _positions(table: pa.Table) -> Rows:

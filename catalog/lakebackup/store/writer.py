@@ -14,35 +14,44 @@ import socket
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
-from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Busy
 from lakebackup.rows.base import QUEUES, Row, State
 from lakebackup.rows.tables import ARROW_SCHEMAS, TABLES, as_row, table_of
 from lakebackup.rows.upkeep import Audit, Destination, Hold, Migration, Policy, PolicyTopics
 from lakebackup.rules import layout
-from lakebackup.sql_engine.change import update
+from lakebackup.sql_engine.change import set_states
 from lakebackup.sql_engine.delta import SORTED_BY, append, commit, open_table
 from lakebackup.sql_engine.failures import task_errors
-from lakebackup.storage import AlreadyExists, Storage
 from lakebackup.store.behind import current_catalog
-from lakebackup.store.delta_append import ADDED, LISTED_BY, ROWS_PER_FILE, FrameWriter, ListedRows, PartRows
+from lakebackup.store.delta_append import (
+    ADDED,
+    LISTED_BY,
+    ROWS_PER_FILE,
+    FrameWriter,
+    ListedRows,
+    PartRows,
+    grouped,
+)
 from lakebackup.store.lease import Lease
+from lakebackup.store.manifest import mark
 from lakebackup.store.reader import Catalog
 from lakebackup.store.roots import destination_id
 from lakebackup_sql import load, names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from lakebackup.rows.backups import Backup
     from lakebackup.rows.logs import LogTask
     from lakebackup.rows.queues import QueueRestore
+    from lakebackup.sql_engine.worker import PerNumber
+    from lakebackup.storage import Storage
     from lakebackup.store.delta_append import RowSource
     from lakebackup.store.manifest import Manifest
 
@@ -125,9 +134,9 @@ class CatalogWriter(Catalog):
     def commit_backup(self, storage: Storage, manifest: Manifest, *, held: Lease | None) -> None:
         """Make a backup exist whose manifest and parts are in `storage`. Repeating it adds nothing.
 
-        `held`: the lease on its source, by which nobody takes its objects for those of a dead run; looked at
-        last of all, since this may wait and work for long. Raises Busy (that was lost, or another process
-        keeps the catalog's lease), UsageProblem (a row breaks a rule).
+        `held`: the lease on its source, which keeps other runs from taking its objects for those of a dead
+        run; checked last, since this may wait and work for long. Raises Busy (it was lost, or another
+        process keeps the catalog's lease), UsageProblem (a row breaks a rule).
         """
         backup = manifest.backup
         with self._lease() as lease:
@@ -170,29 +179,38 @@ class CatalogWriter(Catalog):
 
         `source`: what makes rows of the table out of `rows`, in the task that writes them.
         """
-        with task_errors():
-            writer = FrameWriter(self.catalog_uri, table, source)
-            added = rows.mapInArrow(writer, ADDED).collect()  # one row a file
+        added = self._written(FrameWriter(self.catalog_uri, table, source), rows)
         with self._lease():
-            commit(self._storage, table, [row.added for row in added], transaction or uuid.uuid4().hex)
+            commit(self._storage, table, added, transaction or uuid.uuid4().hex)
 
     def append_made(self, table: str, source: RowSource, tasks: int, transaction: str) -> None:
         """Append the rows that `source` makes of the numbers of tasks, once for each `transaction`."""
         self.append_frame(table, self._spark.range(0, tasks, 1, tasks), transaction, source)
 
-    def append_batches(self, table: str, batches: Iterable[pa.RecordBatch], transaction: str) -> None:
-        """Append rows that come batch after batch and are not held, once for each `transaction`."""
-        added = list(FrameWriter(self.catalog_uri, table).write(batches))
+    def append_read(self, table: str, source: PerNumber, tasks: int, transaction: str) -> None:
+        """As `append_made`; the rows of a single task are few enough to be read by this process."""
+        added = self._read(table, source, tasks)
         with self._lease():
             commit(self._storage, table, added, transaction)
+
+    def _read(self, table: str, source: PerNumber, tasks: int) -> list[str]:
+        if tasks == 1:  # done sooner than Spark has started
+            return list(FrameWriter(self.catalog_uri, table).write(source.rows(0)))
+        return self._written(
+            FrameWriter(self.catalog_uri, table, source), self._spark.range(0, tasks, 1, tasks)
+        )
+
+    def _written(self, writer: FrameWriter, rows: DataFrame) -> list[str]:
+        with task_errors():
+            return [row.added for row in rows.mapInArrow(writer, ADDED).collect()]  # one row a file
 
     def append_parts(
         self, manifests: Sequence[Manifest], transaction: str, *, doubtful: Collection[str] = ()
     ) -> None:
         """Append the rows that the parts of some backups of this destination hold.
 
-        Backups `doubtful` (ids) may never have come to exist, and their numbers be others' by now: what they
-        say left a log goes on to count.
+        Backups `doubtful` (ids) may never have come to exist, and others may have their numbers by now: what
+        they record as departed from a log still counts.
         """
         with self._lease():
             _side_by_side(*self._parts(self._home, manifests, transaction, doubtful))
@@ -203,30 +221,23 @@ class CatalogWriter(Catalog):
             rows.write.format("delta").mode("overwrite").save(f"{self.catalog_uri}/{table}")
 
     def tidy(self, most: int) -> None:
-        """Bring the small files of each table with more than `most` together; its rows stay as they are.
+        """Merge the small files of each table that has more than `most`; its rows stay as they are.
 
         Every commit adds a small file, and every reader opens them all. Not over Spark Connect.
         """
-        tables = self._spark._jvm.io.delta.tables.DeltaTable  # type: ignore[union-attr] # noqa: SLF001
-        session = self._spark._jsparkSession  # noqa: SLF001 - the class in the JVM has no other way in
         for table in TABLES:
-            uri = f"{self.catalog_uri}/{table}"
-            sizes = open_table(uri).get_add_actions(flatten=True).column("size_bytes").to_pylist()
-            if sum(size < _SMALL_BYTES for size in sizes) > most:
-                with self._spark_commits(), _settings(self._spark, _UPKEEP):
-                    tables.forPath(session, uri).optimize().executeCompaction()
+            sizes = open_table(f"{self.catalog_uri}/{table}").get_add_actions(flatten=True)
+            if sum(size < _SMALL_BYTES for size in sizes.column("size_bytes").to_pylist()) > most:
+                with self._upkeep(table) as found:
+                    found.optimize().executeCompaction()
 
     def optimize(self, table: str, *, retain_hours: float) -> None:
-        """Bring the files of a table together, rows that are asked for together side by side, and delete
-        files that no version of the last hours needs. Its rows stay as they are. Not over Spark Connect.
+        """Merge the files of a table, rows that are queried together side by side, and delete files that no
+        version of the last hours needs. Its rows stay as they are. Not over Spark Connect.
         """
-        tables = self._spark._jvm.io.delta.tables.DeltaTable  # type: ignore[union-attr] # noqa: SLF001
-        session = self._spark._jsparkSession  # noqa: SLF001 - the class in the JVM has no other way in
-        uri = f"{self.catalog_uri}/{table}"
         columns = ("source", "gone_in") if table == "departures" else SORTED_BY
-        with self._spark_commits(), _settings(self._spark, _UPKEEP):
-            found = tables.forPath(session, uri)
-            if len(open_table(uri).file_uris()) > 1:
+        with self._upkeep(table) as found:
+            if len(open_table(f"{self.catalog_uri}/{table}").file_uris()) > 1:
                 if set(columns) <= set(ARROW_SCHEMAS[table].names):
                     order = self._spark._jvm.PythonUtils.toSeq(list(columns))  # type: ignore[union-attr] # noqa: SLF001
                     found.optimize().executeZOrderBy(order)
@@ -234,38 +245,38 @@ class CatalogWriter(Catalog):
                     found.optimize().executeCompaction()
             found.vacuum(retain_hours)
 
+    @contextmanager
+    def _upkeep(self, table: str) -> Iterator[Any]:
+        """The JVM's object for a table, while Spark may commit."""
+        tables = self._spark._jvm.io.delta.tables.DeltaTable  # type: ignore[union-attr] # noqa: SLF001
+        session = self._spark._jsparkSession  # noqa: SLF001 - the class in the JVM has no other constructor
+        with self._spark_commits(), _settings(self._spark, _UPKEEP):
+            yield tables.forPath(session, f"{self.catalog_uri}/{table}")
+
     def register_home(self) -> str:
         """Have a row for the destination that this was opened with; returns its id."""
         with self._lease():
             return self._register(self._home)
 
     def append_audit(self, entry: Audit, audit_id: str | None = None) -> None:
-        """Write down what was done: an object in the destination, for a lost catalog, and a row.
+        """Record what was done: an object in the destination, for a lost catalog, and a row.
 
-        With an `audit_id` of its own, an entry is written once, however often.
+        With an `audit_id`, an entry is written once, however often this is repeated.
         """
         audit_id = audit_id or secrets.token_hex(4)
         self._keep_audit(entry, audit_id)
         self.append([entry], f"audit-{entry.at}-{audit_id}")
 
     def tell(self, row: Policy | PolicyTopics | Hold | LogTask | QueueRestore) -> None:
-        """Put down a policy, a hold, what a log task is to do or where an engine was restored: in the audit
+        """Record a policy, a hold, what a log task is to do or where an engine was restored: in the audit
         log, where a rebuild finds it again, and as a row."""
-        self.append_audit(_told(row))
+        self.append_audit(_entry(row))
         self.append([row])
 
     def tell_once(self, rows: Sequence[QueueRestore], name: str) -> None:
-        """As `tell`, of rows that belong together; under their `name` once, however often."""
-        entries = [_told(row) for row in rows]
-        for number, entry in enumerate(entries):
-            self._keep_audit(entry, f"{name}-{number:06d}")
-        self.append(entries, f"audit-{name}")
+        """As `tell`, of rows that belong together; once for each `name`."""
+        self._append_audits([_entry(row) for row in rows], name)
         self.append(rows, name)
-
-    def _keep_audit(self, entry: Audit, audit_id: str) -> None:
-        content = json.dumps(as_row(entry), ensure_ascii=False).encode()
-        with suppress(AlreadyExists):
-            self._home.put(layout.audit_path(entry.at, audit_id), content, if_absent=True)
 
     def set_states(self, backup_ids: Sequence[str], state: State, *, actor: str, reason: str) -> None:
         """Change the state of some backups in one commit, after an audit entry for each, in their order.
@@ -277,12 +288,17 @@ class CatalogWriter(Catalog):
             Audit(at=_now(), actor=actor, action="set_state", subject=backup_id, detail=detail)
             for backup_id in backup_ids
         ]
-        audit_id = secrets.token_hex(4)
-        for number, entry in enumerate(entries):
-            self._keep_audit(entry, f"{audit_id}{number:04x}")
-        self.append(entries, f"audit-{audit_id}")
+        self._append_audits(entries, secrets.token_hex(4))
         with self._lease():
-            update(self._storage, "backups", "backup_id", backup_ids, {"state": state})
+            set_states(self._storage, backup_ids, state)
+
+    def _append_audits(self, entries: Sequence[Audit], name: str) -> None:
+        for number, entry in enumerate(entries):
+            self._keep_audit(entry, f"{name}-{number:06d}")
+        self.append(entries, f"audit-{name}")
+
+    def _keep_audit(self, entry: Audit, audit_id: str) -> None:
+        mark(self._home, layout.audit_path(entry.at, audit_id), as_row(entry))
 
     def _parts(
         self,
@@ -290,7 +306,7 @@ class CatalogWriter(Catalog):
         manifests: Sequence[Manifest],
         transaction: str,
         doubtful: Collection[str] = (),
-    ) -> Iterator[Callable[[], None]]:
+    ) -> Iterator[Callable[[], object]]:
         """For each table that parts of backups have rows of, what appends them."""
         parts = {
             manifest.backup.backup_id: [
@@ -299,55 +315,32 @@ class CatalogWriter(Catalog):
             ]
             for manifest in manifests
         }
-        yield partial(
-            self._append_made,
-            "files",
-            list(chain.from_iterable(parts.values())),
-            partial(PartRows, storage.uri),
-            1 + sum(m.backup.files for m in manifests) // ROWS_PER_FILE,
-            transaction,
-        )
+
+        def append_rows(table: str, backups: Sequence[Backup], rows: int) -> None:
+            paths = [path for backup in backups for path in parts[backup.backup_id]]
+            if not paths:
+                return
+            count = min(len(paths), 1 + rows // ROWS_PER_FILE)
+            groups = grouped(paths, count)
+            source = (
+                PartRows(storage.uri, groups) if table == "files" else ListedRows(storage.uri, table, groups)
+            )
+            commit(self._storage, table, self._read(table, source, count), transaction)
+
+        backups = [manifest.backup for manifest in manifests]
+        yield partial(append_rows, "files", backups, sum(backup.files for backup in backups))
         for kind, table in [(kind, table) for kind, tables in LISTED_BY.items() for table in tables]:
-            listed = [m.backup for m in manifests if m.backup.source_kind == kind]
+            listed = [backup for backup in backups if backup.source_kind == kind]
             if table == "departures":
                 listed = [backup for backup in listed if backup.backup_id not in doubtful]
             # What queues list does not grow with their messages.
             rows = 0 if kind == QUEUES else sum(backup.entries for backup in listed)
-            yield partial(
-                self._append_made,
-                table,
-                list(chain.from_iterable(parts[backup.backup_id] for backup in listed)),
-                partial(ListedRows, storage.uri, table),
-                1 + rows // ROWS_PER_FILE,
-                transaction,
-            )
-
-    def _append_made(
-        self,
-        table: str,
-        paths: Sequence[str],
-        source: Callable[[tuple[tuple[str, ...], ...]], RowSource],
-        files: int,
-        transaction: str,
-    ) -> None:
-        """Append the rows that `source` makes of groups of objects; a few are not worth a job of Spark's."""
-        if not paths:
-            return
-        count = min(len(paths), files)
-        groups = tuple(tuple(paths[i::count]) for i in range(count))
-        writer = FrameWriter(self.catalog_uri, table, source(groups))
-        if count == 1:
-            added = writer.here(1)
-        else:
-            with task_errors():
-                made = self._spark.range(0, count, 1, count).mapInArrow(writer, ADDED).collect()
-            added = [row.added for row in made]
-        commit(self._storage, table, added, transaction)
+            yield partial(append_rows, table, listed, rows)
 
     @contextmanager
     def _spark_commits(self) -> Iterator[None]:
-        """The lease while Spark commits, which in object storage looks whether an entry of a log is there and
-        then puts it: the lease alone keeps others out, so that one that was lost meanwhile is told."""
+        """The lease while Spark commits. In object storage Spark looks whether an entry of a log is there and
+        then puts it: the lease alone keeps others out, so a lease lost meanwhile is an error."""
         with self._lease() as lease:
             yield
             try:
@@ -370,7 +363,7 @@ def _side_by_side(*tasks: Callable[[], object]) -> None:
             done.result()
 
 
-def _told(row: Policy | PolicyTopics | Hold | LogTask | QueueRestore) -> Audit:
+def _entry(row: Policy | PolicyTopics | Hold | LogTask | QueueRestore) -> Audit:
     """The entry of the audit log that holds a row whole."""
     table = table_of(type(row))
     action = next(action for action, told in TOLD.items() if told == table)

@@ -319,21 +319,20 @@ class _Records:
             merged = backup["place"] != backup["number"]
             for bucket in self.buckets:
                 key = backup["backup_id"], bucket
-                content = meta.of_export(
-                    user=backup["created_by"],
-                    bucket="all" if self.all else bucket,
-                    version="0.0.0",
-                    tool=f"lakebackup {version('lakebackup')}",
-                    baselines=before[bucket],
-                    level=backup["level"],
-                    merged=merged,
-                    merged_at=_time(backup["finished_at"]) if merged else None,
-                    policy=_policy(backup),
-                    pruned_at=_time(backup["pruned_at"]),
-                    backup_id=backup["backup_id"],
-                )
+                content = {
+                    "tool": f"lakebackup {version('lakebackup')}",
+                    "baselines": before[bucket],
+                    "user": backup["created_by"],
+                    "bucket": "all" if self.all else bucket,
+                    "retention_policy": _policy(backup),
+                    "retention_ran_at": _time(backup["pruned_at"]),
+                    "merged": merged,
+                    "merged_at": _time(backup["finished_at"]) if merged else None,
+                    "level": backup["level"],
+                    "backup_id": backup["backup_id"],
+                }
                 folder = self._node(key)
-                self.staged.storage.put(f"{folder}{tree.META}", content)
+                self.staged.storage.put(f"{folder}{tree.META}", meta.encode(content))
                 self.staged.storage.put(f"{folder}{tree.SEQNO}", json.dumps(last[folder]).encode())
                 before[bucket] += [f"{folder}data-{n:04d}.cbb" for n in range(counts[key])]
 

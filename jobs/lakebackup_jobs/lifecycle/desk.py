@@ -18,14 +18,13 @@ from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import holder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from lakebackup.rows.base import Row
+    from lakebackup.sql_engine.worker import PerNumber
     from lakebackup.storage import Storage
-    from lakebackup.store.delta_append import RowSource
     from lakebackup_jobs.lifecycle.progress import Reporter
 
 _NO_LEASE = "no lease could be taken, so that a prune may delete what is read, and this run is not recorded"
@@ -40,10 +39,7 @@ class _Unrecorded(CatalogWriter):
     def append(self, rows: Sequence[Row], transaction: str | None = None) -> None:
         """Nothing."""
 
-    def append_made(self, table: str, source: RowSource, tasks: int, transaction: str) -> None:
-        """Nothing."""
-
-    def append_batches(self, table: str, batches: Iterable[pa.RecordBatch], transaction: str) -> None:
+    def append_read(self, table: str, source: PerNumber, tasks: int, transaction: str) -> None:
         """Nothing."""
 
 

@@ -192,12 +192,12 @@ def _widened(frame: DataFrame, table: str) -> DataFrame:
     """With every column that may be given of a table, null where there was none."""
     from pyspark.sql import functions as sf
 
-    return frame.select(
-        *(
-            frame[name] if name in frame.columns else sf.lit(None).cast(kind).alias(name)
-            for name, kind in (part.split() for part in given_columns(table).split(", "))
-        )
-    )
+    missing = {
+        field.name: sf.lit(None).cast(field.dataType)
+        for field in given_columns(table)
+        if field.name not in frame.columns
+    }
+    return frame.withColumns(missing).select(given_columns(table).names)
 
 
 def _among(column: str, values: Sequence[object]) -> Column:

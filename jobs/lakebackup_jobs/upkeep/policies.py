@@ -113,7 +113,7 @@ def hold(
     """Keep a backup until an instant (ms; None: forever) whatever the policy, or release it.
 
     Raises NotFound (no such backup, it is not held), UsageProblem (deleted already, an instant that is past),
-    Busy (a backup or a prune of its source is running), Refused (a prune was cut off while it deleted it).
+    Busy (a backup or a prune of its source is running), Refused (an interrupted prune was deleting it).
     """
     reader = CatalogReader.require(destination, catalog)
     backup_id = reader.resolve_backup(beginning)

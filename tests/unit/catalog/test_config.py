@@ -85,7 +85,7 @@ def test_where_the_file_is_looked_for(folder: Path, monkeypatch: pytest.MonkeyPa
         ("a = 1\na = 2", "not valid TOML"),
         ("[s3]\nbucket = 'x'", r"s3\.bucket in lakebackup\.toml: "),
         ("[s3]\npart_size = '1MiB'", r"s3\.part_size in lakebackup\.toml: .*5242880"),
-        ("[s3]\nkms_key_id = 'x'", r"s3 in lakebackup\.toml: kms_key_id goes with sse"),
+        ("[s3]\nkms_key_id = 'x'", r"s3 in lakebackup\.toml: kms_key_id needs sse"),
     ],
 )
 def test_a_wrong_file_is_reported_by_place_and_name(folder: Path, text: str, complaint: str) -> None:

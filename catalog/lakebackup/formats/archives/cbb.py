@@ -1,6 +1,6 @@
 """One .cbb file: an SQLite database with the table `cbb_msg`, a row a mutation.
 
-`PRAGMA user_version` tells the columns: 2004 has no sequence numbers, 2014 and 2015 do. `cas` is text, since
+`PRAGMA user_version` gives the columns: 2004 has no sequence numbers, 2014 and 2015 do. `cas` is text, since
 SQLite's integers have 63 bits. A sequence number is counted from 1; 0 is none.
 """
 
@@ -28,9 +28,9 @@ COLUMNS[2015] = (*COLUMNS[2014], "conf_res")
 NEWEST = 2015
 MUTATIONS, DELETIONS = (0x41, 0x57), (0x42, 0x58)
 MUTATION, DELETION = 0x57, 0x58
-#: The advice for a file that is not what its format says.
+#: The advice for a file that does not follow its format.
 ELSEWHERE = "Take the file from another copy of the archive."
-#: What a vbucket's number can be; 0xffff stands for "not told".
+#: What a vbucket's number can be; 0xffff means unknown.
 MOST_VBUCKETS = 1 << 16
 #: What SQLite may allocate for one value: the largest document has 20 MiB, its metadata little.
 _MOST_VALUE = 64 << 20
@@ -131,9 +131,9 @@ def _version(database: sqlite3.Connection, name: str) -> int:
         for row in database.execute("PRAGMA table_xinfo(cbb_msg)")
     ]
     if found != [(column, 0) for column in COLUMNS[version]]:
-        told = ", ".join(column for column, _ in found)
+        names = ", ".join(column for column, _ in found)
         raise Damaged(
-            f"{name}: the columns of its table are {told[:300]}; version {version} has "
+            f"{name}: the columns of its table are {names[:300]}; version {version} has "
             f"{', '.join(COLUMNS[version])}."
         )
     return int(version)
@@ -207,14 +207,14 @@ Written = tuple["bytes | memoryview", int, int, bytes, "bytes | memoryview | Non
 def write(path: Path, rows: Iterable[Written]) -> int:
     """Write a new file of the newest version at `path`; returns how many rows it got."""
     columns = COLUMNS[NEWEST]
-    told = ", ".join(f"{column} {_AFFINITY.get(column, 'integer')}" for column in columns)
+    declared = ", ".join(f"{column} {_AFFINITY.get(column, 'integer')}" for column in columns)
     marks = ", ".join("?" * len(columns))
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         # A file that is not finished is never looked at.
         database.execute("PRAGMA journal_mode = OFF")
         database.execute("PRAGMA synchronous = OFF")
         database.execute("BEGIN")
-        database.execute(f"CREATE TABLE cbb_msg ({told})")
+        database.execute(f"CREATE TABLE cbb_msg ({declared})")
         found: Iterable[tuple[Any, ...]] = (
             (
                 DELETION if value is None else MUTATION, vbucket, key, 0, 0, str(cas), meta,

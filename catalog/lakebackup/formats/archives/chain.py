@@ -1,7 +1,7 @@
-"""From the backups of an archive to rows of the catalog: what each stands on, and which positions it holds.
+"""From the backups of an archive to rows of the catalog: what each depends on, and which positions it holds.
 
 A full backup begins a chain. A differential one continues the latest before it, a cumulative one the full,
-unless `meta.json` names what it stands on. Positions are next-to-read: a vbucket whose last mutation has
+unless `meta.json` names what it depends on. Positions are next-to-read: a vbucket whose last mutation has
 sequence number 7 is held up to 8.
 """
 
@@ -54,7 +54,7 @@ class Planned:
 
 @dataclass(slots=True)
 class _Chain:
-    """The newest full backup of a folder and what stands on it, with the ends of their vbuckets."""
+    """The newest full backup of a folder and what depends on it, with the ends of their vbuckets."""
 
     full: Backup
     last: Backup
@@ -81,7 +81,7 @@ def plan(
 ) -> list[Planned]:
     """Rows for every backup of an archive. `held`: the source's rows of `backups`, in order of number.
 
-    Raises Damaged (what files say does not fit together), Refused (a backup that cannot be restored, one that
+    Raises Damaged (files that contradict each other), Refused (a backup that cannot be restored, one that
     the catalog has with other contents or not whole any more, one that is older than what the catalog has).
     """
     other = {row["source_kind"] for row in held} - {KIND}
@@ -103,10 +103,11 @@ def plan(
         metas = meta.read_meta(one, get)
         parent = _parent(one, metas, every, chains, made)
         taken = one.taken or _newest(one)
-        row = _Row(source, destination, one, parent, number if known is None else known["number"], taken)
-        if known is not None and one.taken is None:  # only the times of its files tell when it was taken
-            row.ts = known["end_ts"]
-            row.backup_id = known["backup_id"]
+        own = number if known is None else known["number"]
+        ts, name = int(taken.timestamp()) * 1000, backup_id(source, one.folder, taken)
+        if known is not None and one.taken is None:  # only the times of its files show when it was taken
+            ts, name = known["end_ts"], known["backup_id"]
+        row = _Row(source, destination, one, parent, own, ts, name)
         planned = row.make(metas, copied, meta.read_seqnos(one, get), chains)
         planned.known = known is not None
         _compare(planned, known, newest)
@@ -155,7 +156,7 @@ def _parent(
     chain = chains[one.folder.partition("/")[0]]
     if not chain.sequenced:
         raise Refused(
-            f"{one.folder} stands on a backup without sequence numbers, which can only be restored alone.",
+            f"{one.folder} depends on a backup without sequence numbers, which can only be restored alone.",
             hint=f"Take {one.folder} out of the archive.",
         )
     named = [plan.backup for plan in made if plan.found.folder in folders]
@@ -163,28 +164,24 @@ def _parent(
         parent = max(named, key=lambda backup: backup.number)
         if parent.base != chain.full.backup_id:
             raise Refused(
-                f"{one.folder} stands on backups of another full backup than the one in its folder.",
+                f"{one.folder} depends on backups of another full backup than the one in its folder.",
                 hint="Its meta.json is not the tool's.",
             )
         return parent
     return chain.full if one.kind == "cumulative" else chain.last
 
 
+@dataclass(frozen=True, slots=True)
 class _Row:
-    """The rows of one backup in the making."""
+    """What makes the rows of one backup."""
 
-    def __init__(
-        self, source: str, destination: str, one: Found, parent: Backup | None, number: int, taken: datetime
-    ) -> None:
-        self.source, self.destination, self.one, self.parent, self.number = (
-            source,
-            destination,
-            one,
-            parent,
-            number,
-        )
-        self.ts = int(taken.timestamp()) * 1000
-        self.backup_id = backup_id(source, one.folder, taken)
+    source: str
+    destination: str
+    one: Found
+    parent: Backup | None
+    number: int
+    ts: int
+    backup_id: str
 
     def make(
         self,
@@ -228,7 +225,7 @@ class _Row:
             created_by=meta.created_by(metas.values()),
             tool=f"cbbackup {', '.join(versions)}".strip(),
             note=json.dumps(
-                {"archive": one.folder, "buckets": meta.told(metas)}, ensure_ascii=False, sort_keys=True
+                {"archive": one.folder, "buckets": meta.summary(metas)}, ensure_ascii=False, sort_keys=True
             ),
         )
         ends = before | {place: end for place, (_, end) in spans.items()}
@@ -258,10 +255,10 @@ class _Row:
         on is not part of its history any more.
         """
         data: Vbuckets = {}
-        said: dict[tuple[str, int], int] = {}
+        stated: dict[tuple[str, int], int] = {}
         for (bucket, name), node in self.one.nodes.items():
             summaries = [(stat.path, copied[stat.path].summary) for stat in node.data]
-            told = seqnos.get((bucket, name))
+            ends = seqnos.get((bucket, name))
             for path, summary in summaries:
                 if summary is None or not summary.sequenced:
                     self._require_whole(path)
@@ -270,23 +267,23 @@ class _Row:
                     place = bucket, part.vbucket
                     low, high = data.get(place, (part.first, part.last))
                     data[place] = min(low, part.first), max(high, part.last)
-                    if told is not None and part.last > told.get(part.vbucket, 0):
+                    if ends is not None and part.last > ends.get(part.vbucket, 0):
                         raise Damaged(
                             f"{path} holds sequence number {part.last} of vbucket {part.vbucket}, "
-                            f"{tree.SEQNO} beside it says {told.get(part.vbucket, 0)} is the last.",
+                            f"{tree.SEQNO} beside it has {ends.get(part.vbucket, 0)} as the last.",
                             hint="The backup did not end, or one of the two was changed.",
                         )
-            for vbucket, last in (told or {}).items():
-                said[bucket, vbucket] = max(last, said.get((bucket, vbucket), 0))
+            for vbucket, last in (ends or {}).items():
+                stated[bucket, vbucket] = max(last, stated.get((bucket, vbucket), 0))
         spans: Vbuckets = {}
-        for place in sorted(data.keys() | said.keys()):
+        for place in sorted(data.keys() | stated.keys()):
             start = before.get(place, 0)
             low, high = data.get(place, (start, 0))
-            start, end = min(start, low), max(high, said.get(place, 0)) + 1
+            start, end = min(start, low), max(high, stated.get(place, 0)) + 1
             if end < start:
                 raise Damaged(
-                    f"{self.one.folder}: {tree.SEQNO} says that vbucket {place[1]} of bucket {place[0]} "
-                    f"ends at {end - 1}; the backup it stands on ended at {start - 1}.",
+                    f"{self.one.folder}: by {tree.SEQNO}, vbucket {place[1]} of bucket {place[0]} "
+                    f"ends at {end - 1}; the backup it depends on ended at {start - 1}.",
                     hint="The file was changed, or the backup is of another bucket of that name.",
                 )
             spans[place] = start, end
@@ -349,7 +346,7 @@ def cuts(
     positions: Iterable[Mapping[str, Any]], order: Sequence[str]
 ) -> dict[str, dict[tuple[str, int], int]]:
     """Of each backup of a chain, and each (bucket, vbucket) that a later one of it holds: from which position
-    on its mutations are that one's to tell. `order`: ids of the chain's backups, `positions` their rows.
+    on that later one counts. `order`: ids of the chain's backups, `positions` their rows.
     """
     rank = {name: place for place, name in enumerate(order)}
     starts: dict[tuple[str, int], list[tuple[int, int]]] = {}

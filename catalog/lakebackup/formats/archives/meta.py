@@ -1,6 +1,6 @@
 """The JSON beside an archive's data, read with distrust and written as the format has it.
 
-`meta.json` tells of one node's part of a backup; `pred` (or `baselines`) names the files that it stands on.
+`meta.json` describes one node's part of a backup; `pred` (or `baselines`) names the files that it depends on.
 `seqno.json` has the last sequence number of each vbucket.
 """
 
@@ -65,12 +65,12 @@ def read_meta(found: Found, get: Callable[[str], bytes]) -> dict[tuple[str, str]
 
 
 def created_by(metas: Iterable[Mapping[str, Any]]) -> str:
-    """Who made a backup, as its meta.json files say; empty when none does."""
+    """Who made a backup, by its meta.json files; empty when none has it."""
     return next((meta[name] for meta in metas for name in _MAKERS if meta.get(name)), "")
 
 
 def baselines(meta: Mapping[str, Any], path: str) -> list[str]:
-    """The folders of backups (`<time>/<time>-full`) that a meta.json names as what it stands on.
+    """The folders of backups (`<time>/<time>-full`) that a meta.json names as what it depends on.
 
     Such paths are as the tool was given them, often absolute and of another machine: only their last parts
     count. Raises Damaged for one that leads out of the archive or is no path of a .cbb file.
@@ -95,13 +95,13 @@ def require_baselines(one: Found, folders: Iterable[str], every: Mapping[str, Fo
         there = every.get(folder)
         if there is None:
             raise Refused(
-                f"{one.folder} stands on {folder}, which is not in the archive.",
+                f"{one.folder} depends on {folder}, which is not in the archive.",
                 hint="Bring that folder back, or take the backups that need it out.",
             )
         if there.taken is None or one.taken is None or there.taken >= one.taken:
             raise Refused(
-                f"{one.folder} names {folder} as what it stands on, which was not taken before it.",
-                hint="Its meta.json is not the tool's: a backup stands on earlier ones.",
+                f"{one.folder} names {folder} as what it depends on, which was not taken before it.",
+                hint="Its meta.json is not the tool's: a backup depends on earlier ones.",
             )
 
 
@@ -124,8 +124,8 @@ def read_seqnos(found: Found, get: Callable[[str], bytes]) -> dict[tuple[str, st
     return made
 
 
-def told(metas: Mapping[tuple[str, str], Mapping[str, Any]]) -> dict[str, Any]:
-    """What the meta.json files say, bucket by bucket: what its nodes agree on, then what each says apart."""
+def summary(metas: Mapping[tuple[str, str], Mapping[str, Any]]) -> dict[str, Any]:
+    """The meta.json files by bucket: what its nodes have in common, then what each has of its own."""
     buckets: dict[str, Any] = {}
     for bucket in sorted({bucket for bucket, _ in metas}):
         own = {node: meta for (of, node), meta in sorted(metas.items()) if of == bucket}
@@ -140,40 +140,18 @@ def told(metas: Mapping[tuple[str, str], Mapping[str, Any]]) -> dict[str, Any]:
     return buckets
 
 
-def of_export(
-    *,
-    user: str,
-    bucket: str,
-    version: str,
-    tool: str,
-    baselines: Iterable[str],
-    level: int,
-    merged: bool,
-    policy: Mapping[str, Any] | None,
-    pruned_at: str | None,
-    merged_at: str | None,
-    backup_id: str,
-) -> bytes:
-    """A meta.json.
+def encode(content: Mapping[str, Any]) -> bytes:
+    """A meta.json of an export; `content` is what differs between backups and buckets.
 
     `pred` stays empty: the tool then reads every file below the full backup's folder, wherever the archive
-    stands. `baselines` says the same with paths that are relative to the archive's root.
+    is. `baselines` has the same files as paths relative to the archive's root.
     """
-    content = {
+    whole = {
         "pred": [],
         "conflict_resolution_type": "seqno",
-        "version": version,
-        "tool": tool,
-        "baselines": list(baselines),
-        "user": user,
-        "bucket": bucket,
+        "version": "0.0.0",
         "compression": False,
-        "retention_policy": policy,
-        "retention_ran_at": pruned_at,
-        "merged": merged,
-        "merged_at": merged_at,
         "audit_log": False,
-        "level": level,
-        "backup_id": backup_id,
+        **content,
     }
-    return json.dumps(content, ensure_ascii=False).encode()
+    return json.dumps(whole, ensure_ascii=False).encode()

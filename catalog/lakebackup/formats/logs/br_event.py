@@ -12,8 +12,6 @@ VERSION = 1
 #: Names in the order of their Avro numbers.
 KINDS = ("put", "delete", "resolved", "closed")
 FAMILIES = ("default", "write", "lock")
-#: Follows type letter and start ts in a write's value that carries its row's value itself.
-SHORT_VALUE = b"v"
 #: It has no keys: its `closed` lists the regions that there are, so that none is missed.
 ROOT_REGION = 0
 

@@ -122,7 +122,7 @@ def _table(path: str) -> Mapping[str, object]:
         raise UsageProblem(f"{path} is no file of keys.", hint=_FORM) from None
     try:
         table = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
-    except ValueError:  # what a parser says of it could show a key
+    except ValueError:  # the parser's message could show a key
         raise UsageProblem(f"{path} is neither TOML nor JSON.", hint=_FORM) from None
     return table if isinstance(table, Mapping) else {}
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Domain = Literal["tso", "ms"]
 
-#: Column families. Events of `lock` are counted and left out: a lock says nothing that a restore needs.
+#: Column families. Events of `lock` are counted and left out: a restore needs no locks.
 DEFAULT, WRITE = "default", "write"
 PUT, DELETE = "put", "delete"
 
@@ -23,7 +23,7 @@ PUT, DELETE = "put", "delete"
 #: is left of the whole table (its key is empty).
 PUTS, DELETES, LOCKS, ROLLBACK, TRUNCATES = "P", "D", "L", "R", "T"
 
-#: Meta keys begin so; they describe databases and tables, and stand in a file of their own.
+#: Prefix of meta keys, which describe databases and tables and are in a file of their own.
 META_PREFIX = b"m"
 #: `table_id` of meta keys.
 META_TABLE = 0
@@ -55,7 +55,7 @@ def captured() -> pa.Schema:
 
 @cache
 def stored() -> pa.Schema:
-    """A record as a log file holds it: what its path says (store, region, table, cf, op) is not in it."""
+    """A record as a log file holds it: without what is in its path (store, region, table, cf, op)."""
     import pyarrow as pa
 
     return pa.schema(
@@ -73,7 +73,7 @@ def stored() -> pa.Schema:
 
 @cache
 def marks() -> pa.Schema:
-    """How far a region is: every change of it up to `resolved_ts` stands before `offset` in its partition.
+    """How far a region is: every change of it up to `resolved_ts` is before `offset` in its partition.
 
     `closed`: it sends no more, and `successors` hold its keys from then on.
     """

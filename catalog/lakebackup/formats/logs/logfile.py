@@ -12,7 +12,7 @@ import os
 import secrets
 import tempfile
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from lakebackup.errors import Damaged, EnvironmentProblem
@@ -39,7 +39,7 @@ _BATCH_ROWS, _BATCH_BYTES = 65_536, 4 << 20
 _KEY_LIMIT = 64
 _END = b"\xff\xff\xff\xff\0\0\0\0"  # of an IPC stream
 _SUFFIX = {"zstd": ".zst", "lz4": ".lz4", "none": ""}
-_HINT = "Take it from another copy of the destination; `lakebackup verify` says what else is damaged."
+_HINT = "Take it from another copy of the destination; `lakebackup verify` shows what else is damaged."
 
 
 class Scratch:
@@ -57,7 +57,7 @@ class Scratch:
             raise _disk(error) from error
 
     def append(self, data: bytes | memoryview) -> tuple[int, int]:
-        """Where `data` is from now on: position and length. Raises EnvironmentProblem (disk full)."""
+        """Store `data`; returns its position and length. Raises EnvironmentProblem (disk full)."""
         view = memoryview(data)
         size = len(view)
         with self._lock:
@@ -96,7 +96,7 @@ class Scratch:
 def _disk(error: OSError) -> EnvironmentProblem:
     return EnvironmentProblem(
         f"Cannot keep change events in a temporary file of this machine: {error}.",
-        hint="Free some space in its temporary folder (TMPDIR), then let the task go on.",
+        hint="Free some space in its temporary folder (TMPDIR), then resume the task.",
     )
 
 
@@ -118,7 +118,7 @@ class LogPlace:
         return self.table_id == META_TABLE
 
     def columns(self) -> dict[str, Any]:
-        """What a row of `files` says of it."""
+        """The columns of a row of `files` that come from it."""
         return {
             "source": self.source,
             "backup_id": self.backup_id,
@@ -147,7 +147,7 @@ class LogFileWriter:
         self._offsets: list[int] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """More records: the columns of `events.stored()`; with a column `offset` too, the row says which.
+        """More records: the columns of `events.stored()`; with a column `offset`, the row has their range.
 
         They become one frame, so many at once are better. Raises Damaged (a write without a commit ts, which
         no feed may send), EnvironmentProblem (disk).
@@ -174,7 +174,7 @@ class LogFileWriter:
                 return self._put(storage, cipher, resolved_ts)
             except AlreadyExists:
                 store = f"{self.place.store}-{secrets.token_hex(4)}"
-                self.place = LogPlace(**{**_fields(self.place), "store": store})
+                self.place = replace(self.place, store=store)
 
     def _put(self, storage: Storage, cipher: Cipher | None, resolved_ts: int | None) -> dict[str, Any]:
         path = self._path(cipher)
@@ -299,7 +299,7 @@ def read_log_file(
 
 
 def suffix(codec: str, *, encrypted: bool) -> str:
-    """What stands behind `.log` in a file's name."""
+    """What follows `.log` in a file's name."""
     return _SUFFIX[codec] + (cipher.SUFFIX if encrypted else "")
 
 
@@ -337,10 +337,6 @@ def _rounded(key: bytes) -> str | None:
         return key.hex()
     kept = key[:_KEY_LIMIT].rstrip(b"\xff")
     return (kept[:-1] + bytes([kept[-1] + 1])).hex() if kept else None
-
-
-def _fields(place: LogPlace) -> dict[str, Any]:
-    return {name: getattr(place, name) for name in LogPlace.__slots__}
 
 
 class _Frames(io.RawIOBase):

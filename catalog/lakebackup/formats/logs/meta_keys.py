@@ -2,7 +2,7 @@
 
 `mDB<id>` holds a database's JSON {"id", "name"}, `mDB<id>_Table<id>` a table's. They are written in
 transactions like any other key, so that tables have names by commit ts. What else begins with `m` (next
-numbers, sequences, policies, the history of schema changes) says nothing of names.
+numbers, sequences, policies, the history of schema changes) does not concern names.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Names:
         self._dbs = {-n.table_id: n.db for n in known if n.table_id < 0 and n.action != "drop"}
         ids = {name: number for number, name in self._dbs.items()}
         self._tables = {
-            # Of a database that was never described, the name says the id.
+            # The name of a database that was never described holds its id.
             n.table_id: _Table(ids.get(n.db, _unnamed_id(n.db)), n.db, n.name)
             for n in known
             if n.table_id > 0 and n.action != "drop"

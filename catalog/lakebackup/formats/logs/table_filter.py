@@ -45,7 +45,7 @@ def _parse(rule: str) -> tuple[bool, re.Pattern[str], re.Pattern[str]]:
     db, dot, name = text.partition(".")
     if not (db and dot and name):
         raise UsageProblem(
-            f"{rule!r} says no tables.",
+            f"{rule!r} is no rule for tables.",
             hint="A rule is db.table, each with * or ? if need be: -f 'shop.*' -f '!mysql.*' -f '*.orders'.",
         )
     return not rule.startswith("!"), re.compile(translate(db)), re.compile(translate(name))

@@ -1,1 +1,1 @@
-"""An engine's queues: what their messages say, and the files beside its snapshot."""
+"""An engine's queues: the headers of their messages, and the files beside its snapshot."""

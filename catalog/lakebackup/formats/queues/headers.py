@@ -1,4 +1,4 @@
-"""What the headers of an engine's messages say: tid, transaction and kind.
+"""The headers of an engine's messages: tid, transaction and kind.
 
 A message belongs to the transaction that it names; one that names none is done at its own tid. A transaction
 is done, or undone, at the tid of the message that ends it.
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 #: In the header of a data file of messages, the names of the headers that they were understood by.
 NAMES = "lakebackup.headers"
-#: The header of a message that a restore writes in front of what it brings back.
+#: The header of a message that a restore writes in front of what it restores.
 WATERMARK = "lakebackup-watermark"
 
 
@@ -50,7 +50,7 @@ class HeaderNames:
             raise UsageProblem(
                 f"The headers of tid, transaction and kind are {self.tid}, {self.transaction} and "
                 f"{self.kind}: each needs a name of its own, and {WATERMARK} is taken.",
-                hint="Say with --tid-header, --transaction-header and --kind-header what they are called.",
+                hint="Name them with --tid-header, --transaction-header and --kind-header.",
             )
 
     @property
@@ -60,6 +60,6 @@ class HeaderNames:
 
     @classmethod
     def read(cls, metadata: Mapping[str, bytes]) -> HeaderNames | None:
-        """Those that a data file's header says its messages were understood by; None: it does not say."""
+        """The names in a data file's header by which its messages were understood; None when it has none."""
         found = metadata.get(NAMES)
         return cls(**json.loads(found)) if found else None

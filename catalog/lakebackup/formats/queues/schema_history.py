@@ -28,7 +28,7 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A version of the schema; `change` and `schema` as JSON text, None: not said."""
+    """A version of the schema; `change` and `schema` as JSON text, None when absent."""
 
     version: int
     tid: int
@@ -37,7 +37,7 @@ class Version:
 
 
 def parse(text: str | bytes, where: str = NAME) -> tuple[Version, ...]:
-    """The versions, in order. Raises UsageProblem, which says what is wrong in `where`."""
+    """The versions of the file `where`, in order. Raises UsageProblem with what is wrong."""
     found: list[Version] = []
     for number, entry in enumerate(_entries(_load(text, where), where), 1):
         at = f"{where}, entry {number} of schemas"
@@ -70,7 +70,7 @@ def cut(text: bytes, upto_tid: int, where: str = NAME) -> bytes:
 
 
 def unlike(versions: Iterable[Version], before: Iterable[tuple[int, int]]) -> tuple[int, int] | None:
-    """The first (version, tid) of an earlier history that a later one does not have; None: it goes on."""
+    """The first (version, tid) of an earlier history that a later one does not have; None when it has all."""
     there = {(version.version, version.tid) for version in versions}
     return next((one for one in before if one not in there), None)
 

@@ -1,4 +1,4 @@
-"""snapshot.json: what an engine says of a snapshot of itself, beside the snapshot's folder.
+"""snapshot.json: an engine's description of a snapshot of itself, beside the snapshot's folder.
 
     {"format": 1, "graph": "social", "last_tid": 1234,
      "queues": [{"topic": "delta.0", "partition": 0, "position": 4711, "max_no_transaction_pos": 4650}],
@@ -40,7 +40,7 @@ class _Region(Protocol):
 
 
 class QueueAt(BaseModel):
-    """Where a snapshot stands in one partition of a queue."""
+    """The position of a snapshot in one partition of a queue."""
 
     model_config = _FORM
 
@@ -51,7 +51,7 @@ class QueueAt(BaseModel):
 
 
 class SnapshotJson(BaseModel):
-    """What a snapshot.json says."""
+    """The content of a snapshot.json."""
 
     model_config = _FORM
 
@@ -63,7 +63,7 @@ class SnapshotJson(BaseModel):
 
 
 def parse(data: bytes, where: str) -> SnapshotJson:
-    """Raises UsageProblem, which says what is wrong in `where`."""
+    """The content of the file `where`. Raises UsageProblem with what is wrong."""
     try:
         content = json.loads(data)
     except ValueError as error:
@@ -87,16 +87,16 @@ def parse(data: bytes, where: str) -> SnapshotJson:
         ) from None
 
 
-def require_fits(told: SnapshotJson, where: str, graph: str, regions: Sequence[_Region]) -> None:
+def require_fits(found: SnapshotJson, where: str, graph: str, regions: Sequence[_Region]) -> None:
     """UsageProblem when it is of another engine or does not name each partition once; Refused when it names
     offsets that the queues do not have."""
-    if told.graph is not None and told.graph != graph:
+    if found.graph is not None and found.graph != graph:
         raise UsageProblem(
-            f"{where} is of {told.graph}, not of {graph}.", hint="Name the engine and the snapshot of one."
+            f"{where} is of {found.graph}, not of {graph}.", hint="Name the engine and the snapshot of one."
         )
     there = {(r.scope, int(r.region)): r for r in regions}
     seen: set[tuple[str, int]] = set()
-    for queue in told.queues:
+    for queue in found.queues:
         place = (queue.topic, queue.partition)
         if place in seen:
             raise UsageProblem(f"{where} names topic {queue.topic}, partition {queue.partition} twice.")
@@ -111,7 +111,7 @@ def require_fits(told: SnapshotJson, where: str, graph: str, regions: Sequence[_
         if not queue.max_no_transaction_pos <= queue.position <= region.end:
             raise Refused(
                 f"{where} cannot be right: topic {queue.topic}, partition {queue.partition} ends at "
-                f"{region.end}, and the snapshot is said to stand at {queue.position} and to be read on from "
+                f"{region.end}, and the snapshot has position {queue.position} and max_no_transaction_pos "
                 f"{queue.max_no_transaction_pos}.",
                 hint="The positions are those of another cluster, or of queues that were reset since.",
             )
@@ -119,17 +119,17 @@ def require_fits(told: SnapshotJson, where: str, graph: str, regions: Sequence[_
     if missing:
         topic, partition = missing[0]
         raise UsageProblem(
-            f"{where} says nothing of topic {topic}, partition {partition}.",
+            f"{where} does not name topic {topic}, partition {partition}.",
             hint="It must name every partition of every queue that is backed up.",
         )
 
 
-def require_true(told_tid: int, where: str, seen_tid: int | None, place: str, position: int | None) -> None:
+def require_true(last_tid: int, where: str, seen_tid: int | None, place: str, position: int | None) -> None:
     """Refused when a message before a snapshot's position, of whatever transaction, has a greater tid."""
-    if seen_tid is not None and seen_tid > told_tid:
+    if seen_tid is not None and seen_tid > last_tid:
         raise Refused(
-            f"{where} says that messages before its positions go up to tid {told_tid}, and {place} has one "
-            f"there, at offset {position}, with tid {seen_tid}.",
-            hint="Either last_tid or a position is wrong: what stands on this snapshot would lose or repeat "
+            f"{where} has last_tid {last_tid}, and {place} has a message before its position, at offset "
+            f"{position}, with tid {seen_tid}.",
+            hint="Either last_tid or a position is wrong: what depends on this snapshot would lose or repeat "
             "messages. Messages of transactions that were open count too.",
         )

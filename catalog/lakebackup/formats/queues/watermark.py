@@ -1,7 +1,7 @@
-"""The message that a restore writes into each partition of a queue, in front of what it brings back.
+"""The message that a restore writes into each partition of a queue, in front of what it restores.
 
-It says which full the engine's snapshot is of, and up to which tid messages follow. An engine may take from
-it where to go on; backups know their own and do not store it.
+It names the full that the engine's snapshot is of, and the tid up to which messages follow. An engine may
+resume from it; backups recognize their own and do not store it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from lakebackup.errors import Damaged, UsageProblem
 from lakebackup.formats.queues.headers import WATERMARK, HeaderNames
+from lakebackup.store.manifest import from_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +46,7 @@ def headers_of(names: HeaderNames) -> list[tuple[str, bytes]]:
 
 
 def read_watermark(headers: Sequence[tuple[str, bytes | None]], value: bytes | None) -> Watermark | None:
-    """What a message says when it is a watermark; None for any other.
+    """The content of a watermark message; None for any other message.
 
     Raises UsageProblem for one of a newer version, Damaged for one that cannot be read.
     """
@@ -59,13 +60,9 @@ def read_watermark(headers: Sequence[tuple[str, bytes | None]], value: bytes | N
                 f"This watermark message has format version {version}; versions up to {FORMAT} are known.",
                 hint="Use the lakebackup that wrote it, or a newer one.",
             )
-        made = Watermark(**found)
+        return from_json(Watermark, json.dumps(found))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise Damaged(
             f"A message with the header {WATERMARK} is no watermark: {error!r}.",
             hint="docs/queues.md has the form of one.",
         ) from error
-    kinds = {"last_tid": int, "to_tid": int}
-    if wrong := [name for name, held in asdict(made).items() if type(held) is not kinds.get(name, str)]:
-        raise Damaged(f"A watermark message has {', '.join(wrong)} of another type than it should.")
-    return made

@@ -1,1 +1,1 @@
-"""Files of snapshots: how they lie in their source, and what describes a backup of them to others."""
+"""Files of snapshots: how they are laid out in their source, and the manifest of a backup for other tools."""

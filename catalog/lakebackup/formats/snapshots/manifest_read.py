@@ -1,54 +1,52 @@
 """Manifests of snapshots that other tools wrote, read piece by piece. Nothing in them is trusted.
 
-The form is that of `manifest_json`; a file needs `location` and `timestamp`, and keys that are not known are
-passed over.
+The form is that of `manifest_json`; a file needs `location` and `timestamp`, and unknown keys are ignored.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lakebackup.errors import UsageProblem
 from lakebackup.formats.snapshots.names import Limits, unsafe
-from lakebackup.rows.tables import columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import TextIO
 
 _PIECE = 1 << 20
-# Of a name, or of what is said of one file, in characters.
+# Of a name, or of the object that describes one file, in characters.
 _LONGEST = 1 << 16
 # The year 10000, ms since 1970 UTC.
 _BEYOND_MS = 253_402_300_800_000
 _SPACE = re.compile(r"[ \t\r\n]*")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-_ROLES = next(column.choices for column in columns("snapshot_files") if column.name == "role")
 _NO_LIMIT = Limits(name=_LONGEST, path=_LONGEST)
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(BaseModel):
     """A file of a manifest: its place in the snapshot, where its bytes are, and what is known of it."""
+
+    model_config = ConfigDict(frozen=True, strict=True)
 
     scope: str
     region: str
     name: str
-    location: str
-    mtime_ms: int
-    links: int = 1
-    bytes: int | None = None
-    sha256: str | None = None
-    mode: int = 0o644
-    position: int = 0
-    role: str = "data"
+    location: Annotated[str, Field(min_length=1)]
+    mtime_ms: Annotated[int, Field(alias="timestamp", ge=0, lt=_BEYOND_MS)]
+    links: Annotated[int, Field(alias="version", ge=1, lt=1 << 31)] = 1
+    bytes: Annotated[int | None, Field(alias="size", ge=0, lt=1 << 53)] = None
+    sha256: Annotated[str | None, Field(pattern="^[0-9a-f]{64}$")] = None
+    mode: Annotated[int, Field(ge=0, lt=0o10000)] = 0o644
+    position: Annotated[int, Field(alias="offset", ge=0, lt=1 << 53)] = 0
+    role: Literal["data", "meta", "schema", "config"] = "data"
 
 
 def read_manifest_json(stream: TextIO) -> Iterator[Entry | str]:
-    """The files of a manifest, in its order; a text says what is wrong with one of them.
+    """The files of a manifest, in its order; a text is what is wrong with one of them.
 
     Holds the names of one tablet, no more. Raises UsageProblem when it is no such manifest, with the number
     of the character.
@@ -62,7 +60,7 @@ def read_manifest_json(stream: TextIO) -> Iterator[Entry | str]:
 
 
 def resolve(location: str, roots: Mapping[str, str], home: str) -> tuple[str, str] | str:
-    """The destination whose root `location` lies below, and the path there; a text says why there is none.
+    """The destination whose root `location` is below, and the path there; a text is why there is none.
 
     `roots`: id -> URI of each destination; a location without a scheme is relative to that called `home`.
     """
@@ -72,54 +70,24 @@ def resolve(location: str, roots: Mapping[str, str], home: str) -> tuple[str, st
     else:
         below = [(len(root), name) for name, root in roots.items() if uri.startswith(f"{root.rstrip('/')}/")]
         if not below:
-            return f"{location!r:.200} lies in no destination that the catalog knows"
+            return f"{location!r:.200} is in no destination that the catalog knows"
         name = max(below)[1]
         found = (name, uri[len(roots[name].rstrip("/")) + 1 :])
     why = unsafe(found[1], _NO_LIMIT) or ("it has '..'" if ".." in found[1] else None)
     return f"{location!r:.200} cannot be an object's place: {why}" if why else found
 
 
-def _entry(scope: str, region: str, name: str, said: Mapping[str, Any]) -> Entry | str:
+def _entry(scope: str, region: str, name: str, values: Mapping[str, Any]) -> Entry | str:
     for kind, part in (("table", scope), ("tablet", region), ("file", name)):
         why = unsafe(part, _NO_LIMIT) or ("it has '/'" if kind != "file" and "/" in part else None)
         if why:
             return f"{part!r:.200} cannot be the name of a {kind}: {why}"
-    values = {
-        "location": said.get("location"),
-        "mtime_ms": said.get("timestamp"),
-        "links": said.get("version", 1),
-        "bytes": said.get("size"),
-        "sha256": said.get("sha256"),
-        "mode": said.get("mode", 0o644),
-        "position": said.get("offset", 0),
-        "role": said.get("role", "data"),
-    }
-    why = _wrong(values)
-    return f"{scope}/{region}/{name:.200}: {why}" if why else Entry(scope, region, name, **values)
-
-
-def _wrong(values: Mapping[str, Any]) -> str | None:
-    """What is wrong with what is said of a file."""
-    if type(values["location"]) is not str or not values["location"]:
-        return f"its location is {values['location']!r:.60}, a text is expected"
-    for column, key, least, most in (
-        ("mtime_ms", "timestamp", 0, _BEYOND_MS),
-        ("links", "version", 1, 1 << 31),
-        ("mode", "mode", 0, 0o10000),
-        ("position", "offset", 0, 1 << 53),
-        ("bytes", "size", 0, 1 << 53),
-    ):
-        value = values[column]
-        if column == "bytes" and value is None:
-            continue
-        if type(value) is not int or not least <= value < most:
-            return f"its {key} is {value!r:.60}, a whole number from {least} to {most - 1} is expected"
-    sha256 = values["sha256"]
-    if sha256 is not None and (type(sha256) is not str or not _SHA256.fullmatch(sha256)):
-        return f"its sha256 is {sha256!r:.80}, 64 lower hex digits are expected"
-    if values["role"] not in _ROLES:
-        return f"its role is {values['role']!r:.60}, one of {', '.join(_ROLES)} is expected"
-    return None
+    try:
+        return Entry.model_validate({**values, "scope": scope, "region": region, "name": name})
+    except ValidationError as error:
+        wrong = error.errors(include_url=False)[0]
+        key = str(wrong["loc"][0])
+        return f"{scope}/{region}/{name:.200}: its {key} is {values.get(key)!r:.60}: {wrong['msg']}"
 
 
 class _Text:
@@ -151,16 +119,16 @@ class _Text:
             self._expect(",", of)
 
     def object(self) -> dict[str, Any]:
-        """What is said of a file."""
+        """The description of a file."""
         if self._peek() != "{":
-            self._fail("an object that says where a file is is expected")
+            self._fail("an object that describes a file is expected")
         found: dict[str, Any] = self._value("a file")
         return found
 
     def end(self) -> None:
-        """Nothing comes any more."""
+        """Fail unless the text has ended."""
         if self._peek():
-            self._fail("the manifest has ended, and more comes")
+            self._fail("the manifest has ended, and more follows")
 
     def _value(self, of: str) -> Any:
         while True:
@@ -211,7 +179,7 @@ class _Text:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("it says the same twice")
+        raise ValueError("a name comes twice")
     return found
 
 

@@ -1,6 +1,6 @@
 """Where the files of a snapshot may go: below a folder, each under a name of its own. Pure.
 
-What a catalog says of names is not trusted: it may come from another tool, or from a file.
+Names in a catalog are not trusted: they may come from another tool, or from a file.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def unsafe(target: str, limits: Limits) -> str | None:
     if ".." in parts:
         return "it has '..'"
     if parts[0] == OWN or (limits.fold and parts[0].casefold() == OWN):
-        return f"{OWN} is what a restore keeps for itself"
+        return f"{OWN} is reserved for the restore itself"
     if len(os.fsencode(target)) > limits.path:
         return f"it has more than {limits.path} bytes"
     if len(parts) > _DEEPEST:
@@ -58,7 +58,7 @@ def unsafe(target: str, limits: Limits) -> str | None:
 
 
 def clash(before: str, after: str, *, fold: bool) -> str | None:
-    """Why two files cannot stand beside each other: one name, a file where the other needs a folder, or, with
+    """Why two files cannot exist beside each other: one name, a file where the other needs a folder, or, with
     `fold`, names that differ in upper and lower case alone."""
     if before == after:
         return "it comes twice"
@@ -75,7 +75,7 @@ def clash(before: str, after: str, *, fold: bool) -> str | None:
 
 def require_safe(targets: Iterable[str], limits: Limits) -> None:
     """Refused, with the first of them, when not all files can be written. `targets` come in order, so that
-    what clashes stands side by side: a folder's own files right behind a file of its name."""
+    what clashes is adjacent: a folder's own files right after a file of its name."""
     before: str | None = None
     wrong: list[str] = []
     count = 0
@@ -91,7 +91,7 @@ def require_safe(targets: Iterable[str], limits: Limits) -> None:
     if count:
         more = [f"  and {count - _SHOWN} more"] if count > _SHOWN else []
         raise Refused(
-            "Nothing was written, since these files cannot all be there:\n" + "\n".join([*wrong, *more]),
+            "Nothing was written, since these files cannot all exist:\n" + "\n".join([*wrong, *more]),
             hint="Restore fewer of them at once (--table, --tablet, --select), or into a file system that "
             "takes these names.",
         )

@@ -75,7 +75,7 @@ QUEUES = TOLD["queues"]
     ("source", "queues", "regions", "says"),
     [
         ("other", QUEUES, REGIONS, "is of social, not of other"),
-        ("social", QUEUES, [*REGIONS, region(2, 5)], "says nothing of topic delta.0, partition 2"),
+        ("social", QUEUES, [*REGIONS, region(2, 5)], "does not name topic delta.0, partition 2"),
         ("social", QUEUES, REGIONS[:1], "names topic delta.0, partition 1, which is not among"),
         ("social", [*QUEUES, QUEUES[0]], REGIONS, "twice"),
     ],
@@ -97,6 +97,6 @@ def test_positions_that_cannot_be_right_are_refused(position: int, before: int) 
 def test_a_message_that_the_snapshot_does_not_have_tells_that_it_lies() -> None:
     require_true(1234, "snapshot.json", 1234, "topic delta.0, partition 0", 46)
     require_true(1234, "snapshot.json", None, "topic delta.0, partition 0", None)
-    with pytest.raises(Refused, match=r"up to tid 1234.*offset 46, with tid 1235") as error:
+    with pytest.raises(Refused, match=r"last_tid 1234.*offset 46, with tid 1235") as error:
         require_true(1234, "snapshot.json", 1235, "topic delta.0, partition 0", 46)
     assert "transactions that were open count too" in str(error.value.hint)

@@ -143,7 +143,10 @@ def test_pieces_may_end_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_manifest_of_the_design_needs_a_place_and_a_time() -> None:
-    assert one(version=3) == Entry("t", "a", "f", location="x", mtime_ms=1, links=3)
+    found = one(version=3)
+    assert isinstance(found, Entry)
+    assert (found.scope, found.region, found.name, found.location) == ("t", "a", "f", "x")
+    assert (found.mtime_ms, found.links, found.bytes, found.mode, found.role) == (1, 3, None, 0o644, "data")
     assert entries("{}") == []
 
 
@@ -153,15 +156,15 @@ def test_a_manifest_of_the_design_needs_a_place_and_a_time() -> None:
         ("", "'{' is expected in the manifest"),
         ("[]", "'{' is expected in the manifest"),
         ('{"t": 1}', "'{' is expected in table 't'"),
-        ('{"t": {"a": {"f": "x"}}}', "an object that says where a file is"),
+        ('{"t": {"a": {"f": "x"}}}', "an object that describes a file"),
         ('{"t": {"a": {"f": {"location": "x"', "delimiter"),
         ('{"t": {"a": {"f": {}', "'}', or ','|',' is expected"),
         ('{"t": {}, "t": {}}', "the manifest has 't' twice"),
         ('{"t": {"a": {}, "a": {}}}', "table 't' has 'a' twice"),
         ('{"t": {"a": {"f": {}, "f": {}}}}', "tablet 'a' has 'f' twice"),
-        ('{"t": {"a": {"f": {"location": "x", "location": "y"}}}}', "it says the same twice"),
+        ('{"t": {"a": {"f": {"location": "x", "location": "y"}}}}', "a name comes twice"),
         ('{"t": {"a": {"f": {"timestamp": NaN}}}}', "NaN is no number"),
-        ("{} {}", "the manifest has ended, and more comes"),
+        ("{} {}", "the manifest has ended, and more follows"),
         ('{"t": {"a": {"f": {"x": ' + "[" * 60_000 + "]" * 60_000 + "}}}}", "recursion|over 65536|nested"),
         ('{"t": {"a": {"f": {"x": ' + "1" * 5_000 + "}}}}", "digits"),
         ('{"' + "t" * 2_000_000, "over 65536 characters"),
@@ -183,15 +186,15 @@ def test_what_is_no_manifest_is_reported_with_its_place(text: str, why: str) -> 
         ({"timestamp": "now"}, "its timestamp is 'now'"),
         ({"timestamp": True}, "its timestamp is True"),
         ({"timestamp": -1}, "its timestamp is -1"),
-        ({"timestamp": 2**60}, "a whole number"),
-        ({"timestamp": 1_637_717_000_000_000}, "a whole number from 0 to 253402300799999 is expected"),
+        ({"timestamp": 2**60}, "should be less than"),
+        ({"timestamp": 1_637_717_000_000_000}, "should be less than 253402300800000"),
         ({"timestamp": 1.5}, "its timestamp is 1.5"),
         ({"version": 0}, "its version is 0"),
         ({"size": -1}, "its size is -1"),
         ({"size": "7"}, "its size is '7'"),
         ({"offset": None}, "its offset is None"),
         ({"mode": 0o20000}, "its mode is"),
-        ({"sha256": "AB" * 32}, "64 lower hex digits"),
+        ({"sha256": "AB" * 32}, "[0-9a-f]{64}"),
         ({"role": "boss"}, "its role is 'boss'"),
         ({"role": ["data"]}, "its role is"),
     ],

@@ -28,7 +28,7 @@ LIMITS = Limits()
         ("a/", "empty part"),
         ("a\0b", "NUL"),
         ("a/\udcff", "UTF-8"),
-        (f"{OWN}/state.json", "for itself"),
+        (f"{OWN}/state.json", "is reserved"),
         ("a/" + "x" * 256, "a part of it"),
         ("ä" * 128, "a part of it"),
         ("/".join(["x" * 250] * 20), "more than 4095"),

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pytest
 from tests.support.rows import file_row
+from tests.support.stream_metas import read_stream_meta
 
 from lakebackup.errors import Damaged, NotFound
-from lakebackup.formats.logs.metafile import FileInfo, read_stream_meta, write_stream_meta
+from lakebackup.formats.logs import metafile
+from lakebackup.formats.logs.metafile import file_info, write_stream_meta
 
 if TYPE_CHECKING:
     from lakebackup.rows.backups import DataFile
@@ -29,12 +32,12 @@ def file(number: int, **changes: Any) -> DataFile:
     return file_row(1, **{**columns, **changes})
 
 
-def write(storage: Storage, count: int, backup: str = BACKUP, **limits: int) -> list[FileInfo]:
+def write(storage: Storage, count: int, backup: str = BACKUP, **limits: int) -> list[dict[str, Any]]:
     rows = [file(number) for number in range(1, count + 1)]
-    assert write_stream_meta(storage, "task", backup, TS, iter(rows), **limits) == PATH.replace(
-        BACKUP, backup
-    )
-    return [FileInfo.of(row) for row in rows]
+    with mock.patch.multiple(metafile, **limits):
+        path = write_stream_meta(storage, "task", backup, TS, iter(rows))
+    assert path == PATH.replace(BACKUP, backup)
+    return [file_info(row) for row in rows]
 
 
 def names(storage: Storage) -> list[str]:
@@ -50,23 +53,24 @@ def test_all_of_a_file_is_in_it(storage: Storage) -> None:
     ]
     assert write_stream_meta(storage, "task", BACKUP, TS, rows) == PATH
     first, second, third = read_stream_meta(storage, PATH)
-    assert first == FileInfo(
-        path="task/log/31", sha_256=f"{31:064x}", bytes=131, number_of_entries=31, min_ts=10, max_ts=20,
-        min_begin_ts=5, resolved_ts=30, region_id=7, start_key="61", end_key="62", cf="write", type="Put",
-        is_meta=False, table_id=31, codec="zstd", key_id="k",
-    )  # fmt: skip
-    assert (second.is_meta, second.table_id, second.type, second.cf) == (True, 0, "Delete", "default")
-    assert (third.region_id, third.resolved_ts, third.key_id) == (0, None, None)
+    assert first == {
+        "path": "task/log/31", "sha_256": f"{31:064x}", "bytes": 131, "number_of_entries": 31,
+        "min_ts": 10, "max_ts": 20, "min_begin_ts": 5, "resolved_ts": 30, "region_id": 7,
+        "start_key": "61", "end_key": "62", "cf": "write", "type": "Put", "is_meta": False,
+        "table_id": 31, "codec": "zstd", "key_id": "k",
+    }  # fmt: skip
+    assert [second[name] for name in ("is_meta", "table_id", "type", "cf")] == [True, 0, "Delete", "default"]
+    assert [third[name] for name in ("region_id", "resolved_ts", "key_id")] == [0, None, None]
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_few_files_are_in_one_object(storage: Storage, count: int) -> None:
-    infos = write(storage, count, most_files=3)
+    infos = write(storage, count, MOST_FILES=3)
     assert list(read_stream_meta(storage, PATH)) == infos
     assert names(storage) == [f"0000000000001234-{BACKUP}.meta"]
 
 
-@pytest.mark.parametrize("limits", [{"most_files": 3}, {"most_bytes": 1200}])
+@pytest.mark.parametrize("limits", [{"MOST_FILES": 3}, {"MOST_BYTES": 1200}])
 def test_many_files_are_in_pieces(storage: Storage, limits: dict[str, int]) -> None:
     infos = write(storage, 7, **limits)
     assert list(read_stream_meta(storage, PATH)) == infos
@@ -85,12 +89,13 @@ def test_rows_are_not_held(storage: Storage) -> None:
             seen.append(len(names(storage)))
             yield file(number)
 
-    write_stream_meta(storage, "task", BACKUP, TS, rows(), most_files=2)
+    with mock.patch.object(metafile, "MOST_FILES", 2):
+        write_stream_meta(storage, "task", BACKUP, TS, rows())
     assert seen == [0, 0, 0, 1, 1, 2, 2, 3, 3]
 
 
 def test_no_flipped_byte_goes_unseen(storage: Storage) -> None:
-    write(storage, 4, most_files=2)
+    write(storage, 4, MOST_FILES=2)
     for name in names(storage):
         path = f"task/stream-metas/{name}"
         whole = storage.get(path)
@@ -103,8 +108,8 @@ def test_no_flipped_byte_goes_unseen(storage: Storage) -> None:
 
 
 def test_pieces_are_its_own_and_all_there(storage: Storage) -> None:
-    write(storage, 6, most_files=2)
-    write(storage, 6, OTHER, most_files=2)
+    write(storage, 6, MOST_FILES=2)
+    write(storage, 6, OTHER, MOST_FILES=2)
     first, second = (PATH.replace(".meta", f"-{n}.meta") for n in (0, 1))
     own = storage.get(first)
     for foreign in (storage.get(second), storage.get(first.replace(BACKUP, OTHER))):

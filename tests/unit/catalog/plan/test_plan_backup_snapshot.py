@@ -94,9 +94,9 @@ def test_a_source_is_of_one_kind() -> None:
         ([Unit("", "-", "/")], "it is empty"),
         ([Unit("..", "-", "/x")], "'..'"),
         ([Unit("t", "..", "/x")], "'..'"),
-        ([Unit(".lakebackup-restore", "-", "/x")], "keeps for itself"),
+        ([Unit(".lakebackup-restore", "-", "/x")], "is reserved for the restore"),
         ([Unit("t", "a", "/x"), Unit("-", "-", "/y", role="meta", file="t")], "/y/t has the name of a table"),
-        ([Unit("-", "-", "/y", role="meta", file=".lakebackup-restore")], "keeps for itself"),
+        ([Unit("-", "-", "/y", role="meta", file=".lakebackup-restore")], "is reserved for the restore"),
     ],
 )
 def test_what_could_not_be_restored_is_not_backed_up(units: list[Unit], why: str) -> None:

@@ -76,12 +76,12 @@ def row(number: int, source: str = "prod", **changes: str) -> Backup:
         ),
         pytest.param(
             [row(1), row(3), row(4, state="deleted"), row(1, source="other")],
-            ["complete", "unconfirmed", "deleted", "complete"], "Backup number 2 of prod is not there",
+            ["complete", "unconfirmed", "deleted", "complete"], "Backup number 2 of prod is missing",
             id="behind a number that is not there",
         ),
         pytest.param(
             [row(1), row(2), row(2, backup_id="again"), row(3)],
-            ["complete", *["unconfirmed"] * 3], "Backup number 2 of prod is there twice",
+            ["complete", *["unconfirmed"] * 3], "Backup number 2 of prod exists twice",
             id="from a number on that two have",
         ),
     ],

@@ -53,9 +53,10 @@ WHOLE = Manifest(
         files=1,
         note='ümlaut \u2028 "quoted"',
     ),
-    positions=(filled(Position, backup_id=ID, end_position=1, high_position=1, ts=6, **PLACE),),
-    scopes=(filled(Scope, backup_id=ID, source="c", scope="t", epoch=EPOCH, regions=1, settings="{}"),),
-    gaps=(filled(Gap, backup_id=ID, reason="recreated", from_ts=1, to_ts=2, bridged=True, **PLACE),),
+    positions=[filled(Position, backup_id=ID, end_position=1, high_position=1, ts=6, **PLACE)],
+    scopes=[filled(Scope, backup_id=ID, source="c", scope="t", epoch=EPOCH, regions=1, settings="{}")],
+    gaps=[filled(Gap, backup_id=ID, reason="recreated", from_ts=1, to_ts=2, bridged=True, **PLACE)],
+    groups=[],
     parts=1,
 )
 
@@ -146,7 +147,7 @@ def test_a_manifest_comes_back_as_it_was(storage: Storage) -> None:
     write_manifest(storage, MANIFEST, WHOLE)
     assert read_manifest(storage, MANIFEST) == WHOLE
     assert json.loads(storage.get(MANIFEST))["backup"]["backup_id"] == ID, "any JSON reader can read it"
-    empty = replace(WHOLE, positions=(), scopes=(), gaps=(), parts=0)
+    empty = replace(WHOLE, positions=[], scopes=[], gaps=[], parts=0)
     write_manifest(storage, MANIFEST, empty)
     assert read_manifest(storage, MANIFEST) == empty
 

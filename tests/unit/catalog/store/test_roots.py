@@ -17,7 +17,7 @@ from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup.store import tombstones
 from lakebackup.store.roots import Roots, destination_id
-from lakebackup.store.tombstones import Chunk, RemovalWriter
+from lakebackup.store.tombstones import RemovalWriter
 from lakebackup_jobs.lifecycle.delete_task import DeleteKeys, DeleteObjects
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def removal(destination: str, path: str) -> dict[str, Any]:
 def deleted(roots: Roots, home: Path, *rows: dict[str, Any], foreign: frozenset[str]) -> dict[str, Any]:
     """What a task says of the deletion of these rows' objects."""
     prune_id = "20260101T000000Z-00000000"
-    chunk = Chunk(**RemovalWriter(str(home), prune_id)._put(0, rows))
+    chunk = RemovalWriter(str(home), prune_id)._put(pa.Table.from_pylist(list(rows)))
     assert len(tombstones.read_removals(open_storage(str(home)), chunk)) == len(rows)
     job = DeleteObjects(str(home), layout.prune_folder(prune_id), roots, (chunk,), frozenset(), foreign)
     found: dict[str, Any] = job._delete(0)

@@ -290,9 +290,9 @@ def test_a_baseline_decides_what_a_backup_depends_on(tmp_path: Path) -> None:
     ("name", "text", "why"),
     [
         ("meta.json", "{", "meta.json"), ("meta.json", "[]", "no JSON object"),
-        ("seqno.json", '{"0": 1}', "says 1 is the last"), ("seqno.json", '{"70000": 1}', "70000"),
+        ("seqno.json", '{"0": 1}', "has 1 as the last"), ("seqno.json", '{"70000": 1}', "70000"),
         ("seqno.json", '{"0": "9"}', "sequence number"), ("seqno.json", '{"0": true}', "sequence number"),
-        ("seqno.json", '{"0": 9, "1": -1}', "sequence number"), ("seqno.json", "{}", "says 0 is the last"),
+        ("seqno.json", '{"0": 9, "1": -1}', "sequence number"), ("seqno.json", "{}", "has 0 as the last"),
     ],
 )  # fmt: skip
 def test_json_that_contradicts_the_data_is_refused(tmp_path: Path, name: str, text: str, why: str) -> None:

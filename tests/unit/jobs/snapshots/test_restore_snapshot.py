@@ -295,7 +295,7 @@ def test_names_that_lead_out_of_the_folder_write_nothing(made: GivenSnapshots, t
     names = ["../../evil", "a/../../../evil", f"../../{OWN}/state.json", "CURRENT/x"]
     current = next(row for row in made.rows() if row.name == "CURRENT")
     made.writer.append([replace(current, name=name) for name in names])
-    with pytest.raises(Refused, match="cannot all be there") as told:
+    with pytest.raises(Refused, match="cannot all exist") as told:
         restore(made, tmp_path / "out")
     assert told.value.message.count("\n") == len(names)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["backups"]

@@ -1,0 +1,29 @@
+"""Reading `.meta` objects, as a tool without the catalog does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lakebackup.errors import Damaged
+from lakebackup.store.manifest import get_sealed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakebackup.storage import Storage
+
+
+def read_stream_meta(storage: Storage, path: str) -> Iterator[dict[str, Any]]:
+    """The log files that a `.meta` object lists, itself or in its pieces, piece by piece."""
+    content = get_sealed(storage, path)
+    yield from content.get("files", ())
+    for number, piece in enumerate(content.get("pieces", ())):
+        found = get_sealed(storage, piece["path"])
+        head = {name: content[name] for name in ("source", "backup_id", "resolved_ts")}
+        if {**found, **head, "piece": number} != found:
+            raise Damaged(f"{piece['path']}: it is not the piece that {path} names.")
+        files = found["files"]
+        assert len(files) == piece["files"]
+        assert sum(info["number_of_entries"] for info in files) == piece["entries"]
+        assert sum(info["bytes"] for info in files) == piece["bytes"]
+        yield from files
