@@ -12,35 +12,17 @@ from lakebackup_jobs.cli.keep import compact, config, due, manage, merge, policy
 from lakebackup_jobs.cli.look import diff, files, list_, report, serve, show, sql
 from lakebackup_jobs.cli.options import examples, option
 
+_ORDER = (
+    "backup", "restore", "log", "verify", "list", "show", "files", "diff", "sql", "report", "serve",
+    "compact", "merge", "prune", "policy", "hold", "due", "archive", "catalog", "config", "manage",
+)  # fmt: skip
+
 
 class _InOrder(TyperGroup):
     """Commands in the order a person meets them; typer puts groups last."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        order = (
-            "backup",
-            "restore",
-            "log",
-            "verify",
-            "list",
-            "show",
-            "files",
-            "diff",
-            "sql",
-            "report",
-            "serve",
-            "compact",
-            "merge",
-            "prune",
-            "policy",
-            "hold",
-            "due",
-            "archive",
-            "catalog",
-            "config",
-            "manage",
-        )
-        return sorted(super().list_commands(ctx), key=order.index)
+        return sorted(super().list_commands(ctx), key=_ORDER.index)
 
 
 app = typer.Typer(

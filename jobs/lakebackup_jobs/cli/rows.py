@@ -76,17 +76,12 @@ def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
         yield from batch.to_pylist()
 
 
-def _cell(name: str, value: Any) -> str:
-    del name
+def _cell(value: Any) -> str:
     if value is None or isinstance(value, str):
         return value or ""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
     return json.dumps(value, default=_plain).strip('"')
-
-
-def _shown(name: str, value: Any) -> str:
-    return visible(_cell(name, value))
 
 
 def _csv(rows: pa.RecordBatchReader) -> None:
@@ -104,10 +99,7 @@ def _csv(rows: pa.RecordBatchReader) -> None:
 
     put(map(_no_formula, rows.schema.names))
     for row in _rows(rows):
-        put(
-            _no_formula(value) if isinstance(value, str) else _cell(name, value)
-            for name, value in row.items()
-        )
+        put(_no_formula(value) if isinstance(value, str) else _cell(value) for value in row.values())
 
 
 def _no_formula(text: str) -> str:
@@ -121,9 +113,12 @@ def _table(rows: pa.RecordBatchReader, columns: Sequence[str] | None) -> None:
     from rich.table import Table
 
     console = Console(file=sys.stdout, highlight=False, markup=False, width=UNFOLDED)
-    cell, names = (display, columns) if columns else (_shown, rows.schema.names)
+    names = columns or rows.schema.names
     fields = [rows.schema.field(name) for name in names]
-    cells = ([cell(name, row[name]) for name in names] for row in _rows(rows))
+    cells = (
+        [display(name, row[name]) if columns else visible(_cell(row[name])) for name in names]
+        for row in _rows(rows)
+    )
     part = list(islice(cells, _FIRST_ROWS))
     widths = [max(map(len, column)) for column in zip(names, *part, strict=True)]
     header = True

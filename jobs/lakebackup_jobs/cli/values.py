@@ -8,6 +8,9 @@ from typing import TypeVar
 from lakebackup.errors import UsageProblem
 
 T = TypeVar("T")
+TARGETS = "kafka://HOST:PORT[,HOST:PORT] | delta:PATH | dir:PATH"
+"""Help on the places that a restore can write to."""
+_SCHEMES = ("kafka://", "delta:", "dir:")
 
 
 def instant(text: str | None) -> int | None:
@@ -51,3 +54,15 @@ def required(value: T | None, flag: str, question: str, *, hint: str) -> T:
     if not value:
         raise UsageProblem(f"Missing {flag}: {question}", hint=hint)
     return value
+
+
+def check_target(to: str | None) -> str:
+    """--to when it has one of the forms that a restore can write to. Raises UsageProblem."""
+    target = required(to, "--to", "where do the records go?", hint=f"Give --to {TARGETS}.")
+    scheme = next((scheme for scheme in _SCHEMES if target.startswith(scheme)), None)
+    if scheme is None or len(target) == len(scheme):
+        raise UsageProblem(
+            f"--to {target!r} is not a place to restore to.",
+            hint=f"Give {TARGETS}. (Where the backups are is --from.)",
+        )
+    return target

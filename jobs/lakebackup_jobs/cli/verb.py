@@ -210,6 +210,16 @@ class Call:
             print(f"warning: {lost}\n{HINT}", file=sys.stderr)
         return reader
 
+    def show(self, values: Mapping[str, Any]) -> None:
+        """Write values for a person, or as one line of JSON; without the events of a run around them."""
+        from lakebackup_jobs.cli.rows import json_line
+        from lakebackup_jobs.lifecycle.progress import print_result
+
+        if self.json:
+            sys.stdout.write(json_line(values))
+        else:
+            print_result(values, sys.stdout)
+
     def write(self, rows: pa.RecordBatchReader, columns: Sequence[str] | None = None) -> None:
         """Write rows as a table of `columns`, as JSON lines or as CSV; the latter two have all columns."""
         from lakebackup_jobs.cli.rows import write

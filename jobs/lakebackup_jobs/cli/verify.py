@@ -22,8 +22,7 @@ Mode = Literal["stat", "hash", "decode", "restore"]
 def verify(
     call: Call,
     backup_ids: Annotated[
-        list[str] | None,
-        argument("ID", "Backups, or how their ids begin.", default="all"),
+        list[str] | None, argument("ID", "Backups, or how their ids begin.", default="all")
     ] = None,
     stat: Annotated[bool, option("--stat", "Only existence and size: quick.")] = False,
     decode: Annotated[bool, option("--decode", "Also decode and count every record.")] = False,

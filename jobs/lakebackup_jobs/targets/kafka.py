@@ -151,16 +151,12 @@ class KafkaTarget(Target):
             self._own_groups = [producer_of(group, t.target, p.region) for t in plan.topics for p in t.parts]
         return content.run(
             ReplayJob(
-                roots=content.roots,
-                shares=shares,
+                **content.to_read,
                 group=group,
                 client=self._client,
-                targets={t.scope: t.target for t in plan.topics},
                 identities=identities,
                 begins=plan.begins,
                 ends=plan.ends,
-                from_ts=plan.from_ts,
-                to_ts=plan.to_ts,
                 zero_as_one=self._request.zero_as_one,
                 by_key=self._request.repartition,
                 left_alone=self._registries.left_alone(plan, shares) if plan.files else {},

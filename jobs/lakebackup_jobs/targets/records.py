@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -60,7 +60,7 @@ class Records:
         """As rows of SPARK_COLUMNS; None when no file was chosen."""
         if not self.plan.files:
             return None
-        return self.shares.frame(self.spark).mapInArrow(_DecodeJob(**self._read()), SPARK_COLUMNS)
+        return self.shares.frame(self.spark).mapInArrow(_DecodeJob(**self.to_read), SPARK_COLUMNS)
 
     def onto(self, held: DataFrame) -> DataFrame:
         raise NotImplementedError  # a restore of records is not continued by another
@@ -83,10 +83,10 @@ class Records:
 
     def write_files(self, path: str) -> list[RegionOutcome]:
         """As data files with only the records asked for."""
-        return self.run(_RewriteJob(**self._read(), folder=open_storage(path, private=False).uri))
+        return self.run(_RewriteJob(**self.to_read, folder=open_storage(path, private=False).uri))
 
     def run(self, job: Callable[[Any], Any]) -> list[RegionOutcome]:
-        """Run a job whose tasks restore partitions and give a row of RESTORED each."""
+        """Run a PartitionJob."""
         if not self.plan.files:
             return []
         with task_errors():
@@ -94,16 +94,17 @@ class Records:
         raise_first(row.error for row in rows)
         return [RegionOutcome(r.scope, r.region, r.entries, r.bytes, r.position) for r in rows]
 
-    def _read(self) -> dict[str, Any]:
-        """The fields of a _ReadJob."""
+    @property
+    def to_read(self) -> dict[str, Any]:
+        """The fields of a ReadJob."""
         targets = {t.scope: t.target for t in self.plan.topics}
         times = {"from_ts": self.plan.from_ts, "to_ts": self.plan.to_ts}
         return {"shares": self.shares, "roots": self.roots, "targets": targets, **times}
 
 
 @dataclass(frozen=True, slots=True)
-class _ReadJob:
-    """What each task knows; `targets` maps a source topic to the target's."""
+class ReadJob:
+    """What each task of a restore knows; `targets` maps a source topic to the target's."""
 
     shares: Shares
     roots: Roots
@@ -112,7 +113,24 @@ class _ReadJob:
     to_ts: int | None
 
 
-class _DecodeJob(_ReadJob):
+class PartitionJob(ReadJob):
+    """For `mapInArrow` over the numbers of shares: restores one partition after another, a row of RESTORED
+    each."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for first, files in self.shares.partitions(batches):
+            work = partial(self._row, first, files)
+            yield guarded(RESTORED, work, scope=first.scope, region=first.region)
+
+    def _row(self, first: StoredFile, files: Iterator[StoredFile]) -> dict[str, object]:
+        return asdict(self.restore(first, files))
+
+    def restore(self, first: StoredFile, files: Iterator[StoredFile]) -> RegionOutcome:
+        """Restore the partition of the `first` of its `files`."""
+        raise NotImplementedError
+
+
+class _DecodeJob(ReadJob):
     """For `mapInArrow` over the numbers of shares: the records as rows of SPARK_COLUMNS."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -132,17 +150,12 @@ def _renamed(records: pa.RecordBatch, topic: str) -> pa.RecordBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class _RewriteJob(_ReadJob):
-    """For `mapInArrow` over the numbers of shares: the records as data files below `folder`."""
+class _RewriteJob(PartitionJob):
+    """Writes the records as data files below `folder`."""
 
     folder: str
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for first, files in self.shares.partitions(batches):
-            work = partial(self._rewrite, first, files)
-            yield guarded(RESTORED, work, scope=first.scope, region=first.region)
-
-    def _rewrite(self, first: StoredFile, files: Iterator[StoredFile]) -> dict[str, object]:
+    def restore(self, first: StoredFile, files: Iterator[StoredFile]) -> RegionOutcome:
         tell = self.shares.board().counter(f"{first.scope}-{first.region}")
         entries = size = position = seq = 0
         for file in files:
@@ -152,13 +165,7 @@ class _RewriteJob(_ReadJob):
             seq += written > 0
             position = file.end_position
             tell(file.entries, file.bytes)
-        return {
-            "scope": first.scope,
-            "region": first.region,
-            "entries": entries,
-            "bytes": size,
-            "position": position,
-        }
+        return RegionOutcome(first.scope, first.region, entries, size, position)
 
     def _one(self, file: StoredFile, seq: int) -> int:
         reader = open_verified(self.roots, file)

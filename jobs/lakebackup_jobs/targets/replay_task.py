@@ -8,7 +8,7 @@ last commit.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,19 +19,16 @@ from lakebackup_jobs.kafka.admin.committed import Progress
 from lakebackup_jobs.kafka.client.produce import RestoreProducer
 from lakebackup_jobs.kafka.format.records import OFFSET, within
 from lakebackup_jobs.kafka.format.stored import open_verified
-from lakebackup_jobs.lifecycle.task_errors import RESTORED, guarded
+from lakebackup_jobs.lifecycle.region_outcome import RegionOutcome
+from lakebackup_jobs.targets.records import PartitionJob
 from lakebackup_jobs.targets.translation import Ledger, Reached
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    import pyarrow as pa
+    from collections.abc import Callable, Iterator, Mapping
 
     from lakebackup.rows.topics import Translation
-    from lakebackup.store.roots import Roots
     from lakebackup_jobs.kafka.admin.committed import Ends, Place
     from lakebackup_jobs.kafka.format.stored_file import StoredFile
-    from lakebackup_jobs.lifecycle.splits import Shares
 
 # Small files share a transaction until they hold this many stored bytes.
 TRANSACTION_BYTES = 64 << 20
@@ -41,39 +38,24 @@ ANY = -1
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayJob:
-    """The same for every task of one restore; `targets` maps a source topic to the target's.
+class ReplayJob(PartitionJob):
+    """Produces the records into topics.
 
     `identities` are translations without positions, one a source topic. `begins` says from which source
     position on a (topic, partition) is brought; those not named begin with their first record. `left_alone`:
     source offsets of a topic that are not brought.
     """
 
-    roots: Roots
-    shares: Shares
     group: str
     client: Mapping[str, str]
-    targets: Mapping[str, str]
     identities: Mapping[str, Translation]
     begins: Mapping[tuple[str, str], int]
     ends: Mapping[tuple[str, str], int]
-    from_ts: int | None
-    to_ts: int | None
     zero_as_one: bool
-    by_key: bool = False
-    left_alone: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    by_key: bool
+    left_alone: Mapping[str, frozenset[int]]
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For `mapInArrow` over the numbers of shares: one row a partition, columns as in RESTORED."""
-        for first, files in self.shares.partitions(batches):
-            yield guarded(
-                RESTORED,
-                partial(self._partition, first, files),
-                scope=first.scope,
-                region=first.region,
-            )
-
-    def _partition(self, first: StoredFile, files: Iterator[StoredFile]) -> dict[str, object]:
+    def restore(self, first: StoredFile, files: Iterator[StoredFile]) -> RegionOutcome:
         topic, partition = self.targets[first.scope], int(first.region)
         tell = self.shares.board().counter(f"{first.scope}-{partition}")
         # Made per partition: making it again ends what a killed task left open there, and only that.
@@ -107,13 +89,7 @@ class ReplayJob:
             if pending:
                 reached = self._commit(producer, ledger, mark, reached, position, pending)
             ledger.end(reached, self.ends.get((first.scope, first.region), -1))
-        return {
-            "scope": first.scope,
-            "region": first.region,
-            "entries": reached.entries,
-            "bytes": reached.bytes,
-            "position": reached.position,
-        }
+        return RegionOutcome(first.scope, first.region, reached.entries, reached.bytes, reached.position)
 
     def _ledger(self, first: StoredFile, ends: Callable[[], Ends] | None) -> Ledger:
         identity = replace(

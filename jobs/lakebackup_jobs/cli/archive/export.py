@@ -24,8 +24,7 @@ def export(
     to: Folder = "",
     buckets: Bucket = None,
     target_size: Annotated[
-        str,
-        option("--target-size SIZE", "Begin another .cbb file at this size of stored data."),
+        str, option("--target-size SIZE", "Begin another .cbb file at this size of stored data.")
     ] = "512MiB",
 ) -> None:
     """Write a backup and the chain it stands on as an archive: a topic is a bucket, a partition a vbucket."""

@@ -19,8 +19,7 @@ def import_(
     call: Call,
     folder: Annotated[str, argument("FOLDER", "The archive: what cbbackup was given.")],
     source: Annotated[
-        str | None,
-        option("--source NAME", "Its name in the catalog.", default="the folder's"),
+        str | None, option("--source NAME", "Its name in the catalog.", default="the folder's")
     ] = None,
 ) -> None:
     """Take an archive into the catalog: every file is checked, then copied, then asked about with SQL.

@@ -23,17 +23,16 @@ def restore(
     what: What = None,
     to: Folder = "",
     buckets: Bucket = None,
-    from_time: Annotated[
-        str | None,
-        option("--from-time --from-date TIME", "Only backups that ended after it."),
+    from_ts: Annotated[
+        int | None,
+        option("--from-time --from-date TIME", "Only backups that ended after it.", parser=instant),
     ] = None,
-    to_time: Annotated[
-        str | None,
-        option("--to-time --to-date TIME", "As of the last backup that ended by then."),
+    to_ts: Annotated[
+        int | None,
+        option("--to-time --to-date TIME", "As of the last backup that ended by then.", parser=instant),
     ] = None,
 ) -> None:
     """Restore imported buckets into a folder: each document's newest state as a line of JSON."""
     from lakebackup_jobs.archives.restore import ArchiveRestoreRequest, run
 
-    from_ts, to_ts = instant(from_time), instant(to_time)
-    call.run(run, call.request(ArchiveRestoreRequest, folder=folder_of(to), from_ts=from_ts, to_ts=to_ts))
+    call.run(run, call.request(ArchiveRestoreRequest, folder=folder_of(to)))

@@ -7,10 +7,7 @@ from typing import Annotated
 from lakebackup_jobs.cli.options import argument, option
 from lakebackup_jobs.cli.values import required
 
-What = Annotated[
-    str | None,
-    argument("BACKUP|SOURCE", "A backup's id, or a source: its newest backup."),
-]
+What = Annotated[str | None, argument("BACKUP|SOURCE", "A backup's id, or a source: its newest backup.")]
 Bucket = Annotated[list[str] | None, option("--bucket NAME", "Only this bucket or topic; repeatable.")]
 Folder = Annotated[str, option("--to FOLDER", "An empty folder, or one to make.")]
 

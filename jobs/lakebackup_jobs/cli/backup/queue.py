@@ -58,8 +58,7 @@ def queue(
         ),
     ] = None,
     config: Annotated[
-        str | None,
-        option("--config FILE", "The engine's config.yaml, kept with each backup.", panel=_WHAT),
+        str | None, option("--config FILE", "The engine's config.yaml, kept with each backup.", panel=_WHAT)
     ] = None,
     schema: Annotated[
         str | None,
@@ -74,8 +73,7 @@ def queue(
         ),
     ] = "auto",
     tid_header: Annotated[
-        str | None,
-        option("--tid-header NAME", "Header of the tid.", default="tid", panel=_MESSAGES),
+        str | None, option("--tid-header NAME", "Header of the tid.", default="tid", panel=_MESSAGES)
     ] = None,
     tid_format: Annotated[
         Literal["text", "int64"] | None,

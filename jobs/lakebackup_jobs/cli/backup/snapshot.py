@@ -30,8 +30,7 @@ EXAMPLES = options.examples(
 def snapshot(
     call: Call,
     paths: Annotated[
-        list[str],
-        argument("PATH", "Folders with the tree of a snapshot, there on each worker."),
+        list[str], argument("PATH", "Folders with the tree of a snapshot, there on each worker.")
     ],
     layout: Annotated[
         str,
@@ -52,16 +51,16 @@ def snapshot(
         ),
     ] = None,
     everything: Annotated[
-        bool,
-        option("--all", "All that came since the last one backed up.", panel=_WHICH),
+        bool, option("--all", "All that came since the last one backed up.", panel=_WHICH)
     ] = False,
     taken_at: Annotated[
-        str | None,
+        int | None,
         option(
             "--taken-at TIME",
             "When the snapshot was taken.",
             default="when its folders were made, or now where none is named",
             panel=_WHICH,
+            parser=instant,
         ),
     ] = None,
     sidecar: Annotated[
@@ -86,8 +85,7 @@ def snapshot(
         ),
     ] = None,
     verify_unchanged: Annotated[
-        bool,
-        option("--verify-unchanged", "Hash what seems to be stored already.", panel=options.COPYING),
+        bool, option("--verify-unchanged", "Hash what seems to be stored already.", panel=options.COPYING)
     ] = False,
     find_same: Annotated[
         bool,
@@ -126,6 +124,5 @@ def snapshot(
         pack_below=int(found.pack_below),
         sidecars=tuple(roles(sidecar or ())),
         bandwidth=size("--bandwidth", bandwidth.removesuffix("/s")) if bandwidth else None,
-        taken_at=instant(taken_at),
     )
     call.run(run, request)

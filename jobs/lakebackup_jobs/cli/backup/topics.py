@@ -54,12 +54,10 @@ def topics(
         ),
     ] = None,
     level: Annotated[
-        int | None,
-        option("--level N", "Level of an incremental backup; a full is level 0.", default="1"),
+        int | None, option("--level N", "Level of an incremental backup; a full is level 0.", default="1")
     ] = None,
     parent: Annotated[
-        str | None,
-        option("--parent BACKUP", "The backup to go on from, by the beginning of its id."),
+        str | None, option("--parent BACKUP", "The backup to go on from, by the beginning of its id.")
     ] = None,
     on_gap: Annotated[
         OnGap,
@@ -110,8 +108,7 @@ def topics(
         ),
     ] = None,
     follow: Annotated[
-        bool,
-        option("--follow", "Do not end: back up what is new, again and again, until stopped."),
+        bool, option("--follow", "Do not end: back up what is new, again and again, until stopped.")
     ] = False,
     every: Annotated[str, option("--every SPAN", "With --follow, how often to look.")] = "10s",
 ) -> None:

@@ -27,8 +27,7 @@ def import_(
         str | None, option("--departures FILE", "Which backup had a file no more; with --files.")
     ] = None,
     manifests: Annotated[
-        str | None,
-        option("--manifests FILE", "Instead: every file of every backup, unchanged ones too."),
+        str | None, option("--manifests FILE", "Instead: every file of every backup, unchanged ones too.")
     ] = None,
     source_kind: Annotated[
         str, option("--source-kind NAME", "What made these backups, say restic.")

@@ -23,8 +23,7 @@ IMPORT = options.examples(
 def manifest(
     call: Call,
     backup: Annotated[
-        str,
-        argument("ID", "A backup's id, or as much of its beginning as is unambiguous.", default=False),
+        str, argument("ID", "A backup's id, or as much of its beginning as is unambiguous.", default=False)
     ],
     out: Annotated[Path | None, option("--out FILE", "Where to; else it is printed.", default=False)] = None,
 ) -> None:
@@ -67,11 +66,12 @@ def import_manifest(
     call: Call,
     file: Annotated[Path, argument("FILE", "The manifest, as JSON.", default=False)],
     taken_at: Annotated[
-        str | None,
+        int | None,
         option(
             "--taken-at TIME",
             "When the snapshot was taken; else the greatest timestamp in it.",
             default=False,
+            parser=instant,
         ),
     ] = None,
 ) -> None:
@@ -84,5 +84,5 @@ def import_manifest(
 
     found = call.settings
     required(found.source, "--source", "whose snapshot is it?", hint="Give --source NAME.")
-    request = call.request(ManifestRequest, taken_at=instant(taken_at), remote=found.remote)
+    request = call.request(ManifestRequest, remote=found.remote)
     call.run(run, request)

@@ -27,13 +27,11 @@ EXAMPLES = options.examples(
 def compact(
     call: Call,
     topics: Annotated[
-        list[str] | None,
-        argument("TOPIC", "Topics by name.", default="all compacted ones"),
+        list[str] | None, argument("TOPIC", "Topics by name.", default="all compacted ones")
     ] = None,
     patterns: options.Pattern = None,
     all_keyed: Annotated[
-        bool,
-        option("--all-keyed", "Topics that are not compacted too, when all records have keys."),
+        bool, option("--all-keyed", "Topics that are not compacted too, when all records have keys.")
     ] = False,
 ) -> None:
     """Write the newest backups of compacted topics anew, with the latest record of each key alone.

@@ -18,10 +18,7 @@ EXAMPLES = options.examples(
 
 
 @verb(options.FROM, options.SOURCE, options.BOOTSTRAP, options.KAFKA_CONFIG)
-def due(
-    call: Call,
-    run: Annotated[bool, option("--run", "Take them, one after another.")] = False,
-) -> None:
+def due(call: Call, run: Annotated[bool, option("--run", "Take them, one after another.")] = False) -> None:
     """Tell which backups are due by the policies' schedules, or take them. Ends at once when none is.
 
     A backup takes the topics that the policy's patterns match, new ones too (`policy set --pattern`); without

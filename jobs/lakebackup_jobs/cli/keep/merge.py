@@ -28,20 +28,16 @@ EXAMPLES = options.examples(
 def merge(
     call: Call,
     level: Annotated[
-        int,
-        argument("LEVEL", "Backups of this level become one of the level below; 1: a full."),
+        int, argument("LEVEL", "Backups of this level become one of the level below; 1: a full.")
     ],
     until: Annotated[
-        str | None,
-        option("--until ID", "The last backup to merge.", default="the newest"),
+        str | None, option("--until ID", "The last backup to merge.", default="the newest")
     ] = None,
-    to_date: Annotated[
-        str | None,
-        option("--to-date --to-time TIME", "Only backups that end by then."),
+    to_ts: Annotated[
+        int | None, option("--to-date --to-time TIME", "Only backups that end by then.", parser=instant)
     ] = None,
     drop_gone: Annotated[
-        bool,
-        option("--drop-gone", "Leave out topics that the last backup does not have."),
+        bool, option("--drop-gone", "Leave out topics that the last backup does not have.")
     ] = False,
 ) -> None:
     """Make the newest backups of a level that follow one another into one of the level below.
@@ -50,4 +46,4 @@ def merge(
     """
     from lakebackup_jobs.topics.merge import MergeRequest, run
 
-    call.run(run, call.request(MergeRequest, to_ts=instant(to_date)))
+    call.run(run, call.request(MergeRequest))

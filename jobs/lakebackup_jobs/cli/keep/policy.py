@@ -43,8 +43,7 @@ def set_(
     call: Call,
     name: Name,
     full: Annotated[
-        str | None,
-        option("--full WHEN", "Fulls: 'daily 02:30', 'weekly sun 02:00', 'every 6h'; none."),
+        str | None, option("--full WHEN", "Fulls: 'daily 02:30', 'weekly sun 02:00', 'every 6h'; none.")
     ] = None,
     incr: Annotated[str | None, option("--incr WHEN", "Incrementals, as --full.")] = None,
     incr_mode: Annotated[
@@ -59,12 +58,10 @@ def set_(
         option("--window SPAN", "Recovery window: any time of the last 14d can be restored; none."),
     ] = None,
     redundancy: Annotated[
-        int | None,
-        option("--redundancy N", "The newest N fulls stay, and all on them; 0: no limit.", min=0),
+        int | None, option("--redundancy N", "The newest N fulls stay, and all on them; 0: no limit.", min=0)
     ] = None,
     min_redundancy: Annotated[
-        int | None,
-        option("--min-redundancy N", "Never leave fewer usable fulls.", min=1, default="1"),
+        int | None, option("--min-redundancy N", "Never leave fewer usable fulls.", min=1, default="1")
     ] = None,
     pattern: Annotated[
         list[str] | None,
@@ -104,10 +101,7 @@ def set_(
 
 @app.command("show", epilog=options.examples("lakebackup policy show --from ./backups"))
 @verb(options.ROWS)
-def show(
-    call: Call,
-    source: Annotated[str | None, argument("SOURCE", "One source alone.")] = None,
-) -> None:
+def show(call: Call, source: Annotated[str | None, argument("SOURCE", "One source alone.")] = None) -> None:
     """Show the policies in force. What they make of each backup: the view obsolete_backups."""
     call.write(call.reader().query("list_policies", source=source))
 
@@ -127,19 +121,21 @@ def hold(
     call: Call,
     backup_id: options.BackupId,
     reason: Annotated[str, option("--reason TEXT", "Why; kept in the audit log.")],
-    until: Annotated[str | None, option("--until TIME", "Keep it until then: 2027-03-01.")] = None,
+    until_ts: Annotated[
+        int | None, option("--until TIME", "Keep it until then: 2027-03-01.", parser=instant)
+    ] = None,
     forever: Annotated[bool, option("--forever", "Keep it until it is released.")] = False,
     release: Annotated[bool, option("--release", "Do not hold it any more.")] = False,
 ) -> None:
     """Keep a backup, and what it needs, whatever the policy says."""
-    ways = {"until": until is not None, "forever": forever, "release": release}
+    ways = {"until": until_ts is not None, "forever": forever, "release": release}
     required(
         one_of(ways, otherwise=""),
         "--until, --forever or --release",
         "how long is it kept?",
         hint="Give one of them.",
     )
-    where, catalog, until_ts = call.where, call.settings.catalog, instant(until)
+    where, catalog = call.where, call.settings.catalog
     from lakebackup_jobs.upkeep import policies
 
     call.report.result(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Annotated
 
 from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.log.span import AllowGaps, Checksum, Name, end_of
+from lakebackup_jobs.cli.log.span import AllowGaps, Checksum, Name, check_end
 from lakebackup_jobs.cli.options import option
-from lakebackup_jobs.cli.values import required
+from lakebackup_jobs.cli.values import instant, required
 from lakebackup_jobs.cli.verb import Call, verb
 
 EXAMPLES = options.examples(
@@ -38,7 +38,7 @@ def merge(
     end_ts: Annotated[
         int | None, option("--endts TS", "The log up to this ts.", min=0, default="newest")
     ] = None,
-    to_time: Annotated[str | None, option("--to-time TIME", "Instead of --endts.")] = None,
+    to_ms: Annotated[int | None, option("--to-time TIME", "Instead of --endts.", parser=instant)] = None,
     checksum: Checksum = True,
     allow_gaps: AllowGaps = False,
 ) -> None:
@@ -50,5 +50,5 @@ def merge(
     path = required(
         write_snapshot_storage, flag, "where does the new snapshot go?", hint=f"Give {flag} PATH."
     )
-    request = call.request(LogRestoreRequest, target=f"delta:{path}", to_ms=end_of(end_ts, to_time))
-    call.run(run, request)
+    check_end(end_ts, to_ms)
+    call.run(run, call.request(LogRestoreRequest, target=f"delta:{path}"))

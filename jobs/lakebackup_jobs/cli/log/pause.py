@@ -15,10 +15,7 @@ EXAMPLES = options.examples("lakebackup log pause prod --from ./backups")
 
 
 @verb(options.FROM)
-def pause(
-    call: Call,
-    name: shown.Name,
-) -> None:
+def pause(call: Call, name: shown.Name) -> None:
     """Flush what there is at once, put down how far each region is, then read nothing until it is resumed.
 
     The feed must keep its events that long.

@@ -7,18 +7,9 @@ from typing import Annotated
 
 from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.log.span import (
-    AllowGaps,
-    Checksum,
-    EndTs,
-    Filters,
-    Name,
-    StartTs,
-    ToTime,
-    end_of,
-    target_of,
-)
+from lakebackup_jobs.cli.log.span import AllowGaps, Checksum, EndTs, Filters, Name, StartTs, ToTime, check_end
 from lakebackup_jobs.cli.options import option
+from lakebackup_jobs.cli.values import check_target
 from lakebackup_jobs.cli.verb import Call, verb
 
 EXAMPLES = options.examples(
@@ -33,12 +24,11 @@ def restore(
     call: Call,
     name: Name,
     to: Annotated[
-        str | None,
-        option("--to TARGET", "delta:PATH | dir:PATH | kafka://HOST:PORT[,…][?prefix=TEXT]."),
+        str | None, option("--to TARGET", "delta:PATH | dir:PATH | kafka://HOST:PORT[,…][?prefix=TEXT].")
     ] = None,
     start_ts: StartTs = None,
     end_ts: EndTs = None,
-    to_time: ToTime = None,
+    to_ms: ToTime = None,
     filters: Filters = None,
     start_key: Annotated[str | None, option("--start-key HEX", "Only keys from this one on.")] = None,
     end_key: Annotated[str | None, option("--end-key HEX", "Only keys before this one.")] = None,
@@ -53,10 +43,11 @@ def restore(
     from lakebackup.plan.logs.restore import LogRestoreRequest
     from lakebackup_jobs.logs.restore.job import run
 
+    target = check_target(to)
+    check_end(end_ts, to_ms)
     request = call.request(
         LogRestoreRequest,
-        target=target_of(to),
-        to_ms=end_of(end_ts, to_time),
+        target=target,
         first_key=_key("--start-key", start_key),
         beyond_key=_key("--end-key", end_key),
     )

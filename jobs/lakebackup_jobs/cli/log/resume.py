@@ -11,10 +11,7 @@ EXAMPLES = options.examples("lakebackup log resume prod --from ./backups")
 
 @verb(options.FROM, options.KAFKA_CLIENT, options.LEASE, options.CLUSTER)
 def resume(
-    call: Call,
-    name: shown.Name,
-    no_run: shown.NoRun = False,
-    metrics_port: shown.MetricsPort = None,
+    call: Call, name: shown.Name, no_run: shown.NoRun = False, metrics_port: shown.MetricsPort = None
 ) -> None:
     """Go on where the task was paused, or paused itself; with what has come in since.
 

@@ -16,10 +16,7 @@ if TYPE_CHECKING:
     from lakebackup_jobs.logs.control.verbs import Place
 
 Name = Annotated[str, argument("NAME", "The task.")]
-NoRun = Annotated[
-    bool,
-    option("--no-run", "Start no job here: it runs by `lakebackup log run` elsewhere."),
-]
+NoRun = Annotated[bool, option("--no-run", "Start no job here: it runs by `lakebackup log run` elsewhere.")]
 
 
 MetricsPort = Annotated[int | None, option("--metrics-port PORT", "The job serves Prometheus there.")]

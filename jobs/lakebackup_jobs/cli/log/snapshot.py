@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Annotated
 
 from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.log.span import AllowGaps, Checksum, Name, end_of
+from lakebackup_jobs.cli.log.span import AllowGaps, Checksum, Name, check_end
 from lakebackup_jobs.cli.options import option
+from lakebackup_jobs.cli.values import instant
 from lakebackup_jobs.cli.verb import Call, verb
 
 EXAMPLES = options.examples(
-    "lakebackup log snapshot shop --from ./backups",
-    "lakebackup log snapshot shop --ts 449000000000000000",
+    "lakebackup log snapshot shop --from ./backups", "lakebackup log snapshot shop --ts 449000000000000000"
 )
 
 
@@ -19,11 +19,12 @@ EXAMPLES = options.examples(
 def snapshot(
     call: Call,
     name: Name,
-    ts: Annotated[
-        int | None,
-        option("--ts --endts TS", "As of this ts.", min=0, default="newest"),
+    end_ts: Annotated[
+        int | None, option("--ts --endts TS", "As of this ts.", min=0, default="newest")
     ] = None,
-    to_time: Annotated[str | None, option("--to-time TIME", "Instead of --ts: as of this time.")] = None,
+    to_ms: Annotated[
+        int | None, option("--to-time TIME", "Instead of --ts: as of this time.", parser=instant)
+    ] = None,
     plain: Annotated[bool, option("--plain", "Also of an encrypted log: a full is not encrypted.")] = False,
     checksum: Checksum = True,
     allow_gaps: AllowGaps = False,
@@ -35,5 +36,5 @@ def snapshot(
     from lakebackup.plan.logs.restore import LogRestoreRequest
     from lakebackup_jobs.logs.upkeep.snapshot import run
 
-    request = call.request(LogRestoreRequest, end_ts=ts, to_ms=end_of(ts, to_time))
-    call.run(run, request, plain=plain)
+    check_end(end_ts, to_ms)
+    call.run(run, call.request(LogRestoreRequest), plain=plain)

@@ -25,8 +25,7 @@ def start(
     name: shown.Name,
     source: Annotated[str | None, option("--source kafka://HOST:PORT,…", "The feed's brokers.")] = None,
     topic: Annotated[
-        list[str] | None,
-        option("--topic REGEX", "Topics of the feed whose whole name matches; repeatable."),
+        list[str] | None, option("--topic REGEX", "Topics of the feed whose whole name matches; repeatable.")
     ] = None,
     feed: Annotated[
         Literal["br", "debezium"], option("--feed", "What the events are: docs/change-logs.md.")
@@ -39,8 +38,7 @@ def start(
         ),
     ] = None,
     lastbackupts: Annotated[
-        int | None,
-        option("--lastbackupts TS", "What was committed up to then is not captured.", min=0),
+        int | None, option("--lastbackupts TS", "What was committed up to then is not captured.", min=0)
     ] = None,
     endts: Annotated[int | None, option("--endts TS", "The task is complete then.", min=0)] = None,
     flush_every: Annotated[

@@ -19,10 +19,7 @@ EXAMPLES = options.examples(
 
 
 @verb(options.FROM, options.KAFKA_CONFIG)
-def status(
-    call: Call,
-    name: Annotated[str | None, argument("NAME", "One task alone.")] = None,
-) -> None:
+def status(call: Call, name: Annotated[str | None, argument("NAME", "One task alone.")] = None) -> None:
     """Show what tasks are to do, whether a job is at work, how far each store is, what went wrong."""
     where, found = call.where, call.settings
     from lakebackup.errors import Incomplete, NotFound

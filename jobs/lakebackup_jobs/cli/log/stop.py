@@ -15,10 +15,7 @@ EXAMPLES = options.examples("lakebackup log stop prod --from ./backups")
 
 
 @verb(options.FROM, options.KAFKA_CONFIG)
-def stop(
-    call: Call,
-    name: shown.Name,
-) -> None:
+def stop(call: Call, name: shown.Name) -> None:
     """End a task. What is not flushed by then is not in the log; how much that is, is said.
 
     `log start` goes on where it ended, as long as the feed still has what came in since.

@@ -24,13 +24,9 @@ EXAMPLES = options.examples(
 def truncate(
     call: Call,
     name: shown.Name,
-    until: Annotated[
-        str,
-        option("--until TS|TIME", "What ends before goes: a ts of the feed, or a time."),
-    ],
+    until: Annotated[str, option("--until TS|TIME", "What ends before goes: a ts of the feed, or a time.")],
     ranges_only: Annotated[
-        bool,
-        option("--ranges-only", "Cut without a full: only what was committed later stays."),
+        bool, option("--ranges-only", "Cut without a full: only what was committed later stays.")
     ] = False,
     yes: Annotated[bool, option("--yes -y", "Do not ask.")] = False,
 ) -> None:

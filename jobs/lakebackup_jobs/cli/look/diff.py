@@ -54,18 +54,11 @@ def diff(
 
 
 def _write_files(call: Call, a: str, b: str) -> None:
-    import sys
-
-    from lakebackup_jobs.cli.rows import json_line
-    from lakebackup_jobs.lifecycle.progress import print_result
-
     reader = call.reader()
     wanted, totals = _changes(reader, a, b)
     result, csv = {"a": wanted.a, "b": wanted.b, "totals": totals}, call.flags["csv"]
-    if call.json and not csv:
-        sys.stdout.write(json_line(result))
-    elif not csv:
-        print_result(result, sys.stdout)
+    if not csv:
+        call.show(result)
     if totals or csv:
         call.write(reader.query("diff_rows"), COLUMNS)
 
@@ -85,13 +78,9 @@ def _compared(call: Call, a: str, b: str) -> Iterator[TopicDiff]:
 
 
 def _write_records(call: Call, a: str, b: str) -> None:
-    import sys
     from itertools import chain
 
     import pyarrow as pa
-
-    from lakebackup_jobs.cli.rows import json_line
-    from lakebackup_jobs.lifecycle.progress import print_result
 
     topics = _compared(call, a, b)
     if call.flags["csv"]:
@@ -101,9 +90,6 @@ def _write_records(call: Call, a: str, b: str) -> None:
             call.write(pa.RecordBatchReader.from_batches(first.rows.schema, chain(first.rows, later)))
         return
     for topic in topics:
-        if call.json:
-            sys.stdout.write(json_line(topic.totals()))
-        else:
-            print_result(topic.totals(), sys.stdout)
+        call.show(topic.totals())
         if topic.added or topic.gone or topic.changed:
             call.write(topic.rows)

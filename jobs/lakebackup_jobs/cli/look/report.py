@@ -23,11 +23,8 @@ def report(
     html: Annotated[Path | None, option("--html FILE", "Write one page that needs nothing else.")] = None,
 ) -> None:
     """Tell what is protected until when, what is not, and how it grows."""
-    import sys
     import time
 
-    from lakebackup_jobs.cli.rows import json_line
-    from lakebackup_jobs.lifecycle.progress import print_result
     from lakebackup_jobs.query import report as job
 
     now = instant(call.flags["as_of"]) or time.time_ns() // 1_000_000
@@ -35,8 +32,8 @@ def report(
     if html:
         job.write(job.page(found), html)
     if call.json:
-        sys.stdout.write(json_line(found))
+        call.show(found)
     elif html:
-        print_result({"html": str(html), "findings": job.summary(found)["findings"]}, sys.stdout)
+        call.show({"html": str(html), "findings": job.summary(found)["findings"]})
     else:
-        print_result(job.summary(found), sys.stdout)
+        call.show(job.summary(found))

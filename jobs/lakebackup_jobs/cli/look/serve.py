@@ -65,9 +65,7 @@ def thrift(
 @app.command("connect", epilog=options.examples("lakebackup serve connect --port 15002"))
 @verb(options.CLUSTER)
 def connect(
-    call: Call,
-    port: Annotated[int, option("--port", "Port to listen on.")] = 15002,
-    host: Host = "127.0.0.1",
+    call: Call, port: Annotated[int, option("--port", "Port to listen on.")] = 15002, host: Host = "127.0.0.1"
 ) -> None:
     """Serve Spark Connect with lakebackup's settings, for notebooks and for `--remote`, until Ctrl-C.
 
@@ -97,8 +95,7 @@ def http(
     port: Annotated[int, option("--port", "Port to listen on.")] = 8088,
     host: Annotated[str, option("--host ADDRESS", "Where to listen.")] = "127.0.0.1",
     token_file: Annotated[
-        Path | None,
-        option("--token-file FILE", "Requests must carry what it holds as a bearer token."),
+        Path | None, option("--token-file FILE", "Requests must carry what it holds as a bearer token.")
     ] = None,
 ) -> None:
     """Serve the verbs of `lakebackup log` and Prometheus metrics over HTTP, until Ctrl-C.

@@ -41,12 +41,8 @@ def show(
     does not need begins a line of its own: what a cumulative backup or a merge replaced, and what is out of
     sync since the source's history was cut back.
     """
-    import sys
-
     from lakebackup.rows.base import CHANGES, QUEUES, SNAPSHOT
     from lakebackup_jobs.cli.look.tree import write as write_tree
-    from lakebackup_jobs.cli.rows import json_line
-    from lakebackup_jobs.lifecycle.progress import print_result
 
     if not name and not tree:
         raise UsageProblem("Missing argument ID: which backup?", hint="See: lakebackup show --help")
@@ -70,8 +66,8 @@ def show(
         backup |= brought
         backup["open"] = reader.rows("show_open", backup_id=found, rows=_OPEN)
     if call.json:
-        sys.stdout.write(json_line({**backup, held: rows}))
+        call.show({**backup, held: rows})
         return
     # The same instants stand there as numbers, which print_result writes as times.
     plain = {name: value for name, value in backup.items() if not name.endswith("_time")}
-    print_result({**plain, held: [{name: row[name] for name in columns} for row in rows]}, sys.stdout)
+    call.show({**plain, held: [{name: row[name] for name in columns} for row in rows]})

@@ -6,8 +6,7 @@ from typing import Annotated
 
 from lakebackup_jobs.cli import options
 from lakebackup_jobs.cli.options import argument, option
-from lakebackup_jobs.cli.restore.target import check_target
-from lakebackup_jobs.cli.values import instant
+from lakebackup_jobs.cli.values import check_target, instant
 from lakebackup_jobs.cli.verb import Call, verb
 
 EXAMPLES = options.examples(
@@ -22,8 +21,7 @@ def groups(
     groups: Annotated[list[str] | None, argument("GROUP", "Groups by name.")] = None,
     to: Annotated[str | None, option("--to TARGET", "kafka://HOST:PORT[,HOST:PORT].")] = None,
     patterns: Annotated[
-        list[str] | None,
-        option("--pattern REGEX", "Groups whose whole name matches; repeatable."),
+        list[str] | None, option("--pattern REGEX", "Groups whose whole name matches; repeatable.")
     ] = None,
     map_: Annotated[
         list[str] | None,
@@ -32,10 +30,12 @@ def groups(
     map_group: Annotated[
         list[str] | None, option("--map-group OLD=NEW", "Another name for a group; repeatable.")
     ] = None,
-    at_time: Annotated[
-        str | None,
+    at_ts: Annotated[
+        int | None,
         option(
-            "--at-time TIME", "Where they stood then, as far as backups know. Without: at the last backup."
+            "--at-time TIME",
+            "Where they stood then, as far as backups know. Without: at the last backup.",
+            parser=instant,
         ),
     ] = None,
     from_log: Annotated[
@@ -62,6 +62,5 @@ def groups(
         target=check_target(to),
         maps=parse_maps(map_ or ()),
         group_maps=parse_maps(map_group or (), kind=GROUP),
-        at_ts=instant(at_time),
     )
     call.run(run, request, spark=False)

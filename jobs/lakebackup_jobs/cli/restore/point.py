@@ -6,8 +6,9 @@ from typing import Annotated
 
 from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.log.span import AllowGaps, Checksum, EndTs, Filters, Name, ToTime, end_of, target_of
+from lakebackup_jobs.cli.log.span import AllowGaps, Checksum, EndTs, Filters, Name, ToTime, check_end
 from lakebackup_jobs.cli.options import option
+from lakebackup_jobs.cli.values import check_target
 from lakebackup_jobs.cli.verb import Call, verb
 
 EXAMPLES = options.examples(
@@ -22,7 +23,7 @@ def point(
     name: Name,
     to: Annotated[str | None, option("--to TARGET", "delta:PATH.")] = None,
     end_ts: EndTs = None,
-    to_time: ToTime = None,
+    to_ms: ToTime = None,
     filters: Filters = None,
     checksum: Checksum = True,
     allow_gaps: AllowGaps = False,
@@ -34,10 +35,11 @@ def point(
     from lakebackup.plan.logs.restore import LogRestoreRequest
     from lakebackup_jobs.logs.restore.job import run
 
-    target, to_ms = target_of(to), end_of(end_ts, to_time)
+    target = check_target(to)
+    check_end(end_ts, to_ms)
     if target.startswith("kafka:"):
         raise UsageProblem(
             "A point cannot be restored into topics.",
             hint="Use --to delta:PATH; `lakebackup log restore` brings a span into topics.",
         )
-    call.run(run, call.request(LogRestoreRequest, target=target, to_ms=to_ms, on_full=True))
+    call.run(run, call.request(LogRestoreRequest, target=target, on_full=True))

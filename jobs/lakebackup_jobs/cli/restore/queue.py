@@ -24,8 +24,7 @@ def queue(
     call: Call,
     source: Annotated[str, argument("GRAPH", "The engine's name, its source's.")],
     to: Annotated[
-        str | None,
-        option("--to TARGET", "Where the messages go: kafka://HOST:PORT[,HOST:PORT]."),
+        str | None, option("--to TARGET", "Where the messages go: kafka://HOST:PORT[,HOST:PORT].")
     ] = None,
     into: Annotated[
         str | None,
@@ -45,11 +44,12 @@ def queue(
     to_tid: Annotated[
         int | None, option("--to-tid TID", "Everything up to this tid, and nothing behind.", min=0)
     ] = None,
-    to_time: Annotated[
-        str | None,
+    to_ts: Annotated[
+        int | None,
         option(
             "--to-time TIME",
             f"Up to the last tid before which no message is later than this time. {options.TIMES}",
+            parser=instant,
         ),
     ] = None,
     map_: Annotated[list[str] | None, option("--map OLD=NEW", "A queue as NEW; repeatable.")] = None,
@@ -62,8 +62,7 @@ def queue(
         ),
     ] = False,
     keep_open: Annotated[
-        bool,
-        option("--keep-open", "Bring messages of transactions that are open at that point, too."),
+        bool, option("--keep-open", "Bring messages of transactions that are open at that point, too.")
     ] = False,
     settings: options.TopicSettings = "auto",
     zero_as_one: options.ZeroTimestampsAsOne = False,
@@ -77,17 +76,12 @@ def queue(
     from lakebackup.rules.patterns import parse_maps
     from lakebackup_jobs.queues.restore.job import run
 
-    maps, to_ts = parse_maps(map_ or ()), instant(to_time)
+    maps = parse_maps(map_ or ())
     target = required(to, "--to", "where do the messages go?", hint="Give --to kafka://HOST:PORT.")
     folder = required(into, "--into", "where does the snapshot go?", hint="Give --into FOLDER.")
     if to_tid is not None and to_ts is not None:
         raise UsageProblem("--to-tid and --to-time exclude each other.", hint="Each says up to where.")
     request = call.request(
-        QueueRestoreRequest,
-        target=target,
-        folder=folder,
-        to_ts=to_ts,
-        maps=maps,
-        names=header_names(call.settings),
+        QueueRestoreRequest, target=target, folder=folder, maps=maps, names=header_names(call.settings)
     )
     call.run(run, request)

@@ -22,20 +22,20 @@ EXAMPLES = options.examples(
 def snapshot(
     call: Call,
     to: Annotated[str | None, option("--to FOLDER", "Where the files go: a folder that is empty.")] = None,
-    time: Annotated[
-        str | None,
+    to_ts: Annotated[
+        int | None,
         option(
             "--time TIME",
             f"The newest snapshot at or before this time. {options.TIMES}",
             default="the newest",
+            parser=instant,
         ),
     ] = None,
     backup: Annotated[str | None, option("--backup ID", "This backup's snapshot.")] = None,
     tables: Annotated[list[str] | None, option("--table NAME", "This table alone; repeatable.")] = None,
     tablets: Annotated[list[str] | None, option("--tablet ID", "This tablet alone; repeatable.")] = None,
     select: Annotated[
-        str | None,
-        option("--select SQL", "Restore exactly the files this SELECT on snapshot_files returns."),
+        str | None, option("--select SQL", "Restore exactly the files this SELECT on snapshot_files returns.")
     ] = None,
     form: Annotated[
         Literal["tree", "yugabyte", "flat"],
@@ -52,9 +52,8 @@ def snapshot(
     from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
     from lakebackup_jobs.snapshots.restore import run
 
-    to_ts = instant(time)
     folder = required(to, "--to", "where do the files go?", hint="Give --to FOLDER.")
-    ways = {"--time": time, "--backup": backup, "--select": select}
+    ways = {"--time": to_ts, "--backup": backup, "--select": select}
     given = [flag for flag, value in ways.items() if value is not None]
     if len(given) > 1:
         raise UsageProblem(f"{' and '.join(given)} exclude each other.", hint="Each says which files.")
@@ -63,4 +62,4 @@ def snapshot(
             "--select says already which files; it excludes --table and --tablet.",
             hint="Write them into the SELECT: scope is the table, region the tablet.",
         )
-    call.run(run, call.request(SnapshotRestoreRequest, folder=folder, to_ts=to_ts))
+    call.run(run, call.request(SnapshotRestoreRequest, folder=folder))

@@ -8,8 +8,7 @@ from typing import Annotated
 from lakebackup.errors import Refused, UsageProblem
 from lakebackup_jobs.cli import options
 from lakebackup_jobs.cli.options import argument, option
-from lakebackup_jobs.cli.restore.target import TARGETS, check_target
-from lakebackup_jobs.cli.values import instant
+from lakebackup_jobs.cli.values import TARGETS, check_target, instant
 from lakebackup_jobs.cli.verb import Call, verb
 
 EXAMPLES = options.examples(
@@ -27,19 +26,19 @@ def topics(
     topics: Annotated[list[str] | None, argument("TOPIC", "Topics by name.")] = None,
     to: Annotated[str | None, option("--to TARGET", f"Where the records go: {TARGETS}.")] = None,
     patterns: options.Pattern = None,
-    to_time: Annotated[
-        str | None,
+    to_ts: Annotated[
+        int | None,
         option(
-            "--to-time --to-date TIME", f"Bring back records up to and including this time. {options.TIMES}"
+            "--to-time --to-date TIME",
+            f"Bring back records up to and including this time. {options.TIMES}",
+            parser=instant,
         ),
     ] = None,
-    from_time: Annotated[
-        str | None,
-        option("--from-time --from-date TIME", "Only records after this."),
+    from_ts: Annotated[
+        int | None, option("--from-time --from-date TIME", "Only records after this.", parser=instant)
     ] = None,
     backup: Annotated[
-        str | None,
-        option("--backup ID", "Bring back what this backup and those it stands on hold."),
+        str | None, option("--backup ID", "Bring back what this backup and those it stands on hold.")
     ] = None,
     map_: Annotated[list[str] | None, option("--map OLD=NEW", "Restore as NEW; repeatable.")] = None,
     select: Annotated[
@@ -82,12 +81,10 @@ def topics(
     settings: options.TopicSettings = "auto",
     zero_as_one: options.ZeroTimestampsAsOne = False,
     save_plan: Annotated[
-        str | None,
-        option("--save-plan FILE", "With --dry-run: keep the plan, to be applied with --plan."),
+        str | None, option("--save-plan FILE", "With --dry-run: keep the plan, to be applied with --plan.")
     ] = None,
     plan: Annotated[
-        str | None,
-        option("--plan FILE", "Carry out a plan that was saved, if it still holds."),
+        str | None, option("--plan FILE", "Carry out a plan that was saved, if it still holds.")
     ] = None,
 ) -> None:
     """Restore Kafka topics to a time: same partitions, order, keys, values, headers and timestamps.
@@ -104,7 +101,6 @@ def topics(
     if save_plan and (plan or not call.dry_run):
         raise UsageProblem("--save-plan keeps what --dry-run has planned.", hint="Give --dry-run too.")
     target = check_target(to) if plan is None else _of_plan(plan, to, call)
-    from_ts, to_ts = instant(from_time), instant(to_time)
     if from_ts is not None and to_ts is not None and from_ts >= to_ts:
         raise UsageProblem("--from-time is not before --to-time, so nothing lies between them.")
     if backup and (to_ts is not None or select is not None):
@@ -112,7 +108,7 @@ def topics(
             f"--backup and --{'select' if select else 'to-time'} exclude each other.",
             hint="Give one of them: each says up to where to restore.",
         )
-    request = call.request(RestoreRequest, maps=maps, to_ts=to_ts, from_ts=from_ts, target=target)
+    request = call.request(RestoreRequest, maps=maps, target=target)
     result = call.result_of(run, request)
     if call.explain:
         return
