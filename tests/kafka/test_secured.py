@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AclOperation, ResourceType
 from tests.support import kafka_truth as truth
+from tests.support.commands import Commands
 from tests.support.faults import rows_of, shown, stored
 from tests.support.following import following, until_stored
 from tests.support.processes import Run
@@ -127,11 +128,10 @@ def test_not_let_in(
     client = file_of(operator | changed, tmp_path)
     started = time.monotonic()
     command = ["backup", "topics", orders, "--to", str(plain.folder), "--kafka-config", client]
-    assert main(command, spark=plain.spark) == 6
+    code, out, err = Commands(capfd, plain.spark).run(*command)
+    assert (code, said in err) == (6, True)
     assert time.monotonic() - started < 15
-    told = capfd.readouterr()
-    assert said in told.err
-    assert PASSWORD not in told.err + told.out
+    assert PASSWORD not in err + out
     assert not plain.folder.exists() or holding(plain.folder, PASSWORD) == []
 
 
