@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AclOperation, ResourceType
+from tests.support import consumers
 from tests.support import kafka_truth as truth
 from tests.support.commands import Commands
 from tests.support.faults import rows_of, shown, stored
@@ -172,9 +172,7 @@ def test_topics_that_may_not_be_read(plain: Lab, secured: SecuredBroker) -> None
 def test_groups_that_may_not_be_described(plain: Lab, secured: SecuredBroker, orders: str) -> None:
     """They are left out and named; the others are saved with the records."""
     for group in (f"{orders}-open", f"{orders}-closed"):
-        consumer = Consumer({"bootstrap.servers": secured.bootstrap, "group.id": group})
-        consumer.commit(offsets=[TopicPartition(orders, 0, 7)], asynchronous=False)
-        consumer.close()
+        consumers.commit(secured.bootstrap, group, {(orders, 0): 7})
     client = secured.add_user(orders, PASSWORD)
     for operation in (AclOperation.DESCRIBE_CONFIGS, AclOperation.READ):
         secured.allow(orders, operation, orders)
