@@ -8,6 +8,7 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.disks import flip
 from tests.support.made_changes import (
     MadeChanges,
     commit,
@@ -236,9 +237,7 @@ def test_what_is_damaged_is_told_and_nothing_is_written(feed: Feed) -> None:
     values = {row["key"]: row["value"] for row in feed.rows("later")}
     assert values == {b"a": b"1", b"b": b"2", b"lost": b"found"}
     (file,) = (feed.folder / "backups").glob("shop/log/*2/01/*/1.log.zst")
-    data = bytearray(file.read_bytes())
-    data[-9] ^= 1
-    file.write_bytes(bytes(data))
+    flip(file, -9)
     with pytest.raises(Damaged, match="sha256"):
         feed.restore("torn")
     file.unlink()
