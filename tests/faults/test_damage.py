@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 import pytest
 from tests.support import kafka_truth as truth
+from tests.support.disks import flip
 from tests.support.faults import rows_of, shown
 from tests.support.kafka_truth import Record
 
@@ -43,16 +44,8 @@ def without_last_byte(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:-1])
 
 
-def flipped(file: Path) -> None:
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 4
-    file.write_bytes(data)
-
-
 def flipped_in_header(file: Path) -> None:
-    data = bytearray(file.read_bytes())
-    data[100] ^= 1
-    file.write_bytes(data)
+    flip(file, 100)
 
 
 def cut_between_blocks(file: Path) -> None:
@@ -83,7 +76,7 @@ def grown(file: Path) -> None:
 
 #: Partition 0 stays whole, each other one's only file is damaged in its own way.
 WAYS: Sequence[Callable[[Path], None]] = (
-    torn, without_last_byte, flipped, flipped_in_header, cut_between_blocks, missing, another, empty, grown,
+    torn, without_last_byte, flip, flipped_in_header, cut_between_blocks, missing, another, empty, grown,
 )  # fmt: skip
 
 
@@ -100,7 +93,7 @@ def files_of(lab: Lab) -> list[Path]:
 @pytest.mark.parametrize(
     ("codec", "alone"),
     [
-        ("null", (flipped, cut_between_blocks, missing)),  # test_stored_file.py has the others
+        ("null", (flip, cut_between_blocks, missing)),  # test_stored_file.py has the others
         pytest.param("null", WAYS, marks=pytest.mark.long),
         *(pytest.param(codec, (), marks=pytest.mark.long) for codec in ("zstandard", "deflate", "snappy")),
     ],

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from tests.support import consumers
 from tests.support import kafka_truth as truth
 from tests.support.faults import Killed, expire_leases, rows_of, watched
 from tests.support.runs import Lab
@@ -35,9 +35,7 @@ def test_killed_before_rows_of_groups(
     name = topic("killed-groups")
     truth.produce(broker.bootstrap, name, rows_of(1, 10))
     for position in (3, 5):
-        consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": name})
-        consumer.commit(offsets=[TopicPartition(name, 0, position)], asynchronous=False)
-        consumer.close()
+        consumers.commit(broker.bootstrap, name, {(name, 0): position})
 
     def lab_of(folder: str) -> Lab:
         return Lab(spark, broker.bootstrap, tmp_path / folder, empty_catalog)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from tests.support import kafka_truth as truth
+from tests.support.commands import Commands
 from tests.support.social import SCHEMA, Message, Social, ordered
 
 from lakebackup.errors import NeedsFull, NotFound, Refused, UsageProblem
@@ -15,7 +16,6 @@ from lakebackup.plan import splits
 from lakebackup.plan.queues import backup as planning
 from lakebackup.store.lease import Lease
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.cli import main
 from lakebackup_jobs.queues.backup import planner
 from lakebackup_jobs.queues.backup.copy_task import QueueCopyJob
 from lakebackup_jobs.runtime import session
@@ -463,46 +463,30 @@ def test_much_is_searched_by_spark_where_little_is_read(
 # --- the command
 
 
-@pytest.fixture
-def command(
-    social: Social, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., tuple[int, str, str]]:
-    """Runs `backup queue`: exit code and output. It must not start Spark."""
-    monkeypatch.setattr(session, "spark_session", None)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        named = ["--topics", social.delta, "--topics", social.journal]
-        named += ["--bootstrap-server", social.bootstrap, "--to", str(social.place)]
-        named += ["--schema", str(social.schema), "--config", str(social.config), "--json"]
-        capsys.readouterr()
-        code = main(["backup", "queue", "social", *named, *arguments])
-        return code, *capsys.readouterr()
-
-    return run
-
-
 def test_by_command_without_spark_and_with_exit_codes(
-    social: Social, command: Callable[..., tuple[int, str, str]]
+    social: Social, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(session, "spark_session", None)
+    cli = Commands(capsys)
+    command = ["backup", "queue", "social", "--topics", social.delta, "--topics", social.journal]
+    command += ["--bootstrap-server", social.bootstrap, "--to", str(social.place)]
+    command += ["--schema", str(social.schema), "--config", str(social.config), "--json"]
+    snapshot = ("--snapshot", str(social.snapshot))
     social.send(social.delta)
-    code, _, err = command("--snapshot", str(social.snapshot))
+    code, _, err = cli.run(*command, *snapshot)
     assert (code, err) == (0, "")
     social.send(social.delta)
-    code, out, err = command("--mode", "differential", "--note", "hourly")
+    code, out, err = cli.run(*command, "--mode", "differential", "--note", "hourly")
     assert (code, err) == (0, "")
     result = json.loads(out.splitlines()[-1])
     assert (result["event"], result["kind"], result["entries"]) == ("result", "cumulative", 1)
     assert social.rows("SELECT note FROM backups WHERE number = 2") == [{"note": "hourly"}]
-    _, out, _ = command("--explain", "--mode", "incremental")
-    assert "queue_histories" in out
+    assert "queue_histories" in cli.out(*command, "--explain", "--mode", "incremental")
     truth.delete_records(social.bootstrap, social.delta, {0: 2})
     social.send(social.delta)
     truth.delete_records(social.bootstrap, social.delta, {0: 3})
-    code, out, err = command()
-    assert code == 9
-    assert "offsets [2, 3) were deleted" in out + err
-    code, _, _ = command("--tid-header", "number", "--mode", "full", "--snapshot", str(social.snapshot))
-    assert code == 0
+    code, out, err = cli.run(*command)
+    assert (code, "offsets [2, 3) were deleted" in out + err) == (9, True)
+    cli.out(*command, "--tid-header", "number", "--mode", "full", *snapshot)
     social.send(social.delta)
-    code, _, _ = command("--tid-header", "number")
-    assert code == 5
+    cli.fails(5, *command, "--tid-header", "number")

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support import kafka_truth as truth
+from tests.support.commands import Commands
 from tests.support.kafka_truth import Record
 
 from lakebackup.storage import open_storage
@@ -209,79 +210,57 @@ def test_restore_and_verify_into_pipes_tell_only_what_came_of_it(shop: Shop, bro
 
 
 @pytest.fixture
-def cli(
-    spark: SparkSession, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., tuple[int, str, str]]:
-    """Runs a command in this process, on the session there is; gives its exit code and what it printed."""
+def cli(spark: SparkSession, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Commands:
+    """Takes what libraries print too."""
     for name in [name for name in os.environ if name.startswith("LAKEBACKUP_")]:
         monkeypatch.delenv(name)
-
-    def run(*arguments: str | Path) -> tuple[int, str, str]:
-        capfd.readouterr()
-        code = main([str(a) for a in arguments], spark=spark)
-        out, err = capfd.readouterr()
-        assert "Traceback" not in err
-        return code, out, err
-
-    return run
+    return Commands(capfd, spark)
 
 
-def test_a_differential_and_a_damaged_file(
-    cli: Callable[..., tuple[int, str, str]], shop: Shop, topic: Make, tmp_path: Path
-) -> None:
+def test_a_differential_and_a_damaged_file(cli: Commands, shop: Shop, topic: Make, tmp_path: Path) -> None:
     name, folder = topic("cli"), tmp_path / "backups"
     truth.produce(shop.bootstrap, name, [r for r in ROWS if r.partition == 0][:7])
     backup = ["backup", "topics", name, "--bootstrap-servers", shop.bootstrap, "--to", folder]
     backup += ["--groups", "none"]  # other tests' groups live on the same broker
-    code, out, _ = cli(*backup, "--dry-run", "--json")
+    code, out, _ = cli.run(*backup, "--dry-run", "--json")
     assert (code, lists(out)[-1]["offsets"]) == (0, 7)
     assert not folder.exists()
     shutil.copytree(shop.folder, folder)
-    code, out, _ = cli(*backup, "--json")
+    code, out, _ = cli.run(*backup, "--json")
     assert (code, lists(out)[-1]["kind"], lists(out)[-1]["entries"]) == (0, "differential", 7)
 
     (first,) = folder.glob(f"*/*/topics/{shop.topic}/partition=0/*.data")
     whole = first.read_bytes()
     first.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     restore = ["restore", "topics", shop.topic, "--from", folder, "--to", f"dir:{tmp_path / 'out'}"]
-    code, out, err = cli(*restore)
+    code, out, err = cli.run(*restore)
     assert (code, out) == (7, "")
     assert first.name in err
-    code, out, err = cli("verify", "--from", folder)
-    assert code == 7
-    assert "Not whole: 1 changed" in err
-    code, _, err = cli(*restore)
-    assert code == 5
-    assert "when it was last checked" in err
+    assert "Not whole: 1 changed" in cli.fails(7, "verify", "--from", folder)
+    assert "when it was last checked" in cli.fails(5, *restore)
 
 
-def test_usage_and_names_that_are_wrong(
-    cli: Callable[..., tuple[int, str, str]], shop: Shop, tmp_path: Path
-) -> None:
+def test_usage_and_names_that_are_wrong(cli: Commands, shop: Shop, tmp_path: Path) -> None:
     to = ["--bootstrap-servers", shop.bootstrap, "--to", tmp_path / "other"]
-    code, out, err = cli("backup", "topics", shop.topic + "x", *to)
+    code, out, err = cli.run("backup", "topics", shop.topic + "x", *to)
     assert (code, out) == (3, "")
     assert shop.topic in err
     out_dir = ["--from", shop.folder, "--to", f"dir:{tmp_path / 'out'}"]
-    code, _, err = cli("restore", "topics", "no-such-topic", *out_dir)
-    assert code == 3
-    assert "no-such-topic" in err
+    assert "no-such-topic" in cli.fails(3, "restore", "topics", "no-such-topic", *out_dir)
     for select in ("SELECT * FROM read_csv('/etc/passwd')", "DROP TABLE files", "SELECT", "SELECT 1 AS one"):
-        code, out, err = cli("restore", "topics", "--select", select, *out_dir)
+        code, out, err = cli.run("restore", "topics", "--select", select, *out_dir)
         assert (code, out) == (2, ""), (select, err)
-    code, _, err = cli("restore", "topics", "--select", "SELECT * FROM files WHERE scope = 'x'", *out_dir)
-    assert code == 3, err
-    assert cli("restore", "topics", shop.topic, "--to-time", "soon", *out_dir)[0] == 2
-    code, _, err = cli("restore", "topics", shop.topic, "--to-time", "2999-01-01", *out_dir)
-    assert code == 5
-    assert "covered until" in err
+    cli.fails(3, "restore", "topics", "--select", "SELECT * FROM files WHERE scope = 'x'", *out_dir)
+    to_time = ("restore", "topics", shop.topic, *out_dir, "--to-time")
+    cli.fails(2, *to_time, "soon")
+    assert "covered until" in cli.fails(5, *to_time, "2999-01-01")
     assert not (tmp_path / "out").exists()
 
 
-def test_another_run_on_the_same_source_is_busy(cli: Callable[..., tuple[int, str, str]], shop: Shop) -> None:
+def test_another_run_on_the_same_source_is_busy(cli: Commands, shop: Shop) -> None:
     source = shop.result()["source"]
     with Lease.acquire(open_storage(str(shop.folder)), f"source-{source}", "another run", ttl_s=60):
-        code, out, err = cli(
+        code, out, err = cli.run(
             "backup", "topics", shop.topic, "--bootstrap-servers", shop.bootstrap, "--to", shop.folder
         )
     assert (code, out) == (8, "")
@@ -289,16 +268,14 @@ def test_another_run_on_the_same_source_is_busy(cli: Callable[..., tuple[int, st
 
 
 @pytest.mark.long
-def test_a_server_that_is_not_there_is_told_soon(
-    cli: Callable[..., tuple[int, str, str]], tmp_path: Path
-) -> None:
+def test_a_server_that_is_not_there_is_told_soon(cli: Commands, tmp_path: Path) -> None:
     properties = tmp_path / "client.properties"
     properties.write_text(f"sasl.password={SECRET}\n")
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unused.getsockname()[1]}"
         started = time.monotonic()
-        code, out, err = cli(
+        code, out, err = cli.run(
             "backup", "topics", "orders", "--bootstrap-servers", address, "--to", tmp_path / "backups",
             "--json", "--kafka-config", properties,
         )  # fmt: skip
@@ -312,10 +289,8 @@ def test_a_server_that_is_not_there_is_told_soon(
     assert not (tmp_path / "backups").exists()
 
 
-def test_a_secret_on_the_command_line_is_refused(
-    cli: Callable[..., tuple[int, str, str]], tmp_path: Path
-) -> None:
-    code, out, err = cli(
+def test_a_secret_on_the_command_line_is_refused(cli: Commands, tmp_path: Path) -> None:
+    code, out, err = cli.run(
         "backup", "topics", "orders", "--bootstrap-servers", "127.0.0.1:9", "--to", tmp_path / "backups",
         "-X", f"sasl.password={SECRET}",
     )  # fmt: skip

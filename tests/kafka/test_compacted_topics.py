@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,11 +20,11 @@ from tests.support.runs import Lab, now_ms
 from lakebackup.errors import EnvironmentProblem, Refused
 from lakebackup.storage import open_storage
 from lakebackup.store.lease import Lease
-from lakebackup_jobs.cli import main
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.support.commands import Commands
     from tests.support.faults import Steps
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -303,31 +302,26 @@ def test_killed_at_every_step_a_complete_generation_is_restorable(
     assert restored(whole, name, tmp_path) == expected
 
 
-def test_the_command_line(lab: Lab, topic: Make, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line(lab: Lab, topic: Make, cli: Commands) -> None:
     name, plain = topic("cli", **{"cleanup.policy": "compact"}), topic("plain")
-    put(lab.bootstrap, name, [(0, b"k", b"%d" % i) for i in range(5)])
-    put(lab.bootstrap, plain, [(0, b"k", b"%d" % i) for i in range(5)])
+    for one in (name, plain):
+        put(lab.bootstrap, one, [(0, b"k", b"%d" % i) for i in range(5)])
     lab.make_catalog()
     where = str(lab.folder)
-    backup = ["backup", "topics", name, plain, "--to", where, "--bootstrap-server", lab.bootstrap, "--json"]
+    there = ("--from", where)
+    backup = ["backup", "topics", name, plain, "--to", where, "--bootstrap-server", lab.bootstrap]
     backup += ["--groups", "none"]
-    assert main(backup, lab.spark) == 0
-    capsys.readouterr()
-    assert main([*backup, "--new-generation", "--dry-run"], lab.spark) == 0
-    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    cli.told(*backup)
+    told = cli.told(*backup, "--new-generation", "--dry-run")
     assert told["generations"] == [{"topic": name, "generation": 1, "because": "asked"}]
-    assert main(["compact", "--from", where, "--dry-run", "--json"], lab.spark) == 0
-    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    told = cli.told("compact", *there, "--dry-run")
     assert (told["dry_run"], told["entries"], [t["topic"] for t in told["topics"]]) == (True, 5, [name])
-    assert main(["compact", "--from", where, "--json"], lab.spark) == 0
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["kept_entries"] == 1
-    assert main(["compact", name, "--from", where], lab.spark) == 0
-    assert "nothing came since" in capsys.readouterr().out
-    assert main(["compact", plain, "--from", where], lab.spark) == 5
-    assert "--all-keyed" in capsys.readouterr().err
-    assert main(["compact", "other", "--from", where], lab.spark) == 3
-    assert main(["compact", "--from", f"{where}/nowhere"], lab.spark) == 3
+    assert cli.told("compact", *there)["kept_entries"] == 1
+    assert "nothing came since" in cli.out("compact", name, *there)
+    assert "--all-keyed" in cli.fails(5, "compact", plain, *there)
+    cli.fails(3, "compact", "other", *there)
+    cli.fails(3, "compact", "--from", f"{where}/nowhere")
     with Lease.acquire(
         open_storage(where), f"source-{lab.sql('SELECT source FROM backups')[0]['source']}", "me"
     ):
-        assert main(["compact", "--from", where], lab.spark) == 8
+        cli.fails(8, "compact", *there)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import fastavro
@@ -67,6 +67,17 @@ def producer(broker: Broker, name: str, **options: Any) -> RestoreProducer:
     return RestoreProducer(config, f"restore-{name}", f"group-{name}", **options)
 
 
+def restored(
+    broker: Broker, target: str, blocks: Iterable[Columns], progress: Progress | None = None, **options: Any
+) -> None:
+    """What is produced in one transaction."""
+    with producer(broker, target, **options) as restore:
+        restore.begin()
+        for block in blocks:
+            restore.produce_block(target, 0, block)
+        restore.commit({(target, 0): progress} if progress else {})
+
+
 def numbered(count: int, size: int = 20) -> list[Record]:
     return [Record(0, b"%d" % i, b"v" * size, (), NOW + i) for i in range(count)]
 
@@ -74,13 +85,8 @@ def numbered(count: int, size: int = 20) -> list[Record]:
 def test_every_part_of_a_record_survives(broker: Broker, topic: Topic) -> None:
     name = topic("source")
     produce(broker.bootstrap, name, NASTY * 5)
-    blocks = blocks_of(broker, name, 30)
     target = topic("target")
-    with producer(broker, target) as restore:
-        restore.begin()
-        for block in blocks:
-            restore.produce_block(target, 0, block)
-        restore.commit({(target, 0): Progress(30, "done")})
+    restored(broker, target, blocks_of(broker, name, 30), Progress(30, "done"))
     assert contents(broker.bootstrap, target) == {0: NASTY * 5}
 
 
@@ -144,27 +150,18 @@ def test_the_next_producer_fences_the_last(broker: Broker, topic: Topic) -> None
     assert contents(broker.bootstrap, target) == {0: numbered(10)}
 
 
-@pytest.mark.parametrize(("count", "size"), chosen([(3000, 10_000), (40, 1_000_000)], [(40, 1_000_000)]))
-def test_large_messages_need_no_settings(broker: Broker, topic: Topic, count: int, size: int) -> None:
-    blocks = blocks_with(numbered(count, size))
+LARGE, FULL = (40, 1_000_000, {}), (5000, 1000, {"queue.buffering.max.kbytes": "256"})
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "config"), chosen([(3000, 10_000, {}), LARGE, FULL], [LARGE, FULL])
+)
+def test_large_messages_need_no_settings_and_a_full_queue_is_waited_for(
+    broker: Broker, topic: Topic, count: int, size: int, config: dict[str, str]
+) -> None:
     target = topic("target")
-    with producer(broker, target) as restore:
-        restore.begin()
-        for block in blocks:
-            restore.produce_block(target, 0, block)
-        restore.commit({})
+    restored(broker, target, blocks_with(numbered(count, size)), config=config)
     assert contents(broker.bootstrap, target) == {0: numbered(count, size)}
-
-
-def test_a_full_queue_is_waited_for(broker: Broker, topic: Topic) -> None:
-    blocks = blocks_with(numbered(5000, 1000))
-    target = topic("target")
-    with producer(broker, target, config={"queue.buffering.max.kbytes": "256"}) as restore:
-        restore.begin()
-        for block in blocks:
-            restore.produce_block(target, 0, block)
-        restore.commit({})
-    assert contents(broker.bootstrap, target) == {0: numbered(5000, 1000)}
 
 
 def test_a_record_the_topic_refuses_is_named(broker: Broker, topic: Topic) -> None:
@@ -185,10 +182,7 @@ def test_timestamp_zero_is_refused_or_moved(broker: Broker, topic: Topic) -> Non
         restore.begin()
         with pytest.raises(Refused, match="offset 0 has timestamp 0"):
             restore.produce_block(target, 0, block)
-    with producer(broker, target, zero_as_one=True) as restore:
-        restore.begin()
-        restore.produce_block(target, 0, block)
-        restore.commit({})
+    restored(broker, target, [block], zero_as_one=True)
     assert [record.timestamp for record in contents(broker.bootstrap, target)[0]] == [1, 5]
 
 
@@ -201,10 +195,7 @@ def with_timestamps(stamps: list[int]) -> Columns:
 
 def test_a_missing_timestamp_is_left_to_the_client(broker: Broker, topic: Topic) -> None:
     target = topic("target")
-    with producer(broker, target) as restore:
-        restore.begin()
-        restore.produce_block(target, 0, with_timestamps([-1]))
-        restore.commit({})
+    restored(broker, target, [with_timestamps([-1])])
     (record,) = contents(broker.bootstrap, target)[0]
     assert NOW <= record.timestamp <= int(time.time() * 1000) + 1000
 
@@ -227,11 +218,7 @@ def test_version_1_files(broker: Broker, topic: Topic) -> None:
     file = io.BytesIO()
     fastavro.writer(file, fastavro.parse_schema(json.loads(SCHEMA_V1)), rows)
     file.seek(0)
-    with producer(broker, target) as restore:
-        restore.begin()
-        for columns in FileReader(file, "v1"):
-            restore.produce_block(target, 0, columns)
-        restore.commit({})
+    restored(broker, target, FileReader(file, "v1"))
     assert contents(broker.bootstrap, target) == {
         0: [Record(0, None, b"", (), NOW), Record(0, b"", b"v", (("a", b"1"), ("b", b"")), NOW - 1)]
     }

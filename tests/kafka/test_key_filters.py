@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 import pytest
 from tests.support.compacted import put
+from tests.support.disks import flip
 
 from lakebackup.rows.backups import DataFile
 from lakebackup.rows.tables import from_row
@@ -81,9 +82,7 @@ def test_files_that_are_copied_and_compacted_have_filters(lab: Lab, topic: Make)
     # Without a filter, or with a damaged one, a file may hold every key, and nothing else is different.
     one, two = sorted(lab.folder.rglob("*.keys"))[:2]
     one.unlink()
-    data = bytearray(two.read_bytes())
-    data[7] ^= 1
-    two.write_bytes(data)
+    flip(two, 7)
     told: list[str] = []
     storage = open_storage(str(lab.folder))
     hurt = {str(path.relative_to(lab.folder)) for path in (one, two)}

@@ -102,17 +102,8 @@ class Capture:
         return CaptureJob(**settings | changes)
 
     def fold(self, job: CaptureJob, **changes: Any) -> FoldJob:
-        same = (
-            "uri",
-            "destination",
-            "source",
-            "backup_id",
-            "number",
-            "parent",
-            "feed",
-            "context",
-        )
-        given: dict[str, Any] = {name: getattr(job, name) for name in same}
+        same = "uri destination source backup_id number parent feed context"
+        given: dict[str, Any] = {name: getattr(job, name) for name in same.split()}
         given |= {"catalog": None, "tasks": len(job.tasks), "resolved_ts": self.checkpoint, "keys": KEYS}
         return FoldJob(**given | changes)
 

@@ -16,13 +16,13 @@ from tests.support.log_tasks import LogTask, busy, captured, sent
 
 from lakebackup.errors import NotFound, Refused
 from lakebackup.store.reader import CatalogReader
-from lakebackup_jobs.cli import main
 from lakebackup_jobs.logs.control import verbs as control
 from lakebackup_jobs.runtime.child import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tests.support.commands import Commands
     from tests.support.runs import Lab
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -34,7 +34,7 @@ class Verbs:
 
     lab: Lab
     topic: str
-    capsys: pytest.CaptureFixture[str]
+    cli: Commands
     feed: ChangeFeed = field(default_factory=lambda: ChangeFeed(partitions=2))
 
     def __post_init__(self) -> None:
@@ -48,8 +48,7 @@ class Verbs:
         return self.feed.send(self.lab.bootstrap, self.topic)
 
     def run(self, *arguments: str) -> tuple[int, str]:
-        code = main(["log", *arguments], self.lab.spark)
-        out, err = self.capsys.readouterr()
+        code, out, err = self.cli.run("log", *arguments)
         return code, out + err
 
     def start(self, *more: str) -> tuple[int, str]:
@@ -71,8 +70,8 @@ class Verbs:
 
 
 @pytest.fixture
-def verbs(lab: Lab, topic: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> Verbs:
-    return Verbs(lab, topic("feed", partitions=2), capsys)
+def verbs(lab: Lab, topic: Callable[..., str], cli: Commands) -> Verbs:
+    return Verbs(lab, topic("feed", partitions=2), cli)
 
 
 class _OnAThread:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,12 +18,13 @@ from tests.support.runs import Lab, now_ms
 from lakebackup.errors import Damaged, EnvironmentProblem, Refused
 from lakebackup.storage import open_storage
 from lakebackup.store.lease import Lease
-from lakebackup_jobs.cli import main
 from lakebackup_jobs.topics.tasks import merge as merge_task
 from lakebackup_jobs.upkeep import rebuild
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.support.commands import Commands
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -218,22 +218,21 @@ def test_killed_the_chain_stays_whole_and_the_next_merge_goes_on(
             break
 
 
-def test_the_command_line(lab: Lab, topic: Make, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line(lab: Lab, topic: Make, cli: Commands) -> None:
     name = topic("cli")
     where = str(lab.folder)
+    merge = ("merge", "1", "--from", where)
     put(lab.bootstrap, name, [(0, b"k", b"v")])
     lab.backup(name)
-    assert main(["merge", "1", "--from", where], lab.spark) == 0
-    assert "no two backups of level 1" in capsys.readouterr().out
+    assert "no two backups of level 1" in cli.out(*merge)
     put(lab.bootstrap, name, [(0, b"k", b"w")])
     lab.backup(name)
-    assert main(["merge", "0", "--from", where], lab.spark) == 2
-    assert main(["merge", "1", "--from", where, "--explain"], lab.spark) == 0
-    assert "merge_scopes" in capsys.readouterr().out
-    assert main(["merge", "1", "--from", where, "--until", "2020"], lab.spark) == 3
-    assert main(["merge", "1", "--from", f"{where}/nowhere"], lab.spark) == 3
+    cli.fails(2, "merge", "0", "--from", where)
+    assert "merge_scopes" in cli.out(*merge, "--explain")
+    cli.fails(3, *merge, "--until", "2020")
+    cli.fails(3, "merge", "1", "--from", f"{where}/nowhere")
     with Lease.acquire(open_storage(where), "source-lab", "me"):
-        assert main(["merge", "1", "--from", where], lab.spark) == 8
+        cli.fails(8, *merge)
     (file,) = [lab.folder / r["path"] for r in lab.sql("SELECT path FROM files WHERE level = 1")]
     good = file.read_bytes()
     file.write_bytes(good[:-1])
@@ -241,7 +240,5 @@ def test_the_command_line(lab: Lab, topic: Make, capsys: pytest.CaptureFixture[s
         lab.merge(1)
     assert len(backups(lab)) == 2
     file.write_bytes(good)
-    capsys.readouterr()
-    assert main(["merge", "1", "--from", where, "--json"], lab.spark) == 0
-    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    told = cli.told(*merge)
     assert (told["kind"], told["files"], told["made_files"], told["entries"]) == ("full", 2, 1, 2)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from tests.support import kafka_truth as truth
@@ -14,13 +13,13 @@ from tests.support.runs import Lab, now_ms
 from tests.support.s3 import put_catalog
 
 from lakebackup.storage import open_storage
-from lakebackup_jobs.cli import main
 from lakebackup_jobs.upkeep import rebuild
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+    from tests.support.commands import Commands
     from tests.support.s3 import S3Proxy
 
     from lakebackup_jobs.demo.broker import Broker
@@ -58,14 +57,8 @@ def records(partition: int, first: int, count: int) -> list[Record]:
     ]
 
 
-def asked(capsys: pytest.CaptureFixture[str], *words: str) -> list[Any]:
-    capsys.readouterr()
-    assert main([*words, "--json"]) == 0
-    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-
-
 def test_topics_go_there_and_come_back(
-    lab: S3Lab, s3: S3Proxy, place: str, topic: Make, capsys: pytest.CaptureFixture[str]
+    lab: S3Lab, s3: S3Proxy, place: str, topic: Make, cli: Commands
 ) -> None:
     name, copy = topic("there", partitions=2), topic("copy", partitions=2)
     truth.produce(lab.bootstrap, name, records(0, 0, 300) + records(1, 0, 200))
@@ -74,10 +67,10 @@ def test_topics_go_there_and_come_back(
     second = lab.backup(name)
     assert (first["entries"], second["kind"], second["entries"]) == (500, "differential", 100)
 
-    listed = asked(capsys, "list", "--from", place)
+    listed = cli.rows("list", "--from", place)
     assert [row["backup_id"] for row in listed] == [second["backup_id"], first["backup_id"]]
     assert all(row["intact"] for row in listed)
-    for row in asked(capsys, "files", second["backup_id"], "--from", place):
+    for row in cli.rows("files", second["backup_id"], "--from", place):
         bucket, _, key = place.removeprefix("s3://").partition("/")
         sent = s3.client().head_object(Bucket=bucket, Key=f"{key}/{row['path']}")["Metadata"]
         assert sent["lakebackup-last-position"] == str(row["end_position"] - 1)
@@ -91,7 +84,7 @@ def test_every_verb_works_there(
     lab: S3Lab,
     place: str,
     topic: Make,
-    capsys: pytest.CaptureFixture[str],
+    cli: Commands,
     tmp_path: Path,
     empty_catalog: Path,
 ) -> None:
@@ -107,8 +100,8 @@ def test_every_verb_works_there(
     first = lab.backup(name)
     truth.produce(lab.bootstrap, name, records(1, 200, 100))
     second = lab.backup(name)
-    assert asked(capsys, "sql", "SELECT sum(entries) AS n FROM files", "--from", place) == [{"n": 600}]
-    told, *changes = asked(capsys, "diff", first["backup_id"], second["backup_id"], "--from", place)
+    assert cli.rows("sql", "SELECT sum(entries) AS n FROM files", "--from", place) == [{"n": 600}]
+    told, *changes = cli.rows("diff", first["backup_id"], second["backup_id"], "--from", place)
     assert [(row["change"], row["entries"]) for row in (*told["totals"], *changes)] == [("added", 100)] * 2
     comes_back()
     lab.restore(name, target=f"dir:{tmp_path}/out")
@@ -123,7 +116,7 @@ def test_every_verb_works_there(
     assert (pruned["files"], pruned["of_backups"]) == (3, 2)
     storage = open_storage(place)
     assert [found.path for found in storage.list("lab/") if found.path.endswith(".data")] == [
-        row["path"] for row in asked(capsys, "files", merged["backup_id"], "--from", place)
+        row["path"] for row in cli.rows("files", merged["backup_id"], "--from", place)
     ]
     checked = lab.verify()
     assert (checked["ok"], checked["missing"], checked["damaged"], checked["orphan"]) == (3, 0, 0, 0)
@@ -137,9 +130,7 @@ def test_every_verb_works_there(
 
 
 @pytest.mark.long
-def test_following_goes_on_where_it_stopped(
-    lab: S3Lab, place: str, topic: Make, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_following_goes_on_where_it_stopped(lab: S3Lab, place: str, topic: Make, cli: Commands) -> None:
     name = topic("followed")
     for first in (0, 40):
         with following(lab, name) as run:
@@ -147,6 +138,6 @@ def test_following_goes_on_where_it_stopped(
                 truth.produce(lab.bootstrap, name, records(0, start, 20))
                 until_stored(run, lab, name)
         assert isinstance(run.join(), dict), run.join()
-    kinds = asked(capsys, "sql", "SELECT kind, sum(entries) AS n FROM backups GROUP BY kind", "--from", place)
+    kinds = cli.rows("sql", "SELECT kind, sum(entries) AS n FROM backups GROUP BY kind", "--from", place)
     assert {row["kind"] for row in kinds} == {"full", "log"}
     assert sum(row["n"] for row in kinds) == 80

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AclOperation, ResourceType
+from tests.support import consumers
 from tests.support import kafka_truth as truth
+from tests.support.commands import Commands
 from tests.support.faults import rows_of, shown, stored
 from tests.support.following import following, until_stored
 from tests.support.processes import Run
@@ -127,11 +128,10 @@ def test_not_let_in(
     client = file_of(operator | changed, tmp_path)
     started = time.monotonic()
     command = ["backup", "topics", orders, "--to", str(plain.folder), "--kafka-config", client]
-    assert main(command, spark=plain.spark) == 6
+    code, out, err = Commands(capfd, plain.spark).run(*command)
+    assert (code, said in err) == (6, True)
     assert time.monotonic() - started < 15
-    told = capfd.readouterr()
-    assert said in told.err
-    assert PASSWORD not in told.err + told.out
+    assert PASSWORD not in err + out
     assert not plain.folder.exists() or holding(plain.folder, PASSWORD) == []
 
 
@@ -172,9 +172,7 @@ def test_topics_that_may_not_be_read(plain: Lab, secured: SecuredBroker) -> None
 def test_groups_that_may_not_be_described(plain: Lab, secured: SecuredBroker, orders: str) -> None:
     """They are left out and named; the others are saved with the records."""
     for group in (f"{orders}-open", f"{orders}-closed"):
-        consumer = Consumer({"bootstrap.servers": secured.bootstrap, "group.id": group})
-        consumer.commit(offsets=[TopicPartition(orders, 0, 7)], asynchronous=False)
-        consumer.close()
+        consumers.commit(secured.bootstrap, group, {(orders, 0): 7})
     client = secured.add_user(orders, PASSWORD)
     for operation in (AclOperation.DESCRIBE_CONFIGS, AclOperation.READ):
         secured.allow(orders, operation, orders)

@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Producer
 from deltalake import DeltaTable
 from tests.support import kafka_truth as truth
+from tests.support.disks import flip
 from tests.support.kafka_truth import Record
 from tests.support.runs import Lab, now_ms
 
@@ -306,9 +307,7 @@ def test_damage_is_found_before_a_record_of_it_becomes_visible_and_by_verify(lab
     whole = lab.verify(mode="decode")
     assert (whole["ok"], whole["missing"], whole["changed"], whole["orphan"]) == (4, 0, 0, 0)
     zero, one, _ = sorted(lab.folder.glob("lab/*/topics/*/partition=*/*.data"))
-    data = bytearray(one.read_bytes())
-    data[-20] ^= 1
-    one.write_bytes(data)
+    flip(one, -20)
     with pytest.raises(Damaged, match=r"is not what was written"):
         lab.restore(name, maps={name: copy})
     assert 1 not in truth.contents(lab.bootstrap, copy)

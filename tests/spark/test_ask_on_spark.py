@@ -9,12 +9,12 @@ import pytest
 from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.errors import Damaged
-from lakebackup_jobs.cli import main
 from lakebackup_jobs.query import record_query as ask
 from lakebackup_jobs.query.record_diff import RecordDiffRequest, run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from tests.support.commands import Commands
 
 pytestmark = pytest.mark.spark
 
@@ -30,9 +30,7 @@ def records(first: int, end: int, partition: int = 0) -> list[Record]:
     ]
 
 
-def test_it_is_what_duckdb_gives(
-    tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_is_what_duckdb_gives(tmp_path: Path, spark: SparkSession, cli: Commands) -> None:
     made = MadeBackups(tmp_path)
     first = made.backup([records(0, 10), records(0, 5, 1)])
     made.backup([[Record(0, 10, -1, b"\xff", None, (("h", b"\xff"),))]])
@@ -57,8 +55,7 @@ def test_it_is_what_duckdb_gives(
         assert found == reference
         assert reference
     sql = "SELECT key FROM records('orders') WHERE kafka_offset = 7"
-    assert main(["sql", sql, "--from", str(tmp_path), "--engine", "spark", "--json"], spark=spark) == 0
-    assert capsys.readouterr().out == '{"key": "k3"}\n'
+    assert cli.rows("sql", sql, "--from", tmp_path, "--engine", "spark") == [{"key": "k3"}]
 
     request = RecordDiffRequest(str(tmp_path), first, last)
     told = [

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import botocore.httpsession
 import pyarrow as pa
 import pytest
-from tests.support.catalogs import backup_id, manifest, publish
+from tests.support.catalogs import APPEND_MANY, backup_id, manifest, publish
 from tests.support.s3 import put_catalog
 
 from lakebackup.errors import Damaged, EnvironmentProblem, Refused
@@ -86,23 +86,6 @@ def test_spark_makes_a_catalog_there_and_both_engines_read_it(spark: SparkSessio
     assert reader.destinations().uris == {engine.table("destinations").collect()[0].destination: uri}
 
 
-_APPEND_MANY = """
-import sys
-from lakebackup.sql_engine.delta import append
-from lakebackup.store.lease import Lease
-from lakebackup.rows.upkeep import Audit
-from lakebackup.storage import open_storage
-
-catalog, process, count = sys.argv[1:]
-storage = open_storage(catalog)
-for number in range(int(count)):
-    with Lease.acquire(storage, "catalog", f"process {process}", ttl_s=30, wait_s=120) as lease:
-        entry = Audit(at=number, actor=process, action="a", subject="s", detail="{}")
-        assert append(storage, "audit", [entry], f"{process}-{number}")
-    print(number, flush=True)
-"""
-
-
 @pytest.mark.parametrize(
     ("processes", "each"), [(2, 5), pytest.param(4, 50, marks=pytest.mark.long, id="many")]
 )
@@ -110,7 +93,7 @@ def test_commits_of_processes_and_of_spark_are_all_kept_though_one_is_killed(
     spark: SparkSession, place: str, processes: int, each: int
 ) -> None:
     catalog = open_storage(f"{place}/catalog")
-    command = [sys.executable, "-c", _APPEND_MANY, catalog.uri]
+    command = [sys.executable, "-c", APPEND_MANY, catalog.uri]
     workers = [subprocess.Popen([*command, str(process), str(each)]) for process in range(processes)]
     with subprocess.Popen([*command, "killed", "1000000"], stdout=subprocess.PIPE) as victim:
         assert victim.stdout

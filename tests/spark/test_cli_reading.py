@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.catalogs import data_file, made_backup, made_position, made_scope, put_sidecar
+from tests.support.commands import Commands
 
 from lakebackup.storage import open_storage
 from lakebackup.store import manifest as sidecar
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.cli import main
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,32 +67,26 @@ def backups(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-class Command:
-    """Commands as a person gives them, in this process, where none may start a session."""
+class Looking(Commands):
+    """Commands on a destination, where none may start a session."""
 
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-
-    def run(self, folder: Path, *arguments: str) -> tuple[int, str, str]:
-        """The exit code, what it prints, and what it says on standard error."""
-        self._capsys.readouterr()
-        code = main([*arguments, "--from", str(folder)])
-        return code, *self._capsys.readouterr()
-
-    def told(self, folder: Path, *arguments: str) -> str:
+    def on(self, folder: Path, *words: str) -> str:
         """What a command prints that succeeds and complains of nothing."""
-        code, out, err = self.run(folder, *arguments)
+        code, out, err = self.run(*words, "--from", folder)
         assert (code, err) == (0, "")
         return out
 
+    def rows_on(self, folder: Path, *words: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.on(folder, *words, "--json").splitlines()]
+
 
 @pytest.fixture
-def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Looking:
     def started(**_: object) -> None:
         pytest.fail("a verb that looks has started Spark")
 
     monkeypatch.setattr("lakebackup_jobs.runtime.session.spark_session", started)
-    return Command(capsys)
+    return Looking(capsys)
 
 
 def test_a_process_needs_no_java(backups: Path) -> None:
@@ -104,47 +98,47 @@ def test_a_process_needs_no_java(backups: Path) -> None:
     assert len(done.stdout.splitlines()) == 2
 
 
-def test_list(command: Command, backups: Path) -> None:
-    rows = [json.loads(line) for line in command.told(backups, "list", "--json").splitlines()]
+def test_list(command: Looking, backups: Path) -> None:
+    rows = command.rows_on(backups, "list")
     assert [(row["backup_id"], row["kind"], row["files"]) for row in rows] == [
         (SECOND, "differential", 1),
         (FIRST, "full", 2),
     ]
-    table = command.told(backups, "list").splitlines()
+    table = command.on(backups, "list").splitlines()
     assert table[0].split()[:2] == ["backup_id", "kind"]
     assert FIRST in table[2]
     assert "2026-11-21T14:05:00.001Z" in table[2]
     assert "3.0 MB" in table[2]
-    assert len(list(csv.DictReader(io.StringIO(command.told(backups, "list", "--csv"))))) == 2
-    assert command.told(backups, "list", "--source", "another", "--json") == ""
+    assert len(list(csv.DictReader(io.StringIO(command.on(backups, "list", "--csv"))))) == 2
+    assert command.on(backups, "list", "--source", "another", "--json") == ""
 
 
-def test_files_by_the_beginning_of_an_id(command: Command, backups: Path) -> None:
-    rows = list(csv.DictReader(io.StringIO(command.told(backups, "files", SECOND[:11], "--csv"))))
+def test_files_by_the_beginning_of_an_id(command: Looking, backups: Path) -> None:
+    rows = list(csv.DictReader(io.StringIO(command.on(backups, "files", SECOND[:11], "--csv"))))
     assert [(row["scope"], row["start_position"], row["bytes"]) for row in rows] == [
         ("orders", "20", "1500000")
     ]
-    assert "1.5 MB" in command.told(backups, "files", SECOND)
+    assert "1.5 MB" in command.on(backups, "files", SECOND)
 
 
-def test_show(command: Command, backups: Path) -> None:
-    shown = json.loads(command.told(backups, "show", FIRST, "--json"))
+def test_show(command: Looking, backups: Path) -> None:
+    (shown,) = command.rows_on(backups, "show", FIRST)
     assert shown["backup_id"] == FIRST
     assert [(topic["scope"], topic["entries"]) for topic in shown["topics"]] == [
         ("orders", 10),
         ("payments", 10),
     ]
-    text = command.told(backups, "show", FIRST)
+    text = command.on(backups, "show", FIRST)
     for part in (FIRST, "read_committed", "payments", "2026-11-21T14:05:00.001Z", "3.0 MB"):
         assert part in text
 
 
-def test_sql(command: Command, backups: Path) -> None:
+def test_sql(command: Looking, backups: Path) -> None:
     question = "SELECT scope, sum(entries) AS records FROM files GROUP BY scope ORDER BY scope"
-    rows = [json.loads(line) for line in command.told(backups, "sql", question, "--json").splitlines()]
+    rows = command.rows_on(backups, "sql", question)
     assert rows == [{"scope": "orders", "records": 20}, {"scope": "payments", "records": 10}]
-    assert command.told(backups, "sql", question, "--csv") == "scope,records\norders,20\npayments,10\n"
-    assert [line.split() for line in command.told(backups, "sql", question).splitlines()] == [
+    assert command.on(backups, "sql", question, "--csv") == "scope,records\norders,20\npayments,10\n"
+    assert [line.split() for line in command.on(backups, "sql", question).splitlines()] == [
         ["scope", "records"],
         ["orders", "20"],
         ["payments", "10"],
@@ -163,18 +157,16 @@ def test_sql(command: Command, backups: Path) -> None:
     ],
 )
 def test_what_goes_wrong(
-    command: Command, backups: Path, arguments: list[str], code: int, message: str
+    command: Looking, backups: Path, arguments: list[str], code: int, message: str
 ) -> None:
-    ended, out, err = command.run(backups, *arguments)
+    ended, out, err = command.run(*arguments, "--from", backups)
     assert (ended, out) == (code, ""), err
     assert message in err
     assert "Traceback" not in err
 
 
-def test_no_catalog(command: Command, tmp_path: Path) -> None:
-    code, _, err = command.run(tmp_path, "list")
-    assert code == 3
-    assert "no catalog" in err
+def test_no_catalog(command: Looking, tmp_path: Path) -> None:
+    assert "no catalog" in command.fails(3, "list", "--from", tmp_path)
     assert list(tmp_path.iterdir()) == [], "looking creates nothing"
 
 
@@ -188,31 +180,29 @@ def test_no_catalog(command: Command, tmp_path: Path) -> None:
     ],
 )
 def test_the_sql_that_decides_can_be_seen(
-    command: Command, backups: Path, verb: list[str], queries: set[str]
+    command: Looking, backups: Path, verb: list[str], queries: set[str]
 ) -> None:
     before = sorted(backups.rglob("*"))
-    out = command.told(backups, *verb, "--explain", "--json")
-    asked = [json.loads(line) for line in out.splitlines()]
+    asked = command.rows_on(backups, *verb, "--explain")
     assert queries <= {one["query"] for one in asked}
     for one in asked:
         named = set(re.findall(r"(?<!:):([a-z_]+)", one["sql"]))
         assert named <= set(one["parameters"]), one
-    text = command.told(backups, *verb, "--explain")
+    text = command.on(backups, *verb, "--explain")
     assert text.count(";\n\n") == len(asked)
     assert all(f"-- {query}\n" in text for query in queries)
     assert sorted(backups.rglob("*")) == before
 
 
-def test_what_was_asked_before_a_refusal_is_shown_too(command: Command, backups: Path) -> None:
+def test_what_was_asked_before_a_refusal_is_shown_too(command: Looking, backups: Path) -> None:
     wanted = ("restore", "topics", "orders", "--to", "dir:out", "--to-time", "now", "--explain")
-    code, out, err = command.run(backups, *wanted)
+    code, out, err = command.run(*wanted, "--from", backups)
     assert code == 5, err
     assert "-- restore_coverage\n-- :source = " in out
 
 
-def test_the_catalog_as_it_was(command: Command, backups: Path) -> None:
-    code, _, err = command.run(backups, "list", "--as-of", "2020-01-01")
-    assert code == 3
-    assert "was not made yet at 2020-01-01" in err
+def test_the_catalog_as_it_was(command: Looking, backups: Path) -> None:
+    told = command.fails(3, "list", "--as-of", "2020-01-01", "--from", backups)
+    assert "was not made yet at 2020-01-01" in told
     question = "SELECT (SELECT count(*) FROM files) = (SELECT count(*) FROM now_files) AS same"
-    assert command.told(backups, "sql", question, "--as-of", "now", "--json") == '{"same": true}\n'
+    assert command.on(backups, "sql", question, "--as-of", "now", "--json") == '{"same": true}\n'

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.support.catalogs import backup_id, manifest, publish
+from tests.support.disks import flip
 from tests.support.looks import quiet, rows_of
 
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
@@ -165,10 +166,7 @@ def test_a_torn_export_is_not_taken(spark: SparkSession, root: Path, empty: Path
 
 
 def test_a_damaged_catalog_is_not_exported(root: Path, tmp_path: Path) -> None:
-    file = next((root / "catalog" / "positions").glob("*.parquet"))
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
-    file.write_bytes(content)
+    flip(next((root / "catalog" / "positions").glob("*.parquet")))
     with pytest.raises(Damaged, match="positions"):
         catalog_export.run(ExportRequest(str(root), str(tmp_path / "rows")), reporter=quiet())
     assert not (tmp_path / "rows" / "lakebackup-export.json").exists()

@@ -21,7 +21,6 @@ from lakebackup.rules import layout
 from lakebackup.sql_engine.delta import append
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.cli import main
 from lakebackup_jobs.lifecycle.numbers import latest_number
 from lakebackup_jobs.logs.restore import job as restore
 from lakebackup_jobs.logs.upkeep import compact
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+    from tests.support.commands import Commands
 
     from lakebackup.rows.tables import Row
     from lakebackup.storage import Storage
@@ -304,7 +304,7 @@ def test_what_is_encrypted_stays_encrypted_and_later_flushes_stay_as_they_are(
     empty_catalog: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    cli: Commands,
 ) -> None:
     """By `lakebackup log compact`."""
     root, key = tmp_path / "backups", bytes(range(32))
@@ -315,9 +315,8 @@ def test_what_is_encrypted_stays_encrypted_and_later_flushes_stay_as_they_are(
     keys = tmp_path / "keys.json"
     keys.write_text(json.dumps({"keys": {"k1": base64.b64encode(key).decode()}}))
     monkeypatch.setenv("LAKEBACKUP_LOG__KEYS_FILE", str(keys))
-    command = ["log", "compact", "shop", "--until", "20", "--lz4", "--from", str(root), "--json"]
-    assert main(command, spark) == 0
-    done = json.loads(capsys.readouterr().out.splitlines()[-1])
+    command = ["log", "compact", "shop", "--until", "20", "--lz4", "--from", str(root)]
+    done = cli.told(*command)
     row, late = sorted(Log(spark, root, made).live(), key=lambda row: row["backup_id"] == made.parent)
     assert (row["backup_id"], row["key_id"], row["entries"]) == (done["backup_id"], "k1", 2)
     assert late["backup_id"] == made.parent  # it ended after the ts

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import io
-import json
 import random
 import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.disks import flip
 from tests.support.made_changes import (
     MadeChanges,
     commit,
@@ -24,7 +24,6 @@ from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
 from lakebackup.plan.logs.restore import LogRestoreRequest
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.cli import main
 from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.logs.restore import job as restore
 from lakebackup_jobs.logs.upkeep import snapshot
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+    from tests.support.commands import Commands
 
 pytestmark = pytest.mark.spark
 
@@ -130,13 +130,11 @@ def test_any_instant_alone_and_in_pieces(feed: Feed, cuts: int) -> None:
     assert feed.names("pieces") <= {(1, "shop", "orders"), (2, "shop", "items")}
 
 
-def test_upon_a_full_and_upon_a_restore(feed: Feed, capsys: pytest.CaptureFixture[str]) -> None:
+def test_upon_a_full_and_upon_a_restore(feed: Feed, cli: Commands) -> None:
     """By `lakebackup log snapshot`, `restore point` and `log merge`."""
 
     def lakebackup(*command: str) -> dict[str, Any]:
-        assert main([*command, "--from", str(feed.folder / "backups"), "--json"], feed.spark) == 0
-        found: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
-        return found
+        return cli.told(*command, "--from", feed.folder / "backups")
 
     load(feed, 10)  # keys are deleted behind the full, and changes stand at both its ends
     end, point = feed.made.end_ts, str(feed.folder / "point")
@@ -239,9 +237,7 @@ def test_what_is_damaged_is_told_and_nothing_is_written(feed: Feed) -> None:
     values = {row["key"]: row["value"] for row in feed.rows("later")}
     assert values == {b"a": b"1", b"b": b"2", b"lost": b"found"}
     (file,) = (feed.folder / "backups").glob("shop/log/*2/01/*/1.log.zst")
-    data = bytearray(file.read_bytes())
-    data[-9] ^= 1
-    file.write_bytes(bytes(data))
+    flip(file, -9)
     with pytest.raises(Damaged, match="sha256"):
         feed.restore("torn")
     file.unlink()

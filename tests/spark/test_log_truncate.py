@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.catalogs import backup_id
 from tests.support.chosen import chosen
+from tests.support.commands import Commands
 from tests.support.looks import quiet, seen
 from tests.support.made_changes import MadeChanges, commit, named, prewrite, put
 
@@ -23,7 +24,6 @@ from lakebackup.storage import open_storage
 from lakebackup.store import tombstones
 from lakebackup.store.lease import Lease
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.cli import main
 from lakebackup_jobs.logs.upkeep.truncate import TruncateRequest, run
 from lakebackup_jobs.upkeep import prune, verify
 
@@ -117,7 +117,7 @@ def test_it_is_refused_without_a_full_or_beyond_the_checkpoint(root: Path, spark
         prune.run(prune.PruneRequest(str(root), source="shop"), reporter=quiet())
 
 
-def test_held_backups_stay(root: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+def test_held_backups_stay(root: Path, cli: Commands) -> None:
     """By `lakebackup log truncate`: a full for its own instant, a flush with the log that leads to it."""
     writer = CatalogWriter.open(None, str(root))
     law = Hold(backup_id=backup_id(1), source="shop", at=1, actor="me", reason="law")
@@ -126,9 +126,7 @@ def test_held_backups_stay(root: Path, spark: SparkSession, capsys: pytest.Captu
         truncate(root, 40)
     writer.tell(replace(law, at=2, released=True))
     writer.tell(replace(law, at=3, backup_id=backup_id(3)))
-    command = ["log", "truncate", "shop", "--until", "40", "--yes", "--from", str(root), "--json"]
-    assert main(command, spark) == 0
-    done = json.loads(capsys.readouterr().out.splitlines()[-1])
+    done = cli.told("log", "truncate", "shop", "--until", "40", "--yes", "--from", root)
     assert (done["deleted"], done["fulls"]) == (True, [])
     assert 1 not in stored(root)
     assert stored(root, "fulls") == {3, 6}
@@ -208,14 +206,13 @@ def test_answering_no_changes_nothing(
 ) -> None:
     before = files(root)
     command = ["log", "truncate", "shop", "--until", "40", "--from", str(root)]
-    assert main(command) == 2
-    assert "Say --yes, or look first with --dry-run" in capsys.readouterr().err
+    cli = Commands(capsys)
+    assert "Say --yes, or look first with --dry-run" in cli.fails(2, *command)
     monkeypatch.setattr("sys.stdin", _Terminal("n\n"))
-    assert main([*command, "--json"]) == 0
-    said = capsys.readouterr()
-    assert "7 of 11 files" in said.err
-    assert json.loads(said.out.splitlines()[-1])["deleted"] is False
-    assert main([*command, "--dry-run", "--json"]) == 0
+    code, out, err = cli.run(*command, "--json")
+    assert (code, "7 of 11 files" in err) == (0, True)
+    assert json.loads(out.splitlines()[-1])["deleted"] is False
+    cli.told(*command, "--dry-run")
     assert files(root) == before
     assert not list(open_storage(str(root)).list(f"{layout.PRUNES_FOLDER}/"))
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.catalogs import backup_id
+from tests.support.disks import flip
 from tests.support.looks import quiet, rows_of, seen
 from tests.support.made_snapshots import MadeSnapshots
 
@@ -167,9 +168,7 @@ def test_the_proof_stops_a_prune_of_what_is_needed(
 def test_a_damaged_object_is_every_snapshots_that_has_it(root: Path, spark: SparkSession) -> None:
     """A byte of a pack; verify of one snapshot looks at objects that others wrote."""
     (pack,) = (root / "tablets" / "snapshots" / backup_id(1)).rglob("*.pack")
-    data = bytearray(pack.read_bytes())
-    data[0] ^= 1
-    pack.write_bytes(data)
+    flip(pack, 0)
 
     def checked(*numbers: int) -> dict[str, Any]:
         request = verify.VerifyRequest(

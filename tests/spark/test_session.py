@@ -11,6 +11,7 @@ import pyspark
 import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+from tests.support.disks import flip
 
 from lakebackup.errors import EnvironmentProblem
 from lakebackup_jobs.runtime.session import connect_server, spark_session, spark_settings
@@ -63,9 +64,7 @@ def test_a_flipped_bit_in_a_page_is_noticed(spark: SparkSession, tmp_path: Path)
     values.write.option("compression", "none").parquet(folder)
     assert len(spark.read.parquet(folder).collect()) == 20_000
     file = next(Path(folder).glob("part-*.parquet"))
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
-    file.write_bytes(bytes(content))
+    flip(file)
     (Path(folder) / f".{file.name}.crc").unlink()  # Hadoop's own sidecar would notice first; S3 has none
     with pytest.raises((PySparkException, Py4JError), match="CRC checksum verification failed"):
         spark.read.parquet(folder).collect()

@@ -8,12 +8,12 @@ import pytest
 from tests.support.made_backups import MadeBackups
 
 from lakebackup.errors import TimedOut
-from lakebackup_jobs.cli import main
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+    from tests.support.commands import Commands
 
 pytestmark = pytest.mark.spark
 
@@ -26,11 +26,8 @@ LONG = """
 
 
 @pytest.mark.long
-def test_time_is_bounded_on_spark(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_time_is_bounded_on_spark(spark: SparkSession, tmp_path: Path, cli: Commands) -> None:
     MadeBackups(tmp_path).flush()
     asked = ["sql", LONG, "--from", str(tmp_path), "--engine", "spark", "--timeout", "5s"]
-    assert main(asked, spark=spark) == TimedOut.exit_code
-    assert "within 5 s" in capsys.readouterr().err
+    assert "within 5 s" in cli.fails(TimedOut.exit_code, *asked)
     assert spark.sql("SELECT 1 AS x").collect()[0]["x"] == 1

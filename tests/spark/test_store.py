@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.catalogs import backup_id, manifest, publish, put_sidecar
+from tests.support.catalogs import APPEND_MANY, backup_id, manifest, publish, put_sidecar
 
 from lakebackup.errors import Busy, Damaged, NotFound, UsageProblem
 from lakebackup.rows.tables import as_row, spark_columns
@@ -314,28 +314,12 @@ def test_a_newer_destination_is_refused(tmp_path: Path) -> None:
         destination_id(storage)
 
 
-_APPEND_MANY = """
-import sys
-from lakebackup.sql_engine.delta import append
-from lakebackup.store.lease import Lease
-from lakebackup.rows.upkeep import Audit
-from lakebackup.storage import open_storage
-
-catalog, process, count = sys.argv[1:]
-storage = open_storage(catalog)
-for number in range(int(count)):
-    with Lease.acquire(storage, "catalog", f"process {process}", wait_s=120):
-        entry = Audit(at=number, actor=process, action="a", subject="s", detail="{}")
-        assert append(storage, "audit", [entry], f"{process}-{number}")
-"""
-
-
 @pytest.mark.parametrize(
     ("processes", "each"), [(3, 5), pytest.param(4, 25, marks=pytest.mark.long, id="many")]
 )
 def test_appends_of_several_processes_are_all_kept(root: Path, processes: int, each: int) -> None:
     catalog = str(root / "catalog")
-    command = [sys.executable, "-c", _APPEND_MANY, catalog]
+    command = [sys.executable, "-c", APPEND_MANY, catalog]
     workers = [subprocess.Popen([*command, str(process), str(each)]) for process in range(processes)]
     assert [worker.wait(240) for worker in workers] == [0] * processes
     table = open_table(f"file://{catalog}/audit").to_pyarrow_table()

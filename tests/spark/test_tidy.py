@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.catalogs import manifest, publish
+from tests.support.disks import flip
 from tests.support.looks import quiet
 
 from lakebackup.errors import Damaged, Refused
@@ -51,9 +52,7 @@ def test_tidy_keeps_every_row(spark: SparkSession, empty_catalog: Path, tmp_path
     assert len(rows_of(tmp_path)["backups"]) == 6
 
     (whole,) = files["backups"]
-    content = bytearray(Path(whole).read_bytes())
-    content[len(content) // 2] ^= 1
-    Path(whole).write_bytes(content)
+    flip(Path(whole))
     with pytest.raises(Damaged):
         rows_of(tmp_path)
 
@@ -98,8 +97,6 @@ def test_optimize_brings_files_together_deletes_old_ones_and_stays_verified(
     assert len(rows_of(tmp_path)["backups"]) == 4
 
     (whole,) = (Path(path) for path in open_table(f"file://{folder}").file_uris() if "-c000" in path)
-    content = bytearray(whole.read_bytes())
-    content[len(content) // 2] ^= 1
-    whole.write_bytes(content)
+    flip(whole)
     with pytest.raises(Damaged):
         rows_of(tmp_path)

@@ -10,7 +10,7 @@ import io
 import json
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import fastavro
 import pytest
@@ -21,13 +21,13 @@ from tests.support.s3 import put_catalog
 from lakebackup.storage import open_storage
 from lakebackup.store.lease import Lease
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.cli import main
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+    from tests.support.commands import Commands
     from tests.support.s3 import S3Proxy
 
 pytestmark = [pytest.mark.spark, pytest.mark.s3]
@@ -69,168 +69,132 @@ def put_all(uri: str, folder: Path) -> None:
             storage.put(str(file.relative_to(folder)), file.read_bytes())
 
 
-class Commands:
-    """Commands as a person gives them, in this process and on the session of the tests."""
-
-    def __init__(self, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
-        self._spark, self._capsys = spark, capsys
-
-    def fails(self, code: int, *words: str) -> str:
-        """What a command says on standard error."""
-        self._capsys.readouterr()
-        ended = main(words, self._spark)
-        told = self._capsys.readouterr()
-        assert ended == code, told.err
-        return told.err
-
-    def out(self, *words: str) -> str:
-        """What a command prints."""
-        self._capsys.readouterr()
-        code = main(words, self._spark)
-        told = self._capsys.readouterr()
-        assert code == 0, told.err
-        return told.out
-
-    def rows(self, *words: str) -> list[dict[str, Any]]:
-        """What it prints with --json: an object a line."""
-        return [json.loads(line) for line in self.out(*words, "--json").splitlines()]
-
-    def told(self, *words: str) -> dict[str, Any]:
-        """The result of a job."""
-        return next(row for row in self.rows(*words) if row.get("event") == "result")
-
-
-@pytest.fixture
-def lake(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> Commands:
-    return Commands(spark, capsys)
-
-
 def offsets(files: Sequence[bytes]) -> list[int]:
     rows = [row for data in files for row in fastavro.reader(io.BytesIO(data))]
     return sorted(row["offset"] for row in rows if isinstance(row, dict))
 
 
 @pytest.mark.long
-def test_what_asks(lake: Commands, made: Made, tmp_path: Path) -> None:
+def test_what_asks(cli: Commands, made: Made, tmp_path: Path) -> None:
     place, (first, second) = made.place, made.ids
     there = ("--from", place)
-    assert [row["backup_id"] for row in lake.rows("list", *there)] == [second, first]
-    assert lake.rows("show", second, *there)[0]["parent"] == first
-    assert lake.out("show", "--tree", *there).count(first) == 1
-    paths = [row["path"] for row in lake.rows("files", first, *there)]
+    assert [row["backup_id"] for row in cli.rows("list", *there)] == [second, first]
+    assert cli.rows("show", second, *there)[0]["parent"] == first
+    assert cli.out("show", "--tree", *there).count(first) == 1
+    paths = [row["path"] for row in cli.rows("files", first, *there)]
     assert len(paths) == 2
     assert offsets([open_storage(place).get(path) for path in paths]) == sorted([*range(10), *range(5)])
     now = time.time_ns() // 1_000_000
     count = "SELECT count(*) AS n FROM records('orders')"
     for more in ((), ("--engine", "spark"), ("--as-of", str(now))):
-        assert lake.rows("sql", count, *there, *more) == [{"n": 25}]
+        assert cli.rows("sql", count, *there, *more) == [{"n": 25}]
     for where, catalog in ((place, f"{made.folder}/catalog"), (str(made.folder), f"{place}/catalog")):
-        assert lake.rows("sql", count, "--from", where, "--catalog", catalog) == [{"n": 25}]
+        assert cli.rows("sql", count, "--from", where, "--catalog", catalog) == [{"n": 25}]
     key = "SELECT kafka_offset AS o FROM records('orders') WHERE key = 'k3' AND partition = 0 ORDER BY 1"
-    assert [row["o"] for row in lake.rows("sql", key, *there)] == [3, 7, 11, 15, 19]
-    assert "not made yet" in lake.fails(3, "list", *there, "--as-of", "2020-01-01")
-    totals, *changes = lake.rows("diff", first, second, *there)
+    assert [row["o"] for row in cli.rows("sql", key, *there)] == [3, 7, 11, 15, 19]
+    assert "not made yet" in cli.fails(3, "list", *there, "--as-of", "2020-01-01")
+    totals, *changes = cli.rows("diff", first, second, *there)
     assert ([row["entries"] for row in totals["totals"]], [row["entries"] for row in changes]) == ([10], [10])
-    assert lake.rows("diff", first, second, "--records", *there)
+    assert cli.rows("diff", first, second, "--records", *there)
     page = tmp_path / "report.html"
-    assert lake.rows("report", *there, "--html", str(page))
+    assert cli.rows("report", *there, "--html", str(page))
     assert "orders" in page.read_text("utf-8")
 
 
-def test_what_keeps(lake: Commands, made: Made) -> None:
+def test_what_keeps(cli: Commands, made: Made) -> None:
     place, first = made.place, made.ids[0]
     there, before = ("--from", place), str(time.time_ns() // 1_000_000)
-    lake.told("policy", "set", SOURCE, "--full", "daily 02:30", "--window", "14d", *there)
-    assert lake.rows("sql", "SELECT full_schedule AS f FROM policies", *there) == [{"f": "daily 02:30"}]
-    assert "daily 02:30" in lake.out("policy", "show", *there)
-    assert lake.rows("sql", "SELECT * FROM policies", *there, "--as-of", before) == []
-    assert [row["source"] for row in lake.told("due", *there)["due"]] == [SOURCE]
-    lake.told("hold", first, "--forever", "--reason", "the first", *there)
+    cli.told("policy", "set", SOURCE, "--full", "daily 02:30", "--window", "14d", *there)
+    assert cli.rows("sql", "SELECT full_schedule AS f FROM policies", *there) == [{"f": "daily 02:30"}]
+    assert "daily 02:30" in cli.out("policy", "show", *there)
+    assert cli.rows("sql", "SELECT * FROM policies", *there, "--as-of", before) == []
+    assert [row["source"] for row in cli.told("due", *there)["due"]] == [SOURCE]
+    cli.told("hold", first, "--forever", "--reason", "the first", *there)
     held = "SELECT backup_id FROM holds"
-    assert lake.rows("sql", held, *there) == [{"backup_id": first}]
-    lake.told("hold", first, "--release", "--reason", "enough", *there)
-    assert lake.rows("sql", held, *there) == []
+    assert cli.rows("sql", held, *there) == [{"backup_id": first}]
+    cli.told("hold", first, "--release", "--reason", "enough", *there)
+    assert cli.rows("sql", held, *there) == []
     with Lease.acquire(open_storage(place), f"source-{SOURCE}", "somebody who died") as _:
-        assert "somebody who died" in lake.fails(8, "hold", first, "--forever", "--reason", "again", *there)
-        lease = lake.told("catalog", "break-lease", f"source-{SOURCE}", "--reason", "dead", *there)
+        assert "somebody who died" in cli.fails(8, "hold", first, "--forever", "--reason", "again", *there)
+        lease = cli.told("catalog", "break-lease", f"source-{SOURCE}", "--reason", "dead", *there)
         assert lease["holder"] == "somebody who died"
-        lake.told("hold", first, "--forever", "--reason", "again", *there)
-    assert lake.rows("sql", held, *there) == [{"backup_id": first}]
-    assert lake.told("catalog", "optimize", "--dry-run", *there)["files"] > 8
+        cli.told("hold", first, "--forever", "--reason", "again", *there)
+    assert cli.rows("sql", held, *there) == [{"backup_id": first}]
+    assert cli.told("catalog", "optimize", "--dry-run", *there)["files"] > 8
 
 
 @pytest.mark.long
-def test_what_restores(lake: Commands, spark: SparkSession, made: Made, tmp_path: Path, s3: S3Proxy) -> None:
+def test_what_restores(cli: Commands, spark: SparkSession, made: Made, tmp_path: Path, s3: S3Proxy) -> None:
     there = ("--from", made.place)
     restore = ("restore", "topics", *there)
     chosen = ("--partial", "--select", "SELECT * FROM files WHERE region = '0' AND added_in = 2")
     bucket = f"s3://{s3.bucket()}"
-    assert lake.told(*restore, *chosen, "--to", f"dir:{bucket}/some")["entries"] == 10
+    assert cli.told(*restore, *chosen, "--to", f"dir:{bucket}/some")["entries"] == 10
     storage = open_storage(f"{bucket}/some")
     assert offsets([storage.get(found.path) for found in storage.list("topics/")]) == list(range(10, 20))
-    assert "already" in lake.fails(5, *restore, "orders", "--to", f"dir:{bucket}/some")
+    assert "already" in cli.fails(5, *restore, "orders", "--to", f"dir:{bucket}/some")
 
     table = f"delta:{bucket}/tables/orders"
     plan = str(tmp_path / "plan.json")
-    planned = lake.told(*restore, "orders", "--to", table, "--dry-run", "--save-plan", plan)
+    planned = cli.told(*restore, "orders", "--to", table, "--dry-run", "--save-plan", plan)
     assert planned["files"] == 3
-    assert lake.told(*restore, "--plan", plan)["entries"] == 25
+    assert cli.told(*restore, "--plan", plan)["entries"] == 25
     rows = spark.read.format("delta").load(f"{bucket}/tables/orders")
     assert sorted((row.partition, row.offset) for row in rows.collect()) == [
         *((0, offset) for offset in range(20)),
         *((1, offset) for offset in range(5)),
     ]
-    assert "there is a Delta table" in lake.fails(5, *restore, "orders", "--to", table)
-    assert lake.told(*restore, "orders", "--to", f"dir:{tmp_path}/out", "--to-time", "2000")["entries"] == 6
-    assert "cannot be written" in lake.fails(
+    assert "there is a Delta table" in cli.fails(5, *restore, "orders", "--to", table)
+    assert cli.told(*restore, "orders", "--to", f"dir:{tmp_path}/out", "--to-time", "2000")["entries"] == 6
+    assert "cannot be written" in cli.fails(
         2, *restore, "orders", "--to", table, "--dry-run", "--append", "--save-plan", f"{bucket}/plan.json"
     )
-    assert lake.rows("sql", "SELECT count(DISTINCT restore_id) AS n FROM restores", *there) == [{"n": 3}]
+    assert cli.rows("sql", "SELECT count(DISTINCT restore_id) AS n FROM restores", *there) == [{"n": 3}]
 
 
 @pytest.mark.long
-def test_what_travels(lake: Commands, made: Made, empty_catalog: Path, tmp_path: Path, s3: S3Proxy) -> None:
+def test_what_travels(cli: Commands, made: Made, empty_catalog: Path, tmp_path: Path, s3: S3Proxy) -> None:
     bucket = f"s3://{s3.bucket()}"
     for rows in (f"{bucket}/rows", str(tmp_path / "rows")):
-        lake.told("catalog", "export", rows, "--from", made.place)
+        cli.told("catalog", "export", rows, "--from", made.place)
     there = {found.path: found.bytes for found in open_storage(f"{bucket}/rows").list()}
     assert there.keys() == {found.name for found in (tmp_path / "rows").glob("*.json*")}
     other = ("--from", put_catalog(f"{bucket}/other", empty_catalog))
-    lake.told("catalog", "init", *other)
+    cli.told("catalog", "init", *other)
     trust = ("--trust-root", made.place)
-    assert lake.told("catalog", "import", f"{bucket}/rows", *trust, *other)["backups"] == 2
-    assert sorted(row["backup_id"] for row in lake.rows("list", *other)) == sorted(made.ids)
+    assert cli.told("catalog", "import", f"{bucket}/rows", *trust, *other)["backups"] == 2
+    assert sorted(row["backup_id"] for row in cli.rows("list", *other)) == sorted(made.ids)
     # The data is where it was.
-    assert lake.rows("sql", "SELECT count(*) AS n FROM records('orders')", *other) == [{"n": 25}]
+    assert cli.rows("sql", "SELECT count(*) AS n FROM records('orders')", *other) == [{"n": 25}]
     open_storage(bucket).put("others/backups.txt", b"{}")
     given = ("catalog", "import", *other, "--backups")
-    assert "by its name" in lake.fails(2, *given, f"{bucket}/others/backups.txt")
-    assert "no object backups.jsonl" in lake.fails(3, *given, f"{bucket}/others/backups.jsonl")
+    assert "by its name" in cli.fails(2, *given, f"{bucket}/others/backups.txt")
+    assert "no object backups.jsonl" in cli.fails(3, *given, f"{bucket}/others/backups.jsonl")
 
 
 @pytest.mark.long
-def test_archives(lake: Commands, empty_catalog: Path, tmp_path: Path, s3: S3Proxy) -> None:
+def test_archives(cli: Commands, empty_catalog: Path, tmp_path: Path, s3: S3Proxy) -> None:
     bucket = f"s3://{s3.bucket()}"
     archive = tmp_path / "archive"
     write_backup(archive, TAKEN, "full", [Doc(b"a", b"1", 1), Doc(b"b", b"2", 2)])
     there = put_catalog(f"{bucket}/backups", empty_catalog)
     put_all(f"{bucket}/archive", archive)
-    taken = lake.told("archive", "import", str(archive), "--source", "shop", "--to", there)
+    taken = cli.told("archive", "import", str(archive), "--source", "shop", "--to", there)
     assert (taken["imported"], taken["entries"]) == (1, 2)
-    taken = lake.told("archive", "import", f"{bucket}/archive", "--source", "shop", "--to", there)
+    taken = cli.told("archive", "import", f"{bucket}/archive", "--source", "shop", "--to", there)
     assert (taken["imported"], taken["known"]) == (0, 1)
-    lake.told("archive", "restore", "shop", "--from", there, "--to", str(tmp_path / "documents"))
+    cli.told("archive", "restore", "shop", "--from", there, "--to", str(tmp_path / "documents"))
     (lines,) = (tmp_path / "documents").rglob("*.jsonl")
     assert [json.loads(line)["key"] for line in lines.read_text("utf-8").splitlines()] == ["a", "b"]
-    lake.told("archive", "export", "shop", "--from", there, "--to", str(tmp_path / "again"))
+    cli.told("archive", "export", "shop", "--from", there, "--to", str(tmp_path / "again"))
     assert read_archive(tmp_path / "again") == read_archive(archive)
     for verb in ("restore", "export"):
-        said = lake.fails(2, "archive", verb, "shop", "--from", there, "--to", f"{bucket}/out")
+        said = cli.fails(2, "archive", verb, "shop", "--from", there, "--to", f"{bucket}/out")
         assert "no folder of this machine" in said
 
 
 @pytest.mark.long
-def test_snapshots(lake: Commands, empty_catalog: Path, tmp_path: Path, s3: S3Proxy) -> None:
+def test_snapshots(cli: Commands, empty_catalog: Path, tmp_path: Path, s3: S3Proxy) -> None:
     there = put_catalog(f"s3://{s3.bucket()}/backups", empty_catalog)
     tree = tmp_path / "tree"
     (tree / "sub").mkdir(parents=True)
@@ -238,32 +202,32 @@ def test_snapshots(lake: Commands, empty_catalog: Path, tmp_path: Path, s3: S3Pr
     for name, data in contents.items():
         (tree / name).write_bytes(data)
     backup = ("backup", "snapshot", str(tree), "--source", "db", "--to", there)
-    first = lake.told(*backup)
+    first = cli.told(*backup)
     (tree / "000002.sst").write_bytes(b"more")
-    second = lake.told(*backup)
-    assert [row["backup_id"] for row in lake.rows("list", "--from", there)] == [
+    second = cli.told(*backup)
+    assert [row["backup_id"] for row in cli.rows("list", "--from", there)] == [
         second["backup_id"],
         first["backup_id"],
     ]
     for backup_id, more in ((first["backup_id"], {}), (second["backup_id"], {"000002.sst": b"more"})):
         out = tmp_path / backup_id
         restore = ("restore", "snapshot", "--from", there, "--backup", backup_id, "--layout", "flat")
-        lake.told(*restore, "--to", str(out))
+        cli.told(*restore, "--to", str(out))
         wanted = {**contents, **more}
         assert {name: (out / name).read_bytes() for name in wanted} == wanted
-    manifest = json.loads(lake.out("catalog", "manifest", second["backup_id"], "--from", there))
+    manifest = json.loads(cli.out("catalog", "manifest", second["backup_id"], "--from", there))
     (files,) = (tablet for table in manifest.values() for tablet in table.values())
     assert set(files) == {*contents, "000002.sst"}
     file = tmp_path / "manifest.json"
     file.write_text(json.dumps(manifest))
     asked = ("catalog", "import-manifest", str(file), "--source", "copy", "--from", there)
-    assert lake.told(*asked)["files"] == 4
-    lake.told("restore", "snapshot", "--from", there, "--source", "copy", "--to", str(tmp_path / "copy"))
+    assert cli.told(*asked)["files"] == 4
+    cli.told("restore", "snapshot", "--from", there, "--source", "copy", "--to", str(tmp_path / "copy"))
     assert sorted(found.name for found in (tmp_path / "copy").rglob("*.sst")) == ["000001.sst", "000002.sst"]
-    assert "no folder" in lake.fails(
+    assert "no folder" in cli.fails(
         2, "restore", "snapshot", "--from", there, "--source", "db", "--to", f"{there}/out"
     )
 
 
-def test_a_server_for_jdbc_is_for_folders(lake: Commands, made: Made) -> None:
-    assert "no folder of this machine" in lake.fails(5, "serve", "thrift", "--from", made.place)
+def test_a_server_for_jdbc_is_for_folders(cli: Commands, made: Made) -> None:
+    assert "no folder of this machine" in cli.fails(5, "serve", "thrift", "--from", made.place)

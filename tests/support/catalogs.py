@@ -215,3 +215,21 @@ def put_sidecar(storage: Storage, made: tuple[sidecar.Manifest, list[list[DataFi
     found = replace(found, backup=replace(backup, destination=name, digest=digest.hex()))
     sidecar.write_manifest(storage, layout.manifest_path(backup.source, backup.backup_id), found)
     return found
+
+
+#: A program that appends rows to the audit of a catalog: its address, the process's name, and how many.
+APPEND_MANY = """
+import sys
+from lakebackup.sql_engine.delta import append
+from lakebackup.store.lease import Lease
+from lakebackup.rows.upkeep import Audit
+from lakebackup.storage import open_storage
+
+catalog, process, count = sys.argv[1:]
+storage = open_storage(catalog)
+for number in range(int(count)):
+    with Lease.acquire(storage, "catalog", f"process {process}", ttl_s=30, wait_s=120):
+        entry = Audit(at=number, actor=process, action="a", subject="s", detail="{}")
+        assert append(storage, "audit", [entry], f"{process}-{number}")
+    print(number, flush=True)
+"""

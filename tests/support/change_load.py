@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.support.change_feed import encode, long, produce, row_key, write_value
 
@@ -22,25 +22,9 @@ def tso(ms: float | None = None) -> int:
     return int(time.time() * 1000 if ms is None else ms) << 18
 
 
-def load(
-    bootstrap: str,
-    topic: str,
-    *,
-    events: int,
-    partitions: int,
-    rate: float | None = None,
-    tables: int = 4,
-    value_bytes: int = 100,
-    rows: int = 16,
-    mark_every_s: float = 1.0,
-) -> int:
-    """Produce about `events` events as fast as it goes, or `rate` a second; one region a partition.
-
-    Tables load.t0, load.t1, ... are made first. Then transactions of `rows` new keys, prewritten and
-    committed at once; every `mark_every_s`, and at the end, each region says how far it is. Returns how many
-    events there were. One processor makes 300,000 a second.
-    """
-    return produce(bootstrap, topic, made(events, partitions, rate, tables, value_bytes, rows, mark_every_s))
+def load(bootstrap: str, topic: str, *, events: int, partitions: int, **more: Any) -> int:
+    """Produce what is `made`; how many events it was. One processor makes 300,000 a second."""
+    return produce(bootstrap, topic, made(events, partitions, **more))
 
 
 def made(
@@ -52,7 +36,11 @@ def made(
     rows: int = 16,
     mark_every_s: float = 1.0,
 ) -> Iterator[tuple[int, bytes]]:
-    """The events of `load`, with their partitions."""
+    """About `events` events as fast as it goes, or `rate` a second, with partitions: one region each.
+
+    Tables load.t0, load.t1, ... are made first. Then transactions of `rows` new keys, prewritten and
+    committed at once; every `mark_every_s`, and at the end, each region says how far it is.
+    """
     regions = range(1, partitions + 1)
     yield 0, encode("closed", ROOT_REGION, "1", resolved_ts=0, successors=regions)
     yield from ((0, event) for event in _tables(tables))

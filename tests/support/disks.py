@@ -1,4 +1,4 @@
-"""File systems on which writing really fails: of a chosen size, full, read-only."""
+"""File systems on which writing really fails: of a chosen size, full, read-only; and files that rot."""
 
 from __future__ import annotations
 
@@ -32,6 +32,13 @@ def fill(file: Path, leave: int = 0) -> None:
     with file.open("wb", buffering=0) as stream:
         for _ in range((found.f_bavail * found.f_frsize - leave) // 4096):
             stream.write(bytes(4096))
+
+
+def flip(file: Path, place: int | None = None) -> None:
+    """Have another bit in the byte at `place`, or in the middle."""
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2 if place is None else place] ^= 1
+    file.write_bytes(data)
 
 
 @contextmanager
