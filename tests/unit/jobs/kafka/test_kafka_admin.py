@@ -28,7 +28,7 @@ def test_a_refusal_before_anybody_waits_counts(monkeypatch: pytest.MonkeyPatch) 
     refused = Cluster({"bootstrap.servers": "127.0.0.1:1"})
     answer = refused._admin.describe_cluster(request_timeout=30)
     deadline = time.monotonic() + 30
-    while not refused._said:
+    while not refused._events:
         assert time.monotonic() < deadline
         refused._admin.poll(0.1)
     started = time.monotonic()
