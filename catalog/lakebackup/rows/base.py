@@ -14,6 +14,10 @@ T = TypeVar("T", bound="DataclassInstance")
 
 #: An unknown target position.
 UNKNOWN = -1
+#: `backups.source_kind` of backups of Kafka topics.
+TOPICS = "kafka"
+#: `backups.source_kind` of archives that were imported.
+ARCHIVE = "couchbase"
 #: `backups.source_kind` of backups of a snapshot's files.
 SNAPSHOT = "snapshot"
 #: `backups.source_kind` of captured change feeds, and of the fulls made of them.

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakebackup.errors import Damaged, NotFound
-from lakebackup.rows.base import CHANGES, QUEUES, SNAPSHOT
 from lakebackup.rows.tables import ARROW_SCHEMAS, as_row
+from lakebackup.rules.kinds import KINDS
 from lakebackup.sql_engine.delta import write_rows
 from lakebackup.sql_engine.worker import PerNumber, in_chunks, settle
 from lakebackup.storage import open_storage
@@ -91,11 +91,7 @@ LISTED: Mapping[str, str] = {
     "queue_schemas": "queue-schemas",
 }
 #: The tables that backups of a kind of source list rows of.
-LISTED_BY: Mapping[str, tuple[str, ...]] = {
-    SNAPSHOT: ("snapshot_files", "snapshot_departures"),
-    CHANGES: ("log_regions", "log_tables", "departures"),
-    QUEUES: ("queue_points", "queue_positions", "queue_transactions", "queue_schemas"),
-}
+LISTED_BY = {name: kind.listed for name, kind in KINDS.items() if kind.listed}
 
 
 @dataclass(frozen=True, slots=True)

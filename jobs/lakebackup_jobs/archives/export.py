@@ -15,10 +15,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
-from lakebackup.formats.archives import KIND, meta, tree
-from lakebackup.plan.topics.request import require_own
-from lakebackup.plan.upkeep.import_backups import OWN
-from lakebackup.rows.base import CHANGES, QUEUES, SNAPSHOT, pick
+from lakebackup.formats.archives import meta, tree
+from lakebackup.rows.base import ARCHIVE, TOPICS, pick
+from lakebackup.rules.kinds import require_kind
 from lakebackup.rules.times import format_ts
 from lakebackup.store.behind import current_catalog
 from lakebackup_jobs.archives import read_task as archive_task
@@ -103,14 +102,8 @@ def chain_of(reader: CatalogReader, what: str | None, to_ts: int | None = None) 
             hint="The view unusable_backups says why.",
         )
     last = backups[-1]
-    if last["source_kind"] in (SNAPSHOT, CHANGES, QUEUES):
-        require_own(last["source"], [last["source_kind"]])
-    if last["source_kind"] not in (KIND, OWN):
-        raise Refused(
-            f"The backups of {last['source']} were made by another program ({last['source_kind']}); "
-            "the catalog only lists them.",
-            hint="Only that program restores them; `lakebackup list` shows the other sources.",
-        )
+    if last["source_kind"] != ARCHIVE:
+        require_kind(last["source"], TOPICS, [last["source_kind"]])
     if to_ts is not None and last["end_ts"] > to_ts:
         raise Refused(
             f"Backup {backup_id} ended at {format_ts(last['end_ts'])}, after {format_ts(to_ts)}.",
@@ -135,7 +128,7 @@ def run(
     reader = current_catalog(request.destination, request.catalog)
     chain = chain_of(reader, request.what)
     staged = Staged(request.folder)
-    export = (_Copies if chain.last["source_kind"] == KIND else _Records)(request, reader, chain, staged)
+    export = (_Copies if chain.last["source_kind"] == ARCHIVE else _Records)(request, reader, chain, staged)
     if request.dry_run:
         return {"dry_run": True, **_summary(chain, export.buckets, staged)}
     spark = spark or spark_session(remote=request.remote)

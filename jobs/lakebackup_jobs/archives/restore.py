@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus
 
 from lakebackup.errors import NotFound, Refused
-from lakebackup.formats.archives import KIND, cbb
+from lakebackup.formats.archives import cbb
 from lakebackup.formats.archives.chain import cuts
+from lakebackup.rows.base import ARCHIVE
 from lakebackup.rules.times import format_ts
 from lakebackup.sql_engine.worker import settle
 from lakebackup.storage import open_storage
@@ -130,7 +131,7 @@ def run(
 
 def _planned(request: ArchiveRestoreRequest, reader: CatalogReader) -> _Plan:
     chain = chain_of(reader, request.what, request.to_ts)
-    if chain.last["source_kind"] != KIND:
+    if chain.last["source_kind"] != ARCHIVE:
         raise Refused(
             f"{chain.last['source']} holds topics, not buckets.",
             hint="Use `lakebackup restore topics`, or `lakebackup archive export`.",

@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from lakebackup.errors import Refused
 from lakebackup.plan.records import RecordsPlan, Wanted
-from lakebackup.plan.topics.request import require_own
+from lakebackup.rows.base import TOPICS
+from lakebackup.rules.kinds import require_kind_of
 from lakebackup.sql_engine.guard_records import RecordsCall
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.query import record_query as ask
@@ -87,7 +88,7 @@ def run(request: RecordDiffRequest, *, spark: SparkSession | None = None) -> Ite
             hint="Compare two backups of one source.",
         )
     for source in sources:
-        require_own(source, [row["source_kind"] for row in reader.rows("source_kinds", source=source)])
+        require_kind_of(reader, source, TOPICS)
     for scope in sorted({row["scope"] for row in found}):
         points = {row["backup_id"]: row for row in found if row["scope"] == scope}
         yield _topic(request, reader, scope, points.get(ids[0]), points.get(ids[1]), spark)

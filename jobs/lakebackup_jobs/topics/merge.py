@@ -20,11 +20,12 @@ from pydantic import TypeAdapter
 from lakebackup.errors import Damaged, Refused
 from lakebackup.plan.topics.generations import Held
 from lakebackup.plan.topics.merge import Member, MergePlan, choose, targets, with_topics
-from lakebackup.plan.topics.request import only_source, require_own
+from lakebackup.plan.topics.request import only_source
 from lakebackup.rows.backups import Gap, Position
-from lakebackup.rows.base import pick
+from lakebackup.rows.base import TOPICS, pick
 from lakebackup.rows.topics import Group
 from lakebackup.rules import layout, topic_settings
+from lakebackup.rules.kinds import require_kind_of
 from lakebackup.rules.retention import roll_ms
 from lakebackup.store import manifest as sidecar
 from lakebackup.store import tombstones
@@ -284,7 +285,7 @@ def _plan(request: MergeRequest, reader: CatalogReader, source: str) -> MergePla
     """What is merged, None when there is nothing; afterwards the reader has the relation `to_merge`."""
     import pyarrow as pa
 
-    require_own(source, [row["source_kind"] for row in reader.rows("source_kinds", source=source)])
+    require_kind_of(reader, source, TOPICS)
     if request.until is None:
         newest = reader.one("latest_backup", source=source, level=None)
         tip = newest["backup_id"] if newest else ""

@@ -11,8 +11,9 @@ from lakebackup.errors import EnvironmentProblem
 from lakebackup.plan.parents import Choice, choose, covered_by, falls_short
 from lakebackup.plan.topics.backup import BackupPlan, Parent, Prepared, plan_backup
 from lakebackup.plan.topics.generations import Held
-from lakebackup.plan.topics.request import require_own
+from lakebackup.rows.base import TOPICS
 from lakebackup.rules import layout, patterns
+from lakebackup.rules.kinds import require_kind_of
 from lakebackup_jobs.kafka.admin.groups import Groups, group_rows
 from lakebackup_jobs.kafka.format.offsets_log import OFFSETS_TOPIC
 from lakebackup_jobs.lifecycle.identity import micros
@@ -55,7 +56,7 @@ def plan_next(
     end_ts, regions = cluster.positions(topics, request.isolation)
     choice, covered, fork = Choice(None, None, "differential", 1), [], None
     if reader:
-        require_own(source, [row["source_kind"] for row in reader.rows("source_kinds", source=source)])
+        require_kind_of(reader, source, TOPICS)
         fork = forks.find(reader, source, regions, request.kafka, contents=contents)
         if fork:
             forks.check(fork, request.on_fork)

@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup.errors import NotFound, UsageProblem
-from lakebackup.plan.upkeep.import_backups import OWN
-from lakebackup.rows.base import CHANGES, QUEUES, SNAPSHOT
+from lakebackup.rows.base import CHANGES, TOPICS
 from lakebackup.rows.upkeep import Hold, Policy, PolicyTopics
 from lakebackup.rules import schedule
+from lakebackup.rules.kinds import kind_of
 from lakebackup.rules.patterns import compile_pattern, is_internal
 from lakebackup.rules.times import format_ts
 from lakebackup.storage import open_storage
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Kind = Literal["differential", "cumulative"]
-_UNSCHEDULED: Mapping[str, str] = {
-    SNAPSHOT: "are of snapshots, whose folders only who takes them knows",
-    QUEUES: "are of an engine's queues, whose snapshots and own files only who takes them knows",
-}
 _MODES: Mapping[str, str] = {"differential": "incr-diff", "cumulative": "incr-accu"}
 
 
@@ -59,7 +55,7 @@ def set_policy(destination: str, catalog: str | None, name: str, change: Change)
     reader = CatalogReader.require(destination, catalog)
     source = _source(reader, name)
     made = _changed(_policy(reader, source), change, source)
-    others = {row["source_kind"] for row in reader.rows("source_kinds", source=source)} - {OWN}
+    others = {row["source_kind"] for row in reader.rows("source_kinds", source=source)} - {TOPICS}
     if CHANGES in others and (made.full_schedule or made.incremental_schedule):
         raise UsageProblem(
             f"{source} is a change feed: its task flushes by itself, so no backup of it can be due.",
@@ -67,8 +63,7 @@ def set_policy(destination: str, catalog: str | None, name: str, change: Change)
             "and a redundancy limit what `log truncate` may delete.",
         )
     if others and (made.full_schedule or made.incremental_schedule):
-        why = next((why for kind, why in _UNSCHEDULED.items() if others == {kind}), None)
-        why = why or f"were made by another program ({', '.join(sorted(others))})"
+        why = kind_of(others.pop()).unscheduled or "were made by another program"
         raise UsageProblem(
             f"The backups of {source} {why}: none can be due here.",
             hint="Leave out --full and --incr; a window and a redundancy are for every source.",

@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Busy, Refused, TooLarge, UsageProblem
-from lakebackup.formats.archives import KIND
 from lakebackup.plan.topics.request import only_source
 from lakebackup.plan.upkeep.prune import (
     Cut,
@@ -30,8 +29,9 @@ from lakebackup.plan.upkeep.prune import (
     require_proof,
     window_of,
 )
-from lakebackup.rows.base import CHANGES, QUEUES, SNAPSHOT
+from lakebackup.rows.base import ARCHIVE, CHANGES, QUEUES, SNAPSHOT
 from lakebackup.rules import layout
+from lakebackup.rules.kinds import KINDS
 from lakebackup.rules.times import format_ts
 from lakebackup.storage import open_storage
 from lakebackup.store import tombstones
@@ -57,12 +57,8 @@ if TYPE_CHECKING:
 HOLD_MS = 7 * 86_400_000
 # By so much may the clocks of machines differ; with more, nobody can say what is old.
 SKEW_MS = 60_000
-# Sources whose backups go whole alone, and why nothing smaller of theirs can go.
-_WHOLE = {
-    KIND: "was imported from an archive, which has no topics",
-    QUEUES: "is an engine, whose messages go with the backups that need them, whatever topic they are of",
-    SNAPSHOT: "holds snapshots, which have no topics",
-}
+# Kinds whose backups go whole alone, and why nothing smaller of theirs can go.
+_WHOLE = {name: kind.whole for name, kind in KINDS.items() if kind.whole}
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +159,7 @@ def _source(request: PruneRequest, reader: CatalogReader) -> str:
     if not kinds <= _WHOLE.keys() or not kinds:
         return only_source(reader, asked)
     limited = request.keep_ms or request.keep_bytes
-    if request.topics or request.patterns or (limited and KIND not in kinds):
+    if request.topics or request.patterns or (limited and ARCHIVE not in kinds):
         what = " and ".join(_WHOLE[kind] for kind in sorted(kinds))
         raise UsageProblem(
             f"{asked} {what}.",

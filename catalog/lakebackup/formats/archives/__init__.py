@@ -3,6 +3,3 @@
 Facts of the format are those of couchbase-cli (`pump_bfd.py`); docs/archive.md has them. Nothing here
 knows of Spark, and reading an archive never writes to it.
 """
-
-#: `backups.source_kind` of backups that came from an archive.
-KIND = "couchbase"

@@ -14,10 +14,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup.errors import Damaged, Refused
-from lakebackup.formats.archives import KIND, meta, tree
+from lakebackup.formats.archives import meta, tree
 from lakebackup.rows.backups import Backup, DataFile, Position
+from lakebackup.rows.base import ARCHIVE
 from lakebackup.rows.digest import Digest
 from lakebackup.rows.tables import json_line
+from lakebackup.rules.kinds import require_kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -84,12 +86,8 @@ def plan(
     Raises Damaged (files that contradict each other), Refused (a backup that cannot be restored, one that
     the catalog has with other contents or not whole any more, one that is older than what the catalog has).
     """
-    other = {row["source_kind"] for row in held} - {KIND}
-    if other:
-        raise Refused(
-            f"Source {source} is one of kind {', '.join(sorted(other))}.",
-            hint="Give another name with --source.",
-        )
+    kinds = [row["source_kind"] for row in held]
+    require_kind(source, ARCHIVE, kinds, hint="Give another name with --source.")
     every = {one.folder: one for one in found}
     ids = {row["backup_id"].rpartition("-")[2]: row for row in held}
     number = max((row["number"] for row in held), default=0)
@@ -203,7 +201,7 @@ class _Row:
             backup_id=self.backup_id,
             number=self.number,
             source=self.source,
-            source_kind=KIND,
+            source_kind=ARCHIVE,
             destination=self.destination,
             kind=one.kind,
             level=1 if parent else 0,

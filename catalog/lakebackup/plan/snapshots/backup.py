@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.formats.snapshots.names import Limits, unsafe
 from lakebackup.rows.base import SNAPSHOT
+from lakebackup.rules.kinds import require_kind
 from lakebackup.rules.times import format_ts
 
 if TYPE_CHECKING:
@@ -141,10 +142,9 @@ def require_later(source: str, snapshot: Snapshot, taken_ms: int, newest: Newest
 
 def require_snapshots(source: str, newest: Newest | None) -> None:
     """Refused for a source whose backups are not of snapshots."""
-    if newest and newest.source_kind != SNAPSHOT:
-        raise Refused(
-            f"The backups of {source} are of another kind ({newest.source_kind}).",
-            hint="Give this one a name of its own with --source.",
+    if newest:
+        require_kind(
+            source, SNAPSHOT, [newest.source_kind], hint="Give this one a name of its own with --source."
         )
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup import requests
 from lakebackup.errors import NotFound, Refused, UsageProblem
-from lakebackup.formats.archives import KIND
 from lakebackup.plan.passed_over import passed_over
 from lakebackup.plan.topics.chains import BackupSet, Cost, Step, on_the_way, other_sets
 from lakebackup.plan.topics.generations import is_compacted
@@ -25,8 +24,9 @@ from lakebackup.plan.topics.restore import (
     between,
     refuse_outside,
 )
-from lakebackup.rows.base import CHANGES, QUEUES, SNAPSHOT
+from lakebackup.rows.base import TOPICS
 from lakebackup.rules import patterns, topic_settings
+from lakebackup.rules.kinds import require_kind, require_kind_of
 from lakebackup.sql_engine.guard import check_select
 from lakebackup_sql import load
 
@@ -207,7 +207,7 @@ def _plan_select(request: RestoreRequest, select: str, reader: CatalogReader) ->
             hint="It must return the columns destination and path of rows of `files`.",
         )
     source = _one_source(request, [row["source"] for row in sources], reader)
-    require_own(source, [row["source_kind"] for row in sources])
+    require_kind(source, TOPICS, [row["source_kind"] for row in sources])
     parts = read_parts(reader)
     topics = sorted({part.scope for part in parts})
     _refuse_two_histories(parts)
@@ -257,42 +257,13 @@ def _hole(detail: str) -> Obstacle:
     )
 
 
-def require_own(source: str, kinds: Sequence[str]) -> None:
-    """Refused for a source whose backups are not of topics, or were made by another program."""
-    other = sorted(set(kinds) - {"kafka"})
-    if other == [SNAPSHOT]:
-        raise Refused(
-            f"The backups of {source} are of snapshots, which have no topics.",
-            hint="Use `lakebackup restore snapshot`, `backup snapshot`, `diff`.",
-        )
-    if other == [CHANGES]:
-        raise Refused(
-            f"{source} is a change feed: its log has tables and no topics.",
-            hint="Use `lakebackup log restore`, `log snapshot`, `log compact`, `log truncate`; "
-            f"`lakebackup log status {source}` shows how far it is.",
-        )
-    if other == [QUEUES]:
-        raise Refused(
-            f"{source} is an engine: its queues are backed up and restored together with its snapshot.",
-            hint="Use `lakebackup backup queue`, `restore queue`, `prune`; the views queue_points and "
-            "coverage say what can be restored.",
-        )
-    if other:
-        raise Refused(
-            f"The backups of {source} were made by another program ({', '.join(other)}) and imported.",
-            hint="Use `lakebackup archive restore` or `archive export`."
-            if other == [KIND]
-            else "The catalog can be asked about them; only that program restores and prunes them.",
-        )
-
-
 def only_source(reader: CatalogReader, asked: str | None = None) -> str:
     """The source that was asked for, or the one that has restorable backups.
 
     Raises NotFound, UsageProblem for several, Refused for one whose backups another program made.
     """
     if asked:
-        require_own(asked, [row["source_kind"] for row in reader.rows("source_kinds", source=asked)])
+        require_kind_of(reader, asked, TOPICS)
         return asked
     sources = [row["source"] for row in reader.rows("list_sources")]
     if len(sources) == 1:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import UsageProblem
 from lakebackup.rows.backups import Backup
-from lakebackup.rows.base import CHANGES, QUEUES, SNAPSHOT
+from lakebackup.rows.base import ARCHIVE
 from lakebackup.rows.tables import ARROW_SCHEMAS, as_row
+from lakebackup.rules.kinds import KINDS
 from lakebackup.rules.layout import check_source
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 #: The kind of source whose backups this program makes itself.
-OWN = "kafka"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]{0,199}")
 UNCOUNTED = -1
 _CHAIN = ("kind", "level", "parent", "base", "chain_position", "place", "parent_place")
@@ -116,7 +116,7 @@ def _wrong(
     if whole:
         return None
     kind = row["source_kind"] or source_kind
-    if kind in (OWN, SNAPSHOT, CHANGES, QUEUES):
+    if kind in KINDS and kind != ARCHIVE:
         return f"source_kind {kind} is for backups of this program; bring those with an export's folder"
     chain = [name for name in _CHAIN if row[name] is not None]
     if listed and chain:

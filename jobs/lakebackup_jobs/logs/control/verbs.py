@@ -15,6 +15,7 @@ from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wa
 from lakebackup.errors import EnvironmentProblem, NotFound, Refused
 from lakebackup.formats.logs.table_filter import TableFilter
 from lakebackup.rows.base import CHANGES
+from lakebackup.rules.kinds import require_kind_of
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.kafka.admin.cluster import Cluster
@@ -100,11 +101,7 @@ def start(place: Place, name: str, settings: TaskSettings) -> dict[str, Any]:
         keys_of(name, place.keys_file)
     reader = place.reader()
     before = task.find(reader, name)
-    kinds = {row["source_kind"] for row in reader.rows("source_kinds", source=name)} - {CHANGES}
-    if kinds:
-        raise Refused(
-            f"{name} is a source already, of {', '.join(sorted(kinds))} backups.", hint="Choose another name."
-        )
+    require_kind_of(reader, name, CHANGES, hint="Choose another name for the task.")
     if before and not before.over and (before.state == "paused" or place.at_work(name)):
         how = "runs already" if before.state == "running" else "is paused"
         raise Failed(

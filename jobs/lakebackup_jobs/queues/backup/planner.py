@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.errors import NeedsFull, Refused, UsageProblem
+from lakebackup.errors import NeedsFull, UsageProblem
 from lakebackup.formats.queues import schema_history, snapshot_json
 from lakebackup.plan.queues import backup as planning
 from lakebackup.plan.queues.history import (
@@ -20,6 +20,7 @@ from lakebackup.plan.queues.history import (
 from lakebackup.rows.base import QUEUES
 from lakebackup.rows.upkeep import Audit
 from lakebackup.rules import patterns
+from lakebackup.rules.kinds import require_kind_of
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.lifecycle.identity import holder
 from lakebackup_jobs.queues.backup import skipped
@@ -65,12 +66,7 @@ class QueuePlanner:
     def standing(self, reader: CatalogReader | None) -> Standing:
         if reader is None:
             return Standing()
-        kinds = {row["source_kind"] for row in reader.rows("source_kinds", source=self._work.source)}
-        if kinds - {QUEUES}:
-            raise Refused(
-                f"The backups of {self._work.source} are of another kind ({', '.join(sorted(kinds))}).",
-                hint="Give the engine a name of its own.",
-            )
+        require_kind_of(reader, self._work.source, QUEUES, hint="Give the engine a name of its own.")
         cluster = self.cluster.cluster_id()
         histories = read_histories(reader, self._work.source, cluster)
         if self.request.mode != "full":

@@ -1,0 +1,90 @@
+"""The kinds of sources, and what the rest of the program must know of each.
+
+A new kind is a line of KINDS and a package of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from lakebackup.errors import Refused
+from lakebackup.rows.base import ARCHIVE, CHANGES, QUEUES, SNAPSHOT, TOPICS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What backups with this `source_kind` are.
+
+    holds: what they are of. hint: which commands know them. listed: tables whose rows they keep in objects
+    beside their data. whole: why a prune deletes nothing smaller than a backup of them. unscheduled: why a
+    policy takes none.
+    """
+
+    holds: str
+    hint: str
+    listed: tuple[str, ...] = ()
+    whole: str | None = None
+    unscheduled: str | None = None
+
+
+KINDS: dict[str, Kind] = {
+    TOPICS: Kind(holds="topics", hint="Use `lakebackup restore topics`, `backup topics`, `prune`."),
+    SNAPSHOT: Kind(
+        holds="snapshots, which have no topics",
+        hint="Use `lakebackup restore snapshot`, `backup snapshot`, `diff`.",
+        listed=("snapshot_files", "snapshot_departures"),
+        whole="holds snapshots, which have no topics",
+        unscheduled="are of snapshots, whose folders only who takes them knows",
+    ),
+    CHANGES: Kind(
+        holds="a change feed, whose log has tables and no topics",
+        hint="Use `lakebackup log restore`, `log snapshot`, `log compact`, `log truncate`; "
+        "`lakebackup log status` shows how far it is.",
+        listed=("log_regions", "log_tables", "departures"),
+    ),
+    QUEUES: Kind(
+        holds="an engine's queues, which are backed up and restored together with its snapshot",
+        hint="Use `lakebackup backup queue`, `restore queue`, `prune`; the views queue_points and coverage "
+        "show what can be restored.",
+        listed=("queue_points", "queue_positions", "queue_transactions", "queue_schemas"),
+        whole="is an engine, whose messages go with the backups that need them, whatever topic they are of",
+        unscheduled="are of an engine's queues, whose snapshots and own files only who takes them knows",
+    ),
+    ARCHIVE: Kind(
+        holds="an imported archive",
+        hint="Use `lakebackup archive restore` or `archive export`.",
+        whole="was imported from an archive, which has no topics",
+    ),
+}
+
+
+def kind_of(name: str) -> Kind:
+    """Of a `source_kind`; one that is not known here is of a program whose backups were imported."""
+    return KINDS.get(name) or Kind(
+        holds=f"made by another program ({name}) and imported",
+        hint="The catalog can be asked about them; only that program restores and prunes them.",
+    )
+
+
+def require_kind(source: str, wanted: str, found: Iterable[str], *, hint: str | None = None) -> None:
+    """Refused when backups of a source are of another kind than `wanted`; `hint` in place of the other's."""
+    for other in sorted(set(found) - {wanted}):
+        kind = kind_of(other)
+        raise Refused(f"The backups of {source} are of another kind: {kind.holds}.", hint=hint or kind.hint)
+
+
+class Rows(Protocol):
+    """What can be asked for the kinds of a source's backups."""
+
+    def rows(self, name: str, **parameters: Any) -> list[dict[str, Any]]: ...
+
+
+def require_kind_of(catalog: Rows, source: str, wanted: str, *, hint: str | None = None) -> bool:
+    """As `require_kind`, for all backups that a catalog has of a source; whether it has any."""
+    found = [str(row["source_kind"]) for row in catalog.rows("source_kinds", source=source)]
+    require_kind(source, wanted, found, hint=hint)
+    return bool(found)
