@@ -20,7 +20,7 @@ from lakebackup.errors import Damaged, LakebackupError, NotFound, Refused, Usage
 from lakebackup.recovery import imports
 from lakebackup.rows.base import SNAPSHOT, State
 from lakebackup.rows.digest import LANE_DIGITS, LANES, Digest
-from lakebackup.rows.tables import Row, spark_columns
+from lakebackup.rows.tables import spark_columns
 from lakebackup.rows.upkeep import Audit
 from lakebackup.rules import layout
 from lakebackup.sql_engine.delta import open_table
@@ -115,10 +115,7 @@ class _Rebuild:
                 self._name_destination(good[0].backup.destination)
             transaction = f"rebuild-{self.run_id}-{good[0].backup.backup_id}"
             self._files(good, transaction)
-            rows: list[Row] = []
-            for manifest in good:
-                rows += [*manifest.positions, *manifest.scopes, *manifest.gaps, *manifest.groups]
-            self.writer.append(rows, transaction)
+            self.writer.append([row for manifest in good for row in manifest.rows], transaction)
             if self.derive:
                 self.derive(self.writer, good, transaction)
             backups += [self._as_marked(m.backup) for m in good]
