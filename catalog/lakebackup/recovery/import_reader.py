@@ -138,7 +138,7 @@ class Given:
         settle()
 
     def rows(self, number: int) -> Iterator[dict[str, Any]]:
-        """The rows of a file, each with where it stands and with what is wrong with it."""
+        """The rows of a file, each with its place and what is wrong with it."""
         for place, row, problem in read(self.files[number]):
             made = dict.fromkeys(self._types)
             if row is not None:

@@ -115,10 +115,7 @@ class _Rebuild:
                 self._name_destination(good[0].backup.destination)
             transaction = f"rebuild-{self.run_id}-{good[0].backup.backup_id}"
             self._files(good, transaction)
-            rows: list[Row] = []
-            for manifest in good:
-                rows += [*manifest.positions, *manifest.scopes, *manifest.gaps, *manifest.groups]
-            self.writer.append(rows, transaction)
+            self.writer.append([row for manifest in good for row in manifest.rows], transaction)
             if self.derive:
                 self.derive(self.writer, good, transaction)
             backups += [self._as_marked(m.backup) for m in good]

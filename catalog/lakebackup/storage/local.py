@@ -158,7 +158,7 @@ class LocalStorage(Storage):
                 self._locate(path.rpartition("/")[0])
             file = self._named(path)
             if not stat.S_ISDIR(file.lstat().st_mode):
-                file.unlink()  # a link goes itself, not what it leads to
+                file.unlink()  # a link itself is deleted, not its target
 
     def protect(self, path: str) -> None:
         """Give a file that another library wrote below the root the mode of those that are put here."""

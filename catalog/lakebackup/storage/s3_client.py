@@ -75,7 +75,7 @@ def client(options: S3Options) -> S3Client:
 
 @lru_cache(maxsize=1)
 def _pace(bytes_a_second: int) -> LeakyBucket:
-    """The measure that all that this process sends goes through."""
+    """The limiter that all uploads of this process share."""
     return LeakyBucket(bytes_a_second)
 
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from lakebackup.storage import Storage
 
-# Generations kept behind the highest. A listing is not a snapshot: if all older ones went at once, one that
-# runs while a generation comes and the one before goes could miss both.
+# Generations kept behind the highest. A listing is not a snapshot: if all older ones were deleted at once, a
+# listing during a renewal could miss both the new generation and the one before.
 _KEPT = 8
 # The holder gives up this part of the time to live before others may take over: so far clocks may differ.
 _MARGIN = 0.1
@@ -186,7 +186,7 @@ def break_lease(storage: Storage, name: str, reason: str) -> Record:
     while True:
         generation, current = _current(storage, name)
         if current is None or current.state != "held":
-            raise NotFound(f"Nobody holds a lease on {name}.")
+            raise NotFound(f"The lease on {name} is not held.")
         now_ms = int(time.time() * 1000)
         broken = Record(current.holder, uuid.uuid4().hex, "broken", now_ms, now_ms, reason)
         if _put(storage, name, generation + 1, broken) is not None:

@@ -47,6 +47,11 @@ class Manifest:
     groups: Sequence[Group] = ()
     parts: int
 
+    @property
+    def rows(self) -> list[Position | Scope | Gap | Group]:
+        """All its rows except the backup's own."""
+        return [*self.positions, *self.scopes, *self.gaps, *self.groups]
+
 
 def write_part(storage: Storage, path: str, rows: Sequence[DataFile]) -> list[DataFile]:
     """Put the file rows of one task as `path`, once; returns the rows that count.
@@ -88,10 +93,7 @@ def read_manifest(storage: Storage, path: str) -> Manifest:
     """The manifest at `path`. Raises as `read_record` does."""
     found = read_record(storage, path, Manifest)
     backup = found.backup
-    rows: list[Position | Scope | Gap | Group] = [
-        *found.positions, *found.scopes, *found.gaps, *found.groups,
-    ]  # fmt: skip
-    for row in rows:
+    for row in found.rows:
         if (row.backup_id, row.source) != (backup.backup_id, backup.source):
             raise Damaged(
                 f"{path}: it holds a row of backup {row.backup_id} of {row.source}.", hint=_RESTORE_HINT

@@ -43,7 +43,7 @@ from lakebackup.store.roots import destination_id
 from lakebackup_sql import load, names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -141,15 +141,10 @@ class CatalogWriter(Catalog):
         backup = manifest.backup
         with self._lease() as lease:
             self._register(storage)
-            small: dict[str, Sequence[Row]] = {
-                "positions": manifest.positions,
-                "scopes": manifest.scopes,
-                "gaps": manifest.gaps,
-                "groups": manifest.groups,
-            }
+            small = _by_table(manifest.rows).items()
             _side_by_side(
                 *self._parts(storage, [manifest], backup.backup_id),
-                *(partial(append, self._storage, *one, backup.backup_id) for one in small.items()),
+                *(partial(append, self._storage, *some, backup.backup_id) for some in small),
             )
             if held:
                 held.renew()
@@ -165,11 +160,8 @@ class CatalogWriter(Catalog):
 
     def append(self, rows: Sequence[Row], transaction: str | None = None) -> None:
         """Append rows of any tables, each table's in one commit, once for each `transaction`."""
-        tables: dict[str, list[Row]] = {}
-        for row in rows:
-            tables.setdefault(table_of(type(row)), []).append(row)
         with self._lease():
-            for table, some in tables.items():
+            for table, some in _by_table(rows).items():
                 append(self._storage, table, some, transaction or uuid.uuid4().hex)
 
     def append_frame(
@@ -354,6 +346,13 @@ class CatalogWriter(Catalog):
     def _lease(self) -> Lease:
         holder = f"{socket.gethostname()}:{os.getpid()}"
         return Lease.acquire(self._storage, _LEASE, holder, ttl_s=_LEASE_TTL_S, wait_s=_LEASE_WAIT_S)
+
+
+def _by_table(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    tables: dict[str, list[Row]] = {}
+    for row in rows:
+        tables.setdefault(table_of(type(row)), []).append(row)
+    return tables
 
 
 def _side_by_side(*tasks: Callable[[], object]) -> None:

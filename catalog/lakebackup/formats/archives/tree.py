@@ -1,4 +1,4 @@
-"""What stands where in an archive: one backup a folder, or one alone, as releases before 3.0 wrote it.
+"""The layout of an archive: one backup a folder, or one alone, as releases before 3.0 wrote it.
 
 <root>/<time>/<time>-full|-diff|-accu/bucket-<bucket>/node-<node>/data-<number>.cbb
 <root>/bucket-<bucket>/node-<node>/data-<number>.cbb

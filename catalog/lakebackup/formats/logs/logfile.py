@@ -7,7 +7,6 @@ then on demand encrypted as a whole (`cipher`). docs/data-format.md describes it
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import secrets
 import tempfile
@@ -178,9 +177,8 @@ class LogFileWriter:
 
     def _put(self, storage: Storage, cipher: Cipher | None, resolved_ts: int | None) -> dict[str, Any]:
         path = self._path(cipher)
-        source: _Hashed = _Hashed(_Frames(self._scratch, self._frames))
-        if cipher is not None:
-            source = _Hashed(io.BytesIO(cipher.seal(source.stream.read(-1), path)))
+        pieces = (self._scratch.read(*frame) for frame in self._frames)
+        source = _Stream(pieces if cipher is None else iter([cipher.seal(b"".join(pieces), path)]))
         size = storage.upload(path, source, size_hint=sum(length for _, length in self._frames))
         return {
             **self.place.columns(),
@@ -339,32 +337,19 @@ def _rounded(key: bytes) -> str | None:
     return (kept[:-1] + bytes([kept[-1] + 1])).hex() if kept else None
 
 
-class _Frames(io.RawIOBase):
-    """Pieces of a scratch file as one stream."""
+class _Stream:
+    """Pieces of bytes as one stream for `Storage.upload`; its SHA-256 is computed as it is read."""
 
-    def __init__(self, scratch: Scratch, frames: Sequence[tuple[int, int]]) -> None:
-        self._scratch, self._rest = scratch, list(reversed(frames))
-
-    def read(self, size: int = -1, /) -> bytes:
-        """As many bytes as are asked for, fewer only at the end; all of them for -1."""
-        taken: list[bytes] = []
-        while size and self._rest:
-            position, length = self._rest.pop()
-            take = length if size < 0 else min(size, length)
-            if take < length:
-                self._rest.append((position + take, length - take))
-            taken.append(self._scratch.read(position, take))
-            size -= take if size > 0 else 0
-        return b"".join(taken)
-
-
-class _Hashed:
-    """A stream whose SHA-256 is taken as it is read."""
-
-    def __init__(self, stream: io.RawIOBase | io.BytesIO) -> None:
-        self.stream, self.sha256 = stream, hashlib.sha256()
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces, self._held = pieces, memoryview(b"")
+        self.sha256 = hashlib.sha256()
 
     def read(self, size: int, /) -> bytes:
-        data: bytes = self.stream.read(size) or b""
+        while not self._held:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return b""
+            self._held = memoryview(piece)
+        data, self._held = bytes(self._held[:size]), self._held[size:]
         self.sha256.update(data)
         return data
