@@ -109,7 +109,7 @@ class Call:
             )
         return found
 
-    def request(self, kind: type[Request], **more: Any) -> Request:
+    def request(self, of: type[Request], /, **more: Any) -> Request:
         """A request whose fields have, by their names, the values of `more`, of the verb's own flags or of
         shared ones, the first of these that there is. A flag that was not given leaves the field's default.
         """
@@ -119,12 +119,11 @@ class Call:
             if value is not None
         }
         values = {**self._shared(), **own}
-        return kind(
-            **{field.name: values[field.name] for field in fields(kind) if field.name in values} | more
-        )
+        values = {field.name: values[field.name] for field in fields(of) if field.name in values}
+        return of(**{**values, **more})
 
     def _shared(self) -> dict[str, Any]:
-        """What shared flags and settings say for the fields of requests that every job means alike."""
+        """The values of shared flags and settings, by the names that fields of requests have."""
         found, taken = self.settings, self.flags
         values: dict[str, Any] = {
             "destination": self.where,
@@ -151,7 +150,7 @@ class Call:
 
     @cached_property
     def report(self) -> Reporter:
-        """How the verb tells what it does; closed when the verb ends."""
+        """How the verb reports what it does; closed when the verb ends."""
         from lakebackup_jobs.lifecycle.progress import reporter
 
         return self._stack.enter_context(reporter(as_json=self.json))

@@ -45,7 +45,7 @@ def set_(
     full: Annotated[
         str | None, option("--full WHEN", "Fulls: 'daily 02:30', 'weekly sun 02:00', 'every 6h'; none.")
     ] = None,
-    incr: Annotated[str | None, option("--incr WHEN", "Incrementals, as --full.")] = None,
+    incremental: Annotated[str | None, option("--incr WHEN", "Incrementals, as --full.")] = None,
     incr_mode: Annotated[
         Literal["incr-diff", "incr-accu", "diff", "accu"] | None,
         option("--incr-mode MODE", "incr-diff or incr-accu.", default="incr-diff"),
@@ -81,15 +81,10 @@ def set_(
     where, catalog = call.where, call.settings.catalog
     from lakebackup_jobs.upkeep.policies import Change, set_policy
 
-    change = Change(
-        full=full,
-        incremental=incr,
+    change = call.request(
+        Change,
         kind=_KINDS[incr_mode] if incr_mode else None,
-        level=level,
         window_days=_days(window),
-        redundancy=redundancy,
-        min_redundancy=min_redundancy,
-        note=note,
         patterns=None if pattern is None else () if pattern == ["none"] else tuple(pattern),
     )
     if change == Change():

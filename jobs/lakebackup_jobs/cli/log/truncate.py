@@ -1,4 +1,4 @@
-"""`lakebackup log truncate`: let go of the beginning of a log."""
+"""`lakebackup log truncate`: delete the beginning of a log."""
 
 from __future__ import annotations
 
