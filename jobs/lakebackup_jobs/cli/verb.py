@@ -96,6 +96,11 @@ class Call:
         )
 
     @property
+    def places(self) -> tuple[str, str | None]:
+        """Where backups and catalog are, None: the catalog is with the backups."""
+        return self.where, self.settings.catalog
+
+    @property
     def kafka(self) -> Properties:
         """Kafka's properties. Raises UsageProblem without servers where the verb has a flag for them."""
         found = self.settings.kafka
@@ -198,12 +203,12 @@ class Call:
 
         It is read by DuckDB: no Java is started.
         """
-        where = self.where
+        places = self.places
         from lakebackup.store.behind import HINT, what_is_lost
         from lakebackup.store.reader import CatalogReader
 
         as_of = self.as_of
-        reader = CatalogReader.require(where, self.settings.catalog, as_of=as_of)
+        reader = CatalogReader.require(*places, as_of=as_of)
         # A question is answered all the same; what restores, deletes or makes backups refuses.
         if as_of is None and (lost := what_is_lost(reader)):
             print(f"warning: {lost}\n{HINT}", file=sys.stderr)

@@ -54,6 +54,7 @@ class KafkaTarget(Target):
             raise UsageProblem(
                 "--partitions changes where records belong.", hint="Give --repartition too: by key."
             )
+        self.place = f"kafka://{servers}"
         self._request = request
         self._client = {**request.kafka, "bootstrap.servers": servers}
         self._cluster = Topics(self._client)
