@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import LakebackupError, UsageProblem
-from lakebackup_jobs.cli.errors import tell, tell_text
+from lakebackup_jobs.cli.errors import report, report_text
 from lakebackup_jobs.cli.interrupt import end_spark, interruptible
 from lakebackup_jobs.cli.interrupt import message as interruption
 
@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -
     Returns the exit code and never raises; messages go to standard error, as one JSON object with --json.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    # Read from the text, because an error in the flags themselves must be told in the right form too.
+    # Read from the text, because an error in the flags themselves must have the right form too.
     as_json, debug = "--json" in arguments, "--debug" in arguments
     with interruptible() as interrupted:
         try:
@@ -36,16 +36,16 @@ def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -
             pass
         except LakebackupError as error:
             if not interrupted:
-                return tell(error, as_json=as_json, debug=debug)
+                return report(error, as_json=as_json, debug=debug)
         except Exception as error:  # noqa: BLE001 - whatever it is, its exit code is 1
             if not interrupted:
                 message = f"Unexpected failure: {type(error).__name__}: {error}"
                 hint = (
                     "This is a defect of lakebackup. Please report it, with what --debug and --version print."
                 )
-                return tell_text(error, 1, "Unexpected", message, hint, as_json=as_json, debug=debug)
+                return report_text(error, 1, "Unexpected", message, hint, as_json=as_json, debug=debug)
         message = interruption(arguments)
-        tell_text(None, INTERRUPTED, "Interrupted", message, "", as_json=as_json, debug=debug)
+        report_text(None, INTERRUPTED, "Interrupted", message, "", as_json=as_json, debug=debug)
         if spark is None:
             end_spark()
     return INTERRUPTED

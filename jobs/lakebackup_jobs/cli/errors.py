@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from lakebackup.errors import LakebackupError
 
 
-def tell(error: LakebackupError, *, as_json: bool, debug: bool = False) -> int:
+def report(error: LakebackupError, *, as_json: bool, debug: bool = False) -> int:
     """Report an expected failure; returns its exit code."""
-    return tell_text(
+    return report_text(
         error, error.exit_code, type(error).__name__, error.message, error.hint, as_json=as_json, debug=debug
     )
 
 
-def tell_text(
+def report_text(
     error: BaseException | None, code: int, kind: str, message: str, hint: str, *, as_json: bool, debug: bool
 ) -> int:
     """Report a failure by its words; with `debug` the traceback too. Returns the exit code."""

@@ -26,7 +26,7 @@ def explain(plan: Callable[[], Any], *, as_json: bool) -> None:
 
 
 def write(asked: Sequence[Asked], *, as_json: bool) -> None:
-    """Each statement once, in order: Spark SQL under comments that say what its parameters and inputs are."""
+    """Each statement once, in order: Spark SQL under comments on its parameters and inputs."""
     known: set[str] = set()
     defined: set[str] = set()
     for name, text, parameters in asked:

@@ -53,28 +53,28 @@ class Flag:
 
 
 def option(
-    spelled: str, said: str, *, panel: str | None = None, default: str | bool | None = None, **more: Any
+    spelled: str, help_: str, *, panel: str | None = None, default: str | bool | None = None, **more: Any
 ) -> Any:
     """A flag of a verb by its spellings and, where it has a value, what help calls that: `--until TS|TIME`.
 
     `default`: as help shows it.
     """
-    return typer.Option(*_spellings(spelled), **{**_shown(spelled, said, panel, default), **more})
+    return typer.Option(*_spellings(spelled), **{**_shown(spelled, help_, panel, default), **more})
 
 
-def argument(metavar: str, said: str, *, default: str | bool | None = None) -> Any:
+def argument(metavar: str, help_: str, *, default: str | bool | None = None) -> Any:
     """An argument of a verb, by what help calls it."""
-    return typer.Argument(**_shown(metavar, said, None, default))
+    return typer.Argument(**_shown(metavar, help_, None, default))
 
 
 def _spellings(spelled: str) -> tuple[str, ...]:
     return tuple(word for word in spelled.split() if word.startswith("-"))
 
 
-def _shown(spelled: str, said: str, panel: str | None, default: str | bool | None) -> dict[str, Any]:
+def _shown(spelled: str, help_: str, panel: str | None, default: str | bool | None) -> dict[str, Any]:
     last = spelled.split()[-1]
     shown = {
-        "help": said,
+        "help": help_,
         "rich_help_panel": panel,
         "metavar": None if last.startswith("-") else last,
         "show_default": default,
@@ -85,7 +85,7 @@ def _shown(spelled: str, said: str, panel: str | None, default: str | bool | Non
 def _flag(
     panel: str | None,
     spelled: str,
-    said: str,
+    help_: str,
     kind: Any = str,
     *,
     name: str = "",
@@ -93,14 +93,14 @@ def _flag(
     default: str | None = None,
 ) -> Flag:
     """A shared flag, spelled as in `option`; one without a value is set or not."""
-    spellings, shown = _spellings(spelled), _shown(spelled, said, panel, default)
+    spellings, shown = _spellings(spelled), _shown(spelled, help_, panel, default)
     named = name or spellings[0].strip("-").replace("-", "_")
     return Flag(named, kind | None if "metavar" in shown else bool, spellings, shown, setting)
 
 
-def _setting(panel: str, spelled: str, said: str, kind: Any = str, **more: str) -> Flag:
+def _setting(panel: str, spelled: str, help_: str, kind: Any = str, **more: str) -> Flag:
     """A flag that overrides the setting of its name, or the one that `setting` names."""
-    flag = _flag(panel, spelled, said, kind, **more)
+    flag = _flag(panel, spelled, help_, kind, **more)
     return flag if flag.setting else replace(flag, setting=flag.name)
 
 

@@ -96,6 +96,11 @@ class Call:
         )
 
     @property
+    def places(self) -> tuple[str, str | None]:
+        """Where backups and catalog are, None: the catalog is with the backups."""
+        return self.where, self.settings.catalog
+
+    @property
     def kafka(self) -> Properties:
         """Kafka's properties. Raises UsageProblem without servers where the verb has a flag for them."""
         found = self.settings.kafka
@@ -109,7 +114,7 @@ class Call:
             )
         return found
 
-    def request(self, kind: type[Request], **more: Any) -> Request:
+    def request(self, of: type[Request], /, **more: Any) -> Request:
         """A request whose fields have, by their names, the values of `more`, of the verb's own flags or of
         shared ones, the first of these that there is. A flag that was not given leaves the field's default.
         """
@@ -119,12 +124,11 @@ class Call:
             if value is not None
         }
         values = {**self._shared(), **own}
-        return kind(
-            **{field.name: values[field.name] for field in fields(kind) if field.name in values} | more
-        )
+        values = {field.name: values[field.name] for field in fields(of) if field.name in values}
+        return of(**{**values, **more})
 
     def _shared(self) -> dict[str, Any]:
-        """What shared flags and settings say for the fields of requests that every job means alike."""
+        """The values of shared flags and settings, by the names that fields of requests have."""
         found, taken = self.settings, self.flags
         values: dict[str, Any] = {
             "destination": self.where,
@@ -151,7 +155,7 @@ class Call:
 
     @cached_property
     def report(self) -> Reporter:
-        """How the verb tells what it does; closed when the verb ends."""
+        """How the verb reports what it does; closed when the verb ends."""
         from lakebackup_jobs.lifecycle.progress import reporter
 
         return self._stack.enter_context(reporter(as_json=self.json))
@@ -199,12 +203,12 @@ class Call:
 
         It is read by DuckDB: no Java is started.
         """
-        where = self.where
+        places = self.places
         from lakebackup.store.behind import HINT, what_is_lost
         from lakebackup.store.reader import CatalogReader
 
         as_of = self.as_of
-        reader = CatalogReader.require(where, self.settings.catalog, as_of=as_of)
+        reader = CatalogReader.require(*places, as_of=as_of)
         # A question is answered all the same; what restores, deletes or makes backups refuses.
         if as_of is None and (lost := what_is_lost(reader)):
             print(f"warning: {lost}\n{HINT}", file=sys.stderr)

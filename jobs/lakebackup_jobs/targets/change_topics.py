@@ -89,29 +89,29 @@ class ChangeTopics(Target):
         folder, group = layout.restore_folder(f"log-{name}"), f"lakebackup-log-{name}"
         topics = self._topics(content.plan)
         ours = json.loads(after.text())
-        begun = self._kept().get("doing") or {"held": ours}
-        if begun["held"] != ours:
-            held = begun["held"]
+        doing = self._kept().get("doing") or {"held": ours}
+        if doing["held"] != ours:
+            held = doing["held"]
             raise Refused(
                 f"A restore of {held['source']} in ({held['start_ts']}, {held['to_ts']}] into these topics "
                 "was cut off, and they hold a part of it.",
                 hint=f"Finish it first: --startts {held['start_ts']} --endts {held['to_ts']}, and its -f.",
             )
-        if "entries" not in begun:
+        if "entries" not in doing:
             files = self._staged(folder)
             if files is None:
                 self._refuse(topics, content)
                 files = self._stage(content, folder)
-            self._keep(doing=begun)
+            self._keep(doing=doing)
             self._make(topics)
             entries = self._produce(content, files, topics[0], group)
-            begun = {**begun, "entries": entries, "files": len(files)}
-            self._keep(doing=begun)
+            doing = {**doing, "entries": entries, "files": len(files)}
+            self._keep(doing=doing)
         # Until it is recorded as done, whoever resumes it clears what was staged.
-        self._clear(folder, group, begun["files"])
+        self._clear(folder, group, doing["files"])
         ids = {state.scope: state.epoch for state in self._cluster.describe(topics)}
         self._keep(held=ours, topics={**self._kept().get("topics", {}), **ids}, doing=None)
-        return {"entries": begun["entries"], "topics": len(topics)}
+        return {"entries": doing["entries"], "topics": len(topics)}
 
     def _produce(self, content: LogContent, files: Sequence[str], topic: str, group: str) -> int:
         """Produce staged files from where their groups are; how many changes there are in all."""
@@ -171,7 +171,7 @@ class ChangeTopics(Target):
             raise Refused(
                 f"Topics hold records already: {', '.join(other[:_SHOWN])}"
                 f"{' and others' if len(other) > _SHOWN else ''}.",
-                hint="Restore under another prefix (?prefix=TEXT). To go on with a restore that was cut off, "
+                hint="Restore under another prefix (?prefix=TEXT). To resume a restore that was cut off, "
                 "give the same --startts and --endts.",
             )
 

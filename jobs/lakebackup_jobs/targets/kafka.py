@@ -54,6 +54,7 @@ class KafkaTarget(Target):
             raise UsageProblem(
                 "--partitions changes where records belong.", hint="Give --repartition too: by key."
             )
+        self.place = f"kafka://{servers}"
         self._request = request
         self._client = {**request.kafka, "bootstrap.servers": servers}
         self._cluster = Topics(self._client)
@@ -164,7 +165,7 @@ class KafkaTarget(Target):
         )
 
     def _bare(self, plan: RestorePlan, identities: Mapping[str, Translation], storage: Storage) -> None:
-        """Say of partitions without a record where their readers stand: before all that will come."""
+        """Record of partitions without a record where their readers are: before all that will come."""
         held = {(p.scope, p.region) for t in plan.topics for p in t.parts} | set(plan.until or ())
         bare = [s for s in plan.spans if (s.scope, s.region) not in held and plan.from_ts is None]
         names = {t.scope: t.target for t in plan.topics}

@@ -55,7 +55,7 @@ class Registries:
         return f"topic {topic.target} holds other schemas than the backup: {'; '.join(found[:SHOWN])}{more}"
 
     def left_alone(self, plan: RestorePlan, shares: Shares) -> dict[str, frozenset[int]]:
-        """Topic -> offsets that are not brought, because the target has what they say.
+        """Topic -> offsets that are not restored, because the target has their schemas.
 
         Found out once for a restore: later on the target holds its own records too.
         """
@@ -98,7 +98,7 @@ def read_all(
 ) -> Iterator[tuple[int, bytes | None, bytes | None]]:
     """Offset, key and value of every committed record of a small partition, from its start to its end now.
 
-    Raises EnvironmentProblem when the broker falls silent or says no.
+    Raises EnvironmentProblem when the broker falls silent or refuses.
     """
     consumer = Consumer(
         {

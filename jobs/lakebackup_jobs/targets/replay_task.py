@@ -1,7 +1,7 @@
 """What a Spark task of a restore into topics does: one partition after another, in transactions.
 
 A transaction holds whole files, verified before their records are sent, and commits how far the source was
-read. Readers of committed records never see half of a file, and a task that runs again goes on behind the
+read. Readers of committed records never see half of a file, and a task that runs again resumes behind the
 last commit.
 """
 

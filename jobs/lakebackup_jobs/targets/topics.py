@@ -98,8 +98,7 @@ class Topics(Cluster):
             return None
 
     def hidden(self, topics: Collection[str]) -> Sequence[str]:
-        """Wait until readers of committed records see all; what to tell where somebody's transaction hides
-        it."""
+        """Wait until readers of committed records see all; notes on where somebody's transaction hides it."""
         states = self.describe(set(topics))
         high = {
             place: ends.high

@@ -1,6 +1,6 @@
 """Where the records of a restore land: runs of source offsets, each with the target offset of its first.
 
-Nobody tells a producer where its records landed, but a partition that nobody else writes to tells it: the
+A producer does not learn where its records landed. But a partition that nobody else writes to shows it: the
 records of a transaction follow its end, and after the commit it has grown by them and one marker. A
 partition that grew otherwise was written to by others: where the records are is then not known.
 """
@@ -54,7 +54,7 @@ def join_runs(parts: list[Longs]) -> Longs:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """How far a partition of a restore is, as its last transaction says: what a run that goes on needs.
+    """How far a partition of a restore is, as its last transaction records: what a resumed run needs.
 
     `position`: next source position to read. `covered`: end of the source positions that translations
     are for, -1 before the first record when nobody knows where the region begins. `end`: where the target
@@ -80,8 +80,8 @@ def rows_of(runs: Longs, covered: int, start: int, end: int) -> Longs:
     """The rows of one transaction: int64[rows, 4] of from, first, to and target position.
 
     `runs` begin at `covered` (or at their own first offset when that is -1) and land at `start`; `end` is
-    the target's end behind them. The last row covers nothing: it says where a reader stands who has read
-    all. UNKNOWN as `start` gives rows that say so.
+    the target's end behind them. The last row covers nothing: it is the position of a reader who has read
+    all. UNKNOWN as `start` gives rows of unknown positions.
     """
     if not len(runs):
         return np.array([[covered, covered, covered, end]] if covered >= 0 else [], np.int64).reshape(-1, 4)
@@ -102,10 +102,10 @@ def doubtful(rows: Longs) -> Longs:
 
 
 class Ledger:
-    """The translation of one partition, written down one transaction after another.
+    """The translation of one partition, recorded one transaction after another.
 
-    Before a transaction's commit its rows are put aside; when it is seen to be where it was expected, they
-    become an object that counts. A run that goes on after a crash decides about what was put aside: only one
+    Before a transaction's commit its rows are staged; when it is seen to be where it was expected, they
+    become an object that counts. A run that is resumed after a crash decides about what was staged: only one
     transaction can be in doubt, since the next begins when that is decided. `ends` asks the broker for the
     partition's; without it (records are spread over partitions) every stretch is doubtful.
     """
@@ -122,7 +122,7 @@ class Ledger:
         """Before the first transaction of a run: decide what the one before left in doubt, find the end."""
         aside = take_aside(self._storage, self._aside)
         if aside is not None and aside[0] == reached.position:
-            # What a task that was replaced put aside later than the one that committed says another end.
+            # What a task that was replaced staged later than the one that committed has another end.
             same = int(aside[1][-1, 3]) == reached.end
             self._rows = aside[1] if same else doubtful(aside[1])
             self.settle(reached)
@@ -172,7 +172,7 @@ class Ledger:
         return doubtful(self._rows)
 
     def end(self, reached: Reached, end: int) -> None:
-        """When all is brought: readers at the source's end, behind its last record, stand at the target's."""
+        """When all is restored: readers at the source's end, behind its last record, are at the target's."""
         if 0 <= reached.covered < end:
             last = self._last
             if last is None:  # all was there already

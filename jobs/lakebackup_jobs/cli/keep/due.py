@@ -32,7 +32,7 @@ def due(call: Call, run: Annotated[bool, option("--run", "Take them, one after a
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.upkeep import policies
 
-    reader = CatalogReader.require(where, call.settings.catalog)
+    reader = CatalogReader.require(*call.places)
     wanted = policies.due(reader, source, time.time_ns() // 1_000_000)
     if not wanted and not call.json:
         # Cron mails what is printed: there, nothing is due most of the time.

@@ -45,7 +45,7 @@ def set_(
     full: Annotated[
         str | None, option("--full WHEN", "Fulls: 'daily 02:30', 'weekly sun 02:00', 'every 6h'; none.")
     ] = None,
-    incr: Annotated[str | None, option("--incr WHEN", "Incrementals, as --full.")] = None,
+    incremental: Annotated[str | None, option("--incr WHEN", "Incrementals, as --full.")] = None,
     incr_mode: Annotated[
         Literal["incr-diff", "incr-accu", "diff", "accu"] | None,
         option("--incr-mode MODE", "incr-diff or incr-accu.", default="incr-diff"),
@@ -78,25 +78,19 @@ def set_(
     With a window and a redundancy, a backup goes when both let it go. Nothing is deleted before
     `lakebackup prune --delete`.
     """
-    where, catalog = call.where, call.settings.catalog
     from lakebackup_jobs.upkeep.policies import Change, set_policy
 
-    change = Change(
-        full=full,
-        incremental=incr,
+    change = call.request(
+        Change,
         kind=_KINDS[incr_mode] if incr_mode else None,
-        level=level,
         window_days=_days(window),
-        redundancy=redundancy,
-        min_redundancy=min_redundancy,
-        note=note,
         patterns=None if pattern is None else () if pattern == ["none"] else tuple(pattern),
     )
     if change == Change():
         raise UsageProblem(
             "Nothing to change: no flag of the policy is given.", hint="See: lakebackup policy set --help"
         )
-    call.report.result(set_policy(where, catalog, name, change))
+    call.report.result(set_policy(*call.places, name, change))
 
 
 @app.command("show", epilog=options.examples("lakebackup policy show --from ./backups"))
@@ -110,10 +104,9 @@ def show(call: Call, source: Annotated[str | None, argument("SOURCE", "One sourc
 @verb(options.FROM)
 def remove(call: Call, name: Name) -> None:
     """Have no policy for a source any more: all its backups are kept."""
-    where, catalog = call.where, call.settings.catalog
     from lakebackup_jobs.upkeep.policies import remove_policy
 
-    call.report.result(remove_policy(where, catalog, name))
+    call.report.result(remove_policy(*call.places, name))
 
 
 @verb(options.FROM)
@@ -135,11 +128,10 @@ def hold(
         "how long is it kept?",
         hint="Give one of them.",
     )
-    where, catalog = call.where, call.settings.catalog
     from lakebackup_jobs.upkeep import policies
 
     call.report.result(
-        policies.hold(where, catalog, backup_id, reason=reason, until_ts=until_ts, release=release)
+        policies.hold(*call.places, backup_id, reason=reason, until_ts=until_ts, release=release)
     )
 
 

@@ -1,4 +1,4 @@
-"""`lakebackup prune`: let go of what nobody was promised any more."""
+"""`lakebackup prune`: delete what no policy and no retention keeps any more."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def compact(
     from lakebackup_jobs.logs.upkeep.compact import CompactLogRequest, run
     from lakebackup_jobs.logs.upkeep.truncate import ts_of
 
-    until_ts = ts_of(call.where, call.settings.catalog, name, until) if until else None
+    until_ts = ts_of(*call.places, name, until) if until else None
     codec = one_of({"lz4": lz4}, otherwise="zstd")
     request = call.request(CompactLogRequest, until=until_ts, codec=codec)
     call.run(run, request, spark=not call.dry_run)

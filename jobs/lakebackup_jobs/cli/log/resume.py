@@ -1,4 +1,4 @@
-"""`lakebackup log resume`: a log task that was paused goes on."""
+"""`lakebackup log resume`: resume a log task that was paused."""
 
 from __future__ import annotations
 

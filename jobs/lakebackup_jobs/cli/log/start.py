@@ -30,7 +30,7 @@ def start(
     feed: Annotated[
         Literal["br", "debezium"], option("--feed", "What the events are: docs/change-logs.md.")
     ] = "br",
-    filter_: Annotated[
+    filters: Annotated[
         list[str] | None,
         option(
             "-f --filter RULE",
@@ -70,18 +70,12 @@ def start(
     from lakebackup_jobs.logs.control import verbs as control
     from lakebackup_jobs.logs.task import TaskSettings
 
-    wanted = TaskSettings(
-        feed=feed,
+    wanted = call.request(
+        TaskSettings,
         bootstrap=bootstrap,
         topics=tuple(topics),
-        filters=tuple(filter_ or ()),
-        lastbackupts=lastbackupts,
-        endts=endts,
         flush_every_s=(span(flush_every) or 1) / 1000,
         flush_bytes=size("--flush-bytes", flush_bytes) or 1,
-        codec=codec,
-        encrypt=encrypt,
-        allow_gaps=allow_gaps,
     )
     CatalogWriter.open(None, where, found.catalog).migrate()
     place = shown.place_of(call, run=not no_run, metrics_port=metrics_port)

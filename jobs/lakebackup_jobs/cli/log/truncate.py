@@ -1,4 +1,4 @@
-"""`lakebackup log truncate`: let go of the beginning of a log."""
+"""`lakebackup log truncate`: delete the beginning of a log."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def truncate(
     """
     from lakebackup_jobs.logs.upkeep.truncate import TruncateRequest, run, ts_of
 
-    request = call.request(TruncateRequest, until=ts_of(call.where, call.settings.catalog, name, until))
+    request = call.request(TruncateRequest, until=ts_of(*call.places, name, until))
     look = call.result_of(run, request, spark=False)
     if call.dry_run or not (yes or _agreed(look)):
         call.report.result(look)

@@ -48,12 +48,11 @@ def thrift(
 
     Whoever connects can run any SQL, with the rights of the account; that it cannot write is tried out first.
     """
-    where, catalog = call.where, call.settings.catalog
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.query.thrift_server import thrift_server
     from lakebackup_jobs.runtime.run_as import find_account
 
-    reader = CatalogReader.require(where, catalog)
+    reader = CatalogReader.require(*call.places)
     roots = sorted(set(reader.destinations().uris.values()))
     who = find_account(account)
     _warn_if_open(call, host)
@@ -102,13 +101,12 @@ def http(
 
     Without a token only on the loopback interface. There is no TLS: put a proxy in front for other machines.
     """
-    where, found = call.where, call.settings
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.cli.log.shown import place_of
     from lakebackup_jobs.logs.control.http_api import app_of, serving
 
-    token = _token(token_file or found.log.token_file, host)
-    CatalogReader.require(where, found.catalog)
+    token = _token(token_file or call.settings.log.token_file, host)
+    CatalogReader.require(*call.places)
     place = place_of(call, run=True)
     with serving(app_of(place, token), host, port) as (url, runs):
         _ready(call, url)

@@ -1,4 +1,4 @@
-"""`lakebackup show`: everything about one backup, or how all of them stand on each other."""
+"""`lakebackup show`: everything about one backup, or how all of them depend on each other."""
 
 from __future__ import annotations
 
@@ -68,6 +68,6 @@ def show(
     if call.json:
         call.show({**backup, held: rows})
         return
-    # The same instants stand there as numbers, which print_result writes as times.
+    # The same instants are there as numbers, which `show` writes as times.
     plain = {name: value for name, value in backup.items() if not name.endswith("_time")}
     call.show({**plain, held: [{name: row[name] for name in columns} for row in rows]})

@@ -79,10 +79,10 @@ def _give_up(as_json: bool) -> Callable[[TimedOut], None]:
     import os
     import sys
 
-    from lakebackup_jobs.cli.errors import tell
+    from lakebackup_jobs.cli.errors import report
 
     def give_up(error: TimedOut) -> None:
-        code = tell(error, as_json=as_json)
+        code = report(error, as_json=as_json)
         sys.stderr.flush()
         os._exit(code)
 

@@ -1,4 +1,4 @@
-"""A source's backups as a tree: what the newest of each chain needs stands in line, all else beside it."""
+"""A source's backups as a tree: what the newest of each chain needs is in one line, all else beside it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Row = dict[str, Any]
 def in_order(rows: Sequence[Row]) -> Iterator[tuple[int, Row]]:
     """The rows of backup_tree, each with its depth.
 
-    A line is a backup and, one deeper, each that stands on the one before. Of several that stand on one, the
-    last goes on with the line; each of the others, which that one replaced or which lie behind a branch
-    point, begins a line of its own one deeper than what it stands on.
+    A line is a backup and, one deeper, each that depends on the one before. Of several that depend on one,
+    the last continues the line; each of the others, which that one replaced or which lie behind a branch
+    point, begins a line of its own one deeper than its parent.
     """
     known = {row["backup_id"] for row in rows}
     children: dict[str | None, list[Row]] = {}

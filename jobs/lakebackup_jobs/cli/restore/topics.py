@@ -120,7 +120,7 @@ def topics(
 
 
 def _of_plan(plan: str, to: str | None, call: Call) -> str:
-    """The target of a saved plan. Raises UsageProblem when flags say what the plan says."""
+    """The target of a saved plan. Raises UsageProblem for flags that the plan decides."""
     from lakebackup.plan.topics import saved
 
     twice = [name for name in call.given if name not in ("to", "plan", "save-plan")]

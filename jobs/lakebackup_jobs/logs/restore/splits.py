@@ -1,4 +1,4 @@
-"""The log files that a restore reads, written down in shares: tasks read them, no list of them is held."""
+"""The log files that a restore reads, recorded in shares: tasks read them, no list of them is held."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ENDS = "ends"
 # A task reads about so many bytes, before they were compressed; of a huge log more.
 _SHARE = 64 << 20
 _MOST_SHARES = 4_000
-# What a task holds before it lets go of what is not the latest, and rows that it hands on at a time.
+# What a task holds before it drops what is not the latest, and how many rows it returns at a time.
 _HELD = 256 << 20
 _ROWS = 16_384
 
@@ -83,11 +83,11 @@ class LogShares:
         return spark.range(0, count, 1, max(count, 1)).mapInArrow(_ReadJob(self, kind), columns)
 
     def board(self) -> TaskBoard:
-        """Where the tasks tell how far they are."""
+        """Where the tasks report how far they are."""
         return TaskBoard(open_storage(self.uri), self.folder)
 
     def clear(self) -> None:
-        """Take the shares away."""
+        """Delete the shares."""
         storage = open_storage(self.uri)
         for found in list(storage.list(f"{self.folder}plan/")):
             storage.delete(found.path)

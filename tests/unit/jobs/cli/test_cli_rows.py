@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from lakebackup.errors import NotFound, UsageProblem
-from lakebackup_jobs.cli.errors import tell
+from lakebackup_jobs.cli.errors import report
 from lakebackup_jobs.cli.rows import write
 from lakebackup_jobs.lifecycle.progress import print_result, reporter
 
@@ -82,12 +82,12 @@ def test_what_others_wrote_is_shown_and_not_obeyed(
         assert SHOWN in capsys.readouterr().out
     print_result({HOSTILE: HOSTILE, "rows": [{HOSTILE: {HOSTILE: [HOSTILE]}}]}, sys.stdout)
     assert capsys.readouterr().out.count(SHOWN) == 5
-    tell(NotFound(f"There is no {HOSTILE}", hint=HOSTILE), as_json=False)
+    report(NotFound(f"There is no {HOSTILE}", hint=HOSTILE), as_json=False)
     told = capsys.readouterr().err
     assert told.count(SHOWN.replace("\\n", "\n")) == 2
-    tell(NotFound(HOSTILE), as_json=False, debug=True)
+    report(NotFound(HOSTILE), as_json=False, debug=True)
     assert capsys.readouterr().err.count(SHOWN.replace("\\n", "\n")) == 2
-    tell(NotFound(HOSTILE), as_json=True)
+    report(NotFound(HOSTILE), as_json=True)
     assert json.loads(capsys.readouterr().err)["message"] == HOSTILE
     write(reader(table), as_json=True, as_csv=False)
     assert json.loads(capsys.readouterr().out)["name"] == HOSTILE
