@@ -111,6 +111,14 @@ def test_a_policy_limits_what_is_truncated(root: Path, capsys: pytest.CaptureFix
     assert "what its policy keeps of shop" in refused(capsys, *truncate, code=5)
 
 
+def test_nothing_is_due_and_a_full_can_be_held(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, "due") == [{"event": "result", "due": []}]
+    said(capsys, "hold", backup_id(2), "--reason", "law", "--forever")
+    rows = said(capsys, "sql", "SELECT number, status, reason FROM obsolete_backups ORDER BY number")
+    valid = ("VALID", "no_limit")
+    assert [(row["status"], row["reason"]) for row in rows] == [valid, ("KEEP", "held"), valid]
+
+
 def test_an_export_has_its_tables(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (done,) = [row for row in said(capsys, "catalog", "export", str(tmp_path / "rows")) if "tables" in row]
     rows = {row["table"]: row["rows"] for row in done["tables"]}
