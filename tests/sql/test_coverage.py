@@ -33,40 +33,21 @@ def catalogs(draw: st.DrawFn) -> Tables:
         name, end_ts = f"b{number}", 10 * number
         tables["backups"].append(
             {
-                "number": number,
-                "base": f"b{base}",
-                "chain_position": number - base,
-                "place": number,
+                "number": number, "base": f"b{base}", "chain_position": number - base, "place": number,
                 "parent_place": None if number == base else number - 1,
-                "start_ts": None if number == base else end_ts - 10,
-                "end_ts": end_ts,
+                "start_ts": None if number == base else end_ts - 10, "end_ts": end_ts,
                 "state": "deleted" if draw(st.integers(0, 9)) == 0 else "complete",
             }
-        )
+        )  # fmt: skip
         for region in ("0", "1"):
+            gap = {"backup_id": name, "epoch": f"e{epoch}", "region": region, "to_ts": end_ts}
             if remade:
-                tables["gaps"].append(
-                    {
-                        "backup_id": name,
-                        "epoch": f"e{epoch}",
-                        "region": region,
-                        "to_position": None,
-                        "reason": "recreated",
-                        "from_ts": end_ts - 10,
-                        "to_ts": end_ts,
-                    }
-                )
+                gap |= {"to_position": None, "reason": "recreated", "from_ts": end_ts - 10}
+                tables["gaps"].append(gap)
             elif number > 1 and draw(st.integers(0, 5)) == 0:
-                tables["gaps"].append(
-                    {
-                        "backup_id": name,
-                        "epoch": f"e{epoch}",
-                        "region": region,
-                        "from_ts": end_ts - draw(st.sampled_from([10, 20])),
-                        "to_ts": end_ts,
-                        "bridged": base != number and draw(st.booleans()),
-                    }
-                )
+                gap["from_ts"] = end_ts - draw(st.sampled_from([10, 20]))
+                gap["bridged"] = base != number and draw(st.booleans())
+                tables["gaps"].append(gap)
         epoch += remade
         place = {"backup_id": name, "epoch": f"e{epoch}"}
         tables["scopes"].append({**place, "regions": 2, "generation": generation})

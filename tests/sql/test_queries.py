@@ -16,20 +16,22 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from dataclasses import MISSING, fields
 from datetime import datetime
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import pyarrow as pa
 import pytest
 import yaml
+from tests.support.rows import nothing
 
 from lakebackup.plan.snapshots.restore import chosen_schema
 from lakebackup.plan.upkeep.import_backups import numbered_schema
 from lakebackup.plan.upkeep.prune import Cut, Held, columns_of, in_force_schema, leaving_schema
 from lakebackup.recovery.import_reader import given_schema
-from lakebackup.rows.tables import ARROW_SCHEMAS
+from lakebackup.rows.tables import ARROW_SCHEMAS, TABLES
 from lakebackup.rules.retention import Rule
 from lakebackup.sql_engine import KEPT, RAW, relations_in, steps, steps_for, to_duckdb
 from lakebackup.sql_engine.duck import DuckEngine
@@ -43,103 +45,54 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 PLACES = {"destination": "d", "source": "prod", "scope": "orders", "epoch": "e1", "region": "0"}
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "backups": {
-        **PLACES, "source_kind": "kafka", "kind": "differential", "level": 1, "base": "b1", "branch": 0,
-        "state": "complete", "ts_domain": "ms", "started_at": 0, "finished_at": 0, "files": 1, "bytes": 100,
-        "entries": 10, "digest": "", "isolation": "read_committed", "codec": "null", "created_by": "",
-        "tool": "",
-    },
-    "files": {
-        **PLACES, "backup_id": "b1", "added_in": 1, "role": "data", "format": "kafka-avro-2", "codec": "null",
-        "bytes": 100, "raw_bytes": 200, "sha256": "00", "entries": 10, "ts_domain": "ms", "min_ts": 0,
-        "max_ts": 9,
-        "start_position": 0, "end_position": 10, "null_keys": 0, "tombstones": 0, "level": 0,
-        "generation": 0,
-    },
-    "departures": {
-        **PLACES, "backup_id": "b1", "added_in": 1, "gone_in": 2, "bytes": 100, "entries": 10, "sha256": "00",
-    },
-    "positions": {
-        **PLACES, "backup_id": "b1", "start_position": 0, "end_position": 10, "low_position": 0,
-        "high_position": 10, "ts": 0,
-    },
-    "scopes": {
-        **PLACES, "backup_id": "b1", "regions": 1, "settings": "{}", "replication": 1, "generation": 0,
-    },
-    "groups": {
-        **PLACES, "backup_id": "b1", "group_id": "g", "protocol": "classic", "state": "empty", "position": 0,
-        "ts": 0,
-    },
-    "group_commits": {
-        "backup_id": "b1", "source": "prod", "kind": "offset", "group_id": "g", "scope": "orders",
-        "region": "0", "log_epoch": "e0", "log_region": "0", "log_position": 0, "log_ts": 0,
-    },
-    "schemas": {
-        "backup_id": "b1", "source": "prod", "scope": "_schemas", "epoch": "e0", "kind": "schema",
-        "deleted": False, "erased": False, "log_region": "0", "log_position": 0, "log_ts": 0,
-    },
-    "translations": {
-        "restore_id": "r1", "at": 0, **PLACES, "cluster": "c", "target_scope": "orders", "target_epoch": "t1",
-        "target_region": "0", "from_position": 0, "first_position": 0, "to_position": 10,
-        "target_position": 0,
-    },
-    "removals": {**PLACES, "prune_id": "p1", "at": 0, "backup_id": "b1", "bytes": 100, "reason": "time"},
-    "floors": {**PLACES, "prune_id": "p1", "at": 0, "low_position": 0, "generation": 0, "reason": "time"},
-    "log_tasks": {
-        "source": "prod", "at": 0, "actor": "", "state": "running", "settings": "{}",
-    },
-    "log_regions": {
-        "backup_id": "b1", "number": 1, "source": "prod", "region": "1", "store": "1", "resolved_ts": 0,
-        "closed": False,
-    },
-    "log_tables": {
-        "backup_id": "b1", "source": "prod", "table_id": 1, "db": "shop", "name": "orders", "from_ts": 0,
-        "action": "create", "covered_from": 0,
-    },
-    "queue_points": {
-        "backup_id": "b1", "source": "prod", "last_tid": 10, "carried": 0, "open_transactions": 0,
-    },
-    "queue_positions": {
-        "backup_id": "b1", "source": "prod", "scope": "orders", "epoch": "e1", "region": "0",
-        "no_transaction_position": 10,
-    },
-    "queue_transactions": {
-        "backup_id": "b1", "source": "prod", "transaction_id": "t1", "scope": "orders", "epoch": "e1",
-        "region": "0", "first_position": 5, "first_tid": 5, "entries": 1,
-    },
-    "queue_schemas": {"backup_id": "b1", "source": "prod", "version": 1, "from_tid": 0},
-    "queue_restores": {
-        "restore_id": "r1", "at": 0, "actor": "", "source": "prod", "backup_id": "b1", "full_id": "b1",
-        "whole": True, "last_tid": 10, "cluster": "c", "scope": "orders", "epoch": "e1", "region": "0",
-        "base_position": 0, "end_position": 10,
-    },
-    "policies": {
-        "source": "prod", "at": 0, "actor": "", "incremental_kind": "differential", "level": 1,
-        "min_redundancy": 1, "removed": False,
-    },
-    "policy_topics": {"source": "prod", "at": 0, "actor": ""},
-    "topics_seen": {"source": "prod", "at": 0},
-    "holds": {"backup_id": "b1", "source": "prod", "at": 0, "actor": "", "reason": "", "released": False},
-    "snapshot_files": {
-        "source": "prod", "scope": "t1", "region": "a", "name": "000001.sst", "role": "data",
-        "backup_id": "b1", "added_in": 1, "bytes": 100, "mtime_ms": 0, "mode": 420, "links": 1,
-        "sha256": "00", "destination": "d", "path": "prod/snapshots/b1/t1/a/000001.sst", "position": 0,
-    },
-    "snapshot_departures": {
-        "source": "prod", "scope": "t1", "region": "a", "name": "000001.sst", "added_in": 1, "gone_in": 2,
-        "gone_by": "b2",
-    },
-    "gaps": {
-        **PLACES, "backup_id": "b1", "from_position": 0, "to_position": 5, "reason": "purged", "from_ts": 0,
-        "to_ts": 1, "bridged": False,
-    },
-    "restores": {
-        "restore_id": "r1", "at": 0, "source": "prod", "state": "running", "target": "dir", "selection": "",
-    },
-    "checks": {"check_id": "c1", "at": 0, "destination": "d", "mode": "stat", "outcome": "ok"},
-    "storage_objects": {"check_id": "c1", "at": 0, "destination": "d", "bytes": 100, "modified_ms": 0},
+# What columns of these names hold unless a case, or OWN for a table, says otherwise.
+USUAL = {
+    **PLACES, "backup_id": "b1", "restore_id": "r1", "prune_id": "p1", "check_id": "c1", "added_in": 1,
+    "gone_in": 2, "bytes": 100, "raw_bytes": 200, "sha256": "00", "entries": 10, "max_ts": 9, "to_ts": 1,
+    "end_position": 10, "high_position": 10, "settings": "{}", "regions": 1, "replication": 1, "base": "b1",
+    "codec": "null", "reason": "time", "last_tid": 10, "cluster": "c", "log_region": "0", "log_epoch": "e0",
 }  # fmt: skip
+A_SNAPSHOT_FILE = {"scope": "t1", "region": "a", "name": "000001.sst"}
+OWN: dict[str, dict[str, Any]] = {
+    "backups": {"kind": "differential", "level": 1, "files": 1, "isolation": "read_committed"},
+    "files": {"format": "kafka-avro-2"},
+    "groups": {"epoch": "e1", "group_id": "g", "protocol": "classic", "state": "empty"},
+    "group_commits": {"kind": "offset", "group_id": "g", "scope": "orders", "region": "0"},
+    "schemas": {"scope": "_schemas", "epoch": "e0", "kind": "schema"},
+    "translations": {
+        "target_scope": "orders", "target_epoch": "t1", "target_region": "0", "to_position": 10,
+    },
+    "log_regions": {"number": 1, "region": "1", "store": "1"},
+    "log_tables": {"table_id": 1, "db": "shop", "name": "orders"},
+    "queue_positions": {"no_transaction_position": 10},
+    "queue_transactions": {"transaction_id": "t1", "first_position": 5, "first_tid": 5, "entries": 1},
+    "queue_schemas": {"version": 1},
+    "queue_restores": {"full_id": "b1", "whole": True},
+    "holds": {"reason": ""},
+    "snapshot_files": {
+        **A_SNAPSHOT_FILE, "bytes": 100, "sha256": "00", "mode": 420, "links": 1,
+        "path": "prod/snapshots/b1/t1/a/000001.sst",
+    },
+    "snapshot_departures": {**A_SNAPSHOT_FILE, "gone_by": "b2"},
+    "gaps": {"to_position": 5, "reason": "purged"},
+    "restores": {"state": "running", "target": "dir"},
+    "checks": {"mode": "stat", "outcome": "ok", "destination": "d"},
+}  # fmt: skip
+
+
+def defaults_of(table: str) -> dict[str, Any]:
+    """What a case need not give of a row: all that the table wants, and nothing that may be null."""
+    own, hints = OWN.get(table, {}), get_type_hints(TABLES[table])
+    wanted = {field.name: field.default for field in fields(TABLES[table]) if field.default is not None}
+    usual = {
+        name: default if default is not MISSING else USUAL.get(name, nothing(hints[name]))
+        for name, default in wanted.items()
+        if default is not MISSING or type(None) not in get_args(hints[name])
+    }
+    return usual | own
+
+
+DEFAULTS = {table: defaults_of(table) for table in TABLES}
 # Neither compiled code nor plans made anew while they run; all rows in one task.
 PLAIN = {
     "spark.sql.codegen.wholeStage": "false",
@@ -147,83 +100,53 @@ PLAIN = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
 }
-FILE = pa.schema([("destination", pa.string()), ("path", pa.string())])
-WANTED = pa.schema(
-    [
-        *((name, pa.string()) for name in ("group_id", "scope", "epoch", "region", "metadata", "seen")),
-        ("position", pa.int64()),
-        ("ts", pa.int64()),
-    ]
-)
 TEXT, WHOLE, TRUTH = pa.string(), pa.int64(), pa.bool_()
-COVERED = {
-    **dict.fromkeys(("source", "scope", "epoch", "region", "status", "reason"), TEXT),
-    **dict.fromkeys(("from_ts", "to_ts", "from_position", "to_position"), WHOLE),
-}
-PROTECTED = {"source": TEXT, "scope": TEXT, "present": TRUTH, "restorable_ts": WHOLE, "covered_ts": WHOLE}
-UNUSABLE = {
-    **dict.fromkeys(
-        ("source", "backup_id", "reason", "fault_backup_id", "fault_state", "path", "detail"), TEXT
-    ),
-    **dict.fromkeys(("faults", "end_ts", "found_at"), WHOLE),
-}
-CHANGED = {
-    **dict.fromkeys(("change", "destination", "scope", "region", "path", "old_path"), TEXT),
-    **dict.fromkeys(("bytes", "old_bytes", "entries", "old_entries"), WHOLE),
-}
-STOOD = pa.schema(
+
+
+def relation(text: str, whole: str = "", **others: pa.DataType) -> pa.Schema:
+    """Columns of text, of whole numbers, and others."""
+    columns = {**dict.fromkeys(text.split(), TEXT), **dict.fromkeys(whole.split(), WHOLE), **others}
+    return pa.schema(list(columns.items()))
+
+
+FILE = relation("destination path")
+NEWEST = relation(
+    "key_hex key digest value_digest change scope", "kafka_offset old_offset new_offset", partition=pa.int32()
+)
+LISTED = relation(
+    "scope region name role folder",
+    "bytes mtime_ns mtime_ms device inode",
+    mode=pa.int32(),
+    links=pa.int32(),
+    always=TRUTH,
+)
+COMPARED = pa.unify_schemas(
     [
-        *((name, WHOLE) for name in ("place", "position")),
-        *((name, TEXT) for name in ("scope", "epoch", "region")),
-        ("leader_epoch", pa.int32()),
+        LISTED,
+        relation(
+            "change same_destination same_path same_sha256 first_scope first_region first_name",
+            "added_in same_position",
+        ),
     ]
 )
-DRAWN = {"source": TEXT, "base": TEXT, "branch": pa.int32(), "line": TEXT, "from_ts": WHOLE, "to_ts": WHOLE}
-NEWEST = pa.schema(
-    [
-        ("partition", pa.int32()),
-        *((name, pa.string()) for name in ("key_hex", "key", "digest", "value_digest", "change", "scope")),
-        *((name, pa.int64()) for name in ("kafka_offset", "old_offset", "new_offset")),
-    ]
-)
-TO_WRITE = {
-    **dict.fromkeys(("source", "scope", "region", "target", "sha256", "destination", "path"), TEXT),
-    **dict.fromkeys(("added_in", "bytes", "mtime_ms", "mode", "links", "position"), WHOLE),
-    "stored": TRUTH,
-}
-LISTED = {
-    **dict.fromkeys(("scope", "region", "name", "role", "folder"), TEXT),
-    **dict.fromkeys(("bytes", "mtime_ns", "mtime_ms"), WHOLE),
-    "mode": pa.int32(),
-    "links": pa.int32(),
-    "device": WHOLE,
-    "inode": WHOLE,
-    "always": TRUTH,
-}
-COMPARED = {
-    **LISTED,
-    "added_in": WHOLE,
-    "same_position": WHOLE,
-    **dict.fromkeys(("change", "same_destination", "same_path", "same_sha256"), TEXT),
-    **dict.fromkeys(("first_scope", "first_region", "first_name"), TEXT),
-}
 A_FILE = {
     "scope": "t1", "region": "a", "role": "data", "folder": "/s", "bytes": 100, "mtime_ns": 0, "mtime_ms": 0,
     "mode": 420, "links": 1, "device": 1, "inode": 1, "always": False, "first_scope": "t1",
     "first_region": "a",
 }  # fmt: skip
-IN_QUEUES = {
-    **dict.fromkeys(("transaction_id", "scope", "epoch", "region"), TEXT),
-    **dict.fromkeys(("first_position", "first_tid", "entries"), WHOLE),
-}
+IN_QUEUES = relation("transaction_id scope epoch region", "first_position first_tid entries")
+SEEN = relation("transaction_id scope epoch region", "first_position first_tid entries", ended=TRUTH)
 A_TRANSACTION = {**PLACES, "first_position": 0, "first_tid": 0, "entries": 1}
 # Relations that a job gives, with what a case need not say of their rows.
 GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
     "selected": (ARROW_SCHEMAS["files"].append(pa.field("link", WHOLE)), {}),
-    "changes": (pa.schema(list(CHANGED.items())), {}),
-    "retained": (pa.schema([("number", WHOLE)]), {}),
+    "changes": (
+        relation("change destination scope region path old_path", "bytes old_bytes entries old_entries"),
+        {},
+    ),
+    "retained": (relation("", "number"), {}),
     "wanted": (
-        WANTED,
+        relation("group_id scope epoch region metadata seen", "position ts"),
         {"scope": "orders", "epoch": "e1", "region": "0", "metadata": None, "ts": 0, "seen": "backup"},
     ),
     "record_rows": (NEWEST, {"partition": 0}),
@@ -233,42 +156,58 @@ GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
     "doomed": (FILE, {"destination": "d"}),
     "to_compact": (ARROW_SCHEMAS["files"], {**DEFAULTS["files"], "scope": "21"}),
     "doomed_log": (ARROW_SCHEMAS["removals"], {**DEFAULTS["removals"], "scope": "21", "reason": "until"}),
-    "to_merge": (pa.schema([("backup_id", TEXT)]), {}),
+    "to_merge": (relation("backup_id"), {}),
     "held": (columns_of(Held), {**PLACES, "restore_id": "r1"}),
     "cuts": (columns_of(Cut), {**PLACES, "time_floor": 0, "generation": 0}),
-    "covered": (pa.schema(COVERED), {**PLACES, "status": "restorable", "to_position": 5, "from_position": 0}),
-    "protected": (pa.schema(PROTECTED), {"source": "prod", "scope": "orders", "present": True}),
-    "unusable": (pa.schema(UNUSABLE), {"source": "prod", "faults": 0, "end_ts": 0}),
-    "drawn": (pa.schema(DRAWN), {"source": "prod", "base": "b1", "branch": 0, "line": "b1"}),
+    "covered": (
+        relation("source scope epoch region status reason", "from_ts to_ts from_position to_position"),
+        {**PLACES, "status": "restorable", "to_position": 5, "from_position": 0},
+    ),
+    "protected": (
+        relation("source scope", "restorable_ts covered_ts", present=TRUTH),
+        {"source": "prod", "scope": "orders", "present": True},
+    ),
+    "unusable": (
+        relation("source backup_id reason fault_backup_id fault_state path detail", "faults end_ts found_at"),
+        {"source": "prod", "faults": 0, "end_ts": 0},
+    ),
+    "drawn": (
+        relation("source base line", "from_ts to_ts", branch=pa.int32()),
+        {"source": "prod", "base": "b1", "branch": 0, "line": "b1"},
+    ),
     "leaving": (leaving_schema(), {"reason": "window"}),
-    "kept": (pa.schema([("backup_id", TEXT)]), {}),
-    "suspected": (STOOD, {**PLACES, "place": 1, "position": 10}),
+    "kept": (relation("backup_id"), {}),
+    "suspected": (
+        relation("scope epoch region", "place position", leader_epoch=pa.int32()),
+        {**PLACES, "place": 1, "position": 10},
+    ),
     "rules": (columns_of(Rule), {**PLACES, "base": "b1", "link": 1, "generation": 0, "compacted": False}),
     "numbered": (
         numbered_schema(),
         {"source": "laptop", "source_kind": "restic", "destination": "d", "end_ts": 0, "level": 0},
     ),
     "listed": (given_schema("manifests"), {"bytes": 1}),
-    "snapshot_listed": (pa.schema(list(LISTED.items())), A_FILE),
+    "snapshot_listed": (LISTED, A_FILE),
     "snapshot_hashed": (
-        pa.schema([(name, TEXT) for name in ("scope", "region", "name", "sha256")]),
+        relation("scope region name sha256"),
         {"scope": "t1", "region": "a"},
     ),
-    "snapshot_compared": (pa.schema(list(COMPARED.items())), A_FILE),
-    "queue_seen": (pa.schema({**IN_QUEUES, "ended": TRUTH}), {**A_TRANSACTION, "ended": False}),
-    "queue_later": (pa.schema({**IN_QUEUES, "ended": TRUTH}), {**A_TRANSACTION, "ended": False}),
-    "queue_found": (pa.schema(IN_QUEUES), A_TRANSACTION),
-    "queue_unended": (pa.schema(IN_QUEUES), A_TRANSACTION),
-    "queue_told": (pa.schema({"transaction_id": TEXT}), {}),
-    "queue_gone": (pa.schema({"transaction_id": TEXT}), {}),
-    "queue_lows": (
-        pa.schema({**dict.fromkeys(("scope", "epoch", "region"), TEXT), "low_position": WHOLE}),
-        PLACES,
-    ),
+    "snapshot_compared": (COMPARED, A_FILE),
+    "queue_seen": (SEEN, {**A_TRANSACTION, "ended": False}),
+    "queue_later": (SEEN, {**A_TRANSACTION, "ended": False}),
+    "queue_found": (IN_QUEUES, A_TRANSACTION),
+    "queue_unended": (IN_QUEUES, A_TRANSACTION),
+    "queue_told": (relation("transaction_id"), {}),
+    "queue_gone": (relation("transaction_id"), {}),
+    "queue_lows": (relation("scope epoch region", "low_position"), PLACES),
     "chosen": (FILE, {"destination": "d"}),
     "snapshot_chosen": (chosen_schema(), DEFAULTS["snapshot_files"]),
     "snapshot_selected": (
-        pa.schema(list(TO_WRITE.items())),
+        relation(
+            "source scope region target sha256 destination path",
+            "added_in bytes mtime_ms mode links position",
+            stored=TRUTH,
+        ),
         {**DEFAULTS["snapshot_files"], "target": "t1/a/000001.sst", "path": "p", "stored": True},
     ),
     "planned": (FILE, {"destination": "d"}),
