@@ -1,14 +1,17 @@
-"""How many examples a property is tried with: a quarter of them unless the long tests run too."""
+"""What unit tests share. A property is tried with a quarter of its examples unless the long tests run too."""
 
 from __future__ import annotations
 
 import gc
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
-    import pytest
+    from pathlib import Path
+
+    from lakebackup.storage import Storage
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -22,3 +25,11 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_unconfigure() -> None:
     """A Spark task that a test ran in this process froze what was there; DuckDB's would count as leaked."""
     gc.unfreeze()
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Storage:
+    """The test's own folder."""
+    from lakebackup.storage import open_storage
+
+    return open_storage(str(tmp_path))

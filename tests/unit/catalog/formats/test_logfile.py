@@ -278,7 +278,7 @@ def test_what_is_no_file_of_keys_is_refused_without_showing_one(tmp_path: Path, 
 # --- disks
 
 
-def test_a_full_disk_is_told(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported(tmp_path: Path) -> None:
     with small_disk(tmp_path, "1m") as full:
         with Scratch(str(full)) as scratch:
             writer = LogFileWriter(PLACE, scratch)

@@ -60,58 +60,63 @@ def test_which_meta_keys_name_something(key: str, kept: bool) -> None:
     assert bool(after(put(5, key, "other") if key[-1].isdigit() else gone(5, key))) is kept
 
 
-def test_a_created_database_and_its_table_in_any_order_of_the_writes() -> None:
-    assert after(put(5, "mDB2_Table7", "a"), put(5, "mDB2", "crm")) == [
-        Naming(-2, "crm", "", 5, "create"),
-        Naming(7, "crm", "a", 5, "create"),
-    ]
+CRM = Naming(-2, "crm", "", 1, "create")
+MOVED = Naming(20, "crm", "orders", 3, "rename")
 
 
-def test_a_table_without_a_described_database_is_called_by_its_id_until_it_is_described() -> None:
-    first = after(put(5, "mDB2_Table7", "a"))
-    assert first == [Naming(7, "DB2", "a", 5, "create")]
-    assert after(put(6, "mDB2", "crm"), before=tuple(first)) == [
-        Naming(-2, "crm", "", 6, "create"),
-        Naming(7, "crm", "a", 6, "rename"),
-    ]
-
-
-def test_a_rename_then_a_truncation() -> None:
-    found = after(put(5, "mDB1_Table20", "bills"), gone(6, "mDB1_Table20"), put(6, "mDB1_Table21", "bills"))
-    assert found == [
-        Naming(20, "shop", "bills", 5, "rename"),
-        Naming(20, "shop", "bills", 6, "drop"),
-        Naming(21, "shop", "bills", 6, "truncate", 20),
-    ]
-
-
-def test_a_rename_to_another_database_keeps_the_id() -> None:
-    found = after(put(4, "mDB2", "crm"), gone(5, "mDB1_Table20"), put(5, "mDB2_Table20", "orders"))
-    assert found[1:] == [Naming(20, "crm", "orders", 5, "rename")]
-
-
-def test_a_late_delete_of_the_key_under_the_old_database_drops_nothing() -> None:
-    moved = Naming(20, "crm", "orders", 3, "rename")
-    assert after(gone(5, "mDB1_Table20"), before=(SHOP, Naming(-2, "crm", "", 1, "create"), moved)) == []
-
-
-def test_a_dropped_database_takes_its_tables() -> None:
-    assert after(gone(5, "mDB1")) == [
-        Naming(-1, "shop", "", 5, "drop"),
-        ORDERS._replace(from_ts=5, action="drop"),
-    ]
-
-
-def test_a_renamed_database_renames_its_tables() -> None:
-    assert after(put(5, "mDB1", "store")) == [
-        Naming(-1, "store", "", 5, "rename"),
-        Naming(20, "store", "orders", 5, "rename"),
-    ]
-
-
-def test_what_changes_no_name_is_not_told() -> None:
-    again = put(5, "mDB1_Table20", "orders")
-    assert after(again, again, put(5, "mDB1", "shop"), gone(6, "mDB9_Table99"), gone(6, "mDB9")) == []
+@pytest.mark.parametrize(
+    ("before", "writes", "named"),
+    [
+        pytest.param(
+            (SHOP, ORDERS), [put(5, "mDB2_Table7", "a"), put(5, "mDB2", "crm")],
+            [CRM._replace(from_ts=5), Naming(7, "crm", "a", 5, "create")],
+            id="a created database and its table in any order",
+        ),
+        pytest.param(
+            (SHOP, ORDERS), [put(5, "mDB2_Table7", "a")], [Naming(7, "DB2", "a", 5, "create")],
+            id="a table without a described database is called by its id",
+        ),
+        pytest.param(
+            (Naming(7, "DB2", "a", 5, "create"),), [put(6, "mDB2", "crm")],
+            [CRM._replace(from_ts=6), Naming(7, "crm", "a", 6, "rename")],
+            id="until it is described",
+        ),
+        pytest.param(
+            (SHOP, ORDERS),
+            [put(5, "mDB1_Table20", "bills"), gone(6, "mDB1_Table20"), put(6, "mDB1_Table21", "bills")],
+            [
+                Naming(20, "shop", "bills", 5, "rename"), Naming(20, "shop", "bills", 6, "drop"),
+                Naming(21, "shop", "bills", 6, "truncate", 20),
+            ],
+            id="a rename, then a truncation",
+        ),
+        pytest.param(
+            (SHOP, ORDERS, CRM), [gone(5, "mDB1_Table20"), put(5, "mDB2_Table20", "orders")],
+            [MOVED._replace(from_ts=5)], id="a rename to another database keeps the id",
+        ),
+        pytest.param((SHOP, CRM, MOVED), [gone(5, "mDB1_Table20")], [], id="a late delete under the old one"),
+        pytest.param(
+            (SHOP, ORDERS), [gone(5, "mDB1")],
+            [SHOP._replace(from_ts=5, action="drop"), ORDERS._replace(from_ts=5, action="drop")],
+            id="a dropped database takes its tables",
+        ),
+        pytest.param(
+            (SHOP, ORDERS), [put(5, "mDB1", "store")],
+            [Naming(-1, "store", "", 5, "rename"), Naming(20, "store", "orders", 5, "rename")],
+            id="a renamed database renames its tables",
+        ),
+        pytest.param(
+            (SHOP, ORDERS),
+            [
+                *[put(5, "mDB1_Table20", "orders")] * 2, put(5, "mDB1", "shop"), gone(6, "mDB9_Table99"),
+                gone(6, "mDB9"),
+            ],
+            [], id="what changes no name",
+        ),
+    ],
+)  # fmt: skip
+def test_what_writes_name(before: tuple[Naming, ...], writes: list[MetaWrite], named: list[Naming]) -> None:
+    assert after(*writes, before=before) == named
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"{}", b'{"name": 3}', b'{"name": ""}', b"\xff"])
@@ -130,13 +135,8 @@ def batch(*rows: dict[str, Any]) -> pa.RecordBatch:
 
 def written(ts: int, key: str, name: str | None) -> dict[str, Any]:
     text = None if name is None else value(1, name)
-    return {
-        "key": key.encode(),
-        "start_ts": ts - 1,
-        "commit_ts": ts,
-        "type": "D" if name is None else "P",
-        "value": text,
-    }
+    kind = "D" if name is None else "P"
+    return {"key": key.encode(), "start_ts": ts - 1, "commit_ts": ts, "type": kind, "value": text}
 
 
 def told(*rows: dict[str, Any], before: Any = (), filters: tuple[str, ...] = (), **span: Any) -> list[Any]:
@@ -158,12 +158,7 @@ def test_the_value_of_an_earlier_prewrite_is_found() -> None:
         ("write", batch(write)),
         ("default", batch(prewrite, prewrite | {"start_ts": 3, "value": b"{"})),
     ]
-    common: dict[str, Any] = {
-        "source": "s",
-        "backup_id": "b",
-        "after": None,
-        "tables": TableFilter(),
-    }
+    common: dict[str, Any] = {"source": "s", "backup_id": "b", "after": None, "tables": TableFilter()}
     assert [row.db for row in names_of(records, [], until=5, **common)] == ["shop"]
     assert names_of(records, [], until=4, **common) == []
     assert names_of(records, [], until=None, **common) == []
@@ -174,19 +169,15 @@ def test_the_value_of_an_earlier_prewrite_is_found() -> None:
     assert names_of(records[:1], [], until=6, **common | {"after": 5}) == []
 
 
-def test_only_what_the_checkpoint_reached_is_told_and_nothing_twice() -> None:
+def test_only_what_the_checkpoint_reached_is_reported_and_nothing_twice() -> None:
     rows = [written(ts, f"mDB1_Table{ts}", "t") for ts in (5, 6, 7)]
     before = [(Naming(5, "DB1", "t", 5, "create"), 4)]
     assert [row[0] for row in told(*rows, before=before, after=5, until=6)] == [6]
-
-
-def test_names_that_were_there_before_the_log_began_are_learnt_once_it_has_a_checkpoint() -> None:
+    # Names that were there before the log began are learnt once it has a checkpoint.
     rows = [written(ts, f"mDB1_Table{ts}", "t") for ts in (5, 60)]
     assert told(*rows, after=50, until=50) == []  # not all that was committed by then has been read
     assert told(*rows, after=50, until=60) == [(5, "t", 5, "create", 4), (60, "t", 60, "create", 59)]
-
-
-def test_rollbacks_and_locks_say_nothing() -> None:
+    # Rollbacks and locks say nothing.
     assert told(written(5, "mDB1", "x") | {"type": "R"}, written(6, "mDB1", "x") | {"type": "L"}) == []
 
 

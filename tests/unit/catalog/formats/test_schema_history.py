@@ -54,7 +54,7 @@ def test_versions_are_read_in_order() -> None:
             "entry 2 of schemas: schema",
         ),
         (
-            "schemas: [{version: 1, tid: 0, change: " + "[" * 3000 + "]" * 3000 + "}]",
+            f"schemas: [{{version: 1, tid: 0, change: {'[' * 3000 + ']' * 3000}}}]",
             "change is nested too deeply",
         ),
     ],
@@ -82,12 +82,9 @@ def test_what_yaml_has_and_json_has_not_is_kept_as_text(change: str, text: str) 
     assert found.change == text
 
 
-def test_a_file_that_is_not_cut_keeps_its_bytes() -> None:
+def test_later_versions_are_cut_out_and_all_else_stays() -> None:
     assert cut(TEXT, 151) is TEXT
     assert cut(TEXT, 10_000) is TEXT
-
-
-def test_later_versions_are_cut_out_and_all_else_stays() -> None:
     assert parse(cut(TEXT, 150)) == parse(TEXT)[:2]
     assert parse(cut(TEXT, 149)) == parse(TEXT)[:1]
     content = yaml.safe_load(cut(TEXT, 0))
@@ -127,7 +124,7 @@ def test_any_history_is_read_and_cut_by_tid(steps: list[tuple[int, int, object, 
     assert parse(cut(text, tid)) == tuple(v for v in found if v.tid <= tid)
 
 
-def test_a_history_goes_on_when_it_has_all_versions_of_the_one_before() -> None:
+def test_a_history_continues_when_it_has_all_versions_of_the_one_before() -> None:
     versions = parse(TEXT)
     assert unlike(versions, [(1, 0), (2, 150)]) is None
     assert unlike(versions, []) is None

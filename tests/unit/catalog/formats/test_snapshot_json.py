@@ -42,8 +42,7 @@ def test_what_is_said_is_read() -> None:
     ]
     require_fits(told, "snapshot.json", "social", REGIONS)
 
-
-def test_open_transactions_and_graph_may_be_left_out() -> None:
+    # The graph and open transactions may be left out.
     told = parse(json.dumps({k: v for k, v in TOLD.items() if k != "graph"}).encode(), "snapshot.json")
     assert (told.graph, told.open_transactions) == (None, None)
     require_fits(told, "snapshot.json", "other", REGIONS)
@@ -69,27 +68,23 @@ def test_what_is_none_is_refused(data: bytes, says: str) -> None:
     assert says in error.value.message
 
 
-def test_another_engine_is_refused() -> None:
-    with pytest.raises(UsageProblem, match="is of social, not of other"):
-        require_fits(read(), "snapshot.json", "other", REGIONS)
+QUEUES = TOLD["queues"]
 
 
 @pytest.mark.parametrize(
-    ("regions", "says"),
+    ("source", "queues", "regions", "says"),
     [
-        ([*REGIONS, region(2, 5)], "says nothing of topic delta.0, partition 2"),
-        (REGIONS[:1], "names topic delta.0, partition 1, which is not among"),
+        ("other", QUEUES, REGIONS, "is of social, not of other"),
+        ("social", QUEUES, [*REGIONS, region(2, 5)], "says nothing of topic delta.0, partition 2"),
+        ("social", QUEUES, REGIONS[:1], "names topic delta.0, partition 1, which is not among"),
+        ("social", [*QUEUES, QUEUES[0]], REGIONS, "twice"),
     ],
 )
-def test_each_partition_is_named(regions: list[RegionState], says: str) -> None:
+def test_what_does_not_fit_is_refused(
+    source: str, queues: Any, regions: list[RegionState], says: str
+) -> None:
     with pytest.raises(UsageProblem, match=says):
-        require_fits(read(), "snapshot.json", "social", regions)
-
-
-def test_no_partition_is_named_twice() -> None:
-    told = read(queues=[*TOLD["queues"], TOLD["queues"][0]])
-    with pytest.raises(UsageProblem, match="twice"):
-        require_fits(told, "snapshot.json", "social", REGIONS)
+        require_fits(read(queues=queues), "snapshot.json", source, regions)
 
 
 @pytest.mark.parametrize(("position", "before"), [(48, 46), (46, 47)])

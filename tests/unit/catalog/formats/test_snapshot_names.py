@@ -1,4 +1,4 @@
-"""Names from a catalog that nobody trusts, below a folder."""
+"""Names from a catalog that nobody trusts, below a folder; what the folders of a snapshot mean."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakebackup.errors import Refused
+from lakebackup.errors import Refused, UsageProblem
 from lakebackup.formats.snapshots.names import OWN, Limits, clash, require_safe, unsafe
+from lakebackup.formats.snapshots.tree import LAYOUTS, layout_of
 
 LIMITS = Limits()
 
@@ -34,7 +35,7 @@ LIMITS = Limits()
         ("x/" * 2000 + "x", "folders deep"),
     ],
 )
-def test_names_that_lead_astray_are_told(target: str, why: str) -> None:
+def test_names_that_lead_astray_are_reported(target: str, why: str) -> None:
     assert why in (unsafe(target, LIMITS) or "")
 
 
@@ -64,14 +65,14 @@ def test_what_a_restore_keeps_is_its_own_in_any_case_where_case_is_one() -> None
         ("a/b", "c/d", True, None),
     ],
 )
-def test_what_cannot_stand_beside_each_other_is_told(
+def test_what_cannot_stand_beside_each_other_is_reported(
     before: str, after: str, fold: bool, why: str | None
 ) -> None:
     found = clash(before, after, fold=fold)
     assert (why in found) if why and found else found is why
 
 
-def test_the_first_wrong_names_are_told_and_all_are_counted() -> None:
+def test_the_first_wrong_names_are_reported_and_all_are_counted() -> None:
     with pytest.raises(Refused, match="and 5 more") as told:
         require_safe([f"/{number:02d}" for number in range(25)], LIMITS)
     assert "'/19'" in told.value.message
@@ -97,3 +98,48 @@ def test_names_that_pass_can_all_be_made(parts: list[list[str]]) -> None:
     else:
         with pytest.raises(Refused):
             require_safe(targets, LIMITS)
+
+
+# --- layouts of folders
+
+
+def test_parts_name_what_a_tree_holds() -> None:
+    layout = layout_of("yugabyte")
+    assert layout == layout_of(LAYOUTS["yugabyte"])
+    table, tablet, snapshot = layout.parts
+    found = [part.fullmatch(name) for part, name in ((table, "table-00a"), (tablet, "tablet-7.x.snapshots"))]
+    assert [match and match.groupdict() for match in found] == [{"scope": "00a"}, {"region": "7.x"}]
+    assert snapshot.fullmatch("any thing\n")
+    assert layout.has_snapshot
+    assert not tablet.fullmatch("tablet-7")
+    assert not table.fullmatch("table-")
+
+
+def test_a_plain_tree_has_no_folders_of_meaning() -> None:
+    assert layout_of("plain").parts == ()
+    assert not layout_of("plain").has_snapshot
+
+
+def test_text_in_a_pattern_is_text() -> None:
+    (part,) = layout_of("a.b({scope})*/{name}").parts
+    assert part.fullmatch("a.b(x)*")
+    assert not part.fullmatch("aXb(x)*")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{scope}", "does not end in {name}"),
+        ("{scope}/x{name}", "does not end in {name}"),
+        ("{scope}/{tablet}/{name}", "it has {tablet}"),
+        ("{scope}/{scope}/{name}", "a field twice"),
+        ("{name}/{name}", "it has {name}"),
+        ("{region}/{name}", "{region} without {scope}"),
+        ("/{scope}/{name}", "names no folder"),
+        ("../{scope}/{name}", "names no folder"),
+        ("{}/{name}", "it has {}"),
+    ],
+)
+def test_a_pattern_that_makes_no_sense(text: str, why: str) -> None:
+    with pytest.raises(UsageProblem, match=why.replace("{", r"\{").replace("}", r"\}")):
+        layout_of(text)

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.rows import file_row
 
 from lakebackup.errors import Damaged, NotFound
 from lakebackup.formats.logs.metafile import FileInfo, read_stream_meta, write_stream_meta
-from lakebackup.rows.backups import DataFile
-from lakebackup.storage import open_storage
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from lakebackup.rows.backups import DataFile
     from lakebackup.storage import Storage
 
 BACKUP, OTHER = "20260131T134511Z-0a1b2c3d", "20260131T134611Z-0a1b2c3e"
@@ -23,15 +21,12 @@ PATH = f"task/stream-metas/0000000000001234-{BACKUP}.meta"
 
 def file(number: int, **changes: Any) -> DataFile:
     columns: dict[str, Any] = {
-        "destination": "d", "path": f"task/log/{number}", "backup_id": BACKUP, "added_in": 1,
-        "source": "task", "scope": str(number), "epoch": "-", "region": "7", "format": "log-arrow-1",
-        "codec": "zstd",
-        "key_id": "k", "bytes": 100 + number, "raw_bytes": 300, "sha256": f"{number:064x}", "entries": number,
-        "ts_domain": "tso", "min_ts": 10, "max_ts": 20, "min_begin_ts": 5, "resolved_ts": 30,
-        "start_position": 0, "end_position": 9, "start_key": "61", "end_key": "62", "cf": "write",
-        "op": "put",
+        "path": f"task/log/{number}", "backup_id": BACKUP, "source": "task", "scope": str(number),
+        "region": "7", "format": "log-arrow-1", "codec": "zstd", "key_id": "k", "bytes": 100 + number,
+        "sha256": f"{number:064x}", "entries": number, "min_ts": 10, "max_ts": 20, "min_begin_ts": 5,
+        "resolved_ts": 30, "start_key": "61", "end_key": "62", "cf": "write", "op": "put",
     }  # fmt: skip
-    return DataFile(**{**columns, **changes})
+    return file_row(1, **{**columns, **changes})
 
 
 def write(storage: Storage, count: int, backup: str = BACKUP, **limits: int) -> list[FileInfo]:
@@ -40,11 +35,6 @@ def write(storage: Storage, count: int, backup: str = BACKUP, **limits: int) -> 
         BACKUP, backup
     )
     return [FileInfo.of(row) for row in rows]
-
-
-@pytest.fixture
-def storage(tmp_path: Path) -> Storage:
-    return open_storage(str(tmp_path))
 
 
 def names(storage: Storage) -> list[str]:

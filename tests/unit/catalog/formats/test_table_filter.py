@@ -27,6 +27,6 @@ def test_which_tables_are_meant(rules: list[str], taken: list[str], left: list[s
 
 
 @pytest.mark.parametrize("rule", ["orders", "", "!", ".", "shop.", ".orders", "!shop"])
-def test_a_rule_that_is_none_is_told(rule: str) -> None:
+def test_a_rule_that_is_none_is_reported(rule: str) -> None:
     with pytest.raises(UsageProblem, match="says no tables"):
         TableFilter(["*.*", rule])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,6 @@ from lakebackup.formats.queues.snapshot_json import QueueAt, SnapshotJson
 from lakebackup.plan.queues.backup import (
     HERE_OFFSETS,
     QueueRange,
-    describe,
     from_lows,
     needs_full,
     plan_child,
@@ -36,9 +35,6 @@ from lakebackup.plan.queues.history import (
 from lakebackup.plan.topics.backup import LEAST_OFFSETS_PER_TASK, Parent, RegionState, TopicState
 from lakebackup_jobs.queues.backup.open_transactions import last_tid
 from lakebackup_jobs.queues.transaction_scan import RangeSeen
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 E1, E2 = "1" * 32, "2" * 32
 
@@ -64,12 +60,9 @@ def standing(
     return Standing(parent, restored, starts, 50, open_at)
 
 
-def child(
-    on: Standing, *regions: RegionState, topics: Sequence[TopicState] = TOPICS, mode: Any = "incremental"
-) -> Any:
-    return plan_child(
-        backup_id="b", source="social", mode=mode, standing=on, topics=topics, regions=regions, end_ts=5000
-    )
+def child(on: Standing, *regions: RegionState, **changes: Any) -> Any:
+    given = {"mode": "incremental", "topics": TOPICS, **changes}
+    return plan_child(backup_id="b", source="social", standing=on, regions=regions, end_ts=5000, **given)
 
 
 def full(on: Standing, *regions: RegionState, told: SnapshotJson | None = None, topics: Any = TOPICS) -> Any:
@@ -90,22 +83,20 @@ def span(start: int, end: int, own_from: int | None = None, rank: int = 0) -> Qu
 # --- a backup that stands on another
 
 
-def test_on_a_full_messages_in_front_are_looked_for_when_something_was_open() -> None:
-    start = Start("delta.0", E1, "0", 4, 7)
-    assert child(standing(FULL, start, open_at="f1"), region(12)).tasks == ((span(4, 12, 7),),)
-    assert child(standing(FULL, start), region(12)).tasks == ((span(7, 12),),)
-
-
-def test_on_a_full_they_are_looked_for_also_when_nothing_came_since() -> None:
-    plan = child(standing(FULL, Start("delta.0", E1, "0", 4, 7), open_at="f1"), region(7))
-    assert plan.tasks == ((span(4, 7, 7),),)
-    assert [(p.start_position, p.end_position) for p in plan.positions] == [(7, 7)]
-
-
-def test_on_an_incremental_all_that_is_open_is_in_the_chain() -> None:
-    plan = child(standing(CHILD, Start("delta.0", E1, "0", 4, 7), open_at="i2"), region(12))
-    assert plan.tasks == ((span(7, 12),),)
-    assert plan.open_at == "i2"
+@pytest.mark.parametrize(
+    ("on", "first", "open_at", "end", "tasks"),
+    [
+        pytest.param(FULL, 4, "f1", 12, ((span(4, 12, 7),),), id="a full with open transactions"),
+        pytest.param(FULL, 4, "f1", 7, ((span(4, 7, 7),),), id="the same, when nothing came since"),
+        pytest.param(FULL, 4, None, 12, ((span(7, 12),),), id="a full without"),
+        pytest.param(CHILD, 4, "i2", 12, ((span(7, 12),),), id="an incremental: the chain has what is open"),
+        pytest.param(CHILD, 7, None, 7, (), id="nothing new"),
+    ],
+)
+def test_which_messages_are_read(on: Parent, first: int, open_at: str | None, end: int, tasks: Any) -> None:
+    plan = child(standing(on, Start("delta.0", E1, "0", first, 7), open_at=open_at), region(end))
+    assert (plan.tasks, plan.open_at, plan.lost) == (tasks, open_at, ())
+    assert [(p.start_position, p.end_position) for p in plan.positions] == [(7, end)]
 
 
 @pytest.mark.parametrize(("mode", "kind"), [("differential", "cumulative"), ("incremental", "differential")])
@@ -114,44 +105,30 @@ def test_kinds_in_the_catalog(mode: str, kind: str) -> None:
     assert (plan.kind, plan.level, plan.start_ts, plan.keep) == (kind, 1, 1000, True)
 
 
-def test_nothing_new_is_a_backup_of_no_message() -> None:
-    plan = child(standing(CHILD, Start("delta.0", E1, "0", 7, 7)), region(7))
-    assert (plan.tasks, plan.offsets, plan.lost) == ((), 0, ())
-
-
-def test_a_purge_is_told_by_the_offsets_that_are_missing() -> None:
-    plan = child(standing(CHILD, Start("delta.0", E1, "0", 7, 7)), region(12, low=9))
-    assert [(g.from_position, g.to_position, g.reason) for g in plan.lost] == [(7, 9, "purged")]
-    error = needs_full(plan.lost)
-    assert "topic delta.0, partition 0, offsets [7, 9) were deleted" in error.message
-    assert "--mode full" in error.hint
-    assert error.exit_code == 9
-
-
-def test_a_purge_up_to_what_is_needed_is_none() -> None:
-    assert child(standing(CHILD, Start("delta.0", E1, "0", 7, 7)), region(12, low=7)).lost == ()
-
-
-def test_messages_in_front_that_were_purged_are_missing() -> None:
-    start = Start("delta.0", E1, "0", 4, 7)
-    plan = child(standing(FULL, start, open_at="f1"), region(12, low=6))
-    assert [(g.from_position, g.to_position) for g in plan.lost] == [(4, 6)]
-    assert child(standing(FULL, start), region(12, low=6)).lost == ()
-
-
-def test_a_topic_made_again_is_a_reset() -> None:
-    plan = child(
-        standing(CHILD, Start("delta.0", E1, "0", 7, 7)), region(12, epoch=E2), topics=[topic(epoch=E2)]
-    )
-    assert [(g.epoch, g.from_position, g.to_position, g.reason) for g in plan.lost] == [
-        (E1, 7, None, "recreated")
-    ]
-    assert "partition 0 was reset" in describe(plan.lost[0])
-
-
-def test_a_queue_that_ends_before_what_was_read_is_a_reset() -> None:
-    plan = child(standing(CHILD, Start("delta.0", E1, "0", 7, 7)), region(6))
-    assert [(g.from_position, g.to_position) for g in plan.lost] == [(7, None)]
+@pytest.mark.parametrize(
+    ("on", "first", "open_at", "found", "lost", "said"),
+    [
+        pytest.param(CHILD, 7, None, {"low": 7}, None, None, id="purged up to what is needed"),
+        pytest.param(CHILD, 7, None, {"low": 9}, (7, 9, "purged"), "offsets [7, 9) were", id="purged"),
+        pytest.param(FULL, 4, "f1", {"low": 6}, (4, 6, "purged"), "offsets [4, 6) were", id="in front"),
+        pytest.param(FULL, 4, None, {"low": 6}, None, None, id="in front, but nothing was open"),
+        pytest.param(CHILD, 7, None, {"end": 6}, (7, None, "recreated"), "was reset", id="ends too early"),
+        pytest.param(CHILD, 7, None, {"epoch": E2}, (7, None, "recreated"), "was reset", id="recreated"),
+    ],
+)
+def test_what_is_lost(
+    on: Parent, first: int, open_at: str | None, found: dict[str, Any], lost: Any, said: str | None
+) -> None:
+    start, topics = Start("delta.0", E1, "0", first, 7), [topic(epoch=found.get("epoch", E1))]
+    plan = child(standing(on, start, open_at=open_at), region(**{"end": 12, **found}), topics=topics)
+    gaps = [(g.epoch, g.from_position, g.to_position, g.reason) for g in plan.lost]
+    assert gaps == ([(E1, *lost)] if lost else [])
+    if said:
+        error = needs_full(plan.lost)
+        assert "topic delta.0, partition 0" in error.message
+        assert said in error.message
+        assert "--mode full" in error.hint
+        assert error.exit_code == 9
 
 
 def test_a_queue_that_is_gone_is_a_reset() -> None:
@@ -182,7 +159,7 @@ def test_the_end_of_a_transaction_may_stand_anywhere_before_what_is_read() -> No
     assert child(standing(CHILD, start), region(700_020, low=700_000)).look_back == ()
 
 
-def test_ends_are_looked_for_in_the_history_that_goes_on_alone() -> None:
+def test_ends_are_looked_for_in_the_history_that_continues_alone() -> None:
     marks = (
         Watermark("r1", "delta.0", E1, "0", 10),
         Watermark("r2", "delta.0", E1, "0", 20),
@@ -207,31 +184,26 @@ def test_what_is_gone_by_now_is_not_looked_for() -> None:
     assert from_lows(tasks, {}) == tasks
 
 
-def test_when_a_restore_that_was_left_is_in_nobody_s_way() -> None:
+def test_when_a_restore_that_was_left_is_no_blocker() -> None:
     found = [history(**BACKED), history("journal.0", E2, full_started_at=900), history(epoch=E2)]
     assert last_ended(found, [topic()]) == 100
     assert last_ended([history(**BACKED, **PUT_BACK, restored_at=250)], [topic()]) == 250
     assert last_ended(found, [topic("delta.9")]) == 0
 
 
-def test_without_a_backup_there_is_nothing_to_stand_on() -> None:
-    with pytest.raises(NeedsFull, match="no backup of social"):
-        child(Standing(), region(9))
-
-
-def test_a_compacted_queue_is_refused() -> None:
+def test_what_is_refused() -> None:
     compacted = topic(**{"cleanup.policy": "compact,delete"})
-    with pytest.raises(Refused, match=r"delta\.0 is compacted"):
-        child(standing(CHILD), region(9), topics=[compacted])
-    with pytest.raises(Refused, match=r"delta\.0 is compacted"):
-        full(Standing(), region(9), topics=[compacted])
-
-
-def test_a_topic_of_the_engine_that_is_not_named_is_refused_while_it_is_there() -> None:
+    for planned in (lambda: child(standing(CHILD), region(9), topics=[compacted]),
+                    lambda: full(Standing(), region(9), topics=[compacted])):  # fmt: skip
+        with pytest.raises(Refused, match=r"delta\.0 is compacted"):
+            planned()
+    # A topic of the engine that is not named, while it is there.
     starts = [Start("delta.0", E1, "0", 7, 7), Start("journal.0", E2, "0", 3, 3)]
     with pytest.raises(UsageProblem, match=r"journal\.0 is a queue of this engine"):
         require_all(starts, [topic()], ["delta.0", "journal.0"])
     require_all(starts, [topic()], ["delta.0"])
+    with pytest.raises(NeedsFull, match="no backup of social"):
+        child(Standing(), region(9))
 
 
 # --- a full
@@ -245,11 +217,8 @@ def test_a_full_stands_where_its_snapshot_stands_and_keeps_nothing() -> None:
     assert (plan.snapshot_tid, plan.open_at, plan.notes) == (40, None, ())
 
 
-def test_a_full_reads_nothing_when_nothing_can_be_open() -> None:
+def test_a_full_looks_for_ends_of_transactions_unless_none_is_open_or_the_engine_tells() -> None:
     assert full(Standing(), region(12), told=told(7, 7)).tasks == ()
-
-
-def test_the_end_of_a_transaction_may_stand_in_another_partition_unless_the_engine_tells() -> None:
     assert full(Standing(), region(12), told=told(7, 5)).look_back == ((span(0, 5, 5),),)
     assert full(Standing(), region(12), told=told(7, 5, open_transactions=("t",))).look_back == ()
 
@@ -261,7 +230,7 @@ def test_without_snapshot_json_it_stands_at_the_end() -> None:
     assert "has applied everything" in plan.notes[0]
 
 
-def test_without_snapshot_json_it_goes_on_from_what_the_last_backup_knew() -> None:
+def test_without_snapshot_json_it_continues_from_what_the_last_backup_knew() -> None:
     start = Start("delta.0", E1, "0", 4, 7, 49)
     plan = full(standing(CHILD, start, open_at="i2"), region(12))
     assert plan.tasks == ((span(4, 12, 7),),)
@@ -274,13 +243,13 @@ def test_what_a_full_with_snapshot_json_comes_after_says_nothing_of_its_state() 
     assert (plan.last_tid, plan.open_at) == (None, None)
 
 
-def test_a_full_of_a_snapshot_that_nothing_can_go_on_from_is_refused() -> None:
+def test_a_full_of_a_snapshot_that_nothing_can_continue_from_is_refused() -> None:
     with pytest.raises(NeedsFull, match="offsets below 6 were deleted"):
         full(Standing(), region(12, low=6), told=told(7, 5))
     assert full(Standing(), region(12, low=5), told=told(7, 5)).tasks == ((span(5, 7),),)
 
 
-def test_a_full_records_what_was_lost_and_goes_on() -> None:
+def test_a_full_records_what_was_lost_and_continues() -> None:
     starts = (Start("delta.0", E1, "0", 7, 7), Start("journal.0", E1, "0", 3, 3))
     on = standing(CHILD, *starts)
     journal = region(1, name="journal.0", epoch=E2)
@@ -311,15 +280,8 @@ def test_tasks_read_each_offset_once_and_are_of_bounded_size(
 ) -> None:
     regions = [region(a + b, partition=n) for n, (a, b) in enumerate(sizes)]
     starts = tuple(Start("delta.0", E1, str(n), a, a) for n, (a, _) in enumerate(sizes))
-    plan = plan_child(
-        backup_id="b",
-        source="social",
-        mode="incremental",
-        standing=standing(CHILD, *starts),
-        topics=[topic(regions=len(regions))],
-        regions=regions,
-        end_ts=5000,
-        parallelism=parallelism,
+    plan = child(
+        standing(CHILD, *starts), *regions, topics=[topic(regions=len(regions))], parallelism=parallelism
     )
     read: dict[str, list[QueueRange]] = {}
     for task in plan.tasks:
@@ -357,7 +319,7 @@ PUT_BACK: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_the_newest_backup_of_these_queues_is_gone_on_with() -> None:
+def test_the_newest_backup_of_these_queues_is_continued() -> None:
     found = history(**BACKED)
     assert decide([found, history("delta.0", E2, **BACKED)], [topic()], "incremental") is found
     assert not behind(found, "incremental")
@@ -372,21 +334,14 @@ def test_a_restore_counts_when_it_came_later(at: int, incremental: bool, differe
     assert behind(found, "differential") is differential
 
 
-def test_queues_that_were_only_restored_into_are_known() -> None:
-    found = history(**PUT_BACK, restored_at=50)
-    assert decide([found], [topic()], "auto") is found
-    assert behind(found, "differential")
-
-
-def test_a_new_queue_goes_along_with_the_others() -> None:
-    found = history(**BACKED)
-    assert decide([found], [topic(), topic("delta.1", E2)], "incremental") is found
-
-
-def test_a_queue_that_came_after_the_full_goes_along_in_a_differential() -> None:
+def test_which_history_is_continued() -> None:
+    only = history(**PUT_BACK, restored_at=50)
+    assert decide([only], [topic()], "auto") is only
+    assert behind(only, "differential")
+    old, both = history(**BACKED), [topic(), topic("delta.1", E2)]
+    assert decide([old], both, "incremental") is old
     young = history("delta.1", E2, backup_id="i2", number=2, started_at=200)
-    old = history(**BACKED)
-    assert decide([old, young], [topic(), topic("delta.1", E2)], "differential") is old
+    assert decide([old, young], both, "differential") is old
 
 
 def test_queues_of_two_histories_are_refused() -> None:
@@ -432,56 +387,39 @@ def test_where_the_parent_ended_is_read() -> None:
     assert found.starts == (Start("delta.0", E1, "0", 4, 7, 29),)
 
 
-def test_a_differential_stands_on_the_newest_full() -> None:
+def test_a_differential_depends_on_the_newest_full() -> None:
     catalog: Any = Catalog(queue_parent={"f1": row(FULL)}, queue_starts={"f1": [STARTS]})
     found = stand(catalog, [history(**BACKED)], [topic()], "differential")
     assert (found.parent, found.open_at, found.start_ts) == (FULL, None, 1000)
 
 
 @pytest.mark.parametrize(
-    ("mode", "changes", "parent", "start"),
+    ("mode", "of_parent", "of_restore", "parent", "start"),
     [
-        ("incremental", {}, CHILD, 20),
-        ("differential", {}, FULL, 10),
-        ("incremental", {"reason": "aside"}, FULL, 10),
-        ("incremental", {"reason": "deleted"}, FULL, 10),
-        ("incremental", {"open_transactions": 1}, FULL, 10),
+        ("incremental", {}, {}, CHILD, 20),
+        ("differential", {}, {}, FULL, 10),
+        ("incremental", {"reason": "aside"}, {}, FULL, 10),
+        ("incremental", {"reason": "deleted"}, {}, FULL, 10),
+        ("incremental", {"open_transactions": 1}, {}, FULL, 10),
+        ("incremental", {}, {"whole": False}, FULL, 10),
+        ("incremental", {}, {"restored_id": "f1"}, FULL, 10),
     ],
 )
-def test_behind_a_restore_it_stands_on_what_was_restored(
-    mode: Any, changes: dict[str, Any], parent: Parent, start: int
+def test_behind_a_restore_it_depends_on_what_was_restored(
+    mode: Any, of_parent: dict[str, Any], of_restore: dict[str, Any], parent: Parent, start: int
 ) -> None:
     catalog: Any = Catalog(
-        queue_parent={"i2": row(CHILD, **changes), "f1": row(FULL, last_tid=5)},
+        queue_parent={"i2": row(CHILD, **of_parent), "f1": row(FULL, last_tid=5)},
         queue_restored={"r1": [RESTORED]},
     )
-    found = stand(catalog, [history(**BACKED, **PUT_BACK, restored_at=250)], [topic()], mode)
+    put_back = history(**BACKED, **PUT_BACK | of_restore, restored_at=250)
+    found = stand(catalog, [put_back], [topic()], mode)
     assert (found.parent, found.last_tid, found.open_at) == (parent, 30, None)
     assert found.starts == (Start("delta.0", E1, "0", start, start),)
-    assert bool(found.notes) is bool(changes)
+    assert bool(found.notes) is bool(of_parent)
 
 
-def test_behind_a_restore_to_a_point_it_stands_on_the_full() -> None:
-    catalog: Any = Catalog(
-        queue_parent={"i2": row(CHILD), "f1": row(FULL)}, queue_restored={"r1": [RESTORED]}
-    )
-    found = stand(
-        catalog,
-        [history(**BACKED, **{**PUT_BACK, "whole": False}, restored_at=250)],
-        [topic()],
-        "incremental",
-    )
-    assert (found.parent, found.starts[0].own_from) == (FULL, 10)
-
-
-def test_behind_a_restore_of_a_full_it_stands_on_that() -> None:
-    catalog: Any = Catalog(queue_parent={"f1": row(FULL)}, queue_restored={"r1": [RESTORED]})
-    put_back = {**PUT_BACK, "restored_id": "f1", "restored_at": 250}
-    found = stand(catalog, [history(**BACKED, **put_back)], [topic()], "incremental")
-    assert (found.parent, found.starts[0].own_from) == (FULL, 10)
-
-
-def test_a_full_that_cannot_be_stood_on_asks_for_a_new_one() -> None:
+def test_a_full_that_cannot_be_used_asks_for_a_new_one() -> None:
     catalog: Any = Catalog(
         queue_parent={"i2": row(CHILD, reason="deleted"), "f1": row(FULL, reason="deleted")},
         queue_restored={"r1": [RESTORED]},
@@ -490,7 +428,7 @@ def test_a_full_that_cannot_be_stood_on_asks_for_a_new_one() -> None:
         stand(catalog, [history(**BACKED, **PUT_BACK, restored_at=250)], [topic()], "incremental")
 
 
-def test_queues_that_nobody_knows_have_lost_all_that_the_newest_backup_knew() -> None:
+def test_queues_that_are_unknown_have_lost_all_that_the_newest_backup_knew() -> None:
     catalog: Any = Catalog(queue_parent={"i2": row(CHILD)}, queue_starts={"i2": [STARTS]})
     made_again = [topic(epoch=E2)]
     found = stand(catalog, [history(**BACKED)], made_again, "incremental")
@@ -498,7 +436,7 @@ def test_queues_that_nobody_knows_have_lost_all_that_the_newest_backup_knew() ->
     assert [(g.epoch, g.from_position, g.to_position) for g in plan.lost] == [(E1, 7, None)]
 
 
-def test_queues_that_were_restored_into_and_made_anew_have_lost_what_was_restored() -> None:
+def test_queues_that_were_restored_into_and_recreated_have_lost_what_was_restored() -> None:
     """Also while the queues are there that the newest backup is of, and that have other names."""
     catalog: Any = Catalog(
         queue_parent={"i2": row(CHILD)},
@@ -515,7 +453,7 @@ def test_queues_that_were_restored_into_and_made_anew_have_lost_what_was_restore
     assert stand(catalog, [history(**BACKED), put_back], made_again, "full").restored is None
 
 
-def test_a_source_without_backups_stands_on_nothing() -> None:
+def test_a_source_without_backups_depends_on_nothing() -> None:
     nothing: Any = Catalog()
     assert stand(nothing, [], [topic()], "auto") == Standing()
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.catalogs import backup_id
 from tests.support.made_backups import MadeBackups
+from tests.support.rows import backup_row, file_row, filled
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.plan.logs.restore import (
@@ -19,7 +20,7 @@ from lakebackup.plan.logs.restore import (
     plan_restore,
     require_restorable,
 )
-from lakebackup.rows.backups import Backup, DataFile, Floor, Gap
+from lakebackup.rows.backups import Floor, Gap
 from lakebackup.rows.logs import LogTable
 from lakebackup.rows.upkeep import Check
 
@@ -36,78 +37,45 @@ class Log:
         self.made = MadeBackups(folder)
         self.number = 0
 
-    def backup(self, start_ts: int | None, end_ts: int, kind: Any = "log", note: str | None = None) -> str:
-        return self.in_unit("ms", start_ts, end_ts, kind, note)
-
-    def in_unit(
-        self, domain: str, start_ts: int | None, end_ts: int, kind: Any = "log", note: str | None = None
-    ) -> str:
+    def backup(self, start_ts: int | None, end_ts: int, kind: Any = "log", **more: Any) -> str:
         self.number += 1
-        name = backup_id(self.number)
         full = kind == "full"
-        row = Backup(
-            backup_id=name, number=self.number, source="shop", source_kind="changes",
-            destination=self.made.destination, kind=kind, level=0 if full else 1,
-            parent=None, base=name if full else backup_id(1), chain_position=0, place=self.number,
-            parent_place=None if full or self.number == 1 else self.number - 1, ts_domain=domain,
-            start_ts=start_ts, end_ts=end_ts, started_at=0, finished_at=0, files=0, bytes=0, entries=0,
-            digest="", isolation="", codec="zstd", created_by="", tool="",
-            note=note,
-        )  # fmt: skip
+        given = {
+            "source": "shop", "source_kind": "changes", "kind": kind, "level": 0 if full else 1,
+            "destination": self.made.destination, "start_ts": start_ts, "end_ts": end_ts,
+        }  # fmt: skip
+        if not full:
+            before = None if self.number == 1 else self.number - 1
+            given |= {"base": backup_id(1), "parent_place": before}
+        row = backup_row(self.number, **given | more)
         self.made.add(row)
-        return name
+        return row.backup_id
 
     def file(self, backup: str, table: int, cf: str, low: int, high: int, begin: int | None = None) -> str:
         path = f"shop/log/{backup}/{table}-{cf}-{low}"
-        self.made.add(
-            DataFile(
-                destination=self.made.destination,
-                path=path,
-                backup_id=backup,
-                added_in=1,
-                source="shop",
-                scope=str(table),
-                epoch="-",
-                region="1",
-                format="log-arrow-1",
-                codec="zstd",
-                bytes=10,
-                raw_bytes=20,
-                sha256="00",
-                entries=3,
-                min_ts=low,
-                max_ts=high,
-                min_begin_ts=begin,
-                start_position=0,
-                end_position=1,
-                start_key="61",
-                end_key="62",
-                cf=cf,
-                op="put",
-            )
-        )
+        row = file_row(
+            1, destination=self.made.destination, path=path, backup_id=backup, source="shop",
+            scope=str(table), epoch="-", region="1", format="log-arrow-1", bytes=10, raw_bytes=20, entries=3,
+            min_ts=low, max_ts=high, min_begin_ts=begin, end_position=1, start_key="61", end_key="62", cf=cf,
+            op="put",
+        )  # fmt: skip
+        self.made.add(row)
         return path
 
-    def checked(self, backup: str, path: str, outcome: Any) -> None:
+    def checked(self, backup: str, path: str, outcome: str) -> None:
         """Record what a check found of a file of a backup."""
-        self.made.add(
-            Check(
-                check_id="c",
-                at=1,
-                backup_id=backup,
-                destination=self.made.destination,
-                path=path,
-                mode="hash",
-                outcome=outcome,
-            )
-        )
+        where = {"backup_id": backup, "destination": self.made.destination, "path": path}
+        self.made.add(filled(Check, at=1, mode="hash", outcome=outcome, **where))
 
     def table(self, table: int, name: str, from_ts: int, action: Any = "create", **more: Any) -> None:
-        row = LogTable(
-            backup_id=backup_id(1), source="shop", table_id=table, db="shop", name=name, from_ts=from_ts,
-            action=action, covered_from=from_ts - 1,
-        )  # fmt: skip
-        self.made.add(replace(row, **more))
+        given = {"source": "shop", "table_id": table, "db": "shop", "name": name, "from_ts": from_ts}
+        given |= {"backup_id": backup_id(1), "action": action, "covered_from": from_ts - 1}
+        self.made.add(filled(LogTable, **given | more))
+
+    def cut(self, ts: int) -> None:
+        """Truncate the log."""
+        place = {"scope": "-", "epoch": "-", "region": "-"}
+        self.made.add(filled(Floor, source="shop", low_position=ts, **place))
 
     def plan(self, **asked: Any) -> LogRestorePlan:
         more = {name: asked.pop(name) for name in ("whole_from", "held", "leave_uncovered") if name in asked}
@@ -130,13 +98,8 @@ def log(tmp_path: Path) -> Log:
 
 def test_all_there_is(log: Log) -> None:
     plan = log.plan()
-    assert (plan.start_ts, plan.end_ts, plan.full, plan.writes.files, plan.values.files) == (
-        0,
-        300,
-        None,
-        6,
-        3,
-    )
+    assert (plan.start_ts, plan.end_ts, plan.full) == (0, 300, None)
+    assert (plan.writes.files, plan.values.files) == (6, 3)
     assert [(table.table_id, table.name) for table in plan.tables] == [(1, "orders"), (2, "items")]
     assert (plan.begin_ts, plan.raw_bytes, plan.only) == (5, 180, None)
 
@@ -152,37 +115,33 @@ def test_what_is_not_covered_is_refused(log: Log, start: int | None, end: int) -
         log.plan(start_ts=start, end_ts=end)
 
 
-def test_a_hole_in_the_log_parts_it(log: Log) -> None:
+def test_a_hole_in_the_log_parts_it_and_what_was_truncated_is_not_covered(log: Log) -> None:
     log.backup(400, 500)
     with pytest.raises(Refused, match=r"up to 300 .*; after 400"):
         log.plan(start_ts=200, end_ts=450)
     assert log.plan(end_ts=450).start_ts == 400
-
-
-def test_what_was_truncated_is_not_covered(log: Log) -> None:
-    log.made.add(
-        Floor(
-            prune_id="p", at=0, source="shop", scope="-", epoch="-", region="-", low_position=150, reason=""
-        )
-    )
-    assert log.plan().start_ts == 150
+    log.cut(150)
+    assert log.plan(end_ts=300).start_ts == 150
     with pytest.raises(Refused, match="after 150"):
-        log.plan(start_ts=100)
+        log.plan(start_ts=100, end_ts=300)
 
 
-def test_nothing_between_is_a_mistake(log: Log) -> None:
-    with pytest.raises(UsageProblem, match="Nothing lies between"):
-        log.plan(start_ts=200, end_ts=200)
-
-
-def test_no_log_and_no_table(log: Log) -> None:
-    with pytest.raises(NotFound, match="no log of other"):
-        log.plan(name="other")
-    with pytest.raises(NotFound, match="No table"):
-        log.plan(filters=("shop.none",))
+@pytest.mark.parametrize(
+    ("asked", "error", "why"),
+    [
+        ({"start_ts": 200, "end_ts": 200}, UsageProblem, "Nothing lies between"),
+        ({"name": "other"}, NotFound, "no log of other"),
+        ({"filters": ("shop.none",)}, NotFound, "No table"),
+        ({"end_ts": 4}, Refused, "before 5 "),
+    ],
+)
+def test_what_there_is_nothing_of(log: Log, asked: dict[str, Any], error: Any, why: str) -> None:
+    with pytest.raises(error, match=why):
+        log.plan(**asked)
 
 
 def test_names_are_those_at_the_end(log: Log) -> None:
+    assert len(log.plan(end_ts=5).tables) == 2
     log.table(1, "old", 120, "rename", covered_from=4)
     log.table(3, "orders", 250, "truncate", replaces=2)
     assert log.plan(end_ts=119, filters=("*.orders",)).only == (1,)
@@ -206,7 +165,7 @@ def test_a_table_that_came_into_the_filter_later(log: Log) -> None:
     assert (left.without, len(left.notes)) == ((4, 5), 1)
 
 
-def test_a_table_that_was_renamed_since_is_not_in_what_it_goes_on_from(log: Log) -> None:
+def test_a_table_that_was_renamed_since_is_not_in_what_it_continues_from(log: Log) -> None:
     log.table(2, "orders2", 250, "rename", covered_from=4)
     wanted = {"start_ts": 200, "filters": ("shop.orders*",), "held": ("shop.orders*",)}
     with pytest.raises(Refused, match=r"shop\.items is shop\.orders2 by now"):
@@ -236,9 +195,7 @@ def test_what_was_made_while_a_table_was_dropped_does_not_hold_it(log: Log) -> N
     others = log.plan(on_full=True, filters=("!shop.orders",)).full
     assert others is not None
     assert others.backup_id == while_gone
-    log.made.add(
-        Floor(prune_id="p", at=0, source="shop", scope="-", epoch="-", region="-", low_position=90, reason="")
-    )
+    log.cut(90)
     with pytest.raises(Refused, match=r"made while shop\.orders was dropped"):
         log.plan(on_full=True)
 
@@ -275,43 +232,26 @@ def test_the_newest_full_that_is_whole(log: Log) -> None:
     assert (early.full, early.start_ts) == (None, 0)
 
 
-def test_a_full_with_a_damaged_file_is_passed_over(log: Log) -> None:
+def test_a_full_with_a_damaged_file_of_its_own_is_passed_over(log: Log) -> None:
     first, second = log.backup(None, 120, "full"), log.backup(None, 220, "full")
     torn = log.file(second, 0, "write", 0, 0)
     files: Any = log.made._rows["files"]
-    files[-1] = replace(files[-1], format="delta")  # of the full's own table
+    files[-1] = replace(files[-1], format="delta")
     log.checked(second, torn, "damaged")
     plan = log.plan(on_full=True, end_ts=230)
     assert (plan.full and plan.full.backup_id, plan.start_ts) == (first, 120)
 
 
 def test_a_point_before_every_full_that_the_log_does_not_reach(log: Log) -> None:
-    log.made.add(
-        Floor(
-            prune_id="p", at=0, source="shop", scope="-", epoch="-", region="-", low_position=150, reason=""
-        )
-    )
+    log.cut(150)
     log.backup(None, 200, "full")
     with pytest.raises(Refused, match="no full before it"):
         log.plan(on_full=True, end_ts=180)
 
 
-def test_gaps_and_damage_stand_in_the_way(log: Log) -> None:
-    log.made.add(
-        Gap(
-            backup_id=backup_id(2),
-            source="shop",
-            scope="feed",
-            epoch="e",
-            region="0",
-            from_position=3,
-            to_position=9,
-            reason="purged",
-            from_ts=100,
-            to_ts=200,
-            bridged=False,
-        )
-    )
+def test_gaps_and_damage_block_a_restore(log: Log) -> None:
+    span = {"from_position": 3, "to_position": 9, "from_ts": 100, "to_ts": 200}
+    log.made.add(filled(Gap, backup_id=backup_id(2), source="shop", scope="feed", reason="purged", **span))
     plan = log.plan()
     with pytest.raises(Refused, match="offsets from 3 to 9"):
         require_restorable(plan, allow_gaps=False)
@@ -331,23 +271,13 @@ def test_gaps_and_damage_stand_in_the_way(log: Log) -> None:
     require_restorable(log.plan(start_ts=200), allow_gaps=False)
 
 
-def test_an_instant_of_a_tso_is_all_of_it() -> None:
-    assert last_ts(5, "ms") == 5
-    assert last_ts(5, "tso") == (6 << 18) - 1
-
-
 def test_the_millisecond_in_which_a_log_ends_can_be_asked_for(tmp_path: Path) -> None:
+    assert (last_ts(5, "ms"), last_ts(5, "tso")) == (5, (6 << 18) - 1)
     log = Log(tmp_path)
     end_ts = (9 << 18) + 5
-    log.in_unit("tso", 0, end_ts)
+    log.backup(0, end_ts, ts_domain="tso")
     plan = log.plan(to_ms=9)
     assert (plan.end_ts, len(plan.notes)) == (end_ts, 1)
     assert log.plan(to_ms=8).end_ts == (9 << 18) - 1
     with pytest.raises(Refused, match="does not cover"):
         log.plan(to_ms=10)
-
-
-def test_times_before_anything_is_known_are_refused(log: Log) -> None:
-    with pytest.raises(Refused, match="before 5 "):
-        log.plan(end_ts=4)
-    assert len(log.plan(end_ts=5).tables) == 2

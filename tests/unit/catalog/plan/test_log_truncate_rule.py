@@ -26,19 +26,14 @@ def test_the_newest_whole_full_before() -> None:
     assert cut_of("s", STATE, fulls, until=49).full == "f30"
 
 
-def test_a_full_that_was_made_over_a_gap_says_so() -> None:
+def test_what_is_cut_and_said_besides() -> None:
     over = replace(full(10), note="made over a gap")
     assert cut_of("s", STATE, [over], until=10).note == "made over a gap"
-
-
-def test_ranges_alone_need_no_full_and_take_none() -> None:
+    # Ranges alone need no full and take none.
     found = cut_of("s", STATE, [full(10)], until=70, ranges_only=True)
     assert (found.cut, found.full, found.leaving) == (70, None, ())
-
-
-def test_what_was_cut_stays_cut() -> None:
-    state = {**STATE, "start_ts": 5, "floor_ts": 40}
-    found = cut_of("s", state, [full(10)], until=20)
+    # What was cut stays cut.
+    found = cut_of("s", {**STATE, "start_ts": 5, "floor_ts": 40}, [full(10)], until=20)
     assert (found.cut, found.floor) == (40, 40)
 
 

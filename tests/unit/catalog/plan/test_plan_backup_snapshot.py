@@ -39,9 +39,8 @@ def test_which_snapshots(ids: tuple[str, ...], everything: bool, newest: Newest,
 
 
 def test_a_snapshot_that_is_not_there_is_named() -> None:
-    with pytest.raises(NotFound, match="no snapshot z") as caught:
+    with pytest.raises(NotFound, match=r"no snapshot z[\s\S]*a, b, c"):
         choose(SNAPSHOTS, ids=["z"], everything=False, newest=None)
-    assert "a, b, c" in caught.value.hint
 
 
 def test_backups_follow_each_other_in_time() -> None:
@@ -83,8 +82,8 @@ def test_a_tablet_lies_in_one_place() -> None:
 
 
 def test_a_source_is_of_one_kind() -> None:
-    require_snapshots("db", Newest("x", 1, 10))
-    require_snapshots("db", None)
+    for newest in (Newest("x", 1, 10), None):
+        require_snapshots("db", newest)
     with pytest.raises(Refused, match=r"another kind \(kafka\)"):
         require_snapshots("db", Newest("x", 1, 10, "kafka"))
 

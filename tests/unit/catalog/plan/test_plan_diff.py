@@ -32,36 +32,36 @@ def row(number: int, **other: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_of_one_chain_only_what_lies_between_is_looked_at() -> None:
-    found = difference(row(3), row(7))
-    assert (found.from_number, found.to_number, found.low, found.high) == (4, 7, 3, 7)
-    assert difference(row(7), row(3)).from_number == 4
-
-
 @pytest.mark.parametrize(
-    "other", [{"base": "b5", "first": 5}, {"state": "out_of_sync"}, {"moved": 1}, {"link": 101}], ids=str
+    ("a", "b", "numbers"),
+    [
+        pytest.param({"number": 3}, {"number": 7}, (4, 7), id="of one chain only what lies between"),
+        pytest.param({"number": 7}, {"number": 3}, (4, 7), id="the other way round"),
+        pytest.param({"number": 3}, {"number": 7, "base": "b5", "first": 5}, (1, 7), id="two chains"),
+        pytest.param({"number": 3}, {"number": 7, "state": "out_of_sync"}, (1, 7), id="set aside"),
+        pytest.param({"number": 3, "moved": 1}, {"number": 7, "moved": 1}, (1, 7), id="moved"),
+        pytest.param({"number": 3}, {"number": 7, "link": 101}, (1, 7), id="another branch"),
+        # A merge has a number behind its place.
+        pytest.param(
+            {"number": 9, "link": 4, "place": 3}, {"number": 7, "link": 8, "last": 9}, (4, 9), id="merge"
+        ),
+        pytest.param(
+            {"number": 3, "source_kind": "x", "base": "b3", "first": 3},
+            {"number": 7, "source_kind": "x", "base": "b7", "first": 7},
+            (4, 7),
+            id="sources that are no topics have one line",
+        ),
+    ],
 )
-def test_of_other_lines_all_of_both_chains_is(other: dict[str, Any]) -> None:
-    assert difference(row(3, moved=other.get("moved", 0)), row(7, **other)).from_number == 1
+def test_which_numbers_are_looked_at(a: dict[str, Any], b: dict[str, Any], numbers: tuple[int, int]) -> None:
+    found = difference(row(**a), row(**b))
+    assert (found.from_number, found.to_number, found.query) == (*numbers, "diff_files")
 
 
 def test_of_snapshots_their_files_are_compared() -> None:
     found = difference(row(7, source_kind="snapshot"), row(3, source_kind="snapshot"))
     assert found.query == "diff_snapshots"
     assert found.parameters() == {"source": "s", "a_number": 7, "b_number": 3}
-    assert difference(row(3), row(7)).query == "diff_files"
-
-
-def test_a_merge_has_a_number_behind_its_place() -> None:
-    found = difference(row(9, link=4, place=3), row(7, link=8, last=9))
-    assert (found.from_number, found.to_number) == (4, 9)
-
-
-def test_sources_that_are_no_topics_have_one_line() -> None:
-    found = difference(
-        row(3, source_kind="x", base="b3", first=3), row(7, source_kind="x", base="b7", first=7)
-    )
-    assert (found.from_number, found.to_number) == (4, 7)
 
 
 def test_backups_of_two_sources_are_not_compared() -> None:

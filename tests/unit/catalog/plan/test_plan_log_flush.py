@@ -47,19 +47,31 @@ def test_a_backlog_is_read_in_steps_of_the_same_part_of_each_partition() -> None
     assert [(r.region, r.start_position, r.end_position) for r in rest] == [("0", 10, 110), ("2", 0, 300)]
 
 
-def test_a_step_is_never_empty_while_something_waits() -> None:
-    rows = log_flush.positions("b2", "prod", [region(0, 0, 11), region(1, 0, 5000)], KNOWN, 5, most=1)
-    assert all(r.end_position > r.start_position for r in rows)
-
-
-def test_a_partition_that_nobody_has_read_is_put_down_though_it_is_empty() -> None:
-    rows = log_flush.positions("b2", "prod", [region(0, 0, 10), region(5, 3, 3)], KNOWN, 5, most=10)
-    assert [(r.region, r.start_position, r.end_position) for r in rows] == [("5", 3, 3)]
+@pytest.mark.parametrize(
+    ("regions", "most", "rows"),
+    [
+        pytest.param(
+            [(0, 0, 11), (1, 0, 5000)], 1, [("0", 10, 11), ("1", 20, 21)], id="a step is never empty"
+        ),
+        pytest.param([(0, 0, 10), (5, 3, 3)], 10, [("5", 3, 3)], id="an empty one that nobody has read"),
+        pytest.param([(0, 15, 30)], 100, [("0", 15, 30)], id="on after a gap"),
+    ],
+)
+def test_where_partitions_are_read(
+    regions: list[tuple[int, int, int]], most: int, rows: list[tuple[str, int, int]]
+) -> None:
+    found = log_flush.positions("b2", "prod", [region(*one) for one in regions], KNOWN, 5, most=most)
+    assert [r.region for r in found] == [name for name, _, _ in rows]
+    for row, (_, start, end) in zip(found, rows, strict=True):
+        assert row.start_position == start
+        assert row.end_position >= end
 
 
 def test_what_was_deleted_unread_is_a_gap_and_refused_unless_it_is_allowed() -> None:
     purged = [region(0, 15, 30), region(1, 20, 30)]
     assert gaps(purged) == [("purged", "e1", 10, 15)]
+    assert gaps([region(0, 10, 30), region(1, 20, 30)]) == []
+    assert gaps([region(0, 11, 30), region(1, 20, 30)]) == [("purged", "e1", 10, 11)]
     met = [region(2, 0, 9), region(3, 7, 9), region(4, 7, 7)]
     assert gaps(met) == [("purged", "e1", 0, 7)] * 2
     assert (
@@ -74,16 +86,6 @@ def test_what_was_deleted_unread_is_a_gap_and_refused_unless_it_is_allowed() -> 
     for lost in (again, shorter):
         with pytest.raises(Refused, match="made again or cut off"):
             gaps(lost, allowed=False)
-
-
-def test_one_deleted_event_is_a_gap() -> None:
-    assert gaps([region(0, 10, 30), region(1, 20, 30)]) == []
-    assert gaps([region(0, 11, 30), region(1, 20, 30)]) == [("purged", "e1", 10, 11)]
-
-
-def test_after_a_gap_reading_goes_on_where_the_partition_begins() -> None:
-    rows = log_flush.positions("b2", "prod", [region(0, 15, 30)], KNOWN, 5, most=100)
-    assert [(r.start_position, r.end_position) for r in rows] == [(15, 30)]
 
 
 def test_tasks_take_whole_partitions_and_about_the_same() -> None:

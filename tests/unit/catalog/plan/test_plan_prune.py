@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.command_line import quiet
 from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.errors import NotFound, UsageProblem
@@ -15,7 +15,6 @@ from lakebackup.plan.upkeep.prune import plan_prune
 from lakebackup.rows.backups import Backup, Scope
 from lakebackup.rows.upkeep import Policy
 from lakebackup.rules.topic_settings import TopicSettings
-from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.upkeep.prune import PruneRequest, run
 
 if TYPE_CHECKING:
@@ -37,9 +36,7 @@ def made(root: Path, **changes: Any) -> list[str]:
 
 
 def planned(root: Path, **asked: Any) -> dict[str, Any]:
-    return run(
-        PruneRequest(destination=str(root), **asked), reporter=QuietReporter(io.StringIO(), io.StringIO())
-    )
+    return run(PruneRequest(destination=str(root), **asked), reporter=quiet())
 
 
 def test_an_archive_lets_go_of_whole_backups(tmp_path: Path) -> None:
@@ -52,17 +49,16 @@ def test_an_archive_lets_go_of_whole_backups(tmp_path: Path) -> None:
         planned(tmp_path, topics=("orders",))
 
 
-def test_a_source_that_is_wholly_out_of_sync_can_go(tmp_path: Path) -> None:
-    first, second = made(tmp_path, state="out_of_sync")
-    found = planned(tmp_path)
-    assert [b["backup_id"] for b in found["backups"]] == [second, first]
-    assert {b["reason"] for b in found["backups"]} == {"out_of_sync"}
-
-
-def test_a_source_of_which_nothing_is_left_has_nothing_to_prune(tmp_path: Path) -> None:
-    made(tmp_path, state="deleted")
+def test_sources_of_which_nothing_can_be_restored(tmp_path: Path) -> None:
+    """What is out of sync can go; of what is deleted nothing is left to prune."""
+    first, second = made(tmp_path / "lost", state="out_of_sync")
+    found = planned(tmp_path / "lost")
+    assert [(b["backup_id"], b["reason"]) for b in found["backups"]] == [
+        (second, "out_of_sync"), (first, "out_of_sync"),
+    ]  # fmt: skip
+    made(tmp_path / "gone", state="deleted")
     with pytest.raises(NotFound, match="no restorable backup of prod"):
-        planned(tmp_path, source="prod")
+        planned(tmp_path / "gone", source="prod")
 
 
 class Asked:
@@ -81,7 +77,7 @@ class Asked:
         pass
 
 
-def test_a_topic_that_the_newest_backup_lacks_goes_only_when_it_is_named() -> None:
+def test_a_topic_that_the_newest_backup_lacks_continuesly_when_it_is_named() -> None:
     gone = {
         "source": "prod", "scope": "orders", "epoch": "e", "base": "b1", "link": 1, "generation": 0,
         "settings": '{"retention.ms": "1000"}', "covers_to": 5000,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.given_snapshots import Given, GivenSnapshots
 from tests.support.made_backups import MadeBackups, Record
+from tests.support.rows import filled
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.formats.snapshots.names import Limits
@@ -120,27 +121,18 @@ def test_the_same_files_are_the_same_restore_however_they_were_asked_for(made: G
 def test_a_backup_that_is_not_whole_is_passed_over_unless_it_is_named(tmp_path: Path) -> None:
     made = GivenSnapshots(tmp_path)
     names = [made.backup([Given(name="x", data=b"x", mtime_ms=1000 * number)]) for number in (1, 2)]
-    made.writer.append(
-        [
-            Check(
-                check_id="c", at=1, backup_id=names[1], destination=made.destination, path=None,
-                mode="restore", outcome="damaged", detail="it is torn",
-            )
-        ]
-    )  # fmt: skip
+
+    def damaged(name: str, why: str) -> None:
+        check = {"backup_id": name, "destination": made.destination, "mode": "restore", "detail": why}
+        made.writer.append([filled(Check, at=1, outcome="damaged", **check)])
+
+    damaged(names[1], "it is torn")
     found, _ = plan(made)
     assert found.backup_id == names[0]
     assert names[1] in found.notes[0]
     named, _ = plan(made, backup=names[1])
     assert named.damage == "trial: it is torn"
-    made.writer.append(
-        [
-            Check(
-                check_id="c", at=2, backup_id=names[0], destination=made.destination, path=None,
-                mode="restore", outcome="damaged", detail="this too",
-            )
-        ]
-    )  # fmt: skip
+    damaged(names[0], "this too")
     with pytest.raises(Refused, match=f"the newest, {names[1]}"):
         plan(made)
 

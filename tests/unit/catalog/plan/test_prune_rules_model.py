@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.catalogs import backup_id, data_file, manifest
 from tests.support.made_backups import reader_of
+from tests.support.rows import filled
 
 from lakebackup.plan.upkeep.prune import Leaving, PrunePlan, plan_prune
 from lakebackup.rows.backups import Backup, DataFile, Removal, Scope
@@ -102,30 +103,16 @@ def life(random: Random) -> Life:
         for topic in TOPICS:
             settings = {"cleanup.policy": POLICIES[topic], "retention.ms": str(retention)}
             compacted = "compact" in POLICIES[topic]
-            scopes.append(
-                Scope(
-                    backup_id=backup_id(number),
-                    source="prod",
-                    scope=topic,
-                    epoch=topic.encode().hex(),
-                    regions=REGIONS,
-                    settings=json.dumps(settings),
-                    replication=1,
-                    generation=generation if compacted else 0,
-                )
-            )
+            where = {"backup_id": backup_id(number), "scope": topic, "epoch": topic.encode().hex()}
+            kept = {"settings": json.dumps(settings), "generation": generation if compacted else 0}
+            scopes.append(filled(Scope, **where, **kept, regions=REGIONS))
             for region in range(REGIONS):
                 start = 0 if full or (anew and compacted) else 10 * (number - 1)
-                changes = {
-                    "epoch": topic.encode().hex(),
-                    "generation": generation if compacted else 0,
-                    "start_position": start,
-                    "end_position": 10 * number,
-                    "min_ts": now - age - 1000,
-                    "max_ts": now - age,
-                }
+                changes = {"epoch": where["epoch"], "generation": kept["generation"]}
+                span = {"start_position": start, "end_position": 10 * number}
+                span |= {"min_ts": now - age - 1000, "max_ts": now - age}
                 if random.random() < 0.9:
-                    files.append(replace(data_file(number, region=region, topic=topic), **changes))
+                    files.append(replace(data_file(number, region=region, topic=topic), **changes, **span))
         made.scopes[number], made.files[number] = scopes, files
         if random.random() < 0.05:
             made.held.add(number)

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.catalogs import backup_id
 from tests.support.made_backups import reader_of
+from tests.support.rows import backup_row, file_row, filled
 
 from lakebackup.errors import Damaged, NotFound, Refused
-from lakebackup.plan.queues import paths as queue_ways
-from lakebackup.plan.queues.paths import Point
 from lakebackup.plan.queues.restore import QueueRestoreRequest, plan_restore, require_restorable
 from lakebackup.rows.backups import Backup, DataFile, Gap, Removal, Scope
 from lakebackup.rows.queues import QueuePoint, QueueRestore
@@ -20,7 +20,7 @@ from lakebackup.rows.upkeep import Check
 from lakebackup.rules.times import format_ts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
     from lakebackup.plan.queues.paths import Way
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from lakebackup.rows.tables import Row
 
 GRAPH = "social"
+QUEUE = {"scope": "delta", "epoch": "e"}
 
 
 def at(text: str, day: str = "2024-06-13") -> int:
@@ -37,7 +38,7 @@ def at(text: str, day: str = "2024-06-13") -> int:
 
 @dataclass
 class Made:
-    """The catalog of an engine. A backup is called by its number: 1 is `20260101T000001Z-00000001`."""
+    """The catalog of an engine. A backup is called by its number."""
 
     folder: Path
     rows: list[Row] = field(default_factory=list)
@@ -46,102 +47,58 @@ class Made:
     reader: Any = None
 
     def name(self, number: int) -> str:
-        return f"20260101T0000{number:02d}Z-{number:08x}"
+        return backup_id(number)
 
     def full(self, end_ts: int, tid: int) -> int:
         number = len(self.backups) + 1
         snapshot = f"20260101T0100{number:02d}Z-{number:08x}"
-        source = f"{GRAPH}.snapshot"
-        files = self._backup(
-            number, end_ts, backup_id=snapshot, base=snapshot, source=source, parent_place=None
-        )
-        self.rows.append(replace(files, source_kind="snapshot"))
-        backup = self._backup(number, end_ts, kind="full", level=0, start_ts=end_ts - 1)
-        return self._add(backup, tid, snapshot_id=snapshot)
+        own = {"backup_id": snapshot, "base": snapshot, "source": f"{GRAPH}.snapshot"}
+        self.rows.append(backup_row(number, **own, source_kind="snapshot", destination="d", end_ts=end_ts))
+        return self._add(self._backup(None, end_ts, start_ts=end_ts - 1), tid, snapshot_id=snapshot)
 
     def child(
         self, parent: int, end_ts: int, tid: int, *, restore: str | None = None, begin_ts: int | None = None
     ) -> int:
         """On a full a cumulative one, else a differential one (in the catalog's words)."""
         on = self.backups[parent]
-        backup = self._backup(
-            len(self.backups) + 1,
-            end_ts,
-            kind="cumulative" if on.kind == "full" else "differential",
-            level=1,
-            parent=on.backup_id,
-            base=on.base,
-            parent_place=on.place,
-            chain_position=on.chain_position + 1,
-            start_ts=on.end_ts if begin_ts is None else begin_ts,
-        )
-        return self._add(backup, tid, restore_id=restore)
+        more: dict[str, Any] = {"kind": "cumulative" if on.kind == "full" else "differential"}
+        if begin_ts is not None:
+            more["start_ts"] = begin_ts
+        return self._add(self._backup(on, end_ts, **more), tid, restore_id=restore)
 
-    def _backup(self, number: int, end_ts: int, **changes: Any) -> Backup:
-        made = Backup(
-            backup_id=self.name(number), number=number, source=GRAPH, source_kind="queues", destination="d",
-            kind="full", level=0, parent=None, base=self.name(number), chain_position=0, place=number,
-            parent_place=None, start_ts=None, end_ts=end_ts, started_at=number, finished_at=number, files=1,
-            bytes=1, entries=1, digest="", isolation="read_committed", codec="null", created_by="", tool="",
-        )  # fmt: skip
-        return replace(made, **changes)
+    def _backup(self, on: Backup | None, end_ts: int, **changes: Any) -> Backup:
+        own = {"source": GRAPH, "source_kind": "queues", "destination": "d", "end_ts": end_ts}
+        return backup_row(len(self.backups) + 1, on, **own | changes)
 
     def _add(self, backup: Backup, tid: int, **point: Any) -> int:
         self.backups[backup.number] = backup
-        self.rows += [
-            backup,
-            QueuePoint(
-                backup_id=backup.backup_id, source=GRAPH, first_tid=None, last_tid=tid, carried=0,
-                open_transactions=0, **{"snapshot_id": None, "restore_id": None, **point},
-            ),
-            Scope(
-                backup_id=backup.backup_id, source=GRAPH, scope="delta", epoch="e", regions=1, settings="{}",
-                replication=1,
-            ),
-        ]  # fmt: skip
+        place = {"backup_id": backup.backup_id, "source": GRAPH}
+        point_row = filled(QueuePoint, last_tid=tid, **place, **point)
+        self.rows += [backup, point_row, filled(Scope, **place, **QUEUE, regions=1, settings="{}")]
         return backup.number
 
     def file(self, number: int, tids: tuple[int, int], ts: tuple[int, int] = (0, 0)) -> str:
         """A file of a backup with messages of these tids and times; returns its path."""
         start = 10 * sum(isinstance(row, DataFile) for row in self.rows)
-        path = f"{number}/{start}"
-        self.rows.append(
-            DataFile(
-                destination="d", path=path, backup_id=self.name(number), added_in=number, source=GRAPH,
-                scope="delta", epoch="e", region="0", format="kafka-avro-2", codec="null", bytes=100,
-                raw_bytes=100, sha256="", entries=10, min_ts=ts[0], max_ts=ts[1], start_position=start,
-                end_position=start + 10, min_tid=tids[0], max_tid=tids[1],
-            )
-        )  # fmt: skip
-        return path
+        span = {"start_position": start, "end_position": start + 10, "entries": 10, "bytes": 100}
+        bounds = {"min_ts": ts[0], "max_ts": ts[1], "min_tid": tids[0], "max_tid": tids[1]}
+        return self._file(number, f"{number}/{start}", **QUEUE, **span, **bounds)
 
     def schema(self, number: int, role: str = "schema") -> str:
         """A schema history, or a configuration, that travels with a backup; returns its path."""
-        path = f"{number}/{role}.yaml"
-        self.rows.append(
-            DataFile(
-                destination="d", path=path, backup_id=self.name(number), added_in=number, source=GRAPH,
-                scope="-", epoch="-", region="-", role=role, format="file", codec="null", bytes=1,
-                raw_bytes=1, sha256="", entries=0, min_ts=0, max_ts=0, start_position=0, end_position=0,
-            )
-        )  # fmt: skip
+        place = {"scope": "-", "epoch": "-", "region": "-", "format": "file"}
+        return self._file(number, f"{number}/{role}.yaml", role=role, **place)
+
+    def _file(self, number: int, path: str, **given: Any) -> str:
+        self.rows.append(file_row(number, destination="d", source=GRAPH, path=path, **given))
         return path
 
     def restored(self, restore_id: str, backup: int, *, whole: bool, tid: int) -> None:
-        full = self.backups[backup].base
-        self.rows.append(
-            QueueRestore(
-                restore_id=restore_id, at=1, actor="", source=GRAPH, backup_id=self.name(backup),
-                full_id=full, whole=whole, last_tid=tid, cluster="c", scope="delta", epoch="e", region="0",
-                base_position=0, end_position=0,
-            )
-        )  # fmt: skip
+        own = {"restore_id": restore_id, "backup_id": self.name(backup), "full_id": self.backups[backup].base}
+        self.rows.append(filled(QueueRestore, source=GRAPH, **QUEUE, **own, whole=whole, last_tid=tid))
 
     def torn(self, path: str) -> None:
-        self.rows.append(
-            Check(check_id="c", at=1, backup_id=None, destination="d", path=path, mode="hash",
-                  outcome="damaged")
-        )  # fmt: skip
+        self.rows.append(filled(Check, destination="d", path=path, mode="hash", outcome="damaged"))
 
     def plan(self, tid_of: int | Callable[[Way], int] = 0, **asked: Any) -> QueueRestorePlan:
         if self.reader is None or self.rows != self.read:
@@ -207,7 +164,7 @@ def test_a_newer_backup_that_cannot_be_used_is_named(made: Made) -> None:
     assert made.plan(to_tid=100).notes == ()
 
 
-def test_what_was_restored_is_what_is_gone_on_from(made: Made) -> None:
+def test_what_was_restored_is_what_is_continued(made: Made) -> None:
     a = made.full(1000, 100)
     b = made.full(2000, 200)
     assert made.way() == [b]
@@ -340,90 +297,47 @@ def test_of_two_fulls_the_newest_that_is_not_behind_the_point(made: Made) -> Non
     assert made.way(to_tid=201) == [3, 4]
 
 
-def test_tids_between_backups(made: Made) -> None:
+def test_what_is_near_a_tid_or_a_time_that_is_not_covered(made: Made) -> None:
     made.full(1000, 100)
     made.child(1, 2000, 200)
     made.full(3000, 250)
-    with pytest.raises(Refused, match=r"tid 220 .*before: tid 200, after: tid 250\)"):
-        made.plan(to_tid=220)
-    with pytest.raises(Refused, match=r"tid 99 .*nearest that is, after: tid 100\)"):
-        made.plan(to_tid=99)
-    with pytest.raises(Refused, match=r"tid 251 .*nearest that is, before: tid 250\)"):
-        made.plan(to_tid=251)
-
-
-def test_what_a_named_backup_is_put_upon_is_near_too(made: Made) -> None:
-    made.full(1000, 100)
-    made.child(1, 2000, 200)
-    made.child(2, 3000, 300)
-    with pytest.raises(Refused, match=rf"nearest that is, after: {format_ts(1000)}\)"):
-        made.plan(backup=3, to_ts=900)
-    with pytest.raises(Refused, match=rf"nearest that is, before: {format_ts(3000)}\)"):
-        made.plan(backup=3, to_ts=3001)
-
-
-def test_many_backups_are_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked: list[str] = []
-    real = queue_ways.chain_of
-
-    def chain_of(points: Sequence[Point], last: Point) -> tuple[Point, ...]:
-        looked.append(last.backup_id)
-        return real(points, last)
-
-    monkeypatch.setattr(queue_ways, "chain_of", chain_of)
-    points = [
-        Point(
-            backup_id=f"b{n}", number=n, kind="differential" if n else "full", base="b0", link=n,
-            unlinked=10**6, state="complete", intact=True, superseded=False, last_tid=10 * n,
-            snapshot_id=None, restore_id="r" if n and n % 100 == 0 else None,
-            start_ts=10 * (n - 1) if n else -1, end_ts=10 * n,
-        )
-        for n in range(500)
-    ]  # fmt: skip
-    for asked in ({"tid": 10_000}, {"ts": 10_000}, {"ts": -5}):
-        with pytest.raises(Refused):
-            queue_ways.ways("social", points, **asked)  # type: ignore[arg-type]
-    assert looked == []
-    assert [link.number for link in next(queue_ways.ways("social", points, tid=4985)).links] == list(
-        range(500)
-    )
-    assert looked == ["b499"]
-    way = queue_ways.Way(tuple(points), 499)
-    assert way.segments() == [n // 100 for n in range(500)]
+    for tid, near in (
+        (220, "before: tid 200, after: tid 250"),
+        (99, "after: tid 100"),
+        (251, "before: tid 250"),
+    ):
+        with pytest.raises(Refused, match=rf"tid {tid} .*nearest that is, {near}\)"):
+            made.plan(to_tid=tid)
+    # What a named backup is put upon is near too.
+    for to_ts, near in ((900, f"after: {format_ts(1000)}"), (2001, f"before: {format_ts(2000)}")):
+        with pytest.raises(Refused, match=rf"nearest that is, {near}\)"):
+            made.plan(backup=2, to_ts=to_ts)
 
 
 def test_a_gap_is_named_where_it_is_why(made: Made) -> None:
     made.full(1000, 100)
     made.full(3000, 300)
-    made.rows.append(
-        Gap(backup_id=made.name(2), source=GRAPH, scope="delta", epoch="e", region="0", from_position=5,
-            to_position=9, reason="purged", from_ts=1000, to_ts=3000, bridged=False)
-    )  # fmt: skip
+    span = {"from_position": 5, "to_position": 9, "from_ts": 1000, "to_ts": 3000}
+    made.rows.append(filled(Gap, backup_id=made.name(2), source=GRAPH, reason="purged", **QUEUE, **span))
     with pytest.raises(Refused, match="delta, partition 0: offsets from 5 were deleted"):
         made.plan(to_ts=2000)
 
 
-def test_files_that_were_pruned(made: Made) -> None:
+def test_files_that_were_pruned_or_a_snapshot_that_is_gone(made: Made) -> None:
     made.full(1000, 100)
     made.child(1, 2000, 200)
     path = made.file(2, (101, 200))
-    made.rows.append(
-        Removal(prune_id="p", at=1, source=GRAPH, destination="d", path=path, backup_id=made.name(2),
-                scope="delta", epoch="e", region="0", bytes=1, reason="time")
-    )  # fmt: skip
+    gone = {"destination": "d", "path": path, "backup_id": made.name(2), "reason": "time"}
+    made.rows.append(filled(Removal, source=GRAPH, **QUEUE, **gone))
     with pytest.raises(Refused, match="1 files were pruned"):
         require_restorable(made.plan())
     assert made.plan(backup=1).obstacles == ()
-
-
-def test_the_snapshot_of_a_full_is_gone(made: Made) -> None:
-    made.full(1000, 100)
     made.rows = [row for row in made.rows if not (isinstance(row, Backup) and row.source_kind == "snapshot")]
     with pytest.raises(Refused, match="its snapshot is not there any more"):
-        require_restorable(made.plan())
+        require_restorable(made.plan(backup=1))
 
 
-def test_names_and_what_goes_on_from_them(made: Made) -> None:
+def test_names_and_what_continues_from_them(made: Made) -> None:
     made.full(1000, 100)
     found = made.plan(maps={"delta": "drill"})
     assert [(queue.scope, queue.target) for queue in found.queues] == [("delta", "drill")]

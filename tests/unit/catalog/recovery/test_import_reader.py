@@ -12,6 +12,7 @@ import pytest
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.plan.upkeep.import_backups import BackupsPlan, counted, plan_backups
 from lakebackup.recovery.import_reader import Given, given_files, given_schema
+from lakebackup.rows.tables import as_row
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,7 +55,7 @@ def problem_of(table: str, path: Path, text: str) -> str | None:
         ("departures", {"added_in": 3, "gone_in": 3, "bytes": 1}, "added_in 3 is not before gone_in 3"),
     ],
 )
-def test_a_row_that_makes_no_sense_is_told(
+def test_a_row_that_makes_no_sense_is_reported(
     tmp_path: Path, table: str, change: dict[str, Any], message: str
 ) -> None:
     found = problem_of(table, tmp_path, json.dumps(FILE | change))
@@ -72,7 +73,7 @@ def test_a_row_that_makes_no_sense_is_told(
         ("\udcff".encode("utf-8", "surrogateescape").decode("latin-1"), "it is no JSON"),
     ],
 )
-def test_a_line_that_is_no_row_is_told(tmp_path: Path, text: str, message: str) -> None:
+def test_a_line_that_is_no_row_is_reported(tmp_path: Path, text: str, message: str) -> None:
     found = problem_of("files", tmp_path, text)
     assert found is not None
     assert message in found
@@ -94,7 +95,7 @@ def test_rows_are_read_alike_from_both_forms(tmp_path: Path) -> None:
     assert list(found[0]) == given_schema("files").names
 
 
-def test_a_damaged_parquet_file_is_told(tmp_path: Path) -> None:
+def test_a_damaged_parquet_file_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "rows.parquet"
     pq.write_table(pa.Table.from_pylist([FILE] * 100), file, write_page_checksum=True)
     content = bytearray(file.read_bytes())
@@ -113,12 +114,8 @@ def test_files_are_known_by_their_names(tmp_path: Path) -> None:
 
 def backup(backup_id: str, end_ts: int, **more: Any) -> dict[str, Any]:
     given = dict.fromkeys(given_schema("backups").names)
-    return (
-        given
-        | {"backup_id": backup_id, "source": "laptop", "end_ts": end_ts, "row_file": 0}
-        | {"row_number": end_ts}
-        | more
-    )
+    own = {"backup_id": backup_id, "source": "laptop", "end_ts": end_ts, "row_file": 0, "row_number": end_ts}
+    return given | own | more
 
 
 def planned(*rows: dict[str, Any], held: Any = None, **more: bool) -> BackupsPlan:
@@ -130,8 +127,6 @@ def planned(*rows: dict[str, Any], held: Any = None, **more: bool) -> BackupsPla
 def held(*rows: dict[str, Any]) -> dict[str, dict[str, Any]]:
     plan = planned(*rows, chained=True)
     assert not plan.wrong
-    from lakebackup.rows.tables import as_row
-
     return {row.backup_id: as_row(row) for row in counted(plan.new, {})}
 
 
@@ -154,7 +149,7 @@ def test_with_lifetimes_backups_continue_one_another() -> None:
     assert plan.known == {"b"}
 
 
-def test_what_files_add_up_to_is_filled_in_where_nobody_said() -> None:
+def test_what_files_add_up_to_is_filled_in_where_nothing_is_given() -> None:
     plan = planned(backup("a", 1, files=7), backup("b", 2))
     first, second = counted(plan.new, {"a": {"files": 1, "bytes": 2, "entries": 3}})
     assert (first.files, first.bytes, first.entries) == (7, 2, 3)
@@ -170,20 +165,31 @@ def test_what_files_add_up_to_is_filled_in_where_nobody_said() -> None:
         ({"parent": "nobody"}, "its parent 'nobody'"),
     ],
 )
-def test_a_backup_that_makes_no_sense_is_told(change: dict[str, Any], message: str) -> None:
+def test_a_backup_that_makes_no_sense_is_reported(change: dict[str, Any], message: str) -> None:
     plan = planned(backup("a", 1) | change)
     assert message in plan.wrong[0][2]
     assert not plan.new
 
 
-def test_what_is_given_twice_or_out_of_order_is_told() -> None:
-    assert "given twice" in planned(backup("a", 1), backup("a", 2)).wrong[0][2]
-    assert "does not come after" in planned(backup("a", 1, number=5), backup("b", 2, number=5)).wrong[0][2]
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ([backup("a", 1), backup("a", 2)], "given twice"),
+        ([backup("a", 1, number=5), backup("b", 2, number=5)], "does not come after"),
+    ],
+)
+def test_what_is_given_twice_or_out_of_order_is_reported(given: list[dict[str, Any]], why: str) -> None:
+    assert why in planned(*given).wrong[0][2]
     assert "leave it out" in planned(backup("a", 1, kind="full"), listed=True).wrong[0][2]
 
 
-def test_what_the_catalog_contradicts_is_told() -> None:
-    old = held(backup("b", 5))
-    assert "it ended before b" in planned(backup("a", 1), held=old).against[0][2]
-    assert "another end_ts" in planned(backup("b", 6), held=old).against[0][2]
-    assert "of kind restic, not borg" in planned(backup("c", 6, source_kind="borg"), held=old).against[0][2]
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (backup("a", 1), "it ended before b"),
+        (backup("b", 6), "another end_ts"),
+        (backup("c", 6, source_kind="borg"), "of kind restic, not borg"),
+    ],
+)
+def test_what_the_catalog_contradicts_is_reported(given: dict[str, Any], why: str) -> None:
+    assert why in planned(given, held=held(backup("b", 5))).against[0][2]

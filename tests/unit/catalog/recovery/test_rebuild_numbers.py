@@ -67,28 +67,32 @@ def row(number: int, source: str = "prod", **changes: str) -> Backup:
     return replace(found.backup, **{"source_kind": SNAPSHOT, **changes})  # type: ignore[arg-type]
 
 
-def states(run: _Rebuild, *backups: Backup) -> list[tuple[int, str]]:
-    return [(backup.number, backup.state) for backup in run._resolved(list(backups))]
-
-
-def test_numbers_without_a_hole_stay_as_they_are(run: _Rebuild) -> None:
-    found = states(run, row(1), row(2, state="deleted"), row(3), row(7, source="topics", source_kind="kafka"))
-    assert found == [(1, "complete"), (2, "deleted"), (3, "complete"), (7, "complete")]
-    assert run.result.problems == []
-
-
-def test_behind_a_number_that_is_not_there_none_is_taken_for_whole(run: _Rebuild) -> None:
-    found = states(run, row(1), row(3), row(4, state="deleted"), row(1, source="other"))
-    assert found == [(1, "complete"), (3, "unconfirmed"), (4, "deleted"), (1, "complete")]
-    (problem,) = run.result.problems
-    assert "Backup number 2 of prod is not there" in problem
-
-
-def test_from_a_number_on_that_two_have_none_is_taken_for_whole(run: _Rebuild) -> None:
-    found = states(run, row(1), row(2), row(2, backup_id="again"), row(3))
-    assert found == [(1, "complete"), (2, "unconfirmed"), (2, "unconfirmed"), (3, "unconfirmed")]
-    (problem,) = run.result.problems
-    assert "Backup number 2 of prod is there twice" in problem
+@pytest.mark.parametrize(
+    ("backups", "states", "problem"),
+    [
+        pytest.param(
+            [row(1), row(2, state="deleted"), row(3), row(7, source="topics", source_kind="kafka")],
+            ["complete", "deleted", "complete", "complete"], None, id="no hole",
+        ),
+        pytest.param(
+            [row(1), row(3), row(4, state="deleted"), row(1, source="other")],
+            ["complete", "unconfirmed", "deleted", "complete"], "Backup number 2 of prod is not there",
+            id="behind a number that is not there",
+        ),
+        pytest.param(
+            [row(1), row(2), row(2, backup_id="again"), row(3)],
+            ["complete", *["unconfirmed"] * 3], "Backup number 2 of prod is there twice",
+            id="from a number on that two have",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_taken_for_whole(
+    run: _Rebuild, backups: list[Backup], states: list[str], problem: str | None
+) -> None:
+    found = [(backup.number, backup.state) for backup in run._resolved(backups)]
+    assert found == [(backup.number, state) for backup, state in zip(backups, states, strict=True)]
+    assert [problem in one for one in run.result.problems if problem] == ([True] if problem else [])
+    assert len(run.result.problems) == bool(problem)
 
 
 @pytest.mark.parametrize("field", ["files", "bytes", "entries", "digest"])

@@ -40,7 +40,7 @@ def settings(policy: str, ms: str = "1000", size: str = "500") -> dict[str, str]
         (settings("delete,compact"), {"keep_bytes": 7}, (NOW - 1000, 7, True)),
     ],
 )
-def test_the_topics_own_settings_unless_told(
+def test_the_topics_own_settings_unless_overridden(
     own: dict[str, str], told: dict[str, int], expected: tuple[int | None, int | None, bool]
 ) -> None:
     made = rule(history(settings=own), now=NOW, **told)

@@ -62,6 +62,6 @@ def test_how_often() -> None:
     ["", "often", "daily 25:00", "weekly 02:00", "weekly xyz", "monthly 29", "monthly 0", "every 10s",
      "every x", "hourly 5", "0 2 * * 0"],
 )  # fmt: skip
-def test_what_is_none_is_told(text: str) -> None:
+def test_what_is_none_is_reported(text: str) -> None:
     with pytest.raises(UsageProblem):
         parse(text)

@@ -25,20 +25,29 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_amazon_itself_by_default() -> None:
-    found = S3Options.from_environment()
-    assert (found.endpoint, found.region, found.path_style) == (None, "us-east-1", False)
+AWS = {"AWS_ENDPOINT_URL": "http://everything:1", "AWS_DEFAULT_REGION": "eu-west-1"}
+AWS_S3 = {**AWS, "AWS_ENDPOINT_URL_S3": "https://s3.example:2/", "AWS_REGION": "eu-west-2"}
+OURS = {f"{PREFIX}ENDPOINT": "http://own:2", f"{PREFIX}REGION": "own", f"{PREFIX}PATH_STYLE": "false"}
 
 
-def test_the_variables_of_aws(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://everything:1")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
-    found = S3Options.from_environment()
-    assert (found.endpoint, found.region, found.path_style) == ("http://everything:1", "eu-west-1", True)
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "https://s3.example:2/")
-    monkeypatch.setenv("AWS_REGION", "eu-west-2")
-    found = S3Options.from_environment()
-    assert (found.endpoint, found.region) == ("https://s3.example:2", "eu-west-2")
+@pytest.mark.parametrize(
+    ("variables", "found"),
+    [
+        pytest.param({}, (None, "us-east-1", False), id="Amazon itself"),
+        pytest.param(AWS, ("http://everything:1", "eu-west-1", True), id="the variables of AWS"),
+        pytest.param(AWS_S3, ("https://s3.example:2", "eu-west-2", True), id="those for S3 first"),
+        pytest.param(
+            {**AWS_S3, **OURS, f"{PREFIX}SSE": ""}, ("http://own:2", "own", False), id="our own first"
+        ),
+    ],
+)
+def test_which_endpoint(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], found: tuple[str | None, str, bool]
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    options = S3Options.from_environment()
+    assert (options.endpoint, options.region, options.path_style, options.sse) == (*found, None)
 
 
 def test_the_files_of_aws(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,17 +58,6 @@ def test_the_files_of_aws(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_PROFILE", "mine")
     found = S3Options.from_environment()
     assert (found.endpoint, found.region) == ("http://profile:3", "eu-north-1")
-
-
-def test_our_own_settings_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://aws:1")
-    monkeypatch.setenv("AWS_REGION", "eu-west-1")
-    monkeypatch.setenv("LAKEBACKUP_S3__ENDPOINT", "http://own:2")
-    monkeypatch.setenv("LAKEBACKUP_S3__REGION", "own")
-    monkeypatch.setenv("LAKEBACKUP_S3__PATH_STYLE", "false")
-    monkeypatch.setenv("LAKEBACKUP_S3__SSE", "")
-    found = S3Options.from_environment()
-    assert (found.endpoint, found.region, found.path_style, found.sse) == ("http://own:2", "own", False, None)
 
 
 def test_another_process_reads_what_was_set(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,16 +80,9 @@ def test_another_process_reads_what_was_set(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [
-        ("PART_SIZE", "1MiB"),
-        ("SSE", "rot13"),
-        ("OBJECT_LOCK_DAYS", "0"),
-        ("ENDPOINT", "s3.example:9000"),
-        ("ENDPOINT", "http://user:hunter2@s3.example"),
-        ("MAX_ATTEMPTS", "many"),
-        ("NO_SUCH", "1"),
-    ],
-)
+    [("PART_SIZE", "1MiB"), ("SSE", "rot13"), ("OBJECT_LOCK_DAYS", "0"), ("MAX_ATTEMPTS", "many"),
+     ("ENDPOINT", "s3.example:9000"), ("ENDPOINT", "http://user:hunter2@s3.example"), ("NO_SUCH", "1")],
+)  # fmt: skip
 def test_a_value_that_is_none_names_its_variable(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:

@@ -1,10 +1,6 @@
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 import tempfile
-import textwrap
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -251,52 +247,6 @@ def test_a_damaged_lease_is_named(storage: Flaky, data: bytes) -> None:
     storage.put("leases/s/000000000001.json", data)
     with pytest.raises(Damaged, match=r"leases/s/000000000001\.json"):
         Lease.acquire(storage, "s", "first")
-
-
-def test_a_killed_holder_is_taken_over(tmp_path: Path) -> None:
-    script = textwrap.dedent(
-        """
-        import sys, time
-        from lakebackup.store.lease import Lease
-        from lakebackup.storage.local import LocalStorage
-        with Lease.acquire(LocalStorage(sys.argv[1]), "s", "the dead", ttl_s=1):
-            print("held", flush=True)
-            time.sleep(600)
-        """
-    )
-    process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    with process.stdout:
-        assert process.stdout.readline() == b"held\n"
-        process.send_signal(signal.SIGKILL)
-        assert process.wait(10) == -signal.SIGKILL
-    storage = LocalStorage(str(tmp_path))
-    with pytest.raises(Busy, match="the dead"):
-        Lease.acquire(storage, "s", "heir")
-    Lease.acquire(storage, "s", "heir", wait_s=20).release()
-
-
-def test_processes_take_turns(tmp_path: Path) -> None:
-    script = textwrap.dedent(
-        """
-        import sys
-        from pathlib import Path
-        from lakebackup.store.lease import Lease
-        from lakebackup.storage.local import LocalStorage
-        root = Path(sys.argv[1])
-        for _ in range(10):
-            with Lease.acquire(LocalStorage(str(root)), "s", "worker", ttl_s=30, wait_s=60) as lease:
-                (root / "inside").mkdir()  # fails when another is inside
-                counter = root / "counter"
-                counter.write_text(str(int(counter.read_text()) + 1))
-                lease.check()
-                (root / "inside").rmdir()
-        """
-    )
-    (tmp_path / "counter").write_text("0")
-    processes = [subprocess.Popen([sys.executable, "-c", script, str(tmp_path)]) for _ in range(4)]
-    assert [process.wait(120) for process in processes] == [0, 0, 0, 0]
-    assert (tmp_path / "counter").read_text() == "40"
 
 
 class TakingTurns(RuleBasedStateMachine):

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
+from tests.support.rows import backup_row, file_row, filled
 
 from lakebackup.errors import Damaged, NotFound, UsageProblem
-from lakebackup.rows.backups import Backup, DataFile, Gap, Position, Scope
+from lakebackup.rows.backups import Gap, Position, Scope
 from lakebackup.rows.tables import as_row, json_line
-from lakebackup.storage.local import LocalStorage
 from lakebackup.store.manifest import (
     Manifest,
     get_record,
@@ -29,6 +29,7 @@ from lakebackup.store.manifest import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from lakebackup.rows.backups import DataFile
     from lakebackup.storage import Storage
 
 ID = "20260101T000000Z-00000000"
@@ -36,93 +37,27 @@ EPOCH = "0" * 32
 PART = "c/backups/b/parts/000000.jsonl"
 MANIFEST = "c/backups/b/manifest.json"
 
-FILE = DataFile(
-    destination="d1",
-    path=f"c/{EPOCH}/topics/t/partition=0/t+0-0000000000.data",
-    backup_id=ID,
-    added_in=1,
-    source="c",
-    scope="t",
-    epoch=EPOCH,
-    region="0",
-    format="kafka-avro-2",
-    codec="zstandard",
-    bytes=10,
-    raw_bytes=20,
-    sha256="ab" * 32,
-    entries=1,
-    min_ts=-1,
-    max_ts=5,
-    start_position=0,
-    end_position=1,
-    start_key="00",
-)
+PLACE = {"source": "c", "scope": "t", "epoch": EPOCH, "region": "0"}
+FILE = file_row(
+    0, destination="d1", path=f"c/{EPOCH}/topics/t/partition=0/t+0-0000000000.data", codec="zstandard",
+    bytes=10, sha256="ab" * 32, min_ts=-1, max_ts=5, end_position=1, start_key="00", **PLACE,
+)  # fmt: skip
 WHOLE = Manifest(
-    backup=Backup(
-        backup_id=ID,
+    backup=backup_row(
+        0,
         number=1,
         source="c",
         destination="d1",
-        kind="full",
-        level=0,
-        parent=None,
-        base=ID,
-        chain_position=0,
-        place=1,
-        parent_place=None,
-        start_ts=None,
         end_ts=6,
-        started_at=1,
         finished_at=2,
         files=1,
-        bytes=10,
-        entries=1,
-        digest="0" * 60,
-        isolation="read_committed",
-        codec="zstandard",
-        created_by="me",
-        tool="lakebackup 0",
         note='ümlaut \u2028 "quoted"',
     ),
-    positions=(
-        Position(
-            backup_id=ID,
-            source="c",
-            scope="t",
-            epoch=EPOCH,
-            region="0",
-            start_position=0,
-            end_position=1,
-            low_position=0,
-            high_position=1,
-            ts=6,
-        ),
-    ),
-    scopes=(
-        Scope(backup_id=ID, source="c", scope="t", epoch=EPOCH, regions=1, settings="{}", replication=1),
-    ),
-    gaps=(
-        Gap(
-            backup_id=ID,
-            source="c",
-            scope="t",
-            epoch=EPOCH,
-            region="0",
-            from_position=0,
-            to_position=None,
-            reason="recreated",
-            from_ts=1,
-            to_ts=2,
-            bridged=True,
-        ),
-    ),
+    positions=(filled(Position, backup_id=ID, end_position=1, high_position=1, ts=6, **PLACE),),
+    scopes=(filled(Scope, backup_id=ID, source="c", scope="t", epoch=EPOCH, regions=1, settings="{}"),),
+    gaps=(filled(Gap, backup_id=ID, reason="recreated", from_ts=1, to_ts=2, bridged=True, **PLACE),),
     parts=1,
 )
-
-
-@pytest.fixture
-def storage(tmp_path: Path) -> Storage:
-    return LocalStorage(str(tmp_path))
 
 
 def files(count: int) -> list[DataFile]:
@@ -142,9 +77,11 @@ def test_a_task_that_ran_twice_counts_once(storage: Storage) -> None:
     assert read_part(storage, PART) == files(3)
 
 
-def test_a_part_that_is_not_there(storage: Storage) -> None:
+def test_what_is_not_there(storage: Storage) -> None:
     with pytest.raises(NotFound):
         read_part(storage, PART)
+    with pytest.raises(NotFound):
+        read_manifest(storage, MANIFEST)
 
 
 def row(**change: Any) -> str:
@@ -214,11 +151,6 @@ def test_a_manifest_comes_back_as_it_was(storage: Storage) -> None:
     assert read_manifest(storage, MANIFEST) == empty
 
 
-def test_a_manifest_that_is_not_there(storage: Storage) -> None:
-    with pytest.raises(NotFound):
-        read_manifest(storage, MANIFEST)
-
-
 @settings(
     max_examples=2 * settings.default.max_examples,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
@@ -244,15 +176,8 @@ def sealed(content: object) -> bytes:
 
 
 def content() -> dict[str, Any]:
-    return {
-        "format": 1,
-        "backup": as_row(WHOLE.backup),
-        "positions": [as_row(row) for row in WHOLE.positions],
-        "scopes": [],
-        "gaps": [],
-        "groups": [],
-        "parts": 1,
-    }
+    empty: dict[str, Any] = {"format": 1, "scopes": [], "gaps": [], "groups": [], "parts": 1}
+    return empty | {"backup": as_row(WHOLE.backup), "positions": [as_row(row) for row in WHOLE.positions]}
 
 
 def test_the_seal_of_these_tests_is_the_right_one(storage: Storage) -> None:
@@ -263,17 +188,11 @@ def test_the_seal_of_these_tests_is_the_right_one(storage: Storage) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"format": 0},
-        {"format": "1"},
-        {"format": None},
-        {"parts": -1},
-        {"parts": "1"},
-        {"parts": True},
+        *({"format": wrong} for wrong in (0, "1", None)),
+        *({"parts": wrong} for wrong in (-1, "1", True)),
+        *({"backup": wrong} for wrong in (None, {})),
+        *({"positions": wrong} for wrong in ({}, [1])),
         {"more": 1},
-        {"backup": None},
-        {"backup": {}},
-        {"positions": {}},
-        {"positions": [1]},
         {"scopes": None},
         {"gaps": [{"backup_id": ID}]},
         {"positions": [as_row(replace(WHOLE.positions[0], backup_id="another"))]},

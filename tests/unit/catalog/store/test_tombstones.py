@@ -13,13 +13,10 @@ from lakebackup.errors import Damaged, NotFound, UsageProblem
 from lakebackup.rows.backups import Floor, Removal
 from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup.rules import layout
-from lakebackup.storage import open_storage
 from lakebackup.store import tombstones
 from lakebackup.store.tombstones import Chunk, Prune, RemovalReader, RemovalWriter
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from lakebackup.storage import Storage
 
 ID, OTHER = "20260101T000000Z-0000000a", "20260102T000000Z-0000000b"
@@ -36,11 +33,6 @@ def batches(*sizes: int) -> list[pa.RecordBatch]:
     numbers = iter(range(sum(sizes)))
     rows = [[asdict(removal(next(numbers))) for _ in range(size)] for size in sizes]
     return [pa.RecordBatch.from_pylist(some, ARROW_SCHEMAS["removals"]) for some in rows]
-
-
-@pytest.fixture
-def storage(tmp_path: Path) -> Storage:
-    return open_storage(str(tmp_path))
 
 
 @pytest.fixture

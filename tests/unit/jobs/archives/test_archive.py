@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 import sqlite3
@@ -17,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.archives import Doc, read_archive, write_backup, write_cbb
 from tests.support.catalogs import manifest
+from tests.support.command_line import quiet
 from tests.support.made_backups import MadeBackups, Record
 from tests.support.roots import roots_of
 
@@ -31,7 +31,6 @@ from lakebackup_jobs.archives.export import ArchiveExportRequest
 from lakebackup_jobs.archives.restore import ReadJob, line
 from lakebackup_jobs.archives.write_task import cas_of
 from lakebackup_jobs.lifecycle import task_errors as outcome
-from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.lifecycle.task_errors import raise_first
 
 if TYPE_CHECKING:
@@ -68,10 +67,8 @@ def test_a_file_of_every_version_is_read(tmp_path: Path, version: int, seqno: in
     found = cbb.scan(path, "data-0000.cbb")
     assert (found.version, found.entries, found.deletions) == (version, 3, 1)
     assert (found.low_key, found.high_key, found.sequenced) == (b"", b"\xff", seqno > 0)
-    assert [(v.vbucket, v.entries, v.last) for v in found.vbuckets] == [
-        (3, 2, seqno),
-        (9, 1, 6 if seqno else 0),
-    ]
+    assert [(v.vbucket, v.entries) for v in found.vbuckets] == [(3, 2), (9, 1)]
+    assert [v.last for v in found.vbuckets] == [seqno, 6 if seqno else 0]
     rows = list(cbb.mutations(path, "data-0000.cbb"))
     assert [(r.key, r.value, r.deleted, r.cas, r.flags) for r in rows] == [
         (b"a", b"1", False, "1", 0), (b"\xff", b"", True, str(2**64 - 1), 0), (b"", b"", False, "1", 33),
@@ -106,37 +103,24 @@ def forged(path: Path, *statements: str) -> Path:
     return path
 
 
-VIEW = "CREATE VIEW cbb_msg AS SELECT 65 AS cmd"
 EIGHT = "cmd, vbucket_id, key, flg, exp, cas, meta, val"
 
 
 @pytest.mark.parametrize(
-    ("statements", "why"),
+    ("statement", "version", "why"),
     [
-        ([f"CREATE TABLE cbb_msg ({EIGHT})"], "version is 0"),
-        ([VIEW, "PRAGMA user_version = 2004"], "no table"),
-        (["CREATE TABLE other (a)", "PRAGMA user_version = 2004"], "no table"),
-        ([f"CREATE TABLE cbb_msg ({EIGHT}, more)", "PRAGMA user_version = 2004"], "columns"),
-        ([f"CREATE TABLE cbb_msg ({EIGHT})", "PRAGMA user_version = 2015"], "columns"),
-        (
-            [
-                f"CREATE TABLE cbb_msg ({EIGHT.replace('val', 'val AS (zeroblob(9))')})",
-                "PRAGMA user_version = 2004",
-            ],
-            "columns",
-        ),
-        (["CREATE VIRTUAL TABLE cbb_msg USING fts5(cmd)", "PRAGMA user_version = 2004"], "no table"),
-        (
-            [
-                f"CREATE TABLE cbb_msg ({EIGHT.replace('cmd', 'cmd PRIMARY KEY')}) WITHOUT ROWID",
-                "PRAGMA user_version = 2004",
-            ],
-            "rowid",
-        ),
+        (f"CREATE TABLE cbb_msg ({EIGHT})", 0, "version is 0"),
+        (f"CREATE TABLE cbb_msg ({EIGHT})", 2015, "columns"),
+        (f"CREATE TABLE cbb_msg ({EIGHT}, more)", 2004, "columns"),
+        (f"CREATE TABLE cbb_msg ({EIGHT.replace('val', 'val AS (zeroblob(9))')})", 2004, "columns"),
+        (f"CREATE TABLE cbb_msg ({EIGHT.replace('cmd', 'cmd PRIMARY KEY')}) WITHOUT ROWID", 2004, "rowid"),
+        ("CREATE VIEW cbb_msg AS SELECT 65 AS cmd", 2004, "no table"),
+        ("CREATE TABLE other (a)", 2004, "no table"),
+        ("CREATE VIRTUAL TABLE cbb_msg USING fts5(cmd)", 2004, "no table"),
     ],
 )
-def test_a_forged_file_is_refused(tmp_path: Path, statements: list[str], why: str) -> None:
-    path = forged(tmp_path / "data-0000.cbb", *statements)
+def test_a_forged_file_is_refused(tmp_path: Path, statement: str, version: int, why: str) -> None:
+    path = forged(tmp_path / "data-0000.cbb", statement, f"PRAGMA user_version = {version}")
     with pytest.raises(Damaged, match=why) as found:
         cbb.scan(path, "data-0000.cbb")
     assert "another copy" in found.value.hint
@@ -189,25 +173,23 @@ def test_both_forms_of_times_and_quoted_names(tmp_path: Path) -> None:
     assert tree.name_of(found[0].taken) == "2013-10-13T112811Z"  # type: ignore[arg-type]
 
 
+def unclosed(root: Path) -> None:
+    (write_backup(root, FULL, "full", []) / "data-0000.cbb-journal").write_text("x")
+
+
+def mixed(root: Path) -> None:
+    write_backup(root, FULL, "full", [])
+    write_cbb(root / "bucket-b" / "node-n" / "data-0000.cbb", [], 2004)
+
+
 @pytest.mark.parametrize(
     ("make", "error", "why"),
     [
         (lambda root: (root / "a.txt").write_text(""), NotFound, "data-"),
         (lambda root: write_backup(root, MONDAY, "diff", [], chain=FULL), Refused, "no earlier full"),
         (lambda root: write_backup(root, "2014-13-40T990000Z", "full", []), Damaged, "not a time"),
-        (
-            lambda root: (write_backup(root, FULL, "full", []) / "data-0000.cbb-journal").write_text("x"),
-            Damaged,
-            "not closed",
-        ),
-        (
-            lambda root: [
-                write_backup(root, FULL, "full", []),
-                write_cbb(root / "bucket-b" / "node-n" / "data-0000.cbb", [], 2004),
-            ],
-            Refused,
-            "older layout",
-        ),
+        (unclosed, Damaged, "not closed"),
+        (mixed, Refused, "older layout"),
     ],
 )
 def test_folders_that_are_no_archive(
@@ -252,7 +234,7 @@ def test_what_meta_json_says_is_kept(tmp_path: Path) -> None:
     assert only.backup.tool == "cbbackup 6.6.0"
 
 
-def test_the_same_again_is_known_and_more_goes_on_behind_it(tmp_path: Path) -> None:
+def test_the_same_again_is_known_and_more_continues_behind_it(tmp_path: Path) -> None:
     write_backup(tmp_path, FULL, "full", [Doc(b"a", b"1", 1)])
     held = [as_row(p.backup) for p in plan(tmp_path)]
     write_backup(tmp_path, MONDAY, "diff", [Doc(b"a", b"2", 2)], chain=FULL)
@@ -296,7 +278,7 @@ def test_a_meta_json_that_lies_is_refused(
     assert found.value.hint
 
 
-def test_a_baseline_decides_what_a_backup_stands_on(tmp_path: Path) -> None:
+def test_a_baseline_decides_what_a_backup_depends_on(tmp_path: Path) -> None:
     week(tmp_path)
     meta = tmp_path / FULL / f"{WEDNESDAY}-diff/bucket-default/node-10.0.0.1%3A8091/meta.json"
     meta.write_text(json.dumps({"pred": [PATH, PATH.replace(f"{FULL}-full", f"{MONDAY}-diff")]}))
@@ -320,7 +302,7 @@ def test_json_that_contradicts_the_data_is_refused(tmp_path: Path, name: str, te
         plan(tmp_path)
 
 
-def test_a_backup_that_ends_before_the_one_it_stands_on_is_refused(tmp_path: Path) -> None:
+def test_a_backup_that_ends_before_its_parent_is_refused(tmp_path: Path) -> None:
     write_backup(tmp_path, FULL, "full", [Doc(b"a", seqno=9)])
     folder = write_backup(tmp_path, MONDAY, "diff", [], chain=FULL)
     (folder / "seqno.json").write_text('{"0": 4}')
@@ -365,9 +347,8 @@ def test_a_document_is_a_line() -> None:
     assert (
         json.loads(line({**row, "value": b'{"a":\r\n 1e400, "b": 12345678901234567890}'}))["value"]["b"] > 0
     )
-    assert b'"value": {"a":   1e400}' in line({**row, "value": b'{"a":\r\n 1e400}'}), (
-        "numbers stay as they are"
-    )
+    numbers = line({**row, "value": b'{"a":\r\n 1e400}'})
+    assert b'"value": {"a":   1e400}' in numbers, "numbers stay as they are"
     assert json.loads(line({**row, "value": b"a\nb"}))["text"] == "a\nb"
     assert json.loads(line({**row, "value": b"NaN"}))["text"] == "NaN"
     assert json.loads(line({**row, "value": b"\xff"}))["base64"] == "/w=="
@@ -402,7 +383,7 @@ def test_backups_of_another_program_are_not_exported(tmp_path: Path) -> None:
     made.flush()
     request = ArchiveExportRequest(str(made.folder), str(tmp_path / "out"))
     with pytest.raises(Refused, match=r"another program \(tape\)"):
-        archive_export.run(request, reporter=QuietReporter(io.StringIO(), io.StringIO()))
+        archive_export.run(request, reporter=quiet())
     assert not (tmp_path / "out").exists()
 
 
@@ -447,13 +428,12 @@ def test_a_chain_of_topics_goes_out_and_comes_back_the_same(
         truth += [record for file in files for record in file]
     made.flush()
     out = tmp / "dest" / "shop" / "archive"
-    quiet = QuietReporter(io.StringIO(), io.StringIO())
     request = ArchiveExportRequest(str(made.folder), str(out), target_bytes=target_bytes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(archive_task, "run_tasks", here)
         patch.setattr(archive_export, "noted", lambda *_, **__: nullcontext((None, {})))  # rows need Spark
         patch.setattr(outcome, "settle", lambda: None)  # this process does more than one task
-        archive_export.run(request, spark=cast("Any", object()), reporter=quiet)
+        archive_export.run(request, spark=cast("Any", object()), reporter=quiet())
     rows = [
         (vbucket, seqno - 1, int(cas), key, value if cmd == 0x57 else None)
         for _, (cmd, vbucket, key, _, _, cas, _, value, seqno, *_) in read_archive(out).rows

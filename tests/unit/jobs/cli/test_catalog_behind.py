@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.catalogs import backup_id
+from tests.support.command_line import quiet
 from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.errors import Refused
@@ -21,7 +21,6 @@ from lakebackup.store.behind import lost_backups
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
-from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.snapshots.import_manifest import ManifestRequest
 from lakebackup_jobs.snapshots.import_manifest import run as import_manifest
 from lakebackup_jobs.topics import restore as restore_topics
@@ -30,8 +29,6 @@ from lakebackup_jobs.upkeep.verify import VerifyRequest
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-QUIET = QuietReporter(io.StringIO(), io.StringIO())
 
 
 @pytest.fixture
@@ -78,12 +75,12 @@ def test_a_lost_commit_is_named_by_a_question_and_refused_by_a_run(
     (tmp_path / "m.json").write_text("{}")
     brought = ManifestRequest(destination=where, file=tmp_path / "m.json", source="yb")
     with pytest.raises(Refused, match="is behind"):
-        import_manifest(brought, reporter=QUIET)
+        import_manifest(brought, reporter=quiet())
     topics = RestoreRequest(destination=where, source="prod", topics=("orders",), target="dir:x")
     with pytest.raises(Refused, match="is behind"):
-        restore_topics.run(topics, reporter=QUIET)
+        restore_topics.run(topics, reporter=quiet())
     with pytest.raises(Refused, match="is behind"):
-        verify.run(VerifyRequest(destination=where), reporter=QUIET)
+        verify.run(VerifyRequest(destination=where), reporter=quiet())
 
 
 @pytest.mark.parametrize("table", ["files", "positions", "scopes"])
@@ -113,12 +110,10 @@ def test_a_restore_writes_nothing_when_a_root_is_not_its_destination(
     elsewhere = tmp_path / "elsewhere"
     (made.folder / "catalog").rename(elsewhere)
     (made.folder / "lakebackup.json").write_text('{"format": 1, "destination": "another"}')
-    topics = RestoreRequest(
-        destination=str(made.folder), catalog=str(elsewhere), source="prod", topics=("orders",),
-        target=f"dir:{tmp_path}/out",
-    )  # fmt: skip
+    where = {"destination": str(made.folder), "catalog": str(elsewhere), "source": "prod"}
+    topics = RestoreRequest(**where, topics=("orders",), target=f"dir:{tmp_path}/out")
     with pytest.raises(Refused, match=r"does not prove|does not know where"):
-        restore_topics.run(topics, reporter=QUIET)
+        restore_topics.run(topics, reporter=quiet())
     assert not (tmp_path / "out").exists()
 
 

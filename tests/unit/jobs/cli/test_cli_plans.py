@@ -24,14 +24,10 @@ if TYPE_CHECKING:
         (["--plan", "p.json", "--dry-run", "--save-plan", "q.json"], 2, "--save-plan"),
     ],
 )
-def test_what_does_not_go_together_is_told(
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: object,
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: list[str],
-    code: int,
-    message: str,
-) -> None:
+def test_what_does_not_go_together_is_reported(
+    capsys: pytest.CaptureFixture[str], tmp_path: object, monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str], code: int, message: str,
+) -> None:  # fmt: skip
     monkeypatch.chdir(str(tmp_path))
     assert main(["restore", "topics", *arguments, "--from", "backups"]) == code
     assert message in capsys.readouterr().err

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import pytest
+from tests.support.command_line import quiet
 from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.errors import EnvironmentProblem, TooLarge, UsageProblem
 from lakebackup.rows.backups import Backup
 from lakebackup_jobs.cli import main
-from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.upkeep import prune
 
 if TYPE_CHECKING:
@@ -33,14 +33,10 @@ if TYPE_CHECKING:
         (["--delete"], 3, "There is no catalog"),
     ],
 )
-def test_what_cannot_be_done_is_told(
-    flags: list[str],
-    code: int,
-    said: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+def test_what_cannot_be_done_is_reported(
+    flags: list[str], code: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:
+) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     assert main(["prune", "--from", str(tmp_path / "nothing"), *flags]) == code
     assert said in capsys.readouterr().err
@@ -65,19 +61,10 @@ def test_only_what_is_too_large_is_planned_on_spark(tmp_path: Path, monkeypatch:
     made.backup([[Record(0, 0)]])
     made.flush()
     request = prune.PruneRequest(str(tmp_path), topics=("orders",))
-    reporter = QuietReporter(io.StringIO(), io.StringIO())
 
     def plan(error: EnvironmentProblem) -> object:
-        answers = iter([error, "the plan of Spark"])
-
-        def answer(*_: object) -> object:
-            found = next(answers)
-            if isinstance(found, EnvironmentProblem):
-                raise found
-            return found
-
-        monkeypatch.setattr(prune.PruneRequest, "plan", answer)
-        return prune._planned(request, "prod", (), lambda: None, reporter)
+        monkeypatch.setattr(prune.PruneRequest, "plan", mock.Mock(side_effect=[error, "the plan of Spark"]))
+        return prune._planned(request, "prod", (), lambda: None, quiet())
 
     assert plan(TooLarge("more than 1 GB")) == "the plan of Spark"
     with pytest.raises(EnvironmentProblem, match="S3 does not answer"):

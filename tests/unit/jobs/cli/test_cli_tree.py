@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pytest
 
 from lakebackup_jobs.cli.look.tree import in_order, write
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def row(name: str, parent: str | None = None, **changes: Any) -> dict[str, Any]:
@@ -24,32 +23,37 @@ def drawn(*rows: dict[str, Any]) -> list[tuple[int, str]]:
     return [(depth, r["backup_id"]) for depth, r in in_order(ordered)]
 
 
-def test_a_chain_is_a_line_under_its_full() -> None:
-    found = drawn(row("sun"), row("mon", "sun"), row("tue", "mon"), row("sun2"), row("mon2", "sun2"))
-    assert found == [(0, "sun"), (1, "mon"), (1, "tue"), (0, "sun2"), (1, "mon2")]
+LOST = {"state": "out_of_sync"}
 
 
-def test_what_is_behind_a_branch_point_is_a_line_of_its_own() -> None:
-    lost = {"state": "out_of_sync"}
-    found = drawn(
-        row("sun"), row("mon", "sun"), row("tue", "mon", **lost), row("wed", "tue", **lost),
-        row("thu", "mon", branch=1), row("fri", "thu", branch=1),
-    )  # fmt: skip
-    assert found == [(0, "sun"), (1, "mon"), (2, "tue"), (3, "wed"), (1, "thu"), (1, "fri")]
-
-
-def test_a_cumulative_backup_and_a_merge_go_on_with_the_line() -> None:
-    found = drawn(
-        row("sun"), row("mon", "sun"), row("tue", "mon"), row("thu", "sun"), row("fri", "thu"),
-        row("sat", "fri"), row("merge", "thu", place=6),
-    )  # fmt: skip
-    assert found == [
-        (0, "sun"), (1, "mon"), (2, "tue"), (1, "thu"), (2, "fri"), (3, "sat"), (1, "merge"),
-    ]  # fmt: skip
-
-
-def test_a_line_begins_where_the_parent_is_not_there() -> None:
-    assert drawn(row("mon", "sun"), row("tue", "mon")) == [(0, "mon"), (1, "tue")]
+@pytest.mark.parametrize(
+    ("rows", "lines"),
+    [
+        pytest.param(
+            [row("sun"), row("mon", "sun"), row("tue", "mon"), row("sun2"), row("mon2", "sun2")],
+            [(0, "sun"), (1, "mon"), (1, "tue"), (0, "sun2"), (1, "mon2")], id="a chain is a line",
+        ),
+        pytest.param(
+            [
+                row("sun"), row("mon", "sun"), row("tue", "mon", **LOST), row("wed", "tue", **LOST),
+                row("thu", "mon", branch=1), row("fri", "thu", branch=1),
+            ],
+            [(0, "sun"), (1, "mon"), (2, "tue"), (3, "wed"), (1, "thu"), (1, "fri")],
+            id="behind a branch point",
+        ),
+        pytest.param(
+            [
+                row("sun"), row("mon", "sun"), row("tue", "mon"), row("thu", "sun"), row("fri", "thu"),
+                row("sat", "fri"), row("merge", "thu", place=6),
+            ],
+            [(0, "sun"), (1, "mon"), (2, "tue"), (1, "thu"), (2, "fri"), (3, "sat"), (1, "merge")],
+            id="a cumulative backup and a merge go on with the line",
+        ),
+        pytest.param([row("mon", "sun"), row("tue", "mon")], [(0, "mon"), (1, "tue")], id="no parent"),
+    ],
+)  # fmt: skip
+def test_lines(rows: list[dict[str, Any]], lines: list[tuple[int, str]]) -> None:
+    assert drawn(*rows) == lines
 
 
 def test_a_long_chain_is_no_deeper() -> None:

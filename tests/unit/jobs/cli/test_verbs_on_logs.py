@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.catalogs import backup_id
+from tests.support.command_line import said
 from tests.support.made_backups import MadeBackups
 from tests.support.made_changes import MadeChanges, commit, delete, named, prewrite, put
 
@@ -43,13 +43,6 @@ def root(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return shutil.copytree(made, tmp_path / "backups")
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> list[dict[str, Any]]:
-    found = main([*arguments, "--json"])
-    out = capsys.readouterr()
-    assert found == code, out.err
-    return [json.loads(line) for line in (out.err if code else out.out).splitlines()]
-
-
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str, code: int) -> str:
     assert main([*arguments]) == code
     return capsys.readouterr().err
@@ -66,16 +59,11 @@ def test_no_full_shows_what_is_encrypted_unasked(tmp_path: Path, capsys: pytest.
 
 
 def test_looking(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    listed = said(capsys, "list")
-    assert [(row["number"], row["kind"], row["intact"]) for row in listed] == [
-        (3, "log", True),
-        (2, "full", True),
-        (1, "log", True),
-    ]
+    listed = [(row["number"], row["kind"], row["intact"]) for row in said(capsys, "list")]
+    assert listed == [(3, "log", True), (2, "full", True), (1, "log", True)]
     (shown,) = said(capsys, "show", backup_id(1))
-    assert [(row["scope"], row["name"], row["files"]) for row in shown["tables"]] == [
-        ("21", "shop.orders", 2)
-    ]
+    (table,) = shown["tables"]
+    assert (table["scope"], table["name"], table["files"]) == ("21", "shop.orders", 2)
     assert len(said(capsys, "files", backup_id(3))) == 3
     assert main(["list"]) == 0
     assert "2026-01-01T00:00:05.000Z" in capsys.readouterr().out
@@ -127,11 +115,8 @@ def test_nothing_is_due_and_a_full_can_be_held(root: Path, capsys: pytest.Captur
     assert said(capsys, "due") == [{"event": "result", "due": []}]
     said(capsys, "hold", backup_id(2), "--reason", "law", "--forever")
     rows = said(capsys, "sql", "SELECT number, status, reason FROM obsolete_backups ORDER BY number")
-    assert [(row["status"], row["reason"]) for row in rows] == [
-        ("VALID", "no_limit"),
-        ("KEEP", "held"),
-        ("VALID", "no_limit"),
-    ]
+    valid = ("VALID", "no_limit")
+    assert [(row["status"], row["reason"]) for row in rows] == [valid, ("KEEP", "held"), valid]
 
 
 def test_an_export_has_its_tables(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.catalogs import backup_id
+from tests.support.command_line import said
 from tests.support.made_backups import MadeBackups
 from tests.support.made_queues import MadeQueues
 
@@ -52,13 +52,6 @@ def root(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return copied
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> list[dict[str, Any]]:
-    found = main([*arguments, "--json"])
-    out = capsys.readouterr()
-    assert found == code, out.err
-    return [json.loads(line) for line in (out.err if code else out.out).splitlines()]
-
-
 @pytest.mark.usefixtures("root")
 def test_show_says_what_a_backup_brings_back(capsys: pytest.CaptureFixture[str]) -> None:
     (full,) = said(capsys, "show", number(1))
@@ -93,14 +86,6 @@ def test_lists_have_them_as_others(capsys: pytest.CaptureFixture[str]) -> None:
     assert [(row["backup_id"], row["base"]) for row in tree] == [
         (number(1), number(1)), (number(2), number(1)), (number(3), number(3)),
     ]  # fmt: skip
-    covered = said(
-        capsys, "sql", "SELECT from_ts, to_ts FROM coverage WHERE scope = 'journal.0' ORDER BY to_ts"
-    )
-    assert [tuple(row.values()) for row in covered] == [(9, 20), (39, 40)]
-    newest = said(
-        capsys, "sql", "SELECT scope, restorable_ts, present FROM rpo WHERE source = 'social' ORDER BY 1"
-    )
-    assert [tuple(row.values()) for row in newest] == [("delta.0", 40, True), ("journal.0", 40, True)]
     told, *_ = said(capsys, "diff", number(1), number(2))
     assert (told["a"], told["b"]) == (number(1), number(2))
     assert [(row["change"], row["files"], row["entries"]) for row in told["totals"]] == [("added", 2, 3)]

@@ -10,10 +10,8 @@ from tests.support.catalogs import backup_id
 from tests.support.made_backups import MadeBackups
 from tests.support.made_snapshots import MadeSnapshots
 
-from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
-from lakebackup_jobs.query import report
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,20 +60,6 @@ def test_manifest_is_printed_or_written(
     assert "cannot be written" in told(
         root, capsys, "catalog", "manifest", backup_id(1), "--out", str(out), code=6
     )
-
-
-def test_the_report_knows_them(root: Path) -> None:
-    found = report.facts(CatalogReader.require(str(root)), 5000)
-    (source,) = found["sources"]
-    assert (source["source"], source["backups"], source["topics"], source["lag_ms"]) == (
-        "tablets",
-        2,
-        1,
-        3000,
-    )
-    assert found["gaps"] == []
-    assert [row["text"] for row in found["findings"] if row["kind"] == "bad"] == []
-    assert "tablets" in report.page(found)
 
 
 def test_a_schedule_is_for_topics(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -139,7 +139,7 @@ def test_each_kind_of_value(schema: Schema, payload: bytes, expected: str) -> No
         (avro(NODE), b"\x02\x02" * 1_000_000, "RecursionError"),
     ],
 )
-def test_what_cannot_be_decoded_is_told(schema: Schema, payload: bytes, said: str) -> None:
+def test_what_cannot_be_decoded_is_reported(schema: Schema, payload: bytes, said: str) -> None:
     text, problem = one(schema, framed(payload))
     assert text is None
     assert problem is not None
@@ -151,11 +151,6 @@ def test_bytes_without_an_id_and_unknown_ids() -> None:
     for data in (None, b"", b"\0\0\0\1", b"text", b"\1\0\0\0\7x"):
         assert decoder.decode(data) == (None, None)
     assert decoder.decode(framed(b"x", 9)) == (None, "schema 9 is not known")
-
-
-def test_a_type_that_holds_itself() -> None:
-    value = {"v": 1, "next": {"v": 2, "next": None}}
-    assert one(avro(NODE), written(NODE, value)) == ('{"v":1,"next":{"v":2,"next":null}}', None)
 
 
 def test_a_decoder_goes_to_another_process() -> None:

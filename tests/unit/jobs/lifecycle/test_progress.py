@@ -5,15 +5,8 @@ import json
 
 import pytest
 
-from lakebackup_jobs.lifecycle.progress import (
-    JsonReporter,
-    QuietReporter,
-    Reporter,
-    TerminalReporter,
-    display,
-    print_result,
-    reporter,
-)
+from lakebackup_jobs.lifecycle import progress
+from lakebackup_jobs.lifecycle.progress import JsonReporter, Reporter, TerminalReporter, display, reporter
 
 
 class Terminal(io.StringIO):
@@ -42,7 +35,7 @@ def work(report: Reporter, total_bytes: int | None = 4_000_000) -> None:
 def test_the_stream_decides() -> None:
     assert isinstance(reporter(as_json=True, out=Terminal(), err=Terminal()), JsonReporter)
     assert isinstance(reporter(as_json=False, out=io.StringIO(), err=Terminal()), TerminalReporter)
-    assert type(reporter(as_json=False, out=Terminal(), err=io.StringIO())) is QuietReporter
+    assert type(reporter(as_json=False, out=Terminal(), err=io.StringIO())) is progress.QuietReporter
 
 
 def test_a_pipe_gets_the_result_and_the_log_the_warning() -> None:
@@ -98,9 +91,8 @@ def test_json_lines() -> None:
 def test_a_result_with_tables() -> None:
     out = io.StringIO()
     rows = [{"topic": "[red]orders", "end_ts": 0}, {"topic": "payments" * 20, "end_ts": None}]
-    print_result(
-        {"dry_run": True, "none": None, "topics": rows, "empty": [], "select": "SELECT 1\nFROM t"}, out
-    )
+    told = {"dry_run": True, "none": None, "topics": rows, "empty": [], "select": "SELECT 1\nFROM t"}
+    progress.print_result(told, out)
     text = out.getvalue()
     assert "[red]orders" in text, "markup is data here"
     assert "payments" * 20 in text, "a pipe has no width"

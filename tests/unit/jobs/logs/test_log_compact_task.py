@@ -1,4 +1,4 @@
-"""What the tasks of a log's compaction read and write, with Spark's part done here."""
+"""What the tasks of a compaction read and write, with Spark's part done here; what killed fulls leave."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from tests.support.catalogs import backup_id
+from tests.support.command_line import quiet
 from tests.support.made_backups import MadeBackups
 from tests.support.made_changes import MadeChanges, commit, prewrite, put, rollback
 from tests.support.pruning import seen
 
 from lakebackup.formats.logs.logfile import read_log_file
+from lakebackup.plan.logs.restore import LogRestoreRequest
 from lakebackup.rules import layout
 from lakebackup.store import manifest as sidecar
+from lakebackup.store.lease import Lease
 from lakebackup.store.roots import Roots
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle import task_errors as outcome
 from lakebackup_jobs.logs.upkeep.compact_task import ORDER, ListDepartures, ReadLog, WriteLog
+from lakebackup_jobs.logs.upkeep.snapshot import sweep
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,3 +85,22 @@ def test_what_leaves_the_log_is_listed_with_the_number_of_the_compaction(tmp_pat
     listed = pq.read_table(path).to_pylist()
     assert [(row["path"], row["gone_in"]) for row in listed] == [(row["path"], 9) for row in files]
     assert list(job([])) == []
+
+
+def test_of_what_killed_fulls_left_only_what_nobody_works_on_and_no_catalog_knows_goes(
+    tmp_path: Path,
+) -> None:
+    made = MadeBackups(tmp_path, "shop")
+    storage = made.storage
+    killed, marked, at_work = (backup_id(number) for number in (1, 2, 3))
+    for name in (killed, marked, at_work):
+        storage.put(f"{layout.full_folder('shop', name)}_delta_log/0.json", b"{}")
+        storage.put(f"{layout.full_folder('shop', name)}part.parquet", b"rows")
+        storage.put(f"{layout.backup_folder('shop', name)}listing/000000.objects.arrow", b"objects")
+    sidecar.mark(storage, layout.marker_path("shop", marked, "complete"))
+    request = LogRestoreRequest(str(tmp_path), "shop")
+    with Lease.acquire(storage, f"full-{at_work}", "me"):
+        sweep(storage, request, quiet())
+    left = {found.path for folder in ("fulls", "backups") for found in storage.list(f"shop/{folder}/")}
+    assert {path.split("/")[2] for path in left} == {marked, at_work}
+    assert len(left) == 7

@@ -40,7 +40,7 @@ def start(api: httpx.Client, settings: dict[str, Any], **more: Any) -> httpx.Res
     return api.post("/log/tasks", json={"name": "lab", "settings": given, **more}, timeout=60)
 
 
-def test_settings_that_nobody_knows_are_refused(api: httpx.Client) -> None:
+def test_settings_that_are_unknown_are_refused(api: httpx.Client) -> None:
     for unknown in ({"filter": ["!mysql.*"]}, {"endTs": 5}):
         found = start(api, unknown)
         assert found.status_code == 422

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.rows import filled
 from typer import Typer
 
 from lakebackup.plan.logs.flush import Flush, Newest
@@ -28,7 +29,7 @@ def found(state: str = "running", detail: str | None = None, at_work: bool = Tru
     return {"state": state, "detail": detail, "at_work": at_work}
 
 
-def test_settings_come_back_as_they_were_put_down() -> None:
+def test_settings_come_back_as_they_were_written() -> None:
     settings = TaskSettings("debezium", "h:1", ("shop",), ("a.*", "!a.b"), 5, None, 1.5, 7, "lz4", True, True)
     row = {
         "source": "prod", "state": "paused", "at": 3, "actor": "me", "settings": settings_text(settings),
@@ -41,11 +42,7 @@ def test_settings_come_back_as_they_were_put_down() -> None:
 def test_what_is_shown_of_a_task_has_no_secrets() -> None:
     settings = TaskSettings("debezium", "h:1", ("shop",))
     client = {"sasl.password": "hidden"}
-    shown = (
-        LogRequest("/d", "prod", settings, client),
-        Place("/d", None, client),
-        feed_of(settings, client),
-    )
+    shown = LogRequest("/d", "prod", settings, client), Place("/d", None, client), feed_of(settings, client)
     assert "hidden" not in repr(shown)
 
 
@@ -83,10 +80,8 @@ def test_a_line_a_store() -> None:
 
 
 def position(region: int, start: int, end: int) -> Position:
-    return Position(
-        backup_id="b2", source="prod", scope="feed", epoch="e", region=str(region), start_position=start,
-        end_position=end, low_position=0, high_position=end, ts=0,
-    )  # fmt: skip
+    place = {"backup_id": "b2", "scope": "feed", "epoch": "e", "region": str(region)}
+    return filled(Position, **place, start_position=start, end_position=end, high_position=end)
 
 
 def flush(newest: Newest | None, floor: int | None = None) -> Flush:
@@ -109,10 +104,8 @@ def test_what_was_captured_may_be_less_than_was_planned() -> None:
 
 @pytest.mark.parametrize(("end_ts", "seen_ts", "to_ts"), [(70, 90, 90), (70, 60, 70), (40, 40, 41)])
 def test_a_gap_reaches_as_far_as_the_flush_has_read(end_ts: int, seen_ts: int, to_ts: int) -> None:
-    gap = Gap(
-        backup_id="b2", source="prod", scope="feed", epoch="e", region="0", from_position=5, to_position=8,
-        reason="purged", from_ts=40, to_ts=40, bridged=True,
-    )  # fmt: skip
+    span = {"from_position": 5, "to_position": 8, "from_ts": 40, "to_ts": 40}
+    gap = filled(Gap, backup_id="b2", scope="feed", epoch="e", bridged=True, **span)
     [found] = publish.bridged(replace(flush(NEWEST), gaps=(gap,)), end_ts, seen_ts)
     assert (found.from_ts, found.to_ts) == (40, to_ts)
 
@@ -131,13 +124,9 @@ def test_a_gap_reaches_as_far_as_the_flush_has_read(end_ts: int, seen_ts: int, t
     ],
 )
 def test_what_a_log_covers(
-    tmp_path: Any,
-    newest: Newest | None,
-    floor: int | None,
-    checkpoint: int | None,
-    endts: int | None,
+    tmp_path: Any, newest: Newest | None, floor: int | None, checkpoint: int | None, endts: int | None,
     span: tuple[int | None, int],
-) -> None:
+) -> None:  # fmt: skip
     settings = TaskSettings("br", "h", ("t",), endts=endts)
     request = LogRequest(str(tmp_path), "prod", settings, {})
     row = publish.row_of(request, flush(newest, floor), Totals(), checkpoint, "tso")

@@ -33,14 +33,14 @@ def test_what_a_restore_made(tmp_path: Path) -> None:
     assert commits(tmp_path, WRITE, {"operation": "OPTIMIZE"}, {"operation": "VACUUM END"}).held() == HELD
 
 
-def test_what_was_changed_since_is_nothing_to_go_on_from(tmp_path: Path) -> None:
+def test_what_was_changed_since_is_nothing_to_continue_from(tmp_path: Path) -> None:
     target = commits(tmp_path, WRITE, {"operation": "DELETE"}, {"operation": "OPTIMIZE"})
     for as_of in (None, 100):
         with pytest.raises(Refused, match=r"was changed \(DELETE\)"):
             target.held(others_as_of=("shop", as_of))
 
 
-def test_a_table_of_somebody_else(tmp_path: Path) -> None:
+def test_a_table_of_someone_else(tmp_path: Path) -> None:
     target = commits(tmp_path, {"operation": "WRITE"})
     with pytest.raises(Refused, match="no restore of a log made it"):
         target.held()
@@ -49,7 +49,7 @@ def test_a_table_of_somebody_else(tmp_path: Path) -> None:
     assert target.held(others_as_of=("shop", 70)) == Held("shop", 70, 70, 70)
 
 
-def test_a_folder_of_somebody_else(tmp_path: Path) -> None:
+def test_a_folder_of_someone_else(tmp_path: Path) -> None:
     (tmp_path / "part-00000-1.c000.snappy.parquet").touch()
     assert DeltaTarget(str(tmp_path)).held() is None
     (tmp_path / "mine.txt").touch()
@@ -57,7 +57,7 @@ def test_a_folder_of_somebody_else(tmp_path: Path) -> None:
         DeltaTarget(str(tmp_path)).held()
 
 
-def test_what_stands_on_another_table_goes_on_nowhere() -> None:
+def test_what_depends_on_another_table_continues_nowhere() -> None:
     after = Held(source="shop", from_ts=0, to_ts=200, start_ts=100, filters=[])
     other = Held(source="shop", from_ts=50, to_ts=100, start_ts=50, filters=[])
     assert not is_done(other, after)

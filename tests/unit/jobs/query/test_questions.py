@@ -5,7 +5,6 @@ Made by hand, without a broker. tests/kafka/test_questions.py asks the same of r
 
 from __future__ import annotations
 
-import io
 import re
 import time
 from pathlib import Path
@@ -13,12 +12,12 @@ from typing import Any
 
 import pytest
 from tests.support.catalogs import EPOCH
+from tests.support.command_line import quiet
 from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.plan.topics.request import RestoreRequest
 from lakebackup.rows.backups import Gap
 from lakebackup.rows.upkeep import Check
-from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.topics import restore as restore_topics
 
 PAGE = Path(__file__).parents[4] / "docs" / "questions.md"
@@ -60,7 +59,7 @@ def obstacles(made: MadeBackups, to_ts: int) -> list[str]:
     request = RestoreRequest(
         destination=str(made.folder), target="dir:x", topics=("orders",), to_ts=to_ts, dry_run=True
     )
-    reporter = QuietReporter(io.StringIO(), io.StringIO())
+    reporter = quiet()
     return [str(one) for one in restore_topics.run(request, reporter=reporter)["obstacles"]]
 
 

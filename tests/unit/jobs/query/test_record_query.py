@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import gc
-import io
-import json
 import weakref
 from pathlib import Path
 from typing import Any
 
-import fastavro
 import pytest
-from tests.support.catalogs import EPOCH
 from tests.support.made_backups import MadeBackups, Record
+from tests.support.rows import filled
 
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
 from lakebackup.rows.topics import SchemaRecord
@@ -101,14 +98,8 @@ def test_only_files_that_can_hold_the_key_are_opened(made: MadeBackups) -> None:
     """A year of backups, hourly for a week each month: many small files, keys all over."""
     for hour in range(400):
         first = 10 * hour
-        made.backup(
-            [
-                [
-                    Record(0, first + i, first + i, f"user-{(first + i) * 7919 % 4000}".encode())
-                    for i in range(10)
-                ]
-            ]
-        )
+        offsets = range(first, first + 10)
+        made.backup([[Record(0, at, at, f"user-{at * 7919 % 4000}".encode()) for at in offsets]])
     answer = ask.select(made.reader(), "SELECT kafka_offset FROM records('orders') WHERE key = 'user-7919'")
     assert answer.rows.read_all().num_rows == 0
     answer = ask.select(
@@ -182,55 +173,14 @@ def test_a_time_is_of_no_machine(made: MadeBackups, monkeypatch: pytest.MonkeyPa
 
 
 def test_values_with_a_schema_id_are_decoded(made: MadeBackups) -> None:
-    order = {
-        "type": "record",
-        "name": "Order",
-        "fields": [
-            {"name": "id", "type": "long"},
-            {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
-        ],
-    }
-    payload = io.BytesIO()
-    fastavro.schemaless_writer(payload, fastavro.parse_schema(order), {"id": 7, "at": 1000})
-    values = [
-        b"\0" + (1).to_bytes(4, "big") + payload.getvalue(),
-        b"\0" + (2).to_bytes(4, "big") + b'{"id": 8}',
-        b"\0" + (3).to_bytes(4, "big") + b"\x08\x01",
-        b"\0" + (9).to_bytes(4, "big") + b"?",
-        b"7",
-    ]
+    values = [b"\0\0\0\0\1\x0e", b'\0\0\0\0\2{"id": 8}', b"\0\0\0\0\3\x08\x01", b"\0\0\0\0\x09?", b"7"]
     made.backup([[Record(0, i, i, b"k", value) for i, value in enumerate(values)]])
     name = made.backup([[Record(0, 0)]], topic="_schemas")
-    for number, (kind, text) in enumerate([("AVRO", json.dumps(order)), ("JSON", "{}"), ("PROTOBUF", "")], 1):
-        made.add(
-            SchemaRecord(
-                backup_id=name,
-                source="prod",
-                scope="_schemas",
-                epoch=EPOCH,
-                kind="schema",
-                subject=f"s{number}",
-                version=1,
-                schema_id=number,
-                schema_type=kind,
-                schema_text=text,
-                log_region="0",
-                log_position=number,
-                log_ts=0,
-            )
-        )
+    for number, (kind, text) in enumerate([("AVRO", '"long"'), ("JSON", "{}"), ("PROTOBUF", "")], 1):
+        own = {"subject": f"s{number}", "version": 1, "schema_id": number, "schema_text": text}
+        place = {"backup_id": name, "scope": "_schemas", "kind": "schema", "log_position": number}
+        made.add(filled(SchemaRecord, **own, **place, schema_type=kind))
     found = rows(made, "SELECT value_json AS j, problem AS p FROM records('orders') ORDER BY kafka_offset")
-    assert [row["j"] for row in found] == [
-        '{"id":7,"at":"1970-01-01T00:00:01.000Z"}',
-        '{"id": 8}',
-        None,
-        None,
-        "7",
-    ]
-    assert [row["p"] for row in found] == [
-        None,
-        None,
-        "value: schema 3 is of the kind PROTOBUF, which is not decoded",
-        "value: schema 9 is not known",
-        None,
-    ]
+    assert [row["j"] for row in found] == ["7", '{"id": 8}', None, None, "7"]
+    protobuf = "value: schema 3 is of the kind PROTOBUF, which is not decoded"
+    assert [row["p"] for row in found] == [None, None, protobuf, "value: schema 9 is not known", None]

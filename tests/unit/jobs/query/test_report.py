@@ -139,7 +139,7 @@ def test_in_a_browser(page: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.browser
-def test_the_browser_would_have_told(tmp_path: Path) -> None:
+def test_the_browser_would_have_noticed(tmp_path: Path) -> None:
     """The same checks see what they look for on a page that is not careful."""
     careless = tmp_path / "careless.html"
     careless.write_text(f"<title>none</title>{NASTY}", "utf-8")

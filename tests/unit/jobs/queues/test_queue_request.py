@@ -1,17 +1,25 @@
-"""What an engine says of its snapshot, and what tells one snapshot from another."""
+"""What a backup of queues reads: the snapshot it is of, messages left out, and where it ends."""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from lakebackup.errors import NotFound, UsageProblem
+from lakebackup.formats.queues.headers import HeaderNames
+from lakebackup.plan.topics.backup import RegionState, TopicState
+from lakebackup_jobs.queues.backup.cut import Tails
 from lakebackup_jobs.queues.backup.request import QueueRequest, said_of
+from lakebackup_jobs.queues.backup.skipped import asked, by_partition
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+    from lakebackup_jobs.kafka.memory import Longs
 
 TOLD = '{"format": 1, "graph": "social", "last_tid": %d, "queues": []}'
 
@@ -77,3 +85,66 @@ def test_no_child_looks_at_a_snapshot(snapshot: Path) -> None:
         assert said_of(request(snapshot, mode=mode)).data is None
     assert said_of(request(snapshot, mode="auto")).data is not None
     assert said_of(request(None)).data is None
+
+
+# --- messages that are left out
+
+TOPICS = [TopicState("delta.1", "e1", 2, 1, {}), TopicState("journal", "e2", 1, 1, {})]
+
+
+def test_a_place_is_of_the_topic_as_it_is_now() -> None:
+    found = asked(["delta.1[1]@4711", "journal[0]@0", "delta.1[01]@4711"], TOPICS)
+    assert found == {("delta.1", "e1", "1", 4711), ("journal", "e2", "0", 0)}
+    assert by_partition(found) == {("delta.1", "e1", "1"): [4711], ("journal", "e2", "0"): [0]}
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "why"),
+    [
+        *((text, UsageProblem, "does not name a message") for text in
+          ("delta.1", "delta.1[0]", "delta.1[0]@-1", "delta.1[x]@1", "[0]@1", "")),
+        *((text, NotFound, "reads no such partition") for text in ("delta.1[2]@1", "other[0]@1")),
+    ],
+)  # fmt: skip
+def test_what_names_no_message_that_is_read(text: str, error: type[Exception], why: str) -> None:
+    with pytest.raises(error, match=why):
+        asked([text], TOPICS)
+
+
+# --- where it ends
+
+Row = tuple[int, int]  # offset and tid; a watermark's is -1
+
+
+def region(number: int, end: int) -> RegionState:
+    return RegionState("delta", "e", str(number), 0, end, end, None)
+
+
+def ends(
+    monkeypatch: pytest.MonkeyPatch, held: dict[int, list[Row]], first: dict[int, int], later: dict[int, int]
+) -> list[int]:
+    """Where a backup ends that looked at ends, found the partitions grown, and reads what they hold."""
+
+    def blocks(_: Tails, at: RegionState, start: int, end: int) -> Iterator[tuple[Longs, Longs]]:
+        rows = [row for row in held[int(at.region)] if start <= row[0] < end]
+        if rows:
+            offsets, tids = np.array(rows, np.int64).T
+            yield offsets, tids
+
+    monkeypatch.setattr(Tails, "_blocks", blocks)
+    before, after = ([region(n, end) for n, end in some.items()] for some in (first, later))
+    found = Tails({}, "read_committed", HeaderNames()).settled(before, lambda: after)
+    return [one.end for one in found]
+
+
+def test_what_came_with_an_earlier_tid_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = {0: [(0, 1), (1, 4)], 1: [(0, 2), (1, 3), (2, 5)]}
+    assert ends(monkeypatch, held, {0: 2, 1: 1}, {0: 2, 1: 3}) == [2, 2]
+    # Taking one may make another an earlier one.
+    held = {0: [(0, 1), (1, 9), (2, 3)], 1: [(0, 4), (1, 8), (2, 10)]}
+    assert ends(monkeypatch, held, {0: 1, 1: 1}, {0: 3, 1: 3}) == [3, 2]
+
+
+def test_what_a_restore_puts_there_meanwhile_is_another_history(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = {0: [(0, 1), (1, 6)], 1: [(0, 2), (1, 3), (2, -1), (3, 4), (4, 5)]}
+    assert ends(monkeypatch, held, {0: 2, 1: 1}, {0: 2, 1: 5}) == [2, 2]

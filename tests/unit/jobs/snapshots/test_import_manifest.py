@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.command_line import quiet
 from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.errors import Busy, NotFound, Refused, UsageProblem
 from lakebackup.formats.snapshots.manifest_json import manifest_json
 from lakebackup.store.lease import Lease
 from lakebackup.store.reader import CatalogReader
-from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.snapshots.import_manifest import ManifestRequest, run
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ def bring(root: Path, content: Any, *, source: str = "yb", **asked: Any) -> dict
     text = root.parent / "manifest.json"
     text.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
     request = ManifestRequest(destination=str(root), file=text, source=source, **asked)
-    return run(request, reporter=QuietReporter(io.StringIO(), io.StringIO()))
+    return run(request, reporter=quiet())
 
 
 def at(root: Path, name: str, **said: Any) -> dict[str, Any]:
@@ -62,18 +61,11 @@ def test_a_manifest_becomes_a_backup(root: Path) -> None:
     found = rows(
         root, "SELECT name, bytes, sha256, links, mode, path, stored FROM snapshot_files ORDER BY name"
     )
+    one = {"bytes": None, "sha256": hashlib.sha256(b"x" * 100).hexdigest(), "mode": 0o644}
+    two = {"bytes": 100, "sha256": SHA, "mode": 0o600}
     assert found[1:] == [
-        {
-            "name": "one.sst",
-            "bytes": None,
-            "sha256": hashlib.sha256(b"x" * 100).hexdigest(),
-            "links": 2,
-            "mode": 0o644,
-            "path": "theirs/one.sst",
-        }
-        | {"stored": True},
-        {"name": "two.sst", "bytes": 100, "sha256": SHA, "links": 2, "mode": 0o600, "path": "theirs/two.sst"}
-        | {"stored": True},
+        {"name": name, "path": f"theirs/{name}", "links": 2, "stored": True, **own}
+        for name, own in (("one.sst", one), ("two.sst", two))
     ]
     # What is imported next takes the place of all that.
     second = {"t1": {"a": {"one.sst": at(root, "one.sst", timestamp=5000)}}}
@@ -151,5 +143,5 @@ def test_a_source_of_topics_takes_none_and_one_at_work_is_let_be(tmp_path: Path)
     with pytest.raises(NotFound, match=r"There is no file .*none\.json"):
         run(
             ManifestRequest(destination=str(made.folder), file=tmp_path / "none.json", source="yb"),
-            reporter=QuietReporter(io.StringIO(), io.StringIO()),
+            reporter=quiet(),
         )

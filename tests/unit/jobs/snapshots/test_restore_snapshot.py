@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from tests.support.command_line import quiet
 from tests.support.disks import read_only
 from tests.support.given_snapshots import Given, GivenSnapshots
+from tests.support.rows import filled
 
 from lakebackup.errors import Busy, Damaged, EnvironmentProblem, Refused, UsageProblem
 from lakebackup.formats.snapshots.names import OWN
 from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
 from lakebackup.rows.upkeep import Check
 from lakebackup.rules import layout
-from lakebackup.storage import open_storage
 from lakebackup_jobs.cli import main
-from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.snapshots import restore as restore_snapshot
 from lakebackup_jobs.snapshots import target
 from lakebackup_jobs.snapshots.restore import run
@@ -69,19 +69,11 @@ def restore(made: GivenSnapshots, folder: Path, **asked: Any) -> dict[str, Any]:
     return run(SnapshotRestoreRequest(str(made.folder), str(folder), **asked), reporter=quiet())
 
 
-def quiet() -> QuietReporter:
-    return QuietReporter(io.StringIO(), io.StringIO())
-
-
 def there(folder: Path) -> dict[str, tuple[bytes, int, int]]:
+    found = {path: path.stat() for path in folder.rglob("*") if path.is_file()}
     return {
-        str(path.relative_to(folder)): (
-            path.read_bytes(),
-            path.stat().st_mtime_ns // 1_000_000,
-            path.stat().st_mode & 0o777,
-        )
-        for path in folder.rglob("*")
-        if path.is_file()
+        str(path.relative_to(folder)): (path.read_bytes(), at.st_mtime_ns // 1_000_000, at.st_mode & 0o777)
+        for path, at in found.items()
     }
 
 
@@ -107,7 +99,7 @@ def test_a_destination_that_is_read_only_is_restored(made: GivenSnapshots, tmp_p
     said = io.StringIO()
     with read_only(made.folder) as place:
         request = SnapshotRestoreRequest(str(place), str(tmp_path / "out"))
-        run(request, reporter=QuietReporter(io.StringIO(), said))
+        run(request, reporter=quiet(said))
     assert there(tmp_path / "out") == expected(SNAPSHOTS[-1])
     assert "warning: no lease could be taken" in said.getvalue()
     assert made.reader().select("SELECT * FROM restores").read_all().num_rows == 0
@@ -174,15 +166,6 @@ def test_many_shares_cut_where_the_object_changes(
     assert (tmp_path / "out/t1/a2/000001.sst").samefile(tmp_path / "out/t1/a2/000003.sst")
 
 
-def test_one_tablet_as_a_database_wants_it(made: GivenSnapshots, tmp_path: Path) -> None:
-    restore(made, tmp_path / "db", tables=("t1",), tablets=("a1",), form="flat", to_ts=1000)
-    assert sorted(there(tmp_path / "db")) == ["000001.sst", "CURRENT", "intents/000002.sst"]
-    restore(made, tmp_path / "tree", tables=("t1",), form="yugabyte")
-    assert sorted(there(tmp_path / "tree")) == [
-        "table-t1/tablet-a1/000001.sst", "table-t1/tablet-a1/CURRENT", "table-t1/tablet-a2/000001.sst",
-    ]  # fmt: skip
-
-
 def test_a_dry_run_writes_nothing(made: GivenSnapshots, tmp_path: Path) -> None:
     told = restore(made, tmp_path / "out", dry_run=True)
     assert (told["dry_run"], told["files"], told["refused_because"]) == (True, 3, None)
@@ -220,7 +203,7 @@ def test_a_link_in_the_place_of_what_a_restore_keeps_is_not_followed(
     assert [path.name for path in elsewhere.rglob("*")] == ["plan", "mine"]
 
 
-def test_damage_is_named_and_the_same_command_goes_on_once_it_is_mended(
+def test_damage_is_named_and_the_same_command_continues_once_it_is_mended(
     made: GivenSnapshots, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = layout.snapshot_path(
@@ -245,7 +228,7 @@ def test_damage_is_named_and_the_same_command_goes_on_once_it_is_mended(
     assert states == ["failed", "complete"]
 
 
-def test_a_restore_that_was_cut_off_goes_on_and_no_other_takes_its_folder(
+def test_a_restore_that_was_cut_off_continues_and_no_other_takes_its_folder(
     made: GivenSnapshots, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, write = tmp_path / "out", Folder.write
@@ -291,7 +274,7 @@ def test_a_restore_that_wrote_nothing_leaves_the_folder_to_any_other(
     assert there(tmp_path / "out") == expected(SNAPSHOTS[0])
 
 
-def test_too_little_room_is_told_before_anything_is_written(
+def test_too_little_room_is_reported_before_anything_is_written(
     made: GivenSnapshots, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = target.shutil.disk_usage(tmp_path)
@@ -320,21 +303,18 @@ def test_names_that_lead_out_of_the_folder_write_nothing(made: GivenSnapshots, t
 
 def test_a_damaged_backup_that_a_person_names_is_on_record(made: GivenSnapshots, tmp_path: Path) -> None:
     backup_id = made.reader().resolve_backup("20260101T000002")
-    finding = Check(
-        check_id="c", at=1, backup_id=backup_id, destination=made.destination, path=None, mode="restore",
-        outcome="damaged", detail="torn",
-    )  # fmt: skip
-    made.writer.append([finding])
+    where = {"backup_id": backup_id, "destination": made.destination, "mode": "restore", "detail": "torn"}
+    made.writer.append([filled(Check, at=1, outcome="damaged", **where)])
     told = io.StringIO()
     asked = SnapshotRestoreRequest(str(made.folder), str(tmp_path / "out"))
-    assert run(asked, reporter=QuietReporter(io.StringIO(), told))["taken"] == "1970-01-01T00:00:01.000Z"
+    assert run(asked, reporter=quiet(told))["taken"] == "1970-01-01T00:00:01.000Z"
     assert f"backup {backup_id}" in told.getvalue()
     assert restore(made, tmp_path / "named", backup=backup_id)["backup_id"] == backup_id
     rows = made.reader().select("SELECT action, subject FROM audit").read_all().to_pylist()
     assert rows == [{"action": "restore with damage", "subject": backup_id}]
 
 
-def test_a_case_insensitive_file_system_is_told_by_itself(tmp_path: Path) -> None:
+def test_a_case_insensitive_file_system_is_recognized(tmp_path: Path) -> None:
     assert not target._folds(tmp_path)
     assert not target._folds(tmp_path / "nowhere")
     limits = Target(str(tmp_path / "a/b")).limits()
@@ -354,16 +334,6 @@ def test_flags_that_make_no_sense(
 ) -> None:
     assert main(["restore", "snapshot", "--from", str(made.folder), *flags]) == UsageProblem.exit_code
     assert why in capsys.readouterr().err
-
-
-def test_explain_shows_the_sql_and_changes_nothing(
-    made: GivenSnapshots, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = ["restore", "snapshot", "--from", str(made.folder), "--to", str(tmp_path / "out"), "--explain"]
-    assert main(command) == 0
-    assert "FROM snapshot_files AS f" in capsys.readouterr().out
-    assert open_storage(str(tmp_path / "out")).uri
-    assert not (tmp_path / "out").exists()
 
 
 def test_shares_are_of_about_one_size_and_never_part_an_object() -> None:

@@ -22,34 +22,18 @@ NEWEST = Newest("20250101T000000Z-aaaaaaaa", 1, 10)
 PRUNED = {"at": None, "deleted": 0}
 SNAPSHOT = Snapshot("s1", 20, (Unit("x", "a", "/x/a"),))
 BEGUN = Begun(
-    backup_id=BACKUP,
-    number=2,
-    started_at=0,
-    kind="differential",
-    parent=NEWEST.backup_id,
-    compared_with=NEWEST.backup_id,
-    pruned=PRUNED,
-    snapshot="s1",
-    lasting=True,
-    end_ts=20,
-    tables={"x": 1},
-    amount=Amount({"new": 2, "unchanged": 1}, 3, 300, 2, 200, 0),
-    tasks=1,
-    pack_below=0,
-    asked={"note": None},
-    dealt=True,
-)
+    backup_id=BACKUP, number=2, started_at=0, kind="differential", parent=NEWEST.backup_id,
+    compared_with=NEWEST.backup_id, pruned=PRUNED, snapshot="s1", lasting=True, end_ts=20, tables={"x": 1},
+    amount=Amount({"new": 2, "unchanged": 1}, 3, 300, 2, 200, 0), tasks=1, pack_below=0,
+    asked={"note": None}, dealt=True,
+)  # fmt: skip
 SAME: dict[str, Any] = {
-    "asked": {"note": None},
-    "next_one": SNAPSHOT,
-    "end_ts": 20,
-    "newest": NEWEST,
-    "pruned": PRUNED,
+    "asked": {"note": None}, "next_one": SNAPSHOT, "end_ts": 20, "newest": NEWEST, "pruned": PRUNED,
     "counted": lambda _: (3, 300),
-}
+}  # fmt: skip
 
 
-def test_it_is_gone_on_with_when_all_is_as_it_was() -> None:
+def test_it_is_resumed_when_all_is_as_it_was() -> None:
     assert BEGUN.hindrance(**SAME) is None
 
 
@@ -67,11 +51,11 @@ def test_it_is_gone_on_with_when_all_is_as_it_was() -> None:
         ({"counted": lambda _: (3, 301)}, "not what it was"),
     ],
 )
-def test_what_stands_in_its_way(changed: dict[str, Any], why: str) -> None:
+def test_what_blocks_it(changed: dict[str, Any], why: str) -> None:
     assert why in str(BEGUN.hindrance(**SAME | changed))
 
 
-def test_what_is_no_snapshot_of_a_name_is_not_gone_on_with() -> None:
+def test_what_is_no_snapshot_of_a_name_is_not_resumed() -> None:
     assert "names no snapshot" in str(replace(BEGUN, lasting=False).hindrance(**SAME))
 
 
@@ -86,7 +70,7 @@ class Killed(BaseException):
     """No handler takes it."""
 
 
-def test_one_that_is_being_taken_away_is_not_gone_on_with_whenever_that_is_cut_off(tmp_path: Path) -> None:
+def test_one_that_is_being_discarded_is_not_resumed_whenever_that_is_cut_off(tmp_path: Path) -> None:
     paths = [
         layout.manifest_path("db", BACKUP),
         f"{layout.snapshot_folder('db', BACKUP)}x/a/1",

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import os
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.command_line import quiet
 
 from lakebackup.errors import UsageProblem
 from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
 from lakebackup.storage import open_storage
 from lakebackup.storage.options import MODE, StorageOptions
-from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.snapshots import backup as backup_snapshot
 from lakebackup_jobs.snapshots import restore as restore_snapshot
 from lakebackup_jobs.snapshots.backup import SnapshotRequest
@@ -51,13 +50,12 @@ def test_a_backup_is_as_private_as_was_said_and_a_restore_as_its_source(
     (tree / "folder/open").write_bytes(b"o")
     (tree / "folder/secret").chmod(0o600)
     (tree / "folder/open").chmod(0o644)
-    quiet = QuietReporter(io.StringIO(), io.StringIO())
     request = SnapshotRequest(
         destination=str(destination), paths=(str(tree),), source="db", taken_at=1_700_000_000_000
     )
-    backup_snapshot.run(request, reporter=quiet)
+    backup_snapshot.run(request, reporter=quiet())
     assert modes(destination) == ({files}, {folders})
-    restore_snapshot.run(SnapshotRestoreRequest(str(destination), str(out)), reporter=quiet)
+    restore_snapshot.run(SnapshotRestoreRequest(str(destination), str(out)), reporter=quiet())
     restored = {path.name: path.stat().st_mode & 0o777 for path in out.rglob("*") if path.is_file()}
     assert restored == {"secret": 0o600, "open": 0o644}
     (above,) = {path.parent for path in out.rglob("secret")}

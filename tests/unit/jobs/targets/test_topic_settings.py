@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
 DAY = 86_400_000
+BOTH = {"cleanup.policy": "compact,delete"}
 BROKERS = {"retention.ms": str(7 * DAY), "retention.bytes": "-1", "cleanup.policy": "delete"}
 
 
@@ -65,13 +66,7 @@ def ago(days: int) -> int:
         ({"retention.ms": str(DAY)}, 6, "auto", {"retention.ms": "-1"}, "its own 86400000 ms would delete"),
         ({"retention.ms": str(9 * DAY)}, 8, "auto", {"retention.ms": str(9 * DAY)}, None),
         ({"cleanup.policy": "compact"}, 8, "auto", {"cleanup.policy": "compact"}, None),
-        (
-            {"cleanup.policy": "compact,delete"},
-            8,
-            "auto",
-            {"cleanup.policy": "compact,delete", "retention.ms": "-1"},
-            "this cluster's 604800000 ms",
-        ),
+        (BOTH, 8, "auto", {**BOTH, "retention.ms": "-1"}, "this cluster's 604800000 ms"),
     ],
 )
 def test_restored_records_outlive_the_retention_in_force_at_their_new_place(

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
+import io
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.rows import filled
 
 from lakebackup.rows.base import UNKNOWN
 from lakebackup.rows.topics import Translation
-from lakebackup.storage import open_storage
 from lakebackup.store.translations import folder, take_aside
 from lakebackup_jobs.kafka.admin.committed import Ends
 from lakebackup_jobs.targets.translation import Ledger, Reached, find_runs, join_runs, rows_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from lakebackup.storage import Storage
 
-IDENTITY = Translation(
-    restore_id="r", at=1, source="prod", scope="orders", epoch="e", region="3", cluster="c",
-    target_scope="copy", target_epoch="t", target_region="3", from_position=0, first_position=0,
-    to_position=0, target_position=0,
+IDENTITY = filled(
+    Translation, restore_id="r", at=1, epoch="e", region="3", cluster="c", target_scope="copy",
+    target_epoch="t", target_region="3",
 )  # fmt: skip
 
 
@@ -54,12 +53,9 @@ def test_every_position_is_translated_to_what_a_reader_would_get_next(
     assert rows[-1] == [end, end, end, start + len(held) + 1]
 
 
-def test_neighbouring_blocks_make_one_run() -> None:
+def test_runs_of_neighbouring_blocks_and_without_a_known_beginning() -> None:
     runs = join_runs([find_runs(offsets(3, 4)), find_runs(offsets()), find_runs(offsets(5, 8))])
     assert runs.tolist() == [[3, 6, 0], [8, 9, 3]]
-
-
-def test_without_a_known_beginning_the_first_record_is_it() -> None:
     assert rows_of(find_runs(offsets(9)), -1, 0, 2).tolist() == [[9, 9, 10, 0], [10, 10, 10, 2]]
     assert rows_of(find_runs(offsets()), -1, 0, 0).tolist() == []
 
@@ -77,25 +73,13 @@ class Partition:
         self.high += count + 1
 
 
+COLUMNS = ("from_position", "first_position", "to_position", "target_position")
+
+
 def kept(storage: Storage) -> list[list[int]]:
-    found = [take_aside_rows(storage, o.path) for o in storage.list(folder("r"))]
-    return [row for rows in found for row in rows]
-
-
-def take_aside_rows(storage: Storage, path: str) -> list[list[int]]:
-    import io
-
-    import pyarrow.parquet as pq
-
-    table = pq.read_table(io.BytesIO(storage.get(path)))
-    names = ("from_position", "first_position", "to_position", "target_position")
-    assert set(table["region"].to_pylist()) == {"3"}
-    return [list(row) for row in zip(*(table[name].to_pylist() for name in names), strict=True)]
-
-
-@pytest.fixture
-def storage(tmp_path: Path) -> Storage:
-    return open_storage(str(tmp_path))
+    found = [pq.read_table(io.BytesIO(storage.get(o.path))) for o in storage.list(folder("r"))]
+    assert {region for table in found for region in table["region"].to_pylist()} <= {"3"}
+    return [list(row.values()) for table in found for row in table.select(COLUMNS).to_pylist()]
 
 
 def begun(storage: Storage, there: Partition, reached: Reached) -> Ledger:
@@ -181,7 +165,7 @@ def test_others_make_one_transaction_unknown_and_no_other(storage: Storage) -> N
     assert [row[3] for row in kept(storage)] == [50, 53, UNKNOWN, UNKNOWN, 57, 60]
 
 
-def test_a_transaction_made_again_after_it_was_seen_stays_known(storage: Storage) -> None:
+def test_a_transaction_recreated_after_it_was_seen_stays_known(storage: Storage) -> None:
     """Brokers lost the end of the next one: the restore goes back, finds the records and sends none."""
     there = Partition()
     ledger = begun(storage, there, Reached(covered=0))

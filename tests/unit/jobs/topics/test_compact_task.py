@@ -7,12 +7,12 @@ import io
 import json
 import tempfile
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import fastavro
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -205,18 +205,14 @@ def test_long_keys_that_differ_at_their_ends_are_two(tmp_path: Path) -> None:
     assert [r["offset"] for r in found] == [4, 5]
 
 
-@pytest.mark.parametrize("what", ["no key", "a flipped bit", "missing", "another count"])
+@pytest.mark.parametrize("what", ["no key", "a flipped bit", "another count"])
 def test_files_that_are_not_what_the_catalog_says(what: str, tmp_path: Path) -> None:
-    rows = [record(0, b"k", b"v"), record(1, None if what == "no key" else b"k", b"v")]
-    file = store(tmp_path, 0, rows)
-    at = tmp_path / file.path
+    file = store(tmp_path, 0, [record(0, b"k", b"v"), record(1, None if what == "no key" else b"k", b"v")])
     if what == "a flipped bit":
-        data = np.frombuffer(at.read_bytes(), np.uint8).copy()
+        data = bytearray((tmp_path / file.path).read_bytes())
         data[-20] ^= 1
-        at.write_bytes(data.tobytes())
-    elif what == "missing":
-        at.unlink()
+        (tmp_path / file.path).write_bytes(data)
     elif what == "another count":
-        file = StoredFile(**{**{n: getattr(file, n) for n in StoredFile.__match_args__}, "entries": 3})
+        file = replace(file, entries=3)
     with pytest.raises(Damaged, match=file.path):
         compacted(tmp_path, [file], piece_entries=10, target=1, held=1)

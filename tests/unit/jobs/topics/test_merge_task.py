@@ -177,7 +177,7 @@ def test_the_row_is_that_of_a_file_that_held_them_all(
     assert all(may_hold(storage, row, [r["key"]], pytest.fail) for r in found if r["key"] is not None)
 
 
-def test_filters_of_other_keys_are_made_anew_of_the_records(tmp_path: Path) -> None:
+def test_filters_of_other_keys_are_recreated_of_the_records(tmp_path: Path) -> None:
     files = [
         store(tmp_path, n, [(1000 * n + i, b"%d-%d" % (n, i), b"v", 0) for i in range(1000)], block=100)
         for n in range(4)
@@ -192,7 +192,7 @@ def test_filters_of_other_keys_are_made_anew_of_the_records(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("what", ["gone", "damaged"])
-def test_a_filter_that_is_not_whole_is_made_anew(what: str, tmp_path: Path) -> None:
+def test_a_filter_that_is_not_whole_is_recreated(what: str, tmp_path: Path) -> None:
     files = [store(tmp_path, n, [(10 * n + i, b"k%d" % i, b"v", 0) for i in range(8)]) for n in range(2)]
     assert files[1].keys_path
     at = tmp_path / files[1].keys_path
@@ -235,21 +235,18 @@ def test_formats_codecs_and_partitions_are_kept_apart(tmp_path: Path) -> None:
     assert records_of(tmp_path, rows[1])[0]["headers"] == {"h": b"1"}
 
 
-@pytest.mark.parametrize("what", ["a flipped bit", "missing", "another count", "another codec"])
+@pytest.mark.parametrize("what", ["a flipped bit", "another count", "another codec"])
 def test_nothing_is_written_of_a_file_that_is_not_what_the_catalog_says(what: str, tmp_path: Path) -> None:
     files = [store(tmp_path, n, [(10 * n + i, b"k", b"v", 0) for i in range(8)]) for n in range(2)]
-    at = tmp_path / files[1].path
     if what == "a flipped bit":
+        at = tmp_path / files[1].path
         data = bytearray(at.read_bytes())
         data[len(data) // 2] ^= 1
         at.write_bytes(data)
-    elif what == "missing":
-        at.unlink()
     elif what == "another count":
         files[1] = replace(files[1], entries=9)
     else:
-        files[1] = replace(files[1], codec="null")
-        files[0] = replace(files[0], codec="null")
+        files = [replace(file, codec="null") for file in files]
     with pytest.raises(Damaged, match=r"in/\d.data"):
         merged(tmp_path, files)
     assert not list(tmp_path.glob("s/**/*.data"))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from tests.support.command_line import quiet
 from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.errors import Busy
@@ -13,7 +13,6 @@ from lakebackup.plan.topics.backup import BackupPlan, Prepared, Split
 from lakebackup.rows.backups import Backup
 from lakebackup.rules import layout
 from lakebackup.store import manifest as sidecar
-from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.topics import backup as backup_topics
 from lakebackup_jobs.topics import resume as unfinished
 from lakebackup_jobs.topics.backup import BackupRequest
@@ -49,7 +48,7 @@ class CutOff:
             **{**{n: getattr(self.request, n) for n in BackupRequest.__match_args__}, **changes}
         )
         arguments = (self.made.storage, "prod", None, held, None, None)
-        reporter = QuietReporter(io.StringIO(), io.StringIO())
+        reporter = quiet()
         return backup_topics._settle(request, *cast("Any", arguments), reporter)
 
     @property

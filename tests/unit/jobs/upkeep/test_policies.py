@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.catalogs import backup_id
+from tests.support.command_line import said
 from tests.support.made_backups import MadeBackups, Record
 from tests.support.made_up import declaration
+from tests.support.rows import filled
 
 from lakebackup.rows.backups import Backup, Scope
 from lakebackup.rows.upkeep import Migration
@@ -52,13 +54,6 @@ def root(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     return shutil.copytree(template, tmp_path / "backups")
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> list[dict[str, Any]]:
-    found = main([*arguments, "--json"])
-    out = capsys.readouterr()
-    assert found == code, out.err
-    return [json.loads(line) for line in (out.err if code else out.out).splitlines()]
-
-
 def statuses(capsys: pytest.CaptureFixture[str]) -> list[tuple[str, str]]:
     rows = said(capsys, "sql", "SELECT status, reason FROM obsolete_backups ORDER BY number")
     return [(row["status"], row["reason"]) for row in rows]
@@ -66,18 +61,8 @@ def statuses(capsys: pytest.CaptureFixture[str]) -> list[tuple[str, str]]:
 
 def test_a_policy_is_set_changed_and_removed(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert {status for status, _ in statuses(capsys)} == {"VALID"}
-    said(
-        capsys,
-        "policy",
-        "set",
-        "orders",
-        "--full",
-        "weekly  sun 02:00",
-        "--incr",
-        "hourly",
-        "--window",
-        "14d",
-    )
+    set_it = ["policy", "set", "orders", "--full", "weekly  sun 02:00", "--incr", "hourly"]
+    said(capsys, *set_it, "--window", "14d")
     (row,) = said(capsys, "policy", "show")
     assert (row["source"], row["full_schedule"], row["window_days"], row["redundancy"]) == (
         "prod", "weekly sun 02:00", 14, None,
@@ -173,17 +158,13 @@ def test_a_catalog_without_the_newer_tables_is_read_and_brought_up_to_date(
         (("policy", "set", "prod", "--full", "often"), 2, "'often' is no schedule"),
         (("policy", "set", "prod", "--window", "36h"), 2, "'36h' is not a number of whole days"),
         (("policy", "remove", "prod"), 3, "prod has no policy"),
-        (
-            ("hold", "2026", "--reason", "x"),
-            2,
-            "Missing --until, --forever or --release",
-        ),
+        (("hold", "2026", "--reason", "x"), 2, "Missing --until, --forever or --release"),
         (("hold", backup_id(1), "--until", "-2h", "--reason", "x"), 2, "is past"),
         (("hold", backup_id(1), "--release", "--reason", "x"), 3, "is not held"),
         (("catalog", "break-lease", "source-prod", "--reason", "x"), 3, "Nobody holds a lease"),
     ],
 )
-def test_what_cannot_be_done_is_told(
+def test_what_cannot_be_done_is_reported(
     root: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], code: int, text: str
 ) -> None:
     (error,) = said(capsys, *arguments, code=code)
@@ -206,17 +187,7 @@ def holding(made: MadeBackups, *topics: str, **changes: Any) -> str:
     """One more backup, of orders and of these topics."""
     name = made.backup([[Record(0, made.number)]], **changes)
     for topic in topics:
-        made.add(
-            Scope(
-                backup_id=name,
-                source=made.source,
-                scope=topic,
-                epoch=topic.encode().hex(),
-                regions=1,
-                settings="{}",
-                replication=1,
-            )
-        )
+        made.add(filled(Scope, backup_id=name, source=made.source, scope=topic, epoch=topic.encode().hex()))
     return name
 
 
@@ -301,3 +272,23 @@ def test_manage_is_another_name(root: Path, capsys: pytest.CaptureFixture[str]) 
     (error,) = said(capsys, "manage", "--report", "--delete", code=2)
     assert error["message"] == "--delete goes with --prune."
     assert main(["manage"]) == 2
+
+
+def test_manage_passes_on_the_source_and_the_catalog(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = MadeBackups(tmp_path / "here")
+    made.backup([[Record(0, 0)]])
+    made.flush()
+    catalog = (tmp_path / "here" / "catalog").rename(tmp_path / "catalog")
+
+    def told(*arguments: str, code: int = 0) -> dict[str, Any]:
+        (found,) = said(capsys, "manage", *arguments, code=code)
+        return found
+
+    where = (str(made.folder), "--catalog", str(catalog))
+    assert told("--prune", "7", *where, "--source", "prod")["source"] == "prod"
+    assert "nobody" in told("--prune", "7", *where, "--source", "nobody", code=3)["message"]
+    assert told("--prune", "7", str(made.folder), code=3)["hint"]
+    assert "every source" in told("--report", *where, "--source", "prod", code=2)["message"]
+    assert "--merge LEVEL" in told(*where, code=2)["hint"]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from tests.support.command_line import quiet
 from tests.support.made_snapshots import MadeSnapshots
 from tests.support.roots import roots_of
 
@@ -16,7 +16,6 @@ from lakebackup.errors import NotFound
 from lakebackup.formats.snapshots.manifest_json import export_manifest
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.upkeep import verify
 from lakebackup_jobs.upkeep.verify import VerifyRequest
 from lakebackup_jobs.upkeep.verify_task import CheckFiles, CheckMembers, CheckSidecars
@@ -81,7 +80,7 @@ def test_an_exported_manifest_is_compared_with_its_checksum(tmp_path: Path) -> N
 def test_a_catalog_without_a_backup_that_counts_has_nothing_to_verify(tmp_path: Path) -> None:
     CatalogWriter.open(None, str(tmp_path)).migrate()
     with pytest.raises(NotFound, match="nothing to verify"):  # no JVM was started for it
-        verify.run(VerifyRequest(str(tmp_path)), reporter=QuietReporter(io.StringIO(), io.StringIO()))
+        verify.run(VerifyRequest(str(tmp_path)), reporter=quiet())
 
 
 def test_a_whole_pack_has_no_finding(tmp_path: Path) -> None:

@@ -53,24 +53,27 @@ def ranges(made: BackupPlan) -> list[tuple[int, int]]:
     return [(p.start_position, p.end_position) for p in made.positions]
 
 
-def test_the_first_backup_is_a_full_from_the_low_watermark() -> None:
-    made = plan([region(5, 20)], [])
-    assert (made.kind, made.parent, ranges(made)) == ("full", None, [(5, 20)])
-
-
-def test_the_next_backup_reads_exactly_what_is_new() -> None:
-    made = plan([region(0, 30)], [covered(20)])
-    assert (made.kind, made.parent, ranges(made), made.gaps) == ("differential", PARENT, [(20, 30)], ())
-
-
-def test_nothing_new_is_an_empty_range_and_no_task() -> None:
-    made = plan([region(0, 20)], [covered(20)])
-    assert (ranges(made), made.tasks) == ([(20, 20)], ())
-
-
-def test_a_partition_that_the_chain_has_not_seen_starts_at_its_low_watermark() -> None:
-    made = plan([region(0, 30), region(4, 9, number="1")], [covered(20)])
-    assert (made.kind, ranges(made)) == ("differential", [(20, 30), (4, 9)])
+@pytest.mark.parametrize(
+    ("regions", "known", "kind", "read"),
+    [
+        pytest.param([region(5, 20)], [], "full", [(5, 20)], id="the first, from the low watermark"),
+        pytest.param([region(0, 30)], [covered(20)], "differential", [(20, 30)], id="the next, what is new"),
+        pytest.param([region(20, 40)], [covered(20)], "differential", [(20, 40)], id="purged up to there"),
+        pytest.param([region(0, 20)], [covered(20)], "differential", [(20, 20)], id="nothing new"),
+        pytest.param(
+            [region(0, 30), region(4, 9, number="1")], [covered(20)], "differential", [(20, 30), (4, 9)],
+            id="a partition that the chain has not seen",
+        ),
+        # Backed up uncommitted to 20 before; now committed, and the last stable offset is 15.
+        pytest.param([region(0, 15, high=20)], [covered(20)], "differential", [(20, 20)], id="open"),
+    ],
+)  # fmt: skip
+def test_what_is_read(
+    regions: list[RegionState], known: list[Covered], kind: str, read: list[tuple[int, int]]
+) -> None:
+    made = plan(regions, known)
+    assert (made.kind, made.parent, ranges(made), made.gaps) == (kind, PARENT if known else None, read, ())
+    assert bool(made.tasks) == any(start < end for start, end in read)
 
 
 @pytest.mark.parametrize(
@@ -92,19 +95,15 @@ def test_the_first_batch_is_a_full_even_of_nothing() -> None:
     assert (made.kind, made.idle) == ("full", False)
 
 
-def test_deleted_records_are_a_gap_and_a_new_full() -> None:
-    made = plan([region(30, 40)], [covered(20)], on_gap="full")
+@pytest.mark.parametrize(
+    ("on_gap", "kind", "bridged"), [("full", "full", False), ("continue", "differential", True)]
+)
+def test_deleted_records_are_a_gap(on_gap: str, kind: str, bridged: bool) -> None:
+    made = plan([region(21, 40)], [covered(20)], on_gap=on_gap)
     (gap,) = made.gaps
-    assert (made.kind, ranges(made)) == ("full", [(30, 40)])
-    assert (gap.from_position, gap.to_position, gap.reason, gap.bridged) == (20, 30, "purged", False)
+    assert (made.kind, ranges(made)) == (kind, [(21, 40)])
+    assert (gap.from_position, gap.to_position, gap.reason, gap.bridged) == (20, 21, "purged", bridged)
     assert (gap.from_ts, gap.to_ts) == (1_000, 2_000)
-
-
-def test_a_gap_begins_with_the_first_deleted_record() -> None:
-    assert plan([region(20, 40)], [covered(20)]).gaps == ()
-    made = plan([region(21, 40)], [covered(20)])
-    assert (made.kind, ranges(made)) == ("differential", [(21, 40)])
-    assert [(gap.from_position, gap.to_position) for gap in made.gaps] == [(20, 21)]
 
 
 def test_a_gap_lets_its_topic_start_over_and_no_other_one() -> None:
@@ -127,20 +126,9 @@ def test_a_gap_lets_its_topic_start_over_and_no_other_one() -> None:
     assert (ranges(after), after.scopes[0].generation) == ([(40, 44)], 5)
 
 
-def test_going_on_over_a_gap_is_said_in_the_row() -> None:
-    made = plan([region(30, 40)], [covered(20)], on_gap="continue")
-    assert (made.kind, ranges(made)) == ("differential", [(30, 40)])
-    assert [gap.bridged for gap in made.gaps] == [True]
-
-
 def test_a_gap_can_be_made_an_error_that_names_it() -> None:
     with pytest.raises(Refused, match=r"orders, partition 0, offsets \[20, 30\)"):
         plan([region(30, 40)], [covered(20)], on_gap="fail")
-
-
-def test_a_low_watermark_at_the_position_is_no_gap() -> None:
-    made = plan([region(20, 40)], [covered(20)])
-    assert (made.kind, made.gaps, ranges(made)) == ("differential", (), [(20, 40)])
 
 
 def test_a_recreated_topic_starts_over_and_is_noticed_once() -> None:
@@ -153,31 +141,21 @@ def test_a_recreated_topic_starts_over_and_is_noticed_once() -> None:
 
 
 def test_a_topic_recreated_twice_has_a_gap_behind_each_life_once() -> None:
-    third = "2" * 32
-    made = plan([region(0, 4, epoch=third)], [covered(20), covered(7, epoch=NEW, by=2)])
+    made = plan([region(0, 4, epoch="2" * 32)], [covered(20), covered(7, epoch=NEW, by=2)])
     assert [(gap.epoch, gap.from_position, gap.from_ts) for gap in made.gaps] == [(NEW, 7, 2_000)]
 
 
-def test_a_gap_behind_another_chain_is_a_gap_too_and_nothing_goes_on_over_it() -> None:
+def test_a_gap_behind_another_chain_is_a_gap_too_and_nothing_continues_over_it() -> None:
     elsewhere = covered(20, in_chain=False)
-    made = plan([region(30, 40)], [elsewhere], on_gap="full")
-    assert (made.kind, ranges(made), [gap.from_position for gap in made.gaps]) == ("full", [(30, 40)], [20])
-    made = plan([region(30, 40)], [elsewhere])
-    assert (made.kind, ranges(made), [gap.bridged for gap in made.gaps]) == (
-        "differential",
-        [(30, 40)],
-        [False],
-    )
-    going_on = plan([region(30, 40)], [elsewhere], on_gap="continue")
-    assert (going_on.kind, ranges(going_on)) == ("differential", [(30, 40)])
-    assert [gap.bridged for gap in going_on.gaps] == [False]
+    for asked, kind in (
+        ({"on_gap": "full"}, "full"),
+        ({}, "differential"),
+        ({"on_gap": "continue"}, "differential"),
+    ):
+        made = plan([region(30, 40)], [elsewhere], **asked)
+        assert (made.kind, ranges(made)) == (kind, [(30, 40)])
+        assert [(gap.from_position, gap.bridged) for gap in made.gaps] == [(20, False)]
     assert ranges(plan([region(5, 40)], [elsewhere])) == [(5, 40)]
-
-
-def test_an_open_transaction_behind_the_position_is_not_a_cut() -> None:
-    # Backed up uncommitted to 20 before; now committed, and the last stable offset is 15.
-    made = plan([region(0, 15, high=20)], [covered(20)])
-    assert ranges(made) == [(20, 20)]
 
 
 def test_settings_are_kept_as_json_with_those_in_force() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.catalogs import backup_id
 from tests.support.made_backups import MadeBackups, Record
+from tests.support.rows import filled
 
 from lakebackup.errors import NotFound, Refused
 from lakebackup.plan.topics.chains import Cost, Step, on_the_way, other_sets
@@ -116,37 +117,12 @@ def test_times_between_two_chains_come_from_the_later_unless_it_lacks_them(
     assert plan.obstacles == ()
     # When it has not, the times between are refused, and those before are not.
     (topic,) = plan.topics
-    two_fulls.add(
-        Gap(
-            backup_id=backup_id(3),
-            source="prod",
-            scope="orders",
-            epoch=topic.epoch,
-            region="0",
-            from_position=1,
-            to_position=2,
-            reason="purged",
-            from_ts=at("06:39:15"),
-            to_ts=at("08:19:39"),
-            bridged=False,
-        )
-    )
+    lost = {"epoch": topic.epoch, "from_position": 1, "to_position": 2, "reason": "purged"}
+    span = {"from_ts": at("06:39:15"), "to_ts": at("08:19:39")}
+    two_fulls.add(filled(Gap, backup_id=backup_id(3), **lost, **span))
     plan = plan_restore(asked(two_fulls, to_ts=at("07:00:00")), two_fulls.planner())
     assert [o.reason for o in plan.obstacles] == ["gap"]
     assert plan_restore(asked(two_fulls, to_ts=at("06:35:00")), two_fulls.planner()).obstacles == ()
-
-
-def test_the_third_day_needs_what_came_before_and_not_what_came_after(tmp_path: Path) -> None:
-    made = MadeBackups(tmp_path)
-    for day in range(4):
-        made.backup([[Record(0, day, 1000 * day + 500)]])
-    reader = made.reader()
-    plan_restore(asked(made, to_ts=3000), reader)
-    assert [(part.kind, part.level) for part in read_backups(reader)] == [
-        ("full", 0),
-        ("differential", 1),
-        ("differential", 1),
-    ]
 
 
 def test_any_retained_point_by_its_id(two_fulls: MadeBackups) -> None:
@@ -165,15 +141,11 @@ def test_a_backup_that_cannot_be_used_is_no_point(tmp_path: Path) -> None:
     made.backup([[Record(0, 0)]])
     made.flush()
     lost = made.backup([[Record(0, 1)]])
-    rows = made._rows["backups"]
-    rows[0] = _out_of_sync(rows[0])
+    (row,) = made._rows["backups"]
+    assert isinstance(row, Backup)
+    made._rows["backups"] = [replace(row, state="out_of_sync")]
     with pytest.raises(Refused, match="its state is out_of_sync"):
         plan_restore(asked(made, backup=lost), made.reader())
-
-
-def _out_of_sync(row: object) -> Backup:
-    assert isinstance(row, Backup)
-    return replace(row, state="out_of_sync")
 
 
 def test_a_merge_and_what_it_merged_are_both_shown(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
@@ -241,26 +242,35 @@ def test_of_an_older_epoch_that_ends_there_too_the_records_are_compared() -> Non
     assert judge([one], {WHERE: region(0, 50, 4)}, Older()) == {one: "differs"}
 
 
-def test_epochs_are_asked_only_where_they_are_others() -> None:
-    def of(one: Stood, state: RegionState) -> list[Stood]:
-        return suspects([one], {WHERE: state})
+@pytest.mark.parametrize(
+    ("one", "now", "asked"),
+    [
+        pytest.param(stood(20), region(0, 50), False, id="the same leader"),
+        pytest.param(stood(20), region(0, 50, 4), True, id="another leader"),
+        pytest.param(stood(20), region(0, 19), True, id="ends before"),
+        pytest.param(stood(20), region(0, 50, None), True, id="no epoch now"),
+        pytest.param(stood(20, None), region(0, 50), True, id="none then"),
+    ],
+)
+def test_epochs_are_asked_only_where_they_are_others(one: Stood, now: RegionState, asked: bool) -> None:
+    assert suspects([one], {WHERE: now}) == ([one] if asked else [])
 
-    assert of(stood(20), region(0, 50)) == []
-    assert of(stood(20), region(0, 50, 4)) == [stood(20)]  # another leader
-    assert of(stood(20), region(0, 19)) == [stood(20)]  # ends before
-    assert of(stood(20), region(0, 50, None)) == [stood(20)]  # no epoch now
-    blind = stood(20, None)
-    assert of(blind, region(0, 50)) == [blind]  # none then
+
+@pytest.mark.parametrize(
+    ("now", "compared"),
+    [
+        pytest.param(region(0, 50), True, id="it is there"),
+        pytest.param(region(20, 50, 4), False, id="nothing of it is left: a gap, if at all"),
+        pytest.param(region(0, 50, 4, "1"), False, id="not asked for now"),
+        pytest.param(replace(region(0, 9, 4), epoch="1" * 32), False, id="made again"),
+    ],
+)
+def test_what_is_compared(now: RegionState, compared: bool) -> None:
+    assert comparable([now], [stood(20)]) == ([stood(20)] if compared else [])
 
 
-def test_what_is_compared() -> None:
-    one = stood(20)
-    assert comparable([region(0, 50)], [one]) == [one]
-    assert comparable([region(20, 50, 4)], [one]) == []  # nothing of it is left to compare: a gap, if at all
-    assert comparable([region(0, 50, 4, "1")], [one]) == []  # not asked for now
-    assert comparable([replace(region(0, 9, 4), epoch="1" * 32)], [one]) == []  # made again
-    nothing = judge([stood(0)], {WHERE: region(0, 50)}, Partition())
-    assert list(nothing.values()) == ["stands"]
+def test_an_empty_backup_stands() -> None:
+    assert [*judge([stood(0)], {WHERE: region(0, 50)}, Partition()).values()] == ["stands"]
 
 
 def test_a_prepared_backup_keeps_it() -> None:

@@ -47,45 +47,40 @@ def test_what_is_compacted(policy: str, expected: bool) -> None:
     assert is_compacted({"cleanup.policy": policy}) is expected
 
 
-def test_a_topic_goes_on_with_its_generation() -> None:
-    assert chosen(held()) == (3, None)
+QUICK = topic({**COMPACT, "delete.retention.ms": "500"})
 
 
-def test_the_first_has_number_0() -> None:
-    assert chosen(None) == (0, "first")
-    assert chosen(None, topic({})) == (0, None)
-
-
-@pytest.mark.parametrize(("size", "expected"), [(200, (3, None)), (201, (4, "growth"))])
-def test_growth(size: int, expected: tuple[int, str | None]) -> None:
-    assert chosen(held(bytes=size)) == expected
-
-
-def test_an_empty_beginning_is_outgrown_by_the_first_record() -> None:
-    assert chosen(held(first_bytes=0, bytes=1)) == (4, "growth")
-    assert chosen(held(first_bytes=0, bytes=0)) == (3, None)
-
-
-@pytest.mark.parametrize(("at", "expected"), [(DAY + 999, (3, None)), (DAY + 1_000, (4, "tombstones"))])
-def test_tombstones_may_be_gone_after_a_day_by_default(at: int, expected: tuple[int, str | None]) -> None:
-    assert chosen(held(), at=at) == expected
-
-
-@pytest.mark.parametrize(("span", "expected"), [(499, (3, None)), (500, (4, "tombstones"))])
-def test_a_run_that_took_too_long_is_made_good_by_the_next(
-    span: int, expected: tuple[int, str | None]
+@pytest.mark.parametrize(
+    ("before", "state", "at", "expected"),
+    [
+        pytest.param(held(), None, 2_000, (3, None), id="it goes on"),
+        pytest.param(None, None, 2_000, (0, "first"), id="the first has number 0"),
+        pytest.param(None, topic({}), 2_000, (0, None), id="not compacted"),
+        pytest.param(held(bytes=200), None, 2_000, (3, None), id="as large again"),
+        pytest.param(held(bytes=201), None, 2_000, (4, "growth"), id="larger"),
+        pytest.param(held(first_bytes=0, bytes=0), None, 2_000, (3, None), id="empty still"),
+        pytest.param(held(first_bytes=0, bytes=1), None, 2_000, (4, "growth"), id="no more"),
+        pytest.param(held(), None, DAY + 999, (3, None), id="tombstones stay a day by default"),
+        pytest.param(held(), None, DAY + 1_000, (4, "tombstones"), id="and no longer"),
+        # A run that took too long is made good by the next.
+        pytest.param(held(longest_ms=499), QUICK, 1_100, (3, None), id="a long run"),
+        pytest.param(held(longest_ms=500), QUICK, 1_100, (4, "tombstones"), id="too long a run"),
+        pytest.param(
+            held(), topic({}, {"cleanup.policy": "compact", "delete.retention.ms": "10"}), 2_000,
+            (4, "tombstones"), id="the brokers' setting counts where the topic has none",
+        ),
+        pytest.param(
+            held(), topic({"cleanup.policy": "delete"}, {"cleanup.policy": "compact"}), DAY * 9, (3, None),
+            id="and only there",
+        ),
+        # One that another chain holds gets a number that was never given.
+        pytest.param(held(generation=None, end_ts=None, last=7), None, 2_000, (8, "first"), id="elsewhere"),
+    ],
+)  # fmt: skip
+def test_when_a_generation_begins(
+    before: Held | None, state: TopicState | None, at: int, expected: tuple[int, str | None]
 ) -> None:
-    quick = topic({**COMPACT, "delete.retention.ms": "500"})
-    assert chosen(held(longest_ms=span), quick, at=1_100) == expected
-
-
-def test_the_brokers_setting_counts_where_the_topic_has_none() -> None:
-    inherited = topic({}, {"cleanup.policy": "compact", "delete.retention.ms": "10"})
-    assert chosen(held(), inherited) == (4, "tombstones")
-    assert chosen(held(), topic({"cleanup.policy": "delete"}, {"cleanup.policy": "compact"}), at=DAY * 9) == (
-        3,
-        None,
-    )
+    assert chosen(before, state, at=at) == expected
 
 
 def test_a_topic_of_the_clusters_own_has_no_generations() -> None:
@@ -99,10 +94,6 @@ def test_asked_and_full() -> None:
     assert chosen(held(), asked=True) == (4, "asked")
     assert chosen(held(), full=True) == (4, "full")
     assert chosen(held(), topic({}), asked=True, full=True) == (3, None)
-
-
-def test_a_topic_that_another_chain_holds_gets_a_number_that_was_never_given() -> None:
-    assert chosen(held(generation=None, end_ts=None, last=7)) == (8, "first")
 
 
 @given(
@@ -145,20 +136,17 @@ def plan(low: int, end: int, before: Held, **changes: object) -> BackupPlan:
     return plan_backup(**arguments)  # type: ignore[arg-type]
 
 
-def test_a_new_generation_reads_from_the_low_watermark_inside_a_differential() -> None:
-    made = plan(5, 30, held(), new_generation=True)
+@pytest.mark.parametrize(("asked", "start", "generation"), [(True, 5, 4), (False, 20, 3)])
+def test_a_new_generation_reads_from_the_low_watermark_inside_a_differential(
+    asked: bool, start: int, generation: int
+) -> None:
+    made = plan(5, 30, held(), new_generation=asked)
     (position,), (scope,), ((split,),) = made.positions, made.scopes, made.tasks
-    assert (made.kind, position.start_position, position.end_position) == ("differential", 5, 30)
-    assert (scope.generation, split.generation, split.start, made.gaps) == (4, 4, 5, ())
+    assert (made.kind, position.start_position, position.end_position) == ("differential", start, 30)
+    assert (scope.generation, split.generation, split.start, made.gaps) == (generation, generation, start, ())
 
 
-def test_one_that_goes_on_reads_what_is_new() -> None:
-    made = plan(5, 30, held())
-    (position,), (scope,), ((split,),) = made.positions, made.scopes, made.tasks
-    assert (position.start_position, scope.generation, split.generation) == (20, 3, 3)
-
-
-def test_what_was_purged_before_a_new_generation_is_a_gap_that_nothing_goes_on_over() -> None:
+def test_what_was_purged_before_a_new_generation_is_a_gap_that_nothing_continues_over() -> None:
     made = plan(25, 30, held(), new_generation=True)
     assert (made.kind, [gap.bridged for gap in made.gaps]) == ("differential", [False])
     for on_gap, kind in (("restart", "differential"), ("full", "full")):
@@ -167,7 +155,7 @@ def test_what_was_purged_before_a_new_generation_is_a_gap_that_nothing_goes_on_o
         assert [gap.bridged for gap in made.gaps] == [False]
 
 
-def test_reading_that_ends_too_late_is_told() -> None:
+def test_reading_that_ends_too_late_is_reported() -> None:
     made = plan(5, 30, held())
     assert made.missed_tombstones(1_000 + DAY - 1) == []
     assert made.missed_tombstones(1_000 + DAY) == ["t"]

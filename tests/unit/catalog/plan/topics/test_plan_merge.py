@@ -56,15 +56,12 @@ def test_what_becomes_one(level: int, levels: list[int], expected: tuple[str, st
     assert told(choose(level, path(*levels))) == expected
 
 
-def test_only_what_ends_by_then() -> None:
+def test_only_what_ends_by_then_and_nothing_below_a_full() -> None:
     assert told(choose(2, path(0, 1, 2, 2, 2), to_ts=4_999)) == ("b3,b4", "b2", "differential", 1)
     assert choose(2, path(0, 1, 2, 2, 2), to_ts=3_000) is None
-
-
-@pytest.mark.parametrize("level", [0, -1])
-def test_there_is_nothing_below_a_full(level: int) -> None:
-    with pytest.raises(UsageProblem, match="no lower level"):
-        choose(level, path(0, 1))
+    for level in (0, -1):
+        with pytest.raises(UsageProblem, match="no lower level"):
+            choose(level, path(0, 1))
 
 
 def scope(name: str = "t", **changes: Any) -> dict[str, Any]:
@@ -80,21 +77,18 @@ def made() -> MergePlan:
     return plan
 
 
-def test_topics_are_as_the_last_has_them() -> None:
+def test_topics_are_as_the_last_has_them_and_none_is_lost_unasked() -> None:
     rows = [scope(), scope("anew", settings=None, files=3), scope("anew", generation=1)]
     plan = with_topics(made(), rows, [])
     assert [(t.scope, t.generation) for t in plan.topics] == [("t", 0), ("anew", 1)]
     assert (plan.older, plan.without) == (3, ())
-
-
-def test_topics_that_the_last_lacks_are_not_lost_unasked() -> None:
     rows = [scope(), scope("gone", settings=None)]
     with pytest.raises(Refused, match=r"b4, the last to merge, .*: gone\."):
         with_topics(made(), rows, [])
     assert with_topics(made(), rows, [], drop_gone=True).without == ("gone",)
 
 
-def test_a_topic_that_lacks_tombstones_is_read_anew_first() -> None:
+def test_a_topic_that_lacks_tombstones_is_read_again_first() -> None:
     compacted = json.dumps({"cleanup.policy": "compact", "delete.retention.ms": "500"})
     held = Held("t", "e", 0, 0, 1, 1, 4_000, 500)
     with pytest.raises(Refused, match="tombstones"):

@@ -7,16 +7,8 @@ from typing import Any
 import pytest
 
 from lakebackup.errors import NotFound, UsageProblem
-from lakebackup.plan.topics.groups import (
-    MEANINGS,
-    GroupThere,
-    Landing,
-    choose_targets,
-    group_names,
-    parse_group_maps,
-    plan_groups,
-    select_groups,
-)
+from lakebackup.plan.topics import groups
+from lakebackup.plan.topics.groups import GroupThere, Landing, plan_groups, select_groups
 
 
 def row(**values: Any) -> dict[str, Any]:
@@ -51,7 +43,7 @@ def test_what_the_target_says(there: GroupThere | None, force: bool, outcome: st
     assert [m.outcome for m in plan.moves] == [outcome]
     assert [landing for _, landing in plan.put] == ([Landing("copy", "0", 7)] if outcome == "moved" else [])
     assert [m.outcome for m in plan.short] == (["active"] if outcome == "active" else [])
-    assert outcome in MEANINGS
+    assert outcome in groups.MEANINGS
 
 
 @pytest.mark.parametrize("outcome", ["unknown", "not_restored", "topic_deleted"])
@@ -100,30 +92,30 @@ def test_groups_by_name_and_pattern() -> None:
 
 
 def test_group_maps() -> None:
-    assert parse_group_maps(["a=b", "c=d=e"]) == {"a": "b", "c": "d=e"}
+    assert groups.parse_group_maps(["a=b", "c=d=e"]) == {"a": "b", "c": "d=e"}
     for wrong in (["a"], ["=b"], ["a="], ["a=b", "a=c"], ["a=c", "b=c"]):
         with pytest.raises(UsageProblem, match="--map-group"):
-            parse_group_maps(wrong)
-    assert group_names(["a", "b"], {"a": "x"}) == {"a": "x", "b": "b"}
+            groups.parse_group_maps(wrong)
+    assert groups.group_names(["a", "b"], {"a": "x"}) == {"a": "x", "b": "b"}
     with pytest.raises(UsageProblem, match="not among the groups"):
-        group_names(["b"], {"a": "x"})
+        groups.group_names(["b"], {"a": "x"})
     with pytest.raises(UsageProblem, match="would become b"):
-        group_names(["a", "b"], {"a": "b"})
+        groups.group_names(["a", "b"], {"a": "b"})
 
 
 def test_topics_that_answer_for_others() -> None:
     there = {"orders": "t1", "copy": "t2", "new": "t9"}
     one = [restored("orders", "copy", "t2"), restored("orders", "new", "t3")]
-    assert choose_targets(one, there, {}) == ({"orders": "t2"}, {}), "new was made again since"
+    assert groups.choose_targets(one, there, {}) == ({"orders": "t2"}, {}), "new was made again since"
     two = [restored("orders", "copy", "t2"), restored("orders", "orders", "t1")]
-    assert choose_targets(two, there, {}) == ({"orders": "t1"}, {})
-    assert choose_targets(two, there, {"orders": "copy"}) == ({"orders": "t2"}, {})
+    assert groups.choose_targets(two, there, {}) == ({"orders": "t1"}, {})
+    assert groups.choose_targets(two, there, {"orders": "copy"}) == ({"orders": "t2"}, {})
     three = [restored("a", "copy", "t2"), restored("a", "new", "t9")]
     # Only groups that use the topic are concerned.
-    chosen, unclear = choose_targets([*one, *three], there, {})
+    chosen, unclear = groups.choose_targets([*one, *three], there, {})
     assert chosen == {"orders": "t2"}
     with pytest.raises(UsageProblem, match="several topics: copy, new"):
         raise unclear["a"]
-    _, unclear = choose_targets(three, there, {"a": "orders"})
+    _, unclear = groups.choose_targets(three, there, {"a": "orders"})
     with pytest.raises(NotFound, match="was restored into orders"):
         raise unclear["a"]

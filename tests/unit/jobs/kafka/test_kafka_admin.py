@@ -1,4 +1,4 @@
-"""How soon a cluster that does not answer is told from one that is only slow."""
+"""How soon a cluster that does not answer is noticed; which committed offsets become rows of a backup."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import time
 import pytest
 
 from lakebackup.errors import EnvironmentProblem
+from lakebackup.plan.topics.backup import TopicState
 from lakebackup_jobs.kafka.admin import cluster
 from lakebackup_jobs.kafka.admin.cluster import Cluster
+from lakebackup_jobs.kafka.admin.groups import Committed, GroupsRead, GroupState, group_rows
 
 
-def test_refused_connections_are_told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_connections_are_reported_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "ALL_DOWN_S", 0.5)
     started = time.monotonic()
     with pytest.raises(EnvironmentProblem, match=r"No broker answers at 127\.0\.0\.1:1: .*refused"):
@@ -43,3 +45,35 @@ def test_a_silent_broker_has_the_whole_time(monkeypatch: pytest.MonkeyPatch) -> 
         with pytest.raises(EnvironmentProblem):
             Cluster({"bootstrap.servers": f"127.0.0.1:{silent.getsockname()[1]}"}).topic_names()
         assert time.monotonic() - started >= 1
+
+
+def test_offsets_of_the_backup_s_topics_and_of_those_that_are_gone() -> None:
+    gone = Committed("deleted", "0", 7)
+    offsets = (Committed("orders", "1", 5, 2, "m"), Committed("not-in-it", "0", 6), gone)
+    state = GroupState("g", "consumer", "stable", 1, offsets)
+    rows = group_rows(
+        backup_id="b",
+        source="prod",
+        ts=9,
+        read=GroupsRead((state, GroupState("idle", "classic", "empty", 0, ())), {}),
+        topics=[TopicState("orders", "e1", 2, 1, {})],
+        existing=["orders", "not-in-it"],
+    )
+    assert [(r.scope, r.epoch, r.region, r.position, r.leader_epoch, r.metadata) for r in rows] == [
+        ("orders", "e1", "1", 5, 2, "m"),
+        ("deleted", None, "0", 7, None, None),
+    ]
+    assert {(r.backup_id, r.source, r.group_id, r.protocol, r.state, r.ts) for r in rows} == {
+        ("b", "prod", "g", "consumer", "stable", 9)
+    }
+
+
+def test_a_group_with_members_or_on_its_way_is_active() -> None:
+    states = {
+        ("stable", 1): True,
+        ("preparing_rebalancing", 0): True,
+        ("empty", 0): False,
+        ("dead", 0): False,
+    }
+    for (state, members), active in states.items():
+        assert GroupState("g", "classic", state, members, ()).active is active
