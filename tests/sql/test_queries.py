@@ -266,7 +266,7 @@ GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
     "queue_later": (pa.schema({**IN_QUEUES, "ended": TRUTH}), {**A_TRANSACTION, "ended": False}),
     "queue_found": (pa.schema(IN_QUEUES), A_TRANSACTION),
     "queue_unended": (pa.schema(IN_QUEUES), A_TRANSACTION),
-    "queue_told": (pa.schema({"transaction_id": TEXT}), {}),
+    "queue_reported": (pa.schema({"transaction_id": TEXT}), {}),
     "queue_gone": (pa.schema({"transaction_id": TEXT}), {}),
     "queue_lows": (
         pa.schema({**dict.fromkeys(("scope", "epoch", "region"), TEXT), "low_position": WHOLE}),
