@@ -31,7 +31,7 @@ _COLUMN = re.compile(r"-- ([a-z][a-z0-9_]*): (.+)")
 _START = """\
 # SQL reference
 
-Made from the files in `sql/`; `python -m lakebackup.reference docs/sql-reference.md` makes it again.
+Generated from the files in `sql/` by `python -m lakebackup.reference docs/sql-reference.md`.
 
 `lakebackup sql` and notebooks read the [views](#views). Jobs read them by the [queries](#queries), whose
 values are parameters. The [tables](#tables) hold more than what counts; they are registered as `raw_<table>`,

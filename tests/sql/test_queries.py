@@ -204,7 +204,7 @@ GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
     "queue_later": (SEEN, {**A_TRANSACTION, "ended": False}),
     "queue_found": (IN_QUEUES, A_TRANSACTION),
     "queue_unended": (IN_QUEUES, A_TRANSACTION),
-    "queue_told": (relation("transaction_id"), {}),
+    "queue_reported": (relation("transaction_id"), {}),
     "queue_gone": (relation("transaction_id"), {}),
     "queue_lows": (relation("scope epoch region", "low_position"), PLACES),
     "chosen": (FILE, {"destination": "d"}),

@@ -100,7 +100,7 @@ def _listing(request: SnapshotRequest, units: Sequence[Unit], spark: SparkSessio
 
 
 def _asked(request: SnapshotRequest, source: str) -> dict[str, Any]:
-    return {"source": source, "anew": request.mode == "full", "find_same": request.find_same}
+    return {"source": source, "copy_all": request.mode == "full", "find_same": request.find_same}
 
 
 def _hashing(request: SnapshotRequest, source: str) -> dict[str, Any] | None:

@@ -19,7 +19,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "sql-reference.md"
 
 def test_the_page_is_what_the_statements_say() -> None:
     assert PAGE.read_text(encoding="utf-8") == reference(), (
-        "`python -m lakebackup.reference docs/sql-reference.md` brings it up to date"
+        "`python -m lakebackup.reference docs/sql-reference.md` updates it"
     )
 
 

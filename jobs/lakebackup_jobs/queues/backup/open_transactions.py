@@ -59,7 +59,7 @@ class Object:
 
 
 class Open:
-    """The transactions that are open when a backup ends, once `tasks` have told what they saw."""
+    """The transactions that are open when a backup ends, once `tasks` have recorded what they saw."""
 
     def __init__(
         self,
@@ -91,13 +91,13 @@ class Open:
             rows = SeenRows(storage.uri, source, backup_id, marks)
             seen = spark.range(0, tasks, 1, max(tasks, 1)).mapInArrow(rows, SEEN_COLUMNS)
             seen.createOrReplaceTempView("queue_seen")
-        told = plan.snapshot_open
-        self._engine.give("queue_told", _named(told))
+        reported = plan.snapshot_open
+        self._engine.give("queue_reported", _named(reported))
         self._engine.give("queue_lows", _lows(plan))
         self._define("queue_found", "queue_open", parent=self._parent)
         # What stands on another backup has in its chain what the queues have let go of.
         self._define("queue_gone", "queue_open_gone", whole=plan.kind == "full")
-        self._define("queue_unended", "queue_open_told", told=told is not None)
+        self._define("queue_unended", "queue_open_reported", reported=reported is not None)
 
     def _define(self, relation: str, name: str, **parameters: Any) -> None:
         if self._spark is None:
@@ -117,7 +117,7 @@ class Open:
 
     def unlike(self) -> list[str]:
         """Some that the engine says are open, and of which the queues say otherwise."""
-        return [str(row["transaction_id"]) for row in self._rows("queue_told_unlike")]
+        return [str(row["transaction_id"]) for row in self._rows("queue_reported_unlike")]
 
     def early(self) -> str | None:
         """Where one has a message that stands before all that the engine says they have; None: nowhere."""

@@ -1,7 +1,7 @@
--- Where the groups in the relation wanted (group_id, scope, epoch, region, position, metadata, ts, seen) stand in the
--- topics :targets (source topic=id of the target topic, separated by commas) of the cluster :cluster, by the
--- translations of what was restored there. offsets: how many source offsets lie between where the group stood and what
--- it reads next (in_gap), or the end of what was restored (at_end).
+-- The offsets of the groups in the relation wanted (group_id, scope, epoch, region, position, metadata, ts, seen) in
+-- the topics :targets (source topic=id of the target topic, separated by commas) of the cluster :cluster, by the
+-- translations of what was restored there. offsets: how many source offsets lie between the group's offset and what it
+-- reads next (in_gap), or the end of what was restored (at_end).
 WITH known AS (
   SELECT t.*
   FROM translations AS t

@@ -1,4 +1,4 @@
--- Where the consumer groups of :source stood at the instant :ts (ms; null: at the end of what is known): the last
+-- The offsets of the consumer groups of :source at the instant :ts (ms; null: at the end of what is known): the last
 -- committed offset of each partition. One that was erased by then is left out, unless :ignore_erased is true: then the
 -- last offset before the erasure counts, such as before its topic was deleted.
 SELECT group_id, scope, epoch, region, position, metadata, leader_epoch, ts, seen, backup_id

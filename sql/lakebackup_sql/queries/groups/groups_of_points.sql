@@ -1,4 +1,4 @@
--- Where the consumer groups of :source stood at the newest restore point of each topic; those that the newest backup
+-- The offsets of the consumer groups of :source at the newest restore point of each topic; those that the newest backup
 -- saw on a topic that was gone by then have no epoch.
 SELECT g.group_id, g.scope, g.epoch, g.region, g.position, g.metadata, g.ts, 'backup' AS seen
 FROM groups AS g

@@ -1,5 +1,5 @@
--- Given files (relation given_files) of backups that the catalog has already, which it does not have like that
--- (relation known_files: rows of files of those backups).
+-- Given files (relation given_files) of backups that the catalog has already, but with other files. The relation
+-- known_files has the files of those backups.
 SELECT g.backup_id, g.path, g.row_file, g.row_number
 FROM given_files AS g
 LEFT JOIN known_files AS f

@@ -1,5 +1,5 @@
--- Topics whose records can be asked for, with the last instant that a backup covers; and an engine's queues, of
--- which they cannot.
+-- Topics whose records can be queried, with the last instant that a backup covers; and an engine's queues, of which
+-- they cannot.
 SELECT t.source, t.scope, t.covers_to AS end_ts, b.source_kind
 FROM restore_points AS t
 JOIN raw_backups AS b ON t.backup_id = b.backup_id

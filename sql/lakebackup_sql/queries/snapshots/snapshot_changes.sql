@@ -1,5 +1,5 @@
 -- Each file of a snapshot (`snapshot_listed`) beside what the source's newest backup has of it, and each that only that
--- has. :anew: all files are copied. :find_same: a new file with the SHA-256 (`snapshot_hashed`) of a stored one is
+-- has. :copy_all: all files are copied. :find_same: a new file with the SHA-256 (`snapshot_hashed`) of a stored one is
 -- not stored again.
 -- change: unchanged; new; changed (in size or time); unlike (only its SHA-256 differs from what is stored); again (it
 --   is copied whatever it is, or what is stored of it is not whole, or its SHA-256 is asked for and not known); gone
@@ -22,7 +22,7 @@ compared AS (
       WHEN l.name IS NULL THEN 'gone'
       WHEN v.name IS NULL THEN 'new'
       WHEN v.bytes IS NULL OR v.bytes <> l.bytes OR v.mtime_ms <> l.mtime_ms THEN 'changed'
-      WHEN :anew OR l.always OR NOT v.whole THEN 'again'
+      WHEN :copy_all OR l.always OR NOT v.whole THEN 'again'
       WHEN h.sha256 <> v.sha256 THEN 'unlike'
       WHEN h.sha256 IS NOT NULL AND v.sha256 IS NULL THEN 'again'
       ELSE 'unchanged'
@@ -40,7 +40,7 @@ same AS (
     FROM snapshot_files AS s
     JOIN (SELECT DISTINCT sha256 FROM snapshot_hashed) AS w ON s.sha256 = w.sha256
     LEFT JOIN faults AS c ON s.destination = c.destination AND s.path = c.path
-    WHERE s.source = :source AND s.stored AND c.path IS NULL AND :find_same AND NOT :anew
+    WHERE s.source = :source AND s.stored AND c.path IS NULL AND :find_same AND NOT :copy_all
   ) AS f
   WHERE f.place = 1
 ),

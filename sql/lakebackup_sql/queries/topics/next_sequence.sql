@@ -1,5 +1,5 @@
 -- Per partition of a source's topics, the first sequence number that no file row has, whatever became of its backup. An
--- object without a row may still have it: its conditional put decides.
+-- object without a row may still have it: the conditional put decides.
 SELECT
   scope, epoch, region,
   max(CAST(regexp_extract(path, '-([0-9]+)[.]data$', 1) AS BIGINT)) + 1 AS next_sequence

@@ -1,7 +1,7 @@
 -- Objects that the newest run of verify saw in each destination and that no file of any backup names. A young one may
 -- belong to a backup that has not committed yet: see modified_time.
 -- prune_id: the prune that removed the file and has not deleted its object; null: no backup has such a file
--- age_ms: how long before the look the object was last changed
+-- age_ms: how long ago the object was last changed when verify looked
 -- time: when verify looked, in UTC
 SELECT
   o.check_id, o.at, o.destination, o.path, o.bytes, o.modified_ms, o.modified_time, r.prune_id,

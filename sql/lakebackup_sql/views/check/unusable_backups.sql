@@ -1,8 +1,8 @@
 -- Backups that cannot be restored, or not with all their topics, and why: a row for each backup and reason. Those that
 -- were deleted are left out.
--- reason: out_of_sync (its history was cut back), unconfirmed (its marker is not there), chain (an earlier backup of
---   its chain, or the snapshot that an engine's full depends on, cannot be used), missing, changed or damaged (a file
---   that it needs), pruned (a prune removed the generation of a topic that it holds), trial (a trial restore failed)
+-- reason: out_of_sync (its history was cut back), unconfirmed (its marker is missing), chain (an earlier backup of its
+--   chain, or the snapshot that an engine's full depends on, cannot be used), missing, changed or damaged (a file that
+--   it needs), pruned (a prune removed the generation of a topic that it holds), trial (a trial restore failed)
 -- fault_backup_id: the backup at fault: itself, the earliest of its chain, or that of the snapshot; null: it is not
 --   there
 -- fault_state: that backup's state

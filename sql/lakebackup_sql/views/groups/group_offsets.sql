@@ -2,7 +2,7 @@
 -- once, and from what the cluster reported at each backup.
 -- position: next offset that the group reads; null: it was erased, as happens when its topic is deleted
 -- epoch: topic id; null: not in the record, or the topic was gone
--- metadata: what the group put beside the offset
+-- metadata: what the group stored with the offset
 -- leader_epoch: as the group committed it
 -- ts: when it was committed (log) or read (backup), in ms; what a transaction committed has the time it was sent
 -- time: ts, in UTC

@@ -1,4 +1,4 @@
--- Which backups a restore of a backup needs, itself included. Ask it of one backup: all the pairs are many.
+-- Which backups a restore of a backup needs, itself included. Filter it by one backup: there are many pairs.
 -- needed_id: a backup that it needs
 -- link: the place of needed_id in the chain
 -- state: that of needed_id

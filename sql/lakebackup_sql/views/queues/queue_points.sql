@@ -7,8 +7,8 @@
 -- start_ts: it answers for times after this: the end of what it depends on, or when the engine was restored
 -- end_time: end_ts, in UTC
 WITH jumps AS (
-  -- Restores that a backup continues from: number is the first backup after one, at_number the backup that was restored.
-  -- What lies between to_number and number was abandoned: of a backup that was restored in part, the rest of it.
+  -- Restores that a backup continues from: number is the first backup after one, at_number the backup that was
+  -- restored. What lies between to_number and number was abandoned: of a backup that was restored in part, its rest.
   SELECT
     c.source, MIN(n.number) AS number, a.number AS at_number,
     CASE WHEN r.whole OR a.kind = 'full' THEN a.number ELSE a.number - 1 END AS to_number
@@ -19,8 +19,8 @@ WITH jumps AS (
   WHERE n.state <> 'unconfirmed'
   GROUP BY c.source, c.restore_id, a.number, a.kind, r.whole
 ),
--- The jumps of the present history, from the newest on backwards. One that lies behind the backup that a later one goes
--- back to was left with it.
+-- The jumps of the present history, from the newest on backwards. One after the backup that a later jump goes back to
+-- was abandoned with what followed that backup.
 walks AS (
   SELECT
     j.source,

@@ -1,18 +1,16 @@
--- Which times each partition can be restored to, and which not: intervals (from_ts, to_ts], one after the other,
--- from the oldest backup's records to the end of the newest restore point. Nothing is known of the time after the
--- last interval: see rpo. A topic as a whole can be restored to the times that all its partitions have. Of a change
--- feed (scope '-'), the changes between any two instants of a restorable interval can be restored, up to its end,
--- the checkpoint; a state as of an instant needs a full, or the feed's first change, in the interval too. Of an
--- engine's queues, each partition is restorable to the times that the engine is: a full's own instant, and those
--- after what another backup depends on. No backup covers the times between the last of a chain and the next
--- full.
+-- Which times each partition can be restored to, and which not: intervals (from_ts, to_ts], one after the other, from
+-- the oldest backup's records to the end of the newest restore point. Nothing is known of the time after the last
+-- interval (see rpo). A topic as a whole can be restored to the times that all its partitions have. Of a change feed
+-- (scope '-'), the changes between any two instants of a restorable interval can be restored, up to its end, the
+-- checkpoint; a state as of an instant needs a full, or the feed's first change, in the interval too. Of an engine's
+-- queues, each partition is restorable to the times that the engine is: a full's own instant, and those after what
+-- another backup depends on. No backup covers the times between the last of a chain and the next full.
 -- status: restorable; gap: a restore to these times is refused; fork: what was backed up then is not part of the
---   source's history any more, and a restore to these times brings the history that continued
--- reason: of a gap: purged (the source deleted records before they were backed up), recreated (the topic was
---   deleted and recreated), bridged (the chain continues over a gap: possible with --allow-gaps), compacted (values
---   that were replaced before the next backup are not known: possible with --approximate), pruned, missing, changed
---   or damaged (a file, see unusable_backups), chain (an earlier backup of the chain is not there); of a fork:
---   out_of_sync
+--   source's history any more, and a restore to these times restores the history that continued
+-- reason: of a gap: purged (the source deleted records before they were backed up), recreated (the topic was deleted
+--   and recreated), bridged (the chain continues over a gap: possible with --allow-gaps), compacted (values that were
+--   replaced before the next backup are not known: possible with --approximate), pruned, missing, changed or damaged (a
+--   file, see unusable_backups), chain (an earlier backup of the chain is missing); of a fork: out_of_sync
 -- from_ts: the interval begins after this instant; null: with the oldest record that is held
 -- to_ts: the last instant of the interval
 -- from_time: from_ts, in UTC; null: not known

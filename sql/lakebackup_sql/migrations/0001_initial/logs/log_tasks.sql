@@ -7,7 +7,7 @@ CREATE TABLE IF NOT EXISTS IDENTIFIER(:table) (
   detail STRING COMMENT 'why a task paused itself'
 )
 USING delta
-COMMENT 'Tasks that capture change feeds: each change of what one is to do'
+COMMENT 'Tasks that capture change feeds: each change of the state one should be in'
 TBLPROPERTIES (
   'delta.checkpointPolicy' = 'classic',
   'delta.columnMapping.mode' = 'none',

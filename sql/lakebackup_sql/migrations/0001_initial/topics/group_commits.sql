@@ -8,7 +8,7 @@ CREATE TABLE IF NOT EXISTS IDENTIFIER(:table) (
   region STRING COMMENT 'partition number, as text',
   position BIGINT COMMENT 'next offset that the group reads; null: it was erased',
   leader_epoch INT COMMENT 'as the group committed it',
-  metadata STRING COMMENT 'what the group put beside the offset',
+  metadata STRING COMMENT 'what the group stored with the offset',
   commit_ts BIGINT COMMENT 'instant of the commit, in ms',
   expire_ts BIGINT COMMENT 'when it runs out, in ms, where the record has it',
   key_version INT COMMENT 'of the record\'s format',

@@ -5,11 +5,11 @@ CREATE TABLE IF NOT EXISTS IDENTIFIER(:table) (
   protocol STRING NOT NULL COMMENT 'classic or consumer',
   state STRING NOT NULL COMMENT 'of the group then: stable, empty, ...',
   scope STRING NOT NULL COMMENT 'topic',
-  epoch STRING COMMENT 'id of the topic; null: it was not there any more',
+  epoch STRING COMMENT 'id of the topic; null: it was gone',
   region STRING NOT NULL COMMENT 'partition number, as text',
   position BIGINT NOT NULL COMMENT 'next offset that the group reads',
   leader_epoch INT COMMENT 'as the group committed it',
-  metadata STRING COMMENT 'what the group put beside the offset',
+  metadata STRING COMMENT 'what the group stored with the offset',
   ts BIGINT NOT NULL COMMENT 'instant taken, in ms'
 )
 USING delta

@@ -4,7 +4,7 @@ CREATE TABLE IF NOT EXISTS IDENTIFIER(:table) (
   at BIGINT NOT NULL COMMENT 'microseconds since 1970 UTC',
   actor STRING NOT NULL COMMENT 'account and host',
   until_ts BIGINT COMMENT 'kept until then, ms since 1970 UTC; null: forever',
-  reason STRING NOT NULL COMMENT 'why it is kept, or no more',
+  reason STRING NOT NULL COMMENT 'why it is kept, or released',
   released BOOLEAN NOT NULL COMMENT 'true: it is not held from then on'
 )
 USING delta

@@ -9,7 +9,7 @@ CREATE TABLE IF NOT EXISTS IDENTIFIER(:table) (
   epoch STRING NOT NULL COMMENT 'topic id, 32 hex digits: another one is another history',
   region STRING NOT NULL COMMENT 'partition number, as text',
   bytes BIGINT NOT NULL COMMENT 'size of the object',
-  reason STRING NOT NULL COMMENT 'why it was not needed any more'
+  reason STRING NOT NULL COMMENT 'why it was no longer needed'
 )
 USING delta
 COMMENT 'Data files that were pruned'

@@ -1,5 +1,5 @@
--- The highest number of a source; those of deleted and unconfirmed backups are not used again, nor those by which files
--- left the source with a backup that never came to exist.
+-- The highest number of a source; those of deleted and unconfirmed backups are not used again, nor those of departures
+-- recorded with a backup that was never committed.
 SELECT MAX(n.number) AS number
 FROM (
   SELECT number FROM backups WHERE source = :source

@@ -1,4 +1,4 @@
--- Whether a rebuild of the catalog could not put a backup in, and why.
+-- Whether a rebuild of the catalog left a backup out, and why.
 SELECT a.at, a.detail
 FROM audit AS a
 WHERE a.action = 'rebuild left out'

@@ -1,6 +1,6 @@
 -- Tables of which the backup :backup_id of a change feed wrote log files, with their newest names; meta: what databases
 -- and tables there are.
--- regions: of the feed; 0: brought together from several
+-- regions: of the feed; 0: merged from several
 SELECT
   f.scope,
   CONCAT(n.db, '.', n.name) AS name,

@@ -1,2 +1,2 @@
--- What the log task :source is to do, as its job asks again and again: no table but one is read.
+-- The state that the log task :source should be in. Its job polls this, so only one table is read.
 SELECT source, state, at, actor, settings, detail FROM log_tasks WHERE source = :source

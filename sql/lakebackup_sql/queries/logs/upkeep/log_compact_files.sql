@@ -1,6 +1,6 @@
--- The log files of the change feed :source that a compaction brings together, of backups with a number up to :newest
--- that end by :until (null: all): those with less than :small bytes of records, where several are of one table, column
--- family and operation. Meta keys, files of held backups and files that are not whole stay as they are.
+-- The log files of the change feed :source that a compaction merges, of backups with a number up to :newest that end by
+-- :until (null: all): those with less than :small bytes of records, where several are of one table, column family and
+-- operation. Meta keys, files of held backups and files that are not whole stay as they are.
 SELECT
   n.destination, n.path, n.backup_id, n.added_in, n.source, n.scope, n.epoch, n.region, n.codec, n.key_id, n.bytes,
   n.raw_bytes, n.sha256, n.entries, n.cf, n.op

@@ -1,7 +1,6 @@
--- The files of the change feed :source that go when its log is cut at :cut, as rows of removals: log files that end
--- before it, those that a compaction brought together with others, and all of the fulls in the relation leaving. Values
--- that are stored apart from the writes that commit them stay as long as one of those stays. Files of held backups
--- stay.
+-- The files of the change feed :source to delete when its log is truncated at :cut, as rows of removals: log files that
+-- end before it, those that a compaction merged with others, and all of the fulls in the relation leaving. Values that
+-- are stored apart from the writes that commit them stay as long as one of those stays. Files of held backups stay.
 WITH own AS (
   SELECT f.*, d.path IS NOT NULL AS replaced
   FROM files AS f

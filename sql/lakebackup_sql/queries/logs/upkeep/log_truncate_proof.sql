@@ -1,5 +1,5 @@
 -- Files in the relation doomed that something needs that can be restored once the log of :source is cut at :cut: a
--- write after it, a value that such a write names, a file of a full that stays. No row, no harm.
+-- write after it, a value that such a write names, a file of a full that stays. No row: the truncation is safe.
 SELECT g.path, g.cf, g.max_ts
 FROM (
   SELECT f.*

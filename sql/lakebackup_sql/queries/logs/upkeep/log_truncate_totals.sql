@@ -1,4 +1,4 @@
--- What goes of a change feed (relation doomed_log: rows as of log_truncate_files), added up by reason, and what it
+-- What is deleted of a change feed (relation doomed_log: rows as of log_truncate_files), summed by reason, and what it
 -- holds.
 SELECT
   r.reason,

@@ -1,5 +1,5 @@
 -- The backups of a source that are obsolete by its policy, each before those that it depends on. Those that other
--- programs made are not ours to delete.
+-- programs made are left out.
 SELECT o.backup_id, o.kind, o.level, o.end_ts, o.reason, o.because_of
 FROM obsolete_backups AS o
 JOIN backups AS b ON o.backup_id = b.backup_id

@@ -1,4 +1,4 @@
--- Backups of the relation leaving that one which stays, and can be restored, needs: no row, no harm.
+-- Backups of the relation leaving that a backup needs which stays and can be restored. No row: the prune is safe.
 SELECT k.backup_id, k.number, k.needed_by
 FROM (
   SELECT

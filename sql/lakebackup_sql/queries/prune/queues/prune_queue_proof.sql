@@ -1,6 +1,6 @@
 -- Backups of an engine's queues that would lose files which one that stays, and can be restored, needs, by the relation
--- doomed (those in the relation leaving go) or because they were deleted before: no row, no harm. Needed are the
--- messages of the whole chain, and the engine's own files of each backup that stays.
+-- doomed (those in the relation leaving go) or because they were deleted before. No row: the prune is safe. Needed are
+-- the messages of the whole chain, and the engine's own files of each backup that stays.
 SELECT
   n.source, n.number,
   COUNT(*) AS files,

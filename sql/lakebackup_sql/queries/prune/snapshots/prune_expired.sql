@@ -1,5 +1,5 @@
--- The objects of a source of snapshots that go with the backups of the relation leaving, as rows of removals: no backup
--- that stays, of any source, has a file in them.
+-- The objects of a source of snapshots to delete with the backups of the relation leaving, as rows of removals: no
+-- backup that stays, of any source, has a file in them.
 WITH kept AS (
   SELECT
     b.source, b.number,

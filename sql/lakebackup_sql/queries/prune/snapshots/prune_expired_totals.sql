@@ -1,5 +1,5 @@
--- What of each table of a source of snapshots goes with the backups of the relation leaving (see prune_expired), and
--- what stays though nothing needs it, since other files in its pack are needed.
+-- What is deleted of each table of a source of snapshots with the backups of the relation leaving (see prune_expired),
+-- and what stays though nothing needs it, since other files in its pack are needed.
 WITH kept AS (
   SELECT
     b.source, b.number,

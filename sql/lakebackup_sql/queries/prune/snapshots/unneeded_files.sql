@@ -1,7 +1,7 @@
--- Files that no backup needs which is to be kept (relation retained: number): nothing that is kept was taken between a
--- file's coming and its going. Of topics and queues, that is between the links of the backup that wrote it. No other
--- rows are looked at than files added in [:from_number, :to_number], after which nothing is kept, and files that went
--- up to :gone_by.
+-- Files that no backup to be kept (relation retained: number) needs: no kept backup was taken between the addition of a
+-- file and its departure. For topics and queues that is between link and unlinked of the backup that wrote it. Only
+-- files added in [:from_number, :to_number], after which nothing is kept, and files that departed up to :gone_by are
+-- considered.
 WITH kept AS (
   SELECT
     n.number,

@@ -1,7 +1,7 @@
--- Where deleting the files in the relation doomed would change what a restore point of a source restores, other than to
--- begin at the floors in the relation cuts: no row, no harm. Backups in the relation leaving are deleted too. A restore
--- point is made of what each backup of its chain up to it added to a partition; so each such addition is looked at
--- once, for all restore points.
+-- Where deleting the files in the relation doomed would change what a restore point of a source restores, other than
+-- that it begins at the floors in the relation cuts. No row: the prune is safe. Backups in the relation leaving are
+-- deleted too. A restore point is made of what each backup of its chain up to it added to a partition; so each such
+-- addition is checked once, for all restore points.
 SELECT a.scope, a.epoch, a.region, a.base, a.number, a.needed, a.remaining, a.lost
 FROM (
   SELECT

@@ -1,4 +1,4 @@
--- The messages that backups of the engine :source leave out at a person's request: entries of the audit log.
+-- The messages that backups of the engine :source skip at a user's request: entries of the audit log.
 SELECT a.detail
 FROM audit AS a
 WHERE a.action = 'skip message'

@@ -1,4 +1,4 @@
--- How far the backup :backup_id has read each partition of its queues, and from where on the next one must look.
+-- How far the backup :backup_id has read each partition of its queues, and from where on the next one must read.
 SELECT q.scope, q.epoch, q.region, p.end_position, q.no_transaction_position, q.last_tid
 FROM raw_queue_positions AS q
 JOIN raw_positions AS p ON q.backup_id = p.backup_id AND q.scope = p.scope AND q.epoch = p.epoch AND q.region = p.region

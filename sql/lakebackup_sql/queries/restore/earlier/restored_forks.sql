@@ -1,5 +1,5 @@
 -- Partitions of the topics :targets (see restored_until) that hold what was cut from the source's history since:
--- earlier restores brought it before the backup that holds it went out of sync.
+-- earlier restores wrote it before the backup that holds it went out of sync.
 SELECT t.scope, t.region, MIN(b.backup_id) AS backup_id
 FROM translations AS t
 JOIN raw_positions AS p

@@ -1,4 +1,4 @@
--- How far earlier restores brought each partition into the topics :targets (source topic=id of the target topic,
+-- How far earlier restores wrote each partition into the topics :targets (source topic=id of the target topic,
 -- separated by commas) of the cluster :cluster; to_ts: an instant after which they left records out. The restore
 -- :restore_id itself (null: none) does not count.
 SELECT

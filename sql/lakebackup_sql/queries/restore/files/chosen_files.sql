@@ -1,4 +1,4 @@
--- Each file once that a person's SELECT chose (relation chosen: destination, path), if it counts.
+-- Each file once that a user's SELECT chose (relation chosen: destination, path), if it counts.
 SELECT DISTINCT
   f.source, f.scope, f.epoch, f.region, f.generation, f.backup_id, f.destination, f.path, f.format, f.codec, f.bytes,
   f.raw_bytes, f.sha256, f.entries, f.start_position, f.end_position, f.min_ts, f.max_ts

@@ -1,6 +1,6 @@
--- Paths that a person's SELECT chose (relation chosen) and that are not among the files to restore (relation selected),
--- by what became of them: pruned, no backup (of a run that did not end, or a backup that is deleted or unconfirmed),
--- ambiguous (several destinations have the path), unknown. path: the first of them.
+-- Paths that a user's SELECT chose (relation chosen) and that are not among the files to restore (relation selected),
+-- by their fate: pruned, no backup (of a run that did not end, or a backup that is deleted or unconfirmed), ambiguous
+-- (several destinations have the path), unknown. path: the first of them.
 SELECT
   r.reason,
   COUNT(*) AS files,

@@ -1,3 +1,3 @@
--- How many rows a person's SELECT gave (relation chosen).
+-- How many rows a user's SELECT returned (relation chosen).
 SELECT COUNT(*) AS rows_chosen
 FROM chosen AS c

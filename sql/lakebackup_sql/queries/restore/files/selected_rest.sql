@@ -1,5 +1,5 @@
 -- Of the files chosen for a restore (relation selected) those that earlier restores into the topics :targets (source
--- topic=id of the target topic, separated by commas) of the cluster :cluster did not bring whole. The restore
+-- topic=id of the target topic, separated by commas) of the cluster :cluster did not write completely. The restore
 -- :restore_id itself (null: none) does not count.
 SELECT f.*
 FROM selected AS f

@@ -1,4 +1,4 @@
--- The records of a schema registry's topic that a restore to :to_ts (null: to the newest) brings, in order; of a topic
+-- The records of a schema registry's topic that a restore to :to_ts (null: to the newest) writes, in order; of a topic
 -- that was not read as a registry's, none.
 SELECT DISTINCT
   s.kind, s.subject, s.version, s.schema_id, s.schema_type, s.schema_text, s.erased, s.problem, s.log_region,

@@ -1,4 +1,4 @@
--- What a restore of snapshots' files (relation snapshot_selected) brings of each table.
+-- What a restore of snapshots' files (relation snapshot_selected) writes of each table.
 -- pruned: files whose object a prune deleted; unknown: files whose SHA-256 is not known
 SELECT
   s.source, s.scope,

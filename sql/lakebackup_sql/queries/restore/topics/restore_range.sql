@@ -1,5 +1,5 @@
 -- The least and the greatest id of the backups that a restore of the topics in :scopes (names separated by commas) to
--- :to_ts (null: the newest) needs: with them, an engine need not look at the files of all the others.
+-- :to_ts (null: the newest) needs: with them, an engine need not read the files of all the others.
 SELECT
   MIN(b.backup_id) AS first_backup,
   MAX(b.backup_id) AS last_backup

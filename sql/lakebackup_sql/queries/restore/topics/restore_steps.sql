@@ -1,5 +1,5 @@
--- The complete backups out of which the state at backup :backup_id can be put together: each leads from its parent's
--- place to its own. used: true: a restore of that backup reads it.
+-- The complete backups from which the state at backup :backup_id can be assembled: each leads from its parent's place
+-- to its own. used: true: a restore of that backup reads it.
 SELECT
   b.backup_id, b.kind, b.level, b.place, b.parent_place, b.end_ts,
   b.base = t.base AND b.link <= t.link AND t.link < b.unlinked AS used

@@ -36,7 +36,7 @@ WITH live AS (
       THEN 'new'
       WHEN v.bytes IS NULL OR v.bytes <> l.bytes OR v.mtime_ms <> l.mtime_ms
       THEN 'changed'
-      WHEN $anew OR l.always OR NOT v.whole
+      WHEN $copy_all OR l.always OR NOT v.whole
       THEN 'again'
       WHEN h.sha256 <> v.sha256
       THEN 'unlike'
@@ -77,7 +77,7 @@ WITH live AS (
     LEFT JOIN faults AS c
       ON s.destination = c.destination AND s.path = c.path
     WHERE
-      s.source = $source AND s.stored AND c.path IS NULL AND $find_same AND NOT $anew
+      s.source = $source AND s.stored AND c.path IS NULL AND $find_same AND NOT $copy_all
   ) AS f
   WHERE
     f.place = 1

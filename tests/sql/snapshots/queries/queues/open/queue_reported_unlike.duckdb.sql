@@ -1,6 +1,6 @@
 SELECT
   t.transaction_id
-FROM queue_told AS t
+FROM queue_reported AS t
 ANTI JOIN queue_found AS f
   ON t.transaction_id = f.transaction_id
 ORDER BY

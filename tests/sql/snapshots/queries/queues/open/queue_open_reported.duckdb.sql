@@ -10,9 +10,9 @@ FROM queue_found AS f
 ANTI JOIN queue_gone AS g
   ON f.transaction_id = g.transaction_id
 WHERE
-  NOT $told
+  NOT $reported
   OR f.transaction_id IN (
     SELECT
       t.transaction_id
-    FROM queue_told AS t
+    FROM queue_reported AS t
   )
