@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import pytest
+from tests.support.command_line import quiet
 from tests.support.faults import Killed, expire_leases
-from tests.support.looks import quiet
 
 from lakebackup.errors import Busy
 from lakebackup.storage import local, open_storage

@@ -10,9 +10,9 @@ from unittest import mock
 
 import pytest
 from tests.support.chosen import chosen
+from tests.support.command_line import quiet
 from tests.support.faults import Killed, _InWorker, expire_leases, watched
 from tests.support.kafka_truth import contents
-from tests.support.looks import quiet
 from tests.support.made_changes import MadeChanges, delete, named, put, truncated
 
 from lakebackup.errors import LakebackupError, Refused

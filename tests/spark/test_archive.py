@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.archives import Doc, read_archive, touch, write_backup, write_cbb
 from tests.support.catalogs import backup_id
-from tests.support.looks import quiet
+from tests.support.command_line import quiet
 from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.errors import Busy, Damaged, NotFound, Refused, UsageProblem

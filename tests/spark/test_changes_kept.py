@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.catalogs import backup_id
-from tests.support.looks import quiet, rows_of, seen
+from tests.support.command_line import quiet
+from tests.support.looks import rows_of, seen
 from tests.support.made_changes import MadeChanges, commit, named, prewrite, put
 
 from lakebackup.recovery.rebuild import rebuild

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.support.catalogs import backup_id, manifest, publish
+from tests.support.command_line import quiet
 from tests.support.disks import flip
-from tests.support.looks import quiet, rows_of
+from tests.support.looks import rows_of
 
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
 from lakebackup.plan.topics.request import RestoreRequest, plan_restore

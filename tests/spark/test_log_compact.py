@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.looks import quiet, seen
+from tests.support.command_line import quiet
+from tests.support.looks import seen
 from tests.support.made_changes import MadeChanges, commit, delete, named, prewrite, put, rollback, truncated
 
 from lakebackup.formats.logs.cipher import Cipher

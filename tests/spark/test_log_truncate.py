@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.catalogs import backup_id
 from tests.support.chosen import chosen
+from tests.support.command_line import quiet
 from tests.support.commands import Commands
-from tests.support.looks import quiet, seen
+from tests.support.looks import seen
 from tests.support.made_changes import MadeChanges, commit, named, prewrite, put
 
 from lakebackup.errors import Busy, Refused, UsageProblem

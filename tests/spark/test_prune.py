@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.catalogs import EPOCH, backup_id
-from tests.support.looks import quiet
+from tests.support.command_line import quiet
 from tests.support.pruning import data, listed, orders, put, run, seen
 
 from lakebackup.errors import Busy, Damaged, Incomplete, NotFound, Refused, TooLarge

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.catalogs import backup_id
+from tests.support.command_line import quiet
 from tests.support.disks import pinned
-from tests.support.looks import quiet, rows_of
+from tests.support.looks import rows_of
 from tests.support.pruning import data, listed, orders, put, run, seen
 
 from lakebackup.errors import Incomplete, Refused

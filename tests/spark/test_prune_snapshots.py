@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.catalogs import backup_id
+from tests.support.command_line import quiet
 from tests.support.disks import flip
-from tests.support.looks import quiet, rows_of, seen
+from tests.support.looks import rows_of, seen
 from tests.support.made_snapshots import MadeSnapshots
 
 from lakebackup.errors import Refused, UsageProblem

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.support.catalogs import backup_id
-from tests.support.looks import quiet, rows_of, seen
+from tests.support.command_line import quiet
+from tests.support.looks import rows_of, seen
 from tests.support.made_queues import MadeQueues
 
 from lakebackup.errors import Busy, Incomplete, Refused, UsageProblem

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from rocksdict import AccessType, Checkpoint, Options, Rdict
-from tests.support.looks import quiet
+from tests.support.command_line import quiet
 
 from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
 from lakebackup.store.reader import CatalogReader

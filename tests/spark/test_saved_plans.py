@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.catalogs import EPOCH, backup_id, data_file, manifest, publish
-from tests.support.looks import quiet
+from tests.support.command_line import quiet
 
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
 from lakebackup.plan.topics.request import RestoreRequest

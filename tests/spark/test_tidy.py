@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.catalogs import manifest, publish
+from tests.support.command_line import quiet
 from tests.support.disks import flip
-from tests.support.looks import quiet
 
 from lakebackup.errors import Damaged, Refused
 from lakebackup.rows.tables import TABLES

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.sql_engine.delta import open_table
 from lakebackup.store.reader import CatalogReader
-from lakebackup_jobs.lifecycle.progress import QuietReporter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,8 +23,3 @@ def rows_of(root: Path, table: str) -> list[str]:
     return sorted(
         str({k: v for k, v in row.items() if k not in ("created_at", "applied_at")}) for row in rows
     )
-
-
-def quiet() -> QuietReporter:
-    """Takes what a job reports, and shows none of it."""
-    return QuietReporter(io.StringIO(), io.StringIO())

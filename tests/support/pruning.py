@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tests.support.catalogs import data_file, manifest, publish
-from tests.support.looks import quiet, seen
+from tests.support.command_line import quiet
+from tests.support.looks import seen
 
 from lakebackup.storage import open_storage
 from lakebackup_jobs.upkeep import prune

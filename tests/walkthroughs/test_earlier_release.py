@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support import kafka_truth as truth
+from tests.support.command_line import quiet
 from tests.support.faults import rows_of
-from tests.support.looks import quiet
 
 from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
 from lakebackup.store.behind import current_catalog

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.catalogs import backup_id
-from tests.support.looks import quiet, seen
+from tests.support.command_line import quiet
+from tests.support.looks import seen
 from tests.support.made_changes import MadeChanges, named, put
 from tests.support.stream_metas import read_stream_meta
 

@@ -14,7 +14,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.looks import quiet, seen
+from tests.support.command_line import quiet
+from tests.support.looks import seen
 
 from lakebackup.rows.upkeep import Policy
 from lakebackup.store.writer import CatalogWriter
