@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, cast
 
 from lakebackup.errors import Damaged, LakebackupError, NotFound, Refused, UsageProblem
 from lakebackup.recovery import imports
-from lakebackup.rows.base import SNAPSHOT, Row, State
+from lakebackup.rows.base import SNAPSHOT, State
 from lakebackup.rows.digest import LANE_DIGITS, LANES, Digest
 from lakebackup.rows.tables import spark_columns
 from lakebackup.rows.upkeep import Audit
