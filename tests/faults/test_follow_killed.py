@@ -133,7 +133,7 @@ def test_a_planned_batch_whose_records_are_gone_is_given_up(lab: Lab, topic: Cal
     """Else the checkpoint would bring it back for ever."""
     name = topic("cut-off", partitions=PARTITIONS)
     fill(lab, name, 0, each=20)
-    cut_off(lab, name, follow_topics._Follower, "take")
+    cut_off(lab, name, follow_topics._Following, "_take")
     truth.delete_records(lab.bootstrap, name, dict.fromkeys(range(PARTITIONS), 10))
     with following(lab, name) as again:
         until_stored(again, lab, name)

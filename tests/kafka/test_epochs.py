@@ -111,5 +111,5 @@ def test_a_file_that_cannot_be_read_says_nothing(
 
 def test_no_answer_is_an_error(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(epochs, "PATIENCE_S", 0.5)
-    with pytest.raises(EnvironmentProblem, match=r"nowhere\[0\]: its leader did not say"):
+    with pytest.raises(EnvironmentProblem, match=r"nowhere\[0\]: its leader did not report"):
         logs(broker).ends([stood("nowhere", 1, leader_epoch=1)])

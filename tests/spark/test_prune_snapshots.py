@@ -237,7 +237,7 @@ def test_a_snapshot_behind_one_that_is_lost_is_not_taken_for_whole(root: Path, s
     shutil.rmtree(root / "catalog")
     found = rebuild(spark, str(root))
     assert [text for text in found.problems if "is not as it was written" in text]
-    assert [text for text in found.problems if "Backup number 2 of tablets is not there" in text]
+    assert [text for text in found.problems if "Backup number 2 of tablets is missing" in text]
     assert seen(root, "SELECT number, state FROM backups ORDER BY number") == [
         {"number": 1, "state": "complete"},
         {"number": 3, "state": "unconfirmed"},

@@ -179,6 +179,9 @@ class _Sink(io.RawIOBase):
         self.bytes = 0
         self.digest = hashlib.sha256()
 
+    def writable(self) -> bool:
+        return True
+
     def write(self, data: Any, /) -> int:
         view = memoryview(data)
         self._writer.write(view)
