@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.support.graph_lab import Graph, GraphLab
 
-    from lakebackup.plan.topics.backup import RegionState, TopicState
+    from lakebackup.plan.partitions import RegionState, TopicState
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

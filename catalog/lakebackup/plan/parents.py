@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup.errors import Refused, UsageProblem
-from lakebackup.plan.topics.backup import Covered, Increment, Parent, RegionState
+from lakebackup.plan.topics.backup import Covered, Increment, Parent
 from lakebackup.rows.base import pick
 from lakebackup.rules.times import format_ts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from lakebackup.plan.partitions import RegionState
     from lakebackup.store.reader import CatalogReader
 
 Mode = Literal["auto", "full", "incr-diff", "incr-accu"]

@@ -13,8 +13,8 @@ from lakebackup_jobs.queues.restore import restore_state as prepared
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from lakebackup.plan.partitions import TopicState
     from lakebackup.plan.queues.history import History
-    from lakebackup.plan.topics.backup import TopicState
     from lakebackup.storage import Storage
     from lakebackup.store.reader import CatalogReader
 

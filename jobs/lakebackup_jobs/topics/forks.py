@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from lakebackup.plan.parents import Choice
-    from lakebackup.plan.topics.backup import RegionState
+    from lakebackup.plan.partitions import RegionState
     from lakebackup.storage import Storage
     from lakebackup.store.reader import CatalogReader
     from lakebackup.store.writer import CatalogWriter

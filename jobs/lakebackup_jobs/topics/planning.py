@@ -23,7 +23,7 @@ from lakebackup_jobs.topics import forks
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakebackup.plan.topics.backup import TopicState
+    from lakebackup.plan.partitions import TopicState
     from lakebackup.rows.topics import Group
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.kafka.admin.cluster import Cluster

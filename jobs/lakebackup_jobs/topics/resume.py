@@ -20,7 +20,8 @@ from lakebackup_jobs.topics.tasks.copy import BACKUP_ID
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from lakebackup.plan.topics.backup import RegionState, Split
+    from lakebackup.plan.partitions import RegionState
+    from lakebackup.plan.topics.backup import Split
     from lakebackup.storage import Storage
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.kafka.admin.cluster import Cluster

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
-    from lakebackup.plan.topics.backup import TopicState
+    from lakebackup.plan.partitions import TopicState
     from lakebackup.store.reader import CatalogReader
 
 Mode = Literal["auto", "full", "differential", "incremental"]

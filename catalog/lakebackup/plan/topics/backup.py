@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Literal
 from lakebackup.errors import Refused
 from lakebackup.plan import splits
 from lakebackup.plan.partitions import BackupRows, Partition
-from lakebackup.plan.partitions import RegionState as RegionState
-from lakebackup.plan.partitions import TopicState as TopicState
 from lakebackup.plan.topics.forks import Fork  # noqa: TC001 - a plan is read back by the types of its fields
 from lakebackup.plan.topics.generations import GROWTH, Generation, Held, choose
 from lakebackup.rows.backups import Gap, Position, Scope  # noqa: TC001 - likewise
@@ -25,7 +23,7 @@ from lakebackup.rows.topics import Group  # noqa: TC001 - a plan is read back by
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from lakebackup.plan.partitions import Place
+    from lakebackup.plan.partitions import Place, RegionState, TopicState
 
 OnGap = Literal["restart", "full", "continue", "fail"]
 Increment = Literal["differential", "cumulative", "log"]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from lakebackup.plan.topics.backup import RegionState
+    from lakebackup.plan.partitions import RegionState
 
 Region = tuple[str, str, str]
 #: stands: its last record is in the log. cut: the log's epochs prove that its history ends before. short: the

@@ -20,7 +20,7 @@ from lakebackup.rules.patterns import is_internal
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from lakebackup.plan.topics.backup import TopicState
+    from lakebackup.plan.partitions import TopicState
 
 Reason = Literal["full", "asked", "growth", "tombstones", "first", "purged"]
 

@@ -29,7 +29,7 @@ from tenacity import (
 )
 
 from lakebackup.errors import EnvironmentProblem, NotFound, Refused
-from lakebackup.plan.topics.backup import RegionState, TopicState
+from lakebackup.plan.partitions import RegionState, TopicState
 from lakebackup_jobs.kafka.admin.committed import Ends
 from lakebackup_jobs.kafka.admin.problems import fatal_event, problem
 from lakebackup_jobs.kafka.format.offsets_log import isolation_of

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from concurrent.futures import Future
 
-    from lakebackup.plan.topics.backup import TopicState
+    from lakebackup.plan.partitions import TopicState
 
 #: Groups in which restores keep how far they are: of no use to anyone else.
 OWN_GROUPS = "lakebackup-restore-"

@@ -32,7 +32,7 @@ from lakebackup_jobs.logs.task import settings_text
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lakebackup.plan.topics.backup import RegionState, TopicState
+    from lakebackup.plan.partitions import RegionState, TopicState
     from lakebackup_jobs.logs.task import TaskSettings
 
 #: A producer's transactions that are open or aborted are none of the feed.

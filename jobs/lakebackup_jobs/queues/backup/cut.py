@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from lakebackup.formats.queues.headers import HeaderNames
-    from lakebackup.plan.topics.backup import RegionState
+    from lakebackup.plan.partitions import RegionState
     from lakebackup_jobs.kafka.memory import Longs
     from lakebackup_jobs.queues.backup.skipped import Place
 

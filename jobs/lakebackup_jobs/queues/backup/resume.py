@@ -16,8 +16,8 @@ from lakebackup_jobs.topics.resume import unread
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from lakebackup.plan.partitions import RegionState
     from lakebackup.plan.queues.history import Standing
-    from lakebackup.plan.topics.backup import RegionState
 
 
 @dataclass(frozen=True, slots=True)

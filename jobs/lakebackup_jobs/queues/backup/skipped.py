@@ -16,7 +16,7 @@ from lakebackup_jobs.lifecycle.identity import holder
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from lakebackup.plan.topics.backup import TopicState
+    from lakebackup.plan.partitions import TopicState
     from lakebackup.store.reader import CatalogReader
     from lakebackup.store.writer import CatalogWriter
 

@@ -9,7 +9,7 @@ import pytest
 
 from lakebackup.errors import Refused, UsageProblem
 from lakebackup.formats.queues.snapshot_json import parse, require_fits, require_true
-from lakebackup.plan.topics.backup import RegionState
+from lakebackup.plan.partitions import RegionState
 
 TOLD: dict[str, Any] = {
     "format": 1,

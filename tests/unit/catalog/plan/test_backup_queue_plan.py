@@ -10,6 +10,7 @@ import pytest
 
 from lakebackup.errors import NeedsFull, Refused, UsageProblem
 from lakebackup.formats.queues.snapshot_json import QueueAt, SnapshotJson
+from lakebackup.plan.partitions import RegionState, TopicState
 from lakebackup.plan.queues.backup import (
     QueueRange,
     from_lows,
@@ -29,7 +30,7 @@ from lakebackup.plan.queues.history import (
     require_all,
     stand,
 )
-from lakebackup.plan.topics.backup import Parent, RegionState, TopicState
+from lakebackup.plan.topics.backup import Parent
 from lakebackup_jobs.queues.backup.open_transactions import last_tid
 from lakebackup_jobs.queues.transaction_scan import RangeSeen
 

@@ -12,7 +12,8 @@ from tests.support.rows import backup_row, filled
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.plan.parents import Choice, Mode, check_asked, choose, falls_short
-from lakebackup.plan.topics.backup import Covered, RegionState
+from lakebackup.plan.partitions import RegionState
+from lakebackup.plan.topics.backup import Covered
 from lakebackup.rows.backups import Scope
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from lakebackup.errors import EnvironmentProblem
-from lakebackup.plan.topics.backup import TopicState
+from lakebackup.plan.partitions import TopicState
 from lakebackup_jobs.kafka.admin import cluster
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.kafka.admin.groups import Committed, GroupsRead, GroupState, group_rows

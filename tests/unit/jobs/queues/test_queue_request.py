@@ -10,7 +10,7 @@ import pytest
 
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.formats.queues.headers import HeaderNames
-from lakebackup.plan.topics.backup import RegionState, TopicState
+from lakebackup.plan.partitions import RegionState, TopicState
 from lakebackup_jobs.queues.backup.cut import Tails
 from lakebackup_jobs.queues.backup.request import QueueRequest, said_of
 from lakebackup_jobs.queues.backup.skipped import asked, by_partition

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from lakebackup.errors import Refused
-from lakebackup.plan.topics.backup import BackupPlan, Covered, Parent, RegionState, TopicState, plan_backup
+from lakebackup.plan.partitions import RegionState, TopicState
+from lakebackup.plan.topics.backup import BackupPlan, Covered, Parent, plan_backup
 from lakebackup.plan.topics.generations import Held
 
 OLD, NEW = "0" * 32, "1" * 32

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from lakebackup.plan.topics.backup import BackupPlan, Prepared, RegionState
+from lakebackup.plan.partitions import RegionState
+from lakebackup.plan.topics.backup import BackupPlan, Prepared
 from lakebackup.plan.topics.forks import (
     EpochEnd,
     Fork,

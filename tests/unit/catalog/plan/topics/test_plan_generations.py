@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakebackup.plan.topics.backup import BackupPlan, Covered, Parent, RegionState, TopicState, plan_backup
+from lakebackup.plan.partitions import RegionState, TopicState
+from lakebackup.plan.topics.backup import BackupPlan, Covered, Parent, plan_backup
 from lakebackup.plan.topics.generations import Held, choose, is_compacted
 
 EPOCH = "0" * 32
