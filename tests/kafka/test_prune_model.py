@@ -183,9 +183,10 @@ class Cycles(RuleBasedStateMachine):
         request = RestoreRequest(
             destination=str(self.lab.folder), target="dir:x", topics=(self.topic,), to_ts=to_ts
         )
-        require_restorable(plan_restore(request, reader), allow_gaps=False)
+        plan = plan_restore(request, reader)
+        require_restorable(plan, allow_gaps=False)
         found: list[list[Row]] = [[] for _ in range(PARTITIONS)]
-        for file in reader.rows("selected_files"):
+        for file in plan.chosen.rows("selected_files"):
             for r in fastavro.reader(io.BytesIO((self.lab.folder / file["path"]).read_bytes())):
                 assert isinstance(r, dict)
                 if to_ts is None or r["timestamp"] <= to_ts:

@@ -9,9 +9,11 @@ import pytest
 from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.errors import Damaged
+from lakebackup.plan.diff import DiffRequest
+from lakebackup.sql_engine.spark import streamed
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.query import record_query as ask
-from lakebackup_jobs.query.record_diff import RecordDiffRequest, run
+from lakebackup_jobs.query.record_diff import run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,7 +22,7 @@ pytestmark = pytest.mark.spark
 
 
 def by_spark(made: MadeBackups, spark: SparkSession, sql: str) -> list[dict[str, Any]]:
-    return ask.streamed(ask.select_on_spark(spark, made.reader(), sql)).read_all().to_pylist()
+    return streamed(ask.select_on_spark(spark, made.reader(), sql)).read_all().to_pylist()
 
 
 def records(first: int, end: int, partition: int = 0) -> list[Record]:
@@ -60,7 +62,7 @@ def test_it_is_what_duckdb_gives(
     assert main(["sql", sql, "--from", str(tmp_path), "--engine", "spark", "--json"], spark=spark) == 0
     assert capsys.readouterr().out == '{"key": "k3"}\n'
 
-    request = RecordDiffRequest(str(tmp_path), first, last)
+    request = DiffRequest(str(tmp_path), first, last)
     told = [
         [
             (topic.totals() | {"files_opened": None}, topic.rows.read_all().to_pylist())

@@ -298,8 +298,8 @@ def cases_of(kind: str, name: str) -> list[dict[str, Any]]:
 
 
 def asked_of_spark() -> set[str]:
-    """Queries that jobs and notebooks can ask Spark: those that a module names which uses Spark's engine, or
-    which takes either engine."""
+    """Queries that jobs and notebooks ask Spark: those that a module names which uses Spark's engine, or
+    which plans prunes. tests/spark/test_plans_on_either_engine.py asks those by which restores are planned."""
     modules = [
         path
         for folder in ("catalog/lakebackup", "jobs/lakebackup_jobs", "notebooks")
@@ -310,7 +310,7 @@ def asked_of_spark() -> set[str]:
     return words & set(names("queries"))
 
 
-_TAKES_SPARK = re.compile(r"\b(SparkEngine|class Questions)\b")
+_TAKES_SPARK = re.compile(r"\b(SparkEngine|class PrunePlan)\b")
 
 
 @cache

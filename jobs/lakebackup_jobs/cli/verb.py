@@ -121,6 +121,8 @@ class Call:
         if "lease_ttl" in taken:
             values["lease_ttl_s"] = found.lease_ttl
         values |= {name: getattr(found, name) for name in _SAME if name in taken}
+        if "engine" in taken:
+            values["engine"] = taken["engine"] or "auto"
         if "note" in taken:
             values["note"] = taken["note"]
         return {field.name: values[field.name] for field in fields(request) if field.name in values}
@@ -163,10 +165,11 @@ class Call:
         self, job: Callable[..., dict[str, Any]], request: object, *, spark: bool = True, **more: Any
     ) -> dict[str, Any]:
         """As `run`, without reporting the result; empty with --explain."""
+        # Without --engine what explains itself needs no session.
+        given = {"spark": self.spark()} if spark and (not self.explain or "engine" in self.flags) else {}
         if self.explain:
-            explain(lambda: job(request, reporter=self.report, **more), as_json=self.json)
+            explain(lambda: job(request, reporter=self.report, **given, **more), as_json=self.json)
             return {}
-        given = {"spark": self.spark()} if spark else {}
         return job(request, reporter=self.report, **given, **more)
 
     @cached_property

@@ -1,7 +1,8 @@
 """The plan of a restore, written down: one share for each partition, read by the task that restores it.
 
 The files that were planned are thereby the files that are restored, also when the restore is cut off and
-goes on after another backup was taken. Rows stream from the catalog to storage; no list of them is held.
+goes on after another backup was taken. No list of them is held: rows stream from DuckDB to storage, or
+Spark's tasks write them.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from itertools import chain, groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import NotFound
@@ -24,11 +26,11 @@ if TYPE_CHECKING:
 
     from lakebackup.plan.topics.restore import RestorePlan
     from lakebackup.storage import Storage
-    from lakebackup.store.reader import CatalogReader
 
 # A task takes one partition, chunk or part of the work; where there are more than this, they share tasks.
 MOST_TASKS = 200
 _INDEX = "plan/tasks.json"
+_PARTITION = ("scope", "epoch", "region")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +69,33 @@ class Shares:
             storage.delete(found.path)
 
 
-def deal(storage: Storage, reader: CatalogReader, plan: RestorePlan, folder: str) -> Shares:
+@dataclass(frozen=True, slots=True)
+class ShareWriter:
+    """Over rows that have those of a partition one after another: writes each partition's share, and returns
+    its number. In this process or in a task of Spark."""
+
+    uri: str
+    folder: str
+    numbers: Mapping[tuple[str, str, str], int]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        storage = open_storage(self.uri)
+        rows = chain.from_iterable(batch.to_pylist() for batch in batches)
+        for partition, some in groupby(rows, key=itemgetter(*_PARTITION)):
+            number = self.numbers[partition]
+            with storage.writer() as writer:
+                for row in some:
+                    writer.write(f"{json.dumps(row)}\n".encode())
+                writer.commit(_path(self.folder, number), if_absent=False)
+            yield pa.RecordBatch.from_pydict({"number": pa.array([number], pa.int64())})
+
+
+def deal(storage: Storage, plan: RestorePlan, folder: str) -> Shares:
     """Write the shares of a planned restore below `folder`, or find those of the run that was cut off.
 
-    `reader` has the relation `selected`. Raises EnvironmentProblem (storage).
+    Raises EnvironmentProblem (storage).
     """
     try:
         found = json.loads(storage.get(f"{folder}{_INDEX}"))
@@ -78,16 +103,20 @@ def deal(storage: Storage, reader: CatalogReader, plan: RestorePlan, folder: str
     except NotFound:
         pass
     parts = sorted((p for t in plan.topics for p in t.parts), key=lambda p: -p.bytes)
+    numbers = {(p.scope, p.epoch, p.region): number for number, p in enumerate(parts)}
+    plan.chosen.map(
+        ShareWriter(storage.uri, folder, numbers),
+        "number BIGINT",
+        "selected_files",
+        spread=lambda rows: rows.repartition(*_PARTITION).sortWithinPartitions(
+            *_PARTITION, "start_position", "path"
+        ),
+    )
     # The heavy ones begin first and the rest fill up behind them.
-    task_of = {(p.scope, p.epoch, p.region): i % MOST_TASKS for i, p in enumerate(parts)}
-    tasks: list[list[str]] = [[] for _ in range(min(len(parts), MOST_TASKS))]
-    for number, (partition, rows) in enumerate(groupby(_rows(reader), key=_partition)):
-        path = f"{folder}plan/{number:06d}.jsonl"
-        with storage.writer() as writer:
-            for row in rows:
-                writer.write(f"{json.dumps(row)}\n".encode())
-            writer.commit(path, if_absent=False)
-        tasks[task_of[partition]].append(path)
+    tasks = [
+        [_path(folder, number) for number in range(task, len(parts), MOST_TASKS)]
+        for task in range(min(len(parts), MOST_TASKS))
+    ]
     storage.put(f"{folder}{_INDEX}", json.dumps(tasks).encode())
     return Shares(storage.uri, folder, tuple(tuple(paths) for paths in tasks))
 
@@ -114,10 +143,5 @@ def _read(storage: Storage, path: str) -> Iterator[StoredFile]:
             yield StoredFile(**json.loads(line))
 
 
-def _rows(reader: CatalogReader) -> Iterator[dict[str, Any]]:
-    for batch in reader.query("selected_files"):
-        yield from batch.to_pylist()
-
-
-def _partition(row: Mapping[str, Any]) -> tuple[str, str, str]:
-    return row["scope"], row["epoch"], row["region"]
+def _path(folder: str, number: int) -> str:
+    return f"{folder}plan/{number:06d}.jsonl"

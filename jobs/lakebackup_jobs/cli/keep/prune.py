@@ -19,7 +19,7 @@ EXAMPLES = options.examples(
 )
 
 
-@verb(options.FROM, options.PLAN, options.SPARK_JOB, options.SOURCE, options.LEASE)
+@verb(options.FROM, options.PLAN, options.ENGINE, options.SPARK_JOB, options.SOURCE, options.LEASE)
 def prune(
     call: Call,
     topics: Annotated[
@@ -68,7 +68,7 @@ def prune(
         keep_bytes=keep_bytes,
         delete=delete,
     )
-    call.run(run, request, spark=delete)
+    call.run(run, request)
 
 
 def _window(arguments: list[str]) -> tuple[list[str], int | None]:

@@ -22,7 +22,10 @@ EXAMPLES = options.examples(
 )
 
 
-@verb(options.FROM, options.PLAN, options.KAFKA_CLIENT, options.SPARK_JOB, options.SOURCE, options.LEASE)
+@verb(
+    options.FROM, options.PLAN, options.ENGINE, options.KAFKA_CLIENT, options.SPARK_JOB, options.SOURCE,
+    options.LEASE,
+)  # fmt: skip
 def topics(
     call: Call,
     topics: Annotated[list[str] | None, typer.Argument(metavar="TOPIC", help="Topics by name.")] = None,
