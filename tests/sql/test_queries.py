@@ -299,7 +299,7 @@ def cases_of(kind: str, name: str) -> list[dict[str, Any]]:
 
 def asked_of_spark() -> set[str]:
     """Queries that jobs and notebooks ask Spark: those that a module names which uses Spark's engine, or
-    which plans prunes. tests/spark/test_plans_on_either_engine.py asks those by which restores are planned."""
+    which plans prunes. tests/spark/test_plans_on_either_engine.py asks those that plan restores."""
     modules = [
         path
         for folder in ("catalog/lakebackup", "jobs/lakebackup_jobs", "notebooks")

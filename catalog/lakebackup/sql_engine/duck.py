@@ -154,6 +154,7 @@ class DuckEngine:
 
     def count(self, table: str) -> int:
         """How many rows a table has, by its log alone."""
+        self.open(FIRST)
         opened = self.open(f"{RAW}{table}")
         files = opened.get_add_actions(flatten=True) if opened else None
         if files is None or "num_records" not in files.schema.names:

@@ -77,7 +77,7 @@ class CatalogReader(Catalog):
         from lakebackup.sql_engine.duck import DuckEngine
 
         super().__init__(destination, catalog)
-        self._as_of, self._as_written, self._spark = as_of, as_written, spark
+        self._as_of, self._spark = as_of, spark
         self._duck = tables or DuckEngine(self.catalog_uri, as_written=as_written, as_of=as_of)
         self._engine: SqlEngine = self._duck
         if spark is not None:
@@ -89,23 +89,12 @@ class CatalogReader(Catalog):
         """The same catalog, with the same versions of its tables, whose statements run on Spark; a person's
         SELECT for rows stays on DuckDB."""
         return CatalogReader(
-            self._home.uri,
-            self.catalog_uri,
-            as_written=self._as_written,
-            as_of=self._as_of,
-            spark=spark,
-            tables=self._duck,
+            self._home.uri, self.catalog_uri, as_of=self._as_of, spark=spark, tables=self._duck
         )
 
     def apart(self) -> CatalogReader:
         """The same catalog by the same engine, without what this one was given and has defined."""
-        return CatalogReader(
-            self._home.uri,
-            self.catalog_uri,
-            as_written=self._as_written,
-            as_of=self._as_of,
-            spark=self._spark,
-        )
+        return CatalogReader(self._home.uri, self.catalog_uri, as_of=self._as_of, spark=self._spark)
 
     @property
     def engine(self) -> EngineName:

@@ -19,7 +19,7 @@ EXAMPLES = options.examples(
 )
 
 
-@verb(options.FROM, options.PLAN, options.SPARK_JOB, options.SOURCE)
+@verb(options.FROM, options.PLAN, options.ENGINE, options.SPARK_JOB, options.SOURCE)
 def snapshot(
     call: Call,
     to: Annotated[

@@ -65,7 +65,7 @@ def changes(spark: SparkSession, shares: LogShares) -> DataFrame:
     latest = shares.frame(spark, WRITE).repartition(tasks, *_KEY).mapInArrow(Latest(), WRITES)
     latest = _behind_ends(latest, ends(spark, shares))
     apart = (sf.col("type") == PUTS) & sf.col("value").isNull()
-    if shares.counts.get(DEFAULT):
+    if shares.paths.get(DEFAULT):
         values = (
             shares.frame(spark, DEFAULT)
             .repartition(tasks, *_KEY, "start_ts")  # so that they are sorted once, not before it too
@@ -92,7 +92,7 @@ def ends(spark: SparkSession, shares: LogShares) -> DataFrame | None:
     """
     from pyspark.sql import functions as sf
 
-    if not shares.counts.get(ENDS):
+    if not shares.paths.get(ENDS):
         return None
     found = shares.frame(spark, ENDS).where(sf.col("type") == TRUNCATES)
     return found.groupBy("table_id").agg(sf.max(sf.struct(*_LATER)).alias("emptied"))
