@@ -10,6 +10,7 @@ import io
 import json
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from tests.support.catalogs import EPOCH
 from tests.support.made_backups import MadeBackups, Record
@@ -37,6 +38,7 @@ from lakebackup_jobs.queues.restore import splits as queue_splits
 from lakebackup_jobs.queues.restore.splits import Partition
 from lakebackup_jobs.snapshots import restore as restore_snapshot
 from lakebackup_jobs.upkeep import prune
+from lakebackup_jobs.upkeep.prune import PruneRequest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakebackup.sql_engine import EngineChoice
+    from lakebackup.storage import Storage
     from lakebackup.store.selection import Selection
 
 pytestmark = pytest.mark.spark
@@ -53,6 +56,12 @@ QUIET = QuietReporter(io.StringIO(), io.StringIO())
 
 def files_of(chosen: Selection, query: str, **parameters: Any) -> list[dict[str, Any]]:
     return sorted(chosen.rows(query, **parameters), key=str)
+
+
+def rows_in(storage: Storage, path: str) -> list[dict[str, Any]]:
+    """The rows of a share that is Arrow."""
+    with pa.ipc.open_stream(storage.get(path)) as stream:
+        return stream.read_all().to_pylist()
 
 
 @pytest.fixture(scope="module")
@@ -68,30 +77,32 @@ def topics(tmp_path_factory: pytest.TempPathFactory) -> MadeBackups:
 
 
 def test_restores_of_topics(topics: MadeBackups, spark: SparkSession, tmp_path: Path) -> None:
-    """By a time and by a SELECT, with what is asked of the chosen files and what tasks get of them."""
+    """By a time, by a SELECT and of a backup; what is asked of the chosen files, and tasks get of them."""
     reader = CatalogReader(str(topics.folder))
-    readers = [reader, reader.on(spark)]
-
-    def same(request: RestoreRequest) -> None:
-        one, other = (plan_restore(request, reader) for reader in readers)
+    first = str(reader.rows("list_backups", source=None)[0]["backup_id"])
+    select = "SELECT destination, path FROM files WHERE added_in <= 2"
+    for asked in (
+        {"topics": ("orders",), "to_ts": 2000},
+        {"select": select},
+        {"topics": (), "backup": first},
+    ):
+        request = RestoreRequest(str(topics.folder), "dir:out", patterns=(".*",), **asked)  # type: ignore[arg-type]
+        one, other = (plan_restore(request, by) for by in (reader.apart(), reader.on(spark)))
         assert one == other
         assert one.files
         assert files_of(one.chosen, "selected_files") == files_of(other.chosen, "selected_files")
-        assert saved.digest_of(one.chosen) == saved.digest_of(other.chosen)
-        assert read_backups(one) == read_backups(other)
-        assert other_ways(one) == other_ways(other)
-        dealt = []
-        for plan in (one, other):
-            storage = open_storage(str(tmp_path / f"{len(request.topics)}{len(dealt)}"))
-            shares = deal(storage, plan, "here/")
-            assert deal(storage, plan, "here/") == shares
-            dealt.append([[storage.get(path) for path in task] for task in shares.tasks])
-        assert dealt[0] == dealt[1]
-
-    asked = RestoreRequest(str(topics.folder), "dir:out", topics=("orders",), to_ts=2000)
-    same(asked)
-    select = "SELECT destination, path FROM files WHERE added_in <= 2"
-    same(RestoreRequest(str(topics.folder), "dir:out", select=select))
+    request = RestoreRequest(str(topics.folder), "dir:out", topics=("orders",))
+    one, other = (plan_restore(request, by) for by in (reader, reader.on(spark)))
+    assert saved.digest_of(one.chosen) == saved.digest_of(other.chosen)
+    assert read_backups(one) == read_backups(other)
+    assert other_ways(one) == other_ways(other)
+    dealt = []
+    for plan, name in zip((one, other), ENGINES, strict=True):
+        storage = open_storage(str(tmp_path / name))
+        shares = deal(storage, plan, "here/")
+        assert deal(storage, plan, "here/") == shares
+        dealt.append([[storage.get(path) for path in task] for task in shares.tasks])
+    assert dealt[0] == dealt[1]
 
 
 def test_differences(topics: MadeBackups, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
@@ -112,26 +123,19 @@ def test_differences(topics: MadeBackups, spark: SparkSession, capsys: pytest.Ca
 def test_prunes(
     topics: MadeBackups, queues: MadeQueues, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By days in place of a policy, of topics, snapshots and queues."""
+    """By days in place of a policy, of topics, queues and snapshots (which fulls of the queues hold)."""
     monkeypatch.setattr(prune.time, "time_ns", lambda: 300_000_000 * 1_000_000)
-
-    def same(folder: Path, **asked: Any) -> None:
-        one, other = (
-            prune._planned(
-                prune.PruneRequest(str(folder), engine=engine, **asked),
-                asked.get("source", "prod"),
-                (),
-                spark,
-                QUIET,
-            )
-            for engine in ENGINES
-        )
+    gone = []
+    for folder, source in (
+        (topics.folder, "prod"),
+        (queues.root, "social"),
+        (queues.root, "social.snapshot"),
+    ):
+        asked = [PruneRequest(str(folder), source=source, days=1, engine=engine) for engine in ENGINES]
+        one, other = (prune._planned(request, source, (), spark, QUIET) for request in asked)
         assert one == other
-        assert one.gone_files
-
-    same(topics.folder, days=1)
-    for source in ("social", "social.snapshot"):
-        same(queues.root, source=source, days=1)
+        gone.append(bool(one.gone_files))
+    assert gone == [True, True, False]
 
 
 @pytest.fixture(scope="module")
@@ -170,9 +174,8 @@ def test_restores_of_snapshots(
     monkeypatch.setattr(restore_snapshot, "_SHARE", 1)
     monkeypatch.setattr(restore_snapshot, "_MOST_SHARES", 1 << 40)
     reader = CatalogReader(str(queues.root))
-    select = "SELECT * FROM snapshot_files WHERE added_in = 1"
-    for chosen in ({"to_ts": 15}, {"select": select}):
-        request = SnapshotRestoreRequest(str(queues.root), "out", source="social.snapshot", **chosen)  # type: ignore[arg-type]
+    for select in (None, "SELECT * FROM snapshot_files WHERE added_in = 1"):
+        request = SnapshotRestoreRequest(str(queues.root), "out", source="social.snapshot", select=select)
         plans = [snapshot_plan(request, asked) for asked in (reader, reader.on(spark))]
         assert plans[0] == plans[1]
         assert plans[0].files == 2
@@ -180,7 +183,8 @@ def test_restores_of_snapshots(
         dealt = []
         for plan, name in zip(plans, ENGINES, strict=True):
             storage = open_storage(str(tmp_path / name))
-            dealt.append({path: storage.get(path) for path in restore_snapshot.deal(storage, plan)})
+            paths = restore_snapshot.deal(storage, plan)
+            dealt.append({path: rows_in(storage, path) for path in paths})
         assert dealt[0] == dealt[1]
         assert len(dealt[0]) == 2
 
@@ -199,5 +203,5 @@ def test_restores_of_logs(spark: SparkSession, tmp_path: Path) -> None:
     for plan, name in zip(plans, ENGINES, strict=True):
         storage = open_storage(str(tmp_path / name))
         shares = log_splits.deal(storage, plan, "here/", keys=None, checksum=True)
-        dealt.append({kind: [storage.get(path) for path in paths] for kind, paths in shares.paths.items()})
+        dealt.append({kind: [rows_in(storage, path) for path in of] for kind, of in shares.paths.items()})
     assert dealt[0] == dealt[1]

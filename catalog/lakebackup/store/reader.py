@@ -8,21 +8,24 @@ from typing import TYPE_CHECKING, Any
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.rows.tables import TABLES
 from lakebackup.rules import layout
+from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store.roots import Roots, destination_id
 from lakebackup.store.selection import Selection
 from lakebackup_sql import load, names
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from lakebackup.rows.base import State
     from lakebackup.sql_engine import Asked, EngineName, SqlEngine
     from lakebackup.sql_engine.duck import DuckEngine
     from lakebackup.sql_engine.guard import Checked
+
+    ArrowJob = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class Catalog:
@@ -139,6 +142,27 @@ class CatalogReader(Catalog):
     def one(self, name: str, **parameters: Any) -> dict[str, Any] | None:
         """The first row, None when there is none."""
         return next(iter(self.rows(name, **parameters)), None)
+
+    def map(
+        self,
+        job: ArrowJob,
+        columns: str,
+        name: str,
+        *,
+        spread: Callable[[DataFrame], DataFrame] | None = None,
+        **parameters: Any,
+    ) -> list[dict[str, Any]]:
+        """What `job` returns, few rows of `columns`, for the rows of a statement of `sql/queries`.
+
+        On DuckDB it runs here and takes them in the statement's order. On Spark it runs in tasks, and the
+        driver never has them: `spread` says how they are dealt to tasks and sorted there.
+        """
+        if self.engine == "duckdb":
+            return [row for batch in job(self.query(name, **parameters)) for row in batch.to_pylist()]
+        frame: DataFrame = self._engine.query(name, **parameters)
+        with task_errors():
+            rows = (spread(frame) if spread else frame).mapInArrow(job, columns).collect()
+        return [row.asDict() for row in rows]
 
     def resolve_backup(self, beginning: str) -> str:
         """The id of the one backup whose id begins so. Raises NotFound, or UsageProblem for several."""

@@ -149,6 +149,11 @@ class Call:
 
         return spark_session(remote=found.remote, extra=extra)
 
+    def planner(self) -> SparkSession | None:
+        """The session for what only plans: the caller's, or one that flags ask for. Settings start none."""
+        asked = self.flags["engine"] == "spark" or self.flags["master"]
+        return self.spark() if self.session is not None or asked else None
+
     def run(
         self, job: Callable[..., dict[str, Any]], request: object, *, spark: bool = True, **more: Any
     ) -> dict[str, Any]:
@@ -165,8 +170,10 @@ class Call:
         self, job: Callable[..., dict[str, Any]], request: object, *, spark: bool = True, **more: Any
     ) -> dict[str, Any]:
         """As `run`, without reporting the result; empty with --explain."""
-        # Without --engine what explains itself needs no session.
-        given = {"spark": self.spark()} if spark and (not self.explain or "engine" in self.flags) else {}
+        if "engine" in self.flags and (self.dry_run or not spark):
+            given = {"spark": self.planner()}
+        else:
+            given = {"spark": self.spark()} if spark and not self.explain else {}
         if self.explain:
             explain(lambda: job(request, reporter=self.report, **given, **more), as_json=self.json)
             return {}

@@ -37,7 +37,7 @@ from lakebackup.store import tombstones
 from lakebackup.store.behind import current_catalog
 from lakebackup.store.lease import Lease, is_held
 from lakebackup.store.reader import CatalogReader
-from lakebackup.store.tombstones import Prune
+from lakebackup.store.tombstones import Chunk, Prune
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.delete_executor import Removing
 from lakebackup_jobs.lifecycle.identity import holder, micros
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakebackup.sql_engine import EngineChoice
+    from lakebackup.sql_engine.spark import SparkEngine
     from lakebackup.storage import Storage
     from lakebackup_jobs.lifecycle.progress import Reporter
 
@@ -195,9 +196,7 @@ class _Run:
         made.give(engine)
         prune_id, at = layout.new_backup_id(datetime.now(UTC)), micros(datetime.now(UTC))
         try:
-            statement, parameters = made.removals(prune_id, at)
-            rows = engine.query(statement, **parameters)
-            chunks = self.removing.put_down(rows, prune_id, made.gone_files)
+            chunks = self._put_down(engine, made, prune_id, at)
             frame = self.removing.removals(chunks)
             frame.select("destination", "path").createOrReplaceTempView("doomed")
             made.require_proof(engine)
@@ -217,6 +216,10 @@ class _Run:
             self.removing.forget(prune_id)
             raise
         return made, prune
+
+    def _put_down(self, engine: SparkEngine, made: PrunePlan, prune_id: str, at: int) -> tuple[Chunk, ...]:
+        statement, parameters = made.removals(prune_id, at)
+        return self.removing.put_down(engine.query(statement, **parameters), prune_id, made.gone_files)
 
     def _held(self) -> list[Held]:
         reader = CatalogReader(self.request.destination, self.request.catalog)

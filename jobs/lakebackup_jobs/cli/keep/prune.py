@@ -68,7 +68,7 @@ def prune(
         keep_bytes=keep_bytes,
         delete=delete,
     )
-    call.run(run, request)
+    call.run(run, request, spark=delete)
 
 
 def _window(arguments: list[str]) -> tuple[list[str], int | None]:

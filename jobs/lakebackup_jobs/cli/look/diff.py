@@ -77,13 +77,13 @@ def _changes(call: Call, request: DiffRequest) -> FileDiff:
     from lakebackup.plan.diff import plan_diff
     from lakebackup_jobs.lifecycle.planning import planned
 
-    return planned(call.reader(), request, call.spark(), call.report, partial(plan_diff, request))
+    return planned(call.reader(), request, call.planner(), call.report, partial(plan_diff, request))
 
 
 def _compared(call: Call, request: DiffRequest) -> Iterator[TopicDiff]:
     from lakebackup_jobs.query.record_diff import run
 
-    return run(request, spark=call.spark())
+    return run(request, spark=call.planner())
 
 
 def _write_records(call: Call, request: DiffRequest) -> None:

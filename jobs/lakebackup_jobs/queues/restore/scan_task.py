@@ -25,7 +25,6 @@ from lakebackup_jobs.lifecycle.task_errors import guarded, raise_first
 from lakebackup_jobs.queues.messages import read_messages
 from lakebackup_jobs.queues.restore.splits import QueueFile, deal_scan
 from lakebackup_jobs.queues.transaction_scan import SEEN_COLUMNS, SEEN_SCHEMA, Seen
-from lakebackup_sql import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -184,14 +183,9 @@ class OpenAt:
         names: HeaderNames,
         parameters: Mapping[str, Any],
     ) -> None:
-        self._files, self._reader, self._spark = files, files.reader, spark
-        self._uri, self._folder = uri, folder
+        self._files, self._spark, self._uri, self._folder = files, spark, uri, folder
         self._names, self._parameters = names, parameters
-        self._engine: Any = self._reader
-        if spark is not None:
-            from lakebackup.sql_engine.spark import SparkEngine
-
-            self._engine = SparkEngine(spark, self._reader.catalog_uri)
+        self._reader = files.reader if spark is None else files.reader.on(spark)
 
     def write(self, path: str, upto_tid: int, known: Known) -> int:
         """Put their ids as the object `path`; returns how many they are."""
@@ -204,22 +198,16 @@ class OpenAt:
 
     def _write(self, path: str, upto_tid: int, known: Known) -> int:
         self._scan(self._files, "queue_seen", f"{self._folder}upto/", known.link, upto_tid)
-        self._define("queue_unended", "queue_open", parent=known.open_at)
+        self._reader.define("queue_unended", "queue_open", parent=known.open_at)
         before = {"parent": known.open_at, "tid": known.last_tid}
-        (suspects,) = self._engine.rows("queue_restore_suspects", **before)
+        (suspects,) = self._reader.rows("queue_restore_suspects", **before)
         if suspects["transactions"] and known.next_link is not None:
             whole = {**self._parameters, "to_tid": None, "link": known.next_link}
-            later = self._reader.choose("selected", "queue_restore_files", **whole)
+            later = self._files.reader.choose("selected", "queue_restore_files", **whole)
             self._scan(later, "queue_later", f"{self._folder}later/", known.link, _BEYOND)
         else:
-            self._engine.give("queue_later", SEEN_SCHEMA.empty_table())
-        if self._spark is None:
-            return write_ids(self._reader, self._uri, path, "queue_restore_unended", **before)
-        found = self._engine.query("queue_restore_unended", **before).coalesce(1)
-        with task_errors():
-            rows = found.mapInArrow(IdsWriter(self._uri, path), "transactions BIGINT").collect()
-        # Spark leaves a task out that it knows to have no row.
-        return int(rows[0].transactions) if rows else 0
+            self._reader.give("queue_later", SEEN_SCHEMA.empty_table())
+        return write_ids(self._reader, self._uri, path, "queue_restore_unended", **before)
 
     def _scan(self, files: Selection, relation: str, folder: str, link: int, upto_tid: int) -> None:
         """Read the chosen files of backups behind a link; what is seen of transactions gets a name."""
@@ -241,18 +229,18 @@ class OpenAt:
         raise_first(row.error for row in told)
         numbers.mapInArrow(SeenRows(self._uri, folder), SEEN_COLUMNS).createOrReplaceTempView(relation)
 
-    def _define(self, relation: str, name: str, **parameters: Any) -> None:
-        if self._spark is None:
-            self._reader.define(relation, name, **parameters)
-        else:
-            self._engine.define(relation, load("queries", name), **parameters)
-
 
 def write_ids(reader: CatalogReader, uri: str, path: str, query: str, **parameters: Any) -> int:
     """Put the ids that a query gives as an object; returns how many they are."""
-    rows = reader.query(query, **parameters)
-    _, count, _ = write_rows(open_storage(uri), path, _ids_schema(), _as_ids(rows))
-    return count
+    rows = reader.map(
+        IdsWriter(uri, path),
+        "transactions BIGINT",
+        query,
+        spread=lambda rows: rows.coalesce(1),
+        **parameters,
+    )
+    # Spark leaves a task out that it knows to have no row.
+    return int(rows[0]["transactions"]) if rows else 0
 
 
 def first_ids(storage: Storage, path: str, count: int) -> list[str]:
