@@ -91,8 +91,6 @@ def test_restores_of_topics(topics: MadeBackups, spark: SparkSession, tmp_path: 
         assert one == other
         assert one.files
         assert files_of(one.chosen, "selected_files") == files_of(other.chosen, "selected_files")
-    request = RestoreRequest(str(topics.folder), "dir:out", topics=("orders",))
-    one, other = (plan_restore(request, by) for by in (reader, reader.on(spark)))
     assert saved.digest_of(one.chosen) == saved.digest_of(other.chosen)
     assert read_backups(one) == read_backups(other)
     assert other_ways(one) == other_ways(other)

@@ -26,9 +26,11 @@ def explain(plan: Callable[[], Any], *, as_json: bool) -> None:
 
 
 def write(asked: Sequence[Asked], *, as_json: bool) -> None:
-    """Each statement once, in order: Spark SQL under comments that name the engine, parameters and inputs."""
+    """Each statement once, in order: Spark SQL under comments that say what its parameters and inputs are,
+    and, where it changes, which engine runs it."""
     known: set[str] = set()
     defined: set[str] = set()
+    before: str | None = None
     for engine, name, text, parameters in asked:
         values = {key: parameters[key] for key in sorted(parameters)}
         same = json.dumps([engine, name, text, values], default=str)
@@ -39,18 +41,21 @@ def write(asked: Sequence[Asked], *, as_json: bool) -> None:
             line = {"query": name, "engine": engine, "sql": text.strip(), "parameters": values}
             sys.stdout.write(json.dumps(line, default=str) + "\n")
         else:
-            notes = [f"{name}, by {engine}", *_notes(text, values, defined)]
+            notes = _notes(name, text, values, defined)
+            notes = notes if engine == before else [f"engine: {engine}", *notes]
             sys.stdout.write("".join(f"-- {visible(line)}\n" for line in notes))
             sys.stdout.write(f"{text.strip()};\n\n")
+            before = engine
         defined.add(name)
     sys.stdout.flush()
 
 
-def _notes(text: str, values: dict[str, Any], defined: set[str]) -> list[str]:
+def _notes(name: str, text: str, values: dict[str, Any], defined: set[str]) -> list[str]:
     from lakebackup.sql_engine import RAW, relations_in
     from lakebackup_sql import names
 
-    lines = [
+    lines = [name]
+    lines += [
         f":{key} = {json.dumps(value, default=str, ensure_ascii=False)}" for key, value in values.items()
     ]
     for relation in sorted(relations_in(text) - set(names("views"))):
