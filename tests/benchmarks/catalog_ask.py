@@ -68,7 +68,7 @@ class Duck:
         text = load("queries", name)
         statement = what.format(rows=f"({to_duckdb(text)})")
         reader = self._planner if name == "unneeded_files" else self._reader
-        return reader._engine.run(statement, steps(text), parameters).read_all().to_pylist()
+        return reader._duck.run(statement, steps(text), parameters).read_all().to_pylist()
 
     def select(self, sql: str) -> list[dict[str, Any]]:
         return self._reader.select(sql).read_all().to_pylist()

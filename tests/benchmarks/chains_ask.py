@@ -66,6 +66,7 @@ class Ours:
         reader.give("policies", window_of(SOURCE, now=now, days=WINDOW_DAYS, min_redundancy=1))
         backups = tuple(Leaving(**row) for row in reader.rows("prune_backups", source=SOURCE))
         made = plan_prune(self._engine, SOURCE, backups=backups, now=now)
+        made.give(self._engine)
         return {"backups": len(backups), "files": made.gone_files, "bytes": made.gone_bytes}
 
     def proof(self, now: int) -> dict[str, Any]:

@@ -341,7 +341,7 @@ class Chains(RuleBasedStateMachine):
             with pytest.raises(Refused):
                 require_restorable(plan, allow_gaps=False)
         require_restorable(plan, allow_gaps=over)
-        assert until(self.rows_of(f["path"] for f in reader.rows("selected_files")), to_ts) == held
+        assert until(self.rows_of(f["path"] for f in plan.chosen.rows("selected_files")), to_ts) == held
 
     def check(self) -> None:
         """Every restore point that the catalog promises is one of the model's, and gives what that held."""

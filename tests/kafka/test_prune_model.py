@@ -181,9 +181,10 @@ class Cycles(RuleBasedStateMachine):
         request = RestoreRequest(
             destination=str(self.lab.folder), target="dir:x", topics=(self.topic,), to_ts=to_ts
         )
-        require_restorable(plan_restore(request, reader), allow_gaps=False)
+        plan = plan_restore(request, reader)
+        require_restorable(plan, allow_gaps=False)
         found: list[list[Row]] = [[] for _ in range(PARTITIONS)]
-        for file in reader.rows("selected_files"):
+        for file in plan.chosen.rows("selected_files"):
             for offset, r in truth.records_in(self.lab.folder / file["path"]):
                 if to_ts is None or r.timestamp <= to_ts:
                     found[r.partition].append((offset, r.timestamp, r.value))

@@ -335,9 +335,10 @@ class Topics(RuleBasedStateMachine):
             with pytest.raises(expected):
                 require_restorable(plan_restore(request, reader), allow_gaps=False)
             return True
-        require_restorable(plan_restore(request, reader), allow_gaps=False)
+        plan = plan_restore(request, reader)
+        require_restorable(plan, allow_gaps=False)
         found: list[list[tuple[int, Record]]] = [[] for _ in range(PARTITIONS)]
-        for row in reader.rows("selected_files"):
+        for row in plan.chosen.rows("selected_files"):
             for offset, record in truth.records_in(self.lab.folder / row["path"]):
                 if to_ts is None or record.timestamp <= to_ts:
                     found[record.partition].append((offset, record))

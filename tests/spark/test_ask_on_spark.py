@@ -9,8 +9,10 @@ import pytest
 from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.errors import Damaged
+from lakebackup.plan.diff import DiffRequest
+from lakebackup.sql_engine.spark import streamed
 from lakebackup_jobs.query import record_query as ask
-from lakebackup_jobs.query.record_diff import RecordDiffRequest, run
+from lakebackup_jobs.query.record_diff import run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,7 +22,7 @@ pytestmark = pytest.mark.spark
 
 
 def by_spark(made: MadeBackups, spark: SparkSession, sql: str) -> list[dict[str, Any]]:
-    return ask.streamed(ask.select_on_spark(spark, made.reader(), sql)).read_all().to_pylist()
+    return streamed(ask.select_on_spark(spark, made.reader(), sql)).read_all().to_pylist()
 
 
 def records(first: int, end: int, partition: int = 0) -> list[Record]:
@@ -57,7 +59,7 @@ def test_it_is_what_duckdb_gives(tmp_path: Path, spark: SparkSession, cli: Comma
     sql = "SELECT key FROM records('orders') WHERE kafka_offset = 7"
     assert cli.rows("sql", sql, "--from", tmp_path, "--engine", "spark") == [{"key": "k3"}]
 
-    request = RecordDiffRequest(str(tmp_path), first, last)
+    request = DiffRequest(str(tmp_path), first, last)
     told = [
         [
             (topic.totals() | {"files_opened": None}, topic.rows.read_all().to_pylist())

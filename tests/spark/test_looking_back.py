@@ -128,10 +128,10 @@ def test_what_was_asked_is_on_record(catalog: dict[str, int | str], spark: Spark
     reader.select("SELECT count(*) AS n FROM files")
     engine.rows("list_files", backup_id="b")
     engine.select("SELECT count(*) AS n FROM files")
-    assert reader.asked == engine.asked
-    assert [(name, parameters) for name, _, parameters in reader.asked] == [
-        ("list_files", {"backup_id": "b"}),
-        ("select", {}),
+    assert [asked[1:] for asked in reader.asked] == [asked[1:] for asked in engine.asked]
+    assert [(asked.engine, asked.name, asked.parameters) for asked in reader.asked] == [
+        ("duckdb", "list_files", {"backup_id": "b"}),
+        ("duckdb", "select", {}),
     ]
 
 

@@ -13,7 +13,7 @@ from tests.support.catalogs import EPOCH, backup_id
 from tests.support.command_line import quiet
 from tests.support.pruning import data, listed, orders, put, run, seen
 
-from lakebackup.errors import Busy, Damaged, Incomplete, NotFound, Refused, TooLarge
+from lakebackup.errors import Busy, Damaged, Incomplete, NotFound, Refused
 from lakebackup.plan.topics.request import RestoreRequest, plan_restore
 from lakebackup.plan.topics.restore import require_restorable
 from lakebackup.plan.upkeep import prune as plans
@@ -146,7 +146,7 @@ def test_as_told_instead_of_as_set(root: Path) -> None:
     reader = CatalogReader(str(root), as_written=True)
 
     def plan(**asked: Any) -> PrunePlan:
-        return prune.PruneRequest(str(root), source="prod", **asked).plan(reader, "prod", (), ())
+        return prune.plan_for(prune.PruneRequest(str(root), source="prod", **asked), "prod", (), reader)
 
     assert plan(keep_ms=10_000).gone_files == 0
     assert plan(keep_ms=0).gone_files == 12
@@ -282,20 +282,6 @@ def test_what_an_unfinished_restore_reads_stays(
         assert [p["partition"] for p in run(root)["partitions"]] == ["1"]
     at_work(root, spark, name, "complete")
     assert [p["partition"] for p in run(root)["partitions"]] == ["1"]
-
-
-def test_both_engines_plan_the_same(root: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What does not fit into DuckDB's memory is planned on Spark."""
-    looked, asked = run(root, keep_bytes=250), []
-
-    def full(*given: object) -> None:
-        asked.append(given)
-        raise TooLarge("The query needs more than 1GB of memory.")
-
-    monkeypatch.setattr(CatalogReader, "give", full)
-    assert run(root, spark, keep_bytes=250) == looked
-    assert looked["files"] == 8
-    assert asked
 
 
 def test_a_restore_that_comes_on_record_meanwhile_keeps_its_files(

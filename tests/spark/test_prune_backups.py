@@ -121,7 +121,7 @@ def test_the_proof_stops_a_prune_of_what_is_needed(
 ) -> None:
     before = {table: rows_of(root, table) for table in TABLES}
     wrong = (Leaving(backup_id(4), "full", 0, 0, "window", None),)
-    monkeypatch.setattr(prune.PruneRequest, "judged", lambda *_: (wrong, ()))
+    monkeypatch.setattr(prune, "judged", lambda *_: (wrong, ()))
     with pytest.raises(Refused, match=f"backup {backup_id(5)} needs backup {backup_id(4)}, which would go"):
         run(root, spark, delete=True)
     assert {table: rows_of(root, table) for table in TABLES} == before

@@ -14,6 +14,7 @@ from tests.support.made_snapshots import MadeSnapshots
 
 from lakebackup.errors import Refused, UsageProblem
 from lakebackup.formats.snapshots.manifest_json import manifest_json
+from lakebackup.plan.upkeep.prune import PrunePlan, SnapshotsPrune
 from lakebackup.recovery.rebuild import rebuild
 from lakebackup.rows.upkeep import Hold, Policy
 from lakebackup.storage import open_storage
@@ -156,7 +157,7 @@ def test_the_proof_stops_a_prune_of_what_is_needed(
     """A plan gone wrong: it takes away all that the backups wrote which go."""
     keep(root, 2)
     before = stored(root)
-    monkeypatch.setattr(prune, "_expired", lambda engine, _, **asked: engine.query("prune_removals", **asked))
+    monkeypatch.setattr(SnapshotsPrune, "removals", PrunePlan.removals)
     with pytest.raises(
         Refused, match=r"backup number 3 of tablets has 2 files in objects that would be gone"
     ):

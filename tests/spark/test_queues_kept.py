@@ -23,6 +23,7 @@ from lakebackup.recovery.rebuild import rebuild
 from lakebackup.rows.tables import TABLES
 from lakebackup.rows.upkeep import Hold, Policy, Restore
 from lakebackup.sql_engine.delta import open_table
+from lakebackup.sql_engine.spark import SparkEngine
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.tombstones import Prune, write_prune
@@ -398,15 +399,17 @@ def test_the_proof_stops_a_prune_of_what_is_needed(
 ) -> None:
     """A plan gone wrong: it deletes messages of the parent of a backup that stays."""
     keep(root, redundancy=1)
-    real = prune._removed
+    real = SparkEngine.query
 
-    def wrong(engine: Any, source: str, **asked: Any) -> Any:
-        rows = real(engine, source, **asked)
+    def wrong(engine: SparkEngine, name: str, **asked: Any) -> Any:
+        rows = real(engine, name, **asked)
+        if name != "prune_removals":
+            return rows
         made = {**asked, "at": f"CAST({asked['at']} AS BIGINT)", "prune_id": "'p'", "reason": "'wrong'"}
         taken = engine.table("files").where(f"backup_id = '{number(5)}' AND role = 'data'")
         return rows.union(taken.selectExpr(*(f"{made.get(name, name)} AS {name}" for name in rows.columns)))
 
-    monkeypatch.setattr(prune, "_removed", wrong)
+    monkeypatch.setattr(SparkEngine, "query", wrong)
     with pytest.raises(Refused, match="backup number 5 of social has 1 files in objects that would be gone"):
         pruned(root, spark, delete=True)
     assert seen(root, "SELECT path FROM removals") == []

@@ -6,7 +6,7 @@ only what came or went between them is looked at, however many files both have.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Refused
@@ -15,7 +15,9 @@ from lakebackup.rows.base import QUEUES, SNAPSHOT
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from lakebackup.sql_engine import EngineChoice
     from lakebackup.store.reader import CatalogReader
+    from lakebackup.store.selection import Selection
 
 TOPICS = "kafka"
 
@@ -100,14 +102,39 @@ def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> Difference:
     )
 
 
-def of_backups(reader: CatalogReader, a: str, b: str) -> Difference:
-    """As `difference`, of two backups by their ids or beginnings of them.
+@dataclass(frozen=True, slots=True)
+class DiffRequest:
+    """What a person asked for: two backups, by their ids or how these begin."""
+
+    destination: str
+    a: str
+    b: str
+    catalog: str | None = None
+    remote: str | None = None
+    engine: EngineChoice = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class FileDiff:
+    """How the files of the backups `a` and `b` differ: rows of diff_totals, and `changes`, those of the
+    difference's query."""
+
+    a: str
+    b: str
+    totals: tuple[Mapping[str, Any], ...]
+    changes: Selection = field(compare=False)
+
+
+def plan_diff(request: DiffRequest, reader: CatalogReader) -> FileDiff:
+    """Compare the files of two backups.
 
     Raises NotFound, UsageProblem (a beginning of several ids) and Refused (two sources).
     """
-    ids = reader.resolve_backup(a), reader.resolve_backup(b)
+    ids = reader.resolve_backup(request.a), reader.resolve_backup(request.b)
     rows = {row["backup_id"]: row for row in reader.rows("diff_backups", a=ids[0], b=ids[1])}
-    return difference(rows[ids[0]], rows[ids[1]])
+    found = difference(rows[ids[0]], rows[ids[1]])
+    changes = reader.choose("changes", found.query, **found.parameters())
+    return FileDiff(found.a, found.b, tuple(changes.rows("diff_totals")), changes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,15 +11,21 @@ from __future__ import annotations
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from lakebackup_sql import area, load, names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    import pyarrow as pa
     from sqlglot import exp
 
+    from lakebackup.sql_engine.guard import Checked
+
+EngineName = Literal["duckdb", "spark"]
+#: What a person asks for; `auto`: see `lakebackup_jobs.lifecycle.planning`.
+EngineChoice = Literal["auto", "duckdb", "spark"]
 RAW = "raw_"
 NOW = "now_"
 #: Small views that others depend on, or that Spark plans for long: computed once, not at each use.
@@ -33,6 +39,7 @@ FIRST = f"{RAW}backups"
 class Asked(NamedTuple):
     """A query of an engine: its name (`select`: a person's own), its text for Spark, values."""
 
+    engine: EngineName
     name: str
     text: str
     parameters: Mapping[str, Any]
@@ -56,6 +63,50 @@ def new_record() -> list[Asked]:
     """The list in which an engine records its queries: that of `recording`, or one of its own."""
     record = _RECORD.get()
     return [] if record is None else record
+
+
+class SqlEngine(Protocol):
+    """What both engines do, so that a plan is made by either."""
+
+    name: EngineName
+    asked: list[Asked]
+
+    def query(self, name: str, **parameters: Any) -> Any:
+        """The rows of a statement of `sql/queries` in the engine's own form: Arrow batches, a DataFrame."""
+        ...
+
+    def batches(self, name: str, **parameters: Any) -> pa.RecordBatchReader:
+        """The rows of a statement, however many."""
+        ...
+
+    def rows(self, name: str, **parameters: Any) -> list[dict[str, Any]]:
+        """The rows of a statement that gives few, column name -> value."""
+        ...
+
+    def define(self, relation: str, text: str, **parameters: Any) -> None:
+        """Give the rows of a SELECT in Spark's dialect a name that later queries can use."""
+        ...
+
+    def define_checked(self, relation: str, checked: Checked) -> None:
+        """As `define`, of a person's SELECT that was checked. Raises TimedOut after five minutes."""
+        ...
+
+    def give(self, relation: str, rows: pa.Table) -> None:
+        """Give rows that come from elsewhere a name that later queries can use: a new one, or one of the
+        catalog's in its place."""
+        ...
+
+    def columns(self, relation: str) -> Sequence[str]:
+        """The columns of a relation that was defined or given."""
+        ...
+
+    def keep(self, relation: str, text: str, **parameters: Any) -> Any:
+        """As `define`, once for all; what is returned stands for the rows, whatever has that name later."""
+        ...
+
+    def show(self, relation: str, kept: Any) -> None:
+        """Give rows that are kept a name that later queries can use."""
+        ...
 
 
 @cache

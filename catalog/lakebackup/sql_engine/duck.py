@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from contextlib import contextmanager
 from functools import cache
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
 
+    from lakebackup.sql_engine import EngineName
     from lakebackup.sql_engine.guard import Checked
 
 _LOCKED: dict[str, str | bool | int | float | list[str]] = {
@@ -71,6 +73,8 @@ class DuckEngine:
     Raises NotFound when there was no catalog at `as_of`.
     """
 
+    name: EngineName = "duckdb"
+
     def __init__(self, catalog_uri: str, *, as_written: bool = False, as_of: int | None = None) -> None:
         self._uri = catalog_uri.rstrip("/")
         self._as_of = as_of
@@ -79,6 +83,7 @@ class DuckEngine:
         self._opened: dict[str, DeltaTable | None] = {}
         self._known: set[str] = set()  # tables that were looked at together
         self._registered: set[str] = set()
+        self._kept = count()
         self.asked = new_record()
         # Its relations are temporary: no other connection sees them, and they end with this one.
         self._connection = _database(as_written).cursor()
@@ -86,24 +91,41 @@ class DuckEngine:
     def query(self, name: str, **parameters: Any) -> pa.RecordBatchReader:
         """The rows of a statement of `sql/queries`."""
         text = load("queries", name)
-        self.asked.append(Asked(name, text, parameters))
+        self.asked.append(Asked(self.name, name, text, parameters))
         return self.run(to_duckdb(text), steps(text), parameters)
+
+    batches = query
+
+    def rows(self, name: str, **parameters: Any) -> list[dict[str, Any]]:
+        """The rows of a statement that gives few, column name -> value."""
+        return [row for batch in self.query(name, **parameters) for row in batch.to_pylist()]
 
     def select(self, checked: Checked) -> pa.RecordBatchReader:
         """The rows of a person's SELECT that was checked."""
-        self.asked.append(Asked("select", checked.spark, {}))
+        self.asked.append(Asked(self.name, "select", checked.spark, {}))
         return self.run(checked.duckdb, steps_for(checked.relations), {})
 
     def define(self, relation: str, text: str, **parameters: Any) -> None:
         """Give the rows of a SELECT in Spark's dialect a name that later queries can use."""
-        self.asked.append(Asked(relation, text, parameters))
-        self._keep(relation, to_duckdb(text), steps(text), parameters)
+        self.asked.append(Asked(self.name, relation, text, parameters))
+        self._create(relation, to_duckdb(text), steps(text), parameters)
 
     def define_checked(self, relation: str, checked: Checked) -> None:
         """As `define`, of a person's SELECT that was checked. Raises TimedOut after five minutes."""
-        self.asked.append(Asked(relation, checked.spark, {}))
+        self.asked.append(Asked(self.name, relation, checked.spark, {}))
         with Limits(self.interrupt).running():
-            self._keep(relation, checked.duckdb, steps_for(checked.relations), {})
+            self._create(relation, checked.duckdb, steps_for(checked.relations), {})
+
+    def keep(self, relation: str, text: str, **parameters: Any) -> str:
+        """Compute the rows of a SELECT once; returns the table of their own that `show` gives a name to."""
+        self.asked.append(Asked(self.name, relation, text, parameters))
+        kept = f"kept_{next(self._kept)}"
+        self._create(kept, to_duckdb(text), steps(text), parameters)
+        return kept
+
+    def show(self, relation: str, kept: str) -> None:
+        """Give rows that are kept a name that later queries can use."""
+        self._connection.execute(f"CREATE OR REPLACE TEMP VIEW {_name(relation)} AS FROM {_name(kept)}")
 
     def give(self, relation: str, rows: pa.Table) -> None:
         """Give rows from outside the catalog a name that later queries can use: a new one, or one of the
@@ -127,12 +149,21 @@ class DuckEngine:
 
     def version(self, table: str) -> int | None:
         """The Delta version of a table that is read here; None when there was no such table at `as_of`."""
-        opened = self._open(f"{RAW}{table}")
+        opened = self.open(f"{RAW}{table}")
         return None if opened is None else opened.version()
+
+    def count(self, table: str) -> int:
+        """How many rows a table has, by its log alone."""
+        self.open(FIRST)
+        opened = self.open(f"{RAW}{table}")
+        files = opened.get_add_actions(flatten=True) if opened else None
+        if files is None or "num_records" not in files.schema.names:
+            return 0
+        return sum(number or 0 for number in files.column("num_records").to_pylist())
 
     def behind(self) -> list[str]:
         """Tables that lost commits: they are behind the versions recorded in the log of `backups`."""
-        self._open(FIRST)
+        self.open(FIRST)
         then = versions_then(self._uri)
         if folder_of(self._uri) is None:
             prefetch(f"{self._uri}/{table}" for table in then.keys() - self._known)
@@ -143,7 +174,7 @@ class DuckEngine:
             if newest_version(f"{self._uri}/{table}", known=True) < version
         ]
 
-    def _keep(
+    def _create(
         self, relation: str, statement: str, needs: tuple[str, ...], parameters: Mapping[str, Any]
     ) -> None:
         self._prepare(needs)
@@ -173,7 +204,7 @@ class DuckEngine:
         if self._as_of is None and folder_of(self._uri) is None:
             missing = {step for step in needs if step.startswith(RAW)} - self._registered - set(self._opened)
             if FIRST in missing:
-                self._open(FIRST)
+                self.open(FIRST)
             tables = {step.removeprefix(RAW) for step in missing - {FIRST}} - self._known
             prefetch(f"{self._uri}/{table}" for table in tables)
             self._known |= tables
@@ -186,7 +217,7 @@ class DuckEngine:
         name = step.removeprefix(NOW)
         if name.startswith(RAW):
             table = name.removeprefix(RAW)
-            opened = self._open(step)
+            opened = self.open(step)
             with self._explained():
                 rows = (
                     ARROW_SCHEMAS[table].empty_table()
@@ -200,8 +231,8 @@ class DuckEngine:
                 self._connection.execute(f"CREATE TEMP {form} {_name(step)} AS {to_duckdb(view_text(step))}")
         self._registered.add(step)
 
-    def _open(self, step: str) -> DeltaTable | None:
-        """A table, opened once, so that all that is asked sees one version of it."""
+    def open(self, step: str) -> DeltaTable | None:
+        """The table of a step, opened once, so that all that is asked sees one version of it."""
         if step not in self._opened:
             as_of = None if step.startswith(NOW) else self._as_of
             table = step.removeprefix(NOW).removeprefix(RAW)
@@ -273,6 +304,6 @@ def view_types() -> Mapping[str, Mapping[str, str]]:
 
 
 def _name(relation: str) -> str:
-    if not re.fullmatch(r"[a-z_]+", relation):
+    if not re.fullmatch(r"[a-z_0-9]+", relation):
         raise NotFound(f"There is no relation {relation!r} in the catalog.")
     return f'"{relation}"'

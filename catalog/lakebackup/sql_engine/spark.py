@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.rows.tables import ARROW_SCHEMAS
@@ -22,29 +23,45 @@ from lakebackup.sql_engine.as_of import open_then, require_then
 from lakebackup.sql_engine.delta import newest_version
 from lakebackup.sql_engine.delta_log import folder_of, prefetch
 from lakebackup.sql_engine.failures import task_errors
-from lakebackup_sql import load
+from lakebackup.sql_engine.limits import Limits
+from lakebackup_sql import load, names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pyarrow as pa
+    from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
+
+    from lakebackup.sql_engine import EngineName
+    from lakebackup.sql_engine.guard import Checked
 
 
 # A table that is part of the plan has no more rows.
 _FEW_ROWS = 10_000
+_ROWS_AT_ONCE = 10_000
 
 
 class SparkEngine:
     """Queries over the Delta tables in the folder `catalog_uri`, as they are, or at the instant `as_of` (us
-    since 1970); then `now_<relation>` is what a relation is now.
+    since 1970); then `now_<relation>` is what a relation is now. `opened`: how to open the table of a step,
+    for those that are to stay as they were when they were opened first.
 
     The views are temporary views of the session under their own names: one catalog at a time in a session.
     Raises NotFound when there was no catalog at `as_of`.
     """
 
-    def __init__(self, spark: SparkSession, catalog_uri: str, *, as_of: int | None = None) -> None:
-        self._spark = spark
+    name: EngineName = "spark"
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        catalog_uri: str,
+        *,
+        as_of: int | None = None,
+        opened: Callable[[str], DeltaTable | None] | None = None,
+    ) -> None:
+        self._spark, self._opened = spark, opened
         self._uri = catalog_uri.rstrip("/")
         self._remote = folder_of(self._uri) is None
         self._as_of = as_of
@@ -60,19 +77,40 @@ class SparkEngine:
         """The rows of a statement of `sql/queries`; read them when they are asked for, not before."""
         return self._run(name, load("queries", name), parameters)
 
+    def batches(self, name: str, **parameters: Any) -> pa.RecordBatchReader:
+        """The same rows, some at a time."""
+        return streamed(self.query(name, **parameters))
+
     def select(self, sql: str) -> DataFrame:
         """The rows of a person's SELECT over the views. Raises UsageProblem when it is not just that."""
         from lakebackup.sql_engine.duck import view_columns
         from lakebackup.sql_engine.guard import check_select
 
-        checked = check_select(sql, view_columns(now=self._as_of is not None))
-        self.asked.append(Asked("select", checked.spark, {}))
-        self._prepare(steps_for(checked.relations))
-        return self._spark.sql(checked.spark)
+        return self._checked("select", check_select(sql, view_columns(now=self._as_of is not None)))
 
     def define(self, relation: str, text: str, **parameters: Any) -> None:
         """Give the rows of a SELECT a name that later queries can use."""
-        self._run(relation, text, parameters).createOrReplaceTempView(relation)
+        rows = self._run(relation, text, parameters)
+        # One in a view's place may read that view.
+        self._name(relation, rows.localCheckpoint() if relation in names("views") else rows)
+
+    def define_checked(self, relation: str, checked: Checked) -> None:
+        """As `define`, of a person's SELECT that was checked. Raises TimedOut after five minutes."""
+        with Limits(self._spark.interruptAll, memory=False).running(), task_errors():
+            self._name(relation, self._checked(relation, checked).localCheckpoint())
+
+    def keep(self, relation: str, text: str, **parameters: Any) -> DataFrame:
+        """Compute the rows of a SELECT once, in Spark's own storage; `show` gives them a name."""
+        with task_errors():
+            return self._run(relation, text, parameters).localCheckpoint()
+
+    def show(self, relation: str, kept: DataFrame) -> None:
+        """Give rows that are kept a name that later queries can use."""
+        kept.createOrReplaceTempView(relation)
+
+    def columns(self, relation: str) -> list[str]:
+        """The columns of a relation that was defined or given."""
+        return self._spark.table(relation).columns
 
     def rows(self, name: str, **parameters: Any) -> list[dict[str, Any]]:
         """The rows of a statement that gives few, column name -> value."""
@@ -80,32 +118,44 @@ class SparkEngine:
             return [row.asDict() for row in self.query(name, **parameters).collect()]
 
     def give(self, relation: str, rows: pa.Table) -> None:
-        """Give rows from outside the catalog a name that later queries can use."""
-        self._given(rows).createOrReplaceTempView(relation)
+        """Give rows from outside the catalog a name that later queries can use: a new one, or one of the
+        catalog's in its place."""
+        self._name(relation, self._given(rows))
 
     def replace(self, relation: str, rows: DataFrame) -> None:
         """Give rows the name of a relation of the catalog, in its place."""
         self._replaced[relation] = rows
+        self._registered.clear()  # what reads it is another relation now
 
     def table(self, table: str) -> DataFrame:
         """A whole catalog table, uncommitted rows included."""
-        return self._table(table, self._as_of)
+        return self._table(f"{RAW}{table}")
 
     def register(self, relations: Iterable[str] | None = None) -> None:
         """Make views of the catalog (all of them unless named) temporary views of the session: the catalog as
         it is now, as far as its tables are small."""
         self._prepare(steps_for(shown_views() if relations is None else relations))
 
-    def _table(self, table: str, as_of: int | None) -> DataFrame:
-        uri = f"{self._uri}/{table}"
+    def _table(self, step: str) -> DataFrame:
         reader = self._spark.read.format("delta")
-        if as_of is not None:
-            opened = open_then(uri, as_of)
+        if not self._is_live(step):
+            opened = self._open(step)
             if opened is None:
-                return self._given(ARROW_SCHEMAS[table].empty_table())
+                return self._given(ARROW_SCHEMAS[_table_of(step)].empty_table())
             reader = reader.option("versionAsOf", opened.version())
         with task_errors():
-            return reader.load(uri)
+            return reader.load(f"{self._uri}/{_table_of(step)}")
+
+    def _is_live(self, step: str) -> bool:
+        """Whether a table is read as it is whenever something is asked."""
+        return self._opened is None and (self._as_of is None or step.startswith(NOW))
+
+    def _open(self, step: str) -> DeltaTable | None:
+        if self._opened is not None:
+            return self._opened(step)
+        if not self._is_live(step):
+            return open_then(f"{self._uri}/{_table_of(step)}", self._as_of)
+        return open_then(f"{self._uri}/{_table_of(step)}", None, known=self._remote and step.startswith(RAW))
 
     def _forget(self) -> None:
         self._registered.clear()
@@ -132,15 +182,32 @@ class SparkEngine:
         if step in self._replaced:
             rows = self._replaced[step]
         elif name.startswith(RAW):
-            as_of = None if step != name else self._as_of
-            few = self._few(step, as_of)
-            rows = self._table(name.removeprefix(RAW), as_of) if few is None else few
-        elif name in KEPT and {read for read in steps_for([step]) if RAW in read} <= set(self._inlined):
+            few = self._few(step)
+            rows = self._table(step) if few is None else few
+        elif name in KEPT and self._is_small(step):
             rows = self._kept(step)
         else:
             rows = self._spark.sql(view_text(step))
         rows.createOrReplaceTempView(step)
         self._registered.add(step)
+
+    def _is_small(self, step: str) -> bool:
+        """Whether all that a view reads is part of the plan, and the catalog's own."""
+        reads = set(steps_for([step]))
+        return {read for read in reads if RAW in read} <= set(self._inlined) and not reads & set(
+            self._replaced
+        )
+
+    def _name(self, relation: str, rows: DataFrame) -> None:
+        if relation.startswith(RAW) or relation in names("views"):
+            self.replace(relation, rows)
+        else:
+            rows.createOrReplaceTempView(relation)
+
+    def _checked(self, name: str, checked: Checked) -> DataFrame:
+        self.asked.append(Asked(self.name, name, checked.spark, {}))
+        self._prepare(steps_for(checked.relations))
+        return self._spark.sql(checked.spark)
 
     def _given(self, rows: pa.Table) -> DataFrame:
         from pyspark.sql.pandas.types import from_arrow_schema
@@ -148,14 +215,13 @@ class SparkEngine:
         # Spark Connect does not take the types of a table without rows from it.
         return self._spark.createDataFrame(rows, from_arrow_schema(rows.schema))
 
-    def _few(self, step: str, as_of: int | None) -> DataFrame | None:
+    def _few(self, step: str) -> DataFrame | None:
         """The rows of a small table, to be part of the plan: Delta takes longer to plan one scan than reading
         them takes. None when they are many."""
         from lakebackup.sql_engine.dataset import rows_of
 
         uri = f"{self._uri}/{_table_of(step)}"
-        seen = self._remote and as_of is None and step.startswith(RAW)
-        opened = open_then(uri, as_of, known=seen)
+        opened = self._open(step)
         if opened is None:
             return self._given(ARROW_SCHEMAS[_table_of(step)].empty_table())
         files = opened.get_add_actions(flatten=True)
@@ -163,7 +229,7 @@ class SparkEngine:
         if None in counts or sum(counts) > _FEW_ROWS:
             return None
         rows = rows_of(uri, opened).cast(ARROW_SCHEMAS[_table_of(step)])
-        self._inlined[step] = opened.version() if as_of is None else None
+        self._inlined[step] = opened.version() if self._is_live(step) else None
         self._rows[step] = rows
         return self._given(rows)
 
@@ -195,9 +261,25 @@ class SparkEngine:
             return list(pool.map(newest_version, uris)) != list(live.values())
 
     def _run(self, name: str, text: str, parameters: dict[str, Any]) -> DataFrame:
-        self.asked.append(Asked(name, text, parameters))
+        self.asked.append(Asked(self.name, name, text, parameters))
         self._prepare(steps(text))
         return self._spark.sql(text, args=parameters)
+
+
+def streamed(frame: DataFrame) -> pa.RecordBatchReader:
+    """The rows of a DataFrame, some at a time."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    schema = to_arrow_schema(frame.schema)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        with task_errors():
+            rows = frame.toLocalIterator()
+            while some := [row.asDict(recursive=True) for row in islice(rows, _ROWS_AT_ONCE)]:
+                yield pa.RecordBatch.from_pylist(some, schema)
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
 
 
 def _table_of(step: str) -> str:

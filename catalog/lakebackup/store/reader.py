@@ -1,4 +1,4 @@
-"""Questions to the catalog, answered by DuckDB over its Delta tables, without a JVM."""
+"""Questions to the catalog, answered over its Delta tables by DuckDB, without a JVM, or by Spark."""
 
 from __future__ import annotations
 
@@ -8,18 +8,24 @@ from typing import TYPE_CHECKING, Any
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.rows.tables import TABLES
 from lakebackup.rules import layout
+from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store.roots import Roots, destination_id
+from lakebackup.store.selection import Selection
 from lakebackup_sql import load, names
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
 
     from lakebackup.rows.base import State
-    from lakebackup.sql_engine import Asked
+    from lakebackup.sql_engine import Asked, EngineName, SqlEngine
+    from lakebackup.sql_engine.duck import DuckEngine
     from lakebackup.sql_engine.guard import Checked
+
+    ArrowJob = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class Catalog:
@@ -59,7 +65,7 @@ class Catalog:
 
 class CatalogReader(Catalog):
     """Questions to the catalog, answered by DuckDB over the Delta tables, as they are when first asked, or
-    as they were at the instant `as_of` (us since 1970)."""
+    as they were at the instant `as_of` (us since 1970); see `on` for Spark."""
 
     def __init__(
         self,
@@ -68,12 +74,35 @@ class CatalogReader(Catalog):
         *,
         as_written: bool = False,
         as_of: int | None = None,
+        spark: SparkSession | None = None,
+        tables: DuckEngine | None = None,
     ) -> None:
         from lakebackup.sql_engine.duck import DuckEngine
 
         super().__init__(destination, catalog)
-        self._as_of = as_of
-        self._engine = DuckEngine(self.catalog_uri, as_written=as_written, as_of=as_of)
+        self._as_of, self._spark = as_of, spark
+        self._duck = tables or DuckEngine(self.catalog_uri, as_written=as_written, as_of=as_of)
+        self._engine: SqlEngine = self._duck
+        if spark is not None:
+            from lakebackup.sql_engine.spark import SparkEngine
+
+            self._engine = SparkEngine(spark, self.catalog_uri, as_of=as_of, opened=self._duck.open)
+
+    def on(self, spark: SparkSession) -> CatalogReader:
+        """The same catalog, with the same versions of its tables, whose statements run on Spark; a person's
+        SELECT for rows stays on DuckDB."""
+        return CatalogReader(
+            self._home.uri, self.catalog_uri, as_of=self._as_of, spark=spark, tables=self._duck
+        )
+
+    def apart(self) -> CatalogReader:
+        """The same catalog by the same engine, without what this one was given and has defined."""
+        return CatalogReader(self._home.uri, self.catalog_uri, as_of=self._as_of, spark=self._spark)
+
+    @property
+    def engine(self) -> EngineName:
+        """What runs its statements."""
+        return self._engine.name
 
     @classmethod
     def open(
@@ -104,15 +133,36 @@ class CatalogReader(Catalog):
 
     def query(self, name: str, **parameters: Any) -> pa.RecordBatchReader:
         """The rows of a statement of `sql/queries`, however many, as Arrow batches."""
-        return self._engine.query(name, **parameters)
+        return self._engine.batches(name, **parameters)
 
     def rows(self, name: str, **parameters: Any) -> list[dict[str, Any]]:
         """The rows of a statement that gives few, column name -> value."""
-        return [row for batch in self._engine.query(name, **parameters) for row in batch.to_pylist()]
+        return self._engine.rows(name, **parameters)
 
     def one(self, name: str, **parameters: Any) -> dict[str, Any] | None:
         """The first row, None when there is none."""
         return next(iter(self.rows(name, **parameters)), None)
+
+    def map(
+        self,
+        job: ArrowJob,
+        columns: str,
+        name: str,
+        *,
+        spread: Callable[[DataFrame], DataFrame] | None = None,
+        **parameters: Any,
+    ) -> list[dict[str, Any]]:
+        """What `job` returns, few rows of `columns`, for the rows of a statement of `sql/queries`.
+
+        On DuckDB it runs here and takes them in the statement's order. On Spark it runs in tasks, and the
+        driver never has them: `spread` says how they are dealt to tasks and sorted there.
+        """
+        if self.engine == "duckdb":
+            return [row for batch in job(self.query(name, **parameters)) for row in batch.to_pylist()]
+        frame: DataFrame = self._engine.query(name, **parameters)
+        with task_errors():
+            rows = (spread(frame) if spread else frame).mapInArrow(job, columns).collect()
+        return [row.asDict() for row in rows]
 
     def resolve_backup(self, beginning: str) -> str:
         """The id of the one backup whose id begins so. Raises NotFound, or UsageProblem for several."""
@@ -141,26 +191,35 @@ class CatalogReader(Catalog):
 
     def versions(self) -> dict[str, int]:
         """The Delta version of each table that is read here; without those made after `as_of`."""
-        found = {table: self._engine.version(table) for table in TABLES}
+        found = {table: self._duck.version(table) for table in TABLES}
         return {table: version for table, version in found.items() if version is not None}
 
     def tables_behind(self) -> list[str]:
         """Tables that lack commits which the newest backup's was made after."""
-        return self._engine.behind()
+        return self._duck.behind()
+
+    def count(self, *tables: str) -> int:
+        """How many rows some tables have, those that do not count included, by their logs alone."""
+        return sum(map(self._duck.count, tables))
 
     def select(self, sql: str) -> pa.RecordBatchReader:
         """The rows of a person's SELECT over the views. Raises UsageProblem when it is not just that."""
         from lakebackup.sql_engine.guard import check_select
 
-        return self._engine.select(check_select(sql, self.relations()))
+        return self._duck.select(check_select(sql, self.relations()))
 
     def run_checked(self, checked: Checked) -> pa.RecordBatchReader:
         """As `select`, of a SELECT that was checked; what it asks of records was given before."""
-        return self._engine.select(checked)
+        return self._duck.select(checked)
 
     def define(self, relation: str, name: str, **parameters: Any) -> None:
         """Give the rows of a statement of `sql/queries` a name that later statements can use."""
         self._engine.define(relation, load("queries", name), **parameters)
+
+    def choose(self, relation: str, name: str, **parameters: Any) -> Selection:
+        """The rows of a statement of `sql/queries` as a value, whose own statements call them `relation`."""
+        kept = self._engine.keep(relation, load("queries", name), **parameters)
+        return Selection(self, self._engine, relation, kept)
 
     def give(self, relation: str, rows: pa.Table) -> None:
         """Give rows that come from elsewhere a name that later statements can use."""
@@ -172,7 +231,7 @@ class CatalogReader(Catalog):
 
     def interrupt(self) -> None:
         """Stop the query that runs now, from another thread; it raises an error."""
-        self._engine.interrupt()
+        self._duck.interrupt()
 
     def supposing(self, states: Mapping[str, State]) -> CatalogReader:
         """The same catalog as if some backups had other states: id -> state."""
@@ -189,7 +248,7 @@ class CatalogReader(Catalog):
 
     def columns(self, relation: str) -> list[str]:
         """The columns of a relation that was defined here."""
-        return self._engine.columns(relation)
+        return list(self._engine.columns(relation))
 
     def destinations(self) -> Roots:
         """Where the destinations are. The one this was opened with is where it is now, moved or not."""

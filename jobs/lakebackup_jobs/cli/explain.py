@@ -26,21 +26,26 @@ def explain(plan: Callable[[], Any], *, as_json: bool) -> None:
 
 
 def write(asked: Sequence[Asked], *, as_json: bool) -> None:
-    """Each statement once, in order: Spark SQL under comments on its parameters and inputs."""
+    """Each statement once, in order: Spark SQL under comments on its parameters and inputs, and, where it
+    changes, on the engine that runs it."""
     known: set[str] = set()
     defined: set[str] = set()
-    for name, text, parameters in asked:
+    before: str | None = None
+    for engine, name, text, parameters in asked:
         values = {key: parameters[key] for key in sorted(parameters)}
-        same = json.dumps([name, text, values], default=str)
+        same = json.dumps([engine, name, text, values], default=str)
         if same in known:
             continue
         known.add(same)
         if as_json:
-            line = {"query": name, "sql": text.strip(), "parameters": values}
+            line = {"query": name, "engine": engine, "sql": text.strip(), "parameters": values}
             sys.stdout.write(json.dumps(line, default=str) + "\n")
         else:
-            sys.stdout.write("".join(f"-- {visible(line)}\n" for line in _notes(name, text, values, defined)))
+            notes = _notes(name, text, values, defined)
+            notes = notes if engine == before else [f"engine: {engine}", *notes]
+            sys.stdout.write("".join(f"-- {visible(line)}\n" for line in notes))
             sys.stdout.write(f"{text.strip()};\n\n")
+            before = engine
         defined.add(name)
     sys.stdout.flush()
 

@@ -14,6 +14,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from lakebackup.sql_engine import EngineChoice
+
 SETTINGS, KAFKA, SPARK, OUTPUT = "Settings", "Kafka", "Spark", "Output"
 COPYING, STORED = "Copying", "Data files"
 TIMES = "2026-11-21T14:05Z, '14:05' (today), -2h, '90 min ago', ms since 1970; UTC without a zone."
@@ -130,6 +132,7 @@ KAFKA_CONFIG = _flag(
 KAFKA_PROPERTY = _flag(
     KAFKA, "-X KEY=VALUE", "A librdkafka property; repeatable.", list[str], name="kafka_property"
 )
+ENGINE = _flag(None, "--engine NAME", "What plans: auto, duckdb or spark.", EngineChoice, default="auto")
 REMOTE = _setting(SPARK, "--remote sc://HOST", "A Spark Connect server.")
 MASTER = _setting(SPARK, "--master URL", "Spark master.", default="this machine")
 SPARK_CONF = _flag(SPARK, "--spark-conf KEY=VALUE", "A Spark property; repeatable.", list[str])
@@ -138,7 +141,7 @@ CSV = _flag(OUTPUT, "--csv", "CSV with a header line.")
 DEBUG = _flag(OUTPUT, "--debug", "Show the traceback of a failure.")
 
 ALL = (
-    CODEC, COMPRESSION_LEVEL, TARGET_SIZE, NOTE, DRY_RUN, EXPLAIN, AS_OF,
+    CODEC, COMPRESSION_LEVEL, TARGET_SIZE, NOTE, DRY_RUN, EXPLAIN, ENGINE, AS_OF,
     BACKUPS_AT, KEEP_AT, CATALOG, SOURCE, LEASE, CONFIG,
     BOOTSTRAP, KAFKA_CONFIG, KAFKA_PROPERTY, REMOTE, MASTER, SPARK_CONF, JSON, CSV, DEBUG,
 )  # fmt: skip

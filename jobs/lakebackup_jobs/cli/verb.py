@@ -144,6 +144,8 @@ class Call:
         if "lease_ttl" in taken:
             values["lease_ttl_s"] = found.lease_ttl
         values |= {name: getattr(found, name) for name in _SAME if name in taken}
+        if "engine" in taken:
+            values["engine"] = taken["engine"] or "auto"
         if "note" in taken:
             values["note"] = taken["note"]
         return values
@@ -170,6 +172,11 @@ class Call:
 
         return spark_session(remote=found.remote, extra=extra)
 
+    def planner(self) -> SparkSession | None:
+        """The session for what only plans: the caller's, or one that flags ask for. Settings start none."""
+        asked = self.flags["engine"] == "spark" or self.flags["master"]
+        return self.spark() if self.session is not None or asked else None
+
     def run(
         self, job: Callable[..., dict[str, Any]], request: object, *, spark: bool = True, **more: Any
     ) -> dict[str, Any]:
@@ -186,10 +193,13 @@ class Call:
         self, job: Callable[..., dict[str, Any]], request: object, *, spark: bool = True, **more: Any
     ) -> dict[str, Any]:
         """As `run`, without reporting the result; empty with --explain."""
+        if "engine" in self.flags and (self.dry_run or not spark):
+            given = {"spark": self.planner()}
+        else:
+            given = {"spark": self.spark()} if spark and not self.explain else {}
         if self.explain:
-            explain(lambda: job(request, reporter=self.report, **more), as_json=self.json)
+            explain(lambda: job(request, reporter=self.report, **given, **more), as_json=self.json)
             return {}
-        given = {"spark": self.spark()} if spark else {}
         return job(request, reporter=self.report, **given, **more)
 
     @cached_property

@@ -1,7 +1,8 @@
 """The plan of a restore, written down: one share for each partition, read by the task that restores it.
 
 The files that were planned are thereby the files that are restored, also when the restore is cut off and
-goes on after another backup was taken. Rows stream from the catalog to storage; no list of them is held.
+goes on after another backup was taken. No list of them is held: rows stream from DuckDB to storage, or
+Spark's tasks write them.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from itertools import chain, groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import NotFound
@@ -17,18 +19,21 @@ from lakebackup_jobs.kafka.format.stored_file import StoredFile
 from lakebackup_jobs.lifecycle.task_progress import TaskBoard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from lakebackup.plan.topics.restore import RestorePlan
     from lakebackup.storage import Storage
-    from lakebackup.store.reader import CatalogReader
 
+#: Columns of what a ShareWriter returns.
+WRITTEN = "number BIGINT"
 # A task takes one partition, chunk or part of the work; where there are more than this, they share tasks.
 MOST_TASKS = 200
 _INDEX = "plan/tasks.json"
+#: What tells the partitions of topics apart.
+PARTITION = ("scope", "epoch", "region")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,36 +72,60 @@ class Shares:
             storage.delete(found.path)
 
 
-def deal(storage: Storage, reader: CatalogReader, plan: RestorePlan, folder: str) -> Shares:
+@dataclass(frozen=True, slots=True)
+class ShareWriter:
+    """Over rows that have those of a partition one after another: writes each partition's share, and returns
+    its number. In this process or in a task of Spark.
+
+    `numbers`: by the values of the columns `key`. `heads`: by number, what is in front of a share.
+    """
+
+    uri: str
+    folder: str
+    numbers: Mapping[Any, int]
+    key: tuple[str, ...] = PARTITION
+    heads: Sequence[Mapping[str, Any]] = ()
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        rows = chain.from_iterable(batch.to_pylist() for batch in batches)
+        for partition, some in groupby(rows, key=itemgetter(*self.key)):
+            number = self.numbers[partition]
+            self.write(number, some)
+            yield pa.RecordBatch.from_pydict({"number": pa.array([number], pa.int64())})
+
+    def write(self, number: int, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Put one share."""
+        head = self.heads[number : number + 1]
+        write_lines(open_storage(self.uri), share_path(self.folder, number), chain(head, rows))
+
+
+def deal(storage: Storage, plan: RestorePlan, folder: str) -> Shares:
     """Write the shares of a planned restore below `folder`, or find those of the run that was cut off.
 
-    `reader` has the relation `selected`. Raises EnvironmentProblem (storage).
+    Raises EnvironmentProblem (storage).
     """
-    try:
-        found = json.loads(storage.get(f"{folder}{_INDEX}"))
-        return Shares(storage.uri, folder, tuple(tuple(paths) for paths in found))
-    except NotFound:
-        pass
+    if (tasks := read_index(storage, folder)) is not None:
+        return Shares(storage.uri, folder, tasks)
     parts = sorted((p for t in plan.topics for p in t.parts), key=lambda p: -p.bytes)
+    numbers = {(p.scope, p.epoch, p.region): number for number, p in enumerate(parts)}
+    plan.chosen.map(
+        ShareWriter(storage.uri, folder, numbers),
+        WRITTEN,
+        "selected_files",
+        spread=lambda rows: rows.repartition(*PARTITION).sortWithinPartitions(
+            *PARTITION, "start_position", "path"
+        ),
+    )
     # The heavy ones begin first and the rest fill up behind them.
-    task_of = {(p.scope, p.epoch, p.region): i % MOST_TASKS for i, p in enumerate(parts)}
-    tasks: list[list[str]] = [[] for _ in range(min(len(parts), MOST_TASKS))]
-    for number, (partition, rows) in enumerate(groupby(_rows(reader), key=_partition)):
-        path = f"{folder}plan/{number:06d}.jsonl"
-        with storage.writer() as writer:
-            for row in rows:
-                writer.write(f"{json.dumps(row)}\n".encode())
-            writer.commit(path, if_absent=False)
-        tasks[task_of[partition]].append(path)
-    storage.put(f"{folder}{_INDEX}", json.dumps(tasks).encode())
-    return Shares(storage.uri, folder, tuple(tuple(paths) for paths in tasks))
+    return Shares(storage.uri, folder, write_index(storage, folder, range(len(parts))))
 
 
 def regions_of(storage: Storage, folder: str) -> list[tuple[str, str, str]] | None:
     """The partitions (topic, epoch, number) whose shares lie below `folder`; None when there is no plan."""
-    try:
-        tasks: list[list[str]] = json.loads(storage.get(f"{folder}{_INDEX}"))
-    except NotFound:
+    tasks = read_index(storage, folder)
+    if tasks is None:
         return None
     firsts = (_first(storage, path) for path in chain.from_iterable(tasks))
     return [(row["scope"], row["epoch"], row["region"]) for row in firsts]
@@ -114,10 +143,30 @@ def _read(storage: Storage, path: str) -> Iterator[StoredFile]:
             yield StoredFile(**json.loads(line))
 
 
-def _rows(reader: CatalogReader) -> Iterator[dict[str, Any]]:
-    for batch in reader.query("selected_files"):
-        yield from batch.to_pylist()
+def share_path(folder: str, number: int) -> str:
+    """Where the share of a number is, below the folder of a restore."""
+    return f"{folder}plan/{number:06d}.jsonl"
 
 
-def _partition(row: Mapping[str, Any]) -> tuple[str, str, str]:
-    return row["scope"], row["epoch"], row["region"]
+def write_lines(storage: Storage, path: str, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Put rows as JSON lines, in place of an older object."""
+    with storage.writer() as writer:
+        for row in rows:
+            writer.write(f"{json.dumps(row)}\n".encode())
+        writer.commit(path, if_absent=False)
+
+
+def write_index(storage: Storage, folder: str, numbers: Sequence[int]) -> tuple[tuple[str, ...], ...]:
+    """Deal shares, the first ones first, to tasks; with what this puts all shares are there."""
+    count = min(len(numbers), MOST_TASKS)
+    tasks = [tuple(share_path(folder, number) for number in numbers[task::count]) for task in range(count)]
+    storage.put(f"{folder}{_INDEX}", json.dumps(tasks).encode())
+    return tuple(tasks)
+
+
+def read_index(storage: Storage, folder: str) -> tuple[tuple[str, ...], ...] | None:
+    """The paths of each task's shares; None when they were not all written."""
+    try:
+        return tuple(tuple(paths) for paths in json.loads(storage.get(f"{folder}{_INDEX}")))
+    except NotFound:
+        return None

@@ -25,23 +25,14 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from lakebackup.plan.diff import DiffRequest
+
 # More than these do not fit DuckDB's memory for certain, and Spark is quicker.
 MOST_RECORDS = 3_000_000
 # More keys than these are in most files.
 _MOST_KEYS = 5_000
 _COLUMNS = ("partition", "kafka_offset", "key", "key_hex", "value_digest")
 _ROWS = "record_rows"
-
-
-@dataclass(frozen=True, slots=True)
-class RecordDiffRequest:
-    """Two backups, by their ids or how these begin."""
-
-    destination: str
-    a: str
-    b: str
-    catalog: str | None = None
-    remote: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +63,12 @@ class TopicDiff:
         }
 
 
-def run(request: RecordDiffRequest, *, spark: SparkSession | None = None) -> Iterator[TopicDiff]:
+def run(request: DiffRequest, *, spark: SparkSession | None = None) -> Iterator[TopicDiff]:
     """Compare topic after topic; take a topic's rows before the next one's.
 
-    By DuckDB, or by Spark where many records must be read or a session is given. Raises NotFound, Refused
-    (backups of two sources, or not of topics), Damaged (a file that is not what was backed up).
+    By the engine that was asked for; `auto` is DuckDB, or Spark where many records must be read or a session
+    is given. Raises NotFound, Refused (backups of two sources, or not of topics), Damaged (a file that is not
+    what was backed up).
     """
     reader = CatalogReader.require(request.destination, request.catalog)
     ids = reader.resolve_backup(request.a), reader.resolve_backup(request.b)
@@ -95,7 +87,7 @@ def run(request: RecordDiffRequest, *, spark: SparkSession | None = None) -> Ite
 
 
 def _topic(
-    request: RecordDiffRequest,
+    request: DiffRequest,
     reader: CatalogReader,
     scope: str,
     a: Mapping[str, Any] | None,
@@ -109,7 +101,8 @@ def _topic(
         after = replace(after, after_number=a["number"])
     new = ask.DuckRecords(reader, after)
     size = new.files.entries + (0 if continued else ask.DuckRecords(reader, before).files.entries)
-    if spark is not None or size > MOST_RECORDS:
+    automatic = request.engine == "auto" and (spark is not None or size > MOST_RECORDS)
+    if automatic or request.engine == "spark":
         return _by_spark(request, reader, spark, before, after, continued, new.files.null_keys)
     return _by_duckdb(reader, before, after, continued)
 
@@ -151,7 +144,7 @@ def _by_duckdb(reader: CatalogReader, before: RecordsPlan, after: RecordsPlan, c
 
 
 def _by_spark(
-    request: RecordDiffRequest,
+    request: DiffRequest,
     reader: CatalogReader,
     spark: SparkSession | None,
     before: RecordsPlan,
@@ -160,7 +153,7 @@ def _by_spark(
     without_key: int,
 ) -> TopicDiff:
     from lakebackup.sql_engine.failures import task_errors
-    from lakebackup.sql_engine.spark import SparkEngine
+    from lakebackup.sql_engine.spark import SparkEngine, streamed
     from lakebackup_jobs.runtime.session import spark_session
 
     spark = spark or spark_session(remote=request.remote)
@@ -174,7 +167,7 @@ def _by_spark(
     changed.createOrReplaceTempView("record_changed")
     with task_errors():
         totals = next(iter(engine.rows("record_change_totals")), {})
-    rows = ask.streamed(engine.query("record_change_rows"))
+    rows = streamed(engine.query("record_change_rows"))
 
     def taken() -> Iterator[pa.RecordBatch]:
         try:

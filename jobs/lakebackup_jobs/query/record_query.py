@@ -14,7 +14,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -43,7 +42,6 @@ _THREADS = 4
 _FILTERS_AHEAD = 64
 _BYTES_AHEAD = 128 << 20
 _BYTES_A_TASK = 64 << 20
-_ROWS_AT_ONCE = 10_000
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -130,23 +128,6 @@ def explain(reader: CatalogReader, sql: str) -> list[Reading]:
         reader.give(relation.plan.call.relation, schema_of(relation.plan.call.columns).empty_table())
     reader.run_checked(checked)
     return [relation.reading for relation in found]
-
-
-def streamed(frame: DataFrame) -> pa.RecordBatchReader:
-    """The rows of a DataFrame, some at a time."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    from lakebackup.sql_engine.failures import task_errors
-
-    schema = to_arrow_schema(frame.schema)
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        with task_errors():
-            rows = frame.toLocalIterator()
-            while some := [row.asDict(recursive=True) for row in islice(rows, _ROWS_AT_ONCE)]:
-                yield pa.RecordBatch.from_pylist(some, schema)
-
-    return pa.RecordBatchReader.from_batches(schema, batches())
 
 
 def _plans(reader: CatalogReader, checked: Checked) -> list[RecordsPlan]:

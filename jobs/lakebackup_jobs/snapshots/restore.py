@@ -11,17 +11,27 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from itertools import chain, groupby, islice, pairwise
-from operator import itemgetter
+from functools import partial
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Damaged
-from lakebackup.plan.snapshots.restore import EACH, digest_of, in_order, plan_restore, require_names
+from lakebackup.plan.snapshots.restore import (
+    EACH,
+    digest_of,
+    in_order,
+    passes,
+    plan_restore,
+    require_names,
+)
 from lakebackup.rows.upkeep import Audit
 from lakebackup.rules.times import format_ts
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.store.behind import current_catalog
+from lakebackup_jobs.lifecycle.arrow_splits import WRITTEN as PATHS
+from lakebackup_jobs.lifecycle.arrow_splits import ArrowShares
 from lakebackup_jobs.lifecycle.identity import holder, micros
+from lakebackup_jobs.lifecycle.planning import planned
 from lakebackup_jobs.lifecycle.prune_lock import noted
 from lakebackup_jobs.lifecycle.task_errors import raise_first
 from lakebackup_jobs.lifecycle.task_progress import TaskBoard
@@ -30,10 +40,9 @@ from lakebackup_jobs.snapshots.tasks.write import NAMED, WRITTEN, WriteJob
 from lakebackup_sql import load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from lakebackup.plan.snapshots.restore import SnapshotRestorePlan, SnapshotRestoreRequest
     from lakebackup.storage import Storage
@@ -60,19 +69,19 @@ def run(
 
     started = time.monotonic()
     reader = current_catalog(request.destination, request.catalog)
-    made = plan_restore(request, reader)
+    made = planned(reader, request, spark, reporter, partial(plan_restore, request))
     target = Target(request.folder)
-    require_names(reader, target.limits())
-    digest = digest_of(reader, made)
+    require_names(made, target.limits())
+    digest = digest_of(made)
     for note in made.notes:
         reporter.warning(note)
     summary = _summary(made, target)
     refused = target.taken(digest)
-    if refused and target.holds(in_order(reader, made)):
+    if refused and target.holds(in_order(made)):
         return {"done_before": True, **summary}
     if request.dry_run:
         return {"dry_run": True, **summary, "refused_because": refused}
-    target.require_free(made, digest, reader)
+    target.require_free(made, digest)
     with target.begun(digest, made) as resumed:
         if resumed:
             reporter.note(f"going on with the restore that {target.folder} holds and that did not finish")
@@ -120,7 +129,7 @@ def _write(
 
     Returns a row of WRITTEN for each share.
     """
-    shares = deal(target.storage, reader, made)
+    shares = deal(target.storage, made)
     reporter.start(made.files, made.bytes, "restore")
     job = WriteJob(str(target.folder), target.storage.uri, shares, reader.destinations())
     with TaskBoard(target.storage, "").watched(reporter.update):
@@ -145,45 +154,20 @@ def _here(job: WriteJob) -> list[Mapping[str, Any]]:
             raise
 
 
-def deal(storage: Storage, reader: CatalogReader, made: SnapshotRestorePlan) -> tuple[str, ...]:
-    """Write the shares of a planned restore into `storage`, as Arrow; returns their paths.
+def deal(storage: Storage, made: SnapshotRestorePlan) -> tuple[str, ...]:
+    """Write the shares of a planned restore into `storage`, as Arrow; returns their paths."""
+    size = max(_SHARE, made.weight // _MOST_SHARES)
+    writer = ArrowShares(storage.uri, "plan/", size, weight="bytes", each=EACH)
 
-    `reader` has the relation `snapshot_selected`.
-    """
-    import pyarrow as pa
+    def spread(rows: DataFrame) -> DataFrame:
+        tasks = rows.repartitionByRange(1 + made.weight // size, "destination", "path")
+        return tasks.sortWithinPartitions("destination", "path", "position", "bytes", "target")
 
-    paths = []
-    pieces = _pieces(in_order(reader, made), max(_SHARE, made.weight // _MOST_SHARES))
-    for number, (_, share) in enumerate(groupby(pieces, key=itemgetter(0))):
-        sink = pa.BufferOutputStream()
-        batches = [piece for _, piece in share]
-        with pa.ipc.new_stream(sink, batches[0].schema) as stream:
-            for batch in batches:
-                stream.write_batch(batch)
-        paths.append(f"plan/{number:06d}.arrow")
-        storage.put(paths[-1], sink.getvalue().to_pybytes())
-    return tuple(paths)
-
-
-def _pieces(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of batches with the number of their share: about `size` bytes; an object is in one."""
-    import numpy as np
-    import pyarrow.compute as pc
-
-    weight = share = 0
-    before = None
-    for batch in filter(len, batches):
-        objects = pc.binary_join_element_wise(batch.column("destination"), batch.column("path"), "\0")
-        begins = np.ones(len(batch), bool)
-        begins[0] = objects[0].as_py() != before
-        begins[1:] = pc.not_equal(objects[1:], objects[:-1])
-        own = batch.column("bytes").fill_null(0).to_numpy() + EACH
-        weights = weight + np.cumsum(own)
-        first = np.maximum.accumulate(np.where(begins, np.arange(len(batch)), -1))
-        shares = np.where(first < 0, share, ((weights - own) // size)[first])
-        weight, share, before = int(weights[-1]), int(shares[-1]), objects[-1].as_py()
-        for start, stop in pairwise([*np.flatnonzero(np.diff(shares, prepend=-1)), len(batch)]):
-            yield int(shares[start]), batch.slice(start, stop - start)
+    return tuple(
+        row["path"]
+        for bounds in passes(made)
+        for row in made.chosen.map(writer, PATHS, "restore_snapshot_order", spread=spread, **bounds)
+    )
 
 
 def _summary(made: SnapshotRestorePlan, target: Target) -> dict[str, Any]:

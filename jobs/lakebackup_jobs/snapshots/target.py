@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from lakebackup.plan.snapshots.restore import SnapshotRestorePlan
     from lakebackup.storage import Storage
-    from lakebackup.store.reader import CatalogReader
 
 
 class Target:
@@ -103,11 +102,8 @@ class Target:
         same = (found.st_size, found.st_mtime_ns // 1_000_000) == (size, mtime_ms)
         return stat.S_ISREG(found.st_mode) and same
 
-    def require_free(self, made: SnapshotRestorePlan, digest: str, reader: CatalogReader) -> None:
-        """Refused when the folder is taken, EnvironmentProblem when its disk has not enough room.
-
-        `reader` has the relation `snapshot_selected`.
-        """
+    def require_free(self, made: SnapshotRestorePlan, digest: str) -> None:
+        """Refused when the folder is taken, EnvironmentProblem when its disk has not enough room."""
         why = self.taken(digest)
         if why is not None:
             raise Refused(
@@ -116,11 +112,7 @@ class Target:
             )
         there = next(path for path in (self.folder, *self.folder.parents) if path.is_dir())
         room = shutil.disk_usage(there).free
-        if (
-            self._read() is None
-            and room < made.bytes
-            and room < (needed := made.bytes - linked_bytes(reader))
-        ):
+        if self._read() is None and room < made.bytes and room < (needed := made.bytes - linked_bytes(made)):
             raise EnvironmentProblem(
                 f"{there} has room for {room} bytes, and the files have {needed}.",
                 hint="Make room, or name another folder.",

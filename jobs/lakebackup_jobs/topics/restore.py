@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
@@ -26,6 +27,7 @@ from lakebackup.store.behind import current_catalog
 from lakebackup.store.translations import publish
 from lakebackup_jobs.lifecycle.desk import Desk, desk
 from lakebackup_jobs.lifecycle.identity import micros
+from lakebackup_jobs.lifecycle.planning import planned
 from lakebackup_jobs.lifecycle.prune_lock import RestoreLog, refuse_pruned_meanwhile, unfinished
 from lakebackup_jobs.lifecycle.splits import deal
 from lakebackup_jobs.targets.kafka import target_of
@@ -62,27 +64,27 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
     if kept:
         saved.require_same_catalog(kept, reader)
         request = kept.asked(request)
-    made = plan_restore(request, reader)
+    made = planned(reader, request, spark, reporter, partial(plan_restore, request))
     target = target_of(request, reader)
     digest = request.digest(made.source)
     # What was begun goes on with the files that were planned then, whatever came in since.
     if kept and not unfinished(reader, digest):
-        saved.require_holds(kept, made, request, reader)
-    planned = made
+        saved.require_holds(kept, made, request)
+    whole = made
     if request.continued:
         into = target.into(made)
-        made = plan_rest(made, reader, into["cluster"], into["topics"], unfinished(reader, digest))
+        made = plan_rest(made, into["cluster"], into["topics"], unfinished(reader, digest))
     if request.dry_run:
         return {
             "dry_run": True,
             **_summary(made),
             "partitions": _partitions(made),
-            **_backups(made, reader),
+            **_backups(made),
             "estimate": _estimate(request, made, reader),
             "selection": made.selection,
             "parameters": dict(made.parameters),
             **(described := target.describe(made)),
-            **_save(request, planned, made, reader),
+            **_save(request, whole),
             **_refused(request, made, {} if unfinished(reader, digest) else described),
         }
     require_restorable(made, allow_gaps=request.allow_gaps, approximate=request.approximate)
@@ -110,7 +112,7 @@ def _carry_out(
     if resumed:
         reporter.note(f"going on with restore {restore_id}, which did not finish")
     roots = reader.destinations()
-    for row in reader.rows("selected_destinations"):  # before anything is written
+    for row in made.chosen.rows("selected_destinations"):  # before anything is written
         roots.open(row["destination"])
     target.prepare(made, restore_id, resumed=resumed is not None)
 
@@ -124,7 +126,7 @@ def _carry_out(
                 reporter.warning(f"{action}: {text}")
     log.row("running")
     refuse_pruned_meanwhile(request.destination, request.catalog, made.source, reader)
-    shares = deal(place.storage, reader, made, layout.restore_folder(restore_id))
+    shares = deal(place.storage, made, layout.restore_folder(restore_id))
     reporter.start(made.entries, made.bytes, "restore")
     try:
         with shares.board().watched(reporter.update):
@@ -233,7 +235,7 @@ def _partitions(made: RestorePlan) -> list[dict[str, Any]]:
     ]
 
 
-def _backups(made: RestorePlan, reader: CatalogReader) -> dict[str, Any]:
+def _backups(made: RestorePlan) -> dict[str, Any]:
     """The backups that are read, and the other complete sets that would bring the same, with their cost."""
     ways = [
         {
@@ -247,11 +249,11 @@ def _backups(made: RestorePlan, reader: CatalogReader) -> dict[str, Any]:
             "files": way.cost.files,
             "bytes": way.cost.bytes,
         }
-        for topics, sets in other_ways(made, reader)
+        for topics, sets in other_ways(made)
         for number, way in enumerate(sets)
     ]
     return {
-        "backups": [{**asdict(part), "end_ts": format_ts(part.end_ts)} for part in read_backups(reader)],
+        "backups": [{**asdict(part), "end_ts": format_ts(part.end_ts)} for part in read_backups(made)],
         **({"alternatives": ways} if ways else {}),
     }
 
@@ -283,14 +285,10 @@ def _estimate(request: RestoreRequest, made: RestorePlan, reader: CatalogReader)
     return f"{made.bytes / speed:.0f} s at {speed / 1_000_000:.1f} MB/s ({known})"
 
 
-def _save(
-    request: RestoreRequest, made: RestorePlan, shown: RestorePlan, reader: CatalogReader
-) -> dict[str, Any]:
+def _save(request: RestoreRequest, made: RestorePlan) -> dict[str, Any]:
     if not request.save_plan:
         return {}
-    if shown is not made:  # the relation `selected` is what is left to bring
-        made = plan_restore(request, reader)
     tool = f"lakebackup {version('lakebackup')}"
-    plan = saved.make(request, made, reader, now=micros(datetime.now(UTC)), tool=tool)
+    plan = saved.make(request, made, now=micros(datetime.now(UTC)), tool=tool)
     saved.write(Path(request.save_plan), plan)
     return {"plan": request.save_plan, "digest": plan.digest}

@@ -14,19 +14,18 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.errors import Busy, Refused, TooLarge, UsageProblem
+from lakebackup.errors import Busy, Refused, UsageProblem
 from lakebackup.plan.topics.request import only_source
 from lakebackup.plan.upkeep.prune import (
-    Cut,
     Held,
     Leaving,
     PrunePlan,
-    leaving,
+    QueuesPrune,
+    SnapshotsPrune,
+    TopicsPrune,
     plan_chains,
     plan_expired,
     plan_prune,
-    relation,
-    require_proof,
     window_of,
 )
 from lakebackup.rows.base import ARCHIVE, CHANGES, QUEUES, SNAPSHOT
@@ -42,13 +41,15 @@ from lakebackup.store.tombstones import Chunk, Prune
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.delete_executor import Removing
 from lakebackup_jobs.lifecycle.identity import holder, micros
+from lakebackup_jobs.lifecycle.planning import planned
 from lakebackup_jobs.lifecycle.splits import regions_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
+    from lakebackup.sql_engine import EngineChoice
     from lakebackup.sql_engine.spark import SparkEngine
     from lakebackup.storage import Storage
     from lakebackup_jobs.lifecycle.progress import Reporter
@@ -79,46 +80,7 @@ class PruneRequest:
     delete: bool = False
     lease_ttl_s: float = 60.0
     remote: str | None = None
-
-    def judged(self, source: str) -> tuple[tuple[Leaving, ...], tuple[str, ...]]:
-        """The backups that go whole, dependants first, and the ids of those kept for their own sake."""
-        reader = CatalogReader(self.destination, self.catalog)
-        if self.days is not None:
-            found = CatalogReader(self.destination, self.catalog).one("policy_in_force", source=source)
-            least = found["min_redundancy"] if found else 1
-            now = time.time_ns() // 1_000_000
-            reader.give("policies", window_of(source, now=now, days=self.days, min_redundancy=least))
-        kept = tuple(row["backup_id"] for row in reader.rows("prune_kept", source=source))
-        if self.topics or self.patterns:
-            return (), kept
-        return tuple(Leaving(**row) for row in reader.rows("prune_backups", source=source)), kept
-
-    def plan(
-        self,
-        engine: Any,
-        source: str,
-        held: Sequence[Held],
-        backups: Sequence[Leaving] = (),
-        kept: Sequence[str] = (),
-    ) -> PrunePlan:
-        """What can go now, by an engine that both `CatalogReader` and `SparkEngine` are."""
-        kinds = _kinds(engine, source)
-        if kinds == {SNAPSHOT}:
-            return plan_expired(engine, source, backups)
-        if kinds == {QUEUES}:
-            return plan_chains(engine, source, backups)
-        return plan_prune(
-            engine,
-            source,
-            backups=backups,
-            kept=kept,
-            names=self.topics,
-            expressions=self.patterns,
-            now=time.time_ns() // 1_000_000,
-            keep_ms=self.keep_ms,
-            keep_bytes=self.keep_bytes,
-            held=held,
-        )
+    engine: EngineChoice = "auto"
 
 
 def run(request: PruneRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
@@ -134,7 +96,7 @@ def run(request: PruneRequest, *, spark: SparkSession | None = None, reporter: R
     storage = open_storage(request.destination)
     if not request.delete:
         held = _held(storage, reader, source)
-        made = _planned(request, source, held, lambda: _engine(request, spark), reporter)
+        made = _planned(request, source, held, spark, reporter)
         return {"deleted": False, **_summary(made)}
     with Lease.acquire(storage, f"source-{source}", holder(), ttl_s=request.lease_ttl_s) as lease:
         _require_clocks(reader, storage, source)
@@ -168,8 +130,8 @@ def _source(request: PruneRequest, reader: CatalogReader) -> str:
     return str(asked)
 
 
-def _kinds(engine: Any, source: str) -> set[str]:
-    return {row["source_kind"] for row in engine.rows("source_kinds", source=source)}
+def _kinds(reader: CatalogReader, source: str) -> set[str]:
+    return {row["source_kind"] for row in reader.rows("source_kinds", source=source)}
 
 
 class _Run:
@@ -223,30 +185,17 @@ class _Run:
         """What can go, put down and proven; nothing but objects that nobody counts is written before that."""
         from lakebackup.sql_engine.spark import SparkEngine
 
-        engine = SparkEngine(self.spark, self.writer.catalog_uri)
-        made = _planned(self.request, self.source, self._held(), lambda: engine, self.reporter)
-        if not made.cuts and not made.backups:
+        made = _planned(self.request, self.source, self._held(), self.spark, self.reporter)
+        if made.is_empty:
             return made, None
-        going = tuple((backup.backup_id, backup.reason) for backup in made.backups)
-        engine.give("leaving", leaving(going))
-        engine.give("cuts", relation(Cut, made.cuts))
+        engine = SparkEngine(self.spark, self.writer.catalog_uri)
+        made.give(engine)
         prune_id, at = layout.new_backup_id(datetime.now(UTC)), micros(datetime.now(UTC))
         try:
             chunks = self._put_down(engine, made, prune_id, at)
             frame = self.removing.removals(chunks)
             frame.select("destination", "path").createOrReplaceTempView("doomed")
-            if made.expired is not None:
-                require_proof(unresolved=engine.rows("prune_resolved", source=self.source))
-            elif made.released is not None:
-                require_proof(
-                    unchained=engine.rows("prune_chains", source=self.source),
-                    unresolved=engine.rows("prune_queue_proof", source=self.source),
-                )
-            else:
-                require_proof(
-                    engine.rows("prune_proof", source=self.source),
-                    engine.rows("prune_chains", source=self.source),
-                )
+            made.require_proof(engine)
             self.lease.renew()
             prune = Prune(
                 prune_id=prune_id,
@@ -256,7 +205,7 @@ class _Run:
                 asked=json.dumps(self._asked()),
                 floors=tuple(made.floors(prune_id, at)),
                 chunks=chunks,
-                backups=going,
+                backups=tuple((backup.backup_id, backup.reason) for backup in made.backups),
             )
             tombstones.write_prune(self.storage, prune)
         except Exception:
@@ -265,9 +214,8 @@ class _Run:
         return made, prune
 
     def _put_down(self, engine: SparkEngine, made: PrunePlan, prune_id: str, at: int) -> tuple[Chunk, ...]:
-        find = _removed if made.expired is None else _expired
-        rows = find(engine, self.source, prune_id=prune_id, at=at)
-        return self.removing.put_down(rows, prune_id, made.gone_files)
+        statement, parameters = made.removals(prune_id, at)
+        return self.removing.put_down(engine.query(statement, **parameters), prune_id, made.gone_files)
 
     def _held(self) -> list[Held]:
         reader = CatalogReader(self.request.destination, self.request.catalog)
@@ -282,14 +230,6 @@ class _Run:
             "keep_bytes": request.keep_bytes,
             "days": request.days,
         }
-
-
-def _removed(engine: SparkEngine, _source: str, **asked: Any) -> DataFrame:
-    return engine.query("prune_removals", **asked)
-
-
-def _expired(engine: SparkEngine, source: str, **asked: Any) -> DataFrame:
-    return engine.query("prune_expired", source=source, **asked)
 
 
 def _require_clocks(reader: CatalogReader, storage: Storage, source: str) -> None:
@@ -316,29 +256,63 @@ def _planned(
     request: PruneRequest,
     source: str,
     held: Sequence[Held],
-    engine: Callable[[], SparkEngine],
+    spark: SparkSession | None,
     reporter: Reporter,
 ) -> PrunePlan:
-    """The plan, by DuckDB, or by Spark when a catalog is too large for DuckDB's memory."""
-    backups, kept = request.judged(source)
-    if backups and held:
-        reporter.note(f"{len(backups)} obsolete backups stay for now: restores of {source} are not finished")
-        backups = ()
+    def plan(reader: CatalogReader) -> PrunePlan:
+        backups, kept = judged(request, source, reader.apart())
+        if backups and held:
+            reporter.note(
+                f"{len(backups)} obsolete backups stay for now: restores of {source} are not finished"
+            )
+            backups = ()
+        return plan_for(request, source, held, reader, backups, kept)
+
     reader = CatalogReader(request.destination, request.catalog, as_written=True)
-    try:
-        return request.plan(reader, source, held, backups, kept)
-    except TooLarge as full:
-        reporter.note(f"planning on Spark: {full.message}")
-        return request.plan(engine(), source, held, backups, kept)
+    return planned(reader, request, spark, reporter, plan)
 
 
-def _engine(request: PruneRequest, spark: SparkSession | None) -> SparkEngine:
-    from lakebackup.sql_engine.spark import SparkEngine
-    from lakebackup_jobs.runtime.session import spark_session
+def judged(
+    request: PruneRequest, source: str, reader: CatalogReader
+) -> tuple[tuple[Leaving, ...], tuple[str, ...]]:
+    """The backups that go whole, dependants first, and the ids of those kept for their own sake."""
+    if request.days is not None:
+        found = reader.apart().one("policy_in_force", source=source)
+        least = found["min_redundancy"] if found else 1
+        now = time.time_ns() // 1_000_000
+        reader.give("policies", window_of(source, now=now, days=request.days, min_redundancy=least))
+    kept = tuple(row["backup_id"] for row in reader.rows("prune_kept", source=source))
+    if request.topics or request.patterns:
+        return (), kept
+    return tuple(Leaving(**row) for row in reader.rows("prune_backups", source=source)), kept
 
-    spark = spark or spark_session(remote=request.remote)
-    writer = CatalogWriter.open(spark, request.destination, request.catalog)
-    return SparkEngine(spark, writer.catalog_uri)
+
+def plan_for(
+    request: PruneRequest,
+    source: str,
+    held: Sequence[Held],
+    reader: CatalogReader,
+    backups: Sequence[Leaving] = (),
+    kept: Sequence[str] = (),
+) -> PrunePlan:
+    """What can go now of a source, by its kind."""
+    kinds = _kinds(reader, source)
+    if kinds == {SNAPSHOT}:
+        return plan_expired(reader, source, backups)
+    if kinds == {QUEUES}:
+        return plan_chains(reader, source, backups)
+    return plan_prune(
+        reader,
+        source,
+        backups=backups,
+        kept=kept,
+        names=request.topics,
+        expressions=request.patterns,
+        now=time.time_ns() // 1_000_000,
+        keep_ms=request.keep_ms,
+        keep_bytes=request.keep_bytes,
+        held=held,
+    )
 
 
 def _held(storage: Storage, reader: CatalogReader, source: str) -> list[Held]:
@@ -361,8 +335,6 @@ def _held(storage: Storage, reader: CatalogReader, source: str) -> list[Held]:
 
 
 def _summary(made: PrunePlan) -> dict[str, Any]:
-    topics = sorted({(p.scope, p.epoch) for p in made.portions})
-    rules = {(r.scope, r.epoch): r for r in made.rules}
     return {
         "source": made.source,
         "files": made.gone_files,
@@ -371,20 +343,31 @@ def _summary(made: PrunePlan) -> dict[str, Any]:
         "of_bytes": made.bytes,
         "backups": [asdict(backup) for backup in made.backups[:_SHOWN]],
         "of_backups": len(made.backups),
+        **_NOTHING,
+        **(_of_topics(made) if isinstance(made, TopicsPrune) else {}),
+        **(_of_tables(made) if isinstance(made, SnapshotsPrune) else {}),
+        **({"released": list(made.released)} if isinstance(made, QueuesPrune) else {}),
+    }
+
+
+# What every prune says of topics, also where there are none.
+_NOTHING: dict[str, Any] = {"topics": [], "partitions": [], "held": [], "bound": 0, "left_alone": []}
+
+
+def _of_topics(made: TopicsPrune) -> dict[str, Any]:
+    topics = sorted({(p.scope, p.epoch) for p in made.portions})
+    rules = {(r.scope, r.epoch): r for r in made.rules}
+    return {
         "topics": [_topic(made, *topic, rules[topic].cutoff_ts, rules[topic].keep_bytes) for topic in topics],
         "partitions": list(_partitions(made)),
-        **_of_tables(made),
-        **({} if made.released is None else {"released": list(made.released)}),
         "held": [asdict(h) for h in made.held],
         "bound": len(made.bound),
         "left_alone": [{"topic": scope, "reason": reason} for scope, reason in made.left_alone],
     }
 
 
-def _of_tables(made: PrunePlan) -> dict[str, Any]:
-    """Of snapshots: what goes of each table, and what packs hold back that nobody needs."""
-    if made.expired is None:
-        return {}
+def _of_tables(made: SnapshotsPrune) -> dict[str, Any]:
+    """What goes of each table, and what packs hold back that nobody needs."""
     gone = [one for one in made.expired if one.files]
     return {
         "tables": [
@@ -397,7 +380,7 @@ def _of_tables(made: PrunePlan) -> dict[str, Any]:
 
 
 def _topic(
-    made: PrunePlan, scope: str, epoch: str, cutoff_ts: int | None, keep_bytes: int | None
+    made: TopicsPrune, scope: str, epoch: str, cutoff_ts: int | None, keep_bytes: int | None
 ) -> dict[str, Any]:
     mine = [p for p in made.portions if (p.scope, p.epoch) == (scope, epoch)]
     return {
@@ -416,7 +399,7 @@ _REASONS = ("time", "size", "generation")
 _SHOWN = 50
 
 
-def _partitions(made: PrunePlan) -> Iterator[dict[str, Any]]:
+def _partitions(made: TopicsPrune) -> Iterator[dict[str, Any]]:
     gone: dict[tuple[str, str, str], list[int]] = {}
     for p in made.portions:
         entry = gone.setdefault((p.scope, p.epoch, p.region), [0, 0])

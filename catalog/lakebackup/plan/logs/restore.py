@@ -1,6 +1,6 @@
 """From the times of a change feed that a person asks to have back to files of its log: SQL chooses them.
 
-Planning writes nothing. Afterwards the reader has the relation `selected`, the log files that were chosen.
+Planning writes nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from lakebackup.rows.base import CHANGES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from lakebackup.sql_engine import EngineChoice
     from lakebackup.store.reader import CatalogReader
+    from lakebackup.store.selection import Selection
 
 _SHOWN = 10
 # Fulls that a restore looks at, the newest first.
@@ -53,6 +55,7 @@ class LogRestoreRequest:
     kafka: Mapping[str, str] = field(default_factory=dict)
     keys_file: str | None = None
     lease_ttl_s: float = 60.0
+    engine: EngineChoice = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class LogRestorePlan:
-    """What was committed in `(start_ts, end_ts]`, upon `full` when there is one.
+    """What was committed in `(start_ts, end_ts]`, upon `full` when there is one: `chosen` are the files.
 
     `tables`: those that have a name; `only`: ids of those that are meant, None: all but those in `without`,
     which are gone by then. `changed`: tables that came to be gone or were renamed within the span.
@@ -110,6 +113,7 @@ class LogRestorePlan:
     whole_tables: int
     encrypted: int
     parameters: Mapping[str, Any]
+    chosen: Selection = field(compare=False)
     obstacles: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -174,8 +178,8 @@ def plan_restore(
         "first_key": request.first_key,
         "beyond_key": request.beyond_key,
     }
-    reader.define("selected", "log_restore_files", **parameters)
-    totals = {row["cf"]: row for row in reader.rows("log_restore_totals")}
+    files = reader.choose("selected", "log_restore_files", **parameters)
+    totals = {row["cf"]: row for row in files.rows("log_restore_totals")}
     write = totals.get("write", {})
     return LogRestorePlan(
         source=source,
@@ -193,9 +197,10 @@ def plan_restore(
         whole_tables=write.get("whole_tables", 0),
         encrypted=sum(row["encrypted"] for row in totals.values()),
         parameters=parameters,
+        chosen=files,
         obstacles=tuple(
             f"{row['path']} was {row['outcome']} when it was last checked"
-            for row in reader.rows("selected_damage")
+            for row in files.rows("selected_damage")
         ),
         gaps=(
             *([f"full {full.backup_id} was {full.note}"] if full and full.note else []),

@@ -1,6 +1,6 @@
 """From a state of an engine that a person asks for to a full and the files of its queues: SQL chooses them.
 
-Planning writes nothing. Afterwards the reader has the relation `selected`, the files with messages to read.
+Planning writes nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from lakebackup_sql import load
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from lakebackup.sql_engine import EngineChoice
     from lakebackup.store.reader import CatalogReader
+    from lakebackup.store.selection import Selection
 
 _SHOWN = 10
 # What makes two requests the same restore, in the order of their digest: these, what is added to requests
@@ -30,6 +32,7 @@ _SAME = ("source", "target", "folder", "backup", "to_tid", "to_ts", "maps", "app
 # Places, credentials, waiting times, how messages are read, and what is done once they are there.
 _ELSE = (
     "destination", "catalog", "kafka", "remote", "lease_ttl_s", "dry_run", "names", "settings", "zero_as_one",
+    "engine",
 )  # fmt: skip
 
 
@@ -56,6 +59,7 @@ class QueueRestoreRequest:
     dry_run: bool = False
     lease_ttl_s: float = 60.0
     remote: str | None = None
+    engine: EngineChoice = "auto"
 
     def digest(self) -> str:
         """What makes two requests the same restore: all but credentials, places and waiting times."""
@@ -92,7 +96,8 @@ class ConfigFile:
 
 @dataclass(frozen=True, slots=True)
 class QueueRestorePlan:
-    """A restore as a value: `way.full`'s snapshot, then messages up to `upto_tid`, None: all of the way's.
+    """A restore as a value: `way.full`'s snapshot, then messages up to `upto_tid` (None: all of the way) out
+    of the files `chosen`.
 
     `reached`: the backup in which that lies; `whole`: its end. `to_tid`: the tid that the engine then has.
     """
@@ -107,6 +112,7 @@ class QueueRestorePlan:
     queues: tuple[Queue, ...]
     config: tuple[ConfigFile, ...]
     parameters: Mapping[str, Any]
+    chosen: Selection = field(compare=False)
     obstacles: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     from_ts: None = None
@@ -143,12 +149,12 @@ def _done_by(way: Way, upto_tid: int | None) -> int:
 
 
 def plan_restore(
-    request: QueueRestoreRequest, reader: CatalogReader, tid_of: Callable[[Way], int]
+    request: QueueRestoreRequest, reader: CatalogReader, tid_of: Callable[[Way, Selection], int]
 ) -> QueueRestorePlan:
     """What the restore would bring back. Writes nothing.
 
-    `tid_of`: the tid that the request's instant comes to on a way, whose files the relation `selected` has
-    then. Raises NotFound (no such engine, backup), Refused (a point that is not covered), UsageProblem.
+    `tid_of`: the tid that the request's instant comes to on a way with these files. Raises NotFound (no such
+    engine, backup), Refused (a point that is not covered), UsageProblem.
     """
     points = _points(request.source, reader)
     backup = reader.resolve_backup(request.backup) if request.backup else None
@@ -169,7 +175,6 @@ def plan_restore(
         first = first or made
     if first is None:
         raise ValueError("there is a way, or a refusal")
-    _select(reader, first.parameters)
     return first
 
 
@@ -206,27 +211,27 @@ def _plan(
     reader: CatalogReader,
     points: Sequence[Point],
     way: Way,
-    tid_of: Callable[[Way], int],
+    tid_of: Callable[[Way, Selection], int],
 ) -> QueueRestorePlan:
     parameters = {"source": request.source, "base": way.full.base, "link": way.last.link, "to_tid": None}
     upto = request.to_tid
     unread: list[str] = []
     if request.to_ts is not None:
-        _select(reader, parameters)
         try:
-            upto = max(way.full.last_tid, min(tid_of(way), way.last.last_tid))
+            found = tid_of(way, _select(reader, parameters))
+            upto = max(way.full.last_tid, min(found, way.last.last_tid))
         except Damaged as damaged:
             unread, upto = [damaged.message], way.last.last_tid
     parameters["to_tid"] = upto
-    _select(reader, parameters)
+    files = _select(reader, parameters)
     if upto is not None:
-        way = _shortened(way, reader)
+        way = _shortened(way, files)
         parameters["link"] = way.last.link
     reached = way.last if upto is None else reached_by(points, way, upto)
     # A backup whose every message is wanted is whole, unless later ones have messages of before its end,
     # which came to a queue that it had read already.
     whole = (upto is None or upto >= reached.last_tid) and reached == way.last
-    queues = _queues(request, reader, way.last)
+    queues = _queues(request, files, way.last)
     renamed = any(queue.scope != queue.target for queue in queues)
     config, torn = _config(request, reader, way.last, way.links[_done_by(way, upto)])
     newest = upto is None and not request.backup
@@ -242,8 +247,9 @@ def _plan(
         queues=queues,
         config=config,
         parameters=parameters,
+        chosen=files,
         obstacles=(
-            *_obstacles(reader, parameters, unread),
+            *_obstacles(files, parameters, unread),
             *_snapshot(request, reader, way.full),
             *torn,
         ),
@@ -251,20 +257,20 @@ def _plan(
     )
 
 
-def _select(reader: CatalogReader, parameters: Mapping[str, Any]) -> None:
-    reader.define("selected", "queue_restore_files", **parameters)
+def _select(reader: CatalogReader, parameters: Mapping[str, Any]) -> Selection:
+    return reader.choose("selected", "queue_restore_files", **parameters)
 
 
-def _shortened(way: Way, reader: CatalogReader) -> Way:
+def _shortened(way: Way, files: Selection) -> Way:
     """The way without the backups behind the point that have no file to read."""
-    (found,) = reader.rows("queue_restore_reach")
+    (found,) = files.rows("queue_restore_reach")
     kept = [place for place, link in enumerate(way.links) if link.link <= (found["link"] or 0)]
     return Way(way.links[: max([way.at, *kept]) + 1], way.at)
 
 
-def _queues(request: QueueRestoreRequest, reader: CatalogReader, last: Point) -> tuple[Queue, ...]:
-    topics = reader.rows("queue_restore_topics", source=request.source, backup_id=last.backup_id)
-    totals = {row["scope"]: row for row in reader.rows("queue_restore_totals")}
+def _queues(request: QueueRestoreRequest, files: Selection, last: Point) -> tuple[Queue, ...]:
+    topics = files.reader.rows("queue_restore_topics", source=request.source, backup_id=last.backup_id)
+    totals = {row["scope"]: row for row in files.rows("queue_restore_totals")}
     names = patterns.target_names([row["scope"] for row in topics], request.maps)
     nothing = {"files": 0, "bytes": 0, "entries": 0, "min_ts": None}
     return tuple(
@@ -297,14 +303,14 @@ def _config(
     return files, torn
 
 
-def _obstacles(reader: CatalogReader, parameters: Mapping[str, Any], unread: Sequence[str]) -> list[str]:
+def _obstacles(files: Selection, parameters: Mapping[str, Any], unread: Sequence[str]) -> list[str]:
     """What stands against the files; `unread`: what was found when some were looked into."""
     chain = {name: value for name, value in parameters.items() if name != "to_tid"}
-    (pruned,) = reader.rows("queue_restore_pruned", **chain)
+    (pruned,) = files.reader.rows("queue_restore_pruned", **chain)
     gone = f"{pruned['files']} files were pruned ({pruned['prune_id']}), such as {pruned['path']}"
     known = [
         f"{row['path']} was {row['outcome']} when it was last checked"
-        for row in reader.rows("selected_damage")
+        for row in files.rows("selected_damage")
     ]
     return [*([gone] if pruned["files"] else []), *(known or unread)]
 

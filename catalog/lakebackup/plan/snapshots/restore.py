@@ -1,12 +1,12 @@
-"""From what a person asks to have back of a snapshot to the files: the catalog's SQL chooses them, on DuckDB.
+"""From what a person asks to have back of a snapshot to the files: the catalog's SQL chooses them.
 
-Planning writes nothing. Afterwards the reader has the relation `snapshot_selected`, the files chosen.
+Planning writes nothing.
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakebackup.formats.snapshots.names import Limits
+    from lakebackup.sql_engine import EngineChoice
     from lakebackup.store.reader import CatalogReader
+    from lakebackup.store.selection import Selection
 
 Form = Literal["tree", "yugabyte", "flat"]
 #: What tells a file of `snapshot_files` from all others: a SELECT that chooses files must return it.
@@ -51,6 +53,7 @@ class SnapshotRestoreRequest:
     form: Form = "tree"
     dry_run: bool = False
     remote: str | None = None
+    engine: EngineChoice = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,8 @@ class TablePart:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRestorePlan:
-    """A restore as a value. `backup_id` and `end_ts` (ms) are None when a SELECT chose the files.
+    """A restore as a value: `chosen` are the files. `backup_id` and `end_ts` (ms) are None when a SELECT
+    chose them.
 
     `damage`: why the backup is not whole, where a person named it all the same.
     """
@@ -79,6 +83,7 @@ class SnapshotRestorePlan:
     backup_id: str | None
     end_ts: int | None
     tables: tuple[TablePart, ...]
+    chosen: Selection = field(compare=False)
     notes: tuple[str, ...] = ()
     damage: str | None = None
 
@@ -104,8 +109,8 @@ def plan_restore(request: SnapshotRestoreRequest, reader: CatalogReader) -> Snap
     """
     if request.select is not None:
         _choose(request.select, reader)
-        _select(request, reader)
-        tables = _tables(reader)
+        files = _select(request, reader)
+        tables = _tables(files)
         sources = sorted({table.source for table in tables})
         if not sources:
             raise NotFound("The SELECT chose no file.", hint="It reads the relation snapshot_files.")
@@ -114,16 +119,16 @@ def plan_restore(request: SnapshotRestoreRequest, reader: CatalogReader) -> Snap
                 f"The SELECT chose files of {', '.join(sources)}.",
                 hint="Restore one source at a time: add AND source = '...' to the SELECT.",
             )
-        made = SnapshotRestorePlan(sources[0], None, None, tables)
+        made = SnapshotRestorePlan(sources[0], None, None, tables, files)
     else:
         backup, notes = _backup(request, reader)
         reader.give("snapshot_chosen", chosen_schema().empty_table())
-        _select(request, reader, source=backup["source"], number=backup["number"])
-        tables = _tables(reader)
-        _refuse_unknown(request, backup, tables, reader)
+        files = _select(request, reader, source=backup["source"], number=backup["number"])
+        tables = _tables(files)
+        _refuse_unknown(request, backup, tables, files)
         damage = backup["reason"] and f"{backup['reason']}: {backup['detail'] or backup['path'] or ''}"
         made = SnapshotRestorePlan(
-            backup["source"], backup["backup_id"], backup["end_ts"], tables, tuple(notes), damage
+            backup["source"], backup["backup_id"], backup["end_ts"], tables, files, tuple(notes), damage
         )
     _require_stored(made)
     if request.form == "flat":
@@ -131,35 +136,37 @@ def plan_restore(request: SnapshotRestoreRequest, reader: CatalogReader) -> Snap
     return made
 
 
-def require_names(reader: CatalogReader, limits: Limits) -> None:
-    """Refused when the files of the relation `snapshot_selected` cannot all be written under their names."""
-    rows = reader.query("restore_snapshot_names", fold=limits.fold)
+def require_names(made: SnapshotRestorePlan, limits: Limits) -> None:
+    """Refused when the chosen files cannot all be written under their names."""
+    rows = made.chosen.query("restore_snapshot_names", fold=limits.fold)
     require_safe(chain.from_iterable(batch.column("target").to_pylist() for batch in rows), limits)
 
 
-def linked_bytes(reader: CatalogReader) -> int:
-    """How many bytes of the files of the relation `snapshot_selected` hard links save."""
-    (linked,) = reader.rows("restore_snapshot_linked")
+def linked_bytes(made: SnapshotRestorePlan) -> int:
+    """How many bytes of the chosen files hard links save."""
+    (linked,) = made.chosen.rows("restore_snapshot_linked")
     return int(linked["bytes"])
 
 
-def in_order(reader: CatalogReader, made: SnapshotRestorePlan) -> Iterator[pa.RecordBatch]:
-    """The files of the relation `snapshot_selected` as their bytes lie, each object's one after another.
-
-    Rows of the query restore_snapshot_order; of many files some objects at a time are sorted.
-    """
-    passes = min(1 + made.files // _SORTED, 256)
-    cuts = [f"{256 * number // passes:02x}" for number in range(passes)]
-    for first, beyond in pairwise([*cuts, "g"]):
-        yield from reader.query("restore_snapshot_order", first=first, beyond=beyond)
+def passes(made: SnapshotRestorePlan) -> list[dict[str, str]]:
+    """Parameters of the query restore_snapshot_order: of many files some objects at a time are sorted."""
+    count = min(1 + made.files // _SORTED, 256)
+    cuts = [f"{256 * number // count:02x}" for number in range(count)]
+    return [{"first": first, "beyond": beyond} for first, beyond in pairwise([*cuts, "g"])]
 
 
-def digest_of(reader: CatalogReader, made: SnapshotRestorePlan) -> str:
+def in_order(made: SnapshotRestorePlan) -> Iterator[pa.RecordBatch]:
+    """The chosen files as their bytes lie, an object's one after another: rows of restore_snapshot_order."""
+    for bounds in passes(made):
+        yield from made.chosen.query("restore_snapshot_order", **bounds)
+
+
+def digest_of(made: SnapshotRestorePlan) -> str:
     """What tells this restore from others, however it was asked for: a digest of files and names."""
     import pyarrow.compute as pc
 
     digest = hashlib.sha256()
-    for batch in in_order(reader, made):
+    for batch in in_order(made):
         texts = [column.cast("string").fill_null("") for column in batch.columns]
         lines = pc.binary_join_element_wise(*texts, "\0").to_pylist()
         digest.update("".join(f"{line}\n" for line in lines).encode())
@@ -266,8 +273,8 @@ def _select(
     *,
     source: str | None = None,
     number: int | None = None,
-) -> None:
-    reader.define(
+) -> Selection:
+    return reader.choose(
         "snapshot_selected",
         "restore_snapshot_files",
         source=source,
@@ -278,23 +285,23 @@ def _select(
     )
 
 
-def _tables(reader: CatalogReader) -> tuple[TablePart, ...]:
-    return tuple(TablePart(**row) for row in reader.rows("restore_snapshot_tables"))
+def _tables(files: Selection) -> tuple[TablePart, ...]:
+    return tuple(TablePart(**row) for row in files.rows("restore_snapshot_tables"))
 
 
 def _refuse_unknown(
     request: SnapshotRestoreRequest,
     backup: Mapping[str, Any],
     tables: Sequence[TablePart],
-    reader: CatalogReader,
+    files: Selection,
 ) -> None:
     unknown = sorted(set(request.tables) - {table.scope for table in tables})
     if request.tablets:
-        tablets = {row["region"] for row in reader.rows("restore_snapshot_tablets")}
+        tablets = {row["region"] for row in files.rows("restore_snapshot_tablets")}
         unknown += sorted(set(request.tablets) - tablets)
     if not unknown and tables:
         return
-    held = [row["scope"] for row in reader.rows("show_scopes", backup_id=backup["backup_id"])]
+    held = [row["scope"] for row in files.reader.rows("show_scopes", backup_id=backup["backup_id"])]
     more = f" and {len(held) - _SHOWN} more" if len(held) > _SHOWN else ""
     raise NotFound(
         f"Backup {backup['backup_id']} holds no files of {', '.join(unknown) or 'any table'}.",

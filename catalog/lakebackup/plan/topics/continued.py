@@ -18,15 +18,17 @@ if TYPE_CHECKING:
 
 
 def plan_rest(
-    made: RestorePlan, reader: CatalogReader, cluster: str, into: Mapping[str, str], restore_id: str | None
+    made: RestorePlan, cluster: str, into: Mapping[str, str], restore_id: str | None
 ) -> RestorePlan:
     """The part of a plan that earlier restores into the same topics did not bring.
 
     `into`: source topic -> id of its target topic in `cluster`, of those that are there. `restore_id`: of the
-    run that this one goes on with, which does not count. Afterwards the relation `selected` holds what is
-    left. Raises Refused when an earlier restore did not end, left out records after some time, or brought
+    run that this one goes on with, which does not count.
+
+    Raises Refused when an earlier restore did not end, left out records after some time, or brought
     another history of the topic, or one that was cut back.
     """
+    reader = made.chosen.reader
     names = {topic.scope: topic.target for topic in made.topics}
     _refuse_unfinished(reader, cluster, into, names, restore_id)
     parameters: dict[str, Any] = {
@@ -58,10 +60,10 @@ def plan_rest(
                 hint="Restore into another topic with --map.",
             )
         until[scope, row["region"]] = row["position"]
-    reader.define("selected", "selected_rest", **parameters)
-    parts = read_parts(reader)
+    files = made.chosen.narrowed("selected_rest", **parameters)
+    parts = read_parts(files)
     topics = tuple(replace(t, parts=tuple(p for p in parts if p.scope == t.scope)) for t in made.topics)
-    return replace(made, topics=topics, until=until)
+    return replace(made, chosen=files, topics=topics, until=until)
 
 
 def target_list(into: Mapping[str, str]) -> str:

@@ -1,6 +1,6 @@
-"""From what a person asks to have back to a RestorePlan: the catalog's SQL chooses the files, on DuckDB.
+"""From what a person asks to have back to a RestorePlan: the catalog's SQL chooses the files.
 
-Planning writes nothing. Afterwards the reader has the relation `selected`, the files that were chosen.
+Planning writes nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ from lakebackup_sql import load
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from lakebackup.sql_engine import EngineChoice
     from lakebackup.store.reader import CatalogReader
+    from lakebackup.store.selection import Selection
 # What makes two requests the same restore, in the order of their digest: these, what is added to requests
 # later, and none of _ELSE.
 _SAME = (
@@ -43,7 +45,7 @@ _SAME = (
 # Places, credentials, waiting times, and what is done once the records are there.
 _ELSE = (
     "destination", "catalog", "source", "kafka", "remote", "lease_ttl_s", "dry_run", "save_plan", "plan",
-    "groups", "settings", "zero_as_one",
+    "groups", "settings", "zero_as_one", "engine",
 )  # fmt: skip
 
 
@@ -78,6 +80,7 @@ class RestoreRequest:
     remote: str | None = None
     save_plan: str | None = None
     plan: str | None = None
+    engine: EngineChoice = "auto"
 
     def digest(self, source: str) -> str:
         """What makes two requests the same restore: all but credentials, places and waiting times."""
@@ -102,8 +105,8 @@ def plan_restore(request: RestoreRequest, reader: CatalogReader) -> RestorePlan:
     bounds = {k: v for k, v in parameters.items() if k != "from_ts"}
     (backups,) = reader.rows("restore_range", **bounds)
     parameters |= backups
-    reader.define("selected", "restore_files", **parameters)
-    parts = read_parts(reader)
+    files = reader.choose("selected", "restore_files", **parameters)
+    parts = read_parts(files)
     names = patterns.target_names(topics, request.maps)
     chosen = tuple(
         _topic(row, names[row["scope"]], parts) for row in reader.rows("restore_targets", **bounds)
@@ -115,7 +118,7 @@ def plan_restore(request: RestoreRequest, reader: CatalogReader) -> RestorePlan:
         *_gaps(reader, bounds),
         *inexact,
         *_pruned(request, reader, bounds | backups),
-        *_damage(reader),
+        *_damage(files),
     ]
     return RestorePlan(
         source=source,
@@ -123,6 +126,7 @@ def plan_restore(request: RestoreRequest, reader: CatalogReader) -> RestorePlan:
         to_ts=request.to_ts,
         selection=load("queries", "restore_files"),
         parameters=parameters,
+        chosen=files,
         topics=chosen,
         obstacles=tuple(obstacles),
         notes=tuple(notes),
@@ -149,18 +153,19 @@ def _at_backup(request: RestoreRequest, reader: CatalogReader) -> str:
     return source
 
 
-def read_backups(reader: CatalogReader) -> list[BackupPart]:
-    """The backups that the files in the relation `selected` are of, in the order of what they hold."""
-    return [BackupPart(**row) for row in reader.rows("restore_backups")]
+def read_backups(plan: RestorePlan) -> list[BackupPart]:
+    """The backups that the chosen files are of, in the order of what they hold."""
+    return [BackupPart(**row) for row in plan.chosen.rows("restore_backups")]
 
 
-def other_ways(plan: RestorePlan, reader: CatalogReader) -> list[tuple[list[str], list[BackupSet]]]:
+def other_ways(plan: RestorePlan) -> list[tuple[list[str], list[BackupSet]]]:
     """For topics that are restored from one backup, the sets of backups that would bring the same state.
 
     The first set is the one that is read. Empty where there is no other, or a person chose the files.
     """
     if not plan.parameters:
         return []
+    reader = plan.chosen.reader
     points: dict[str, list[str]] = {}
     for topic in plan.topics:
         points.setdefault(topic.backup_id, []).append(topic.scope)
@@ -190,8 +195,8 @@ def _plan_select(request: RestoreRequest, select: str, reader: CatalogReader) ->
             f"The SELECT returns {', '.join(columns)}; a restore needs the column path.",
             hint="Let it return destination and path of rows of `files`; other columns do not matter.",
         )
-    reader.define("selected", "chosen_files" if "destination" in columns else "chosen_paths")
-    rest = reader.rows("chosen_rest")
+    files = reader.choose("selected", "chosen_files" if "destination" in columns else "chosen_paths")
+    rest = files.rows("chosen_rest")
     unknown = [row for row in rest if row["reason"] != "pruned"]
     if unknown:
         raise UsageProblem(
@@ -200,7 +205,7 @@ def _plan_select(request: RestoreRequest, select: str, reader: CatalogReader) ->
             + ".",
             hint="Its paths must be those of rows of `files`, with destination where one is ambiguous.",
         )
-    sources = reader.rows("selected_sources")
+    sources = files.rows("selected_sources")
     if not sources and not rest:
         raise NotFound(
             "The SELECT chose no file.",
@@ -208,7 +213,7 @@ def _plan_select(request: RestoreRequest, select: str, reader: CatalogReader) ->
         )
     source = _one_source(request, [row["source"] for row in sources], reader)
     require_kind(source, TOPICS, [row["source_kind"] for row in sources])
-    parts = read_parts(reader)
+    parts = read_parts(files)
     topics = sorted({part.scope for part in parts})
     _refuse_two_histories(parts)
     bounds: dict[str, Any] = {"source": source, "to_ts": request.to_ts, "scopes": ",".join(topics)}
@@ -226,12 +231,13 @@ def _plan_select(request: RestoreRequest, select: str, reader: CatalogReader) ->
         to_ts=request.to_ts,
         selection=checked.spark,
         parameters={},
+        chosen=files,
         topics=tuple(
             _topic(row, names[row["scope"]], parts) for row in reader.rows("restore_targets", **bounds)
         ),
-        obstacles=(*_damage(reader), *([] if request.partial else [*map(_hole, gone), *_breaks(reader)])),
+        obstacles=(*_damage(files), *([] if request.partial else [*map(_hole, gone), *_breaks(files)])),
         notes=(*notes, *(gone if request.partial else [])),
-        reached={(row["scope"], row["region"]): row["reaches"] for row in reader.rows("selected_reach")},
+        reached={(row["scope"], row["region"]): row["reaches"] for row in files.rows("selected_reach")},
     )
 
 
@@ -277,9 +283,9 @@ def only_source(reader: CatalogReader, asked: str | None = None) -> str:
     )
 
 
-def read_parts(reader: CatalogReader) -> list[RegionPart]:
-    """The files in the relation `selected`, added up for each partition."""
-    return [RegionPart(**row) for row in reader.rows("selected_summary")]
+def read_parts(files: Selection) -> list[RegionPart]:
+    """Chosen files, added up for each partition."""
+    return [RegionPart(**row) for row in files.rows("selected_summary")]
 
 
 def _refuse_two_histories(parts: Sequence[RegionPart]) -> None:
@@ -357,7 +363,7 @@ def _pruned(request: RestoreRequest, reader: CatalogReader, parameters: Mapping[
     ]
 
 
-def _damage(reader: CatalogReader) -> list[Obstacle]:
+def _damage(files: Selection) -> list[Obstacle]:
     return [
         Obstacle(
             scope=row["scope"],
@@ -367,11 +373,11 @@ def _damage(reader: CatalogReader) -> list[Obstacle]:
             before_ts=None,
             after_ts=None,
         )
-        for row in reader.rows("selected_damage")
+        for row in files.rows("selected_damage")
     ]
 
 
-def _breaks(reader: CatalogReader) -> list[Obstacle]:
+def _breaks(files: Selection) -> list[Obstacle]:
     return [
         Obstacle(
             scope=row["scope"],
@@ -388,5 +394,5 @@ def _breaks(reader: CatalogReader) -> list[Obstacle]:
             before_ts=None,
             after_ts=None,
         )
-        for row in reader.rows("selected_breaks")
+        for row in files.rows("selected_breaks")
     ]

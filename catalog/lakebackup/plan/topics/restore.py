@@ -6,7 +6,7 @@ before T, out of the first backup that was taken at or after T and the chain it 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakebackup.errors import NotFound, Refused
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from lakebackup.rules.topic_settings import TopicSettings
+    from lakebackup.store.selection import Selection
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,7 @@ class Obstacle:
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """A restore as a value: `selection` is the SQL that chooses the files, with `parameters`.
+    """A restore as a value: `chosen` are the files, which the SQL `selection` chose with `parameters`.
 
     `spans` are there when whole topics are restored. `until` says how far earlier restores brought a
     (topic, partition); None when the restore does not continue any. `reached`: the last time that the files
@@ -116,6 +117,7 @@ class RestorePlan:
     to_ts: int | None
     selection: str
     parameters: Mapping[str, object]
+    chosen: Selection = field(compare=False)
     topics: tuple[TopicPart, ...]
     obstacles: tuple[Obstacle, ...] = ()
     spans: tuple[RegionSpan, ...] = ()

@@ -8,25 +8,29 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Damaged, LakebackupError, NotFound, Refused, UsageProblem
 from lakebackup.plan.topics.request import RestoreRequest, plan_restore
-from lakebackup.rows.digest import Digest
+from lakebackup.rows.digest import LANES, Digest
 from lakebackup.rules.times import format_ts
 from lakebackup.sql_engine.delta import open_table
 from lakebackup.store.reader import CatalogReader
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
+    import pyarrow as pa
+
     from lakebackup.plan.topics.restore import RestorePlan
+    from lakebackup.store.selection import Selection
 
 FORMAT = 1
 # Of a request: what belongs to the run that applies the plan. `kafka` may hold secrets.
 _OF_THE_RUN = frozenset(
-    {"destination", "catalog", "kafka", "dry_run", "lease_ttl_s", "remote", "save_plan", "plan"}
+    {"destination", "catalog", "kafka", "dry_run", "lease_ttl_s", "remote", "save_plan", "plan", "engine"}
 )
 
 
@@ -54,10 +58,9 @@ class SavedPlan:
         return RestoreRequest(**values, **given)
 
 
-def make(
-    request: RestoreRequest, plan: RestorePlan, reader: CatalogReader, *, now: int, tool: str
-) -> SavedPlan:
-    """The plan as a value. `reader` has the relation `selected`, the files that were chosen."""
+def make(request: RestoreRequest, plan: RestorePlan, *, now: int, tool: str) -> SavedPlan:
+    """What is saved of a plan; `now` in us since 1970 UTC."""
+    reader = plan.chosen.reader
     asked = {k: v for k, v in asdict(replace(request, source=plan.source)).items() if k not in _OF_THE_RUN}
     return SavedPlan(
         made_at=now,
@@ -70,7 +73,7 @@ def make(
         files=plan.files,
         bytes=plan.bytes,
         entries=plan.entries,
-        digest=digest_of(reader),
+        digest=digest_of(plan.chosen),
         obstacles=tuple(str(obstacle) for obstacle in plan.obstacles),
     )
 
@@ -115,17 +118,12 @@ def read(path: Path) -> SavedPlan:
         raise Damaged(f"{path}: {error}.", hint="Plan once more with --save-plan.") from error
 
 
-def require_holds(
-    saved: SavedPlan, made: RestorePlan, request: RestoreRequest, reader: CatalogReader
-) -> None:
-    """Refused when the plan, made anew as `made`, is not what was saved; says what differs.
-
-    `reader` has the relation `selected`.
-    """
+def require_holds(saved: SavedPlan, made: RestorePlan, request: RestoreRequest) -> None:
+    """Refused when the plan, recreated as `made`, is not what was saved; says what differs."""
     against = [str(o) for o in made.obstacles if str(o) not in saved.obstacles]
-    if digest_of(reader) == saved.digest and not against:
+    if digest_of(made.chosen) == saved.digest and not against:
         return
-    lines = [*_changes(saved, request, reader), *against]
+    lines = [*_changes(saved, request, made.chosen), *against]
     if not lines:
         lines = [
             f"it was {saved.files} files of {saved.bytes} bytes, now {made.files} files of {made.bytes} bytes"
@@ -151,27 +149,38 @@ def catalog_id(reader: CatalogReader) -> str:
     return str(open_table(f"{reader.catalog_uri}/backups").metadata().id)
 
 
-def digest_of(reader: CatalogReader) -> str:
-    """Of the files in the relation `selected`, whatever their order: where they are, and what they hold."""
+def digest_of(files: Selection) -> str:
+    """Of chosen files, whatever their order: where they are, and what they hold."""
     digest = Digest()
-    for batch in reader.query("selected_files"):
-        for row in batch.to_pylist():
-            digest.add(f"{row['destination']} {row['path']} {row['sha256']} {row['bytes']}")
+    for row in files.map(
+        _digests, ", ".join(f"lane_{lane} BIGINT" for lane in range(LANES)), "selected_files"
+    ):
+        digest.add_lanes(row.values())
     return digest.hex()
 
 
-def _changes(saved: SavedPlan, request: RestoreRequest, reader: CatalogReader) -> list[str]:
+def _digests(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The sums of some files, one row."""
+    import pyarrow as pa
+
+    digest = Digest()
+    for row in chain.from_iterable(batch.to_pylist() for batch in batches):
+        digest.add(f"{row['destination']} {row['path']} {row['sha256']} {row['bytes']}")
+    yield pa.RecordBatch.from_pylist([{f"lane_{lane}": found for lane, found in enumerate(digest.lanes)}])
+
+
+def _changes(saved: SavedPlan, request: RestoreRequest, files: Selection) -> list[str]:
     """Which files came and went, as far as the catalog can still be asked as it was."""
     try:
         then = CatalogReader.require(request.destination, request.catalog, as_of=saved.made_at)
-        plan_restore(request, then)
-        reader.give("planned", then.query("selected_files").read_all().select(["destination", "path"]))
+        before = plan_restore(request, then).chosen.query("selected_files").read_all()
+        files.reader.give("planned", before.select(["destination", "path"]))
     except LakebackupError:
         return []
     words = {"gone": "that it had are gone", "added": "that it did not have came in"}
     return [
         f"{row['files']} files {words[row['change']]} ({row['cause']}), such as {row['path']}"
-        for row in reader.rows("plan_changes")
+        for row in files.rows("plan_changes")
     ]
 
 

@@ -1,7 +1,6 @@
-"""What a prune will let go of, as a value: backups whole, a cut for each partition, and what that takes away.
+"""What a prune deletes, as a value: backups whole, a cut for each partition, and what that comes to.
 
-Which files those are stays a relation in the engine: SQL derives them from the backups and the cuts
-(prune_removals).
+Which files those are is no list: SQL derives them from the backups and the cuts, on the engine that deletes.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from lakebackup.rules import patterns, topic_settings
 from lakebackup.rules.retention import History, Rule, rule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     import pyarrow as pa
 
@@ -98,40 +97,88 @@ class Expired:
 
 @dataclass(frozen=True, slots=True)
 class PrunePlan:
-    """`files` and `bytes` are what the topics with a rule hold now, and the backups that go (`backups`, each
-    before those that it depends on); `left_alone`: topics without a rule, and why; `bound`: (topic,
-    partition) of which kept restore points need more than the topic's retention keeps. Of snapshots, the
-    backups that go hold nothing of their own: `expired` is what goes with them (topics: None). Of an engine,
-    `released` are the backups of its snapshots on which no full stands afterwards (others: None)."""
+    """What goes of a source: `backups` whole, each before those that it depends on, and what the kinds of
+    sources have besides. `files` and `bytes` are those that were looked at."""
 
     source: str
     backups: tuple[Leaving, ...]
+    files: int
+    bytes: int
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to delete."""
+        return not self.backups
+
+    @property
+    def gone(self) -> Sequence[Portion | Leaving | Expired]:
+        """All that goes, each with its files and bytes."""
+        return self.backups
+
+    @property
+    def gone_files(self) -> int:
+        return sum(one.files for one in self.gone)
+
+    @property
+    def gone_bytes(self) -> int:
+        return sum(one.bytes for one in self.gone)
+
+    def give(self, questions: Questions) -> None:
+        """Give an engine what the statements of this plan read: the relations `leaving` and `cuts`."""
+        questions.give("leaving", leaving((b.backup_id, b.reason) for b in self.backups))
+        questions.give("cuts", relation(Cut, ()))
+
+    def removals(self, prune_id: str, at: int) -> tuple[str, dict[str, Any]]:
+        """The statement, with its parameters, that gives the rows of the files that go; `at` in us."""
+        return "prune_removals", {"prune_id": prune_id, "at": at}
+
+    def require_proof(self, questions: Questions) -> None:
+        """Refused when a restore point that stays would lose what it needs. The engine has the plan's
+        relations, and the files that go as the relation `doomed`."""
+        raise NotImplementedError
+
+    def floors(self, prune_id: str, at: int) -> list[Floor]:  # noqa: ARG002
+        """The rows that say from where on the partitions can be restored afterwards; `at` in us."""
+        return []
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsPrune(PrunePlan):
+    """Of topics, also of archives. `files` and `bytes`: what the topics with a rule hold now, and the backups
+    that go. `left_alone`: topics without a rule, and why; `bound`: (topic, partition) of which kept restore
+    points need more than the topic's retention keeps."""
+
     rules: tuple[Rule, ...]
     cuts: tuple[Cut, ...]
     portions: tuple[Portion, ...]
     held: tuple[Held, ...]
     left_alone: tuple[tuple[str, str], ...]
-    files: int
-    bytes: int
-    bound: tuple[tuple[str, str], ...] = ()
-    expired: tuple[Expired, ...] | None = None
-    released: tuple[str, ...] | None = None
+    bound: tuple[tuple[str, str], ...]
 
     @property
-    def gone_files(self) -> int:
-        return sum(one.files for one in self._gone())
+    def is_empty(self) -> bool:
+        """Whether neither a backup nor a part of a partition goes."""
+        return not self.backups and not self.cuts
 
     @property
-    def gone_bytes(self) -> int:
-        return sum(one.bytes for one in self._gone())
+    def gone(self) -> Sequence[Portion | Leaving | Expired]:
+        """Parts of partitions, and backups."""
+        return (*self.portions, *self.backups)
 
-    def _gone(self) -> Iterator[Portion | Leaving | Expired]:
-        yield from self.portions
-        yield from self.backups
-        yield from self.expired or ()
+    def give(self, questions: Questions) -> None:
+        """The relation `leaving`, and the cuts of this plan."""
+        PrunePlan.give(self, questions)
+        questions.give("cuts", relation(Cut, self.cuts))
+
+    def require_proof(self, questions: Questions) -> None:
+        """Every partition keeps its files, and every chain its backups."""
+        require_proof(
+            questions.rows("prune_proof", source=self.source),
+            questions.rows("prune_chains", source=self.source),
+        )
 
     def floors(self, prune_id: str, at: int) -> list[Floor]:
-        """The rows that say from where on the partitions can be restored afterwards; `at` in microseconds."""
+        """A row for each cut."""
         reasons: dict[tuple[str, str, str], set[str]] = {}
         for p in self.portions:
             reasons.setdefault((p.scope, p.epoch, p.region), set()).add(p.reason)
@@ -149,6 +196,40 @@ class PrunePlan:
             )
             for c in self.cuts
         ]
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotsPrune(PrunePlan):
+    """Of snapshots: backups hold nothing of their own, `expired` is what goes with them."""
+
+    expired: tuple[Expired, ...]
+
+    @property
+    def gone(self) -> Sequence[Portion | Leaving | Expired]:
+        """Objects of tables, and backups."""
+        return (*self.backups, *self.expired)
+
+    def removals(self, prune_id: str, at: int) -> tuple[str, dict[str, Any]]:
+        """Objects of which no backup that stays has a file."""
+        return "prune_expired", {"source": self.source, "prune_id": prune_id, "at": at}
+
+    def require_proof(self, questions: Questions) -> None:
+        """Every backup that stays has its objects."""
+        require_proof(unresolved=questions.rows("prune_resolved", source=self.source))
+
+
+@dataclass(frozen=True, slots=True)
+class QueuesPrune(PrunePlan):
+    """Of an engine: `released` are the backups of its snapshots on which no full depends afterwards."""
+
+    released: tuple[str, ...]
+
+    def require_proof(self, questions: Questions) -> None:
+        """Every chain keeps its backups, and every full its snapshot."""
+        require_proof(
+            unchained=questions.rows("prune_chains", source=self.source),
+            unresolved=questions.rows("prune_queue_proof", source=self.source),
+        )
 
 
 def window_of(source: str, *, now: int, days: int, min_redundancy: int) -> pa.Table:
@@ -172,13 +253,12 @@ def plan_prune(
     keep_ms: int | None = None,
     keep_bytes: int | None = None,
     held: Sequence[Held] = (),
-) -> PrunePlan:
+) -> TopicsPrune:
     """What can go of a source's topics (all, or those named or matching), beside `backups`, which go whole.
     Writes nothing; `now` in ms. `kept`: ids of the backups whose restore points no topic's retention may cut.
 
     Topics that the newest backup does not hold, and earlier topics of a name, only go when they are named.
-    Afterwards `questions` has the relations `leaving` and `cuts`. Raises NotFound (no such topic,
-    neither a restorable backup nor one that goes).
+    Raises NotFound (no such topic, neither a restorable backup nor one that goes).
     """
     newest = {(row["scope"], row["epoch"]) for row in questions.rows("newest_topics", source=source)}
     histories = [_history(row, newest) for row in questions.rows("prune_topics", source=source)]
@@ -221,13 +301,11 @@ def plan_prune(
     questions.give("cuts", relation(Cut, cuts))
     portions = tuple(Portion(**row) for row in questions.rows("prune_totals")) if cuts else ()
     touched = {(p.scope, p.epoch, p.region) for p in portions}
-    cuts = tuple(c for c in cuts if (c.scope, c.epoch, c.region) in touched)
-    questions.give("cuts", relation(Cut, cuts))
-    return PrunePlan(
+    return TopicsPrune(
         source=source,
         backups=going,
         rules=tuple(rules),
-        cuts=cuts,
+        cuts=tuple(c for c in cuts if (c.scope, c.epoch, c.region) in touched),
         portions=portions,
         held=tuple(h for h in held if h.scope in chosen),
         left_alone=tuple(alone),
@@ -237,44 +315,34 @@ def plan_prune(
     )
 
 
-def plan_expired(questions: Questions, source: str, backups: Sequence[Leaving]) -> PrunePlan:
+def plan_expired(questions: Questions, source: str, backups: Sequence[Leaving]) -> SnapshotsPrune:
     """What goes with some backups of a source of snapshots: the objects in which none that stays has a file.
 
-    Writes nothing. Afterwards `questions` has the relation `leaving`.
+    Writes nothing.
     """
     questions.give("leaving", leaving((b.backup_id, b.reason) for b in backups))
     expired = tuple(Expired(**row) for row in questions.rows("prune_expired_totals", source=source))
-    return PrunePlan(
+    return SnapshotsPrune(
         source=source,
         backups=tuple(backups),
-        rules=(),
-        cuts=(),
-        portions=(),
-        held=(),
-        left_alone=(),
         files=sum(one.of_files for one in expired),
         bytes=sum(one.of_bytes for one in expired),
         expired=expired,
     )
 
 
-def plan_chains(questions: Questions, source: str, backups: Sequence[Leaving]) -> PrunePlan:
+def plan_chains(questions: Questions, source: str, backups: Sequence[Leaving]) -> QueuesPrune:
     """What goes with some backups of an engine's queues: their messages and the engine's own files.
 
-    Writes nothing. Afterwards `questions` has the relation `leaving`. Raises NotFound (it has no backup).
+    Writes nothing. Raises NotFound (it has no backup).
     """
     if not questions.rows("source_kinds", source=source):
         raise NotFound(f"There is no backup of {source}.", hint="`lakebackup list` shows what there is.")
     questions.give("leaving", leaving((b.backup_id, b.reason) for b in backups))
     going = _weighed(questions, backups)
-    return PrunePlan(
+    return QueuesPrune(
         source=source,
         backups=going,
-        rules=(),
-        cuts=(),
-        portions=(),
-        held=(),
-        left_alone=(),
         files=sum(b.files for b in going),
         bytes=sum(b.bytes for b in going),
         released=snapshots_released(questions, source),

@@ -18,7 +18,7 @@ EXAMPLES = options.examples(
 )
 
 
-@verb(options.FROM, options.PLAN, options.SPARK_JOB, options.SOURCE, options.LEASE)
+@verb(options.FROM, options.PLAN, options.ENGINE, options.SPARK_JOB, options.SOURCE, options.LEASE)
 def prune(
     call: Call,
     topics: Annotated[

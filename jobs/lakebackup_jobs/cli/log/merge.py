@@ -16,7 +16,7 @@ EXAMPLES = options.examples(
 )
 
 
-@verb(options.FROM, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
+@verb(options.FROM, options.SPARK_JOB, options.ENGINE, options.DRY_RUN, options.LEASE)
 def merge(
     call: Call,
     name: Name,

@@ -19,7 +19,7 @@ EXAMPLES = options.examples(
 )
 
 
-@verb(options.FROM, options.KAFKA_CLIENT, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
+@verb(options.FROM, options.KAFKA_CLIENT, options.ENGINE, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
 def restore(
     call: Call,
     name: Name,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from lakebackup_jobs.cli import options
 from lakebackup_jobs.cli.options import option
@@ -11,8 +11,7 @@ from lakebackup_jobs.cli.verb import Call, verb
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakebackup.plan.diff import Difference
-    from lakebackup.store.reader import CatalogReader
+    from lakebackup.plan.diff import DiffRequest, FileDiff
     from lakebackup_jobs.query.record_diff import TopicDiff
 
 EXAMPLES = options.examples(
@@ -24,7 +23,7 @@ EXAMPLES = options.examples(
 COLUMNS = ("change", "scope", "region", "path", "old_path", "bytes", "old_bytes", "entries")
 
 
-@verb(options.FROM, options.CSV, options.EXPLAIN, options.REMOTE)
+@verb(options.FROM, options.CSV, options.EXPLAIN, options.ENGINE, options.SPARK_JOB)
 def diff(
     call: Call,
     a: options.BackupId,
@@ -40,49 +39,51 @@ def diff(
     With --records it is the keys whose newest value is another: added, gone (a tombstone too) or changed,
     topic after topic. Nothing is restored for it; many records are compared by Spark.
     """
+    from lakebackup.plan.diff import DiffRequest
     from lakebackup_jobs.cli.explain import explain
 
+    request = call.request(DiffRequest)
     if call.explain:
         explain(
-            lambda: list(_compared(call, a, b)) if records else _changes(call.reader(), a, b),
+            lambda: list(_compared(call, request)) if records else _changes(call, request),
             as_json=call.json,
         )
     elif records:
-        _write_records(call, a, b)
+        _write_records(call, request)
     else:
-        _write_files(call, a, b)
+        _write_files(call, request)
 
 
-def _write_files(call: Call, a: str, b: str) -> None:
-    reader = call.reader()
-    wanted, totals = _changes(reader, a, b)
-    result, csv = {"a": wanted.a, "b": wanted.b, "totals": totals}, call.flags["csv"]
+def _write_files(call: Call, request: DiffRequest) -> None:
+    found = _changes(call, request)
+    result, csv = {"a": found.a, "b": found.b, "totals": list(found.totals)}, call.flags["csv"]
     if not csv:
         call.show(result)
-    if totals or csv:
-        call.write(reader.query("diff_rows"), COLUMNS)
+    if found.totals or csv:
+        call.write(found.changes.query("diff_rows"), COLUMNS)
 
 
-def _changes(reader: CatalogReader, a: str, b: str) -> tuple[Difference, list[dict[str, Any]]]:
-    from lakebackup.plan.diff import of_backups
+def _changes(call: Call, request: DiffRequest) -> FileDiff:
+    from functools import partial
 
-    wanted = of_backups(reader, a, b)
-    reader.define("changes", wanted.query, **wanted.parameters())
-    return wanted, reader.rows("diff_totals")
+    from lakebackup.plan.diff import plan_diff
+    from lakebackup_jobs.lifecycle.planning import planned
 
-
-def _compared(call: Call, a: str, b: str) -> Iterator[TopicDiff]:
-    from lakebackup_jobs.query.record_diff import RecordDiffRequest, run
-
-    return run(call.request(RecordDiffRequest))
+    return planned(call.reader(), request, call.planner(), call.report, partial(plan_diff, request))
 
 
-def _write_records(call: Call, a: str, b: str) -> None:
+def _compared(call: Call, request: DiffRequest) -> Iterator[TopicDiff]:
+    from lakebackup_jobs.query.record_diff import run
+
+    return run(request, spark=call.planner())
+
+
+def _write_records(call: Call, request: DiffRequest) -> None:
     from itertools import chain
 
     import pyarrow as pa
 
-    topics = _compared(call, a, b)
+    topics = _compared(call, request)
     if call.flags["csv"]:
         first = next(topics, None)
         if first is not None:  # one header for all

@@ -108,6 +108,7 @@ def _by_spark(
     call: Call, text: str, seconds: float, give_up: Callable[[TimedOut], None]
 ) -> pa.RecordBatchReader:
     from lakebackup.sql_engine.limits import Limits
+    from lakebackup.sql_engine.spark import streamed
     from lakebackup_jobs.query import record_query as ask
     from lakebackup_jobs.runtime.session import spark_session
 
@@ -115,7 +116,7 @@ def _by_spark(
     spark = call.spark() or spark_session(remote=call.settings.remote)
     limits = Limits(spark.interruptAll, seconds=seconds, give_up=give_up, memory=False)
     with limits.running():
-        rows = ask.streamed(ask.select_on_spark(spark, reader, text, as_of=call.as_of))
+        rows = streamed(ask.select_on_spark(spark, reader, text, as_of=call.as_of))
     return _within(limits, rows)
 
 

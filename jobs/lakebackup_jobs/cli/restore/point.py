@@ -17,7 +17,7 @@ EXAMPLES = options.examples(
 )
 
 
-@verb(options.FROM, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
+@verb(options.FROM, options.ENGINE, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
 def point(
     call: Call,
     name: Name,

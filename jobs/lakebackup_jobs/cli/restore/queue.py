@@ -19,7 +19,7 @@ EXAMPLES = options.examples(
 )
 
 
-@verb(options.FROM, options.PLAN, options.KAFKA_CLIENT, options.SPARK_JOB, options.LEASE)
+@verb(options.FROM, options.PLAN, options.ENGINE, options.KAFKA_CLIENT, options.SPARK_JOB, options.LEASE)
 def queue(
     call: Call,
     source: Annotated[str, argument("GRAPH", "The engine's name, its source's.")],

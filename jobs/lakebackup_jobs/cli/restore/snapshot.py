@@ -18,7 +18,7 @@ EXAMPLES = options.examples(
 )
 
 
-@verb(options.FROM, options.PLAN, options.SPARK_JOB, options.SOURCE)
+@verb(options.FROM, options.PLAN, options.ENGINE, options.SPARK_JOB, options.SOURCE)
 def snapshot(
     call: Call,
     to: Annotated[str | None, option("--to FOLDER", "Where the files go: a folder that is empty.")] = None,

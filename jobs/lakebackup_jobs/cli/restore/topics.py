@@ -20,7 +20,10 @@ EXAMPLES = options.examples(
 )
 
 
-@verb(options.FROM, options.PLAN, options.KAFKA_CLIENT, options.SPARK_JOB, options.SOURCE, options.LEASE)
+@verb(
+    options.FROM, options.PLAN, options.ENGINE, options.KAFKA_CLIENT, options.SPARK_JOB, options.SOURCE,
+    options.LEASE,
+)  # fmt: skip
 def topics(
     call: Call,
     topics: Annotated[list[str] | None, argument("TOPIC", "Topics by name.")] = None,

@@ -104,7 +104,7 @@ class Changes:
         latest = _behind_ends(latest, self.emptied())
         apart = (sf.col("type") == PUTS) & sf.col("value").isNull()
         value = sf.col("value")
-        if self.shares.counts.get(DEFAULT):
+        if self.shares.paths.get(DEFAULT):
             values = (
                 self.shares.frame(self.spark, DEFAULT)
                 .repartition(tasks, *_KEY, "start_ts")  # so that they are sorted once, not before it too
@@ -128,7 +128,7 @@ class Changes:
         """
         from pyspark.sql import functions as sf
 
-        if not self.shares.counts.get(ENDS):
+        if not self.shares.paths.get(ENDS):
             return None
         found = self.shares.frame(self.spark, ENDS).where(sf.col("type") == TRUNCATES)
         return found.groupBy("table_id").agg(sf.max(sf.struct(*_LATER)).alias("emptied"))

@@ -19,6 +19,7 @@ from lakebackup.rules import layout
 from lakebackup.store.behind import current_catalog
 from lakebackup_jobs.lifecycle.desk import desk
 from lakebackup_jobs.lifecycle.identity import holder, micros
+from lakebackup_jobs.lifecycle.planning import planned
 from lakebackup_jobs.lifecycle.prune_lock import noted
 from lakebackup_jobs.logs.restore import apply
 from lakebackup_jobs.logs.restore.splits import deal
@@ -63,12 +64,13 @@ def run(
     if before:
         require_same(before, request)
     base = upon or before
-    made = plan_restore(
+    plan = partial(
+        plan_restore,
         request,
-        reader,
         whole_from=base.from_ts if base else None,
         held=base.filters if base and base.to_ts == request.start_ts else None,
     )
+    made = planned(reader, request, spark, reporter, plan)
     after = Held.after(base, made, request)
     summary = {**summary_of(made), "target": target.place}
     for note in made.notes:
@@ -116,7 +118,7 @@ def bring(
         reporter=reporter,
         audit=_audit(made, target.place) if made.gaps else None,
     ) as (own, counts):
-        shares = deal(own.storage, reader, made, folder, keys=keys, checksum=request.checksum)
+        shares = deal(own.storage, made, folder, keys=keys, checksum=request.checksum)
         reporter.start(made.entries, made.bytes, "restore")
         try:
             with shares.board().watched(reporter.update), apply.sized(spark, made.raw_bytes):

@@ -11,6 +11,7 @@ from lakebackup.formats.logs.events import DEFAULT, DELETES, PUTS, TRUNCATES, WR
 from lakebackup.formats.logs.logfile import read_log_file
 from lakebackup.sql_engine.worker import settle
 from lakebackup.storage import open_storage
+from lakebackup_jobs.lifecycle.arrow_splits import WRITTEN, ArrowShares
 from lakebackup_jobs.lifecycle.task_progress import TaskBoard
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from lakebackup.formats.logs.cipher import LogKeys
     from lakebackup.plan.logs.restore import LogRestorePlan
     from lakebackup.storage import Storage
-    from lakebackup.store.reader import CatalogReader
     from lakebackup.store.roots import Roots
 
 WRITES = (
@@ -59,14 +59,14 @@ class LogFile:
 
 @dataclass(frozen=True, slots=True)
 class LogShares:
-    """Shares of a planned restore below `folder` of the storage at `uri`; `counts`: how many of which kind.
+    """Shares of a planned restore below `folder` of the storage at `uri`; `paths`: those of each kind.
 
     `roots`: destination id -> URI. Records outside `(start_ts, end_ts]` or the keys are left out.
     """
 
     uri: str
     folder: str
-    counts: Mapping[str, int]
+    paths: Mapping[str, tuple[str, ...]]
     roots: Roots
     start_ts: int
     end_ts: int
@@ -78,7 +78,7 @@ class LogShares:
 
     def frame(self, spark: SparkSession, kind: str) -> DataFrame:
         """The records of a kind (WRITE, DEFAULT, ENDS), read by tasks: columns WRITES or VALUES."""
-        count = self.counts.get(kind, 0)
+        count = len(self.paths.get(kind, ()))
         columns = VALUES if kind == DEFAULT else WRITES
         return spark.range(0, count, 1, max(count, 1)).mapInArrow(_ReadJob(self, kind), columns)
 
@@ -94,18 +94,12 @@ class LogShares:
 
 
 def deal(
-    storage: Storage,
-    reader: CatalogReader,
-    plan: LogRestorePlan,
-    folder: str,
-    *,
-    keys: LogKeys | None,
-    checksum: bool,
+    storage: Storage, plan: LogRestorePlan, folder: str, *, keys: LogKeys | None, checksum: bool
 ) -> LogShares:
-    """Write the shares of a planned restore below `folder`; `reader` has the relation `selected`."""
+    """Write the shares of a planned restore below `folder`."""
     size = max(_SHARE, plan.raw_bytes // _MOST_SHARES)
-    counts = {
-        kind: _deal(storage, reader, f"{folder}plan/{kind}", size, cf=cf, ends=kind == ENDS)
+    paths = {
+        kind: _deal(storage, plan, f"{folder}plan/{kind}-", size, cf=cf, ends=kind == ENDS)
         for kind, cf, needed in (
             (WRITE, WRITE, plan.writes.files),
             (DEFAULT, DEFAULT, plan.values.files),
@@ -116,8 +110,8 @@ def deal(
     return LogShares(
         uri=storage.uri,
         folder=folder,
-        counts=counts,
-        roots=reader.destinations(),
+        paths=paths,
+        roots=plan.chosen.reader.destinations(),
         start_ts=plan.start_ts,
         end_ts=plan.end_ts,
         begin_ts=plan.begin_ts,
@@ -128,38 +122,16 @@ def deal(
     )
 
 
-def _deal(storage: Storage, reader: CatalogReader, name: str, size: int, *, cf: str, ends: bool) -> int:
-    import pyarrow as pa
+def _deal(
+    storage: Storage, plan: LogRestorePlan, name: str, size: int, *, cf: str, ends: bool
+) -> tuple[str, ...]:
+    def spread(rows: DataFrame) -> DataFrame:
+        tasks = rows.repartitionByRange(1 + plan.raw_bytes // size, "scope", "path")
+        return tasks.sortWithinPartitions("scope", "path")
 
-    held: list[pa.RecordBatch] = []
-    weight = number = 0
-
-    def put() -> None:
-        nonlocal held, weight, number
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, held[0].schema) as stream:
-            for one in held:
-                stream.write_batch(one)
-        storage.put(_path(name, number), sink.getvalue().to_pybytes())
-        held, weight, number = [], 0, number + 1
-
-    for batch in reader.query("log_restore_order", cf=cf, ends=ends):
-        begin = 0
-        for row, raw in enumerate(batch.column("raw_bytes").to_pylist()):
-            weight += raw
-            if weight >= size:
-                held.append(batch.slice(begin, row + 1 - begin))
-                begin = row + 1
-                put()
-        if begin < len(batch):
-            held.append(batch.slice(begin))
-    if held:
-        put()
-    return number
-
-
-def _path(name: str, number: int) -> str:
-    return f"{name}-{number:06d}.arrow"
+    writer = ArrowShares(storage.uri, name, size, weight="raw_bytes")
+    rows = plan.chosen.map(writer, WRITTEN, "log_restore_order", spread=spread, cf=cf, ends=ends)
+    return tuple(row["path"] for row in rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +146,7 @@ class _ReadJob:
 
         storage = open_storage(self.shares.uri)
         for number in (n for batch in batches for n in batch.column(0).to_pylist()):
-            path = _path(f"{self.shares.folder}plan/{self.kind}", number)
+            path = self.shares.paths[self.kind][number]
             tell = TaskBoard(storage, self.shares.folder).counter(f"{self.kind}-{number}")
             with pa.ipc.open_stream(storage.get(path)) as stream:
                 for rows in stream:

@@ -19,7 +19,6 @@ from lakebackup.plan.logs.flush import physical_ms, shown_ts, ts_at
 from lakebackup.plan.logs.truncate import OLDER, Full, Kept, LogCut, cut_of, require_proof
 from lakebackup.plan.upkeep.prune import leaving
 from lakebackup.rows.backups import Floor, Removal
-from lakebackup.rows.base import pick
 from lakebackup.rows.tables import as_row, spark_columns
 from lakebackup.rules import layout
 from lakebackup.rules.times import format_ts, parse_time
@@ -68,17 +67,6 @@ class TruncateRequest:
         """The same, to be done."""
         return replace(self, delete=True)
 
-    def cut(self, reader: CatalogReader) -> LogCut:
-        """Where the log is cut. Raises NotFound, Refused."""
-        return cut_of(
-            self.name,
-            reader.one("log_truncate_state", source=self.name),
-            [pick(Full, row) for row in reader.rows("log_fulls", source=self.name, to_ts=None)],
-            until=self.until,
-            ranges_only=self.ranges_only,
-            kept=Kept(**(reader.one("log_truncate_kept", source=self.name) or {})),
-        )
-
 
 def keep_lease(name: str) -> str:
     """The lease of those that take files out of a task's log, one at a time; flushes go on beside them."""
@@ -107,7 +95,7 @@ def run(request: TruncateRequest, *, spark: SparkSession | None = None, reporter
     layout.check_source(request.name)
     reader = current_catalog(request.destination, request.catalog)
     if not request.delete:
-        cut = request.cut(reader)
+        cut = _cut(request, reader)
         reader.give("leaving", leaving((name, OLDER) for name in cut.leaving))
         reader.define("doomed_log", "log_truncate_files", **_asked(cut, "", 0))
         return {"deleted": False, **_summary(cut, reader.rows("log_truncate_totals", source=cut.source))}
@@ -115,6 +103,21 @@ def run(request: TruncateRequest, *, spark: SparkSession | None = None, reporter
     ttl_s = request.lease_ttl_s
     with Lease.acquire(storage, keep_lease(request.name), holder(), ttl_s=ttl_s) as lease:
         return _Run(request, storage, lease, spark, reporter).truncate()
+
+
+def _cut(request: TruncateRequest, reader: CatalogReader) -> LogCut:
+    """Where the log is cut. Raises NotFound, Refused."""
+    return cut_of(
+        request.name,
+        reader.one("log_truncate_state", source=request.name),
+        [
+            Full(**{name: row[name] for name in Full.__match_args__})
+            for row in reader.rows("log_fulls", source=request.name, to_ts=None)
+        ],
+        until=request.until,
+        ranges_only=request.ranges_only,
+        kept=Kept(**(reader.one("log_truncate_kept", source=request.name) or {})),
+    )
 
 
 class _Run:
@@ -173,7 +176,7 @@ class _Run:
         from lakebackup.sql_engine.spark import SparkEngine
 
         reader = CatalogReader(self.request.destination, self.request.catalog)
-        cut = self.request.cut(reader)
+        cut = _cut(self.request, reader)
         engine = SparkEngine(self.spark, self.writer.catalog_uri)
         engine.give("leaving", leaving((name, OLDER) for name in cut.leaving))
         prune_id, at = layout.new_backup_id(datetime.now(UTC)), micros(datetime.now(UTC))

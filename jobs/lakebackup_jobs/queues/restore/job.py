@@ -11,6 +11,7 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Damaged, LakebackupError, NotFound, Refused, UsageProblem
@@ -24,6 +25,7 @@ from lakebackup.rules.topic_settings import TopicSettings
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.store.behind import current_catalog
 from lakebackup_jobs.lifecycle.desk import Desk, desk
+from lakebackup_jobs.lifecycle.planning import planned
 from lakebackup_jobs.lifecycle.prune_lock import RestoreLog, refuse_pruned_meanwhile, unfinished
 from lakebackup_jobs.lifecycle.region_outcome import RegionOutcome
 from lakebackup_jobs.lifecycle.task_errors import raise_first
@@ -158,9 +160,10 @@ class _Run:
 
     def _plan(self) -> QueueRestorePlan:
         request = self.request
-        made = plan_restore(
-            request, self._reader, lambda _: tid_at(self._reader, request.to_ts or 0, request.names)
+        plan = partial(
+            plan_restore, request, tid_of=lambda _, files: tid_at(files, request.to_ts or 0, request.names)
         )
+        made = planned(self._reader, request, self._sessions.spark, self.reporter, plan)
         for note in made.notes:
             self.reporter.note(note)
         return made
@@ -280,6 +283,7 @@ class _Run:
             backup=made.snapshot_id,
             form="flat",
             remote=self.request.remote,
+            engine=self.request.engine,
         )
         restore_snapshot.run(request, spark=self._sessions.spark, reporter=self.reporter)
         if not self._folder.has_snapshot(restore_id):

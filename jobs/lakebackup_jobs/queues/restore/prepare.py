@@ -57,7 +57,7 @@ def ends_of(topics: Topics, counts: Mapping[str, int]) -> dict[str, list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class Preparing:
-    """One restore on its way to be put down. `reader` has the relation `selected`."""
+    """One restore on its way to be put down."""
 
     request: QueueRestoreRequest
     reader: CatalogReader
@@ -84,7 +84,7 @@ class Preparing:
         segments = plan.way.segments()
         leave_out, count = self._left_out(folder, plan)
         open_ids = first_ids(self.storage, leave_out[-1], _SHOWN) if leave_out[-1] else []
-        shares = deal(self.storage, self.reader, folder, _partitions(plan.queues, bases))
+        shares = deal(self.storage, plan.chosen, folder, _partitions(plan.queues, bases))
         made = Prepared(
             source=plan.source,
             selection=plan.selection,
@@ -152,7 +152,7 @@ class Preparing:
 
     def _open_at(self, folder: str, plan: QueueRestorePlan) -> OpenAt:
         return OpenAt(
-            self.reader,
+            plan.chosen,
             self.sessions.of(plan.bytes, plan.entries),
             self.storage.uri,
             f"{folder}scan/",

@@ -25,7 +25,6 @@ from lakebackup_jobs.lifecycle.task_errors import guarded, raise_first
 from lakebackup_jobs.queues.messages import read_messages
 from lakebackup_jobs.queues.restore.splits import QueueFile, deal_scan
 from lakebackup_jobs.queues.transaction_scan import SEEN_COLUMNS, SEEN_SCHEMA, Seen
-from lakebackup_sql import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from lakebackup.storage import Storage
     from lakebackup.store.reader import CatalogReader
     from lakebackup.store.roots import Roots
+    from lakebackup.store.selection import Selection
     from lakebackup_jobs.kafka.format.records import Columns
     from lakebackup_jobs.queues.messages import Messages
     from lakebackup_jobs.queues.restore.splits import QueueShares
@@ -44,30 +44,28 @@ SCANNED = "task BIGINT, error STRING"
 _BEYOND = 2**63 - 1
 
 
-def tid_at(reader: CatalogReader, ts: int, names: HeaderNames) -> int:
-    """The greatest tid such that no message up to it is later than `ts` (ms); of none is, a huge one.
-
-    `reader` has the relation `selected`. Raises Damaged, Refused (a message that cannot be understood).
-    """
-    (later,) = reader.rows("queue_restore_later", to_ts=ts)
+def tid_at(files: Selection, ts: int, names: HeaderNames) -> int:
+    """The greatest tid such that no message in chosen files up to it is later than `ts` (ms); if none is, a
+    huge one. Raises Damaged, Refused (a message that cannot be understood)."""
+    (later,) = files.rows("queue_restore_later", to_ts=ts)
     least = _BEYOND if later["tid"] is None else int(later["tid"])
     if not later["straddling"]:
         return least - 1
-    roots = reader.destinations()
-    rows = _rows(reader, least, ts)
+    roots = files.reader.destinations()
+    rows = _rows(files, least, ts)
     at_once = os.cpu_count() or 2
     with ThreadPoolExecutor(at_once) as pool:
         # They come by their least tid: behind the least that was found there is none.
         while some := list(islice(rows, at_once)):
             if (some[0].pop("min_tid") or 0) >= least:
                 break
-            files = [QueueFile(**{k: v for k, v in row.items() if k != "min_tid"}) for row in some]
-            least = min(least, *pool.map(partial(_least_after, roots, ts, names), files))
+            batch = [QueueFile(**{k: v for k, v in row.items() if k != "min_tid"}) for row in some]
+            least = min(least, *pool.map(partial(_least_after, roots, ts, names), batch))
     return least - 1
 
 
-def _rows(reader: CatalogReader, tid: int, ts: int) -> Iterator[dict[str, Any]]:
-    for batch in reader.query("queue_restore_straddling", to_ts=ts, tid=tid):
+def _rows(files: Selection, tid: int, ts: int) -> Iterator[dict[str, Any]]:
+    for batch in files.query("queue_restore_straddling", to_ts=ts, tid=tid):
         yield from batch.to_pylist()
 
 
@@ -171,25 +169,21 @@ class Known:
 
 
 class OpenAt:
-    """Finds the transactions that are open at a tid. `reader` has the relation `selected`, made with
-    `parameters`; `folder` is for what is needed meanwhile. `spark` None: all is done in this process."""
+    """Finds the transactions that are open at a tid in `files`, which were chosen with `parameters`;
+    `folder` is for what is needed meanwhile. `spark` None: all is done in this process."""
 
     def __init__(
         self,
-        reader: CatalogReader,
+        files: Selection,
         spark: SparkSession | None,
         uri: str,
         folder: str,
         names: HeaderNames,
         parameters: Mapping[str, Any],
     ) -> None:
-        self._reader, self._spark, self._uri, self._folder = reader, spark, uri, folder
+        self._files, self._spark, self._uri, self._folder = files, spark, uri, folder
         self._names, self._parameters = names, parameters
-        self._engine: Any = reader
-        if spark is not None:
-            from lakebackup.sql_engine.spark import SparkEngine
-
-            self._engine = SparkEngine(spark, reader.catalog_uri)
+        self._reader = files.reader if spark is None else files.reader.on(spark)
 
     def write(self, path: str, upto_tid: int, known: Known) -> int:
         """Put their ids as the object `path`; returns how many they are."""
@@ -201,28 +195,21 @@ class OpenAt:
                 storage.delete(one.path)
 
     def _write(self, path: str, upto_tid: int, known: Known) -> int:
-        self._scan("queue_seen", f"{self._folder}upto/", known.link, upto_tid)
-        self._define("queue_unended", "queue_open", parent=known.open_at)
+        self._scan(self._files, "queue_seen", f"{self._folder}upto/", known.link, upto_tid)
+        self._reader.define("queue_unended", "queue_open", parent=known.open_at)
         before = {"parent": known.open_at, "tid": known.last_tid}
-        (suspects,) = self._engine.rows("queue_restore_suspects", **before)
+        (suspects,) = self._reader.rows("queue_restore_suspects", **before)
         if suspects["transactions"] and known.next_link is not None:
             whole = {**self._parameters, "to_tid": None, "link": known.next_link}
-            self._reader.define("selected", "queue_restore_files", **whole)
-            self._scan("queue_later", f"{self._folder}later/", known.link, _BEYOND)
-            self._reader.define("selected", "queue_restore_files", **self._parameters)
+            later = self._files.reader.choose("selected", "queue_restore_files", **whole)
+            self._scan(later, "queue_later", f"{self._folder}later/", known.link, _BEYOND)
         else:
-            self._engine.give("queue_later", SEEN_SCHEMA.empty_table())
-        if self._spark is None:
-            return write_ids(self._reader, self._uri, path, "queue_restore_unended", **before)
-        found = self._engine.query("queue_restore_unended", **before).coalesce(1)
-        with task_errors():
-            rows = found.mapInArrow(IdsWriter(self._uri, path), "transactions BIGINT").collect()
-        # Spark leaves a task out that it knows to have no row.
-        return int(rows[0].transactions) if rows else 0
+            self._reader.give("queue_later", SEEN_SCHEMA.empty_table())
+        return write_ids(self._reader, self._uri, path, "queue_restore_unended", **before)
 
-    def _scan(self, relation: str, folder: str, link: int, upto_tid: int) -> None:
+    def _scan(self, files: Selection, relation: str, folder: str, link: int, upto_tid: int) -> None:
         """Read the chosen files of backups behind a link; what is seen of transactions gets a name."""
-        shares = deal_scan(open_storage(self._uri), self._reader, folder, link)
+        shares = deal_scan(open_storage(self._uri), files, folder, link)
         count = len(shares.tasks)
         job = ScanJob(self._reader.destinations(), shares, self._names, upto_tid)
         if self._spark is None:
@@ -240,18 +227,18 @@ class OpenAt:
         raise_first(row.error for row in told)
         numbers.mapInArrow(SeenRows(self._uri, folder), SEEN_COLUMNS).createOrReplaceTempView(relation)
 
-    def _define(self, relation: str, name: str, **parameters: Any) -> None:
-        if self._spark is None:
-            self._reader.define(relation, name, **parameters)
-        else:
-            self._engine.define(relation, load("queries", name), **parameters)
-
 
 def write_ids(reader: CatalogReader, uri: str, path: str, query: str, **parameters: Any) -> int:
     """Put the ids that a query gives as an object; returns how many they are."""
-    rows = reader.query(query, **parameters)
-    _, count, _ = write_rows(open_storage(uri), path, _ids_schema(), _as_ids(rows))
-    return count
+    rows = reader.map(
+        IdsWriter(uri, path),
+        "transactions BIGINT",
+        query,
+        spread=lambda rows: rows.coalesce(1),
+        **parameters,
+    )
+    # Spark leaves a task out that it knows to have no row.
+    return int(rows[0]["transactions"]) if rows else 0
 
 
 def first_ids(storage: Storage, path: str, count: int) -> list[str]:

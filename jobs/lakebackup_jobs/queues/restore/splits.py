@@ -6,27 +6,37 @@ too. Then come its files in the order in which their messages were written, whic
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass
 from itertools import chain, groupby
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.errors import NotFound
 from lakebackup.formats.queues.headers import HeaderNames
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.format.stored import open_verified
 from lakebackup_jobs.kafka.format.stored_file import StoredFile
-from lakebackup_jobs.lifecycle.splits import MOST_TASKS, Shares
+from lakebackup_jobs.lifecycle.splits import (
+    PARTITION,
+    WRITTEN,
+    Shares,
+    ShareWriter,
+    read_index,
+    write_index,
+    write_lines,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from lakebackup.storage import Storage
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup.store.roots import Roots
+    import pyarrow as pa
 
-_INDEX = "plan/tasks.json"
+    from lakebackup.storage import Storage
+    from lakebackup.store.roots import Roots
+    from lakebackup.store.selection import Selection
+
+# One partition after another, in the order in which its messages were written.
+_ORDER = ("scope", "region", "link", "start_position", "path")
 # So many stored bytes of files are scanned by one task.
 _SCANNED = 256 << 20
 
@@ -71,52 +81,69 @@ class QueueShares(Shares):
 
 def found(storage: Storage, folder: str) -> QueueShares | None:
     """The shares that lie below a folder; None when they were not all written."""
-    try:
-        tasks = json.loads(storage.get(f"{folder}{_INDEX}"))
-    except NotFound:
-        return None
-    return QueueShares(storage.uri, folder, tuple(tuple(paths) for paths in tasks))
+    tasks = read_index(storage, folder)
+    return None if tasks is None else QueueShares(storage.uri, folder, tasks)
 
 
-def deal(
-    storage: Storage, reader: CatalogReader, folder: str, partitions: Iterable[Partition]
-) -> QueueShares:
-    """Write the shares of all `partitions` below `folder`. `reader` has the relation `selected`."""
-    rest = {(place.scope, place.region): place for place in partitions}
-    tasks: list[list[str]] = [[] for _ in range(min(len(rest), MOST_TASKS))]
-    number = 0
-
-    def put(place: Partition, rows: Iterable[Mapping[str, Any]]) -> None:
-        nonlocal number
-        path = f"{folder}plan/{number:06d}.jsonl"
-        _write(storage, path, chain([asdict(place)], rows))
-        tasks[number % len(tasks)].append(path)
-        number += 1
-
-    everything = _rows(reader, "queue_restore_shares", link=None)
-    for key, rows in groupby(everything, key=itemgetter("scope", "region")):
-        put(rest.pop(key), rows)
-    for place in rest.values():
-        put(place, ())
-    return _indexed(storage, folder, tasks)
+def deal(storage: Storage, files: Selection, folder: str, partitions: Iterable[Partition]) -> QueueShares:
+    """Write the shares of all `partitions` below `folder`, out of the chosen files."""
+    heads = [asdict(place) for place in partitions]
+    numbers = {(head["scope"], head["region"]): number for number, head in enumerate(heads)}
+    writer = ShareWriter(storage.uri, folder, numbers, ("scope", "region"), heads)
+    rows = files.map(
+        writer,
+        WRITTEN,
+        "queue_restore_shares",
+        spread=lambda rows: rows.repartition("scope", "region").sortWithinPartitions(*_ORDER),
+        link=None,
+    )
+    # Partitions with files come before those without.
+    numbered = dict.fromkeys(row["number"] for row in rows)
+    for number in range(len(heads)):
+        if number not in numbered:
+            writer.write(number, ())
+            numbered[number] = None
+    return QueueShares(storage.uri, folder, write_index(storage, folder, list(numbered)))
 
 
-def deal_scan(storage: Storage, reader: CatalogReader, folder: str, link: int) -> QueueShares:
-    """Write shares of the files behind a link of the chain, to be looked at; `reader` has `selected`."""
-    tasks: list[list[str]] = []
-    size = number = 0
+@dataclass(frozen=True, slots=True)
+class ScanShareWriter:
+    """Over files that have those of a partition one after another: writes shares of each partition's, about
+    _SCANNED bytes each, and returns their paths. In this process or in a task of Spark."""
 
-    def weigh(row: Mapping[str, Any]) -> tuple[Any, ...]:
-        nonlocal size, number
-        number += bool(size) and size + row["bytes"] > _SCANNED
-        size = row["bytes"] if size + row["bytes"] > _SCANNED else size + row["bytes"]
-        return row["scope"], row["epoch"], row["region"], number
+    uri: str
+    folder: str
 
-    for _, rows in groupby(_rows(reader, "queue_restore_shares", link=link), key=weigh):
-        path = f"{folder}plan/{len(tasks):06d}.jsonl"
-        _write(storage, path, rows)
-        tasks.append([path])
-    return _indexed(storage, folder, tasks)
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        storage, size, number = open_storage(self.uri), 0, 0
+
+        def weigh(row: Mapping[str, Any]) -> tuple[Any, ...]:
+            nonlocal size, number
+            number += bool(size) and size + row["bytes"] > _SCANNED
+            size = row["bytes"] if size + row["bytes"] > _SCANNED else size + row["bytes"]
+            return *(row[name] for name in PARTITION), number
+
+        for _, rows in groupby(chain.from_iterable(batch.to_pylist() for batch in batches), key=weigh):
+            first = next(rows)
+            # By its first file, so that a task that is run again writes the same.
+            name = hashlib.sha256(f"{first['destination']} {first['path']}".encode()).hexdigest()[:24]
+            path = f"{self.folder}plan/{name}.jsonl"
+            write_lines(storage, path, chain([first], rows))  # noqa: B031
+            yield pa.RecordBatch.from_pydict({"path": [path]})
+
+
+def deal_scan(storage: Storage, files: Selection, folder: str, link: int) -> QueueShares:
+    """Write shares of the chosen files behind a link of the chain, to be looked at."""
+    rows = files.map(
+        ScanShareWriter(storage.uri, folder),
+        "path STRING",
+        "queue_restore_shares",
+        spread=lambda rows: rows.repartition(*PARTITION).sortWithinPartitions(*_ORDER),
+        link=link,
+    )
+    return QueueShares(storage.uri, folder, tuple((row["path"],) for row in rows))
 
 
 def names_in(roots: Roots, shares: QueueShares) -> HeaderNames | None:
@@ -129,20 +156,3 @@ def names_in(roots: Roots, shares: QueueShares) -> HeaderNames | None:
         first = next(files, None)
         return HeaderNames.read(open_verified(roots, first).metadata) if first else None
     return None
-
-
-def _write(storage: Storage, path: str, rows: Iterable[Mapping[str, Any]]) -> None:
-    with storage.writer() as writer:
-        for row in rows:
-            writer.write(f"{json.dumps(row)}\n".encode())
-        writer.commit(path, if_absent=False)
-
-
-def _indexed(storage: Storage, folder: str, tasks: list[list[str]]) -> QueueShares:
-    storage.put(f"{folder}{_INDEX}", json.dumps(tasks).encode())
-    return QueueShares(storage.uri, folder, tuple(tuple(paths) for paths in tasks))
-
-
-def _rows(reader: CatalogReader, name: str, **parameters: Any) -> Iterator[dict[str, Any]]:
-    for batch in reader.query(name, **parameters):
-        yield from batch.to_pylist()

@@ -49,7 +49,7 @@ def run(
     request = QueueRestoreRequest(
         destination=destination, source=source, target="", folder=folder, catalog=catalog, backup=backup_id
     )
-    made = plan_restore(request, reader, lambda _: _ALL)
+    made = plan_restore(request, reader, lambda *_: _ALL)
     require_restorable(made)
     snapshot = SnapshotRestoreRequest(
         destination=destination,
@@ -71,7 +71,7 @@ def run(
         files = restore_snapshot.run(snapshot, spark=spark, reporter=reporter)["files"]
         for file in made.config:
             _look_at(reader.destinations().open(file.destination), file)
-        shares = deal_scan(open_storage(folder), reader, "messages/", 0)
+        shares = deal_scan(open_storage(folder), made.chosen, "messages/", 0)
         if shares.tasks:
             job = ScanJob(reader.destinations(), shares, HeaderNames(), _ALL)
             with task_errors():

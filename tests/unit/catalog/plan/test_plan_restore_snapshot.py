@@ -47,9 +47,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> GivenSnapshots:
 
 
 def plan(made: GivenSnapshots, **asked: Any) -> tuple[SnapshotRestorePlan, list[tuple[str, int]]]:
-    reader = made.reader()
-    found = plan_restore(SnapshotRestoreRequest(str(made.folder), "out", **asked), reader)
-    rows = [row for batch in in_order(reader, found) for row in batch.to_pylist()]
+    found = plan_restore(SnapshotRestoreRequest(str(made.folder), "out", **asked), made.reader())
+    rows = [row for batch in in_order(found) for row in batch.to_pylist()]
     return found, sorted((row["target"], int(row["path"].split("/")[2][-8:], 16)) for row in rows)
 
 
@@ -99,18 +98,16 @@ def test_what_a_person_chose(made: GivenSnapshots) -> None:
 
 
 def test_two_backups_files_of_one_name_are_refused(made: GivenSnapshots) -> None:
-    reader = made.reader()
     select = "SELECT * FROM snapshot_files WHERE name = 'CURRENT'"
-    plan_restore(SnapshotRestoreRequest(str(made.folder), "out", select=select), reader)
+    found = plan_restore(SnapshotRestoreRequest(str(made.folder), "out", select=select), made.reader())
     with pytest.raises(Refused, match=r"'t1/a1/CURRENT': it comes twice"):
-        require_names(reader, Limits())
+        require_names(found, Limits())
 
 
 def test_the_same_files_are_the_same_restore_however_they_were_asked_for(made: GivenSnapshots) -> None:
     def digest(**asked: Any) -> str:
-        reader = made.reader()
-        found = plan_restore(SnapshotRestoreRequest(str(made.folder), "out", **asked), reader)
-        return digest_of(reader, found)
+        found = plan_restore(SnapshotRestoreRequest(str(made.folder), "out", **asked), made.reader())
+        return digest_of(found)
 
     newest = digest()
     assert newest == digest(to_ts=5000) == digest(tables=("t1",))

@@ -106,8 +106,7 @@ class Made:
         if isinstance(asked.get("backup"), int):
             asked["backup"] = self.name(asked["backup"])
         request = QueueRestoreRequest(str(self.folder), GRAPH, "kafka://b", "out", **asked)
-        found = tid_of if callable(tid_of) else lambda _: tid_of
-        return plan_restore(request, self.reader, found)
+        return plan_restore(request, self.reader, lambda way, _: tid_of(way) if callable(tid_of) else tid_of)
 
     def way(self, **asked: Any) -> list[int]:
         return [link.number for link in self.plan(**asked).way.links]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
-from unittest import mock
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.command_line import quiet
@@ -12,11 +11,16 @@ from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.errors import EnvironmentProblem, TooLarge, UsageProblem
 from lakebackup.rows.backups import Backup
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.cli import main
+from lakebackup_jobs.lifecycle import planning
+from lakebackup_jobs.lifecycle.planning import planned
 from lakebackup_jobs.upkeep import prune
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from lakebackup.sql_engine import EngineChoice
 
 
 @pytest.mark.parametrize(
@@ -60,12 +64,28 @@ def test_only_what_is_too_large_is_planned_on_spark(tmp_path: Path, monkeypatch:
     made = MadeBackups(tmp_path)
     made.backup([[Record(0, 0)]])
     made.flush()
-    request = prune.PruneRequest(str(tmp_path), topics=("orders",))
+    reader, reporter = made.reader(), quiet()
+    monkeypatch.setattr(CatalogReader, "on", lambda self, spark: (self, spark))
+    spark: Any = "the session"
 
-    def plan(error: EnvironmentProblem) -> object:
-        monkeypatch.setattr(prune.PruneRequest, "plan", mock.Mock(side_effect=[error, "the plan of Spark"]))
-        return prune._planned(request, "prod", (), lambda: None, quiet())
+    def by(given: object, engine: EngineChoice = "auto", error: Exception | None = None) -> str:
+        """What makes the plan, given a session; `error` is what DuckDB raises."""
 
-    assert plan(TooLarge("more than 1 GB")) == "the plan of Spark"
+        def plan(asked: object) -> str:
+            if asked is not reader:
+                return "spark"
+            if error:
+                raise error
+            return "duckdb"
+
+        asked = prune.PruneRequest(str(tmp_path), engine=engine)
+        return planned(reader, asked, given, reporter, plan)
+
+    full = TooLarge("more than 1 GB")
+    assert (by(spark), by(spark, "spark"), by(spark, error=full)) == ("duckdb", "spark", "spark")
+    with pytest.raises(TooLarge):
+        by(spark, "duckdb", full)
     with pytest.raises(EnvironmentProblem, match="S3 does not answer"):
-        plan(EnvironmentProblem("S3 does not answer."))
+        by(spark, error=EnvironmentProblem("S3 does not answer."))
+    monkeypatch.setattr(planning, "LARGE", 0)
+    assert (by(spark), by(spark, "duckdb"), by(None)) == ("spark", "duckdb", "duckdb")

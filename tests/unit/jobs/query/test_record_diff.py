@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from tests.support.made_backups import MadeBackups, Record
 
-from lakebackup_jobs.query.record_diff import RecordDiffRequest, run
+from lakebackup.plan.diff import DiffRequest
+from lakebackup_jobs.query.record_diff import run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +30,7 @@ def difference(made: MadeBackups, a: str, b: str) -> list[tuple[dict[str, Any], 
     made.flush()
     return [
         (topic.totals(), [(row["change"], row["key"]) for row in topic.rows.read_all().to_pylist()])
-        for topic in run(RecordDiffRequest(str(made.folder), a, b))
+        for topic in run(DiffRequest(str(made.folder), a, b))
     ]
 
 

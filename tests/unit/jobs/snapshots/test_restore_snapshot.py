@@ -24,6 +24,7 @@ from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
 from lakebackup.rows.upkeep import Check
 from lakebackup.rules import layout
 from lakebackup_jobs.cli import main
+from lakebackup_jobs.lifecycle.arrow_splits import ArrowShares
 from lakebackup_jobs.snapshots import restore as restore_snapshot
 from lakebackup_jobs.snapshots import target
 from lakebackup_jobs.snapshots.restore import run
@@ -346,7 +347,8 @@ def test_shares_are_of_about_one_size_and_never_part_an_object() -> None:
     table = pa.Table.from_pylist(rows)
     cuts = sorted(dice.sample(range(len(rows)), 40))
     batches = [b for a, z in pairwise([0, *cuts, len(rows)]) for b in table[a:z].to_batches()]
-    pieces = list(restore_snapshot._pieces(batches, 10 * restore_snapshot.EACH))
+    size = 10 * restore_snapshot.EACH
+    pieces = list(ArrowShares("", "", size, weight="bytes", each=restore_snapshot.EACH)._cut(batches))
     assert [row for _, piece in pieces for row in piece.to_pylist()] == rows
     assert [share for share, _ in pieces] == sorted(share for share, _ in pieces)
     shares: dict[int, list[str]] = {}

@@ -108,12 +108,12 @@ def test_times_between_two_chains_come_from_the_later_unless_it_lacks_them(
 ) -> None:
     reader = two_fulls.planner()
     plan = plan_restore(asked(two_fulls, to_ts=at("06:35:00")), reader)
-    assert [part.backup_id for part in read_backups(reader)] == [backup_id(1), backup_id(2)]
+    assert [part.backup_id for part in read_backups(plan)] == [backup_id(1), backup_id(2)]
     assert plan.obstacles == ()
     # The log has kept what came after the chain's end, so the next full has it.
     reader = two_fulls.planner()
     plan = plan_restore(asked(two_fulls, to_ts=at("07:00:00")), reader)
-    assert [part.backup_id for part in read_backups(reader)] == [backup_id(3)]
+    assert [part.backup_id for part in read_backups(plan)] == [backup_id(3)]
     assert plan.obstacles == ()
     # When it has not, the times between are refused, and those before are not.
     (topic,) = plan.topics
@@ -128,7 +128,7 @@ def test_times_between_two_chains_come_from_the_later_unless_it_lacks_them(
 def test_any_retained_point_by_its_id(two_fulls: MadeBackups) -> None:
     reader = two_fulls.planner()
     plan = plan_restore(asked(two_fulls, backup=backup_id(2)), reader)
-    assert [part.backup_id for part in read_backups(reader)] == [backup_id(1), backup_id(2)]
+    assert [part.backup_id for part in read_backups(plan)] == [backup_id(1), backup_id(2)]
     assert (plan.topics[0].end_ts, plan.entries) == (at("06:39:15"), 4)
     # Asked twice, it says the same.
     assert plan_restore(asked(two_fulls, backup=backup_id(2)), reader).entries == 4
@@ -159,7 +159,7 @@ def test_a_merge_and_what_it_merged_are_both_shown(tmp_path: Path) -> None:
     made._rows["backups"][0] = replace(row, kind="cumulative", place=3, parent_place=1, parent=backup_id(1))
     reader = made.reader()
     plan = plan_restore(asked(made), reader)
-    ((topics, (used, merged)),) = other_ways(plan, reader)
+    ((topics, (used, merged)),) = other_ways(plan)
     assert topics == ["orders"]
     assert [s.backup_id for s in used.steps] == [backup_id(1), merge]
     assert [s.backup_id for s in merged.steps] == [backup_id(1), backup_id(2), backup_id(3)]

@@ -1,0 +1,65 @@
+"""Which engine makes a plan: the one place that decides it."""
+
+from __future__ import annotations
+
+from os import environ
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from lakebackup.errors import TooLarge
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    from lakebackup.sql_engine import EngineChoice
+    from lakebackup.store.reader import CatalogReader
+    from lakebackup_jobs.lifecycle.progress import Reporter
+
+#: Rows of the tables of files above which Spark plans where Spark runs the job. Below, DuckDB is done before
+#: Spark has started.
+LARGE = 100_000
+_OF_FILES = ("files", "snapshot_files")
+
+T = TypeVar("T")
+
+
+class Asked(Protocol):
+    """What a request says of engines. `remote`: the Spark Connect server to be used."""
+
+    @property
+    def engine(self) -> EngineChoice: ...
+    @property
+    def remote(self) -> str | None: ...
+
+
+def planned(
+    reader: CatalogReader,
+    asked: Asked,
+    spark: SparkSession | None,
+    reporter: Reporter,
+    plan: Callable[[CatalogReader], T],
+) -> T:
+    """The plan that `plan` makes of a catalog, by the engine that was asked for.
+
+    `auto` is Spark where Spark runs the job (`spark` is there, a Spark Connect server is named, or it is run
+    by spark-submit) and the catalog has more than LARGE rows of files; else DuckDB, and Spark when DuckDB's
+    memory does not suffice.
+    """
+
+    def on_spark() -> T:
+        from lakebackup_jobs.runtime.session import spark_session
+
+        return plan(reader.on(spark or spark_session(remote=asked.remote)))
+
+    runs_on_spark = spark is not None or asked.remote is not None or "PYSPARK_GATEWAY_PORT" in environ
+    automatic = asked.engine == "auto"
+    if asked.engine == "spark" or (automatic and runs_on_spark and reader.count(*_OF_FILES) > LARGE):
+        return on_spark()
+    try:
+        return plan(reader)
+    except TooLarge as full:
+        if not automatic:
+            raise
+        reporter.note(f"planning on Spark: {full.message}")
+        return on_spark()
