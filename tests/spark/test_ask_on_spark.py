@@ -14,7 +14,7 @@ from lakebackup_jobs.query.record_diff import RecordDiffRequest, run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from tests.support.commands import Commands
+    from tests.support.command_line import Commands
 
 pytestmark = pytest.mark.spark
 
