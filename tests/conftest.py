@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
-    from tests.support.commands import Commands
+    from tests.support.command_line import Commands
     from tests.support.graph_lab import GraphLab
     from tests.support.postgres import Postgres
     from tests.support.runs import Lab
@@ -73,7 +73,7 @@ def empty_catalog(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def cli(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> Commands:
     """The command line, on this process's session."""
-    from tests.support.commands import Commands
+    from tests.support.command_line import Commands
 
     return Commands(capsys, spark)
 

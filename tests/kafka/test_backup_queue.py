@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from tests.support import kafka_truth as truth
-from tests.support.commands import Commands
+from tests.support.command_line import Commands
 from tests.support.social import SCHEMA, Message, Social, ordered
 
 from lakebackup.errors import NeedsFull, NotFound, Refused, UsageProblem

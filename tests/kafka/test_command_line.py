@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support import kafka_truth as truth
-from tests.support.commands import Commands
+from tests.support.command_line import Commands
 from tests.support.kafka_truth import Record
 
 from lakebackup.storage import open_storage

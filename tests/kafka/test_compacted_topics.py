@@ -24,7 +24,7 @@ from lakebackup.store.lease import Lease
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.support.commands import Commands
+    from tests.support.command_line import Commands
     from tests.support.faults import Steps
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]

@@ -22,7 +22,7 @@ from lakebackup_jobs.runtime.child import free_port
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.support.commands import Commands
+    from tests.support.command_line import Commands
     from tests.support.runs import Lab
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]

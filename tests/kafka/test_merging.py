@@ -24,7 +24,7 @@ from lakebackup_jobs.upkeep import rebuild
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.support.commands import Commands
+    from tests.support.command_line import Commands
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
-    from tests.support.commands import Commands
+    from tests.support.command_line import Commands
     from tests.support.s3 import S3Proxy
 
     from lakebackup_jobs.demo.broker import Broker

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
 from tests.support import consumers
 from tests.support import kafka_truth as truth
-from tests.support.commands import Commands
+from tests.support.command_line import Commands
 from tests.support.faults import rows_of, shown, stored
 from tests.support.following import following, until_stored
 from tests.support.processes import Run

@@ -16,7 +16,7 @@ from lakebackup_jobs.query.record_diff import run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from tests.support.commands import Commands
+    from tests.support.command_line import Commands
 
 pytestmark = pytest.mark.spark
 

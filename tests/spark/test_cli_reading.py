@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.catalogs import data_file, made_backup, made_position, made_scope, put_sidecar
-from tests.support.commands import Commands
+from tests.support.command_line import Commands
 
 from lakebackup.storage import open_storage
 from lakebackup.store import manifest as sidecar

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
-    from tests.support.commands import Commands
+    from tests.support.command_line import Commands
 
     from lakebackup.rows.tables import Row
     from lakebackup.storage import Storage

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
-    from tests.support.commands import Commands
+    from tests.support.command_line import Commands
 
 pytestmark = pytest.mark.spark
 

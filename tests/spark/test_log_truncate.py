@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.catalogs import backup_id
 from tests.support.chosen import chosen
-from tests.support.command_line import quiet
-from tests.support.commands import Commands
+from tests.support.command_line import Commands, quiet
 from tests.support.looks import seen
 from tests.support.made_changes import MadeChanges, commit, named, prewrite, put
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
-    from tests.support.commands import Commands
+    from tests.support.command_line import Commands
     from tests.support.s3 import S3Proxy
 
 pytestmark = [pytest.mark.spark, pytest.mark.s3]

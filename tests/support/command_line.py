@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.lifecycle.progress import QuietReporter
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pytest
+    from pyspark.sql import SparkSession
 
 
 def quiet(err: io.StringIO | None = None) -> QuietReporter:
@@ -18,9 +22,44 @@ def quiet(err: io.StringIO | None = None) -> QuietReporter:
     return QuietReporter(io.StringIO(), err or io.StringIO())
 
 
+@dataclass(frozen=True)
+class Commands:
+    """Gives them, on a session if there is one, and takes what they print."""
+
+    capture: pytest.CaptureFixture[str]
+    spark: SparkSession | None = None
+
+    def run(self, *words: str | Path) -> tuple[int, str, str]:
+        """The exit code, what it prints, and what it says on standard error."""
+        self.capture.readouterr()
+        code = main([str(word) for word in words], spark=self.spark)
+        out, err = self.capture.readouterr()
+        assert "Traceback" not in err
+        return code, out, err
+
+    def fails(self, code: int, *words: str | Path) -> str:
+        """What a command says on standard error that ends with `code`."""
+        ended, _, err = self.run(*words)
+        assert ended == code, err
+        return err
+
+    def out(self, *words: str | Path) -> str:
+        """What a command prints that succeeds."""
+        code, out, err = self.run(*words)
+        assert code == 0, err
+        return out
+
+    def rows(self, *words: str | Path) -> list[dict[str, Any]]:
+        """What it prints with --json: an object a line."""
+        return [json.loads(line) for line in self.out(*words, "--json").splitlines()]
+
+    def told(self, *words: str | Path) -> dict[str, Any]:
+        """The result of a job: the last of the lines."""
+        return self.rows(*words)[-1]
+
+
 def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> list[dict[str, Any]]:
     """What a command says with --json, which ends with this code: its rows, or its error."""
-    found = main([*arguments, "--json"])
-    out = capsys.readouterr()
-    assert found == code, out.err
-    return [json.loads(line) for line in (out.err if code else out.out).splitlines()]
+    found, out, err = Commands(capsys).run(*arguments, "--json")
+    assert found == code, err
+    return [json.loads(line) for line in (err if code else out).splitlines()]
