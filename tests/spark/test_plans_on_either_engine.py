@@ -27,6 +27,7 @@ from lakebackup.plan.snapshots.restore import plan_restore as snapshot_plan
 from lakebackup.plan.topics import saved
 from lakebackup.plan.topics.request import RestoreRequest, other_ways, plan_restore, read_backups
 from lakebackup.rows.upkeep import Policy
+from lakebackup.sql_engine import spark as spark_engine
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
@@ -103,7 +104,14 @@ def test_restores_of_topics(topics: MadeBackups, spark: SparkSession, tmp_path: 
     assert dealt[0] == dealt[1]
 
 
-def test_differences(topics: MadeBackups, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+def test_differences(
+    topics: MadeBackups,
+    spark: SparkSession,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also of tables that are not small enough to be part of Spark's plan."""
+    monkeypatch.setattr(spark_engine, "_FEW_ROWS", -1)
     reader = CatalogReader(str(topics.folder))
     first, *_, last = [row["backup_id"] for row in reader.rows("list_backups", source=None)]
     request = DiffRequest(str(topics.folder), first, last)

@@ -186,6 +186,9 @@ class SparkEngine:
             rows = self._table(step) if few is None else few
         elif name in KEPT and self._is_small(step):
             rows = self._kept(step)
+        elif name in KEPT and self._opened is not None:  # nothing that it reads changes
+            with task_errors():
+                rows = self._spark.sql(view_text(step)).localCheckpoint()
         else:
             rows = self._spark.sql(view_text(step))
         rows.createOrReplaceTempView(step)
@@ -194,9 +197,8 @@ class SparkEngine:
     def _is_small(self, step: str) -> bool:
         """Whether all that a view reads is part of the plan, and the catalog's own."""
         reads = set(steps_for([step]))
-        return {read for read in reads if RAW in read} <= set(self._inlined) and not reads & set(
-            self._replaced
-        )
+        tables = {read for read in reads if RAW in read}
+        return tables <= set(self._inlined) and not reads & set(self._replaced)
 
     def _name(self, relation: str, rows: DataFrame) -> None:
         if relation.startswith(RAW) or relation in names("views"):
