@@ -13,7 +13,9 @@ from collections.abc import Sequence  # noqa: TC003 - read by pydantic
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from annotated_types import Ge
 
 from lakebackup.errors import Damaged, NotFound, UsageProblem
 from lakebackup.rows.backups import Backup, DataFile, Gap, Position, Scope
@@ -45,7 +47,7 @@ class Manifest:
     scopes: Sequence[Scope]
     gaps: Sequence[Gap]
     groups: Sequence[Group] = ()
-    parts: int
+    parts: Annotated[int, Ge(0)]
 
     @property
     def rows(self) -> list[Position | Scope | Gap | Group]:

@@ -63,7 +63,8 @@ def set_policy(destination: str, catalog: str | None, name: str, change: Change)
             "and a redundancy limit what `log truncate` may delete.",
         )
     if others and (made.full_schedule or made.incremental_schedule):
-        why = kind_of(others.pop()).unscheduled or "were made by another program"
+        other = others.pop()
+        why = kind_of(other).unscheduled or f"were made by another program ({other})"
         raise UsageProblem(
             f"The backups of {source} {why}: none can be due here.",
             hint="Leave out --full and --incr; a window and a redundancy are for every source.",

@@ -12,6 +12,7 @@ from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.formats.logs.table_filter import TableFilter
 from lakebackup.plan.logs.flush import physical_ms, shown_ts
 from lakebackup.rows.base import CHANGES
+from lakebackup.rules.kinds import require_kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -235,13 +236,7 @@ def _covered(reader: CatalogReader, source: str) -> list[dict[str, Any]]:
     spans = reader.rows("log_restore_coverage", source=source)
     if spans:
         return spans
-    kinds = sorted(row["source_kind"] for row in reader.rows("source_kinds", source=source))
-    if kinds and kinds != [CHANGES]:
-        raise Refused(
-            f"The backups of {source} are of another kind than change feeds ({', '.join(kinds)}).",
-            hint="`lakebackup restore topics` restores topics, `restore snapshot` snapshots, `restore queue` "
-            "engines.",
-        )
+    require_kind_of(reader, source, CHANGES)
     raise NotFound(
         f"The catalog holds no log of {source} that can be restored.",
         hint="`lakebackup log status` shows the tasks and how far they are.",

@@ -16,6 +16,7 @@ from lakebackup.plan.passed_over import passed_over
 from lakebackup.plan.queues.paths import Point, Way, reached_by, ways
 from lakebackup.rows.base import QUEUES
 from lakebackup.rules import layout, patterns, topic_settings
+from lakebackup.rules.kinds import require_kind_of
 from lakebackup_sql import load
 
 if TYPE_CHECKING:
@@ -195,12 +196,7 @@ def _points(source: str, reader: CatalogReader) -> list[Point]:
     rows = reader.rows("queue_restore_points", source=source)
     if rows:
         return [Point(**row) for row in rows]
-    kinds = sorted(row["source_kind"] for row in reader.rows("source_kinds", source=source))
-    if kinds and kinds != [QUEUES]:
-        raise Refused(
-            f"The backups of {source} are of another kind than an engine's queues ({', '.join(kinds)}).",
-            hint="`lakebackup restore topics` restores topics, `lakebackup restore snapshot` snapshots.",
-        )
+    require_kind_of(reader, source, QUEUES)
     raise NotFound(
         f"The catalog holds no backup of an engine {source}.", hint="`lakebackup list` shows what it holds."
     )

@@ -14,6 +14,7 @@ from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.formats.snapshots.names import require_safe
 from lakebackup.formats.snapshots.tree import WHOLE
 from lakebackup.rows.base import SNAPSHOT
+from lakebackup.rules.kinds import require_kind_of
 from lakebackup.rules.times import format_ts
 from lakebackup.sql_engine.guard import check_select
 
@@ -225,15 +226,8 @@ def _backup(
 def _source(reader: CatalogReader, asked: str | None) -> str:
     """The source that was asked for, or the one that has backups of snapshots."""
     if asked:
-        kinds = sorted(row["source_kind"] for row in reader.rows("source_kinds", source=asked))
-        if not kinds:
+        if not require_kind_of(reader, asked, SNAPSHOT):
             raise NotFound(f"There is no backup of {asked}.", hint="`lakebackup list` shows what there is.")
-        if kinds != [SNAPSHOT]:
-            raise Refused(
-                f"The backups of {asked} are of another kind than snapshots ({', '.join(kinds)}).",
-                hint="`lakebackup restore topics` restores topics, `restore queue` engines, "
-                "`archive restore` buckets.",
-            )
         return asked
     found = [str(row["source"]) for row in reader.rows("restore_snapshot_sources")]
     if not found:

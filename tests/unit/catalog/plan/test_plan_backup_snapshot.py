@@ -84,7 +84,7 @@ def test_a_tablet_lies_in_one_place() -> None:
 def test_a_source_is_of_one_kind() -> None:
     for newest in (Newest("x", 1, 10), None):
         require_snapshots("db", newest)
-    with pytest.raises(Refused, match=r"another kind \(kafka\)"):
+    with pytest.raises(Refused, match=r"another kind: topics"):
         require_snapshots("db", Newest("x", 1, 10, "kafka"))
 
 

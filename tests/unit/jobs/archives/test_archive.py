@@ -246,7 +246,7 @@ def test_the_same_again_is_known_and_more_continues_behind_it(tmp_path: Path) ->
         plan(tmp_path, [held[0] | {"digest": "0"}])
     with pytest.raises(Refused, match=r"which is deleted now\.\n.*--source"):
         plan(tmp_path, [held[0] | {"state": "deleted"}])
-    with pytest.raises(Refused, match="of kind kafka"):
+    with pytest.raises(Refused, match="of another kind: topics"):
         plan(tmp_path, [held[0] | {"source_kind": "kafka"}])
     with pytest.raises(Refused, match="before the newest"):
         plan(tmp_path, [held[0] | {"backup_id": "x-y", "end_ts": 2**50}])

@@ -106,7 +106,7 @@ def test_lists_have_them_as_others(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.usefixtures("root")
 def test_other_verbs_name_the_right_one(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     (error,) = said(capsys, *command, code=Refused.exit_code)
-    assert "social is an engine" in error["message"]
+    assert "social are of another kind: an engine's queues" in error["message"]
     assert "`lakebackup backup queue`, `restore queue`" in error["hint"]
 
 
@@ -138,7 +138,7 @@ def test_an_engine_alone_is_refused_without_a_name_too(root: Path) -> None:
     reader = CatalogReader.require(str(root)).supposing(
         {backup_id(nth): "deleted" for nth in (1, 2)}  # its snapshots
     )
-    with pytest.raises(Refused, match="social is an engine"):
+    with pytest.raises(Refused, match="social are of another kind: an engine"):
         only_source(reader)
 
 

@@ -46,7 +46,7 @@ def test_diff_tells_files(root: Path, capsys: pytest.CaptureFixture[str]) -> Non
         ("added", "c"), ("changed", "CURRENT"), ("changed", "b"),
     ]  # fmt: skip
     said = told(root, capsys, "diff", backup_id(1), backup_id(2), "--records", code=5)
-    assert "of snapshots, which have no topics" in said
+    assert "of another kind: snapshots, which have no topics" in said
 
 
 def test_manifest_is_printed_or_written(
