@@ -182,7 +182,7 @@ def test_restores_of_snapshots(
     reader = CatalogReader(str(queues.root))
     for select in (None, "SELECT * FROM snapshot_files WHERE added_in = 1"):
         request = SnapshotRestoreRequest(str(queues.root), "out", source="social.snapshot", select=select)
-        plans = [snapshot_plan(request, asked) for asked in (reader, reader.on(spark))]
+        plans = [snapshot_plan(request, asked) for asked in (reader.apart(), reader.on(spark))]
         assert plans[0] == plans[1]
         assert plans[0].files == 2
         assert digest_of(plans[0]) == digest_of(plans[1])
