@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 ENGINES: tuple[EngineChoice, EngineChoice] = ("duckdb", "spark")
+FIRST = "the first"
 QUIET = QuietReporter(io.StringIO(), io.StringIO())
 
 
@@ -77,21 +78,31 @@ def topics(tmp_path_factory: pytest.TempPathFactory) -> MadeBackups:
     return made
 
 
-def test_restores_of_topics(topics: MadeBackups, spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"topics": ("orders",), "to_ts": 2000},
+        *(
+            pytest.param(asked, marks=pytest.mark.long)
+            for asked in (
+                {"select": "SELECT destination, path FROM files WHERE added_in <= 2"},
+                {"topics": (), "backup": FIRST},
+            )
+        ),
+    ],
+)
+def test_restores_of_topics(
+    topics: MadeBackups, spark: SparkSession, tmp_path: Path, asked: dict[str, Any]
+) -> None:
     """By a time, by a SELECT and of a backup; what is asked of the chosen files, and tasks get of them."""
     reader = CatalogReader(str(topics.folder))
-    first = str(reader.rows("list_backups", source=None)[0]["backup_id"])
-    select = "SELECT destination, path FROM files WHERE added_in <= 2"
-    for asked in (
-        {"topics": ("orders",), "to_ts": 2000},
-        {"select": select},
-        {"topics": (), "backup": first},
-    ):
-        request = RestoreRequest(str(topics.folder), "dir:out", patterns=(".*",), **asked)  # type: ignore[arg-type]
-        one, other = (plan_restore(request, by) for by in (reader.apart(), reader.on(spark)))
-        assert one == other
-        assert one.files
-        assert files_of(one.chosen, "selected_files") == files_of(other.chosen, "selected_files")
+    if asked.get("backup") == FIRST:
+        asked = {**asked, "backup": str(reader.rows("list_backups", source=None)[0]["backup_id"])}
+    request = RestoreRequest(str(topics.folder), "dir:out", patterns=(".*",), **asked)
+    one, other = (plan_restore(request, by) for by in (reader.apart(), reader.on(spark)))
+    assert one == other
+    assert one.files
+    assert files_of(one.chosen, "selected_files") == files_of(other.chosen, "selected_files")
     assert saved.digest_of(one.chosen) == saved.digest_of(other.chosen)
     assert read_backups(one) == read_backups(other)
     assert other_ways(one) == other_ways(other)
@@ -104,14 +115,16 @@ def test_restores_of_topics(topics: MadeBackups, spark: SparkSession, tmp_path: 
     assert dealt[0] == dealt[1]
 
 
+@pytest.mark.parametrize("few", [10_000, pytest.param(-1, marks=pytest.mark.long)])
 def test_differences(
     topics: MadeBackups,
     spark: SparkSession,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
+    few: int,
 ) -> None:
     """Also of tables that are not small enough to be part of Spark's plan."""
-    monkeypatch.setattr(spark_engine, "_FEW_ROWS", -1)
+    monkeypatch.setattr(spark_engine, "_FEW_ROWS", few)
     reader = CatalogReader(str(topics.folder))
     first, *_, last = [row["backup_id"] for row in reader.rows("list_backups", source=None)]
     request = DiffRequest(str(topics.folder), first, last)
