@@ -184,5 +184,5 @@ def test_topics_that_are_not_there_and_names_that_are_taken(lab: Lab, feed: Chan
         control.start(task.place, "lab", task.settings)
     truth.produce(lab.bootstrap, feed.topic, [truth.Record(0, b"k", b"v", (), 1_600_000_000_000)])
     lab.backup(feed.topic)
-    with pytest.raises(Refused, match="lab is a source already, of kafka backups"):
+    with pytest.raises(Refused, match="of another kind: topics"):
         control.start(task.place, "lab", LogTask(lab, feed.topic).settings)

@@ -508,7 +508,7 @@ def test_on_spark(kind: str, name: str, case: dict[str, Any], plain: SparkSessio
         tables |= {view: instants(below.relation(view)) for view in kept}
     for relation, table in tables.items():
         engine.give(relation, table.cast(pa.schema([field.with_nullable(True) for field in table.schema])))
-    engine._registered |= tables.keys() | (set(steps(text)) - needed)
+    engine._registered |= set(steps(text)) - needed - tables.keys()
     found = engine._run("found", text, parameters_of(text, case)).toArrow().to_pylist()
     check(case, [{column: naive(value) for column, value in row.items()} for row in found])
 

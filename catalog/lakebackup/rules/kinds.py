@@ -55,7 +55,7 @@ KINDS: dict[str, Kind] = {
         unscheduled="are of an engine's queues, whose snapshots and own files only who takes them knows",
     ),
     ARCHIVE: Kind(
-        holds="an imported archive",
+        holds="made by another program, and imported from an archive",
         hint="Use `lakebackup archive restore` or `archive export`.",
         whole="was imported from an archive, which has no topics",
     ),
