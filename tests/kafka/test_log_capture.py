@@ -38,10 +38,10 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.kafka.admin.cluster import Cluster
-from lakebackup_jobs.lifecycle import part_task
-from lakebackup_jobs.lifecycle.row_objects import write_rows
-from lakebackup_jobs.lifecycle.task_errors import raise_first
-from lakebackup_jobs.lifecycle.task_totals import Totals
+from lakebackup_jobs.lifecycle.tasks import part as part_task
+from lakebackup_jobs.lifecycle.tasks.errors import raise_first
+from lakebackup_jobs.lifecycle.tasks.rows import write_rows
+from lakebackup_jobs.lifecycle.tasks.totals import Totals
 from lakebackup_jobs.logs.capture import flush_task as capture_task
 from lakebackup_jobs.logs.capture.flush_task import CaptureJob
 from lakebackup_jobs.logs.capture.fold_task import FoldJob

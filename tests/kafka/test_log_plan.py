@@ -17,7 +17,7 @@ from lakebackup.errors import Refused
 from lakebackup.rows.logs import LogTable
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.progress import QuietReporter
-from lakebackup_jobs.lifecycle.task_totals import Totals
+from lakebackup_jobs.lifecycle.tasks.totals import Totals
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.logs.capture import publish
 from lakebackup_jobs.logs.capture.flush import LogRequest, Planner

@@ -27,8 +27,8 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.kafka.client.produce import RestoreProducer
+from lakebackup_jobs.lifecycle.deletion.lock import RestoreLog
 from lakebackup_jobs.lifecycle.identity import micros
-from lakebackup_jobs.lifecycle.prune_lock import RestoreLog
 from lakebackup_jobs.queues.restore import job as restore_queue
 from lakebackup_jobs.queues.restore import prepare as preparing
 from lakebackup_jobs.queues.restore import replay_task

@@ -24,7 +24,7 @@ from lakebackup_jobs.archives.bring_in import ArchiveImportRequest
 from lakebackup_jobs.archives.export import ArchiveExportRequest
 from lakebackup_jobs.archives.restore import ArchiveRestoreRequest
 from lakebackup_jobs.lifecycle.atomic_dir import Staged
-from lakebackup_jobs.lifecycle.prune_lock import noted
+from lakebackup_jobs.lifecycle.deletion.lock import noted
 from lakebackup_jobs.upkeep import prune, verify
 from lakebackup_jobs.upkeep.prune import PruneRequest
 

@@ -25,7 +25,7 @@ from lakebackup.sql_engine.delta import open_table
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.lifecycle.delete_executor import foreign_destinations
+from lakebackup_jobs.lifecycle.deletion.executor import foreign_destinations
 from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.upkeep import export_catalog as catalog_export
 from lakebackup_jobs.upkeep import import_catalog as catalog_import

@@ -22,7 +22,7 @@ from lakebackup.rules import layout
 from lakebackup.sql_engine.delta import append
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.lifecycle.numbers import latest_number
+from lakebackup_jobs.lifecycle.tasks.numbers import latest_number
 from lakebackup_jobs.logs.restore import job as restore
 from lakebackup_jobs.logs.upkeep import compact
 from lakebackup_jobs.logs.upkeep.compact import CompactLogRequest

@@ -33,7 +33,7 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.lifecycle.progress import QuietReporter
-from lakebackup_jobs.lifecycle.splits import deal
+from lakebackup_jobs.lifecycle.tasks.splits import deal
 from lakebackup_jobs.logs.restore import splits as log_splits
 from lakebackup_jobs.queues.restore import splits as queue_splits
 from lakebackup_jobs.queues.restore.splits import Partition

@@ -25,7 +25,7 @@ from lakebackup.store import tombstones
 from lakebackup.store.lease import Lease
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.lifecycle import prune_lock as restoring
+from lakebackup_jobs.lifecycle.deletion import lock as restoring
 from lakebackup_jobs.topics import restore as restore_topics
 from lakebackup_jobs.upkeep import prune, verify
 

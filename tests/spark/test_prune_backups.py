@@ -21,7 +21,7 @@ from lakebackup.rows.upkeep import Hold, Policy
 from lakebackup.storage import open_storage
 from lakebackup.store import tombstones
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.lifecycle import delete_executor as removing
+from lakebackup_jobs.lifecycle.deletion import executor as removing
 from lakebackup_jobs.upkeep import prune, verify
 
 if TYPE_CHECKING:

@@ -28,9 +28,9 @@ from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.tombstones import Prune, write_prune
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.lifecycle import delete_executor as removing
+from lakebackup_jobs.lifecycle.deletion import executor as removing
+from lakebackup_jobs.lifecycle.deletion.lock import refuse_pruned_meanwhile
 from lakebackup_jobs.lifecycle.identity import micros
-from lakebackup_jobs.lifecycle.prune_lock import refuse_pruned_meanwhile
 from lakebackup_jobs.queues.restore import trial
 from lakebackup_jobs.upkeep import export_catalog as catalog_export
 from lakebackup_jobs.upkeep import prune, verify

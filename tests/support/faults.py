@@ -27,7 +27,7 @@ from lakebackup.store.lease import Lease
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.kafka.admin import cluster
 from lakebackup_jobs.kafka.client import produce
-from lakebackup_jobs.lifecycle import delete_executor as removing
+from lakebackup_jobs.lifecycle.deletion import executor as removing
 from lakebackup_jobs.targets import replay_task
 from lakebackup_jobs.topics.tasks import compact as compact_task
 from lakebackup_jobs.topics.tasks import copy as copy_task

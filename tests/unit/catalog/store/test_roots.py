@@ -18,7 +18,7 @@ from lakebackup.storage import open_storage
 from lakebackup.store import tombstones
 from lakebackup.store.roots import Roots, destination_id
 from lakebackup.store.tombstones import RemovalWriter
-from lakebackup_jobs.lifecycle.delete_task import DeleteKeys, DeleteObjects
+from lakebackup_jobs.lifecycle.deletion.task import DeleteKeys, DeleteObjects
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -30,8 +30,8 @@ from lakebackup_jobs.archives import read_task as archive_task
 from lakebackup_jobs.archives.export import ArchiveExportRequest
 from lakebackup_jobs.archives.restore import ReadJob, line
 from lakebackup_jobs.archives.write_task import cas_of
-from lakebackup_jobs.lifecycle import task_errors as outcome
-from lakebackup_jobs.lifecycle.task_errors import raise_first
+from lakebackup_jobs.lifecycle.tasks import errors as outcome
+from lakebackup_jobs.lifecycle.tasks.errors import raise_first
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

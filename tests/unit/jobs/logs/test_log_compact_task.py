@@ -19,7 +19,7 @@ from lakebackup.store import manifest as sidecar
 from lakebackup.store.lease import Lease
 from lakebackup.store.roots import Roots
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.lifecycle import task_errors as outcome
+from lakebackup_jobs.lifecycle.tasks import errors as outcome
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.logs.upkeep.compact_task import ORDER, ListDepartures, ReadLog, WriteLog
 from lakebackup_jobs.logs.upkeep.snapshot import sweep

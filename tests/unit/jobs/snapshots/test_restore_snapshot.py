@@ -24,7 +24,7 @@ from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
 from lakebackup.rows.upkeep import Check
 from lakebackup.rules import layout
 from lakebackup_jobs.cli import main
-from lakebackup_jobs.lifecycle.arrow_splits import ArrowShares
+from lakebackup_jobs.lifecycle.tasks.arrow_splits import ArrowShares
 from lakebackup_jobs.snapshots import restore as restore_snapshot
 from lakebackup_jobs.snapshots import target
 from lakebackup_jobs.snapshots.restore import run

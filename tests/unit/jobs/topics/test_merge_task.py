@@ -30,7 +30,7 @@ from lakebackup_jobs.kafka.format.records import (
     encode_record,
 )
 from lakebackup_jobs.kafka.format.schemas import FORMAT_V1, FORMAT_V2, SCHEMA_V1
-from lakebackup_jobs.lifecycle import task_errors as outcome
+from lakebackup_jobs.lifecycle.tasks import errors as outcome
 from lakebackup_jobs.topics.tasks import merge as merge_task
 from lakebackup_jobs.topics.tasks.merge import Merge, MergedFile, deal
 
