@@ -184,16 +184,16 @@ def test_the_proof_stops_a_prune_that_would_take_too_much(
     root: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = data(root)
-    put_down = prune._Run._put_down
+    removals = prune._removals
 
-    def too_much(self: Any, engine: Any, made: Any, *rest: Any) -> Any:
+    def too_much(engine: Any, made: Any, *rest: Any) -> Any:
         greedy = replace(made, cuts=tuple(replace(cut, low_position=50) for cut in made.cuts))
         engine.give("cuts", plans.relation(plans.Cut, greedy.cuts))
-        chunks = put_down(self, engine, made, *rest)
+        rows = removals(engine, made, *rest)
         engine.give("cuts", plans.relation(plans.Cut, made.cuts))
-        return chunks
+        return rows
 
-    monkeypatch.setattr(prune._Run, "_put_down", too_much)
+    monkeypatch.setattr(prune, "_removals", too_much)
     with pytest.raises(Refused, match="partition 0, backup number 5: needs 1 files, would have 0"):
         run(root, spark, delete=True)
     assert data(root) == before

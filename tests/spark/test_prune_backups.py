@@ -163,7 +163,7 @@ def test_one_that_died_goes_on_also_from_a_rebuilt_catalog(
 ) -> None:
     """It exists, and neither a state nor a file has gone yet: a rebuild counts it, the next ends it."""
     with monkeypatch.context() as patched:
-        patched.setattr(removing.Removing, "carry_out", _die)
+        patched.setattr(removing.Deletion, "carry_out", _die)
         with pytest.raises(KeyboardInterrupt):
             run(root, spark, delete=True)
     assert data(root) == orders(1, 2, 3, 4, 5, 6, regions=1)

@@ -31,6 +31,7 @@ from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.deletion import executor as removing
 from lakebackup_jobs.lifecycle.deletion.lock import refuse_pruned_meanwhile
 from lakebackup_jobs.lifecycle.identity import micros
+from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.queues.restore import trial
 from lakebackup_jobs.upkeep import export_catalog as catalog_export
 from lakebackup_jobs.upkeep import prune, verify
@@ -348,7 +349,7 @@ def test_a_prune_that_was_cut_off_releases_the_snapshot_when_it_goes_on(
         raise Incomplete("cut off")
 
     with monkeypatch.context() as patch:
-        patch.setattr(removing.Removing, "_release", cut)
+        patch.setattr(removing.Deletion, "_release", cut)
         with pytest.raises(Incomplete):
             pruned(root, spark, delete=True)
     assert len(seen(root, "SELECT backup_id FROM holds")) == 2
@@ -383,10 +384,9 @@ def test_a_prune_that_was_cut_off_waits_for_a_restore(root: Path) -> None:
 
     before = seen(root, "SELECT * FROM holds ORDER BY backup_id")
     unused: Any = None
-    job = removing.Removing(
-        str(root), None, storage, "social", "prune", unused, unused, writer, quiet(), held
-    )
-    with pytest.raises(Busy, match="lets go of backups that it may read"):
+    work = Workspace(prune.PruneRequest(str(root)), "social", quiet())
+    job = removing.Deletion(work, "prune", unused, held)
+    with pytest.raises(Busy, match="deletes backups that it may read"):
         job.resume()
     assert seen(root, "SELECT backup_id FROM backups WHERE state = 'deleted'") == []
     assert seen(root, "SELECT * FROM holds ORDER BY backup_id") == before

@@ -21,7 +21,6 @@ from lakebackup.rows.upkeep import Audit
 from lakebackup.rules import layout
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store import manifest as sidecar
-from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
 from lakebackup_jobs.archives import read_task as archive_task
 from lakebackup_jobs.lifecycle.identity import holder, micros
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
 
     from lakebackup.formats.archives.chain import Copied, Planned
     from lakebackup.formats.archives.tree import Found
+    from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
 
 # The files beside the data are read whole: meta.json with its baselines is the largest.
@@ -57,13 +57,11 @@ class ArchiveImportRequest:
 def run(
     request: ArchiveImportRequest, *, spark: SparkSession | None = None, reporter: Reporter
 ) -> dict[str, Any]:
-    """Import an archive; returns what went in. Again it adds nothing, or the backups that are new by then.
+    """Import an archive; returns what went in. Repeated, it adds only what is new.
 
     Raises NotFound (no archive there), Damaged (a file is torn or lies), Refused (it cannot be restored, or
     the catalog has it with other contents), Busy.
     """
-    from lakebackup_jobs.runtime.session import spark_session
-
     started = time.monotonic()
     folder = open_storage(request.folder)
     _refuse_links(folder)
@@ -73,20 +71,17 @@ def run(
         reporter.note(
             f"{len(other)} files are no part of an archive and stay where they are, such as {other[0]}"
         )
-    spark = spark or spark_session(remote=request.remote)
-    copied = _read(spark, folder, found, reporter)
-    if request.dry_run:
-        reader = CatalogReader.open(request.destination, request.catalog)
-        storage = open_storage(request.destination)
-        planned = _plan(source, _id(storage), found, copied, folder, reader)
-        return {"dry_run": True, **_summary(source, planned, [p for p in planned if not p.known], started)}
     work = Workspace(request, source, reporter, spark)
+    copied = _read(work.spark, folder, found, reporter)
+    if request.dry_run:
+        planned = _plan(source, _id(work.storage), found, copied, folder, work.existing())
+        return {"dry_run": True, **_summary(source, planned, [p for p in planned if not p.known], started)}
     with work.lease() as lease:
         work.writer().prepare()
         planned = _plan(source, work.destination, found, copied, folder, work.reader())
         new = [one for one in planned if not one.known]
         for one in new:
-            _copy(spark, folder, work.storage, one)
+            _copy(work.spark, folder, work.storage, one)
             lease.renew()
             publish(work, _manifest(work.storage, one), lease)
             reporter.note(f"{one.backup.backup_id}: {one.found.folder or 'the archive'}")
@@ -108,7 +103,7 @@ def _refuse_links(folder: Storage) -> None:
 def _name(folder: Storage) -> str:
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", folder.uri.rpartition("/")[2]).lstrip("._-")
     if not name:
-        raise UsageProblem("Nobody can tell the source's name from the folder.", hint="Give --source NAME.")
+        raise UsageProblem("No source name can be made of the folder's name.", hint="Give --source NAME.")
     return name[:128]
 
 

@@ -74,7 +74,7 @@ def chain_of(reader: CatalogReader, what: str | None, to_ts: int | None = None) 
     Raises NotFound, UsageProblem (several sources), Refused (a backup that cannot be restored, that ended
     after `to_ts`, or whose files are in another program's format).
     """
-    # The reader sees these tables as they are now: a prune that comes later is found out about.
+    # The reader sees these tables as they are now: a later prune is detected.
     reader.one("latest_prune", source=what)
     sources = sorted({row["source"] for row in reader.rows("every_backup")})
     if what is None and len(sources) > 1:
@@ -98,7 +98,7 @@ def chain_of(reader: CatalogReader, what: str | None, to_ts: int | None = None) 
     backups = tuple(reader.rows("archive_path", backup_id=backup_id))
     if backups[-1]["state"] != "complete" or not backups[-1]["intact"]:
         raise Refused(
-            f"Backup {backup_id} cannot be restored: it, or one that it stands on, is not whole.",
+            f"Backup {backup_id} cannot be restored: it, or one that it depends on, is not whole.",
             hint="The view unusable_backups says why.",
         )
     last = backups[-1]
@@ -143,11 +143,11 @@ def run(
         selection=load("queries", export.SELECTION),
         reporter=reporter,
     ) as (_, counts):
-        told = export.write(spark, reporter)
-        counts.update(entries=told["entries"], bytes=told.get("bytes"))
+        written = export.write(spark, reporter)
+        counts.update(entries=written["entries"], bytes=written.get("bytes"))
     return {
         **_summary(chain, export.buckets, staged),
-        **told,
+        **written,
         "seconds": round(time.monotonic() - started, 3),
     }
 
@@ -247,7 +247,7 @@ class _Records:
         self.folders = _folders(chain)
 
     def write(self, spark: SparkSession, reporter: Reporter) -> dict[str, Any]:
-        """Write the SQLite files in tasks, then what stands beside them."""
+        """Write the SQLite files in tasks, then the JSON beside them."""
         storage, counts = self.staged.storage, {}
         total = entries = 0
         for key, piece in self._pieces():

@@ -77,7 +77,7 @@ def require_same(storage: Storage, path: str, sha256: str) -> None:
     if sha256_of(storage, path)[0] != sha256:
         raise Damaged(
             f"{path} is not what was written: its SHA-256 differs.",
-            hint="Bring the file back from a copy, or choose another backup.",
+            hint="Restore the file from a copy, or choose another backup.",
         )
 
 
@@ -129,7 +129,7 @@ class CopyJob:
 
 
 def run_tasks(spark: SparkSession, job: Any, count: int, columns: str) -> list[Any]:
-    """Run a job over the numbers up to `count`; raises the first error that a task told."""
+    """Run a job over the numbers up to `count`; raises the first error that a task reported."""
     from lakebackup.sql_engine.failures import task_errors
 
     if not count:
@@ -155,13 +155,13 @@ def _text(summary: Summary) -> str:
 
 
 def _summary(text: str) -> Summary:
-    said = json.loads(text)
+    values = json.loads(text)
     return Summary(
-        version=said["version"],
-        entries=said["entries"],
-        deletions=said["deletions"],
-        raw_bytes=said["raw_bytes"],
-        low_key=None if said["low_key"] is None else bytes.fromhex(said["low_key"]),
-        high_key=None if said["high_key"] is None else bytes.fromhex(said["high_key"]),
-        vbuckets=tuple(Vbucket(*part) for part in said["vbuckets"]),
+        version=values["version"],
+        entries=values["entries"],
+        deletions=values["deletions"],
+        raw_bytes=values["raw_bytes"],
+        low_key=None if values["low_key"] is None else bytes.fromhex(values["low_key"]),
+        high_key=None if values["high_key"] is None else bytes.fromhex(values["high_key"]),
+        vbuckets=tuple(Vbucket(*part) for part in values["vbuckets"]),
     )

@@ -175,9 +175,9 @@ def _write(
     newest = rows.withColumn("newest", sf.row_number().over(document)).where("newest = 1 AND NOT deleted")
     ordered = newest.drop("newest").sortWithinPartitions("scope", "vbucket", "seqno", "key")
     with task_errors():
-        told = ordered.mapInArrow(DocumentsJob(staged.storage.uri), DOCUMENTS).collect()  # a row a file
-    raise_first(row.error for row in told)
-    return sum(row.entries for row in told)
+        written = ordered.mapInArrow(DocumentsJob(staged.storage.uri), DOCUMENTS).collect()  # a row a file
+    raise_first(row.error for row in written)
+    return sum(row.entries for row in written)
 
 
 def _design(row: Mapping[str, Any], roots: Roots, staged: Staged) -> None:

@@ -54,7 +54,7 @@ class Piece:
 
 
 def put_piece(storage: Storage, number: int, piece: Piece) -> None:
-    """Write down what task `number` is to do."""
+    """Record what task `number` is to do."""
     lines = [json.dumps([piece.path, piece.number])]
     lines += [json.dumps({name: getattr(f, name) for name in StoredFile.__match_args__}) for f in piece.files]
     storage.put(_plan(number), "\n".join(lines).encode())

@@ -42,7 +42,7 @@ class Staged:
                 raise Refused(f"{self.folder} holds {taken[0]} already.", hint="Give a folder that is empty.")
 
     def begin(self) -> None:
-        """Take away what an earlier run left, and begin. Raises EnvironmentProblem."""
+        """Delete what an earlier run left, and start. Raises EnvironmentProblem."""
         try:
             shutil.rmtree(self._partial, ignore_errors=True)
             self._partial.mkdir(parents=True)

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 
 from lakebackup.errors import LakebackupError
 from lakebackup_jobs.lifecycle.source import D
-from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema, told
+from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema, encode_error
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class _Reader(DataSourceStreamReader):
         try:
             draft = self._planner.plan()
         except LakebackupError as error:
-            raise RuntimeError(told(error)) from None
+            raise RuntimeError(encode_error(error)) from None
         if draft is not None:
             self._last = self._planner.DRAFT.dump_python(draft, mode="json")
         return self._last
@@ -83,7 +83,7 @@ class _Reader(DataSourceStreamReader):
         try:
             found = self._planner.job(draft)
         except LakebackupError as error:
-            raise RuntimeError(told(error)) from None
+            raise RuntimeError(encode_error(error)) from None
         first = _Split(self._planner.DRAFT.dump_json(draft).decode())
         if found is None:
             return [first]

@@ -1,9 +1,9 @@
-"""Let go of backups that no policy keeps, and of files that nobody was promised any more.
+"""Delete backups that no policy keeps, and files that no restore point needs any more.
 
 Order: the plan, as rows beside the data; the proof that every restore point that stays keeps what it needs;
 `prune.json`, with which the prune exists; floors in the catalog, the backups' states, and removals, with
-which the files do not count any more; the audit entry; the objects, newest backups' first; `done`. A prune
-that was cut off goes on at the next run. What backups wrote of themselves (manifest, parts) stays as proof.
+which the files do not count any more; the audit entry; the objects, newest backups' first; `done`. The next
+run resumes a prune that was interrupted. What backups wrote of themselves (manifest, parts) stays as proof.
 """
 
 from __future__ import annotations
@@ -32,31 +32,29 @@ from lakebackup.rows.base import ARCHIVE, CHANGES, QUEUES, SNAPSHOT
 from lakebackup.rules import layout
 from lakebackup.rules.kinds import KINDS
 from lakebackup.rules.times import format_ts
-from lakebackup.storage import open_storage
-from lakebackup.store import tombstones
 from lakebackup.store.behind import current_catalog
-from lakebackup.store.lease import Lease, is_held
+from lakebackup.store.lease import is_held
 from lakebackup.store.reader import CatalogReader
-from lakebackup.store.tombstones import Chunk, Prune
-from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.lifecycle.deletion.executor import Removing
+from lakebackup.store.tombstones import Prune
+from lakebackup_jobs.lifecycle.deletion.executor import Deletion
 from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.lifecycle.planning import planned
 from lakebackup_jobs.lifecycle.tasks.splits import regions_of
+from lakebackup_jobs.lifecycle.workspace import Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from lakebackup.sql_engine import EngineChoice
     from lakebackup.sql_engine.spark import SparkEngine
     from lakebackup.storage import Storage
     from lakebackup_jobs.lifecycle.progress import Reporter
 
-# A restore that was cut off this long ago holds nothing back any more.
+# A restore that was interrupted this long ago protects no files any more.
 HOLD_MS = 7 * 86_400_000
-# By so much may the clocks of machines differ; with more, nobody can say what is old.
+# Clocks of machines may differ by this much; with more, ages cannot be judged.
 SKEW_MS = 60_000
 # Kinds whose backups go whole alone, and why nothing smaller of theirs can go.
 _WHOLE = {name: kind.whole for name, kind in KINDS.items() if kind.whole}
@@ -64,7 +62,7 @@ _WHOLE = {name: kind.whole for name, kind in KINDS.items() if kind.whole}
 
 @dataclass(frozen=True, slots=True)
 class PruneRequest:
-    """What a person asked for: no topics means all, and backups whole; without `delete` nothing goes.
+    """Flags of a prune: no topics means all, and whole backups; without `delete` it is a preview.
 
     `days`: a recovery window in place of the policy's. ms and bytes.
     """
@@ -84,7 +82,7 @@ class PruneRequest:
 
 
 def run(request: PruneRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
-    """Tell what can go, and with `delete` let it go; returns what a person wants to know of it.
+    """Report what can be deleted, and with `delete` delete it; returns the summary.
 
     Raises NotFound (no catalog, no such topic), UsageProblem (several sources, topics of an archive), Busy (a
     backup or another prune is at work on the source, a restore is just beginning), Refused (the proof
@@ -93,14 +91,18 @@ def run(request: PruneRequest, *, spark: SparkSession | None = None, reporter: R
     """
     reader = current_catalog(request.destination, request.catalog)
     source = _source(request, reader)
-    storage = open_storage(request.destination)
+    work = Workspace(request, source, reporter, spark)
     if not request.delete:
-        held = _held(storage, reader, source)
-        made = _planned(request, source, held, spark, reporter)
+        made = _planned(request, source, _held(work.storage, reader, source), spark, reporter)
         return {"deleted": False, **_summary(made)}
-    with Lease.acquire(storage, f"source-{source}", holder(), ttl_s=request.lease_ttl_s) as lease:
-        _require_clocks(reader, storage, source)
-        return _Run(request, storage, source, lease, spark, reporter).prune()
+    with work.lease() as lease:
+        _require_clocks(reader, work.storage, source)
+
+        def spared() -> frozenset[tuple[str, str, str]]:
+            return frozenset((h.scope, h.epoch, h.region) for h in _held(work.storage, work.reader(), source))
+
+        deletion = Deletion(work, "prune", lease, spared)
+        return deletion.run(lambda: _recorded(request, deletion))
 
 
 def _source(request: PruneRequest, reader: CatalogReader) -> str:
@@ -116,7 +118,7 @@ def _source(request: PruneRequest, reader: CatalogReader) -> str:
     if CHANGES in kinds:
         raise UsageProblem(
             f"{asked} is a change feed: its log goes from its beginning on.",
-            hint=f"Say up to when: lakebackup log truncate {asked} --until …",
+            hint=f"Cut it at a time: lakebackup log truncate {asked} --until …",
         )
     if not kinds <= _WHOLE.keys() or not kinds:
         return only_source(reader, asked)
@@ -134,106 +136,49 @@ def _kinds(reader: CatalogReader, source: str) -> set[str]:
     return {row["source_kind"] for row in reader.rows("source_kinds", source=source)}
 
 
-class _Run:
-    """One prune on its way: first those that were cut off, then what can go now."""
+def _recorded(request: PruneRequest, deletion: Deletion) -> tuple[dict[str, Any], Prune | None]:
+    """What can go, and the prune that was recorded for it; None when nothing can go."""
+    from lakebackup.sql_engine.spark import SparkEngine
 
-    def __init__(
-        self,
-        request: PruneRequest,
-        storage: Storage,
-        source: str,
-        lease: Lease,
-        spark: SparkSession | None,
-        reporter: Reporter,
-    ) -> None:
-        from lakebackup_jobs.runtime.session import spark_session
+    work = deletion.workspace
+    held = _held(work.storage, work.reader(), work.source)
+    made = _planned(request, work.source, held, work.spark, work.reporter)
+    if made.is_empty:
+        return _summary(made), None
+    engine = SparkEngine(work.spark, deletion.writer.catalog_uri)
+    made.give(engine)
+    now = datetime.now(UTC)
+    prune_id, at = layout.new_backup_id(now), micros(now)
+    prune = Prune(
+        prune_id=prune_id,
+        at=at,
+        actor=holder(),
+        source=work.source,
+        asked=json.dumps(
+            {
+                "topics": list(request.topics),
+                "patterns": list(request.patterns),
+                "keep_ms": request.keep_ms,
+                "keep_bytes": request.keep_bytes,
+                "days": request.days,
+            }
+        ),
+        floors=tuple(made.floors(prune_id, at)),
+        chunks=(),
+        backups=tuple((backup.backup_id, backup.reason) for backup in made.backups),
+    )
+    rows = _removals(engine, made, prune_id, at)
+    recorded = deletion.record(prune, rows, made.gone_files, lambda: made.require_proof(engine))
+    return _summary(made), recorded
 
-        self.request, self.storage, self.source, self.lease = request, storage, source, lease
-        self.reporter = reporter
-        self.spark = spark or spark_session(remote=request.remote)
-        self.writer = CatalogWriter.open(self.spark, request.destination, request.catalog)
-        self.started = time.monotonic()
-        self.removing = Removing(
-            request.destination,
-            request.catalog,
-            storage,
-            source,
-            "prune",
-            lease,
-            self.spark,
-            self.writer,
-            reporter,
-            lambda: frozenset((h.scope, h.epoch, h.region) for h in self._held()),
-        )
 
-    def prune(self) -> dict[str, Any]:
-        resumed, left = self.removing.resume()
-        made, written = self._plan()
-        if written:
-            left += self.removing.carry_out(written)
-        result = {
-            "deleted": True,
-            "prune_id": written.prune_id if written else None,
-            "resumed": resumed,
-            **_summary(made),
-            "seconds": round(time.monotonic() - self.started, 3),
-        }
-        left.require_none(self.reporter, result)
-        return result
-
-    def _plan(self) -> tuple[PrunePlan, Prune | None]:
-        """What can go, put down and proven; nothing but objects that nobody counts is written before that."""
-        from lakebackup.sql_engine.spark import SparkEngine
-
-        made = _planned(self.request, self.source, self._held(), self.spark, self.reporter)
-        if made.is_empty:
-            return made, None
-        engine = SparkEngine(self.spark, self.writer.catalog_uri)
-        made.give(engine)
-        prune_id, at = layout.new_backup_id(datetime.now(UTC)), micros(datetime.now(UTC))
-        try:
-            chunks = self._put_down(engine, made, prune_id, at)
-            frame = self.removing.removals(chunks)
-            frame.select("destination", "path").createOrReplaceTempView("doomed")
-            made.require_proof(engine)
-            self.lease.renew()
-            prune = Prune(
-                prune_id=prune_id,
-                at=at,
-                actor=holder(),
-                source=self.source,
-                asked=json.dumps(self._asked()),
-                floors=tuple(made.floors(prune_id, at)),
-                chunks=chunks,
-                backups=tuple((backup.backup_id, backup.reason) for backup in made.backups),
-            )
-            tombstones.write_prune(self.storage, prune)
-        except Exception:
-            self.removing.forget(prune_id)
-            raise
-        return made, prune
-
-    def _put_down(self, engine: SparkEngine, made: PrunePlan, prune_id: str, at: int) -> tuple[Chunk, ...]:
-        statement, parameters = made.removals(prune_id, at)
-        return self.removing.put_down(engine.query(statement, **parameters), prune_id, made.gone_files)
-
-    def _held(self) -> list[Held]:
-        reader = CatalogReader(self.request.destination, self.request.catalog)
-        return _held(self.storage, reader, self.source)
-
-    def _asked(self) -> dict[str, Any]:
-        request = self.request
-        return {
-            "topics": list(request.topics),
-            "patterns": list(request.patterns),
-            "keep_ms": request.keep_ms,
-            "keep_bytes": request.keep_bytes,
-            "days": request.days,
-        }
+def _removals(engine: SparkEngine, made: PrunePlan, prune_id: str, at: int) -> DataFrame:
+    statement, parameters = made.removals(prune_id, at)
+    return engine.query(statement, **parameters)
 
 
 def _require_clocks(reader: CatalogReader, storage: Storage, source: str) -> None:
-    """Refused when what is old cannot be told: this clock, the storage's and the backups' own disagree."""
+    """Raise Refused when ages cannot be judged: this clock, the storage's and the backups' disagree."""
     now = time.time_ns() // 1_000_000
     (newest,) = reader.rows("prune_clock", source=source)
     done = (newest["finished_at"] or 0) // 1000
@@ -316,7 +261,7 @@ def plan_for(
 
 
 def _held(storage: Storage, reader: CatalogReader, source: str) -> list[Held]:
-    """The partitions that unfinished restores read. Raises Busy when one is just putting its plan down."""
+    """The partitions that unfinished restores read. Raises Busy while one is still writing its plan."""
     found: list[Held] = []
     for row in reader.rows("prune_restores", source=source):
         digest = json.loads(row["detail"] or "{}").get("digest")
@@ -350,7 +295,7 @@ def _summary(made: PrunePlan) -> dict[str, Any]:
     }
 
 
-# What every prune says of topics, also where there are none.
+# Every summary has these, also where there are no topics.
 _NOTHING: dict[str, Any] = {"topics": [], "partitions": [], "held": [], "bound": 0, "left_alone": []}
 
 

@@ -1,14 +1,16 @@
-"""The steps after a tombstone: what it names does not count any more, then its objects go, then it is done.
+"""Deletion by tombstone: what it names stops counting, then its objects are deleted, then it is done.
 
-Each step may have been taken before, by a run that was cut off.
+Each step may have been taken before, by a run that was interrupted.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -21,7 +23,6 @@ from lakebackup.rows.upkeep import Audit, Hold
 from lakebackup.rules import layout
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.store import tombstones
-from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
 from lakebackup.store.tombstones import Chunk, Prune, RemovalReader, RemovalWriter
 from lakebackup_jobs.lifecycle.deletion.task import DELETED, KEYS_DELETED, DeleteKeys, DeleteObjects
@@ -33,12 +34,14 @@ from lakebackup_jobs.lifecycle.tasks.splits import MOST_TASKS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from lakebackup.storage import Storage
     from lakebackup.store.lease import Lease
+    from lakebackup.store.reader import CatalogReader
     from lakebackup.store.writer import CatalogWriter
     from lakebackup_jobs.lifecycle.progress import Reporter
+    from lakebackup_jobs.lifecycle.workspace import Workspace
 
 # Backups whose state one commit changes.
 _STATES = 1000
@@ -56,13 +59,13 @@ class Left:
         return Left(self.spared + other.spared, self.failed + other.failed, self.first or other.first)
 
     def require_none(self, reporter: Reporter, result: dict[str, Any]) -> None:
-        """Raises Incomplete, after the result was told, when something is left."""
+        """Raises Incomplete, after the result was reported, when something is left."""
         if self.failed:
             reporter.result(result)
             raise Incomplete(
                 f"{self.failed} files could not be deleted; they do not count any more, but are still there. "
                 f"The first: {self.first}",
-                hint="See to that, then run the same again: it goes on.",
+                hint="Remove the cause, then run the same command again: it resumes.",
             )
         if self.spared:
             reporter.result(result)
@@ -86,35 +89,74 @@ def foreign_destinations(reader: CatalogReader, home: Storage) -> frozenset[str]
     return frozenset(name for detail in details for name in detail.get("destinations", ())) - own
 
 
-@dataclass(frozen=True, slots=True)
-class Removing:
-    """Takes away what tombstones of a source name. `action`: what the audit log calls it; `spared`: the
+@dataclass(frozen=True)
+class Deletion:
+    """Deletes what tombstones of a source name. `action`: what the audit log calls it; `spared`: the
     partitions (topic, epoch, number) whose objects stay for now."""
 
-    destination: str
-    catalog: str | None
-    storage: Storage
-    source: str
+    workspace: Workspace
     action: str
     lease: Lease
-    spark: SparkSession
-    writer: CatalogWriter
-    reporter: Reporter
     spared: Callable[[], frozenset[tuple[str, str, str]]]
 
+    @cached_property
+    def writer(self) -> CatalogWriter:
+        """The catalog, to write to."""
+        return self.workspace.writer()
+
+    def run(self, plan: Callable[[], tuple[dict[str, Any], Prune | None]]) -> dict[str, Any]:
+        """Complete what was interrupted, then delete what `plan` records; its summary with the outcome.
+
+        Raises Incomplete, after the result was reported, when objects are left.
+        """
+        started = time.monotonic()
+        resumed, left = self.resume()
+        summary, recorded = plan()
+        if recorded:
+            left += self.carry_out(recorded)
+        result = {
+            "deleted": True,
+            "prune_id": recorded.prune_id if recorded else None,
+            "resumed": resumed,
+            **summary,
+            "seconds": round(time.monotonic() - started, 3),
+        }
+        left.require_none(self.workspace.reporter, result)
+        return result
+
     def resume(self) -> tuple[int, Left]:
-        """Go on with what was cut off; how much that was. What died before it came to exist is swept up."""
+        """Complete interrupted deletions; how many. Objects of those that never came to exist are deleted."""
+        storage, source = self.workspace.storage, self.workspace.source
         left, resumed = Left(), 0
-        tombstones.sweep(self.storage, self.source)
-        for name in tombstones.unfinished(self.storage):
-            found = tombstones.read_prune(self.storage, name)
-            if found.source == self.source:
-                self.reporter.note(f"going on with {self.action} {name}, which did not finish")
+        tombstones.sweep(storage, source)
+        for name in tombstones.unfinished(storage):
+            found = tombstones.read_prune(storage, name)
+            if found.source == source:
+                self.workspace.reporter.note(f"resuming {self.action} {name}, which did not finish")
                 left += self.carry_out(found)
                 resumed += 1
         return resumed, left
 
-    def put_down(self, rows: DataFrame, prune_id: str, files: int) -> tuple[Chunk, ...]:
+    def record(self, prune: Prune, rows: DataFrame, files: int, prove: Callable[[], None]) -> Prune:
+        """Write the removals, prove that what stays can be restored, and write `prune.json`.
+
+        `prune` is without chunks. `prove` finds the rows' destination and path in the view `doomed`, and
+        raises Refused. Before the last step the prune does not exist: when one fails, its removals are
+        deleted.
+        """
+        try:
+            recorded = replace(prune, chunks=self._write_removals(rows, prune.prune_id, files))
+            removals = self._read_removals(recorded.chunks).select("destination", "path")
+            removals.createOrReplaceTempView("doomed")
+            prove()
+            self.lease.renew()
+            tombstones.write_prune(self.workspace.storage, recorded)
+        except Exception:
+            self.workspace.empty(layout.prune_folder(prune.prune_id))
+            raise
+        return recorded
+
+    def _write_removals(self, rows: DataFrame, prune_id: str, files: int) -> tuple[Chunk, ...]:
         """Write rows of removals beside the data, the newest backups' in the first of the chunks."""
         count = min(MOST_TASKS, 1 + files // tombstones.CHUNK_ROWS)
         if count > 1:
@@ -123,19 +165,15 @@ class Removing:
             rows = rows.coalesce(1)
         with task_errors():
             written = rows.mapInArrow(
-                RemovalWriter(self.storage.uri, prune_id), tombstones.WRITTEN
+                RemovalWriter(self.workspace.storage.uri, prune_id), tombstones.WRITTEN
             ).collect()  # a row for each 20,000 files
         return tuple(Chunk(row.path, row.files, row.bytes, row.sha256) for row in written)
 
-    def removals(self, chunks: tuple[Chunk, ...]) -> DataFrame:
-        """The rows that were put down."""
-        numbers = self.spark.range(0, len(chunks), 1, max(1, len(chunks)))
-        return numbers.mapInArrow(RemovalReader(self.storage.uri, chunks), spark_columns("removals"))
-
-    def forget(self, prune_id: str) -> None:
-        """Take away what was put down of one that is not to be."""
-        for left in list(self.storage.list(layout.prune_folder(prune_id))):
-            self.storage.delete(left.path)
+    def _read_removals(self, chunks: tuple[Chunk, ...]) -> DataFrame:
+        numbers = self.workspace.spark.range(0, len(chunks), 1, max(1, len(chunks)))
+        return numbers.mapInArrow(
+            RemovalReader(self.workspace.storage.uri, chunks), spark_columns("removals")
+        )
 
     def carry_out(self, prune: Prune) -> Left:
         """All steps after `prune.json`, each of which may have been taken before; which objects stay.
@@ -144,16 +182,16 @@ class Removing:
         """
         name = f"prune-{prune.prune_id}"
         # A catalog that was rebuilt has them in commits of other names.
-        reader = CatalogReader(self.destination, self.catalog)
+        reader = self.workspace.reader()
         (there,) = reader.rows("prune_on_record", prune_id=prune.prune_id)
         if prune.backups:
             self._require_unread(prune, reader)
         if not there["floors"]:
             self.writer.append(prune.floors, f"{name}-floors")
-        self._let_go(prune, reader)
+        self._mark_deleted(prune, reader)
         self._release(prune)
         if prune.chunks and not there["removals"]:
-            self.writer.append_frame("removals", self.removals(prune.chunks), name)
+            self.writer.append_frame("removals", self._read_removals(prune.chunks), name)
         detail = {"files": prune.files, "bytes": prune.bytes, "partitions": len(prune.floors)}
         detail |= {"backups": len(prune.backups)}
         self.writer.append_audit(
@@ -170,23 +208,23 @@ class Removing:
         # Only now: a restore that comes on record later does not plan with these files any more.
         left = self._delete(prune, self.spared())
         if not left.spared and not left.failed:
-            tombstones.finish(self.storage, prune.prune_id)
+            tombstones.finish(self.workspace.storage, prune.prune_id)
         return left
 
     def _require_unread(self, prune: Prune, reader: CatalogReader) -> None:
-        """A restore of an engine reads files of all the chain, whichever topics they are of, and the snapshot
-        beneath: nothing goes. One that comes later finds `prune.json`, and does not plan with these."""
+        """Raise Busy while a restore of an engine is on record: it reads files of the whole chain, of any
+        topic, and the snapshot beneath. One that starts later finds `prune.json`, and leaves these out."""
         kinds = {row["source_kind"] for row in reader.rows("source_kinds", source=prune.source)}
         if QUEUES in kinds and self.spared():
             raise Busy(
-                f"A restore of {prune.source} has not finished, and {self.action} {prune.prune_id} lets go "
-                "of backups that it may read.",
-                hint="Run the same again when the restore is done: it goes on. One that is given up stands "
-                "in the way for 7 days.",
+                f"A restore of {prune.source} has not finished, and {self.action} {prune.prune_id} deletes "
+                "backups that it may read.",
+                hint="Run the same command again when the restore is done. One that is given up blocks this "
+                "for 7 days.",
             )
 
-    def _let_go(self, prune: Prune, reader: CatalogReader) -> None:
-        """Say of the backups that go whole that they are deleted, each with its entry in the audit log."""
+    def _mark_deleted(self, prune: Prune, reader: CatalogReader) -> None:
+        """Set the state of backups that are deleted whole, each with its entry in the audit log."""
         gone = {row["backup_id"] for row in reader.rows("deleted_backups", source=prune.source)}
         still = [(name, reason) for name, reason in prune.backups if name not in gone]
         for reason, some in groupby(still, key=itemgetter(1)):
@@ -201,10 +239,10 @@ class Removing:
                 )
 
     def _release(self, prune: Prune) -> None:
-        """Hold no more the snapshots of an engine on which only fulls stood that go."""
+        """Release the holds on an engine's snapshots that only deleted fulls depended on."""
         if not prune.backups:
             return
-        reader = CatalogReader(self.destination, self.catalog)
+        reader = self.workspace.reader()
         reader.give("leaving", leaving(prune.backups))
         for backup_id in snapshots_released(reader, prune.source):
             row = Hold(
@@ -216,30 +254,30 @@ class Removing:
                 released=True,
             )
             self.writer.tell(row)
-            self.reporter.note(
+            self.workspace.reporter.note(
                 f"backup {backup_id} of {row.source} is held no more: no full of {prune.source} stands on it"
             )
 
     def _delete(self, prune: Prune, spared: frozenset[tuple[str, str, str]]) -> Left:
         from lakebackup.sql_engine.spark import SparkEngine
 
-        reader = CatalogReader(self.destination, self.catalog)
+        reader = self.workspace.reader()
         roots = reader.destinations()
         folder = layout.prune_folder(prune.prune_id)
-        foreign = foreign_destinations(reader, self.storage)
-        job = DeleteObjects(self.storage.uri, folder, roots, prune.chunks, spared, foreign)
-        self.reporter.start(prune.files, prune.bytes, self.action)
+        foreign = foreign_destinations(reader, self.workspace.storage)
+        job = DeleteObjects(self.workspace.storage.uri, folder, roots, prune.chunks, spared, foreign)
+        self.workspace.reporter.start(prune.files, prune.bytes, self.action)
         count = len(prune.chunks)
-        with TaskBoard(self.storage, folder).watched(self.reporter.update), task_errors():
-            tasks = self.spark.range(0, count, 1, max(1, min(count, MOST_TASKS)))
+        with TaskBoard(self.workspace.storage, folder).watched(self.workspace.reporter.update), task_errors():
+            tasks = self.workspace.spark.range(0, count, 1, max(1, min(count, MOST_TASKS)))
             rows = tasks.mapInArrow(job, DELETED).collect()
-            engine = SparkEngine(self.spark, self.writer.catalog_uri)
+            engine = SparkEngine(self.workspace.spark, self.writer.catalog_uri)
             filters = engine.query("unused_key_filters", prune_id=prune.prune_id)
             gone = filters.mapInArrow(DeleteKeys(roots, foreign), KEYS_DELETED).collect()  # a row a batch
         raise_first([*(row.error for row in rows if not row.failed), *(row.error for row in gone)])
-        self.reporter.update(prune.files, prune.bytes)
+        self.workspace.reporter.update(prune.files, prune.bytes)
         if kept := sum(row.foreign or 0 for row in rows):
-            self.reporter.note(
+            self.workspace.reporter.note(
                 f"{kept} files stay: their destinations came with an import, and only the catalog that wrote "
                 "them deletes there"
             )

@@ -45,7 +45,7 @@ def noted(
     """While the block reads backups of a source, a prune of it is Busy. What the block puts into the dict
     (`entries`, `bytes`) is in the last row of `restores`. `audit`: an entry for the audit log.
 
-    For what is not gone on with after it was cut off: then nothing is held any more. Raises Busy when a prune
+    For reads that are not resumed when they are interrupted: nothing is held then. Raises Busy when a prune
     came in since `planned` was read.
     """
     now = datetime.now(UTC)
@@ -85,7 +85,7 @@ def refuse_pruned_meanwhile(
     destination: str, catalog: str | None, source: str, planned: CatalogReader, *needed: str
 ) -> None:
     """Busy when a prune came between the plan and the row that says that this restore is at work; Refused
-    when one that did not come to its end lets go of a backup that is `needed`.
+    when one that was interrupted deletes a backup that is `needed`.
 
     One that comes later sees the row, and spares what the restore reads.
     """
@@ -100,7 +100,7 @@ def refuse_pruned_meanwhile(
 
 
 class Selected(Protocol):
-    """What a plan says of the files it chose: `selection` is the SQL, times in ms."""
+    """The files that a plan chose: `selection` is the SQL, times in ms."""
 
     @property
     def source(self) -> str: ...
@@ -168,7 +168,7 @@ class RestoreLog:
 
 
 def unfinished(reader: CatalogReader, digest: str) -> str | None:
-    """The id of the restore with this digest that began and is not complete; None when there is none."""
+    """The id of the restore with this digest that started and is not complete; None when there is none."""
     for row in reader.rows("open_restores"):
         if json.loads(row["detail"] or "{}").get("digest") == digest:
             return str(row["restore_id"])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lakebackup.errors import LakebackupError
 from lakebackup.storage import open_storage
 from lakebackup.store.tombstones import Chunk, read_removals
-from lakebackup_jobs.lifecycle.tasks.errors import guarded, told
+from lakebackup_jobs.lifecycle.tasks.errors import encode_error, guarded
 from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class DeleteObjects:
 
     Files of the partitions `spared` (topic, epoch, partition) stay for now, those in destinations that are
     `foreign` (ids) for good. An object that cannot be deleted does not keep the others: it is counted, and
-    the first of them is told.
+    the first error is reported.
     """
 
     home: str
@@ -82,7 +82,7 @@ class DeleteObjects:
                 self.roots.open(row.destination).delete(row.path)
             except LakebackupError as problem:
                 failed += 1
-                error = error or told(problem)
+                error = error or encode_error(problem)
                 continue
             files += 1
             size += row.bytes

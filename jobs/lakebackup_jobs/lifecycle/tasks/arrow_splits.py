@@ -1,4 +1,4 @@
-"""Planned files written down as Arrow in shares of about the same weight, in this process or in tasks."""
+"""Planned files recorded as Arrow in shares of about the same weight, in this process or in tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a Spark task tells the driver of an expected failure: as a row, so that its type survives."""
+"""Expected failures of Spark tasks travel to the driver as rows, so that their types survive."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-# What a task of a restore tells of each partition.
+# What a task of a restore reports of each partition.
 RESTORED = "scope STRING, region STRING, entries BIGINT, bytes BIGINT, position BIGINT, error STRING"
 _ARROW = {"INT": "int32", "BIGINT": "int64", "STRING": "string", "BOOLEAN": "bool"}
 
@@ -32,7 +32,7 @@ def arrow_schema(columns: str) -> pa.Schema:
 def guarded(columns: str, work: Callable[[], Mapping[str, Any]], **identity: object) -> pa.RecordBatch:
     """One row of `work`'s result; when it fails as expected, a row of `identity` and the error instead.
 
-    `columns` must have a column `error STRING`. Unexpected failures go up to Spark.
+    `columns` must have a column `error STRING`. Unexpected failures are raised to Spark.
     """
     import pyarrow as pa
 
@@ -40,13 +40,13 @@ def guarded(columns: str, work: Callable[[], Mapping[str, Any]], **identity: obj
     try:
         row = dict(work())
     except LakebackupError as error:
-        row = {**identity, "error": told(error)}
+        row = {**identity, "error": encode_error(error)}
     finally:
         settle()
     return pa.RecordBatch.from_pylist([{name: row.get(name) for name in schema.names}], schema)
 
 
-def told(error: LakebackupError) -> str:
+def encode_error(error: LakebackupError) -> str:
     """An error as one line of text, for `raise_first` in another process."""
     # A more special error than the shared ones goes as the shared one it is.
     kind = next(k for k in type(error).__mro__ if k.__module__ == errors.__name__)
@@ -57,6 +57,6 @@ def raise_first(texts: Iterable[str | None]) -> None:
     """Raise the first error that tasks reported, with its own type."""
     for text in texts:
         if text:
-            said = json.loads(text)
-            kind: type[LakebackupError] = getattr(errors, said["kind"], LakebackupError)
-            raise kind(said["message"], hint=said["hint"])
+            error = json.loads(text)
+            kind: type[LakebackupError] = getattr(errors, error["kind"], LakebackupError)
+            raise kind(error["message"], hint=error["hint"])

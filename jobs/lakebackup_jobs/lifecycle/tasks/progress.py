@@ -1,4 +1,4 @@
-"""How far the tasks of a job are, told through the destination: this works on any cluster.
+"""Progress of a job's tasks, reported through the destination: this works on any cluster.
 
 A task puts its count under `<folder>progress/<task>` about once a second; the driver lists and adds up.
 """
@@ -45,12 +45,12 @@ class TaskBoard:
         return add
 
     def total(self) -> tuple[int, int]:
-        """Records and bytes over all tasks, as last told."""
+        """Records and bytes over all tasks, as last reported."""
         counts = [json.loads(self._storage.get(found.path)) for found in self._storage.list(self._prefix)]
         return sum(c[0] for c in counts), sum(c[1] for c in counts)
 
     def clear(self) -> None:
-        """Take the objects away; the numbers are of no use once the job is over."""
+        """Delete the objects; the numbers are of no use once the job has finished."""
         with suppress(EnvironmentProblem):
             for found in list(self._storage.list(self._prefix)):
                 self._storage.delete(found.path)
@@ -58,20 +58,20 @@ class TaskBoard:
     @contextmanager
     def watched(self, update: Callable[[int, int], None]) -> Iterator[None]:
         """While the block runs, call `update(records, bytes)` about once a second; then clear."""
-        over = threading.Event()
+        finished = threading.Event()
 
         def watch() -> None:
-            while not over.wait(EVERY_S):
+            while not finished.wait(EVERY_S):
                 try:
                     update(*self.total())
                 except LakebackupError:
-                    continue  # progress is a courtesy: the job's own errors tell what is wrong
+                    continue  # progress is a courtesy: the job's own errors say what is wrong
 
         thread = threading.Thread(target=watch, name="progress", daemon=True)
         thread.start()
         try:
             yield
         finally:
-            over.set()
+            finished.set()
             thread.join()
             self.clear()

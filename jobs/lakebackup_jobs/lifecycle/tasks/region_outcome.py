@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RegionOutcome:
-    """What a restore brought back of one partition; `position` is the source position reached."""
+    """What was restored of one partition; `position` is the source position reached."""
 
     scope: str
     region: str

@@ -1,7 +1,7 @@
-"""The plan of a restore, written down: one share for each partition, read by the task that restores it.
+"""The recorded plan of a restore: one share for each partition, read by the task that restores it.
 
-The files that were planned are thereby the files that are restored, also when the restore is cut off and
-goes on after another backup was taken. No list of them is held: rows stream from DuckDB to storage, or
+The files that were planned are thereby the files that are restored, also when the restore is interrupted
+and resumed after another backup was taken. No list of them is held: rows stream from DuckDB to storage, or
 Spark's tasks write them.
 """
 
@@ -32,7 +32,7 @@ WRITTEN = "number BIGINT"
 # A task takes one partition, chunk or part of the work; where there are more than this, they share tasks.
 MOST_TASKS = 200
 _INDEX = "plan/tasks.json"
-#: What tells the partitions of topics apart.
+#: The columns that identify a partition of a topic.
 PARTITION = ("scope", "epoch", "region")
 
 
@@ -61,11 +61,11 @@ class Shares:
                     yield first, chain([first], files)
 
     def board(self) -> TaskBoard:
-        """Where the tasks tell how far they are."""
+        """Where the tasks report their progress."""
         return TaskBoard(open_storage(self.uri), self.folder)
 
     def clear(self) -> None:
-        """Take the shares away, the index first: the restore is done."""
+        """Delete the shares, the index first: the restore is done."""
         storage = open_storage(self.uri)
         storage.delete(f"{self.folder}{_INDEX}")
         for found in list(storage.list(f"{self.folder}plan/")):
@@ -102,7 +102,7 @@ class ShareWriter:
 
 
 def deal(storage: Storage, plan: RestorePlan, folder: str) -> Shares:
-    """Write the shares of a planned restore below `folder`, or find those of the run that was cut off.
+    """Write the shares of a planned restore below `folder`, or find those of the run that was interrupted.
 
     Raises EnvironmentProblem (storage).
     """
@@ -118,7 +118,7 @@ def deal(storage: Storage, plan: RestorePlan, folder: str) -> Shares:
             *PARTITION, "start_position", "path"
         ),
     )
-    # The heavy ones begin first and the rest fill up behind them.
+    # The largest start first and the rest fill up behind them.
     return Shares(storage.uri, folder, write_index(storage, folder, range(len(parts))))
 
 

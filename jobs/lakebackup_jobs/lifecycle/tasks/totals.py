@@ -1,4 +1,4 @@
-"""What the tasks of a backup tell of the files they wrote, and what it adds up to."""
+"""What the tasks of a backup report of the files they wrote, and the sums."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OUTCOME = (
 
 
 def totals(task: int, rows: Sequence[DataFile]) -> dict[str, object]:
-    """What a task tells of the files it wrote: columns of OUTCOME."""
+    """What a task reports of the files it wrote: columns of OUTCOME."""
     digest = Digest()
     for row in rows:
         digest.add(json_line(row))
@@ -46,7 +46,7 @@ class Totals:
         self.digest = Digest()
 
     def add(self, rows: Iterable[Any]) -> None:
-        """Take in what tasks told (rows of OUTCOME). Raises the first error that one told."""
+        """Add what tasks reported (rows of OUTCOME). Raises the first error among them."""
         rows = list(rows)
         raise_first(row.error for row in rows)
         for row in rows:

@@ -1,8 +1,8 @@
-"""Cut the log of a change feed: what ends before an instant goes, and nothing restorable from there on.
+"""Truncate the log of a change feed: delete what ends before an instant and is not needed from there on.
 
-As a prune goes: the plan, as rows beside the data; the proof; the tombstone, with which it exists; the floor,
-the states and the removals, with which the files do not count any more; the objects last, also of `.meta`
-objects whose log files are all gone. One that was cut off goes on at the next run.
+The order is that of a prune: the plan, as rows beside the data; the proof; the tombstone, with which the
+truncate exists; the floor, the states and the removals, with which the files do not count any more; last the
+objects, also `.meta` objects whose log files are all gone. The next run resumes one that was interrupted.
 """
 
 from __future__ import annotations
@@ -22,16 +22,14 @@ from lakebackup.rows.backups import Floor, Removal
 from lakebackup.rows.tables import as_row, spark_columns
 from lakebackup.rules import layout
 from lakebackup.rules.times import format_ts, parse_time
-from lakebackup.storage import open_storage
-from lakebackup.store import tombstones
 from lakebackup.store.behind import current_catalog
-from lakebackup.store.lease import Lease, is_held
+from lakebackup.store.lease import is_held
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
 from lakebackup.store.tombstones import Prune
-from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.lifecycle.deletion.executor import Removing
+from lakebackup_jobs.lifecycle.deletion.executor import Deletion
 from lakebackup_jobs.lifecycle.identity import holder, micros
+from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_sql import load
 
 if TYPE_CHECKING:
@@ -40,19 +38,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakebackup.sql_engine.spark import SparkEngine
-    from lakebackup.storage import Storage
+    from lakebackup.store.lease import Lease
     from lakebackup_jobs.lifecycle.progress import Reporter
 
-# A flush holds the lease of the source for so long at most, as a rule.
+# A flush seldom holds the lease of the source for longer.
 _WAIT_S = 120.0
 _META = re.compile(r"[0-9a-f]{16}-(?P<backup>[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8})(-[0-9]+)?\.meta")
-# Scope, epoch and region of what is of a whole log.
+# Scope, epoch and region of rows about a whole log.
 WHOLE = "-"
 
 
 @dataclass(frozen=True, slots=True)
 class TruncateRequest:
-    """What a person asked for; `until` in the feed's own unit. Without `delete` nothing goes."""
+    """What a person asked for; `until` in the feed's own unit. Without `delete` nothing is deleted."""
 
     destination: str
     name: str
@@ -69,12 +67,12 @@ class TruncateRequest:
 
 
 def keep_lease(name: str) -> str:
-    """The lease of those that take files out of a task's log, one at a time; flushes go on beside them."""
+    """The lease under which one run at a time deletes files of a task's log; flushes do not wait for it."""
     return f"log-keep-{name}"
 
 
 def ts_of(destination: str, catalog: str | None, name: str, text: str) -> int:
-    """A person's `--until` in the unit of a task's feed: a whole number is one already, all else a time.
+    """A person's `--until` in the unit of a task's feed: a whole number is in it already, all else is a time.
 
     Raises NotFound (no catalog, no log), UsageProblem (no time).
     """
@@ -87,10 +85,10 @@ def ts_of(destination: str, catalog: str | None, name: str, text: str) -> int:
 
 
 def run(request: TruncateRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
-    """Tell what goes, and with `delete` let it go; returns what a person wants to know of it.
+    """Report what can be deleted, and with `delete` delete it; returns the summary.
 
-    Raises NotFound (no such log), Refused (nothing to cut at, the proof failed: nothing was done), Busy (a
-    restore reads the log, another run takes files out of it), Incomplete (objects that could not be deleted).
+    Raises NotFound (no such log), Refused (nothing to cut at, the proof failed: nothing was deleted), Busy (a
+    restore reads the log, another run deletes its files), Incomplete (objects could not be deleted).
     """
     layout.check_source(request.name)
     reader = current_catalog(request.destination, request.catalog)
@@ -99,10 +97,9 @@ def run(request: TruncateRequest, *, spark: SparkSession | None = None, reporter
         reader.give("leaving", leaving((name, OLDER) for name in cut.leaving))
         reader.define("doomed_log", "log_truncate_files", **_asked(cut, "", 0))
         return {"deleted": False, **_summary(cut, reader.rows("log_truncate_totals", source=cut.source))}
-    storage = open_storage(request.destination)
-    ttl_s = request.lease_ttl_s
-    with Lease.acquire(storage, keep_lease(request.name), holder(), ttl_s=ttl_s) as lease:
-        return _Run(request, storage, lease, spark, reporter).truncate()
+    work = Workspace(request, request.name, reporter, spark)
+    with work.lease(keep_lease(request.name)) as lease:
+        return _Run(request, work, lease).truncate()
 
 
 def _cut(request: TruncateRequest, reader: CatalogReader) -> LogCut:
@@ -121,102 +118,65 @@ def _cut(request: TruncateRequest, reader: CatalogReader) -> LogCut:
 
 
 class _Run:
-    """One truncate on its way: first those that were cut off, then what can go now."""
+    """One truncate: first those that were interrupted are resumed, then what can be deleted now is."""
 
-    def __init__(
-        self,
-        request: TruncateRequest,
-        storage: Storage,
-        lease: Lease,
-        spark: SparkSession | None,
-        reporter: Reporter,
-    ) -> None:
-        from lakebackup_jobs.runtime.session import spark_session
-
-        self.request, self.storage, self.lease, self.reporter = request, storage, lease, reporter
-        self.spark = spark or spark_session(remote=request.remote)
-        self.writer = CatalogWriter.open(self.spark, request.destination, request.catalog)
-        self.removing = Removing(
-            request.destination,
-            request.catalog,
-            storage,
-            request.name,
-            "log truncate",
-            lease,
-            self.spark,
-            self.writer,
-            reporter,
-            self._unread,
-        )
+    def __init__(self, request: TruncateRequest, work: Workspace, lease: Lease) -> None:
+        self.request, self.work = request, work
+        self.deletion = Deletion(work, "log truncate", lease, self._unread)
 
     def truncate(self) -> dict[str, Any]:
-        started = time.monotonic()
         self._unread()
-        resumed, left = self.removing.resume()
+        return self.deletion.run(self._recorded)
+
+    def _recorded(self) -> tuple[dict[str, Any], Prune | None]:
         # Whoever holds a backup looks, under this lease, whether it is about to go.
-        source = f"source-{self.request.name}"
-        with Lease.acquire(
-            self.storage, source, holder(), ttl_s=self.request.lease_ttl_s, wait_s=_WAIT_S
-        ) as lease:
+        with self.work.lease(wait_s=_WAIT_S) as lease:
             cut, totals, written = self._plan(lease)
-        if written:
-            left += self.removing.carry_out(written)
-        result = {
-            "deleted": True,
-            "prune_id": written.prune_id if written else None,
-            "resumed": resumed,
-            **_summary(cut, totals),
-            "seconds": round(time.monotonic() - started, 3),
-        }
-        left.require_none(self.reporter, result)
-        return result
+        return _summary(cut, totals), written
 
     def _plan(self, lease: Lease) -> tuple[LogCut, list[dict[str, Any]], Prune | None]:
-        """What can go, put down and proven; nothing but objects that nobody counts is written before that."""
+        """What can be deleted, proven and recorded; None: nothing."""
         from lakebackup.sql_engine.spark import SparkEngine
 
-        reader = CatalogReader(self.request.destination, self.request.catalog)
-        cut = _cut(self.request, reader)
-        engine = SparkEngine(self.spark, self.writer.catalog_uri)
+        spark = self.work.spark
+        cut = _cut(self.request, self.work.reader())
+        engine = SparkEngine(spark, self.deletion.writer.catalog_uri)
         engine.give("leaving", leaving((name, OLDER) for name in cut.leaving))
-        prune_id, at = layout.new_backup_id(datetime.now(UTC)), micros(datetime.now(UTC))
+        now = datetime.now(UTC)
+        prune_id, at = layout.new_backup_id(now), micros(now)
         engine.define("doomed_log", load("queries", "log_truncate_files"), **_asked(cut, prune_id, at))
         totals = engine.rows("log_truncate_totals", source=cut.source)
         metas = list(self._metas(engine, cut, prune_id, at))
         if not totals and not metas and not cut.leaving and cut.cut == cut.floor:
             return cut, totals, None
-        try:
-            rows = self.spark.table("doomed_log")
-            if metas:
-                told = self.spark.createDataFrame([as_row(row) for row in metas], spark_columns("removals"))
-                rows = rows.unionByName(told)
-            chunks = self.removing.put_down(rows, prune_id, sum(row["files"] for row in totals) + len(metas))
-            removals = self.removing.removals(chunks)
-            removals.select("destination", "path").createOrReplaceTempView("doomed")
+        rows = spark.table("doomed_log")
+        if metas:
+            listed = spark.createDataFrame([as_row(row) for row in metas], spark_columns("removals"))
+            rows = rows.unionByName(listed)
+        prune = Prune(
+            prune_id=prune_id,
+            at=at,
+            actor=holder(),
+            source=cut.source,
+            asked=json.dumps({"until": self.request.until, "cut": cut.cut, "full": cut.full}),
+            floors=(_floor(cut, prune_id, at),),
+            chunks=(),
+            backups=tuple((name, OLDER) for name in cut.leaving),
+        )
+
+        def prove() -> None:
             require_proof(engine.rows("log_truncate_proof", source=cut.source, cut=cut.cut))
             lease.renew()
-            prune = Prune(
-                prune_id=prune_id,
-                at=at,
-                actor=holder(),
-                source=cut.source,
-                asked=json.dumps({"until": self.request.until, "cut": cut.cut, "full": cut.full}),
-                floors=(_floor(cut, prune_id, at),),
-                chunks=chunks,
-                backups=tuple((name, OLDER) for name in cut.leaving),
-            )
-            tombstones.write_prune(self.storage, prune)
-        except Exception:
-            self.removing.forget(prune_id)
-            raise
-        return cut, totals, prune
+
+        files = sum(row["files"] for row in totals) + len(metas)
+        return cut, totals, self.deletion.record(prune, rows, files, prove)
 
     def _metas(self, engine: SparkEngine, cut: LogCut, prune_id: str, at: int) -> Iterator[Removal]:
-        """Rows for the `.meta` objects of flushes, one or a few each, of which no log file is left."""
+        """Rows for the `.meta` objects of the flushes of which no log file is left."""
         rows = engine.rows("log_truncate_emptied", source=cut.source, cut=cut.cut)
         emptied = {row["backup_id"] for row in rows}
-        destination = destination_id(self.storage)
-        for found in self.storage.list(layout.stream_metas_folder(cut.source)):
+        destination = destination_id(self.work.storage)
+        for found in self.work.storage.list(layout.stream_metas_folder(cut.source)):
             name = _META.fullmatch(found.path.rpartition("/")[2])
             if name and name["backup"] in emptied:
                 yield Removal(
@@ -234,18 +194,17 @@ class _Run:
                 )
 
     def _unread(self) -> frozenset[tuple[str, str, str]]:
-        """Nothing is spared. Raises Busy when a restore is at work on the log.
+        """Nothing is spared. Raises Busy when a restore reads the log.
 
-        One that was killed has no lease any more, and goes on with nothing that it has not copied.
+        One that was killed has no lease any more, and starts over.
         """
-        reader = CatalogReader(self.request.destination, self.request.catalog)
-        for row in reader.rows("prune_restores", source=self.request.name):
+        for row in self.work.reader().rows("prune_restores", source=self.request.name):
             digest = json.loads(row["detail"] or "{}").get("digest")
-            if digest is not None and is_held(self.storage, f"restore-{digest}"):
+            if digest is not None and is_held(self.work.storage, f"restore-{digest}"):
                 raise Busy(
                     f"Restore {row['restore_id']} reads the log of {self.request.name}, since "
                     f"{format_ts(row['at'] // 1000)}.",
-                    hint="Wait until it is done. One that was killed counts for a minute.",
+                    hint="Wait until it is done. A restore that was killed holds its lease for a minute.",
                 )
         return frozenset()
 
