@@ -157,7 +157,7 @@ def require_distinct(units: Sequence[Unit]) -> None:
             what = f"{unit.role} file {unit.file}" if unit.file else f"tablet {unit.region} of {unit.scope}"
             raise UsageProblem(
                 f"{first.folder} and {unit.folder} both hold {what}.",
-                hint="Back them up as sources of their own, or with a --layout that tells them apart.",
+                hint="Back them up as sources of their own, or with a --layout that distinguishes them.",
             )
 
 

@@ -1,7 +1,7 @@
 """What a restore of Kafka topics will read, and why it may not be done.
 
 To restore a topic to time T is to bring back what a reader saw then: the records with a timestamp at or
-before T, out of the first backup that was taken at or after T and the chain it stands on.
+before T, out of the first backup that was taken at or after T and the chain it depends on.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def between(
 
     What the source dropped between that time and the backup's reading is in no backup. Offsets of a compacted
     topic without a record may have held values that counted then; so may those that transactions leave, since
-    nothing tells the two apart. Before the first backup, a topic of which nothing as old is kept was empty
+    the two look the same. Before the first backup, a topic of which nothing as old is kept was empty
     only if that backup read it from its first offset on.
     """
     obstacles, notes = [], []
