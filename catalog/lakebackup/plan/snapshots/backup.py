@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 Role = Literal["data", "meta", "schema", "config"]
-# What opening, hashing and noting a file costs, beside its bytes.
+# What opening, hashing and recording a file costs, beside its bytes.
 OVERHEAD = 16 << 10
 # What a row costs that nothing is copied for.
 LIGHT = 1 << 10

@@ -281,7 +281,7 @@ def _refuse_two_histories(parts: Sequence[RegionPart]) -> None:
         epochs = sorted({part.epoch for part in parts if part.scope == scope})
         if len(epochs) > 1:
             raise UsageProblem(
-                f"It chooses files of topic {scope} from before and after it was deleted and made again "
+                f"It chooses files of topic {scope} from before and after it was deleted and recreated "
                 f"(epochs {', '.join(epochs)}).",
                 hint="Restore one at a time: add AND epoch = '...' to the SELECT.",
             )
@@ -313,7 +313,7 @@ def _gaps(reader: CatalogReader, parameters: Mapping[str, Any]) -> list[Obstacle
             + (
                 f"to {row['to_position']} were deleted"
                 if row["reason"] == "purged"
-                else "on were lost, the topic was made again"
+                else "on were lost, the topic was recreated"
             )
             + " before they were backed up",
             before_ts=row["from_ts"],

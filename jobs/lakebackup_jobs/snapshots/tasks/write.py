@@ -71,8 +71,8 @@ class File:
         return self.destination, self.path, self.position, self.bytes, self.mtime_ms, self.mode, self.sha256
 
     def was_one_with(self, other: File) -> bool:
-        """Whether both were hard links of one file. Of files without bytes nobody knows: in a pack each has
-        the place of the next."""
+        """Whether both were hard links of one file. Of empty files that is not known: in a pack each has the
+        place of the next."""
         return self.bytes != 0 and self.links > 1 and self.twin == other.twin
 
 
