@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from lakebackup.sql_engine.worker import runs
 from lakebackup.storage import open_storage
-from lakebackup_jobs.lifecycle.row_objects import write_rows
-from lakebackup_jobs.lifecycle.task_errors import arrow_schema
+from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
+from lakebackup_jobs.lifecycle.tasks.rows import write_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from lakebackup_jobs.kafka.format.stored_file import StoredFile
-from lakebackup_jobs.lifecycle.splits import PARTITION, batched, share_path, write_lines
+from lakebackup_jobs.lifecycle.tasks.splits import PARTITION, batched, share_path, write_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -16,8 +16,8 @@ from lakebackup.errors import EnvironmentProblem, NotFound
 from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup.rules import layout
 from lakebackup.storage import AlreadyExists, Storage
-from lakebackup_jobs.lifecycle.part_task import PartTask
-from lakebackup_jobs.lifecycle.row_objects import read_rows, write_rows
+from lakebackup_jobs.lifecycle.tasks.part import PartTask
+from lakebackup_jobs.lifecycle.tasks.rows import read_rows, write_rows
 from lakebackup_jobs.snapshots.source import Entry, SourceFile, Throttle, read_small
 from lakebackup_jobs.snapshots.splits import split_path
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakebackup.rows.backups import DataFile
-    from lakebackup_jobs.lifecycle.part_task import Parts
+    from lakebackup_jobs.lifecycle.tasks.part import Parts
 
 PACK_BYTES = 64 << 20
 _PACK_FILES = 20_000
