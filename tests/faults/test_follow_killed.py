@@ -137,7 +137,7 @@ def test_a_planned_batch_whose_records_are_gone_is_given_up(lab: Lab, topic: Cal
     truth.delete_records(lab.bootstrap, name, dict.fromkeys(range(PARTITIONS), 10))
     with following(lab, name) as again:
         until_stored(again, lab, name)
-    assert "The batch is given up" in lab.warnings.getvalue()
+    assert "The batch is abandoned" in lab.warnings.getvalue()
     assert len(kinds(lab)) == 1
 
 

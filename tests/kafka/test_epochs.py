@@ -11,7 +11,7 @@ from tests.support.chosen import chosen
 from tests.support.kafka_truth import Record
 
 from lakebackup.errors import EnvironmentProblem
-from lakebackup.plan.topics.forks import EpochEnd, Stood
+from lakebackup.plan.topics.forks import BackupEnd, EpochEnd
 from lakebackup.storage import Storage, open_storage
 from lakebackup_jobs.kafka.client import epochs
 from lakebackup_jobs.kafka.client.consume import copy_range
@@ -26,18 +26,20 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.kafka
 
-Kept = dict[Stood, tuple[Storage, str, int]]
+Kept = dict[BackupEnd, tuple[Storage, str, int]]
 
 
 def logs(broker: Broker, kept: Kept | None = None, **config: str) -> Logs:
-    def files(asked: Collection[Stood]) -> Mapping[Stood, tuple[Storage, str, int]]:
+    def files(asked: Collection[BackupEnd]) -> Mapping[BackupEnd, tuple[Storage, str, int]]:
         return {one: place for one, place in (kept or {}).items() if one in asked}
 
     return Logs({"bootstrap.servers": broker.bootstrap, **config}, files)
 
 
-def stood(topic: str, position: int, *, partition: int = 0, leader_epoch: int | None = None) -> Stood:
-    return Stood(1, topic, "0" * 32, str(partition), position, leader_epoch)
+def backup_end(
+    topic: str, position: int, *, partition: int = 0, leader_epoch: int | None = None
+) -> BackupEnd:
+    return BackupEnd(1, topic, "0" * 32, str(partition), position, leader_epoch)
 
 
 def write(broker: Broker, topic: str, *values: bytes | None) -> None:
@@ -66,7 +68,7 @@ def test_where_an_epoch_ends(broker: Broker, topic: Callable[..., str]) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     latest = admin.list_offsets({TopicPartition(name, 0): OffsetSpec.latest()})  # type: ignore[no-untyped-call]
     now = next(iter(latest.values())).result().leader_epoch
-    asked = [stood(name, 2, partition=p, leader_epoch=now) for p in range(3)]
+    asked = [backup_end(name, 2, partition=p, leader_epoch=now) for p in range(3)]
     later = replace(asked[2], leader_epoch=now + 7)
     found = logs(broker).ends([*asked[:2], later])
     # Of an epoch that has not been, the log knows nothing.
@@ -83,7 +85,7 @@ def test_the_last_record_is_read_again_and_compared(
     write(broker, other, *large, b"another")
     write(broker, shorter, *large)
     place = copied(broker, one, tmp_path, 31, codec)
-    same, differs, gone = (stood(name, 31) for name in (one, other, shorter))
+    same, differs, gone = (backup_end(name, 31) for name in (one, other, shorter))
     kept = {same: place, differs: place, gone: place}
     assert logs(broker, kept).compared([same, differs, gone]) == {same: True, differs: False, gone: None}
     assert logs(broker).compared([same]) == {}  # no file holds it
@@ -99,7 +101,7 @@ def test_a_file_that_cannot_be_read_says_nothing(
     write(broker, name, b"a")
     write(broker, other, b"b")
     root, path, size = copied(broker, name, tmp_path, 1, "deflate")
-    one = stood(other, 1)
+    one = backup_end(other, 1)
     assert logs(broker, {one: (root, path, size)}).compared([one]) == {one: False}
     whole = (tmp_path / path).read_bytes()
     for broken in (whole[:-3], whole[:40], b"", whole[:-1] + bytes([whole[-1] ^ 1])):
@@ -112,4 +114,4 @@ def test_a_file_that_cannot_be_read_says_nothing(
 def test_no_answer_is_an_error(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(epochs, "PATIENCE_S", 0.5)
     with pytest.raises(EnvironmentProblem, match=r"nowhere\[0\]: its leader did not report"):
-        logs(broker).ends([stood("nowhere", 1, leader_epoch=1)])
+        logs(broker).ends([backup_end("nowhere", 1, leader_epoch=1)])

@@ -308,7 +308,7 @@ def test_continuing_is_refused_where_it_could_not_be_right(lab: Lab, topic: Make
     truth.create_topic(lab.bootstrap, name, retention_ms="-1")
     truth.produce(lab.bootstrap, name, rows(2))
     lab.backup(name)
-    with pytest.raises(Refused, match="deleted and made again"):
+    with pytest.raises(Refused, match="deleted and recreated"):
         lab.restore(name, continued=True, maps={name: whole}, allow_gaps=True)
 
 

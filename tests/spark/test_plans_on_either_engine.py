@@ -190,8 +190,8 @@ def test_restores_of_queues(queues: MadeQueues, spark: SparkSession, tmp_path: P
 def test_restores_of_snapshots(
     queues: MadeQueues, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(restore_snapshot, "_SHARE", 1)
-    monkeypatch.setattr(restore_snapshot, "_MOST_SHARES", 1 << 40)
+    monkeypatch.setattr(restore_snapshot, "_SPLIT_BYTES", 1)
+    monkeypatch.setattr(restore_snapshot, "_MOST_SPLITS", 1 << 40)
     reader = CatalogReader(str(queues.root))
     for select in (None, "SELECT * FROM snapshot_files WHERE added_in = 1"):
         request = SnapshotRestoreRequest(str(queues.root), "out", source="social.snapshot", select=select)
@@ -202,7 +202,7 @@ def test_restores_of_snapshots(
         dealt = []
         for plan, name in zip(plans, ENGINES, strict=True):
             storage = open_storage(str(tmp_path / name))
-            paths = restore_snapshot.deal(storage, plan)
+            paths = restore_snapshot.write_splits(storage, plan)
             dealt.append({path: rows_in(storage, path) for path in paths})
         assert dealt[0] == dealt[1]
         assert len(dealt[0]) == 2

@@ -138,7 +138,7 @@ def test_tasks_of_spark_write_the_same(
     backups: Backups, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(restore_snapshot, "_LITTLE", 0)
-    monkeypatch.setattr(restore_snapshot, "_SHARE", 20_000)
+    monkeypatch.setattr(restore_snapshot, "_SPLIT_BYTES", 20_000)
     backup_id, held = backups.made[backups.anew - 1]
     told = restore(backups, tmp_path / "out", spark, backup=backup_id)
     assert contents(tmp_path / "out") == held

@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from lakebackup.errors import Refused
+from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.rows.base import ARCHIVE, CHANGES, QUEUES, SNAPSHOT, TOPICS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,28 @@ def require_kind(source: str, wanted: str, found: Iterable[str], *, hint: str | 
     for other in sorted(set(found) - {wanted}):
         kind = kind_of(other)
         raise Refused(f"The backups of {source} are of another kind: {kind.holds}.", hint=hint or kind.hint)
+
+
+def require_source(backup_id: str, source: str, asked: str | None) -> None:
+    """UsageProblem when a backup is not one of the source that was asked for."""
+    if asked not in (None, source):
+        raise UsageProblem(
+            f"Backup {backup_id} is one of {source}, not of {asked}.",
+            hint="Leave --source out: the backup's own source is used.",
+        )
+
+
+def only_one(sources: Sequence[str], backups: str) -> str:
+    """The only source there is. Raises NotFound (there is no backup; `backups` names their kind),
+    UsageProblem."""
+    if not sources:
+        raise NotFound(f"The catalog holds no {backups}.", hint="`lakebackup list` shows what it holds.")
+    if len(sources) > 1:
+        raise UsageProblem(
+            f"The catalog holds several sources: {', '.join(sources)}.",
+            hint="Choose one with --source NAME.",
+        )
+    return sources[0]
 
 
 class Rows(Protocol):

@@ -6,6 +6,7 @@ import gc
 import sys
 import zipimport
 from abc import ABC, abstractmethod
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -46,6 +47,16 @@ def in_chunks(batches: Iterable[pa.RecordBatch], schema: pa.Schema, most: int) -
             held, count = [rows.slice(whole)], count - whole
     if count:
         yield pa.concat_tables(held)
+
+
+def runs(batches: Iterable[pa.RecordBatch], column: str) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Rows cut where the number in a column changes: the number, and its rows in this batch."""
+    import numpy as np
+
+    for batch in filter(len, batches):
+        numbers = batch.column(column).to_numpy()
+        for start, stop in pairwise([0, *np.flatnonzero(np.diff(numbers)) + 1, len(batch)]):
+            yield int(numbers[start]), batch.slice(start, stop - start)
 
 
 def task_number() -> int:

@@ -31,7 +31,7 @@ from lakebackup_jobs.snapshots.compare import Comparison, compare, counted
 from lakebackup_jobs.snapshots.consistency_check import require_kept
 from lakebackup_jobs.snapshots.find import find, root_of
 from lakebackup_jobs.snapshots.resume import InProgress
-from lakebackup_jobs.snapshots.splits import ShareWriter
+from lakebackup_jobs.snapshots.splits import SplitWriter
 from lakebackup_jobs.snapshots.tasks.copy import CopyJob
 from lakebackup_jobs.snapshots.tasks.list import list_units
 
@@ -100,7 +100,7 @@ def run(request: SnapshotRequest, *, spark: SparkSession | None = None, reporter
     """Take a backup of each snapshot asked for; returns what a person wants to know of them.
 
     Raises NotFound (path, snapshot), UsageProblem (layout, a snapshot older than the newest backup), Refused
-    (a symbolic link, a file that changed meanwhile, a prune that was cut off, a catalog without the backups
+    (a symbolic link, a file that changed meanwhile, an interrupted prune, a catalog without the backups
     that are there), Busy (another run on the source), EnvironmentProblem, Damaged.
     """
     if not request.paths:
@@ -144,15 +144,15 @@ class SnapshotBackup(Source[InProgress]):
         newest = self._newest(reader) if reader else None
         chosen = self._chosen(newest)
         source = self.workspace.source
-        told: dict[str, Any] = {"dry_run": True, "source": source, "snapshots": [s.id for s in chosen]}
+        preview: dict[str, Any] = {"dry_run": True, "source": source, "snapshots": [s.id for s in chosen]}
         if not chosen:
-            return told
+            return preview
         plan.require_later(source, chosen[0], self._taken(chosen[0]), newest)
         if reader is None:
-            return {**told, **_summary(self._first(chosen[0]))}
+            return {**preview, **_summary(self._first(chosen[0]))}
         with compare(self.request, source, chosen[0], reader, self._session) as found:
             self._warn(found)
-            return {**told, **_summary(found.amount)}
+            return {**preview, **_summary(found.amount)}
 
     def _first(self, snapshot: Snapshot) -> plan.Amount:
         """What a first backup copies, at most: all."""
@@ -205,7 +205,8 @@ class SnapshotBackup(Source[InProgress]):
             self._warn(found)
             amount = found.amount
             tasks = amount.tasks(request.parallelism)
-            found.deal(ShareWriter(work.storage.uri, folder), tasks)
+            if tasks:
+                found.write_splits(SplitWriter(work.storage.uri, folder), tasks)
         pack_below = request.pack_below if amount.small > _PACK_FROM else 0
         return replace(draft, amount=amount, tasks=tasks, pack_below=pack_below, dealt=True)
 
@@ -221,7 +222,7 @@ class SnapshotBackup(Source[InProgress]):
         )
 
     def is_asked_for(self, draft: InProgress) -> bool:
-        """Nobody knows yet that the same command before did its work."""
+        """Whether the same command is run again, whose earlier run reported no result."""
         return self.next is not None and draft.same(self.request.asked, self.next, self._taken(self.next))
 
     def copy(self, draft: InProgress) -> Totals:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from lakebackup.plan.snapshots.backup import LIGHT, OVERHEAD, Amount
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
-from lakebackup_jobs.snapshots.splits import ORDER, WRITTEN, ShareWriter, share_schema
+from lakebackup_jobs.snapshots.splits import (
+    ORDER,
+    WRITTEN,
+    SplitWriter,
+    split_schema,
+)
 from lakebackup_jobs.snapshots.tasks.hash import HASHED, HashRows
 from lakebackup_jobs.snapshots.tasks.list import COLUMNS, ListRows, list_units, listed_schema
 
@@ -20,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakebackup.plan.snapshots.backup import Snapshot, Unit
+    from lakebackup.sql_engine.spark import SparkEngine
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.snapshots.backup import SnapshotRequest
 
@@ -31,21 +38,22 @@ _HASH_TASK = 256 << 20
 _COMPARED = "snapshot_compared"
 
 
-class Comparison(Protocol):
-    """What is to be done, while it is at hand."""
+class Comparison(ABC):
+    """What is to be done, while it is at hand; `amount`: how much it is."""
 
-    @property
-    def amount(self) -> Amount:
-        """How much it is."""
-        ...
+    amount: Amount
+
+    def __init__(self, engine: CatalogReader | SparkEngine) -> None:
+        self._engine = engine
 
     def unlike(self) -> list[str]:
         """Files whose SHA-256 alone differs from what is stored; the first, where they are many."""
-        ...
+        rows = self._engine.rows("snapshot_unlike") if self.amount.changes.get("unlike") else []
+        return [f"{row['folder']}/{row['name']}" for row in rows]
 
-    def deal(self, writer: ShareWriter, tasks: int) -> None:
-        """Write down what each of so many tasks has to do."""
-        ...
+    @abstractmethod
+    def write_splits(self, writer: SplitWriter, tasks: int) -> None:
+        """Write what each of so many tasks has to do."""
 
 
 @contextmanager
@@ -110,11 +118,7 @@ def _hashing(request: SnapshotRequest, source: str) -> dict[str, Any] | None:
     return {"source": source, "verify": request.verify_unchanged, "find_same": request.find_same}
 
 
-def _names(rows: list[dict[str, Any]]) -> list[str]:
-    return [f"{row['folder']}/{row['name']}" for row in rows]
-
-
-class _Here:
+class _Here(Comparison):
     """A listing in memory, compared by DuckDB."""
 
     def __init__(
@@ -125,6 +129,7 @@ class _Here:
         reader: CatalogReader,
         session: Callable[[], SparkSession],
     ) -> None:
+        super().__init__(reader)
         self._request, self._reader, self._session = request, reader, session
         reader.give("snapshot_listed", listed)
         asked = _hashing(request, source)
@@ -133,16 +138,10 @@ class _Here:
         reader.define(_COMPARED, "snapshot_changes", **_asked(request, source))
         self.amount = Amount.of(reader.rows("snapshot_totals", pack_below=request.pack_below))
 
-    def unlike(self) -> list[str]:
-        return _names(self._reader.rows("snapshot_unlike")) if self.amount.changes.get("unlike") else []
-
-    def deal(self, writer: ShareWriter, tasks: int) -> None:
-        if tasks:
-            rows = self._reader.query(
-                "snapshot_shares", tasks=tasks, overhead=OVERHEAD, light=LIGHT
-            ).read_all()
-            rows = rows.cast(share_schema()).sort_by([(name, "ascending") for name in ORDER])
-            list(writer(rows.combine_chunks().to_batches()))
+    def write_splits(self, writer: SplitWriter, tasks: int) -> None:
+        query = self._reader.query("snapshot_shares", tasks=tasks, overhead=OVERHEAD, light=LIGHT)
+        rows = query.read_all().cast(split_schema()).sort_by([(name, "ascending") for name in ORDER])
+        list(writer(rows.combine_chunks().to_batches()))
 
     def _hash(self, rows: pa.Table) -> pa.Table:
         size = sum(rows["bytes"].to_pylist())
@@ -156,7 +155,7 @@ class _Here:
             return _hashed(self._request, frame, size).toArrow().cast(arrow_schema(HASHED))
 
 
-class _OnSpark:
+class _OnSpark(Comparison):
     """A listing that tasks make, compared by Spark."""
 
     def __init__(
@@ -170,8 +169,8 @@ class _OnSpark:
     ) -> None:
         from lakebackup.sql_engine.spark import SparkEngine
 
-        self._stack = stack
-        self._engine = engine = SparkEngine(spark, reader.catalog_uri)
+        self._stack, self._spark = stack, SparkEngine(spark, reader.catalog_uri)
+        super().__init__(engine := self._spark)
         self._keep("snapshot_listed", _listing(request, units, spark))
         asked = _hashing(request, source)
         if asked:
@@ -183,14 +182,10 @@ class _OnSpark:
         self._keep(_COMPARED, engine.query("snapshot_changes", **_asked(request, source)))
         self.amount = Amount.of(engine.rows("snapshot_totals", pack_below=request.pack_below))
 
-    def unlike(self) -> list[str]:
-        return _names(self._engine.rows("snapshot_unlike")) if self.amount.changes.get("unlike") else []
-
-    def deal(self, writer: ShareWriter, tasks: int) -> None:
-        if tasks:
-            rows = self._engine.query("snapshot_shares", tasks=tasks, overhead=OVERHEAD, light=LIGHT)
-            rows = rows.repartition(tasks, "task").sortWithinPartitions(*ORDER)
-            rows.mapInArrow(writer, WRITTEN).collect()  # a row a task
+    def write_splits(self, writer: SplitWriter, tasks: int) -> None:
+        rows = self._spark.query("snapshot_shares", tasks=tasks, overhead=OVERHEAD, light=LIGHT)
+        rows = rows.repartition(tasks, "task").sortWithinPartitions(*ORDER)
+        rows.mapInArrow(writer, WRITTEN).collect()  # a row a task
 
     def _keep(self, relation: str, frame: DataFrame) -> DataFrame:
         """Rows that are asked for again and again are worked out once: a listing must not be made twice."""

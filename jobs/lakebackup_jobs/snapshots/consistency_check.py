@@ -18,11 +18,11 @@ def require_kept(storage: Storage, source: str, reader: CatalogReader) -> None:
     """
     for name in tombstones.unfinished(storage):
         found = tombstones.read_prune(storage, name)
-        # Once its removals are in the catalog, nobody counts what it deletes.
+        # Once its removals are in the catalog, what it deletes does not count as stored.
         if found.source != source or not found.chunks:
             continue
         if not reader.rows("prune_on_record", prune_id=name)[0]["removals"]:
             raise Refused(
-                f"Prune {name} was cut off before the catalog knew what it lets go of.",
-                hint="Run `lakebackup prune --delete` again: it goes on. Then back up.",
+                f"Prune {name} was interrupted before the catalog knew what it deletes.",
+                hint="Run `lakebackup prune --delete` again to resume it. Then back up.",
             )

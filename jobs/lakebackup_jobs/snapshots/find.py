@@ -1,4 +1,4 @@
-"""The folders of tables, tablets and snapshots in a tree, as its layout tells them."""
+"""The folders of tables, tablets and snapshots in a tree, as its layout names them."""
 
 from __future__ import annotations
 

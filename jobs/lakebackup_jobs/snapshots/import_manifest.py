@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain, islice
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.formats.snapshots.manifest_json import export_manifest
@@ -32,14 +32,14 @@ from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.lifecycle.run import Life, backup_row
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.part import Parts
-from lakebackup_jobs.lifecycle.tasks.rows import write_rows
 from lakebackup_jobs.lifecycle.tasks.totals import Totals, totals
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.snapshots.backup import scope_row
 from lakebackup_jobs.snapshots.consistency_check import require_kept
+from lakebackup_jobs.snapshots.tasks.copy import put_listing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     import pyarrow as pa
@@ -74,8 +74,7 @@ def run(request: ManifestRequest, *, spark: SparkSession | None = None, reporter
     """Import a manifest, and return what it became.
 
     Raises NotFound (no such file), UsageProblem (it is none, or says what cannot be: nothing is left behind),
-    Refused (the source's backups are of another kind, the catalog is behind, or a prune of it was cut off),
-    Busy.
+    Refused (the source's backups are of another kind, the catalog is behind, or an interrupted prune), Busy.
     """
     source = layout.check_source(request.source)
     if not request.file.is_file():
@@ -150,7 +149,7 @@ class ManifestImport(Source[Imported]):
         )
         rows = self._rows()
         objects: list[DataFile] = []
-        for batch in rows:  # a batch more tells whether there is another object
+        for batch in rows:  # another batch means another object
             some = chain([batch], islice(rows, _ROWS_PER_OBJECT // _BATCH - 1))
             objects.append(self._object(parts, len(objects), "snapshot_files", some))
         self._require_right()
@@ -173,7 +172,7 @@ class ManifestImport(Source[Imported]):
             more = [f"  and {self.count_wrong - _SHOWN} more"] if self.count_wrong > _SHOWN else []
             raise UsageProblem(
                 "\n".join(["Nothing was imported:", *(f"  {text}" for text in self.wrong), *more]),
-                hint="Put that right, or leave these files out.",
+                hint="Correct that, or leave these files out.",
             )
         if not self.files:
             raise UsageProblem(f"{self.request.file} names no file.")
@@ -243,17 +242,17 @@ class ManifestImport(Source[Imported]):
         """The row of a file whose object is there; what is wrong with it otherwise."""
         if isinstance(entry, str):
             return entry
-        said = f"{entry.scope}/{entry.region}/{entry.name:.200}"
+        named = f"{entry.scope}/{entry.region}/{entry.name:.200}"
         place = resolve(entry.location, self.roots.uris, self.home)
         if isinstance(place, str):
-            return f"{said}: {place}"
+            return f"{named}: {place}"
         destination, path = place
         try:
             size = self.roots.open(destination).stat(path).bytes
         except NotFound:
-            return f"{said}: {entry.location:.200} is not there"
+            return f"{named}: {entry.location:.200} is not there"
         if entry.position + (entry.bytes or 0) > size:
-            return f"{said}: it should end behind its object, which has {size} bytes"
+            return f"{named}: it should end behind its object, which has {size} bytes"
         sha256 = entry.sha256 or self._sha256(destination, path, entry, size)
         return {
             "source": self.workspace.source,
@@ -299,10 +298,13 @@ class ManifestImport(Source[Imported]):
         self.tables.setdefault(row["scope"], set()).add(row["region"])
         return False
 
-    def _object(self, parts: Parts, task: int, table: str, batches: Any) -> DataFile:
-        kind = "files" if table == "snapshot_files" else "gone"
-        path = layout.listing_path(parts.source, parts.backup_id, task, "0" * 8, kind)  # type: ignore[arg-type]
+    def _object(
+        self,
+        parts: Parts,
+        task: int,
+        table: Literal["snapshot_files", "snapshot_departures"],
+        batches: Iterable[pa.RecordBatch],
+    ) -> DataFile:
         schema = ARROW_SCHEMAS[table]
         cast = (batch.select(schema.names).cast(schema) for batch in batches)
-        size, _, sha256 = write_rows(self.workspace.storage, path, schema, cast)
-        return parts.listing(table, path, size, sha256)
+        return put_listing(parts, self.workspace.storage, task, "0" * 8, table, cast)

@@ -1,7 +1,7 @@
 """Carry out the restore of a snapshot's files into a folder: Spark tasks read, check and write them.
 
-The files are written down first, in shares, in a folder of the restore's own inside the target: a restore
-that was cut off is found again there, and goes on when the same files are asked for.
+The plan is written first, as splits in a folder of the restore's own inside the target: an interrupted
+restore is found there, and resumed when the same files are asked for.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
 
-_SHARE = 128 << 20
-_MOST_SHARES = 400
+_SPLIT_BYTES = 128 << 20
+_MOST_SPLITS = 400
 _SHOWN = 50
 # So little is written by threads of this process, before Spark's tasks would have.
 _LITTLE = 4 << 30
@@ -82,9 +82,9 @@ def run(
     if request.dry_run:
         return {"dry_run": True, **summary, "refused_because": refused}
     target.require_free(made, digest)
-    with target.begun(digest, made) as resumed:
+    with target.locked(digest, made) as resumed:
         if resumed:
-            reporter.note(f"going on with the restore that {target.folder} holds and that did not finish")
+            reporter.note(f"resuming the restore that {target.folder} holds and that did not finish")
         if not _is_little(made):
             spark = spark or spark_session(remote=request.remote)
         with noted(
@@ -125,38 +125,38 @@ def _write(
     target: Target,
     reporter: Reporter,
 ) -> list[Mapping[str, Any]]:
-    """Write the shares down and carry them out, in tasks of Spark's where there is a session and much to do.
+    """Write the splits and carry them out, in Spark's tasks where there is a session and much to do.
 
-    Returns a row of WRITTEN for each share.
+    Returns a row of WRITTEN for each split.
     """
-    shares = deal(target.storage, made)
+    splits = write_splits(target.storage, made)
     reporter.start(made.files, made.bytes, "restore")
-    job = WriteJob(str(target.folder), target.storage.uri, shares, reader.destinations())
+    job = WriteJob(str(target.folder), target.storage.uri, splits, reader.destinations())
     with TaskBoard(target.storage, "").watched(reporter.update):
         if spark is None or _is_little(made):
             rows = _here(job)
         else:
             with task_errors():
-                tasks = spark.range(0, len(shares), 1, len(shares)).mapInArrow(job, WRITTEN)
-                rows = [row.asDict() for row in tasks.collect()]  # a row a share
+                tasks = spark.range(0, len(splits), 1, len(splits)).mapInArrow(job, WRITTEN)
+                rows = [row.asDict() for row in tasks.collect()]  # a row a split
             raise_first(row["error"] for row in rows)
     reporter.update(made.files, made.bytes)
     return rows
 
 
 def _here(job: WriteJob) -> list[Mapping[str, Any]]:
-    """Carry all shares out in this process; hashing and writing leave the interpreter to the next thread."""
+    """Carry all splits out in this process; hashing and writing leave the interpreter to the next thread."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         try:
-            return list(pool.map(job.share, range(len(job.shares))))
+            return list(pool.map(job.write, range(len(job.splits))))
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
 
 
-def deal(storage: Storage, made: SnapshotRestorePlan) -> tuple[str, ...]:
-    """Write the shares of a planned restore into `storage`, as Arrow; returns their paths."""
-    size = max(_SHARE, made.weight // _MOST_SHARES)
+def write_splits(storage: Storage, made: SnapshotRestorePlan) -> tuple[str, ...]:
+    """Write the splits of a planned restore into `storage`, as Arrow; returns their paths."""
+    size = max(_SPLIT_BYTES, made.weight // _MOST_SPLITS)
     writer = ArrowShares(storage.uri, "plan/", size, weight="bytes", each=EACH)
 
     def spread(rows: DataFrame) -> DataFrame:
@@ -189,7 +189,7 @@ def _summary(made: SnapshotRestorePlan, target: Target) -> dict[str, Any]:
 
 
 def _damage(rows: Sequence[Mapping[str, Any]], target: Target) -> Damaged | None:
-    """What to tell of files that could not be restored; None when all were."""
+    """The error that names the files that could not be restored; None when all were."""
     count = sum(row["damaged"] for row in rows)
     if not count:
         return None
@@ -205,7 +205,7 @@ def _damage(rows: Sequence[Mapping[str, Any]], target: Target) -> Damaged | None
 
 
 def _audit(made: SnapshotRestorePlan, folder: str) -> Audit:
-    """The entry that says that a person restores a backup that is known not to be whole."""
+    """The entry for a restore of a backup that is known to be damaged."""
     return Audit(
         at=micros(datetime.now(UTC)),
         actor=holder(),

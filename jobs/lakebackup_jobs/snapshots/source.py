@@ -94,8 +94,7 @@ def read_small(entry: Listed) -> bytes:
             found = os.fstat(handle)
         finally:
             os.close(handle)
-    if (found.st_size, found.st_mtime_ns, signed(found.st_ino)) != (entry.bytes, entry.mtime_ns, entry.inode):
-        raise _changed(entry, found)
+    _require_unchanged(entry, found)
     if len(data) != entry.bytes:
         raise _cut(entry, len(data))
     return data
@@ -111,7 +110,7 @@ class SourceFile:
         with reading(entry.file):
             self._handle = os.open(entry.file, _FLAGS)
         try:
-            self._check()
+            _require_unchanged(entry, os.fstat(self._handle))
         except BaseException:
             os.close(self._handle)
             raise
@@ -130,16 +129,10 @@ class SourceFile:
             self._count += len(data)
             self._throttle.spend(len(data))
         else:
-            self._check()
+            _require_unchanged(self._entry, os.fstat(self._handle))
             if self._count != self._entry.bytes:
                 raise _cut(self._entry, self._count)
         return data
-
-    def _check(self) -> None:
-        entry, found = self._entry, os.fstat(self._handle)
-        listed = (entry.bytes, entry.mtime_ns, entry.inode)
-        if (found.st_size, found.st_mtime_ns, signed(found.st_ino)) != listed:
-            raise _changed(entry, found)
 
     def __enter__(self) -> Self:
         return self
@@ -150,7 +143,7 @@ class SourceFile:
         os.close(self._handle)
 
 
-def _changed(entry: Listed, found: os.stat_result) -> Refused:
+def _require_unchanged(entry: Listed, found: os.stat_result) -> None:
     now = (found.st_size, found.st_mtime_ns, signed(found.st_ino))
     listed = (entry.bytes, entry.mtime_ns, entry.inode)
     what = [
@@ -158,7 +151,8 @@ def _changed(entry: Listed, found: os.stat_result) -> Refused:
         for name, old, new in zip(("size", "time in ns", "inode"), listed, now, strict=True)
         if old != new
     ]
-    return Refused(f"{entry.file} changed under the backup: {', '.join(what)}.", hint=_STAY)
+    if what:
+        raise Refused(f"{entry.file} changed under the backup: {', '.join(what)}.", hint=_STAY)
 
 
 def _cut(entry: Listed, count: int) -> Refused:

@@ -1,6 +1,6 @@
-"""What each task of a snapshot's backup has to do, written down: rows of the query snapshot_shares.
+"""What each task of a snapshot's backup has to do, as objects: rows of the query snapshot_shares.
 
-A backup that was cut off is thereby gone on with as it was planned.
+An interrupted backup is thereby resumed as it was planned.
 """
 
 from __future__ import annotations
@@ -8,8 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from lakebackup.sql_engine.worker import runs
 from lakebackup.storage import open_storage
 from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
 from lakebackup_jobs.lifecycle.tasks.rows import write_rows
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 WRITTEN = "task INT, files BIGINT"
-#: The order in a share: neighbours one after the other, the name that is copied before its hard links.
+#: The order in a split: neighbours one after the other, the name that is copied before its hard links.
 ORDER = ("task", "first_scope", "first_region", "first_name", "scope", "region", "name")
 _COLUMNS = (
     "scope STRING, region STRING, name STRING, role STRING, folder STRING, bytes BIGINT, mtime_ns BIGINT, "
@@ -30,20 +32,20 @@ _COLUMNS = (
 )
 
 
-def share_path(folder: str, task: int) -> str:
-    """Where the share of a task is, below a backup's folder."""
+def split_path(folder: str, task: int) -> str:
+    """Where the split of a task is, below a backup's folder."""
     return f"{folder}work/share-{task:06d}.parquet"
 
 
 @cache
-def share_schema() -> pa.Schema:
+def split_schema() -> pa.Schema:
     """Columns of the query snapshot_shares."""
     return arrow_schema(_COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
-class ShareWriter:
-    """For `mapInArrow` over rows in `ORDER`: each task's become its share; all of a task's rows come here."""
+class SplitWriter:
+    """For `mapInArrow` over rows in `ORDER`, all rows of a task in one call: writes each split."""
 
     uri: str
     folder: str
@@ -52,21 +54,7 @@ class ShareWriter:
         import pyarrow as pa
 
         storage = open_storage(self.uri)
-        pieces = (piece for batch in batches for piece in _by_task(batch))
-        for task, some in groupby(pieces, lambda piece: piece[0]):
-            rows = (batch.select(share_schema().names).cast(share_schema()) for _, batch in some)
-            _, count, _ = write_rows(storage, share_path(self.folder, task), share_schema(), rows)
+        for task, some in groupby(runs(batches, "task"), itemgetter(0)):
+            rows = (batch.select(split_schema().names).cast(split_schema()) for _, batch in some)
+            _, count, _ = write_rows(storage, split_path(self.folder, task), split_schema(), rows)
             yield pa.RecordBatch.from_pylist([{"task": task, "files": count}], arrow_schema(WRITTEN))
-
-
-def _by_task(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """A batch cut where the task changes."""
-    import pyarrow.compute as pc
-
-    column = batch.column("task")
-    start = 0
-    while start < len(batch):
-        task = column[start].as_py()
-        count = pc.sum(pc.equal(column, task)).as_py()  # they are sorted
-        yield task, batch.slice(start, count)
-        start += count

@@ -50,9 +50,14 @@ class Target:
         """The restore's own folder, for what is only needed until it is done."""
         return open_storage(str(self._own))
 
+    @property
+    def _existing(self) -> Path:
+        """The folder, or the nearest above it that is there."""
+        return next(path for path in (self.folder, *self.folder.parents) if path.is_dir())
+
     def limits(self) -> Limits:
         """What the file system takes."""
-        there = next(path for path in (self.folder, *self.folder.parents) if path.is_dir())
+        there = self._existing
         return Limits(
             name=os.pathconf(there, "PC_NAME_MAX"),
             path=os.pathconf(there, "PC_PATH_MAX") - len(os.fsencode(self.folder)) - 2,
@@ -108,9 +113,9 @@ class Target:
         if why is not None:
             raise Refused(
                 f"{why}.",
-                hint="Give an empty folder; or ask for the same files as that restore, and it goes on.",
+                hint="Give an empty folder; or ask for the same files as that restore to resume it.",
             )
-        there = next(path for path in (self.folder, *self.folder.parents) if path.is_dir())
+        there = self._existing
         room = shutil.disk_usage(there).free
         if self._read() is None and room < made.bytes and room < (needed := made.bytes - linked_bytes(made)):
             raise EnvironmentProblem(
@@ -119,8 +124,8 @@ class Target:
             )
 
     @contextmanager
-    def begun(self, digest: str, made: SnapshotRestorePlan) -> Iterator[bool]:
-        """Have the folder for this process alone while the block runs; whether an earlier run began there.
+    def locked(self, digest: str, made: SnapshotRestorePlan) -> Iterator[bool]:
+        """Lock the folder for this process while the block runs; True when it resumes an earlier run.
 
         Raises Busy, EnvironmentProblem.
         """
@@ -147,8 +152,8 @@ class Target:
             ) from error
 
     def finish(self) -> None:
-        """Take away what is only needed until the restore is done."""
-        # The state goes first: a folder with files and without one is never gone on with.
+        """Delete what is only needed until the restore is done."""
+        # The state goes first: a folder with files and without a state is never resumed.
         self._state.unlink()
         shutil.rmtree(self._own)
         handle = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -173,5 +178,5 @@ def _folds(folder: Path) -> bool:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".lakebackup-a") as probe:
             path = Path(probe.name)
             return path.with_name(path.name.upper()).exists()
-    except OSError:  # nothing can be written there: that is told when it is tried
+    except OSError:  # nothing can be written there: the first write reports it
         return False

@@ -23,7 +23,7 @@ _NEW_GENERATION = {
 def announce(plan: BackupPlan, reporter: Reporter) -> None:
     """Report what was found of the source's history, how the parent was chosen, and what is read again."""
     if plan.fork:
-        reporter.warning(forks.told(plan.fork))
+        reporter.warning(forks.report(plan.fork))
     for warning in plan.warnings:
         reporter.warning(warning)
     for note in plan.notes:
@@ -34,7 +34,7 @@ def announce(plan: BackupPlan, reporter: Reporter) -> None:
         else:
             what = f"the topic was deleted and recreated; offsets from {gap.from_position} are unknown"
         reporter.warning(f"topic {gap.scope}, partition {gap.region}: {what}")
-    for scope, generation in plan.anew:
+    for scope, generation in plan.restarted:
         why = _NEW_GENERATION[generation.anew or "asked"]
         reporter.note(f"topic {scope} starts generation {generation.number}: {why}")
 
@@ -64,7 +64,7 @@ def summary(plan: BackupPlan, source: str) -> dict[str, Any]:
         "fork": forks.describe(plan.fork) if plan.fork else None,
         "groups": len({row.group_id for row in plan.groups}),
         "generations": [
-            {"topic": scope, "generation": g.number, "because": g.anew} for scope, g in plan.anew
+            {"topic": scope, "generation": g.number, "because": g.anew} for scope, g in plan.restarted
         ],
         "left_out": list(plan.left_out),
     }

@@ -28,6 +28,7 @@ from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.run import Life, backup_row
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.numbers import latest_number, next_sequences
+from lakebackup_jobs.lifecycle.tasks.splits import clear
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, Totals
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.topics import compact_splits as pieces
@@ -139,7 +140,7 @@ class TopicsCompaction(Source[Batch]):
         (between,) = self.reader.rows("restore_range", **self.asked)
         self.reader.define("selected", "restore_files", **self.asked, **between, from_ts=None)
         folder = layout.backup_folder(self.workspace.source, draft.backup_id)
-        return replace(draft, pieces=pieces.cut(self.workspace.storage, folder, _files(self.reader)))
+        return replace(draft, pieces=pieces.write(self.workspace.storage, folder, _files(self.reader)))
 
     def resume_blocker(self, draft: Batch) -> str | None:  # noqa: ARG002
         return "a compaction starts over"
@@ -225,7 +226,7 @@ class TopicsCompaction(Source[Batch]):
         return 0
 
     def finish(self, draft: Batch) -> None:
-        pieces.clear(self.workspace.storage, layout.backup_folder(self.workspace.source, draft.backup_id))
+        clear(self.workspace.storage, layout.backup_folder(self.workspace.source, draft.backup_id))
 
     def result(self, draft: Batch, backup: Backup) -> dict[str, Any]:  # noqa: ARG002
         self.made.append(backup)

@@ -55,7 +55,7 @@ def follow(
     """
     if request.mode in ("full", "incr-accu") or request.new_generation or request.parent:
         raise UsageProblem(
-            "Following takes what is new since the newest backup; it cannot begin elsewhere with each batch.",
+            "Following backs up what is new since the newest backup; its batches cannot start elsewhere.",
             hint="Take one backup with --mode full, --parent or --new-generation first, then follow.",
         )
     if request.remote:
@@ -142,7 +142,7 @@ class _Following(Stream[Prepared]):
             raise error
         self._failed = True
         self.workspace.reporter.warning(
-            f"{error.message} The batch is given up; the next one begins where it did."
+            f"{error.message} The batch is abandoned; the next one starts where it did."
         )
 
     def publish(

@@ -1,4 +1,4 @@
-"""A source's history that was cut back: finding it, and putting the backups that lost it out of sync.
+"""A source's history that was cut back: find it, and mark the backups that hold what was cut.
 
 Which backups those are is a fact about the source, whatever becomes of the run that finds it. So they are
 marked before that run copies anything: newest first in the log, then all in one commit of the catalog. A run
@@ -8,6 +8,7 @@ that ends in between finds the same fork again.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,8 +16,8 @@ import pyarrow as pa
 
 from lakebackup.errors import Refused
 from lakebackup.plan.topics.forks import (
+    BackupEnd,
     Fork,
-    Stood,
     comparable,
     earlier_lost,
     first_lost,
@@ -40,7 +41,7 @@ OnFork = Literal["branch", "fail"]
 
 # So many backups before the newest are looked at for a record that a compacted log still has.
 _EARLIER = 20
-_STOOD = pa.schema(
+_END = pa.schema(
     [
         ("place", pa.int64()),
         *((name, pa.string()) for name in ("scope", "epoch", "region")),
@@ -67,13 +68,13 @@ def find(
     if newest is None:
         return None
     ends = reader.rows("region_ends", source=source, base=newest["base"], link=newest["link"])
-    stood = [
-        Stood(newest["place"], r["scope"], r["epoch"], r["region"], r["end_position"], r["leader_epoch"])
+    known = [
+        BackupEnd(newest["place"], r["scope"], r["epoch"], r["region"], r["end_position"], r["leader_epoch"])
         for r in ends
         if r["in_chain"]
     ]
     now = {(r.scope, r.epoch, r.region): r for r in regions}
-    asked = comparable(regions, stood)
+    asked = comparable(regions, known)
     if not contents:
         asked = suspects(asked, now)
     if not asked:
@@ -87,7 +88,7 @@ def find(
         return None
     by_epoch = {s.where for s, verdict in verdicts.items() if verdict == "cut"}
     first = first_lost(_history(reader, source, cut), now, logs, by_epoch=by_epoch)
-    place = min(stood.place for stood in first.values())
+    place = min(end.place for end in first.values())
     backups = tuple(row["backup_id"] for row in reader.rows("fork_backups", source=source, place=place))
     found = Fork(None, backups, tuple(sorted((s.scope, s.region, s.position) for s in cut)))
     parent = without(reader, found).one("latest_backup", source=source, level=None)
@@ -104,7 +105,7 @@ def check(fork: Fork, on_fork: OnFork) -> None:
     if on_fork == "fail":
         raise Refused(
             f"{fork}.",
-            hint="With --on-fork branch the next backup goes on from "
+            hint="With --on-fork branch the next backup continues from "
             f"{f'backup {fork.parent}' if fork.parent else 'the start, as a full'}, and "
             f"{len(fork.backups)} after it become out_of_sync.",
         )
@@ -119,8 +120,8 @@ def branch(reader: CatalogReader, choice: Choice) -> int:
     return int(found["branch"]) if found and found["branch"] is not None else choice.branch
 
 
-def told(fork: Fork) -> str:
-    """For the person who reads what a run says."""
+def report(fork: Fork) -> str:
+    """The warning of a run that finds the fork."""
     shown = ", ".join(fork.backups[:5])
     more = f" and {len(fork.backups) - 5} more" if len(fork.backups) > 5 else ""
     kept = f"backup {fork.parent}" if fork.parent else "none, every one holds what was cut"
@@ -146,40 +147,40 @@ def describe(fork: Fork) -> dict[str, Any]:
 
 
 def _earlier(
-    reader: CatalogReader, source: str, gone: Collection[Stood]
-) -> dict[tuple[str, str, str], list[Stood]]:
+    reader: CatalogReader, source: str, gone: Collection[BackupEnd]
+) -> dict[tuple[str, str, str], list[BackupEnd]]:
     """The ends of some backups before, each once, the last first."""
-    found: dict[tuple[str, str, str], dict[int, Stood]] = {s.where: {s.position: s} for s in gone}
+    found: dict[tuple[str, str, str], dict[int, BackupEnd]] = {s.where: {s.position: s} for s in gone}
     for where, ends in _history(reader, source, gone, last=_EARLIER).items():
-        for stood in reversed(ends):
-            found[where].setdefault(stood.position, stood)
+        for end in reversed(ends):
+            found[where].setdefault(end.position, end)
     return {where: list(ends.values())[1:] for where, ends in found.items()}
 
 
 def _history(
-    reader: CatalogReader, source: str, of: Collection[Stood], last: int | None = None
-) -> dict[tuple[str, str, str], list[Stood]]:
+    reader: CatalogReader, source: str, of: Collection[BackupEnd], last: int | None = None
+) -> dict[tuple[str, str, str], list[BackupEnd]]:
     reader.give("suspected", _table(of))
-    found: dict[tuple[str, str, str], list[Stood]] = {}
+    found: dict[tuple[str, str, str], list[BackupEnd]] = {}
     for row in reader.rows("fork_history", source=source, last=last):
-        stood = Stood(**row)
-        found.setdefault(stood.where, []).append(stood)
+        end = BackupEnd(**row)
+        found.setdefault(end.where, []).append(end)
     return found
 
 
 def _files(
-    reader: CatalogReader, source: str, asked: Collection[Stood]
-) -> dict[Stood, tuple[Storage, str, int]]:
+    reader: CatalogReader, source: str, asked: Collection[BackupEnd]
+) -> dict[BackupEnd, tuple[Storage, str, int]]:
     reader.give("suspected", _table(asked))
     roots = reader.destinations()
     found = {}
     for row in reader.rows("fork_files", source=source):
-        with suppress(Refused):  # a destination that is not mounted says nothing of the source's history
+        with suppress(Refused):  # a destination that is not mounted proves nothing of the source's history
             storage = roots.open(row["destination"])
-            found[Stood(**{name: row[name] for name in _STOOD.names})] = storage, row["path"], row["bytes"]
+            found[BackupEnd(**{name: row[name] for name in _END.names})] = storage, row["path"], row["bytes"]
     return found
 
 
-def _table(stood: Collection[Stood]) -> pa.Table:
-    rows = [{name: getattr(s, name) for name in _STOOD.names} for s in stood]
-    return pa.Table.from_pylist(rows, schema=_STOOD)
+def _table(ends: Collection[BackupEnd]) -> pa.Table:
+    rows = [asdict(end) for end in ends]
+    return pa.Table.from_pylist(rows, schema=_END)

@@ -1,5 +1,5 @@
-"""Put consumer groups where they stood, in topics that were restored: a join of their offsets with the
-translations that the restores left."""
+"""Set the offsets of consumer groups in restored topics: a join of their saved offsets with the translations
+that the restores left."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 class GroupsRequest:
     """What a person asked for. `kafka` may hold secrets.
 
-    `at_ts` in ms: where the groups stood then, None: when the topics' newest backup was taken. `from_log`:
-    also what `__consumer_offsets` told before it was erased.
+    `at_ts` in ms: the groups' offsets of then, None: of the topics' newest backup. `from_log`: also offsets
+    that `__consumer_offsets` held before they were erased.
     """
 
     destination: str
@@ -62,7 +62,7 @@ def run(request: GroupsRequest, *, reporter: Reporter) -> dict[str, Any]:
     """Move the groups; returns what became of each partition of each.
 
     Raises NotFound (no such group or topic), UsageProblem, EnvironmentProblem; Incomplete when groups had to
-    be left alone that should have been moved: the others are.
+    be left alone that should have been moved; the others are moved.
     """
     result, plan = move(request, reporter)
     if plan.short and not request.dry_run:
@@ -109,9 +109,9 @@ def _plan(request: GroupsRequest, reader: CatalogReader, target: Groups) -> Grou
             raise unclear[row["scope"]]
     found = target.read(set(names.values()) & set(target.names()))
     if found.denied:
-        group, said = next(iter(sorted(found.denied.items())))
+        group, why = next(iter(sorted(found.denied.items())))
         raise EnvironmentProblem(
-            f"Consumer group {group} of the target cannot be read: {said}",
+            f"Consumer group {group} of the target cannot be read: {why}",
             hint="Give this user the right to describe and read consumer groups.",
         )
     there = {

@@ -1,8 +1,8 @@
 """Make one backup of a lower level out of several that follow one another, from their files alone.
 
 What comes of it is a backup like any other: it ends at the positions and at the instant of the last one
-merged and takes its place. Those it was made from stay until a prune. A merge that is cut off leaves them as
-they were; run again, it goes on with what is there.
+merged and takes its place. Those it was made from stay until a prune. An interrupted merge leaves them as
+they were; run again, it is resumed.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from lakebackup_jobs.lifecycle.run import Life, backup_row
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.numbers import latest_number, next_sequences
 from lakebackup_jobs.lifecycle.tasks.part import run_tasks
+from lakebackup_jobs.lifecycle.tasks.splits import clear
 from lakebackup_jobs.lifecycle.workspace import Workspace
-from lakebackup_jobs.topics import compact_splits as pieces
 from lakebackup_jobs.topics.resume import tasks_done
-from lakebackup_jobs.topics.tasks.merge import MergedFile, deal
+from lakebackup_jobs.topics.tasks.merge import MergedFile, write_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -157,7 +157,7 @@ class TopicsMerge(Source[InProgress]):
         rolls = {topic.scope: roll_ms(topic_settings.in_force(topic.settings), None) for topic in topics}
         made = targets(self._files(), self.request.target_bytes, rolls)
         folder = layout.backup_folder(self.workspace.source, draft.backup_id)
-        return replace(draft, tasks=deal(self.workspace.storage, folder, made))
+        return replace(draft, tasks=write_tasks(self.workspace.storage, folder, made))
 
     def resume_blocker(self, draft: InProgress) -> str | None:
         now = self.plan()
@@ -270,7 +270,7 @@ class TopicsMerge(Source[InProgress]):
         return count
 
     def finish(self, draft: InProgress) -> None:
-        pieces.clear(self.workspace.storage, layout.backup_folder(self.workspace.source, draft.backup_id))
+        clear(self.workspace.storage, layout.backup_folder(self.workspace.source, draft.backup_id))
 
     def result(self, draft: InProgress, backup: Backup) -> dict[str, Any]:  # noqa: ARG002
         return {
@@ -320,12 +320,12 @@ def _require_whole(backup_id: str, source: str, path: Sequence[Mapping[str, Any]
 
 
 def _require_in_line(backup_id: str, level: int, reader: CatalogReader) -> None:
-    """A merge comes in place of its members for all behind them, also for one that stands on some of them."""
+    """A merge replaces its members for all backups after them, also for one that depends on some of them."""
     found = reader.one("parent_backup", backup_id=backup_id)
     if level > 1 and found and found["reason"] == "aside":
         raise Refused(
-            f"Later backups of its chain do not stand on backup {backup_id}, but on an earlier one in its "
-            "place: what they need would not be there any more.",
+            f"Later backups of its chain do not depend on backup {backup_id}, but on an earlier one in its "
+            "place: what they need would be missing.",
             hint="Leave --until out, or `lakebackup merge 1` up to it: that makes a full of its own.",
         )
 

@@ -51,7 +51,7 @@ def plan_next(
 ) -> BackupPlan:
     names, denied = _topics(request, cluster)
     topics = cluster.describe(names)
-    # Before the end positions, so that no group stands beyond what is backed up.
+    # Before the end positions, so that no group is beyond what is backed up.
     groups, left_out = _groups(request, backup_id, source, cluster, topics)
     end_ts, regions = cluster.positions(topics, request.isolation)
     choice, covered, fork = Choice(None, None, "differential", 1), [], None
@@ -98,7 +98,7 @@ def plan_next(
 
 
 def _topics(request: BackupRequest, cluster: Cluster) -> tuple[list[str], tuple[str, ...]]:
-    """The topics to back up, and what there is to say of those that this user may not read."""
+    """The topics to back up, and a warning for each that this user may not read."""
     existing = cluster.topic_names()
     # A topic that may not be seen is not listed, as one that is not there.
     denied = cluster.denied(set(request.topics) - set(existing))
@@ -107,22 +107,22 @@ def _topics(request: BackupRequest, cluster: Cluster) -> tuple[list[str], tuple[
         patterns.select(named, request.patterns, existing) if named or request.patterns or not denied else []
     )
     denied |= cluster.denied(names)
-    told = tuple(f"topic {name} is left out: {why}" for name, why in sorted(denied.items()))
+    left_out = tuple(f"topic {name} is left out: {why}" for name, why in sorted(denied.items()))
     names = [name for name in names if name not in denied]
     if denied and not names:
         raise EnvironmentProblem(
-            f"There is nothing that this user may back up: {'; '.join(told)}.",
+            f"There is nothing that this user may back up: {'; '.join(left_out)}.",
             hint="Give this user the rights Describe, DescribeConfigs and Read on the topics.",
         )
     if request.groups == "all" and OFFSETS_TOPIC in existing and not cluster.denied([OFFSETS_TOPIC]):
         names = sorted({*names, OFFSETS_TOPIC})
-    return names, told
+    return names, left_out
 
 
 def _groups(
     request: BackupRequest, backup_id: str, source: str, cluster: Groups, topics: Sequence[TopicState]
 ) -> tuple[tuple[Group, ...], tuple[str, ...]]:
-    """Rows of the groups of some topics, and what there is to say of groups that cannot be read."""
+    """Rows of the groups of some topics, and a warning for each group that cannot be read."""
     if request.groups == "none":
         return (), ()
     ts = time.time_ns() // 1_000_000

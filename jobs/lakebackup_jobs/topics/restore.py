@@ -1,8 +1,7 @@
 """Carry out the restore of Kafka topics: Spark tasks verify the planned files and bring the records back.
 
-The planned files are written down first, one share for each partition; tasks read their shares. A restore
-that was cut off is found again by what was asked for, and goes on with the same shares where its target
-says it stands.
+The planned files are written first, a split for each partition; tasks read their splits. An interrupted
+restore is found again by what was asked for, and resumed with the same splits from the target's progress.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from lakebackup.errors import LakebackupError, NotFound
 from lakebackup.plan.topics import saved
 from lakebackup.plan.topics.continued import plan_rest
-from lakebackup.plan.topics.request import RestoreRequest, other_ways, plan_restore, read_backups
+from lakebackup.plan.topics.request import RestoreRequest, other_paths, plan_restore, read_backups
 from lakebackup.plan.topics.restore import RestorePlan, TopicPart, refusal, require_restorable
 from lakebackup.rules import layout
 from lakebackup.rules.times import format_ts
@@ -67,7 +66,7 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
     made = planned(reader, request, spark, reporter, partial(plan_restore, request))
     target = target_of(request, reader)
     digest = request.digest(made.source)
-    # What was begun goes on with the files that were planned then, whatever came in since.
+    # An interrupted restore is resumed with the files that were planned then, whatever came in since.
     if kept and not unfinished(reader, digest):
         saved.require_holds(kept, made, request)
     whole = made
@@ -110,7 +109,7 @@ def _carry_out(
     resumed = unfinished(reader, digest) if place.recorded else None
     restore_id = resumed or layout.new_backup_id(datetime.now(UTC))
     if resumed:
-        reporter.note(f"going on with restore {restore_id}, which did not finish")
+        reporter.note(f"resuming restore {restore_id}, which did not finish")
     roots = reader.destinations()
     for row in made.chosen.rows("selected_destinations"):  # before anything is written
         roots.open(row["destination"])
@@ -160,7 +159,7 @@ def _carry_out(
 def _move_groups(
     request: RestoreRequest, made: RestorePlan, reporter: Reporter
 ) -> tuple[dict[str, Any], GroupPlan] | None:
-    """Put the groups where they stood at the time that the topics are restored to."""
+    """Set the groups to their offsets at the time that the topics are restored to."""
     asked = GroupsRequest(
         destination=request.destination,
         catalog=request.catalog,
@@ -205,7 +204,7 @@ def _summary(made: RestorePlan) -> dict[str, Any]:
 
 
 def _refused(request: RestoreRequest, made: RestorePlan, described: Mapping[str, Any]) -> dict[str, str]:
-    """With what words the restore would be refused, and what to do then; empty when it would not be."""
+    """Why the restore would be refused, and what to do then; empty when it would not be."""
     refused = refusal(made, allow_gaps=request.allow_gaps, approximate=request.approximate)
     if refused:
         return {"refused": refused.message, "hint": refused.hint}
@@ -237,24 +236,24 @@ def _partitions(made: RestorePlan) -> list[dict[str, Any]]:
 
 def _backups(made: RestorePlan) -> dict[str, Any]:
     """The backups that are read, and the other complete sets that would bring the same, with their cost."""
-    ways = [
+    paths = [
         {
             "topics": topics,
             "takes": "this restore"
             if number == 0
-            else f"fewest {' and '.join(way.least)}"
-            if way.least
+            else f"fewest {' and '.join(path.least)}"
+            if path.least
             else "most backups",
-            "backups": [step.backup_id for step in way.steps],
-            "files": way.cost.files,
-            "bytes": way.cost.bytes,
+            "backups": [step.backup_id for step in path.steps],
+            "files": path.cost.files,
+            "bytes": path.cost.bytes,
         }
-        for topics, sets in other_ways(made)
-        for number, way in enumerate(sets)
+        for topics, sets in other_paths(made)
+        for number, path in enumerate(sets)
     ]
     return {
         "backups": [{**asdict(part), "end_ts": format_ts(part.end_ts)} for part in read_backups(made)],
-        **({"alternatives": ways} if ways else {}),
+        **({"alternatives": paths} if paths else {}),
     }
 
 

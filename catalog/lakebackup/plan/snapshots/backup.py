@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 Role = Literal["data", "meta", "schema", "config"]
-# What opening, hashing and noting a file costs, beside its bytes.
+# What opening, hashing and recording a file costs, beside its bytes.
 OVERHEAD = 16 << 10
 # What a row costs that nothing is copied for.
 LIGHT = 1 << 10
@@ -157,7 +157,7 @@ def require_distinct(units: Sequence[Unit]) -> None:
             what = f"{unit.role} file {unit.file}" if unit.file else f"tablet {unit.region} of {unit.scope}"
             raise UsageProblem(
                 f"{first.folder} and {unit.folder} both hold {what}.",
-                hint="Back them up as sources of their own, or with a --layout that tells them apart.",
+                hint="Back them up as sources of their own, or with a --layout that distinguishes them.",
             )
 
 

@@ -14,7 +14,7 @@ from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.formats.snapshots.names import require_safe
 from lakebackup.formats.snapshots.tree import WHOLE
 from lakebackup.rows.base import SNAPSHOT
-from lakebackup.rules.kinds import require_kind_of
+from lakebackup.rules.kinds import only_one, require_kind_of, require_source
 from lakebackup.rules.times import format_ts
 from lakebackup.sql_engine.guard import check_select
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lakebackup.store.selection import Selection
 
 Form = Literal["tree", "yugabyte", "flat"]
-#: What tells a file of `snapshot_files` from all others: a SELECT that chooses files must return it.
+#: What identifies a file of `snapshot_files`: a SELECT that chooses files must return it.
 KEY = ("source", "scope", "region", "name", "added_in")
 #: What it costs to make a file, in bytes that could be written meanwhile.
 EACH = 64 << 10
@@ -163,7 +163,7 @@ def in_order(made: SnapshotRestorePlan) -> Iterator[pa.RecordBatch]:
 
 
 def digest_of(made: SnapshotRestorePlan) -> str:
-    """What tells this restore from others, however it was asked for: a digest of files and names."""
+    """What identifies this restore, however it was asked for: a digest of files and names."""
     import pyarrow.compute as pc
 
     digest = hashlib.sha256()
@@ -189,11 +189,7 @@ def _backup(
         backup_id = reader.resolve_backup(request.backup)
         named = reader.one("parent_backup", backup_id=backup_id) or {}
         source = _source(reader, str(named.get("source")))
-        if request.source not in (None, source):
-            raise UsageProblem(
-                f"Backup {backup_id} is one of {source}, not of {request.source}.",
-                hint="Leave --source out: the backup tells it.",
-            )
+        require_source(backup_id, source, request.source)
         (found,) = reader.rows("restore_snapshot_backups", source=source, backup_id=backup_id, to_ts=None)
         if found["state"] != "complete":
             raise Refused(
@@ -230,16 +226,7 @@ def _source(reader: CatalogReader, asked: str | None) -> str:
             raise NotFound(f"There is no backup of {asked}.", hint="`lakebackup list` shows what there is.")
         return asked
     found = [str(row["source"]) for row in reader.rows("restore_snapshot_sources")]
-    if not found:
-        raise NotFound(
-            "The catalog holds no backup of a snapshot.", hint="`lakebackup list` shows what it holds."
-        )
-    if len(found) > 1:
-        raise UsageProblem(
-            f"The catalog holds several sources: {', '.join(found)}.",
-            hint="Say which one with --source NAME.",
-        )
-    return found[0]
+    return only_one(found, "backup of a snapshot")
 
 
 def _choose(select: str, reader: CatalogReader) -> None:

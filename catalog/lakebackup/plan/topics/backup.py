@@ -93,7 +93,7 @@ class BackupPlan:
     fork: Fork | None = None
 
     @property
-    def anew(self) -> list[tuple[str, Generation]]:
+    def restarted(self) -> list[tuple[str, Generation]]:
         """The topics that an incremental backup reads from their start again."""
         return [
             (scope, g)

@@ -1,7 +1,7 @@
 """Which sets of backups make up the same state, and what they cost.
 
-A backup leads from its parent's place to its own, a full one from nothing. Every way from nothing to a place
-is a complete set: merges are ways round what they merged, and a full is one round all before it.
+A backup leads from its parent's place to its own, a full one from nothing. Every path from nothing to a
+place is a complete set: a merge bypasses what it merged, and a full all that came before it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A complete backup on the way; `used`: a restore takes it unless told otherwise."""
+    """A complete backup on a restore path; `used`: a restore takes it by default."""
 
     backup_id: str
     kind: str
@@ -49,8 +49,8 @@ class BackupSet:
     least: tuple[str, ...] = ()
 
 
-def on_the_way(steps: Iterable[Step], place: int) -> list[Step]:
-    """Those of `steps` (in the order of their places) that some way to `place` takes."""
+def on_path(steps: Iterable[Step], place: int) -> list[Step]:
+    """Those of `steps` (in the order of their places) that some path to `place` takes."""
     ordered = list(steps)
     reached = {0}
     ahead = []
@@ -69,7 +69,7 @@ def on_the_way(steps: Iterable[Step], place: int) -> list[Step]:
 def other_sets(steps: Sequence[Step], place: int, costs: Mapping[str, Cost]) -> list[BackupSet]:
     """The set that is used, those that take less of something, and the one of the most backups, each once.
 
-    `steps` as of `on_the_way`.
+    `steps` as of `on_path`.
     """
     weights: dict[str, Callable[[Step], int]] = {
         "bytes": lambda step: costs.get(step.backup_id, Cost()).bytes,
@@ -81,12 +81,14 @@ def other_sets(steps: Sequence[Step], place: int, costs: Mapping[str, Cost]) -> 
     used = [step for step in steps if step.used]
     found[tuple(step.backup_id for step in used)] = used, []
     for name, weight in weights.items():
-        way = _lightest(steps, place, weight)
+        path = _lightest(steps, place, weight)
         # What is used counts as the least when nothing takes less.
-        if sum(map(weight, way)) == sum(map(weight, used)):
-            way = used
-        found.setdefault(tuple(step.backup_id for step in way), (way, []))[1].append(name)
-    return [BackupSet(tuple(way), _added(way, costs), tuple(filter(None, of))) for way, of in found.values()]
+        if sum(map(weight, path)) == sum(map(weight, used)):
+            path = used
+        found.setdefault(tuple(step.backup_id for step in path), (path, []))[1].append(name)
+    return [
+        BackupSet(tuple(path), _added(path, costs), tuple(filter(None, of))) for path, of in found.values()
+    ]
 
 
 def _lightest(steps: Sequence[Step], place: int, weight: Callable[[Step], int]) -> list[Step]:
@@ -95,11 +97,11 @@ def _lightest(steps: Sequence[Step], place: int, weight: Callable[[Step], int]) 
         so_far = best[step.start][0] + weight(step)
         if step.place not in best or so_far < best[step.place][0]:
             best[step.place] = so_far, step
-    way: list[Step] = []
+    path: list[Step] = []
     while (last := best[place][1]) is not None:
-        way.append(last)
+        path.append(last)
         place = last.start
-    return way[::-1]
+    return path[::-1]
 
 
 def _added(steps: Iterable[Step], costs: Mapping[str, Cost]) -> Cost:

@@ -23,7 +23,7 @@ def plan_rest(
     """The part of a plan that earlier restores into the same topics did not bring.
 
     `into`: source topic -> id of its target topic in `cluster`, of those that are there. `restore_id`: of the
-    run that this one goes on with, which does not count.
+    run that this one resumes, which does not count.
 
     Raises Refused when an earlier restore did not end, left out records after some time, or brought
     another history of the topic, or one that was cut back.
@@ -50,13 +50,13 @@ def plan_rest(
         if row["epoch"] != epochs[scope]:
             raise Refused(
                 f"Topic {names[scope]} holds records of an earlier topic {scope}, "
-                "which was deleted and made again since.",
+                "which was deleted and recreated since.",
                 hint="Restore into another topic with --map.",
             )
         if row["to_ts"] is not None:
             raise Refused(
                 f"Topic {names[scope]} was restored to {format_ts(row['to_ts'])}: records after that were "
-                "left out between others, and cannot be put where they belong any more.",
+                "left out between others, and cannot be inserted any more.",
                 hint="Restore into another topic with --map.",
             )
         until[scope, row["region"]] = row["position"]
@@ -79,14 +79,14 @@ def _refuse_unfinished(
     restore_id: str | None,
 ) -> None:
     for row in reader.rows("open_restores"):
-        told = json.loads(row["detail"] or "{}").get("into") or {}
-        if row["restore_id"] == restore_id or told.get("cluster") != cluster:
+        target = json.loads(row["detail"] or "{}").get("into") or {}
+        if row["restore_id"] == restore_id or target.get("cluster") != cluster:
             continue
-        shared = sorted(set(told["topics"].values()) & set(into.values()))
+        shared = sorted(set(target["topics"].values()) & set(into.values()))
         if shared:
             topic = next(names[scope] for scope, epoch in into.items() if epoch in shared)
             raise Refused(
                 f"Restore {row['restore_id']} into topic {topic} did not end: "
-                "nobody knows yet what it brought.",
-                hint="Give its command once more, which goes on with it; then continue.",
+                "it is not known yet what it restored.",
+                hint="Run its command again to resume it; then continue.",
             )

@@ -5,7 +5,7 @@ backed up then hold other records, or none. Each leader has an epoch, which only
 the records of each epoch end. A backup is part of the log's history as long as the records up to the epoch
 that it ended in reach its end. A clean change of leaders cuts nothing.
 
-Epochs alone do not show every cut: a cluster whose disks were put back to an older state uses the same ones
+Epochs alone do not show every cut: a cluster whose disks were restored to an older state uses the same ones
 again. So the last record of the newest backup is compared with the log's, then that of those before it until
 one agrees.
 """
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from lakebackup.plan.partitions import RegionState
 
 Region = tuple[str, str, str]
-#: stands: its last record is in the log. cut: the log's epochs prove that its history ends before. short: the
+#: holds: its last record is in the log. cut: the log's epochs prove that its history ends before. short: the
 #: log ends before. differs: another record is there. gone: none is, as after a compaction. unknown: no file
 #: has the last record.
-Verdict = Literal["stands", "cut", "short", "differs", "gone", "unknown"]
+Verdict = Literal["holds", "cut", "short", "differs", "gone", "unknown"]
 LOST = frozenset({"cut", "short", "differs"})
-_VERDICTS: Mapping[bool | None, Verdict] = {True: "stands", False: "differs", None: "gone"}
+_VERDICTS: Mapping[bool | None, Verdict] = {True: "holds", False: "differs", None: "gone"}
 
 
 @dataclass(frozen=True, slots=True)
-class Stood:
+class BackupEnd:
     """Where a backup ended in a partition: the next offset to read, and the leader's epoch then, if known.
 
     `place` is the backup's; `epoch` the topic's id.
@@ -60,11 +60,11 @@ class EpochEnd:
 class Log(Protocol):
     """What a source answers about its history now; each call is one round of requests."""
 
-    def ends(self, asked: Collection[Stood]) -> Mapping[Stood, EpochEnd]:
+    def ends(self, asked: Collection[BackupEnd]) -> Mapping[BackupEnd, EpochEnd]:
         """For each: where the records of its leader's epoch end. Left out: what the log does not know."""
         ...
 
-    def compared(self, asked: Collection[Stood]) -> Mapping[Stood, bool | None]:
+    def compared(self, asked: Collection[BackupEnd]) -> Mapping[BackupEnd, bool | None]:
         """For each: whether its last backed-up record is the same in the log now; None: it is gone. Left out:
         those of which no file has it."""
         ...
@@ -87,31 +87,33 @@ class Fork:
         more = f" and {len(self.regions) - 5} partitions more" if len(self.regions) > 5 else ""
         return (
             f"The source's history was cut back behind what was backed up ({'; '.join(shown)}{more}), as by "
-            "an unclean leader election or a disk that was put back to an older state"
+            "an unclean leader election or a disk that was restored to an older state"
         )
 
 
-def comparable(regions: Iterable[RegionState], stood: Iterable[Stood]) -> list[Stood]:
+def comparable(regions: Iterable[RegionState], backup_ends: Iterable[BackupEnd]) -> list[BackupEnd]:
     """Those of partitions that still hold something before the backup's end."""
     low = {r.place: r.low for r in regions}
-    return [s for s in stood if s.position > low.get(s.where, s.position)]
+    return [s for s in backup_ends if s.position > low.get(s.where, s.position)]
 
 
-def suspects(stood: Iterable[Stood], now: Mapping[Region, RegionState]) -> list[Stood]:
+def suspects(backup_ends: Iterable[BackupEnd], now: Mapping[Region, RegionState]) -> list[BackupEnd]:
     """Those that the log's end or its leader's epoch makes doubtful."""
-    return [s for s in stood if s.position > now[s.where].high or _other_epoch(s, now[s.where])]
+    return [s for s in backup_ends if s.position > now[s.where].high or _other_epoch(s, now[s.where])]
 
 
-def judge(stood: Collection[Stood], now: Mapping[Region, RegionState], log: Log) -> dict[Stood, Verdict]:
+def judge(
+    backup_ends: Collection[BackupEnd], now: Mapping[Region, RegionState], log: Log
+) -> dict[BackupEnd, Verdict]:
     """Whether each backup's end is in the log, of which `now` is the present state.
 
-    Where a cluster was put back to an older state, other records may have come in under the same epoch. So
+    Where a cluster was restored to an older state, other records may have come in under the same epoch. So
     what epochs do not prove cut is compared by its records.
     """
-    known = [s for s in suspects(stood, now) if s.leader_epoch is not None]
+    known = [s for s in suspects(backup_ends, now) if s.leader_epoch is not None]
     ends = log.ends(known) if known else {}
-    found: dict[Stood, Verdict] = {}
-    for s in stood:
+    found: dict[BackupEnd, Verdict] = {}
+    for s in backup_ends:
         high = now[s.where].high
         end = ends.get(s)
         if end and end.position < min(s.position, high):
@@ -119,27 +121,27 @@ def judge(stood: Collection[Stood], now: Mapping[Region, RegionState], log: Log)
         elif s.position > high or (end and end.position < s.position):
             found[s] = "short"
         elif s.position == 0:
-            found[s] = "stands"
-    same = log.compared(rest) if (rest := [s for s in stood if s not in found]) else {}
+            found[s] = "holds"
+    same = log.compared(rest) if (rest := [s for s in backup_ends if s not in found]) else {}
     for s in rest:
         found[s] = _VERDICTS[same[s]] if s in same else "unknown"
     return found
 
 
-def lost(found: Mapping[Stood, Verdict]) -> set[Stood]:
+def lost(found: Mapping[BackupEnd, Verdict]) -> set[BackupEnd]:
     """Those that hold what is no longer in the log's history."""
     return {s for s, verdict in found.items() if verdict in LOST}
 
 
 def earlier_lost(
-    earlier: Mapping[Region, Sequence[Stood]], now: Mapping[Region, RegionState], log: Log
-) -> set[Stood]:
+    earlier: Mapping[Region, Sequence[BackupEnd]], now: Mapping[Region, RegionState], log: Log
+) -> set[BackupEnd]:
     """Of partitions whose newest record is gone from the log, the newest backup whose record differs.
 
     `earlier`: the ends of backups before the newest, the last one first; of each partition the first record
     that is there decides.
     """
-    found: set[Stood] = set()
+    found: set[BackupEnd] = set()
     rest = {where: list(ends) for where, ends in earlier.items() if ends}
     while rest:
         verdicts = judge([ends.pop(0) for ends in rest.values()], now, log)
@@ -150,12 +152,12 @@ def earlier_lost(
 
 
 def first_lost(
-    history: Mapping[Region, Sequence[Stood]],
+    history: Mapping[Region, Sequence[BackupEnd]],
     now: Mapping[Region, RegionState],
     log: Log,
     *,
     by_epoch: Collection[Region] = (),
-) -> dict[Region, Stood]:
+) -> dict[Region, BackupEnd]:
     """Of each partition, the first backup whose end was cut; the last of each is known to be.
 
     `history`: the ends of all backups in the order of their places. `by_epoch`: partitions whose cut epochs
@@ -171,7 +173,7 @@ def first_lost(
             verdict = verdicts[history[where][at[where]]]
             if verdict in LOST:
                 high[where] = at[where]
-            elif verdict == "stands" or where in by_epoch:
+            elif verdict == "holds" or where in by_epoch:
                 low[where] = at[where] + 1
             elif at[where] + 1 < high[where]:
                 at[where] += 1
@@ -182,5 +184,5 @@ def first_lost(
     return {where: ends[low[where]] for where, ends in history.items()}
 
 
-def _other_epoch(stood: Stood, region: RegionState) -> bool:
-    return stood.leader_epoch is None or stood.leader_epoch != region.leader_epoch
+def _other_epoch(end: BackupEnd, region: RegionState) -> bool:
+    return end.leader_epoch is None or end.leader_epoch != region.leader_epoch

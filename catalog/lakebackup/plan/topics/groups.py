@@ -18,7 +18,7 @@ Outcome = Literal[
 
 MEANINGS: Mapping[str, str] = {
     "moved": "put to the same message",
-    "unchanged": "stands there already",
+    "unchanged": "is there already",
     "at_end": "was behind the end of what was restored: put to that end",
     "in_gap": "was where the backup lost records: put to the next one",
     "ahead": "is further in the target already: left alone (--force puts it back)",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lakebackup import requests
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.plan.passed_over import passed_over
-from lakebackup.plan.topics.chains import BackupSet, Cost, Step, on_the_way, other_sets
+from lakebackup.plan.topics.chains import BackupSet, Cost, Step, on_path, other_sets
 from lakebackup.plan.topics.generations import is_compacted
 from lakebackup.plan.topics.restore import (
     BackupPart,
@@ -26,7 +26,7 @@ from lakebackup.plan.topics.restore import (
 )
 from lakebackup.rows.base import TOPICS
 from lakebackup.rules import patterns, topic_settings
-from lakebackup.rules.kinds import require_kind, require_kind_of
+from lakebackup.rules.kinds import only_one, require_kind, require_kind_of, require_source
 from lakebackup.sql_engine.guard import check_select
 from lakebackup_sql import load
 
@@ -90,7 +90,7 @@ class RestoreRequest:
 
 
 def plan_restore(request: RestoreRequest, reader: CatalogReader) -> RestorePlan:
-    """What the restore would read, and what stands against it. Writes nothing.
+    """What the restore would read, and the obstacles to it. Writes nothing.
 
     Raises NotFound (no such topic), Refused (a time after the last backup), UsageProblem (a bad SELECT).
     """
@@ -140,11 +140,7 @@ def _at_backup(request: RestoreRequest, reader: CatalogReader) -> str:
     reader.define("restore_points", "restore_point", backup_id=backup_id)
     found = reader.one("parent_backup", backup_id=backup_id)
     source = only_source(reader, found["source"] if found else None)
-    if request.source not in (None, source):
-        raise UsageProblem(
-            f"Backup {backup_id} is one of {source}, not of {request.source}.",
-            hint="Leave --source out: the backup tells it.",
-        )
+    require_source(backup_id, source, request.source)
     if not reader.rows("restore_coverage", source=source):
         raise Refused(
             f"Backup {backup_id} cannot be restored; its state is {found['state'] if found else 'unknown'}.",
@@ -158,7 +154,7 @@ def read_backups(plan: RestorePlan) -> list[BackupPart]:
     return [BackupPart(**row) for row in plan.chosen.rows("restore_backups")]
 
 
-def other_ways(plan: RestorePlan) -> list[tuple[list[str], list[BackupSet]]]:
+def other_paths(plan: RestorePlan) -> list[tuple[list[str], list[BackupSet]]]:
     """For topics that are restored from one backup, the sets of backups that would bring the same state.
 
     The first set is the one that is read. Empty where there is no other, or a person chose the files.
@@ -173,7 +169,7 @@ def other_ways(plan: RestorePlan) -> list[tuple[list[str], list[BackupSet]]]:
     for backup_id, topics in points.items():
         steps = [Step(**row) for row in reader.rows("restore_steps", backup_id=backup_id)]
         place = max(step.place for step in steps)
-        steps = on_the_way(steps, place)
+        steps = on_path(steps, place)
         if all(step.used for step in steps):
             continue
         bounds = {"from_ts": plan.from_ts, "to_ts": plan.to_ts, "scopes": ",".join(topics)}
@@ -271,16 +267,8 @@ def only_source(reader: CatalogReader, asked: str | None = None) -> str:
     if asked:
         require_kind_of(reader, asked, TOPICS)
         return asked
-    sources = [row["source"] for row in reader.rows("list_sources")]
-    if len(sources) == 1:
-        return only_source(reader, str(sources[0]))
-    if not sources:
-        raise NotFound(
-            "The catalog holds no restorable backup.", hint="`lakebackup list` shows what it holds."
-        )
-    raise UsageProblem(
-        f"The catalog holds several sources: {', '.join(sources)}.", hint="Say which one with --source NAME."
-    )
+    sources = [str(row["source"]) for row in reader.rows("list_sources")]
+    return only_source(reader, only_one(sources, "restorable backup"))
 
 
 def read_parts(files: Selection) -> list[RegionPart]:
@@ -293,7 +281,7 @@ def _refuse_two_histories(parts: Sequence[RegionPart]) -> None:
         epochs = sorted({part.epoch for part in parts if part.scope == scope})
         if len(epochs) > 1:
             raise UsageProblem(
-                f"It chooses files of topic {scope} from before and after it was deleted and made again "
+                f"It chooses files of topic {scope} from before and after it was deleted and recreated "
                 f"(epochs {', '.join(epochs)}).",
                 hint="Restore one at a time: add AND epoch = '...' to the SELECT.",
             )
@@ -325,7 +313,7 @@ def _gaps(reader: CatalogReader, parameters: Mapping[str, Any]) -> list[Obstacle
             + (
                 f"to {row['to_position']} were deleted"
                 if row["reason"] == "purged"
-                else "on were lost, the topic was made again"
+                else "on were lost, the topic was recreated"
             )
             + " before they were backed up",
             before_ts=row["from_ts"],

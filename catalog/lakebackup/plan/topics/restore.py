@@ -1,7 +1,7 @@
 """What a restore of Kafka topics will read, and why it may not be done.
 
 To restore a topic to time T is to bring back what a reader saw then: the records with a timestamp at or
-before T, out of the first backup that was taken at or after T and the chain it stands on.
+before T, out of the first backup that was taken at or after T and the chain it depends on.
 """
 
 from __future__ import annotations
@@ -178,11 +178,11 @@ class PartRead:
 def between(
     read: Sequence[PartRead], compacted: Collection[str], to_ts: int
 ) -> tuple[list[Obstacle], list[str]]:
-    """What stands against a restore to a time between two restore points, and what there is to say of it.
+    """The obstacles to a restore to a time between two restore points, and notes on it.
 
     What the source dropped between that time and the backup's reading is in no backup. Offsets of a compacted
     topic without a record may have held values that counted then; so may those that transactions leave, since
-    nothing tells the two apart. Before the first backup, a topic of which nothing as old is kept was empty
+    the two look the same. Before the first backup, a topic of which nothing as old is kept was empty
     only if that backup read it from its first offset on.
     """
     obstacles, notes = [], []
@@ -238,7 +238,7 @@ def require_restorable(plan: RestorePlan, *, allow_gaps: bool, approximate: bool
 
 
 def refusal(plan: RestorePlan, *, allow_gaps: bool, approximate: bool) -> Refused | None:
-    """Why the plan is not carried out. Gaps may be allowed, and what compaction took away be left out as
+    """Why the plan is not carried out. Gaps may be allowed, and what compaction removed be left out as
     `approximate`; missing or damaged files may not."""
     accepted = {reason for reason, accept in (("gap", allow_gaps), ("compacted", approximate)) if accept}
     standing = [o for o in plan.obstacles if o.reason not in accepted]
@@ -255,7 +255,7 @@ def refusal(plan: RestorePlan, *, allow_gaps: bool, approximate: bool) -> Refuse
         if reasons == {"compacted"}
         else "Give a later --to-time."
         if reasons == {"older"}
-        else "Choose a later --to-time, or none: then each partition begins where it was pruned."
+        else "Choose a later --to-time, or none: then each partition starts where it was pruned."
         if reasons == {"pruned"}
         else "Choose another --to-time, or accept what is missing with --allow-gaps and --approximate."
         if reasons == {"gap", "compacted"}

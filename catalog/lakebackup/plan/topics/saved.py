@@ -136,16 +136,16 @@ def require_holds(saved: SavedPlan, made: RestorePlan, request: RestoreRequest) 
 
 
 def require_same_catalog(saved: SavedPlan, reader: CatalogReader) -> None:
-    """Refused when the plan was made of another catalog, or of one that was made again since."""
+    """Refused when the plan was made of another catalog, or of one that was recreated since."""
     if catalog_id(reader) != saved.catalog:
         raise Refused(
-            f"The plan was made of another catalog than {reader.catalog_uri}, or it was made anew since.",
+            f"The plan was made of another catalog than {reader.catalog_uri}, or it was recreated since.",
             hint="Check --from and --catalog, or plan once more.",
         )
 
 
 def catalog_id(reader: CatalogReader) -> str:
-    """What tells catalogs apart: Delta's id of the table of backups."""
+    """What identifies a catalog: Delta's id of the table of backups."""
     return str(open_table(f"{reader.catalog_uri}/backups").metadata().id)
 
 

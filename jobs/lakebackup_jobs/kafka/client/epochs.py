@@ -27,7 +27,7 @@ from lakebackup_jobs.kafka.format.records import KEY, KEY_LENGTH, OFFSET, TIMEST
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from lakebackup.plan.topics.forks import Stood
+    from lakebackup.plan.topics.forks import BackupEnd
     from lakebackup.storage import Storage
 
 #: (offset, timestamp or -1, SHA-256 of key and value) of a record: a thousand large ones are held at once.
@@ -56,43 +56,43 @@ class Logs:
     def __init__(
         self,
         config: Mapping[str, str],
-        files: Callable[[Collection[Stood]], Mapping[Stood, tuple[Storage, str, int]]],
+        files: Callable[[Collection[BackupEnd]], Mapping[BackupEnd, tuple[Storage, str, int]]],
     ) -> None:
         self._config, self._files = config, files
 
-    def ends(self, asked: Collection[Stood]) -> Mapping[Stood, EpochEnd]:
+    def ends(self, asked: Collection[BackupEnd]) -> Mapping[BackupEnd, EpochEnd]:
         """Where the records of each leader epoch end. Raises EnvironmentProblem when no answer comes."""
         found = {}
 
-        def take(stood: Stood, message: Any) -> None:
+        def take(asked_end: BackupEnd, message: Any) -> None:
             error = message.error()
             end = _ENDS.search(error.str()) if error else None
             if end and int(end[1]) >= 0:
-                found[stood] = EpochEnd(leader_epoch=int(end[2]), position=int(end[1]))
+                found[asked_end] = EpochEnd(leader_epoch=int(end[2]), position=int(end[1]))
 
-        self._each({stood: (BEYOND, stood.leader_epoch or 0) for stood in asked}, take)
+        self._each({asked_end: (BEYOND, asked_end.leader_epoch or 0) for asked_end in asked}, take)
         return found
 
-    def compared(self, asked: Collection[Stood]) -> Mapping[Stood, bool | None]:
+    def compared(self, asked: Collection[BackupEnd]) -> Mapping[BackupEnd, bool | None]:
         """Whether the last record of each in the data files is the same in the log, read again; None: the log
         lacks it, compacted or deleted since. Left out: none can be read in the files."""
         files = self._files(asked)
         with ThreadPoolExecutor(_READERS) as readers:
             last = readers.map(lambda place: _last(*place), files.values())
-            kept = {stood: record for stood, record in zip(files, last, strict=True) if record}
-        found: dict[Stood, bool | None] = dict.fromkeys(kept)
+            kept = {asked_end: record for asked_end, record in zip(files, last, strict=True) if record}
+        found: dict[BackupEnd, bool | None] = dict.fromkeys(kept)
 
-        def take(stood: Stood, message: Any) -> None:
-            if not message.error() and message.offset() == kept[stood][0]:
+        def take(asked_end: BackupEnd, message: Any) -> None:
+            if not message.error() and message.offset() == kept[asked_end][0]:
                 kind, ts = message.timestamp()
                 record = (message.offset(), ts if kind else -1, _digest(message.key(), message.value()))
-                found[stood] = record == kept[stood]
+                found[asked_end] = record == kept[asked_end]
 
-        self._each({stood: (record[0], None) for stood, record in kept.items()}, take)
+        self._each({asked_end: (record[0], None) for asked_end, record in kept.items()}, take)
         return found
 
     def _each(
-        self, asked: Mapping[Stood, tuple[int, int | None]], take: Callable[[Stood, Any], None]
+        self, asked: Mapping[BackupEnd, tuple[int, int | None]], take: Callable[[BackupEnd, Any], None]
     ) -> None:
         """The first message of each partition from (offset, leader epoch) on, or the error in its place."""
         rest = list(asked.items())
@@ -116,14 +116,16 @@ class Logs:
 
 
 def _first(
-    client: Consumer, asked: Mapping[Stood, tuple[int, int | None]], take: Callable[[Stood, Any], None]
+    client: Consumer,
+    asked: Mapping[BackupEnd, tuple[int, int | None]],
+    take: Callable[[BackupEnd, Any], None],
 ) -> None:
-    waiting = {(stood.scope, int(stood.region)): stood for stood in asked}
+    waiting = {(asked_end.scope, int(asked_end.region)): asked_end for asked_end in asked}
     places = [
-        TopicPartition(stood.scope, int(stood.region), at)
+        TopicPartition(asked_end.scope, int(asked_end.region), at)
         if epoch is None
-        else TopicPartition(stood.scope, int(stood.region), at, leader_epoch=epoch)
-        for stood, (at, epoch) in asked.items()
+        else TopicPartition(asked_end.scope, int(asked_end.region), at, leader_epoch=epoch)
+        for asked_end, (at, epoch) in asked.items()
     ]
     client.assign(places)
     deadline = time.monotonic() + PATIENCE_S
@@ -139,9 +141,9 @@ def _first(
             if error and fatal_event(error.code()):
                 raise problem(error.code(), error.str(), f"{topic}[{partition}]")
             if topic is not None and partition is not None:
-                stood = waiting.pop((topic, partition), None)
-                if stood is not None:
-                    take(stood, message)
+                asked_end = waiting.pop((topic, partition), None)
+                if asked_end is not None:
+                    take(asked_end, message)
                     answered.append(TopicPartition(topic, partition))
         if answered:
             client.pause(answered)  # no more of what else its batches hold

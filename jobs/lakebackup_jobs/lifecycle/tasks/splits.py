@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass
 from itertools import chain, groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakebackup.errors import NotFound
 from lakebackup.storage import open_storage
@@ -19,7 +19,7 @@ from lakebackup_jobs.kafka.format.stored_file import StoredFile
 from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -32,6 +32,7 @@ WRITTEN = "number BIGINT"
 # A task takes one partition, chunk or part of the work; where there are more than this, they share tasks.
 MOST_TASKS = 200
 _INDEX = "plan/tasks.json"
+T = TypeVar("T")
 #: The columns that identify a partition of a topic.
 PARTITION = ("scope", "epoch", "region")
 
@@ -68,8 +69,7 @@ class Shares:
         """Delete the shares, the index first: the restore is done."""
         storage = open_storage(self.uri)
         storage.delete(f"{self.folder}{_INDEX}")
-        for found in list(storage.list(f"{self.folder}plan/")):
-            storage.delete(found.path)
+        clear(storage, self.folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +144,25 @@ def _read(storage: Storage, path: str) -> Iterator[StoredFile]:
 
 
 def share_path(folder: str, number: int) -> str:
-    """Where the share of a number is, below the folder of a restore."""
+    """Where the share of a number is, below the folder of a restore or backup."""
     return f"{folder}plan/{number:06d}.jsonl"
 
 
-def write_lines(storage: Storage, path: str, rows: Iterable[Mapping[str, Any]]) -> None:
+def batched(items: Iterable[T], *limits: tuple[Callable[[T], int], int]) -> Iterator[list[T]]:
+    """Items in lists. A limit is what to add up, and the sum at which a list is full."""
+    held: list[T] = []
+    sums = [0 for _ in limits]
+    for item in items:
+        held.append(item)
+        sums = [sofar + weight(item) for sofar, (weight, _) in zip(sums, limits, strict=True)]
+        if any(sofar >= most for sofar, (_, most) in zip(sums, limits, strict=True)):
+            yield held
+            held, sums = [], [0 for _ in limits]
+    if held:
+        yield held
+
+
+def write_lines(storage: Storage, path: str, rows: Iterable[Any]) -> None:
     """Put rows as JSON lines, in place of an older object."""
     with storage.writer() as writer:
         for row in rows:
@@ -156,8 +170,14 @@ def write_lines(storage: Storage, path: str, rows: Iterable[Mapping[str, Any]]) 
         writer.commit(path, if_absent=False)
 
 
+def clear(storage: Storage, folder: str) -> None:
+    """Delete the shares below `folder`."""
+    for found in list(storage.list(f"{folder}plan/")):
+        storage.delete(found.path)
+
+
 def write_index(storage: Storage, folder: str, numbers: Sequence[int]) -> tuple[tuple[str, ...], ...]:
-    """Deal shares, the first ones first, to tasks; with what this puts all shares are there."""
+    """Assign shares to tasks, the first ones first; the index is written when all shares are there."""
     count = min(len(numbers), MOST_TASKS)
     tasks = [tuple(share_path(folder, number) for number in numbers[task::count]) for task in range(count)]
     storage.put(f"{folder}{_INDEX}", json.dumps(tasks).encode())

@@ -1,4 +1,4 @@
-"""What a Spark task of a snapshot's backup does: copy the files of its share, and note what else is in it.
+"""What a Spark task of a snapshot's backup does: copy the files of its split, and record what else is in it.
 
 The part is the task's commit, as in any backup: of two attempts the first counts. What it names are the
 objects that hold the files, and the rows of the catalog that the task made, as Parquet.
@@ -16,18 +16,18 @@ from lakebackup.errors import EnvironmentProblem, NotFound
 from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup.rules import layout
 from lakebackup.storage import AlreadyExists, Storage
-from lakebackup.store.delta_append import LISTED
 from lakebackup_jobs.lifecycle.tasks.part import PartTask
 from lakebackup_jobs.lifecycle.tasks.rows import read_rows, write_rows
 from lakebackup_jobs.snapshots.source import Entry, SourceFile, Throttle, read_small
-from lakebackup_jobs.snapshots.splits import share_path
+from lakebackup_jobs.snapshots.splits import split_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import pyarrow as pa
 
     from lakebackup.rows.backups import DataFile
+    from lakebackup_jobs.lifecycle.tasks.part import Parts
 
 PACK_BYTES = 64 << 20
 _PACK_FILES = 20_000
@@ -36,7 +36,7 @@ _BATCH = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class CopyJob(PartTask):
-    """Copies the files of a share. Files below `pack_below` bytes go into packs; 0: none.
+    """Copies the files of a split. Files below `pack_below` bytes go into packs; 0: none.
 
     `rate`: bytes a second that a task may read, None without a limit.
     """
@@ -66,7 +66,7 @@ class _Copier:
         )
 
     def copy(self) -> list[DataFile]:
-        """Copy the share; the rows of the objects that were made."""
+        """Copy the split; the rows of the objects that were made."""
         waiting: list[list[Entry]] = []  # for a pack: each file's names
         size = 0
         for _, group in groupby(self._entries(), lambda entry: entry.first):
@@ -91,17 +91,21 @@ class _Copier:
                 self._single(names)
         if waiting:
             self._pack(waiting)
-        self._note("files", self._files)
-        self._note("gone", self._gone)
+        for rows in (self._files, self._gone):
+            if rows.count:
+                listing = put_listing(
+                    self._job, self._storage, self._task, self._attempt, rows.table, rows.batches()
+                )
+                self._objects.append(listing)
         return self._objects
 
     def _entries(self) -> Iterator[Entry]:
         try:
-            for batch in read_rows(self._storage, share_path(self._job.folder, self._task)):
+            for batch in read_rows(self._storage, split_path(self._job.folder, self._task)):
                 columns = [batch.column(name).to_pylist() for name in Entry._fields]
                 yield from map(Entry._make, zip(*columns, strict=True))
         except NotFound:
-            return  # a file larger than a task's share leaves nothing for the next
+            return  # a file larger than a task's split leaves nothing for the next
 
     def _single(self, names: Sequence[Entry]) -> None:
         """A file as an object of its own."""
@@ -117,7 +121,7 @@ class _Copier:
                 if self._hash_of(path) != stream.sha256:
                     raise EnvironmentProblem(
                         f"{first.file} cannot be stored as {path}, where another file is.",
-                        hint="The destination may not tell upper from lower case: choose another one.",
+                        hint="The destination may ignore upper and lower case: choose another one.",
                     ) from None
         self._add(names, stream.sha256, path, 0)
         self._object(path, "file", [first], first.bytes, stream.sha256)
@@ -181,50 +185,38 @@ class _Copier:
         regions = {(entry.scope, entry.region) for entry in entries}
         times = [entry.mtime_ms for entry in entries]
         self._objects.append(
-            self._row(
-                path,
+            self._job.row(
+                path=path,
                 scope=scopes.pop() if len(scopes) == 1 else "",
+                epoch="-",
                 region=regions.pop()[1] if len(regions) == 1 else "",
                 format=kind,
+                codec="null",
                 bytes=size,
+                raw_bytes=size,
                 sha256=sha256,
                 entries=len(entries),
                 min_ts=min(times),
                 max_ts=max(times),
+                start_position=0,
+                end_position=1,
             )
         )
 
-    def _note(self, kind: Literal["files", "gone"], rows: _Rows) -> None:
-        """Put the rows of the catalog where its commit, and a catalog that is made anew, find them."""
-        if not rows.count:
-            return
-        path = layout.listing_path(self._job.source, self._job.backup_id, self._task, self._attempt, kind)
-        size, _, sha256 = write_rows(self._storage, path, ARROW_SCHEMAS[rows.table], rows.batches())
-        self._objects.append(
-            self._row(
-                path,
-                scope="",
-                region="",
-                role="meta",
-                format=LISTED[rows.table],
-                bytes=size,
-                sha256=sha256,
-                entries=0,
-                min_ts=0,
-                max_ts=0,
-            )
-        )
 
-    def _row(self, path: str, **columns: Any) -> DataFile:
-        return self._job.row(
-            path=path,
-            epoch="-",
-            codec="null",
-            raw_bytes=columns["bytes"],
-            start_position=0,
-            end_position=1,
-            **columns,
-        )
+def put_listing(
+    parts: Parts,
+    storage: Storage,
+    task: int,
+    attempt: str,
+    table: Literal["snapshot_files", "snapshot_departures"],
+    batches: Iterable[pa.RecordBatch],
+) -> DataFile:
+    """Put rows of the catalog where the backup's commit, and a rebuilt catalog, find them; its row."""
+    kind: Literal["files", "gone"] = "files" if table == "snapshot_files" else "gone"
+    path = layout.listing_path(parts.source, parts.backup_id, task, attempt, kind)
+    size, _, sha256 = write_rows(storage, path, ARROW_SCHEMAS[table], batches)
+    return parts.listing(table, path, size, sha256)
 
 
 class _Joined:
@@ -246,7 +238,9 @@ class _Joined:
 class _Rows:
     """Rows of a table, gathered into batches."""
 
-    def __init__(self, table: str, constant: dict[str, Any]) -> None:
+    def __init__(
+        self, table: Literal["snapshot_files", "snapshot_departures"], constant: dict[str, Any]
+    ) -> None:
         self.table = table
         self.count = 0
         self._constant = constant

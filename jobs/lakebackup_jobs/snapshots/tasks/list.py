@@ -8,17 +8,17 @@ import stat
 from dataclasses import dataclass
 from fnmatch import translate
 from functools import cache
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from lakebackup.errors import Refused
-from lakebackup.sql_engine.worker import settle
+from lakebackup.sql_engine.worker import PerNumber
 from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
 from lakebackup_jobs.snapshots.find import no_link, reading
 from lakebackup_jobs.snapshots.source import signed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
@@ -39,16 +39,14 @@ def listed_schema() -> pa.Schema:
 
 
 @dataclass(frozen=True, slots=True)
-class ListRows:
+class ListRows(PerNumber):
     """For `mapInArrow` over numbers: the files in the folders `units[number]`."""
 
     units: tuple[tuple[Unit, ...], ...]
     always: tuple[str, ...]
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number in chain.from_iterable(batch.column(0).to_pylist() for batch in batches):
-            yield from list_units(self.units[number], self.always)
-        settle()
+    def rows(self, number: int) -> Iterator[pa.RecordBatch]:
+        return list_units(self.units[number], self.always)
 
 
 def list_units(units: Sequence[Unit], always: Sequence[str]) -> Iterator[pa.RecordBatch]:

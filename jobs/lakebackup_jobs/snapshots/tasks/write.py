@@ -1,7 +1,7 @@
-"""What a Spark task of a restore does: read its share of the files, check them, write them below a folder.
+"""What a Spark task of a restore does: read its split of the files, check them, write them below a folder.
 
 A file is written under another name in the restore's own folder, and gets its name once its SHA-256 is right.
-What stands below the folder is not trusted: no symbolic link is followed, nothing else's file is replaced.
+What is below the folder is not trusted: no symbolic link is followed, nothing else's file is replaced.
 """
 
 from __future__ import annotations
@@ -22,23 +22,24 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup.errors import Damaged, EnvironmentProblem, NotFound, Refused
 from lakebackup.formats.snapshots.names import OWN
+from lakebackup.sql_engine.worker import PerNumber
 from lakebackup.storage import open_storage
 from lakebackup_jobs.lifecycle.tasks.errors import guarded
 from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
 from lakebackup_jobs.snapshots.ranges import Ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     import pyarrow as pa
 
     from lakebackup.store.roots import Roots
 
-#: What a task tells of each share: its files, those of them that were there already, and what is damaged.
+#: What a task reports of each split: its files, those of them that were there already, and what is damaged.
 WRITTEN = (
     "share BIGINT, entries BIGINT, bytes BIGINT, kept BIGINT, damaged BIGINT, names STRING, error STRING"
 )
-#: How many damaged files are named, of a share and in all.
+#: How many damaged files are named, of a split and in all.
 NAMED = 20
 #: The folder of files that are being written, in the restore's own.
 UNFINISHED = "unfinished"
@@ -70,29 +71,27 @@ class File:
         return self.destination, self.path, self.position, self.bytes, self.mtime_ms, self.mode, self.sha256
 
     def was_one_with(self, other: File) -> bool:
-        """Whether both were hard links of one file. Of files without bytes nobody knows: in a pack each has
-        the place of the next."""
+        """Whether both were hard links of one file. Of empty files that is not known: in a pack each has the
+        place of the next."""
         return self.bytes != 0 and self.links > 1 and self.twin == other.twin
 
 
 @dataclass(frozen=True, slots=True)
-class WriteJob:
-    """For `mapInArrow` over numbers of shares. `own` is the storage of the restore's own folder, in which its
-    shares lie; `roots` are those of the destinations."""
+class WriteJob(PerNumber):
+    """For `mapInArrow` over numbers of splits. `own` is the storage of the restore's own folder, in which its
+    splits lie; `roots` are those of the destinations."""
 
     folder: str
     own: str
-    shares: tuple[str, ...]
+    splits: tuple[str, ...]
     roots: Roots
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield guarded(WRITTEN, partial(self.share, number), share=number)
+    def rows(self, number: int) -> Iterator[pa.RecordBatch]:
+        yield guarded(WRITTEN, partial(self.write, number), share=number)
 
-    def share(self, number: int) -> Mapping[str, Any]:
-        """Write the files of one share; columns of WRITTEN. Raises Refused, EnvironmentProblem."""
-        tell = TaskBoard(open_storage(self.own), "").counter(str(number))
+    def write(self, number: int) -> Mapping[str, Any]:
+        """Write the files of one split; columns of WRITTEN. Raises Refused, EnvironmentProblem."""
+        report = TaskBoard(open_storage(self.own), "").counter(str(number))
         done = {"share": number, "entries": 0, "bytes": 0, "kept": 0, "damaged": 0}
         names: list[str] = []
         with Folder(self.folder) as folder:
@@ -111,14 +110,14 @@ class WriteJob:
                         done["damaged"] += 1
                         if len(names) < NAMED:
                             names.append(f"{file.target}: {error.message}")
-                    tell(1, file.bytes or 0)
+                    report(1, file.bytes or 0)
             folder.sync()
         return {**done, "names": json.dumps(names)}
 
     def _files(self, number: int) -> Iterator[File]:
         import pyarrow as pa
 
-        with open_storage(self.own).open(self.shares[number]) as stream:
+        with open_storage(self.own).open(self.splits[number]) as stream:
             for batch in pa.ipc.open_stream(stream):
                 for row in batch.to_pylist():
                     yield File(**row)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lakebackup.errors import Damaged
-from lakebackup.sql_engine.worker import settle
+from lakebackup.sql_engine.worker import PerNumber, runs
 from lakebackup.storage import Storage, open_storage
 from lakebackup_jobs.kafka.client.consume import BLOCK_BYTES
 from lakebackup_jobs.kafka.format.container import FileWriter
@@ -33,6 +33,7 @@ from lakebackup_jobs.kafka.format.stored import open_verified
 from lakebackup_jobs.lifecycle.tasks.errors import guarded
 from lakebackup_jobs.lifecycle.tasks.part import Parts
 from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
+from lakebackup_jobs.lifecycle.tasks.splits import batched
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, totals
 from lakebackup_jobs.topics import compact_splits as pieces
 from lakebackup_jobs.topics.tasks.copy import publish
@@ -50,13 +51,13 @@ if TYPE_CHECKING:
 
 FOUND = "part INT, piece INT, key BINARY, position BIGINT"
 SURVIVORS = "piece INT, position BIGINT"
-# Keys and offsets that a task holds before it tells Spark of the newest among them.
+# Keys and offsets that a task holds before it reports the newest among them to Spark.
 HELD_BYTES = 64 << 20
 _ROWS_AT_ONCE = 50_000
 
 
 @dataclass(frozen=True, slots=True)
-class FindNewest:
+class FindNewest(PerNumber):
     """For `mapInArrow` over numbers of pieces: the newest offset of each key in a piece, columns of FOUND.
 
     A key may come more than once. Raises Damaged (a file that is not what the catalog says).
@@ -66,21 +67,14 @@ class FindNewest:
     folder: str
     roots: Roots
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        storage = open_storage(self.uri)
-        for number in chain.from_iterable(batch.column(0).to_pylist() for batch in batches):
-            piece = pieces.read(storage, self.folder, number)
-            done = TaskBoard(storage, self.folder).counter(f"found-{number:06d}")
-            yield from self._of_piece(number, piece, done)
-        settle()
-
-    def _of_piece(
-        self, number: int, piece: Piece, done: Callable[[int, int], None]
-    ) -> Iterator[pa.RecordBatch]:
+    def rows(self, number: int) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         from lakebackup_jobs.kafka.format.arrow import binary
 
+        storage = open_storage(self.uri)
+        piece = pieces.read(storage, self.folder, number)
+        done = TaskBoard(storage, self.folder).counter(f"found-{number:06d}")
         held: list[pa.RecordBatch] = []
         size = 0
         for file in piece.files:
@@ -121,7 +115,7 @@ def _newest(number: int, part: int, held: list[pa.RecordBatch]) -> Iterator[pa.R
 class KeepNewest(Parts):
     """For `mapInArrow` over rows of SURVIVORS in order: copies those records, one row of OUTCOME a piece.
 
-    A position of -1 stands for none, so that each piece has a row. By topic: `generations` to write, and
+    A position of -1 means none, so that each piece has a row. By topic: `generations` to write, and
     `drop_before`, the instant (ms) before which tombstones go.
     """
 
@@ -134,7 +128,8 @@ class KeepNewest(Parts):
     drop_before: Mapping[str, int]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number, positions in _by_piece(batches):
+        for number, some in groupby(runs(batches, "piece"), itemgetter(0)):
+            positions = np.concatenate([rows.column("position").to_numpy() for _, rows in some])
             yield guarded(OUTCOME, partial(self._totals, number, positions), task=number)
 
     def _totals(self, number: int, positions: Longs) -> dict[str, object]:
@@ -197,25 +192,6 @@ class KeepNewest(Parts):
                 done(len(columns.rows), 0)
 
 
-def _by_piece(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Longs]]:
-    """The positions of each piece, from rows that come in the order of (piece, position)."""
-    held: list[Longs] = []
-    present = -1
-    for batch in batches:
-        numbers, positions = batch.column(0).to_numpy(), batch.column(1).to_numpy()
-        edges = np.flatnonzero(np.diff(numbers)) + 1
-        for begin, end in zip([0, *edges], [*edges, len(numbers)], strict=True):
-            if begin == end:
-                continue
-            if numbers[begin] != present and held:
-                yield present, np.concatenate(held)
-                held = []
-            present = int(numbers[begin])
-            held.append(positions[begin:end])
-    if held:
-        yield present, np.concatenate(held)
-
-
 def _holds(file: StoredFile, positions: Longs) -> bool:
     begin, end = np.searchsorted(positions, [file.start_position, file.end_position])
     return bool(begin < end)
@@ -237,15 +213,7 @@ def _chosen(columns: Columns, positions: Longs, drop_before: int) -> Block | Non
 def _merged(blocks: Iterable[tuple[str, Block]]) -> Iterator[tuple[str, Block]]:
     """The same records in blocks of about BLOCK_BYTES."""
     for fmt, some in groupby(blocks, key=itemgetter(0)):
-        held: list[Block] = []
-        size = 0
-        for _, block in some:
-            held.append(block)
-            size += block.data.shape[0]
-            if size >= BLOCK_BYTES:
-                yield fmt, _joined(held)
-                held, size = [], 0
-        if held:
+        for held in batched((block for _, block in some), (lambda block: block.data.shape[0], BLOCK_BYTES)):
             yield fmt, _joined(held)
 
 

@@ -16,6 +16,7 @@ from lakebackup_jobs.kafka.format.key_filter import SEALED_BYTES, KeyFilter, Key
 from lakebackup_jobs.kafka.format.stored import open_verified
 from lakebackup_jobs.kafka.format.stored_file import StoredFile
 from lakebackup_jobs.lifecycle.tasks.part import PartTask
+from lakebackup_jobs.lifecycle.tasks.splits import batched, share_path, write_lines
 from lakebackup_jobs.topics.tasks.copy import publish
 
 if TYPE_CHECKING:
@@ -55,37 +56,26 @@ class Target:
     files: tuple[MergedFile, ...]
 
 
-def deal(storage: Storage, folder: str, targets: Iterable[tuple[int, Sequence[MergedFile]]]) -> int:
-    """Write down below `folder` what each task copies, a target a line; returns the number of tasks."""
-    tasks = size = files = 0
-    lines: list[bytes] = []
-    for rank, some in targets:
-        if lines and (size >= TASK_BYTES or files >= TASK_FILES):
-            storage.put(_path(folder, tasks), b"".join(lines))
-            tasks, size, files, lines = tasks + 1, 0, 0, []
-        rows = [[getattr(file, name) for name in _COLUMNS] for file in some]
-        lines.append(json.dumps([rank, rows]).encode() + b"\n")
-        size += sum(file.bytes for file in some)
-        files += len(some)
-    if lines:
-        storage.put(_path(folder, tasks), b"".join(lines))
-        tasks += 1
-    return tasks
+def write_tasks(storage: Storage, folder: str, targets: Iterable[tuple[int, Sequence[MergedFile]]]) -> int:
+    """Write below `folder` what each task copies, a target a line; returns the number of tasks."""
+    size = (lambda target: sum(file.bytes for file in target[1])), TASK_BYTES
+    files = (lambda target: len(target[1])), TASK_FILES
+    task = 0
+    for task, some in enumerate(batched(targets, size, files), 1):
+        rows = ([rank, [[getattr(f, name) for name in _COLUMNS] for f in target]] for rank, target in some)
+        write_lines(storage, share_path(folder, task - 1), rows)
+    return task
 
 
 def read(storage: Storage, folder: str, task: int) -> Iterator[Target]:
     """The targets of a task. Raises NotFound."""
-    with storage.open(_path(folder, task)) as stream:
+    with storage.open(share_path(folder, task)) as stream:
         for line in stream:
             rank, rows = json.loads(line)
             yield Target(rank, tuple(MergedFile(**dict(zip(_COLUMNS, row, strict=True))) for row in rows))
 
 
 _COLUMNS = MergedFile.__match_args__
-
-
-def _path(folder: str, task: int) -> str:
-    return f"{folder}plan/{task:06d}.jsonl"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +97,7 @@ class Merge(PartTask):
         return rows
 
     def check(self, storage: Storage, rows: list[DataFile]) -> None:
-        for row in rows:  # orphans until the merge exists: somebody may have deleted them
+        for row in rows:  # orphans until the merge exists: they may have been deleted
             _require(storage, row)
 
     def _write(
@@ -125,7 +115,7 @@ class Merge(PartTask):
                     raise Damaged(
                         f"{file.path} is {reader.fmt} with codec {reader.codec}; its row says {file.format} "
                         f"with {file.codec}.",
-                        hint="`lakebackup verify` tells which files are damaged; nothing was merged.",
+                        hint="`lakebackup verify` shows which files are damaged; nothing was merged.",
                     )
                 for where, count, stored in reader.stored():
                     if found is None:
@@ -175,7 +165,7 @@ def _require(storage: Storage, row: DataFile) -> None:
         there = -1
     if there != row.bytes:
         raise Damaged(
-            f"{row.path}, which a merge that was cut off had written, is not there any more as it was.",
+            f"{row.path}, which an interrupted merge had written, is missing or was changed.",
             hint="Run the merge again: it starts over.",
         )
 

@@ -183,7 +183,7 @@ FOLLOW = [*TOPICS, "a", "--to", "x", "--bootstrap-server", "h:1", "--follow"]
         ([*INTO, "--map", "a"], "OLD=NEW", "Example"),
         ([*INTO, "--to-time", "-2h", "--from-time", "-1h"], "nothing lies between", ""),
         (["backup", "topics", "a", "--follow", "--dry-run"], "--follow and --dry-run exclude each other", ""),
-        ([*FOLLOW, "--mode", "full"], "cannot begin elsewhere", "--mode full"),
+        ([*FOLLOW, "--mode", "full"], "cannot start elsewhere", "--mode full"),
         ([*FOLLOW[:-1], "--mode", "full", "--level", "1"], "level 0, not 1", "incr-diff"),
         ([*FOLLOW[:-1], "--mode", "accu", "--level", "0"], "Level 0 is not", "--mode full"),
         ([*FOLLOW, "--every", "soon"], "'soon' is not a span of time", ""),

@@ -148,19 +148,19 @@ def test_a_restore_that_is_done_says_so(made: GivenSnapshots, tmp_path: Path) ->
     assert restore(made, out, to_ts=1000)["done_before"]
 
 
-def test_many_shares_cut_where_the_object_changes(
+def test_many_splits_cut_where_the_object_changes(
     made: GivenSnapshots, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(restore_snapshot, "_SHARE", 1)
-    monkeypatch.setattr(restore_snapshot, "_MOST_SHARES", 1 << 40)
+    monkeypatch.setattr(restore_snapshot, "_SPLIT_BYTES", 1)
+    monkeypatch.setattr(restore_snapshot, "_MOST_SPLITS", 1 << 40)
     taken = list[int]()
-    share = WriteJob.share
+    write = WriteJob.write
 
     def counted(job: WriteJob, number: int) -> Any:
         taken.append(number)
-        return share(job, number)
+        return write(job, number)
 
-    monkeypatch.setattr(WriteJob, "share", counted)
+    monkeypatch.setattr(WriteJob, "write", counted)
     restore(made, tmp_path / "out", to_ts=1000)
     assert there(tmp_path / "out") == expected(SNAPSHOTS[0])
     assert sorted(taken) == [0, 1, 2]  # one for each object: a pack, a file, and one of two hard links

@@ -77,7 +77,7 @@ def compacted(
         mock.patch.object(pieces, "PIECE_ENTRIES", piece_entries),
         mock.patch("lakebackup_jobs.topics.tasks.compact.HELD_BYTES", held),
     ):
-        count = pieces.cut(storage, FOLDER, files)
+        count = pieces.write(storage, FOLDER, files)
         find = FindNewest(str(root), FOLDER, roots_of(d=str(root)))
         newest: dict[tuple[int, bytes], tuple[int, int]] = defaultdict(lambda: (-1, -1))
         for batch in find([pa.record_batch({"id": list(range(count))})]):

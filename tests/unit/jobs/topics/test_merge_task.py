@@ -32,7 +32,7 @@ from lakebackup_jobs.kafka.format.records import (
 from lakebackup_jobs.kafka.format.schemas import FORMAT_V1, FORMAT_V2, SCHEMA_V1
 from lakebackup_jobs.lifecycle.tasks import errors as outcome
 from lakebackup_jobs.topics.tasks import merge as merge_task
-from lakebackup_jobs.topics.tasks.merge import Merge, MergedFile, deal
+from lakebackup_jobs.topics.tasks.merge import Merge, MergedFile, write_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,7 +75,7 @@ def store(
 def merged(root: Path, files: Sequence[MergedFile], target: int = 1 << 30) -> list[DataFile]:
     """The rows that the tasks give, which run twice, as Spark may have it."""
     storage = open_storage(str(root))
-    count = deal(storage, FOLDER, targets(files, target, {}))
+    count = write_tasks(storage, FOLDER, targets(files, target, {}))
     job = Merge(
         uri=str(root), roots=roots_of(d=str(root)), destination="d", source="s",
         backup_id=BACKUP, number=9, level=1, parent="p", sequences={("t", "0"): 7},
@@ -250,6 +250,6 @@ def test_nothing_is_written_of_a_file_that_is_not_what_the_catalog_says(what: st
 def test_what_a_run_that_was_cut_off_wrote_is_looked_at_before_it_counts(tmp_path: Path) -> None:
     (row,) = merged(tmp_path, [store(tmp_path, 0, [(0, b"k", b"v", 0)])])
     (tmp_path / row.path).unlink()
-    with pytest.raises(Damaged, match="cut off") as told:
+    with pytest.raises(Damaged, match="interrupted") as told:
         merged(tmp_path, [store(tmp_path, 1, [(0, b"k", b"v", 0)])])
     assert "starts over" in told.value.hint

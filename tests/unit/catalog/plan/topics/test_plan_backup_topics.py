@@ -116,7 +116,7 @@ def test_a_gap_lets_its_topic_start_over_and_no_other_one() -> None:
     assert (made.kind, ranges(made)) == ("differential", [(30, 40), (2, 50), (8, 9)])
     assert {scope.scope: scope.generation for scope in made.scopes} == {"orders": 5, "users": 4}
     assert [(gap.region, gap.bridged) for gap in made.gaps] == [("0", False)]
-    assert [(scope, g.number, g.anew) for scope, g in made.anew] == [("orders", 5, "purged")]
+    assert [(scope, g.number, g.anew) for scope, g in made.restarted] == [("orders", 5, "purged")]
     # The next one goes on with it.
     held = [replace(h, last=5, generation=5) if h.scope == "orders" else h for h in held]
     after = plan([region(30, 44)], [covered(40, by=2)], held=held)

@@ -11,8 +11,8 @@ from tests.support.made_backups import MadeBackups, Record
 from tests.support.rows import filled
 
 from lakebackup.errors import NotFound, Refused
-from lakebackup.plan.topics.chains import Cost, Step, on_the_way, other_sets
-from lakebackup.plan.topics.request import RestoreRequest, other_ways, plan_restore, read_backups
+from lakebackup.plan.topics.chains import Cost, Step, on_path, other_sets
+from lakebackup.plan.topics.request import RestoreRequest, other_paths, plan_restore, read_backups
 from lakebackup.rows.backups import Backup, Gap
 from lakebackup.rules.times import parse_time
 
@@ -40,8 +40,8 @@ WEEK = [
 
 def test_what_leads_elsewhere_or_comes_from_nowhere_is_not_on_the_way() -> None:
     lost = step("lost", 9, 10, used=False)
-    assert [s.backup_id for s in on_the_way([*WEEK, lost], 5)] == ["sun", "mon", "tue", "both", "wed"]
-    assert on_the_way([lost], 10) == []
+    assert [s.backup_id for s in on_path([*WEEK, lost], 5)] == ["sun", "mon", "tue", "both", "wed"]
+    assert on_path([lost], 10) == []
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_what_leads_elsewhere_or_comes_from_nowhere_is_not_on_the_way() -> None:
 def test_sets_and_what_each_takes_least_of(
     sizes: dict[str, Cost], expected: list[tuple[tuple[str, ...], tuple[str, ...]]]
 ) -> None:
-    found = other_sets(on_the_way(WEEK, 5), 5, sizes)
+    found = other_sets(on_path(WEEK, 5), 5, sizes)
     assert [(tuple(s.backup_id for s in way.steps), way.least) for way in found] == expected
     for way in found:
         assert way.cost.bytes == sum(sizes[s.backup_id].bytes for s in way.steps)
@@ -74,7 +74,7 @@ def test_many_ways_are_not_gone_one_by_one() -> None:
     for place in range(2, 202):
         steps += [step(f"a{place}", place - 1, place), step(f"b{place}", place - 1, place, used=False)]
     sizes = {s.backup_id: Cost(1, 1 if s.backup_id.startswith("b") else 2, 1) for s in steps}
-    used, fewest = other_sets(on_the_way(steps, 201), 201, sizes)
+    used, fewest = other_sets(on_path(steps, 201), 201, sizes)
     assert (used.cost.bytes, fewest.cost.bytes, fewest.least) == (402, 202, ("bytes",))
 
 
@@ -159,7 +159,7 @@ def test_a_merge_and_what_it_merged_are_both_shown(tmp_path: Path) -> None:
     made._rows["backups"][0] = replace(row, kind="cumulative", place=3, parent_place=1, parent=backup_id(1))
     reader = made.reader()
     plan = plan_restore(asked(made), reader)
-    ((topics, (used, merged)),) = other_ways(plan)
+    ((topics, (used, merged)),) = other_paths(plan)
     assert topics == ["orders"]
     assert [s.backup_id for s in used.steps] == [backup_id(1), merge]
     assert [s.backup_id for s in merged.steps] == [backup_id(1), backup_id(2), backup_id(3)]

@@ -13,9 +13,9 @@ from pydantic import TypeAdapter
 from lakebackup.plan.partitions import RegionState
 from lakebackup.plan.topics.backup import BackupPlan, Prepared
 from lakebackup.plan.topics.forks import (
+    BackupEnd,
     EpochEnd,
     Fork,
-    Stood,
     comparable,
     earlier_lost,
     first_lost,
@@ -32,8 +32,10 @@ if TYPE_CHECKING:
 WHERE = ("orders", "0" * 32, "0")
 
 
-def stood(position: int, leader_epoch: int | None = 3, *, place: int = 1, region: str = "0") -> Stood:
-    return Stood(place, "orders", "0" * 32, region, position, leader_epoch)
+def backup_end(
+    position: int, leader_epoch: int | None = 3, *, place: int = 1, region: str = "0"
+) -> BackupEnd:
+    return BackupEnd(place, "orders", "0" * 32, region, position, leader_epoch)
 
 
 def region(low: int, high: int, leader_epoch: int | None = 3, number: str = "0") -> RegionState:
@@ -111,14 +113,14 @@ class Partition:
 
     # What a cluster answers.
 
-    def ends(self, asked: Collection[Stood]) -> dict[Stood, EpochEnd]:
+    def ends(self, asked: Collection[BackupEnd]) -> dict[BackupEnd, EpochEnd]:
         self.rounds += 1
         found = {s: self.log.ends(s.leader_epoch or 0) for s in asked}
         return {s: end for s, end in found.items() if end}
 
     compacted: set[int] = field(default_factory=set)
 
-    def compared(self, asked: Collection[Stood]) -> dict[Stood, bool | None]:
+    def compared(self, asked: Collection[BackupEnd]) -> dict[BackupEnd, bool | None]:
         now = {s: self.log.records[s.position - 1] for s in asked}
         return {s: None if now[s] in self.compacted else now[s] == self.backed_up[s][-1] for s in asked}
 
@@ -126,15 +128,15 @@ class Partition:
     def now(self) -> dict[Region, RegionState]:
         return {WHERE: region(0, len(self.log.records), self.epoch)}
 
-    backed_up: dict[Stood, list[int]] = field(default_factory=dict)
+    backed_up: dict[BackupEnd, list[int]] = field(default_factory=dict)
 
-    def back_up(self) -> Stood:
+    def back_up(self) -> BackupEnd:
         place = len(self.backed_up) + 1
-        made = stood(len(self.log.records), self.epoch, place=place)
+        made = backup_end(len(self.log.records), self.epoch, place=place)
         self.backed_up[made] = list(self.log.records)
         return made
 
-    def stands(self, one: Stood) -> bool:
+    def stands(self, one: BackupEnd) -> bool:
         return self.log.records[: one.position] == self.backed_up[one]
 
 
@@ -192,7 +194,7 @@ def test_the_first_backup_that_is_lost_is_found_by_halving(steps: list[tuple[str
     assert partition.rounds <= len(history).bit_length()
 
 
-def put_back(*, compacted: set[int] = frozenset()) -> tuple[Partition, list[Stood]]:  # type: ignore[assignment]
+def put_back(*, compacted: set[int] = frozenset()) -> tuple[Partition, list[BackupEnd]]:  # type: ignore[assignment]
     """Four backups after 10 records each, and a log that was put back to 25 and written on, in one epoch."""
     partition = Partition(compacted=set(compacted))
     made = []
@@ -208,7 +210,7 @@ def put_back(*, compacted: set[int] = frozenset()) -> tuple[Partition, list[Stoo
 def test_a_cluster_that_was_put_back_is_found_by_its_records() -> None:
     partition, made = put_back()
     assert judge(made, partition.now, partition) == dict(
-        zip(made, ["stands", "stands", "differs", "differs"], strict=True)
+        zip(made, ["holds", "holds", "differs", "differs"], strict=True)
     )
     assert first_lost({WHERE: made}, partition.now, partition) == {WHERE: made[2]}
 
@@ -233,27 +235,27 @@ def test_a_record_that_was_compacted_away_says_nothing_and_the_one_before_it_dec
 
 def test_of_an_older_epoch_that_ends_there_too_the_records_are_compared() -> None:
     class Older:
-        def ends(self, asked: Collection[Stood]) -> dict[Stood, EpochEnd]:
+        def ends(self, asked: Collection[BackupEnd]) -> dict[BackupEnd, EpochEnd]:
             return {s: EpochEnd((s.leader_epoch or 0) - 1, s.position) for s in asked}
 
-        def compared(self, asked: Collection[Stood]) -> dict[Stood, bool | None]:
+        def compared(self, asked: Collection[BackupEnd]) -> dict[BackupEnd, bool | None]:
             return dict.fromkeys(asked, False)
 
-    one = stood(20)
+    one = backup_end(20)
     assert judge([one], {WHERE: region(0, 50, 4)}, Older()) == {one: "differs"}
 
 
 @pytest.mark.parametrize(
     ("one", "now", "asked"),
     [
-        pytest.param(stood(20), region(0, 50), False, id="the same leader"),
-        pytest.param(stood(20), region(0, 50, 4), True, id="another leader"),
-        pytest.param(stood(20), region(0, 19), True, id="ends before"),
-        pytest.param(stood(20), region(0, 50, None), True, id="no epoch now"),
-        pytest.param(stood(20, None), region(0, 50), True, id="none then"),
+        pytest.param(backup_end(20), region(0, 50), False, id="the same leader"),
+        pytest.param(backup_end(20), region(0, 50, 4), True, id="another leader"),
+        pytest.param(backup_end(20), region(0, 19), True, id="ends before"),
+        pytest.param(backup_end(20), region(0, 50, None), True, id="no epoch now"),
+        pytest.param(backup_end(20, None), region(0, 50), True, id="none then"),
     ],
 )
-def test_epochs_are_asked_only_where_they_are_others(one: Stood, now: RegionState, asked: bool) -> None:
+def test_epochs_are_asked_only_where_they_are_others(one: BackupEnd, now: RegionState, asked: bool) -> None:
     assert suspects([one], {WHERE: now}) == ([one] if asked else [])
 
 
@@ -267,11 +269,11 @@ def test_epochs_are_asked_only_where_they_are_others(one: Stood, now: RegionStat
     ],
 )
 def test_what_is_compared(now: RegionState, compared: bool) -> None:
-    assert comparable([now], [stood(20)]) == ([stood(20)] if compared else [])
+    assert comparable([now], [backup_end(20)]) == ([backup_end(20)] if compared else [])
 
 
 def test_an_empty_backup_stands() -> None:
-    assert [*judge([stood(0)], {WHERE: region(0, 50)}, Partition()).values()] == ["stands"]
+    assert [*judge([backup_end(0)], {WHERE: region(0, 50)}, Partition()).values()] == ["holds"]
 
 
 def test_a_prepared_backup_keeps_it() -> None:
