@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lakebackup.store.reader import CatalogReader
 
 
-def require_put_back(
+def require_restored(
     storage: Storage,
     reader: CatalogReader,
     source: str,

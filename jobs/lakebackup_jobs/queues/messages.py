@@ -17,7 +17,6 @@ from lakebackup.formats.queues.watermark import read_watermark
 from lakebackup_jobs.kafka.format.records import HEADER_COUNT, OFFSET, VALUE, VALUE_LENGTH, Columns
 from lakebackup_jobs.kafka.memory import Bytes, Longs, compiled, load8, load64
 from lakebackup_jobs.queues.transaction_ids import TransactionIds, same_bytes
-from lakebackup_jobs.queues.transaction_scan import SEEN_SCHEMA, Seen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,11 +24,6 @@ if TYPE_CHECKING:
     from lakebackup.formats.queues.headers import HeaderNames
     from lakebackup.formats.queues.watermark import Watermark
     from lakebackup_jobs.queues.transaction_ids import Chosen
-
-__all__ = [
-    "SEEN_SCHEMA", "Messages", "Seen", "TransactionIds", "chosen", "keep", "read_messages", "watermarks",
-    "without",
-]  # fmt: skip
 
 _BEGIN, _COMMIT, _ROLLBACK, _WATERMARK = (
     int(kind) for kind in (Kind.BEGIN, Kind.COMMIT, Kind.ROLLBACK, Kind.WATERMARK)

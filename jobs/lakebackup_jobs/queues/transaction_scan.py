@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 #: `first_tid`: of the message at `first_position`. `entries` may be 0: only messages in front were seen,
 #: which the backup before has counted. `ended`: a commit or a rollback was seen.
-SEEN_SCHEMA = pa.schema(
+SCAN_SCHEMA = pa.schema(
     [
         pa.field("transaction_id", pa.string(), nullable=False),
         pa.field("scope", pa.string(), nullable=False),
@@ -46,7 +46,7 @@ SEEN_SCHEMA = pa.schema(
     ]
 )
 #: The same, as Spark reads a schema.
-SEEN_COLUMNS = (
+SCAN_COLUMNS = (
     "transaction_id STRING, scope STRING, epoch STRING, region STRING, first_position BIGINT, "
     "first_tid BIGINT, entries BIGINT, ended BOOLEAN"
 )
@@ -64,7 +64,7 @@ _WATERMARK = int(Kind.WATERMARK)
 
 
 @dataclass(frozen=True, slots=True)
-class RangeSeen:
+class RangeScan:
     """What a range held of messages: those kept, and among them those in front (`carried`).
 
     `last_tid` is the greatest tid, at offset `last_tid_position`; None when there was no message.
@@ -121,7 +121,7 @@ def _see(
     return int(rows.shape[0])
 
 
-class Seen:
+class TransactionScan:
     """Collects the transactions of one range; rows go to `sink` (default: they are held) `HELD` at a time."""
 
     def __init__(
@@ -158,7 +158,7 @@ class Seen:
     def forget(self, offset: int, restore_id: str | None, restored_tid: int | None) -> None:
         """At this offset stands a restore's watermark: what was before it is of another history.
 
-        Rows that were handed out already are left out by read_seen.
+        Rows that were handed out already are left out by read_scans.
         """
         self._table.clear()
         self._entries = self._carried = 0
@@ -191,26 +191,26 @@ class Seen:
                         *(pa.array(np.ascontiguousarray(figures[:, i])) for i in range(3)),
                         pa.array(figures[:, 3] == 1),
                     ],
-                    schema=SEEN_SCHEMA,
+                    schema=SCAN_SCHEMA,
                 )
             )
         self._table.clear(room)
 
     def table(self) -> pa.Table:
-        """All rows (SEEN_SCHEMA), where there is no sink."""
+        """All rows (SCAN_SCHEMA), where there is no sink."""
         self.flush()
-        return pa.Table.from_batches(self._batches, SEEN_SCHEMA)
+        return pa.Table.from_batches(self._batches, SCAN_SCHEMA)
 
-    def range(self, start: int, end: int) -> RangeSeen:
+    def range(self, start: int, end: int) -> RangeScan:
         """What the range [start, end) held, when all of it was added."""
         tid, position = self._last or (None, None)
-        return RangeSeen(
+        return RangeScan(
             *self._place, start, end, self._entries, self._carried, self._first, tid, position,
             *(self._mark or ())
         )  # fmt: skip
 
 
-def marks_of(ranges: Iterable[RangeSeen]) -> dict[Place, int]:
+def marks_of(ranges: Iterable[RangeScan]) -> dict[Place, int]:
     """Where in each partition the last watermark stands, of those before which all was forgotten."""
     marks: dict[Place, int] = {}
     for one in ranges:
@@ -219,13 +219,13 @@ def marks_of(ranges: Iterable[RangeSeen]) -> dict[Place, int]:
     return marks
 
 
-def behind_marks(ranges: Sequence[RangeSeen]) -> list[RangeSeen]:
+def behind_marks(ranges: Sequence[RangeScan]) -> list[RangeScan]:
     """Ranges of which nothing counts that stands before the last watermark of their partition."""
     marks = marks_of(ranges)
     return [
         one
         if one.end > marks.get(one.place, 0)
-        else RangeSeen(*one.place, one.start, one.end, 0, 0, None, None, None)
+        else RangeScan(*one.place, one.start, one.end, 0, 0, None, None, None)
         for one in ranges
     ]
 
@@ -234,15 +234,15 @@ def behind_marks(ranges: Sequence[RangeSeen]) -> list[RangeSeen]:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenBy:
+class TaskScan:
     """What one task told: its ranges, and its rows of transactions, in the object `path` (None: no rows)."""
 
-    ranges: tuple[RangeSeen, ...]
+    ranges: tuple[RangeScan, ...]
     rows: int
     path: str | None
 
 
-class SeenWriter:
+class ScanWriter:
     """The objects of one task; put again, they are replaced by the same. `sink` takes rows as they come."""
 
     def __init__(self, storage: Storage, source: str, backup_id: str, task: int) -> None:
@@ -260,7 +260,7 @@ class SeenWriter:
             self._stream = _Stream(self._object)
             self._parquet = pq.ParquetWriter(
                 self._stream,
-                SEEN_SCHEMA,
+                SCAN_SCHEMA,
                 compression="zstd",
                 write_page_checksum=True,
                 write_statistics=False,
@@ -270,7 +270,7 @@ class SeenWriter:
         self._rows += len(batch)
         self._parquet.write_batch(batch)
 
-    def commit(self, ranges: Iterable[RangeSeen]) -> None:
+    def commit(self, ranges: Iterable[RangeScan]) -> None:
         """Put the objects, before the part that makes the task done."""
         if self._parquet is not None and self._object is not None:
             self._parquet.close()
@@ -278,7 +278,7 @@ class SeenWriter:
         content = {"format": 1, "rows": self._rows, "ranges": [asdict(one) for one in ranges]}
         put_sealed(self._storage, self._ranges_path, content)
 
-    def __enter__(self) -> SeenWriter:
+    def __enter__(self) -> ScanWriter:
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -314,26 +314,26 @@ class _Stream:
         pass
 
 
-def read_ranges(storage: Storage, source: str, backup_id: str, task: int) -> SeenBy:
+def read_ranges(storage: Storage, source: str, backup_id: str, task: int) -> TaskScan:
     """What a task told of its ranges. Raises NotFound (it is not done), Damaged."""
     path = layout.seen_ranges_path(source, backup_id, task)
     told = get_sealed(storage, path)
     try:
-        ranges = tuple(RangeSeen(**one) for one in told["ranges"])
+        ranges = tuple(RangeScan(**one) for one in told["ranges"])
         rows = int(told["rows"])
     except (KeyError, TypeError, ValueError) as error:
         raise _torn(path, source, backup_id) from error
-    return SeenBy(ranges, rows, layout.seen_path(source, backup_id, task) if rows else None)
+    return TaskScan(ranges, rows, layout.seen_path(source, backup_id, task) if rows else None)
 
 
-def read_seen(
+def read_scans(
     storage: Storage,
     source: str,
     backup_id: str,
     tasks: Iterable[int],
     marks: Mapping[Place, int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The transactions that tasks saw (SEEN_SCHEMA), in batches. Raises NotFound, Damaged.
+    """The transactions that tasks saw (SCAN_SCHEMA), in batches. Raises NotFound, Damaged.
 
     One transaction and partition may be in several rows, of one task and of many. Rows of before `marks`, the
     watermarks of partitions, are left out.
@@ -347,7 +347,7 @@ def read_seen(
             data = pa.BufferReader(storage.get(told.path))
             for batch in pq.ParquetFile(data, page_checksum_verification=True).iter_batches():
                 rows += len(batch)
-                found = batch.cast(SEEN_SCHEMA)
+                found = batch.cast(SCAN_SCHEMA)
                 yield _behind(found, marks) if marks else found
         except (NotFound, pa.ArrowException, OSError) as error:
             raise _torn(told.path, source, backup_id) from error

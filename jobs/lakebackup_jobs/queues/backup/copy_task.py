@@ -18,7 +18,7 @@ from lakebackup_jobs.kafka.format.records import OFFSET, Block
 from lakebackup_jobs.queues.backup.skipped import by_partition
 from lakebackup_jobs.queues.messages import chosen, read_messages, watermarks, without
 from lakebackup_jobs.queues.transaction_ids import TransactionIds, read_ids
-from lakebackup_jobs.queues.transaction_scan import RangeSeen, Seen, SeenWriter
+from lakebackup_jobs.queues.transaction_scan import RangeScan, ScanWriter, TransactionScan
 from lakebackup_jobs.topics.tasks.copy import OffsetsTask
 
 if TYPE_CHECKING:
@@ -53,23 +53,23 @@ class QueueCopyJob(OffsetsTask):
     skipped: frozenset[Place] = frozenset()
 
     def write(self, storage: Storage, task: int) -> list[DataFile]:
-        """As PartTask; what it saw is read by seen.read_ranges and seen.read_seen afterwards."""
+        """As PartTask; what it saw is read by seen.read_ranges and seen.read_scans afterwards."""
         done = self.counter(storage, task)
         rows: list[DataFile] = []
-        ranges: list[RangeSeen] = []
+        ranges: list[RangeScan] = []
         front = _Front(storage, self.carried)
         skipped = by_partition(self.skipped)
         metadata = {NAMES: self.names.text}
         with (
             KeyFilters(storage, self.source, self.backup_id, task) as keys,
-            SeenWriter(storage, self.source, self.backup_id, task) as writer,
+            ScanWriter(storage, self.source, self.backup_id, task) as writer,
         ):
             for span in self.tasks[task]:
                 look = _Look(
                     span,
                     self.names,
                     front,
-                    Seen(span.scope, span.epoch, span.region, writer.sink),
+                    TransactionScan(span.scope, span.epoch, span.region, writer.sink),
                     self.watermarks if self.keep else None,
                     skipped.get((span.scope, span.epoch, span.region), ()),
                 )
@@ -118,7 +118,7 @@ class _Look:
         span: QueueRange,
         names: HeaderNames,
         front: _Front,
-        seen: Seen,
+        seen: TransactionScan,
         watermarks: frozenset[tuple[str, str, str, str]] | None,
         skipped: Sequence[int],
     ) -> None:
@@ -173,7 +173,7 @@ class _Look:
         span = self._span
         return (span.scope, span.epoch, span.region, restore_id) in (self._watermarks or ())
 
-    def finish(self) -> RangeSeen:
+    def finish(self) -> RangeScan:
         """What the range held."""
         self._seen.flush()
         return self._seen.range(self._span.start, self._span.end)

@@ -131,7 +131,7 @@ class _Run:
                     self.request.catalog,
                     plan.source,
                     self._reader,
-                    *(link.backup_id for link in plan.way.links),
+                    *(link.backup_id for link in plan.restore_path.links),
                 )
                 made = self._prepare(storage, restore_id, plan)
             assert made is not None  # noqa: S101 - one of both is there
@@ -197,7 +197,7 @@ class _Run:
         if done:
             self._log(writer, restore_id, made).row("complete")
             self._over = restore_id
-        kept.clear(storage, restore_id, anew=not done)
+        kept.clear(storage, restore_id, keep_settings=not done)
         return None
 
     def _checked(self, restore_id: str) -> QueueRestorePlan:

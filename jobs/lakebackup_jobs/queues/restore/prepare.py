@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from lakebackup_jobs.queues.restore import restore_state as kept
 from lakebackup_jobs.queues.restore.restore_state import Before, Prepared
-from lakebackup_jobs.queues.restore.scan_task import Known, OpenAt, first_ids, write_ids
+from lakebackup_jobs.queues.restore.scan_task import Known, OpenAt, first_ids
 from lakebackup_jobs.queues.restore.splits import Partition, deal, names_in
+from lakebackup_jobs.queues.transaction_ids import write_ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -81,18 +82,18 @@ class Preparing:
         states = {state.scope: state for state in self.topics.describe([q.target for q in plan.queues])}
         bases = ends_of(self.topics, {state.scope: state.regions for state in states.values()})
         folder = kept.folder_of(self.restore_id)
-        segments = plan.way.segments()
+        segments = plan.restore_path.segments()
         leave_out, count = self._left_out(folder, plan)
         open_ids = first_ids(self.storage, leave_out[-1], _SHOWN) if leave_out[-1] else []
         shares = deal(self.storage, plan.chosen, folder, _partitions(plan.queues, bases))
         made = Prepared(
             source=plan.source,
             selection=plan.selection,
-            full_id=plan.way.full.backup_id,
-            snapshot_id=plan.way.full.snapshot_id or "",
+            full_id=plan.restore_path.full.backup_id,
+            snapshot_id=plan.restore_path.full.snapshot_id or "",
             backup_id=plan.reached.backup_id,
             whole=plan.whole,
-            first_tid=plan.way.full.last_tid,
+            first_tid=plan.restore_path.full.last_tid,
             to_tid=plan.to_tid,
             upto_tid=plan.upto_tid,
             to_ts=plan.to_ts,
@@ -105,7 +106,9 @@ class Preparing:
             epochs={scope: state.epoch for scope, state in states.items()},
             bases=bases,
             config=list(plan.config),
-            segments={link.link: segment for link, segment in zip(plan.way.links, segments, strict=True)},
+            segments={
+                link.link: segment for link, segment in zip(plan.restore_path.links, segments, strict=True)
+            },
             names=names_in(self.reader.destinations(), shares) or self.request.names,
             leave_out=leave_out,
             open_transactions=count,
@@ -133,7 +136,7 @@ class Preparing:
     def _left_out(self, folder: str, plan: QueueRestorePlan) -> tuple[list[str | None], int]:
         """For each stretch between two restores of the engine the object that names the transactions that
         did not end in it, and how many are open at the end of all."""
-        links, segments = plan.way.links, plan.way.segments()
+        links, segments = plan.restore_path.links, plan.restore_path.segments()
         paths: list[str | None] = []
         count = 0
         for segment in range(segments[-1] + 1):
@@ -163,7 +166,7 @@ class Preparing:
 
 def _known(plan: QueueRestorePlan, segment: int) -> Known:
     """What is known of transactions at the last backup whose end lies before the plan's tid."""
-    links, segments = plan.way.links, plan.way.segments()
+    links, segments = plan.restore_path.links, plan.restore_path.segments()
     # Behind a restore of the engine nothing is open.
     place = max(plan.done_by, segments.index(segment) - 1)
     behind = links[place + 1] if place + 1 < len(links) else None

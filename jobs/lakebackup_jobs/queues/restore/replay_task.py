@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.formats.queues.headers import HeaderNames
+from lakebackup.sql_engine.worker import PerNumber
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.admin.committed import Progress
 from lakebackup_jobs.kafka.client.produce import RestoreProducer
@@ -56,8 +56,8 @@ class WatermarkMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class QueueReplayJob:
-    """The same for every task of one restore.
+class QueueReplayJob(PerNumber):
+    """For `mapInArrow` over the numbers of splits: one row a partition, columns as in REPLAYED.
 
     `upto_tid`: messages behind it are not brought, None: all are. `segments`: of a link of the chain, the
     number of the stretch between two restores of the engine that it is of; `leave_out`: of each stretch the
@@ -75,17 +75,11 @@ class QueueReplayJob:
     leave_out: tuple[str | None, ...]
     zero_as_one: bool = False
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For `mapInArrow` over the numbers of shares: one row a partition, columns as in REPLAYED."""
-        for number in chain.from_iterable(batch.column(0).to_pylist() for batch in batches):
-            left = _LeftOut(self)
-            for place, files in self.shares.share(number):
-                yield guarded(
-                    REPLAYED,
-                    partial(self._partition, place, files, left),
-                    scope=place.target,
-                    region=place.region,
-                )
+    def rows(self, number: int) -> Iterator[pa.RecordBatch]:
+        left = _LeftOut(self)
+        for place, files in self.shares.share(number):
+            work = partial(self._partition, place, files, left)
+            yield guarded(REPLAYED, work, scope=place.target, region=place.region)
 
     def run(self, number: int) -> list[dict[str, Any]]:
         """Do one share, in any process: rows as of REPLAYED, but for the error, which is raised."""

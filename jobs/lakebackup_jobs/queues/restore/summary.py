@@ -119,12 +119,12 @@ def name_of(file: ConfigFile) -> str:
 def summary(made: QueueRestorePlan) -> dict[str, Any]:
     return {
         "source": made.source,
-        "full": made.way.full.backup_id,
-        "snapshot": made.way.full.snapshot_id,
-        "backups": [link.backup_id for link in made.way.links],
+        "full": made.restore_path.full.backup_id,
+        "snapshot": made.restore_path.full.snapshot_id,
+        "backups": [link.backup_id for link in made.restore_path.links],
         "backup_id": made.reached.backup_id,
         "whole": made.whole,
-        "first_tid": made.way.full.last_tid,
+        "first_tid": made.restore_path.full.last_tid,
         "to_tid": made.to_tid,
         "to_time": format_ts(made.to_ts) if made.to_ts is not None else None,
         "files": made.files,

@@ -56,7 +56,7 @@ def run(
         catalog=catalog,
         source=layout.snapshot_source(source),
         folder=f"{folder}/snapshot",
-        backup=made.way.full.snapshot_id,
+        backup=made.restore_path.full.snapshot_id,
     )
     with noted(
         spark,
