@@ -1,8 +1,8 @@
-"""The transactions that a task saw in its ranges, in bounded memory, and the objects that tell of them.
+"""The transactions that a task found in its ranges, in bounded memory, and the objects that record them.
 
-Which transactions are open nobody knows until all partitions were read: one that began and ended in a range
-may have messages elsewhere. So a task tells of all it saw, as Parquet, and what was seen of one transaction
-may be in several rows: they are added up over all tasks anyway.
+Which transactions are open is unknown until all partitions were read: one that began and ended in a range
+may have messages elsewhere. So a task records all that it found, as Parquet. One transaction may be in
+several rows: they are added up over all tasks anyway.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from lakebackup_jobs.queues.messages import Messages
     from lakebackup_jobs.queues.transaction_ids import Chosen
 
-#: `first_tid`: of the message at `first_position`. `entries` may be 0: only messages in front were seen,
-#: which the backup before has counted. `ended`: a commit or a rollback was seen.
+#: `first_tid`: of the message at `first_position`. `entries` may be 0: only messages in front were found,
+#: which the backup before has counted. `ended`: a commit or a rollback was found.
 SCAN_SCHEMA = pa.schema(
     [
         pa.field("transaction_id", pa.string(), nullable=False),
@@ -69,7 +69,7 @@ class RangeScan:
 
     `last_tid` is the greatest tid, at offset `last_tid_position`; None when there was no message.
     `watermark`: the offset of the last watermark, where what was before it was forgotten; `restore_id`,
-    `restored_tid`: the restore that wrote it, and the tid that it brought the engine to; None: nobody says.
+    `restored_tid`: the restore that wrote it, and the tid that it restored the engine to; None: unknown.
     """
 
     scope: str
@@ -156,7 +156,7 @@ class TransactionScan:
             self.flush(int(messages.transactions[at, 1]))
 
     def forget(self, offset: int, restore_id: str | None, restored_tid: int | None) -> None:
-        """At this offset stands a restore's watermark: what was before it is of another history.
+        """A restore's watermark is at this offset: what was before it is of another history.
 
         Rows that were handed out already are left out by read_scans.
         """
@@ -211,7 +211,7 @@ class TransactionScan:
 
 
 def marks_of(ranges: Iterable[RangeScan]) -> dict[Place, int]:
-    """Where in each partition the last watermark stands, of those before which all was forgotten."""
+    """Where in each partition the last watermark is, of those before which all was forgotten."""
     marks: dict[Place, int] = {}
     for one in ranges:
         if one.watermark is not None:
@@ -220,7 +220,7 @@ def marks_of(ranges: Iterable[RangeScan]) -> dict[Place, int]:
 
 
 def behind_marks(ranges: Sequence[RangeScan]) -> list[RangeScan]:
-    """Ranges of which nothing counts that stands before the last watermark of their partition."""
+    """Ranges of which nothing counts that is before the last watermark of their partition."""
     marks = marks_of(ranges)
     return [
         one
@@ -235,7 +235,7 @@ def behind_marks(ranges: Sequence[RangeScan]) -> list[RangeScan]:
 
 @dataclass(frozen=True, slots=True)
 class TaskScan:
-    """What one task told: its ranges, and its rows of transactions, in the object `path` (None: no rows)."""
+    """A task's record: its ranges, and its rows of transactions, in the object `path` (None: no rows)."""
 
     ranges: tuple[RangeScan, ...]
     rows: int
@@ -290,7 +290,7 @@ class ScanWriter:
 
 
 class _Stream:
-    """An object on its way, as Parquet's writer wants it."""
+    """An object that is being written, as Parquet's writer wants it."""
 
     closed = False
 
@@ -315,12 +315,12 @@ class _Stream:
 
 
 def read_ranges(storage: Storage, source: str, backup_id: str, task: int) -> TaskScan:
-    """What a task told of its ranges. Raises NotFound (it is not done), Damaged."""
+    """What a task recorded of its ranges. Raises NotFound (it is not done), Damaged."""
     path = layout.seen_ranges_path(source, backup_id, task)
-    told = get_sealed(storage, path)
+    content = get_sealed(storage, path)
     try:
-        ranges = tuple(RangeScan(**one) for one in told["ranges"])
-        rows = int(told["rows"])
+        ranges = tuple(RangeScan(**one) for one in content["ranges"])
+        rows = int(content["rows"])
     except (KeyError, TypeError, ValueError) as error:
         raise _torn(path, source, backup_id) from error
     return TaskScan(ranges, rows, layout.seen_path(source, backup_id, task) if rows else None)
@@ -333,30 +333,30 @@ def read_scans(
     tasks: Iterable[int],
     marks: Mapping[Place, int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The transactions that tasks saw (SCAN_SCHEMA), in batches. Raises NotFound, Damaged.
+    """The transactions that tasks found (SCAN_SCHEMA), in batches. Raises NotFound, Damaged.
 
     One transaction and partition may be in several rows, of one task and of many. Rows of before `marks`, the
     watermarks of partitions, are left out.
     """
     for task in tasks:
-        told = read_ranges(storage, source, backup_id, task)
-        if told.path is None:
+        scan = read_ranges(storage, source, backup_id, task)
+        if scan.path is None:
             continue
         rows = 0
         try:
-            data = pa.BufferReader(storage.get(told.path))
+            data = pa.BufferReader(storage.get(scan.path))
             for batch in pq.ParquetFile(data, page_checksum_verification=True).iter_batches():
                 rows += len(batch)
                 found = batch.cast(SCAN_SCHEMA)
                 yield _behind(found, marks) if marks else found
         except (NotFound, pa.ArrowException, OSError) as error:
-            raise _torn(told.path, source, backup_id) from error
-        if rows != told.rows:
-            raise _torn(told.path, source, backup_id)
+            raise _torn(scan.path, source, backup_id) from error
+        if rows != scan.rows:
+            raise _torn(scan.path, source, backup_id)
 
 
 def _behind(batch: pa.RecordBatch, marks: Mapping[Place, int]) -> pa.RecordBatch:
-    """The rows whose first message stands behind its partition's mark."""
+    """The rows whose first message is behind its partition's mark."""
     names = [batch.column(name) for name in ("scope", "epoch", "region")]
     codes: Longs = np.zeros(len(batch), np.int64)
     for column in map(pa.StringArray.dictionary_encode, names):
@@ -370,6 +370,6 @@ def _behind(batch: pa.RecordBatch, marks: Mapping[Place, int]) -> pa.RecordBatch
 
 def _torn(path: str, source: str, backup_id: str) -> Damaged:
     return Damaged(
-        f"{path}, in which a task of a backup that was cut off says what it saw, is gone or torn.",
+        f"{path}, the record of what a task of an interrupted backup found, is gone or torn.",
         hint=f"Delete the folder {layout.parts_folder(source, backup_id)}: the backup reads again.",
     )

@@ -1,6 +1,6 @@
 """Which backup or restore the next backup of an engine's queues continues.
 
-The queues' topic ids are those of a backup, or of a later restore into them. So an engine that was put back
+The queues' topic ids are those of a backup, or of a later restore into them. So an engine that was restored
 to an older backup continues that one, whatever came after it.
 """
 
@@ -152,7 +152,7 @@ def read_watermarks(reader: CatalogReader, source: str, cluster: str) -> tuple[W
 
 def last_ended(histories: Iterable[History], topics: Sequence[TopicState]) -> int:
     """When (us) the newest full of these topics began, or the newest restore into them was done: runs that
-    were cut off before that are obsolete. 0: never."""
+    were interrupted before that are obsolete. 0: never."""
     ids = {(topic.scope, topic.epoch) for topic in topics}
     own = (h for h in histories if (h.scope, h.epoch) in ids)
     return max((max(h.full_started_at or 0, h.restored_at or 0) for h in own), default=0)

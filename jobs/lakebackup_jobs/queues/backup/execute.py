@@ -142,7 +142,7 @@ class QueueBackup(Source[InProgress]):
     def discard(self, draft: InProgress) -> int:
         work = self.workspace
         if snapshot_id := self.snapshots.found(draft, work.reader()):
-            # First: without the record nobody knows that the hold is of no use.
+            # First: without the record nothing shows that the hold is of no use.
             self.snapshots.release(snapshot_id, draft)
         places = {(s.epoch, s.scope, s.region) for task in draft.plan.tasks for s in task}
         count = discard_files(work, draft.backup_id, places, draft.first) if draft.plan.keep else 0
@@ -150,7 +150,7 @@ class QueueBackup(Source[InProgress]):
         return count
 
     def finish(self, draft: InProgress) -> None:
-        """What its tasks saw is of no more use."""
+        """What its tasks recorded is no longer needed."""
         self.workspace.empty(layout.seen_folder(self.workspace.source, draft.backup_id))
 
     def result(self, draft: InProgress, backup: Backup) -> dict[str, Any]:
@@ -188,7 +188,7 @@ class QueueBackup(Source[InProgress]):
     def _back(
         self, plan: QueuePlan, oldest: int, reader: CatalogReader
     ) -> tuple[tuple[planning.QueueRange, ...], ...]:
-        """Where ends of transactions with messages from tid `oldest` on may stand, if it is still there."""
+        """Where ends of transactions with messages from tid `oldest` on may be, if it is still there."""
         rows = reader.rows("queue_open_since", source=self.workspace.source, tid=oldest)
         lows = {(r["scope"], r["epoch"], r["region"]): int(r["end_position"]) for r in rows}
         for at in self.planner.cluster.positions(self.planner.topics, ISOLATION)[1]:
@@ -250,7 +250,7 @@ class QueueBackup(Source[InProgress]):
         work.reporter.update(made.entries, made.bytes)
 
     def _require_true(self, tid: int, ranges: Sequence[RangeScan], found: ending.Open) -> None:
-        """Refused when the queues say otherwise than snapshot.json."""
+        """Refused when the queues contradict snapshot.json."""
         for one in ranges:
             place = f"topic {one.scope}, partition {one.region}"
             snapshot_json.require_true(
@@ -275,7 +275,7 @@ class QueueBackup(Source[InProgress]):
         first = min((one.first_tid for one in ranges if one.first_tid is not None), default=None)
         if versions and first is not None and first < versions[0].tid:
             self.workspace.reporter.warning(
-                f"there are messages from tid {first} on, and {self.request.schema} says nothing of the time "
+                f"there are messages from tid {first} on, and {self.request.schema} has no version "
                 f"before tid {versions[0].tid}"
             )
 
@@ -284,7 +284,7 @@ class QueueBackup(Source[InProgress]):
         if count:
             self.workspace.reporter.warning(
                 f"{count} transactions are open and have messages that the queues hold no more, such as "
-                f"{some[0]}: nothing goes on with them from this full"
+                f"{some[0]}: no backup of this full continues them"
             )
 
     # --- what is published

@@ -61,7 +61,7 @@ class Object:
 
 
 class Open:
-    """The transactions that are open when a backup ends, once `tasks` have recorded what they saw."""
+    """The transactions that are open when a backup ends, once `tasks` have recorded what they found."""
 
     def __init__(
         self,
@@ -104,23 +104,23 @@ class Open:
         return int(self._reader.rows("queue_open_count")[0]["transactions"])
 
     def places(self) -> dict[tuple[str, str, str], int]:
-        """Of each partition that has messages of one, where the first stands."""
+        """Of each partition that has messages of one, where the first is."""
         rows = self._reader.rows("queue_open_places")
         return {(r["scope"], r["epoch"], r["region"]): int(r["first_position"]) for r in rows}
 
     def unlike(self) -> list[str]:
-        """Some that the engine says are open, and of which the queues say otherwise."""
+        """Some that the engine reports as open, and that are not open in the queues."""
         return [str(row["transaction_id"]) for row in self._reader.rows("queue_reported_unlike")]
 
     def early(self) -> str | None:
-        """Where one has a message that stands before all that the engine says they have; None: nowhere."""
+        """Where one has a message before all that the engine reports of them; None: nowhere."""
         for row in self._reader.rows("queue_open_early"):
             place = f"offset {row['first_position']} of topic {row['scope']}, partition {row['region']}"
             return f"transaction {row['transaction_id']} has one at {place}"
         return None
 
     def lost(self) -> tuple[int, list[str]]:
-        """How many were open and can be gone on with by nobody, and some of them."""
+        """How many were open and cannot be continued, and some of them."""
         rows = self._reader.rows("queue_open_lost")
         return (int(rows[0]["transactions"]) if rows else 0), [str(row["transaction_id"]) for row in rows]
 
@@ -195,14 +195,14 @@ def _ranges(storage: Storage, source: str, backup_id: str, tasks: int) -> list[R
 
 
 def restored_to(plan: QueuePlan, ranges: Iterable[RangeScan]) -> int | None:
-    """To which tid the engine was put back by restores that the plan does not know, 0: nobody says; None: by
+    """To which tid the engine was restored by restores that the plan does not know, 0: unknown; None: by
     none. The state that the plan begins with was left then."""
     by = [one for one in ranges if one.watermark is not None and one.restore_id != plan.restore_id]
     return max((one.restored_tid or 0 for one in by), default=None) if not plan.keep else None
 
 
 def last_tid(plan: QueuePlan, ranges: Sequence[RangeScan]) -> int:
-    """The tid up to which the backup brings everything back."""
+    """The tid up to which the backup restores everything."""
     if plan.snapshot_tid is not None:
         return plan.snapshot_tid
     seen = [one.last_tid for one in ranges if one.last_tid is not None]
@@ -248,7 +248,7 @@ def point_row(
     snapshot_id: str | None,
     open_transactions: int,
 ) -> QueuePoint:
-    """The state that the backup brings back."""
+    """The state that the backup restores."""
     first = [one.first_tid for one in ranges if one.first_tid is not None]
     return QueuePoint(
         backup_id=backup_id,
@@ -306,7 +306,7 @@ class Listing:
         self.rows: list[DataFile] = []
 
     def add(self, table: Table, put: Object) -> None:
-        """An object of rows; one without rows is left out, nobody looks at it."""
+        """An object of rows; one without rows is left out."""
         if put.rows:
             self.rows.append(self._parts.listing(table, put.path, put.bytes, put.sha256))
 

@@ -101,10 +101,10 @@ class QueuePlanner:
                     f"A full of {self._work.source} needs a snapshot of the engine.",
                     hint="Name its folder with --snapshot.",
                 )
-            told = self.report.read
-            if told:
-                snapshot_json.require_fits(told, self.report.where, self._work.source, self.regions)
-            return planning.plan_full(snapshot=told, **common)
+            snapshot = self.report.read
+            if snapshot:
+                snapshot_json.require_fits(snapshot, self.report.where, self._work.source, self.regions)
+            return planning.plan_full(snapshot=snapshot, **common)
         plan = planning.plan_child(mode="differential" if mode == "differential" else "incremental", **common)
         if reader:
             self._require_not_in_others(plan, reader, common)
@@ -125,7 +125,7 @@ class QueuePlanner:
             raise planning.only_incremental(plan.lost)
 
     def require_there(self, plan: QueuePlan) -> None:
-        """Raise NeedsFull when something is missing that a backup would have to read; the audit log tells."""
+        """Raise NeedsFull when messages that the backup needs are missing; the audit log records them."""
         if plan.kind == "full" or not plan.lost:
             return
         if not self.request.dry_run:

@@ -74,7 +74,7 @@ class QueueRequest:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """The engine's files as they are now; None: it was not said where one is."""
+    """The engine's files as they are now; None: not named."""
 
     config: bytes | None
     schema: bytes | None
@@ -83,9 +83,9 @@ class Files:
 
 @dataclass(frozen=True, slots=True)
 class EngineReport:
-    """What an engine says of its snapshot: the bytes of snapshot.json at `where`; None: it says nothing.
+    """What an engine reports of its snapshot: the bytes of snapshot.json at `where`; None: there is none.
 
-    `mark`: what tells another snapshot at the same path from this one; None: it cannot be seen from here.
+    `mark`: what distinguishes this snapshot from another at the same path; None: not readable from here.
     """
 
     where: str
@@ -117,7 +117,7 @@ def keep_files(storage: Storage, source: str, backup_id: str, files: Files) -> F
 
 
 def read_report(request: QueueRequest) -> EngineReport:
-    """What the engine says of the snapshot that is named. Raises nothing: it may not be needed."""
+    """What the engine reports of the snapshot that is named. Raises nothing: it may not be needed."""
     if request.mode not in ("full", "auto") or request.snapshot is None:
         return EngineReport("", None, None, None)
     folder = root_of(request.snapshot)

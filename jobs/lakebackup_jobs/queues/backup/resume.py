@@ -55,13 +55,13 @@ class InProgress:
         if number != self.number:
             return "another backup was taken since"
         if asked.get("snapshot_is") != self.asked.get("snapshot_is"):
-            return "the engine's snapshot is another one by now"
+            return "the engine's snapshot is another one now"
         if asked != self.asked:
-            return "it is asked for in another way"
+            return "its options are different now"
         restored = continuation.restored.restore_id if continuation.restored else None
         parent = continuation.parent.backup_id if continuation.parent else None
         if restored != plan.restore_id or (plan.parent and parent != plan.parent.backup_id):
-            return "the next backup depends on another one by now"
+            return "the next backup depends on another one now"
         return unread(
             (span for task, ranges in enumerate(plan.tasks) if task not in done for span in ranges), regions
         )

@@ -1,9 +1,9 @@
 """What a task of an engine's restore does: one partition of a queue after another, in Kafka transactions.
 
 The first transaction of a partition begins with the watermark message. A transaction holds whole files,
-verified before their messages are sent, and commits how many of the partition's files it has brought, so that
-a task that runs again goes on behind the last commit, and nothing is there twice. What it commits says also
-which offsets are its own, so that it is seen when somebody else writes among them.
+verified before their messages are sent, and commits how many of the partition's files it has written, so that
+a task that runs again resumes behind the last commit, and nothing is there twice. Its commits also record
+which offsets are its own, so that messages of another writer among them are noticed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from lakebackup_jobs.queues.transaction_ids import TransactionIds
 
 
-# What a task tells of each partition. `position`: where it ends; `base`: the offset that the watermark came
+# What a task reports of each partition. `position`: where it ends; `base`: the offset that the watermark came
 # at or behind; `others`: how many offsets since are not the restore's.
 REPLAYED = RESTORED.replace(", error", ", base BIGINT, others BIGINT, error")
 
@@ -59,7 +59,7 @@ class WatermarkMessage:
 class QueueReplayJob(PerNumber):
     """For `mapInArrow` over the numbers of splits: one row a partition, columns as in REPLAYED.
 
-    `upto_tid`: messages behind it are not brought, None: all are. `segments`: of a link of the chain, the
+    `upto_tid`: messages behind it are left out, None: none are. `segments`: of a link of the chain, the
     number of the stretch between two restores of the engine that it is of; `leave_out`: of each stretch the
     object in the destination that names the transactions that did not end in it, None: there are none.
     """
@@ -89,7 +89,7 @@ class QueueReplayJob(PerNumber):
     def _partition(self, place: Partition, files: Iterable[QueueFile], left: _LeftOut) -> dict[str, Any]:
         topic, partition = place.target, int(place.region)
         mark = (topic, partition)
-        tell = self.shares.board().counter(f"{topic}-{partition}")
+        count = self.shares.board().counter(f"{topic}-{partition}")
         # Made per partition: making it again ends what a killed task left open there, and only that.
         name = producer_of(self.group, topic, place.region)
         with RestoreProducer(self.client, name, self.group, zero_as_one=self.zero_as_one) as producer:
@@ -117,7 +117,7 @@ class QueueReplayJob(PerNumber):
                     if pending >= TRANSACTION_BYTES:
                         reached = _committed(producer, mark, reached)
                         pending = 0
-                tell(file.entries, file.bytes)
+                count(file.entries, file.bytes)
             if pending:
                 reached = _committed(producer, mark, reached)
             end = producer.ends(mark).high
@@ -148,7 +148,7 @@ class QueueReplayJob(PerNumber):
 
 @dataclass(frozen=True, slots=True)
 class _Reached:
-    """How far a partition is, as its last transaction says: files brought, messages and stored bytes; the
+    """How far a partition is, as its last transaction recorded: files, messages and stored bytes; the
     partition's end before the watermark, and how many transactions left their marker since."""
 
     files: int = 0

@@ -108,7 +108,7 @@ class ScanJob(PerNumber):
     def _transactions(self, number: int) -> Iterator[pa.RecordBatch]:
         held: list[pa.RecordBatch] = []
         scan: TransactionScan | None = None
-        tell = self.shares.board().counter(f"{number:06d}")
+        count = self.shares.board().counter(f"{number:06d}")
         for file in self.shares.files(number):
             scan = scan or TransactionScan(file.scope, file.epoch, file.region, held.append)
             for columns, messages in _messages(self.roots, file, self.names):
@@ -116,7 +116,7 @@ class ScanJob(PerNumber):
                 scan.add(columns, messages, np.asarray(wanted))
                 yield from held
                 held.clear()
-            tell(file.entries, file.bytes)
+            count(file.entries, file.bytes)
         if scan is not None:
             scan.flush()
             yield from held

@@ -40,7 +40,7 @@ def run(
     spark: SparkSession,
     reporter: Reporter,
 ) -> str:
-    """Bring back what a backup of an engine's queues needs, below `folder`; says how much it was.
+    """Restore what a backup of an engine's queues needs, below `folder`; returns how much it was, as text.
 
     The snapshot is written, the engine's own files and every message of the chain are read and understood.
     Raises Refused, Damaged: what a restore to the backup's end would stop at; Busy: a prune came in.

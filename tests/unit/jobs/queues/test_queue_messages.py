@@ -359,7 +359,7 @@ def test_a_watermark_at_the_very_beginning_of_a_range_is_minded_too(own_from: in
     if own_from > 7:  # what stands in front is nobody's history
         look._mark(columns, messages, chosen(columns, messages))
         return
-    with pytest.raises(Refused, match="at offset 7: what follows is what a restore"):
+    with pytest.raises(Refused, match="at offset 7: what follows was written by a restore"):
         look._mark(columns, messages, chosen(columns, messages))
 
 
