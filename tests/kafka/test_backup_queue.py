@@ -206,7 +206,7 @@ def test_a_schema_history_that_does_not_continue_gets_a_warning(social: Social) 
     social.backup("incremental")
     assert "version 3, valid from tid 2, is not in it" in social.warnings.getvalue()
     assert "messages from tid 1 on" in social.warnings.getvalue()
-    with pytest.raises(UsageProblem, match="has a history of schemas"):
+    with pytest.raises(UsageProblem, match="has a schema history, and --schema"):
         social.backup("incremental", schema=None)
 
 

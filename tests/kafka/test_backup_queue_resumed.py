@@ -220,9 +220,9 @@ def left_half_done(social: Social, monkeypatch: pytest.MonkeyPatch, modes: Seque
 def require_refused(social: Social, mode: str, *, dry_run: bool = False) -> None:
     """No backup begins while a restore is half done."""
     before = social.tree()
-    with pytest.raises(Refused, match=r"Restore \S+ has begun to write into topic") as refused:
+    with pytest.raises(Refused, match=r"Restore \S+ started to write into topic") as refused:
         social.backup(mode, dry_run=dry_run)
-    assert "running its command again" in refused.value.hint
+    assert "Run its command again" in refused.value.hint
     assert social.tree() == before
 
 

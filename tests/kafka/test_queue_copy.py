@@ -30,11 +30,11 @@ from lakebackup_jobs.kafka.format.key_filter import may_hold
 from lakebackup_jobs.queues import transaction_scan as seen_module
 from lakebackup_jobs.queues.backup.copy_task import QueueCopyJob
 from lakebackup_jobs.queues.transaction_scan import (
-    SEEN_SCHEMA,
+    SCAN_SCHEMA,
     behind_marks,
     marks_of,
     read_ranges,
-    read_seen,
+    read_scans,
 )
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class Lab:
 
     def seen(self, task: int = 0) -> dict[tuple[str, str], tuple[int, int, int, bool]]:
         rows = pa.Table.from_batches(
-            read_seen(self.storage, "graph", BACKUP, [task]), SEEN_SCHEMA
+            read_scans(self.storage, "graph", BACKUP, [task]), SCAN_SCHEMA
         ).to_pylist()
         return {
             (r["transaction_id"], r["region"]): (
@@ -278,7 +278,7 @@ def test_what_stands_before_the_last_watermark_does_not_count(
         (50, 102, None),
         (102, 105, 103),
     ]
-    found = read_seen(queue_lab.storage, "graph", BACKUP, [0, 1], marks_of(ranges))
+    found = read_scans(queue_lab.storage, "graph", BACKUP, [0, 1], marks_of(ranges))
     rows = [
         (r["transaction_id"], r["region"], r["first_position"]) for batch in found for r in batch.to_pylist()
     ]

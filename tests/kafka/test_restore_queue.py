@@ -364,7 +364,7 @@ def test_a_restore_whose_folder_is_missing_does_not_start_over(
     assert "run the same command" in refused.value.hint
     assert parse_time(format_ts(inside), now=0) == inside
     away = folder.rename(lab.new_folder())
-    with pytest.raises(Refused, match="is not the folder that it had begun"):
+    with pytest.raises(Refused, match="is not the folder that it started in"):
         lab.restore(folder, maps(graph, queues), to_ts=inside)
     assert not folder.exists()
     away.rename(folder)

@@ -1,4 +1,4 @@
-"""Whether a restore into an engine's queues is at work, or was left half done: nothing goes on from that."""
+"""Whether a restore into an engine's queues is in progress, or did not finish: no backup continues that."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lakebackup.errors import Busy, Refused
 from lakebackup.plan.queues.history import last_ended
 from lakebackup.store.lease import is_held
-from lakebackup_jobs.queues.restore import restore_state as prepared
+from lakebackup_jobs.queues.restore import restore_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lakebackup.store.reader import CatalogReader
 
 
-def require_put_back(
+def require_restored(
     storage: Storage,
     reader: CatalogReader,
     source: str,
@@ -28,13 +28,13 @@ def require_put_back(
 ) -> None:
     """Raise Busy while a restore of a source writes into these topics, Refused when one was left half done.
 
-    One that was left before the newest full, or before another restore was done, is in nobody's way.
+    One that was left before the newest full, or before another restore was done, does not matter.
     """
     names = {topic.epoch: topic.scope for topic in topics}
     ended = last_ended(histories, topics)
     for row in reader.rows("prune_restores", source=source):
         restore_id = row["restore_id"]
-        made = prepared.read(storage, restore_id)
+        made = restore_state.read(storage, restore_id)
         hit = next((names[epoch] for epoch in made.epochs.values() if epoch in names), None) if made else None
         if hit is None:
             continue
@@ -46,8 +46,8 @@ def require_put_back(
             )
         if row["at"] >= ended:
             raise Refused(
-                f"Restore {restore_id} has begun to write into topic {hit} and did not finish: what a backup "
+                f"Restore {restore_id} started to write into topic {hit} and did not finish: what a backup "
                 "would read there is of two histories.",
-                hint="Nothing was written. End that restore by running its command again; if it is given up, "
+                hint="Nothing was written. Run its command again to finish that restore; if it is given up, "
                 "take a snapshot of the engine and a new full of it with --mode full.",
             )

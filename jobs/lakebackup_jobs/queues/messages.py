@@ -1,7 +1,7 @@
-"""What the headers of an engine's messages say, for all messages of a block at once, and the choice by it.
+"""The headers of an engine's messages, read for all messages of a block at once, and the choice by it.
 
 No Python object is made of a message. What cannot be read is refused by topic, partition and offset: a
-message whose tid nobody knows could be restored to no point.
+message without a known tid could be restored to no point.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from lakebackup.formats.queues.watermark import read_watermark
 from lakebackup_jobs.kafka.format.records import HEADER_COUNT, OFFSET, VALUE, VALUE_LENGTH, Columns
 from lakebackup_jobs.kafka.memory import Bytes, Longs, compiled, load8, load64
 from lakebackup_jobs.queues.transaction_ids import TransactionIds, same_bytes
-from lakebackup_jobs.queues.transaction_scan import SEEN_SCHEMA, Seen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,11 +24,6 @@ if TYPE_CHECKING:
     from lakebackup.formats.queues.headers import HeaderNames
     from lakebackup.formats.queues.watermark import Watermark
     from lakebackup_jobs.queues.transaction_ids import Chosen
-
-__all__ = [
-    "SEEN_SCHEMA", "Messages", "Seen", "TransactionIds", "chosen", "keep", "read_messages", "watermarks",
-    "without",
-]  # fmt: skip
 
 _BEGIN, _COMMIT, _ROLLBACK, _WATERMARK = (
     int(kind) for kind in (Kind.BEGIN, Kind.COMMIT, Kind.ROLLBACK, Kind.WATERMARK)
@@ -45,7 +39,7 @@ _SHOWN = 40
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """What the headers of as many messages say, in their order.
+    """The headers of as many messages, in their order.
 
     `tids` int64, -1 of a watermark; `kinds` uint8 (headers.Kind); `transactions` int64[n, 2]: position of the
     transaction's id in the block and its length, -1: none.
@@ -192,7 +186,7 @@ _MARK = _array(WATERMARK)
 
 
 def read_messages(columns: Columns, names: HeaderNames, where: str) -> Messages:
-    """What the headers of some records say. `where`: topic and partition, `delta.1[0]`.
+    """The headers of some records. `where`: topic and partition, `delta.1[0]`.
 
     A transaction's header without a value, or with an empty one, names none. Raises Refused, naming the
     offset, for a message without a tid (but a watermark), for a tid, an id or a kind that cannot be read,
@@ -246,7 +240,7 @@ def _check_ids(columns: Columns, made: Messages, names: HeaderNames, where: str)
                 ) from None
 
 
-_HINT = "Say with {} which header holds the {}."
+_HINT = "Set with {} which header holds the {}."
 _SKIP = "If the message is of no use, leave it out of all backups with --skip-message '{}': this is recorded."
 
 
@@ -256,7 +250,7 @@ def _refused(wrong: int, names: HeaderNames, value: bytes | None, where: str, of
     tid = _HINT.format("--tid-header and --tid-format", "tid")
     transaction = _HINT.format("--transaction-header", "id of a transaction")
     kind = _HINT.format("--kind-header", "kind of a message")
-    said, hint = {
+    problem, hint = {
         _NO_TID: (f"the message has no header {names.tid!r}, so that its tid is not known", tid),
         _BAD_TID: (f"the header {names.tid!r} is {_shown(value)}, not a tid as {digits}", tid),
         _TWO_TIDS: (f"the message has more than one header {names.tid!r}", tid),
@@ -268,7 +262,9 @@ def _refused(wrong: int, names: HeaderNames, value: bytes | None, where: str, of
             transaction,
         ),
     }[wrong]
-    return Refused(f"{where} at offset {offset}: {said}.", hint=f"{hint} {_SKIP.format(f'{where}@{offset}')}")
+    return Refused(
+        f"{where} at offset {offset}: {problem}.", hint=f"{hint} {_SKIP.format(f'{where}@{offset}')}"
+    )
 
 
 def _shown(value: bytes | None) -> str:
@@ -278,16 +274,16 @@ def _shown(value: bytes | None) -> str:
 
 
 def watermarks(columns: Columns, messages: Messages) -> list[tuple[int, Watermark | None]]:
-    """The rows that are watermarks, in order, and what each says; None: it cannot be read. They are few."""
+    """The rows that are watermarks, in order, with their content; None: it cannot be read. They are few."""
     found = []
     for row in np.flatnonzero(messages.kinds == _WATERMARK).tolist():
         at, length = columns.rows[row, VALUE], columns.rows[row, VALUE_LENGTH]
         value = columns.data[at : at + length].tobytes() if length >= 0 else None
         try:
-            said = read_watermark([(WATERMARK, None)], value)
+            found_mark = read_watermark([(WATERMARK, None)], value)
         except (Damaged, UsageProblem):
-            said = None
-        found.append((row, said))
+            found_mark = None
+        found.append((row, found_mark))
     return found
 
 

@@ -7,20 +7,25 @@ A table is a few arrays: `slots` (open addressing; a number + 1, 0: free), and o
 from __future__ import annotations
 
 import io
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lakebackup.errors import Damaged, NotFound
+from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.format.key_filter import hash_key
 from lakebackup_jobs.kafka.memory import Bytes, Longs, compiled, copy_bytes, load8, load64
+from lakebackup_jobs.lifecycle.tasks.rows import write_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     import numpy.typing as npt
+    import pyarrow as pa
 
     from lakebackup.storage import Storage
+    from lakebackup.store.reader import CatalogReader
 
     Chosen = npt.NDArray[np.bool_]
 
@@ -202,5 +207,34 @@ def read_ids(storage: Storage, path: str) -> TransactionIds:
     except (NotFound, pa.ArrowException, OSError) as error:
         raise Damaged(
             f"{path}, which names the transactions of the messages in front, is gone or torn.",
-            hint="Run the same command again: it is written anew.",
+            hint="Run the same command again: it is written again.",
         ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _IdsWriter:
+    """Over ids of transactions, in one task: writes them as an object, and returns their count."""
+
+    uri: str
+    path: str
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        schema = pa.schema([("transaction_id", pa.string())])
+        ids = (batch.select(schema.names).cast(schema) for batch in batches)
+        _, count, _ = write_rows(open_storage(self.uri), self.path, schema, ids)
+        yield pa.RecordBatch.from_pydict({"transactions": pa.array([count], pa.int64())})
+
+
+def write_ids(reader: CatalogReader, uri: str, path: str, query: str, **parameters: Any) -> int:
+    """Write the ids that a query gives as an object, for `read_ids`; returns how many they are."""
+    rows = reader.map(
+        _IdsWriter(uri, path),
+        "transactions BIGINT",
+        query,
+        spread=lambda rows: rows.coalesce(1),
+        **parameters,
+    )
+    # Spark leaves a task out that it knows to have no row.
+    return int(rows[0]["transactions"]) if rows else 0

@@ -1,8 +1,8 @@
-"""The transactions that a task saw in its ranges, in bounded memory, and the objects that tell of them.
+"""The transactions that a task found in its ranges, in bounded memory, and the objects that record them.
 
-Which transactions are open nobody knows until all partitions were read: one that began and ended in a range
-may have messages elsewhere. So a task tells of all it saw, as Parquet, and what was seen of one transaction
-may be in several rows: they are added up over all tasks anyway.
+Which transactions are open is unknown until all partitions were read: one that began and ended in a range
+may have messages elsewhere. So a task records all that it found, as Parquet. One transaction may be in
+several rows: they are added up over all tasks anyway.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from lakebackup_jobs.queues.messages import Messages
     from lakebackup_jobs.queues.transaction_ids import Chosen
 
-#: `first_tid`: of the message at `first_position`. `entries` may be 0: only messages in front were seen,
-#: which the backup before has counted. `ended`: a commit or a rollback was seen.
-SEEN_SCHEMA = pa.schema(
+#: `first_tid`: of the message at `first_position`. `entries` may be 0: only messages in front were found,
+#: which the backup before has counted. `ended`: a commit or a rollback was found.
+SCAN_SCHEMA = pa.schema(
     [
         pa.field("transaction_id", pa.string(), nullable=False),
         pa.field("scope", pa.string(), nullable=False),
@@ -46,7 +46,7 @@ SEEN_SCHEMA = pa.schema(
     ]
 )
 #: The same, as Spark reads a schema.
-SEEN_COLUMNS = (
+SCAN_COLUMNS = (
     "transaction_id STRING, scope STRING, epoch STRING, region STRING, first_position BIGINT, "
     "first_tid BIGINT, entries BIGINT, ended BOOLEAN"
 )
@@ -64,12 +64,12 @@ _WATERMARK = int(Kind.WATERMARK)
 
 
 @dataclass(frozen=True, slots=True)
-class RangeSeen:
+class RangeScan:
     """What a range held of messages: those kept, and among them those in front (`carried`).
 
     `last_tid` is the greatest tid, at offset `last_tid_position`; None when there was no message.
     `watermark`: the offset of the last watermark, where what was before it was forgotten; `restore_id`,
-    `restored_tid`: the restore that wrote it, and the tid that it brought the engine to; None: nobody says.
+    `restored_tid`: the restore that wrote it, and the tid that it restored the engine to; None: unknown.
     """
 
     scope: str
@@ -121,7 +121,7 @@ def _see(
     return int(rows.shape[0])
 
 
-class Seen:
+class TransactionScan:
     """Collects the transactions of one range; rows go to `sink` (default: they are held) `HELD` at a time."""
 
     def __init__(
@@ -156,9 +156,9 @@ class Seen:
             self.flush(int(messages.transactions[at, 1]))
 
     def forget(self, offset: int, restore_id: str | None, restored_tid: int | None) -> None:
-        """At this offset stands a restore's watermark: what was before it is of another history.
+        """A restore's watermark is at this offset: what was before it is of another history.
 
-        Rows that were handed out already are left out by read_seen.
+        Rows that were handed out already are left out by read_scans.
         """
         self._table.clear()
         self._entries = self._carried = 0
@@ -191,27 +191,27 @@ class Seen:
                         *(pa.array(np.ascontiguousarray(figures[:, i])) for i in range(3)),
                         pa.array(figures[:, 3] == 1),
                     ],
-                    schema=SEEN_SCHEMA,
+                    schema=SCAN_SCHEMA,
                 )
             )
         self._table.clear(room)
 
     def table(self) -> pa.Table:
-        """All rows (SEEN_SCHEMA), where there is no sink."""
+        """All rows (SCAN_SCHEMA), where there is no sink."""
         self.flush()
-        return pa.Table.from_batches(self._batches, SEEN_SCHEMA)
+        return pa.Table.from_batches(self._batches, SCAN_SCHEMA)
 
-    def range(self, start: int, end: int) -> RangeSeen:
+    def range(self, start: int, end: int) -> RangeScan:
         """What the range [start, end) held, when all of it was added."""
         tid, position = self._last or (None, None)
-        return RangeSeen(
+        return RangeScan(
             *self._place, start, end, self._entries, self._carried, self._first, tid, position,
             *(self._mark or ())
         )  # fmt: skip
 
 
-def marks_of(ranges: Iterable[RangeSeen]) -> dict[Place, int]:
-    """Where in each partition the last watermark stands, of those before which all was forgotten."""
+def marks_of(ranges: Iterable[RangeScan]) -> dict[Place, int]:
+    """Where in each partition the last watermark is, of those before which all was forgotten."""
     marks: dict[Place, int] = {}
     for one in ranges:
         if one.watermark is not None:
@@ -219,13 +219,13 @@ def marks_of(ranges: Iterable[RangeSeen]) -> dict[Place, int]:
     return marks
 
 
-def behind_marks(ranges: Sequence[RangeSeen]) -> list[RangeSeen]:
-    """Ranges of which nothing counts that stands before the last watermark of their partition."""
+def behind_marks(ranges: Sequence[RangeScan]) -> list[RangeScan]:
+    """Ranges of which nothing counts that is before the last watermark of their partition."""
     marks = marks_of(ranges)
     return [
         one
         if one.end > marks.get(one.place, 0)
-        else RangeSeen(*one.place, one.start, one.end, 0, 0, None, None, None)
+        else RangeScan(*one.place, one.start, one.end, 0, 0, None, None, None)
         for one in ranges
     ]
 
@@ -234,15 +234,15 @@ def behind_marks(ranges: Sequence[RangeSeen]) -> list[RangeSeen]:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenBy:
-    """What one task told: its ranges, and its rows of transactions, in the object `path` (None: no rows)."""
+class TaskScan:
+    """A task's record: its ranges, and its rows of transactions, in the object `path` (None: no rows)."""
 
-    ranges: tuple[RangeSeen, ...]
+    ranges: tuple[RangeScan, ...]
     rows: int
     path: str | None
 
 
-class SeenWriter:
+class ScanWriter:
     """The objects of one task; put again, they are replaced by the same. `sink` takes rows as they come."""
 
     def __init__(self, storage: Storage, source: str, backup_id: str, task: int) -> None:
@@ -260,7 +260,7 @@ class SeenWriter:
             self._stream = _Stream(self._object)
             self._parquet = pq.ParquetWriter(
                 self._stream,
-                SEEN_SCHEMA,
+                SCAN_SCHEMA,
                 compression="zstd",
                 write_page_checksum=True,
                 write_statistics=False,
@@ -270,7 +270,7 @@ class SeenWriter:
         self._rows += len(batch)
         self._parquet.write_batch(batch)
 
-    def commit(self, ranges: Iterable[RangeSeen]) -> None:
+    def commit(self, ranges: Iterable[RangeScan]) -> None:
         """Put the objects, before the part that makes the task done."""
         if self._parquet is not None and self._object is not None:
             self._parquet.close()
@@ -278,7 +278,7 @@ class SeenWriter:
         content = {"format": 1, "rows": self._rows, "ranges": [asdict(one) for one in ranges]}
         put_sealed(self._storage, self._ranges_path, content)
 
-    def __enter__(self) -> SeenWriter:
+    def __enter__(self) -> ScanWriter:
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -290,7 +290,7 @@ class SeenWriter:
 
 
 class _Stream:
-    """An object on its way, as Parquet's writer wants it."""
+    """An object that is being written, as Parquet's writer wants it."""
 
     closed = False
 
@@ -314,49 +314,49 @@ class _Stream:
         pass
 
 
-def read_ranges(storage: Storage, source: str, backup_id: str, task: int) -> SeenBy:
-    """What a task told of its ranges. Raises NotFound (it is not done), Damaged."""
+def read_ranges(storage: Storage, source: str, backup_id: str, task: int) -> TaskScan:
+    """What a task recorded of its ranges. Raises NotFound (it is not done), Damaged."""
     path = layout.seen_ranges_path(source, backup_id, task)
-    told = get_sealed(storage, path)
+    content = get_sealed(storage, path)
     try:
-        ranges = tuple(RangeSeen(**one) for one in told["ranges"])
-        rows = int(told["rows"])
+        ranges = tuple(RangeScan(**one) for one in content["ranges"])
+        rows = int(content["rows"])
     except (KeyError, TypeError, ValueError) as error:
         raise _torn(path, source, backup_id) from error
-    return SeenBy(ranges, rows, layout.seen_path(source, backup_id, task) if rows else None)
+    return TaskScan(ranges, rows, layout.seen_path(source, backup_id, task) if rows else None)
 
 
-def read_seen(
+def read_scans(
     storage: Storage,
     source: str,
     backup_id: str,
     tasks: Iterable[int],
     marks: Mapping[Place, int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The transactions that tasks saw (SEEN_SCHEMA), in batches. Raises NotFound, Damaged.
+    """The transactions that tasks found (SCAN_SCHEMA), in batches. Raises NotFound, Damaged.
 
     One transaction and partition may be in several rows, of one task and of many. Rows of before `marks`, the
     watermarks of partitions, are left out.
     """
     for task in tasks:
-        told = read_ranges(storage, source, backup_id, task)
-        if told.path is None:
+        scan = read_ranges(storage, source, backup_id, task)
+        if scan.path is None:
             continue
         rows = 0
         try:
-            data = pa.BufferReader(storage.get(told.path))
+            data = pa.BufferReader(storage.get(scan.path))
             for batch in pq.ParquetFile(data, page_checksum_verification=True).iter_batches():
                 rows += len(batch)
-                found = batch.cast(SEEN_SCHEMA)
+                found = batch.cast(SCAN_SCHEMA)
                 yield _behind(found, marks) if marks else found
         except (NotFound, pa.ArrowException, OSError) as error:
-            raise _torn(told.path, source, backup_id) from error
-        if rows != told.rows:
-            raise _torn(told.path, source, backup_id)
+            raise _torn(scan.path, source, backup_id) from error
+        if rows != scan.rows:
+            raise _torn(scan.path, source, backup_id)
 
 
 def _behind(batch: pa.RecordBatch, marks: Mapping[Place, int]) -> pa.RecordBatch:
-    """The rows whose first message stands behind its partition's mark."""
+    """The rows whose first message is behind its partition's mark."""
     names = [batch.column(name) for name in ("scope", "epoch", "region")]
     codes: Longs = np.zeros(len(batch), np.int64)
     for column in map(pa.StringArray.dictionary_encode, names):
@@ -370,6 +370,6 @@ def _behind(batch: pa.RecordBatch, marks: Mapping[Place, int]) -> pa.RecordBatch
 
 def _torn(path: str, source: str, backup_id: str) -> Damaged:
     return Damaged(
-        f"{path}, in which a task of a backup that was cut off says what it saw, is gone or torn.",
+        f"{path}, the record of what a task of an interrupted backup found, is gone or torn.",
         hint=f"Delete the folder {layout.parts_folder(source, backup_id)}: the backup reads again.",
     )

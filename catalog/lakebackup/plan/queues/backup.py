@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from lakebackup.formats.queues.snapshot_json import SnapshotJson
     from lakebackup.plan.partitions import RegionState, TopicState
-    from lakebackup.plan.queues.history import Standing, Start, Watermark
+    from lakebackup.plan.queues.history import Continuation, Start, Watermark
 
 # Below this many offsets no session of Spark's is worth its start.
 HERE_OFFSETS = 2_000_000
@@ -128,20 +128,24 @@ def plan_child(
     backup_id: str,
     source: str,
     mode: Literal["differential", "incremental"],
-    standing: Standing,
+    continuation: Continuation,
     topics: Sequence[TopicState],
     regions: Sequence[RegionState],
     end_ts: int,
     parallelism: int = 2,
 ) -> QueuePlan:
     """A backup that depends on another; `lost` is what the source has deleted and this one would need."""
-    parent = standing.parent
+    parent = continuation.parent
     if parent is None:
         raise NeedsFull(f"There is no backup of {source} to continue.", hint=TAKE_FULL)
     _require_whole(topics)
-    rows, starts, restores = BackupRows(backup_id, source, end_ts), _starts(standing), _restores(standing)
+    rows, starts, restores = (
+        BackupRows(backup_id, source, end_ts),
+        _starts(continuation),
+        _restores(continuation),
+    )
     # After an incremental the chain holds all of what is open.
-    looks_back = parent.level == 0 and standing.open_at is not None
+    looks_back = parent.level == 0 and continuation.open_at is not None
     parts = []
     for region in regions:
         start = starts.get(region.place)
@@ -151,17 +155,17 @@ def plan_child(
     return QueuePlan(
         kind="cumulative" if mode == "differential" else "differential",
         parent=parent,
-        restore_id=standing.restored.restore_id if standing.restored else None,
-        start_ts=standing.start_ts,
+        restore_id=continuation.restored.restore_id if continuation.restored else None,
+        start_ts=continuation.start_ts,
         end_ts=end_ts,
         positions=tuple(rows.position(p.region, p.own, max(p.own, p.end)) for p in parts),
         scopes=tuple(rows.scope(topic) for topic in topics),
-        lost=tuple(_lost(rows, standing, ((p.region, p.look) for p in parts))),
+        lost=tuple(_lost(rows, continuation, ((p.region, p.look) for p in parts))),
         tasks=_tasks(parts, parallelism),
         keep=True,
-        last_tid=standing.last_tid,
-        open_at=standing.open_at,
-        tids=_tids(standing.starts),
+        last_tid=continuation.last_tid,
+        open_at=continuation.open_at,
+        tids=_tids(continuation.starts),
         # A message may come to its partition, or be seen there, after its transaction's end elsewhere.
         look_back=_tasks([_before(restores, p.region, p.own) for p in parts], parallelism),
         watermarks=tuple(
@@ -171,7 +175,7 @@ def plan_child(
             if w.base <= p.own
         ),
         new_regions=sum(region.place not in starts for region in regions),
-        notes=standing.notes,
+        notes=continuation.notes,
     )
 
 
@@ -179,7 +183,7 @@ def plan_full(
     *,
     backup_id: str,
     source: str,
-    standing: Standing,
+    continuation: Continuation,
     snapshot: SnapshotJson | None,
     topics: Sequence[TopicState],
     regions: Sequence[RegionState],
@@ -188,11 +192,15 @@ def plan_full(
 ) -> QueuePlan:
     """A full. What is read are messages of transactions that may be open at it, and nothing is stored.
 
-    `snapshot`: the positions of the engine's snapshot; without it, it is where the queues end. `standing`:
-    what it comes after. Raises NeedsFull for a snapshot behind which messages are gone already.
+    `snapshot`: the positions of the engine's snapshot; without it, the full is where the queues end.
+    `continuation`: what it comes after. Raises NeedsFull for a snapshot behind which messages are gone.
     """
     _require_whole(topics)
-    rows, starts, restores = BackupRows(backup_id, source, end_ts), _starts(standing), _restores(standing)
+    rows, starts, restores = (
+        BackupRows(backup_id, source, end_ts),
+        _starts(continuation),
+        _restores(continuation),
+    )
     queues = {(q.topic, str(q.partition)): q for q in snapshot.queues} if snapshot else {}
     parts = []
     for region in regions:
@@ -209,24 +217,26 @@ def plan_full(
         else:
             start = starts.get(region.place)
             own = max(start.own_from if start else 0, region.low)
-            look = max(min(start.open_from, own), region.low) if start and standing.open_at else own
+            look = max(min(start.open_from, own), region.low) if start and continuation.open_at else own
             parts.append(_Part(region, look, min(own, region.end), region.end))
     known = [(region, starts[region.place]) for region in regions if region.place in starts]
     # Behind a restore nothing is missing.
-    continues = standing.parent is not None and standing.restored is None
+    continues = continuation.parent is not None and continuation.restored is None
     return QueuePlan(
         kind="full",
         parent=None,
-        restore_id=standing.restored.restore_id if standing.restored and known else None,
+        restore_id=continuation.restored.restore_id if continuation.restored and known else None,
         start_ts=None,
         end_ts=end_ts,
         positions=tuple(rows.position(p.region, p.end, p.end) for p in parts),
         scopes=tuple(rows.scope(topic) for topic in topics),
-        lost=tuple(_lost(rows, standing, ((r, start.own_from) for r, start in known))) if continues else (),
+        lost=tuple(_lost(rows, continuation, ((r, start.own_from) for r, start in known)))
+        if continues
+        else (),
         tasks=_tasks(parts, parallelism),
         keep=False,
-        last_tid=None if snapshot or not known else standing.last_tid,
-        open_at=None if snapshot or not known else standing.open_at,
+        last_tid=None if snapshot or not known else continuation.last_tid,
+        open_at=None if snapshot or not known else continuation.open_at,
         tids=_tids(start for _, start in known),
         snapshot_tid=snapshot.last_tid if snapshot else None,
         snapshot_open=snapshot.open_transactions if snapshot else None,
@@ -238,13 +248,13 @@ def plan_full(
     )
 
 
-def _starts(standing: Standing) -> dict[Place, Start]:
-    return {start.place: start for start in standing.starts}
+def _starts(continuation: Continuation) -> dict[Place, Start]:
+    return {start.place: start for start in continuation.starts}
 
 
-def _restores(standing: Standing) -> dict[Place, list[Watermark]]:
+def _restores(continuation: Continuation) -> dict[Place, list[Watermark]]:
     found: dict[Place, list[Watermark]] = {}
-    for one in standing.watermarks:
+    for one in continuation.watermarks:
         found.setdefault(one.place, []).append(one)
     return found
 
@@ -296,10 +306,12 @@ def _require_whole(topics: Iterable[TopicState]) -> None:
             )
 
 
-def _lost(rows: BackupRows, standing: Standing, looks: Iterable[tuple[RegionState, int]]) -> Iterator[Gap]:
+def _lost(
+    rows: BackupRows, continuation: Continuation, looks: Iterable[tuple[RegionState, int]]
+) -> Iterator[Gap]:
     """What is gone of partitions that must be read from these offsets on, or went with its partition."""
-    starts = _starts(standing)
-    from_ts = min(standing.start_ts or 0, rows.ts)
+    starts = _starts(continuation)
+    from_ts = min(continuation.start_ts or 0, rows.ts)
     for region, look in looks:
         start = starts.pop(region.place, None)
         if region.low > look:

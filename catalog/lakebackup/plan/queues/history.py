@@ -1,6 +1,6 @@
 """Which backup or restore the next backup of an engine's queues continues.
 
-The queues' topic ids are those of a backup, or of a later restore into them. So an engine that was put back
+The queues' topic ids are those of a backup, or of a later restore into them. So an engine that was restored
 to an older backup continues that one, whatever came after it.
 """
 
@@ -81,7 +81,7 @@ class Watermark(Partition):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Continuation:
     """What the next backup continues. `parent` None: there is no backup of the engine.
 
     `last_tid`: the engine's state at the start. `open_at`: the backup whose open transactions are open at the
@@ -152,15 +152,15 @@ def read_watermarks(reader: CatalogReader, source: str, cluster: str) -> tuple[W
 
 def last_ended(histories: Iterable[History], topics: Sequence[TopicState]) -> int:
     """When (us) the newest full of these topics began, or the newest restore into them was done: runs that
-    were cut off before that are obsolete. 0: never."""
+    were interrupted before that are obsolete. 0: never."""
     ids = {(topic.scope, topic.epoch) for topic in topics}
     own = (h for h in histories if (h.scope, h.epoch) in ids)
     return max((max(h.full_started_at or 0, h.restored_at or 0) for h in own), default=0)
 
 
-def stand(
+def find_continuation(
     reader: CatalogReader, histories: Sequence[History], topics: Sequence[TopicState], mode: Mode
-) -> Standing:
+) -> Continuation:
     """What the next backup continues; for a full, what it comes after.
 
     Queues of which none is known continue what others of their names did, or the newest backup: what they
@@ -173,14 +173,14 @@ def stand(
         return _behind_restore(reader, history, mode)
     history = history or max(histories, key=lambda h: h.number or 0, default=None)
     if history is None:
-        return Standing()
+        return Continuation()
     backup_id = history.full_id if mode == "differential" else history.backup_id
     if backup_id is None:
-        return Standing()
+        return Continuation()
     row = reader.one("queue_parent", backup_id=backup_id)
     if row is None or row["reason"]:
         raise NeedsFull(f"Backup {backup_id} cannot be continued{_why(row)}.", hint=TAKE_FULL)
-    return Standing(
+    return Continuation(
         parent=pick(Parent, row),
         starts=tuple(
             Start(
@@ -201,7 +201,7 @@ def _namesake(histories: Iterable[History], topics: Sequence[TopicState]) -> His
     return max(own, key=lambda h: max(h.started_at or 0, h.restored_at or 0), default=None)
 
 
-def _behind_restore(reader: CatalogReader, history: History, mode: Mode) -> Standing:
+def _behind_restore(reader: CatalogReader, history: History, mode: Mode) -> Continuation:
     restored = Restored(
         restore_id=str(history.restore_id),
         at=int(history.restored_at or 0),
@@ -231,7 +231,7 @@ def _behind_restore(reader: CatalogReader, history: History, mode: Mode) -> Stan
     for r in reader.rows("queue_restored", restore_id=restored.restore_id):
         start = r["base_position"] if row["kind"] == "full" else r["end_position"]
         starts.append(Start(r["scope"], r["epoch"], r["region"], start, start))
-    return Standing(
+    return Continuation(
         parent=pick(Parent, row),
         restored=restored,
         starts=tuple(starts),

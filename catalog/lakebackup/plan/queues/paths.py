@@ -1,10 +1,11 @@
-"""Which backups of an engine's queues bring back a state that a person asks for. Pure.
+"""Which backups of an engine's queues restore a state that a person asks for. Pure.
 
-A way is a full and the backups that are put upon it, in order. A tid is covered by a way from its full's last
-tid on; an instant by a backup that ended at it or later, and began (where what it stands on ended) before it.
-Of the ways that cover a point the one that goes furthest comes first: what was written to one queue while the
-ends of others were looked at already is in a later backup. (Those that hold nothing of before the point are
-taken off its end.) It does not go beyond a restore of the engine, behind which tids are given out anew.
+A restore path is a full and the backups applied on top of it, in order. It covers a tid from its full's last
+tid on. A backup covers an instant that is not after its end and is after its start (where its parent ended).
+Of the paths that cover a point the one that goes furthest comes first: what was written to one queue while
+the ends of others were looked at already is in a later backup. (Backups at its end that hold nothing from
+before the point are left off.) It does not go beyond a restore of the engine, after which tids are used
+again.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ class Point:
     end_ts: int
 
     def covers(self, tid: int | None, ts: int | None) -> bool:
-        """Whether it is the first of a way to have reached the point."""
+        """Whether it is the first of a path to have reached the point."""
         if tid is not None:
             return tid <= self.last_tid
         return ts is not None and self.start_ts < ts <= self.end_ts
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class RestorePath:
     """`links`: a full and what is put upon it. `at`: the place of the one that first reaches the point."""
 
     links: tuple[Point, ...]
@@ -61,8 +62,8 @@ class Way:
     def last(self) -> Point:
         return self.links[-1]
 
-    def is_within(self, other: Way) -> bool:
-        """Whether it is another way's beginning."""
+    def is_within(self, other: RestorePath) -> bool:
+        """Whether it is the beginning of another path."""
         return len(self.links) < len(other.links) and self.links == other.links[: len(self.links)]
 
     def segments(self) -> list[int]:
@@ -76,19 +77,20 @@ def chain_of(points: Sequence[Point], last: Point) -> tuple[Point, ...]:
     return tuple(sorted((p for p in needed if p.state == "complete"), key=lambda p: p.link))
 
 
-def ways(
+def restore_paths(
     source: str,
     points: Sequence[Point],
     *,
     backup: str | None = None,
     tid: int | None = None,
     ts: int | None = None,
-) -> Iterator[Way]:
-    """The ways that bring the point back, the best first, one at least; without a point, to the end of the
+) -> Iterator[RestorePath]:
+    """The paths that restore the point, the best first, one at least; without a point, to the end of the
     newest backup.
 
-    `backup`: the id of the last one that may be put upon the full; only so a history is taken that the engine
-    does not go on from any more. Raises NotFound, Refused with the nearest points that can be restored.
+    `backup`: the id of the last one that may be applied on top of the full; only with it is a history
+    chosen that the engine no longer continues. Raises NotFound, Refused with the nearest points that can be
+    restored.
     """
     if backup is not None:
         lasts = [_named(points, backup)]
@@ -101,31 +103,33 @@ def ways(
         )
     if tid is None and ts is None:
         newest = chain_of(points, max(lasts, key=lambda p: p.number))
-        return iter([Way(newest, len(newest) - 1)])
+        return iter([RestorePath(newest, len(newest) - 1)])
     numbers = {p.backup_id: p.number for p in points}
     lasts.sort(key=lambda p: (numbers.get(p.base, 0), p.number), reverse=True)
     found = _covering(points, lasts, tid, ts)
     first = next(found, None)
     if first is None:
-        # Of one that was named, all that it is put upon can be restored too.
+        # Of one that was named, everything before it in its chain can be restored too.
         near = lasts if backup is None else chain_of(points, lasts[0])
         raise _outside(source, points, near, tid, ts)
     return chain([first], found)
 
 
-def reached_by(points: Sequence[Point], way: Way, tid: int) -> Point:
-    """The first backup of the way's chain that has reached a tid, whether the way takes it or goes round it.
+def reached_by(points: Sequence[Point], restore_path: RestorePath, tid: int) -> Point:
+    """The first backup of the path's chain that has reached a tid, whether or not the path contains it.
 
     Behind a restore to that tid, what the backups from it on hold is another history.
     """
-    lying = [p for p in points if p.base == way.full.base and p.intact and not p.superseded]
-    reached = [p for p in {*lying, *way.links} if p.last_tid >= tid and p.number <= way.last.number]
-    return min(reached, key=lambda p: p.number, default=way.last)
+    lying = [p for p in points if p.base == restore_path.full.base and p.intact and not p.superseded]
+    reached = [
+        p for p in {*lying, *restore_path.links} if p.last_tid >= tid and p.number <= restore_path.last.number
+    ]
+    return min(reached, key=lambda p: p.number, default=restore_path.last)
 
 
 def _covering(
     points: Sequence[Point], lasts: Sequence[Point], tid: int | None, ts: int | None
-) -> Iterator[Way]:
+) -> Iterator[RestorePath]:
     fulls = {p.backup_id: p for p in points}
     for last in lasts:
         full = fulls.get(last.base, last)
@@ -137,7 +141,7 @@ def _covering(
         links = chain_of(points, last)
         at = next((place for place, link in enumerate(links) if link.covers(tid, ts)), None)
         if at is not None and not any(link.restore_id for link in links[at + 1 :]):
-            yield Way(links, at)
+            yield RestorePath(links, at)
 
 
 def _named(points: Sequence[Point], backup: str) -> Point:
@@ -156,7 +160,7 @@ def _named(points: Sequence[Point], backup: str) -> Point:
 def _outside(
     source: str, points: Sequence[Point], lasts: Sequence[Point], tid: int | None, ts: int | None
 ) -> Refused:
-    """Why there is no way, and the nearest points before and after that there is one to."""
+    """Why there is no path, and the nearest points before and after that have one."""
     shown: Callable[[int], str]
     if tid is not None:
         wanted, shown = tid, lambda value: f"tid {value}"
@@ -175,9 +179,9 @@ def _outside(
         if found is not None
     ]
     aside = [p for p in points if p.superseded and p.intact]
-    held = next((way.last for way in _covering(points, aside[::-1], tid, ts)), None)
+    held = next((restore_path.last for restore_path in _covering(points, aside[::-1], tid, ts)), None)
     instead = (
-        f" Backup {held.backup_id} is of before the engine was put back to an earlier state: "
+        f" Backup {held.backup_id} is from before the engine was restored to an earlier state: "
         f"`--backup {held.backup_id}` restores that history."
         if held
         else ""

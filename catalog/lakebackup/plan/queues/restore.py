@@ -13,7 +13,7 @@ from lakebackup import requests
 from lakebackup.errors import Damaged, NotFound, Refused
 from lakebackup.formats.queues.headers import HeaderNames
 from lakebackup.plan.passed_over import passed_over
-from lakebackup.plan.queues.paths import Point, Way, reached_by, ways
+from lakebackup.plan.queues.paths import Point, RestorePath, reached_by, restore_paths
 from lakebackup.rows.base import QUEUES
 from lakebackup.rules import layout, patterns, topic_settings
 from lakebackup.rules.kinds import require_kind_of
@@ -97,14 +97,14 @@ class ConfigFile:
 
 @dataclass(frozen=True, slots=True)
 class QueueRestorePlan:
-    """A restore as a value: `way.full`'s snapshot, then messages up to `upto_tid` (None: all of the way) out
-    of the files `chosen`.
+    """A restore as a value: the snapshot of `restore_path.full`, then messages up to `upto_tid` (None: all)
+    out of the files `chosen`.
 
     `reached`: the backup in which that lies; `whole`: its end. `to_tid`: the tid that the engine then has.
     """
 
     source: str
-    way: Way
+    restore_path: RestorePath
     reached: Point
     upto_tid: int | None
     to_ts: int | None
@@ -133,49 +133,51 @@ class QueueRestorePlan:
 
     @property
     def entries(self) -> int:
-        """Messages in the chosen files; those behind the point are left out on the way."""
+        """Messages in the chosen files; the restore leaves out those behind the point."""
         return sum(queue.entries for queue in self.queues)
 
     @property
     def done_by(self) -> int:
-        """The place in the way of the last backup all of whose messages are restored, whatever they are; the
+        """The place in the path of the last backup all of whose messages are restored, whatever they are; the
         transactions open at its end are known."""
-        return _done_by(self.way, self.upto_tid)
+        return _done_by(self.restore_path, self.upto_tid)
 
 
-def _done_by(way: Way, upto_tid: int | None) -> int:
+def _done_by(restore_path: RestorePath, upto_tid: int | None) -> int:
     if upto_tid is None:
-        return len(way.links) - 1
-    return max((place for place, link in enumerate(way.links) if link.last_tid <= upto_tid), default=0)
+        return len(restore_path.links) - 1
+    return max(
+        (place for place, link in enumerate(restore_path.links) if link.last_tid <= upto_tid), default=0
+    )
 
 
 def plan_restore(
-    request: QueueRestoreRequest, reader: CatalogReader, tid_of: Callable[[Way, Selection], int]
+    request: QueueRestoreRequest, reader: CatalogReader, tid_of: Callable[[RestorePath, Selection], int]
 ) -> QueueRestorePlan:
-    """What the restore would bring back. Writes nothing.
+    """What would be restored. Writes nothing.
 
-    `tid_of`: the tid that the request's instant comes to on a way with these files. Raises NotFound (no such
+    `tid_of`: the tid that the request's instant comes to on a path with these files. Raises NotFound (no such
     engine, backup), Refused (a point that is not covered), UsageProblem.
     """
     points = _points(request.source, reader)
     backup = reader.resolve_backup(request.backup) if request.backup else None
     try:
-        found = ways(request.source, points, backup=backup, tid=request.to_tid, ts=request.to_ts)
+        found = restore_paths(request.source, points, backup=backup, tid=request.to_tid, ts=request.to_ts)
     except Refused as refused:
         raise _with_gap(request, reader, refused) from None
     first: QueueRestorePlan | None = None
-    passed: list[Way] = []
-    for way in found:
-        # What is short of a way that cannot be gone lacks what came late: that is in the later backups.
-        if any(way.is_within(other) for other in passed):
+    passed: list[RestorePath] = []
+    for restore_path in found:
+        # A shorter part of an unusable path lacks what came late: that is in the later backups.
+        if any(restore_path.is_within(other) for other in passed):
             continue
-        made = _plan(request, reader, points, way, tid_of)
+        made = _plan(request, reader, points, restore_path, tid_of)
         if not made.obstacles:
             return made
-        passed.append(made.way)
+        passed.append(made.restore_path)
         first = first or made
     if first is None:
-        raise ValueError("there is a way, or a refusal")
+        raise ValueError("there is a path, or a refusal")
     return first
 
 
@@ -206,39 +208,46 @@ def _plan(
     request: QueueRestoreRequest,
     reader: CatalogReader,
     points: Sequence[Point],
-    way: Way,
-    tid_of: Callable[[Way, Selection], int],
+    restore_path: RestorePath,
+    tid_of: Callable[[RestorePath, Selection], int],
 ) -> QueueRestorePlan:
-    parameters = {"source": request.source, "base": way.full.base, "link": way.last.link, "to_tid": None}
+    parameters = {
+        "source": request.source,
+        "base": restore_path.full.base,
+        "link": restore_path.last.link,
+        "to_tid": None,
+    }
     upto = request.to_tid
     unread: list[str] = []
     if request.to_ts is not None:
         try:
-            found = tid_of(way, _select(reader, parameters))
-            upto = max(way.full.last_tid, min(found, way.last.last_tid))
+            found = tid_of(restore_path, _select(reader, parameters))
+            upto = max(restore_path.full.last_tid, min(found, restore_path.last.last_tid))
         except Damaged as damaged:
-            unread, upto = [damaged.message], way.last.last_tid
+            unread, upto = [damaged.message], restore_path.last.last_tid
     parameters["to_tid"] = upto
     files = _select(reader, parameters)
     if upto is not None:
-        way = _shortened(way, files)
-        parameters["link"] = way.last.link
-    reached = way.last if upto is None else reached_by(points, way, upto)
+        restore_path = _shortened(restore_path, files)
+        parameters["link"] = restore_path.last.link
+    reached = restore_path.last if upto is None else reached_by(points, restore_path, upto)
     # A backup whose every message is wanted is whole, unless later ones have messages of before its end,
     # which came to a queue that it had read already.
-    whole = (upto is None or upto >= reached.last_tid) and reached == way.last
-    queues = _queues(request, files, way.last)
+    whole = (upto is None or upto >= reached.last_tid) and reached == restore_path.last
+    queues = _queues(request, files, restore_path.last)
     renamed = any(queue.scope != queue.target for queue in queues)
-    config, torn = _config(request, reader, way.last, way.links[_done_by(way, upto)])
+    config, torn = _config(
+        request, reader, restore_path.last, restore_path.links[_done_by(restore_path, upto)]
+    )
     newest = upto is None and not request.backup
     return QueueRestorePlan(
         source=request.source,
-        way=way,
+        restore_path=restore_path,
         reached=reached,
         upto_tid=upto,
         to_ts=request.to_ts,
-        to_tid=way.last.last_tid if upto is None else upto,
-        # What stands on it does not look again for transactions that are open, or by other names.
+        to_tid=restore_path.last.last_tid if upto is None else upto,
+        # What depends on it does not look again for transactions that are open, or by other names.
         whole=whole and not renamed and not request.keep_open,
         queues=queues,
         config=config,
@@ -246,10 +255,10 @@ def _plan(
         chosen=files,
         obstacles=(
             *_obstacles(files, parameters, unread),
-            *_snapshot(request, reader, way.full),
+            *_snapshot(request, reader, restore_path.full),
             *torn,
         ),
-        notes=tuple(passed_over(request.source, way.last.number, reader)) if newest else (),
+        notes=tuple(passed_over(request.source, restore_path.last.number, reader)) if newest else (),
     )
 
 
@@ -257,11 +266,11 @@ def _select(reader: CatalogReader, parameters: Mapping[str, Any]) -> Selection:
     return reader.choose("selected", "queue_restore_files", **parameters)
 
 
-def _shortened(way: Way, files: Selection) -> Way:
-    """The way without the backups behind the point that have no file to read."""
+def _shortened(restore_path: RestorePath, files: Selection) -> RestorePath:
+    """The path without the backups behind the point that have no file to read."""
     (found,) = files.rows("queue_restore_reach")
-    kept = [place for place, link in enumerate(way.links) if link.link <= (found["link"] or 0)]
-    return Way(way.links[: max([way.at, *kept]) + 1], way.at)
+    kept = [place for place, link in enumerate(restore_path.links) if link.link <= (found["link"] or 0)]
+    return RestorePath(restore_path.links[: max([restore_path.at, *kept]) + 1], restore_path.at)
 
 
 def _queues(request: QueueRestoreRequest, files: Selection, last: Point) -> tuple[Queue, ...]:
@@ -286,7 +295,7 @@ def _queues(request: QueueRestoreRequest, files: Selection, last: Point) -> tupl
 def _config(
     request: QueueRestoreRequest, reader: CatalogReader, last: Point, before: Point
 ) -> tuple[tuple[ConfigFile, ...], list[str]]:
-    """The schema history of the last backup of the way, cut at the point, since messages may need its
+    """The schema history of the last backup of the path, cut at the point, since messages may need its
     newest version; the configuration as it was last seen at or before the point."""
     rows = reader.rows(
         "queue_restore_config",
@@ -300,7 +309,7 @@ def _config(
 
 
 def _obstacles(files: Selection, parameters: Mapping[str, Any], unread: Sequence[str]) -> list[str]:
-    """What stands against the files; `unread`: what was found when some were looked into."""
+    """Why the files cannot be restored; `unread`: what was found when some were read."""
     chain = {name: value for name, value in parameters.items() if name != "to_tid"}
     (pruned,) = files.reader.rows("queue_restore_pruned", **chain)
     gone = f"{pruned['files']} files were pruned ({pruned['prune_id']}), such as {pruned['path']}"
@@ -312,7 +321,7 @@ def _obstacles(files: Selection, parameters: Mapping[str, Any], unread: Sequence
 
 
 def _snapshot(request: QueueRestoreRequest, reader: CatalogReader, full: Point) -> list[str]:
-    """What stands against the engine's snapshot that a full is of."""
+    """Why the engine's snapshot of a full cannot be restored."""
     if full.snapshot_id is None:
         return [f"full {full.backup_id} names no snapshot"]
     rows = reader.rows(
@@ -332,9 +341,9 @@ def _with_gap(request: QueueRestoreRequest, reader: CatalogReader, refused: Refu
     if request.to_ts is None:
         return refused
     rows = reader.rows("queue_restore_gaps", source=request.source, to_ts=request.to_ts)
-    told = [
+    gaps = [
         f"{row['scope']}, partition {row['region']}: offsets from {row['from_position']} were "
         f"{'deleted' if row['reason'] == 'purged' else 'lost'} before they were backed up"
         for row in rows[:_SHOWN]
     ]
-    return Refused(" ".join([refused.message, *(f"{text}." for text in told)]), hint=refused.hint)
+    return Refused(" ".join([refused.message, *(f"{text}." for text in gaps)]), hint=refused.hint)

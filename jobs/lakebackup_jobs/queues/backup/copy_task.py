@@ -1,7 +1,7 @@
-"""What a task of a backup of queues does: read offset ranges, store their messages, tell what it saw.
+"""A task of a backup of queues: read offset ranges, store their messages, record their transactions.
 
 Like a topic backup's task, but for the look at each block's headers on its way: messages in front, the tids
-of a file, and transactions. The part is the task's commit; what was seen is put before it.
+of a file, and transactions. The part is the task's commit; the transactions are written before it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lakebackup_jobs.kafka.format.records import OFFSET, Block
 from lakebackup_jobs.queues.backup.skipped import by_partition
 from lakebackup_jobs.queues.messages import chosen, read_messages, watermarks, without
 from lakebackup_jobs.queues.transaction_ids import TransactionIds, read_ids
-from lakebackup_jobs.queues.transaction_scan import RangeSeen, Seen, SeenWriter
+from lakebackup_jobs.queues.transaction_scan import RangeScan, ScanWriter, TransactionScan
 from lakebackup_jobs.topics.tasks.copy import OffsetsTask
 
 if TYPE_CHECKING:
@@ -53,23 +53,23 @@ class QueueCopyJob(OffsetsTask):
     skipped: frozenset[Place] = frozenset()
 
     def write(self, storage: Storage, task: int) -> list[DataFile]:
-        """As PartTask; what it saw is read by seen.read_ranges and seen.read_seen afterwards."""
+        """As PartTask; its scan is read by read_ranges and read_scans."""
         done = self.counter(storage, task)
         rows: list[DataFile] = []
-        ranges: list[RangeSeen] = []
+        ranges: list[RangeScan] = []
         front = _Front(storage, self.carried)
         skipped = by_partition(self.skipped)
         metadata = {NAMES: self.names.text}
         with (
             KeyFilters(storage, self.source, self.backup_id, task) as keys,
-            SeenWriter(storage, self.source, self.backup_id, task) as writer,
+            ScanWriter(storage, self.source, self.backup_id, task) as writer,
         ):
             for span in self.tasks[task]:
                 look = _Look(
                     span,
                     self.names,
                     front,
-                    Seen(span.scope, span.epoch, span.region, writer.sink),
+                    TransactionScan(span.scope, span.epoch, span.region, writer.sink),
                     self.watermarks if self.keep else None,
                     skipped.get((span.scope, span.epoch, span.region), ()),
                 )
@@ -109,7 +109,7 @@ class _Front:
 class _Look:
     """Looks at the blocks of one range in order, see consume.Look.
 
-    `watermarks`: as of QueueCopyJob; None: what stands before one, whichever it is, is forgotten. `skipped`:
+    `watermarks`: as of QueueCopyJob; None: what is before one, whichever it is, is forgotten. `skipped`:
     offsets of messages that are left out.
     """
 
@@ -118,11 +118,11 @@ class _Look:
         span: QueueRange,
         names: HeaderNames,
         front: _Front,
-        seen: Seen,
+        scan: TransactionScan,
         watermarks: frozenset[tuple[str, str, str, str]] | None,
         skipped: Sequence[int],
     ) -> None:
-        self._span, self._names, self._front, self._seen = span, names, front, seen
+        self._span, self._names, self._front, self._scan = span, names, front, scan
         self._watermarks, self._skipped = watermarks, skipped
         self._where = f"{span.scope}[{span.region}]"
 
@@ -139,7 +139,7 @@ class _Look:
             before=span.own_from if in_front else None,
         )
         self._mark(columns, messages, kept)
-        self._seen.add(columns, messages, kept, span.own_from)
+        self._scan.add(columns, messages, kept, span.own_from)
         if kept.all() and columns is whole:
             made: Block | None = block
         else:
@@ -153,19 +153,19 @@ class _Look:
         return Block(made.data, stats, block.opens, hashes)
 
     def _mark(self, columns: Columns, messages: Messages, kept: Chosen) -> None:
-        """Mind watermarks: behind one of a restore that the backup does not stand behind, messages are old
+        """Check watermarks: behind one of a restore that the backup does not continue, messages are old
         ones that come a second time. Raises Refused."""
-        for row, said in watermarks(columns, messages):
+        for row, found in watermarks(columns, messages):
             offset = int(columns.rows[row, OFFSET])
             if self._watermarks is None:
-                self._seen.forget(offset, said.restore if said else None, said.to_tid if said else None)
+                self._scan.forget(offset, found.restore if found else None, found.to_tid if found else None)
                 kept[:row] = False
-            elif offset >= self._span.own_from and not (said and self._known(said.restore)):
-                restore = f"restore {said.restore}" if said else "a restore whose watermark cannot be read"
+            elif offset >= self._span.own_from and not (found and self._known(found.restore)):
+                restore = f"restore {found.restore}" if found else "a restore whose watermark cannot be read"
                 raise Refused(
-                    f"{self._where} at offset {offset}: what follows is what {restore} brought back, and "
-                    "this backup does not stand behind that one.",
-                    hint="Nothing of it is visible. End that restore by running its command again; if it is "
+                    f"{self._where} at offset {offset}: what follows was written by {restore}, and "
+                    "this backup does not continue that one.",
+                    hint="Nothing of it is visible. Run its command again to finish that restore; if it is "
                     "not in this catalog, or is given up, take a new full with --mode full.",
                 )
 
@@ -173,7 +173,7 @@ class _Look:
         span = self._span
         return (span.scope, span.epoch, span.region, restore_id) in (self._watermarks or ())
 
-    def finish(self) -> RangeSeen:
+    def finish(self) -> RangeScan:
         """What the range held."""
-        self._seen.flush()
-        return self._seen.range(self._span.start, self._span.end)
+        self._scan.flush()
+        return self._scan.range(self._span.start, self._span.end)

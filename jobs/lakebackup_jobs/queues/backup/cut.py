@@ -1,6 +1,6 @@
 """Where a backup ends in each partition of its queues, so that it has a state that there once was.
 
-The ends are of one instant, and writers go on: of two messages the later may be before the end of its
+The ends are of one instant, and writers continue: of two messages the later may be before the end of its
 partition while the earlier, which another partition gets, is on its way. So what came to the partitions
 meanwhile is taken up to the greatest tid that is before the ends.
 """
@@ -42,12 +42,12 @@ class Tails:
     def settled(
         self, regions: Sequence[RegionState], again: Callable[[], Sequence[RegionState]]
     ) -> list[RegionState]:
-        """The partitions with ends that are of one tid; `again` says where they end by now."""
+        """The partitions with ends that are of one tid; `again` returns where they end by now."""
         soon = again()
         if not any(_grown(region, later) for region, later in zip(regions, soon, strict=True)):
             return list(regions)
-        seen = [self._tids(r, max(r.low, r.end - _LAST), r.end)[1] for r in regions]
-        most = max((int(tids.max()) for tids in seen if len(tids)), default=-1)
+        ends = [self._tids(r, max(r.low, r.end - _LAST), r.end)[1] for r in regions]
+        most = max((int(tids.max()) for tids in ends if len(tids)), default=-1)
         pairs = list(zip(regions, again(), strict=True))
         tails = [self._tail(region, later) if _grown(region, later) else None for region, later in pairs]
         taken = [0] * len(pairs)

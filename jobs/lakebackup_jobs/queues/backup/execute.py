@@ -27,8 +27,9 @@ from lakebackup_jobs.lifecycle.tasks.totals import Totals, totals
 from lakebackup_jobs.queues.backup import open_transactions as ending
 from lakebackup_jobs.queues.backup.copy_task import QueueCopyJob
 from lakebackup_jobs.queues.backup.full_snapshot import FullSnapshot
-from lakebackup_jobs.queues.backup.request import CONFIG, SCHEMA, put_aside
+from lakebackup_jobs.queues.backup.request import CONFIG, SCHEMA, keep_files
 from lakebackup_jobs.queues.backup.resume import InProgress
+from lakebackup_jobs.queues.transaction_ids import write_ids
 from lakebackup_jobs.topics.resume import discard_files, tasks_done
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from lakebackup_jobs.lifecycle.workspace import Workspace
     from lakebackup_jobs.queues.backup.planner import QueuePlanner
     from lakebackup_jobs.queues.backup.request import Files, QueueRequest
-    from lakebackup_jobs.queues.transaction_scan import RangeSeen
+    from lakebackup_jobs.queues.transaction_scan import RangeScan
 
 ISOLATION = "read_committed"
 
@@ -88,7 +89,7 @@ class QueueBackup(Source[InProgress]):
         return draft.blocker(
             self.planner.asked(draft.plan),
             latest_number(reader, work.source) + 1,
-            self.planner.standing(reader),
+            self.planner.continuation(reader),
             self.planner.regions,
             self.snapshots.found(draft, reader),
             tasks_done(work, draft.backup_id),
@@ -103,7 +104,7 @@ class QueueBackup(Source[InProgress]):
         The engine's files are those of now; those of a backup that was interrupted are as they were.
         """
         work, plan, reader = self.workspace, draft.plan, self.workspace.reader()
-        files = put_aside(work.storage, work.source, draft.backup_id, self.planner.files)
+        files = keep_files(work.storage, work.source, draft.backup_id, self.planner.files)
         found, tasks, made = self._read(draft, reader)
         ranges = ending.ranges_of(work.storage, work.source, draft.backup_id, len(plan.tasks))
         if plan.snapshot_tid is not None:
@@ -141,7 +142,7 @@ class QueueBackup(Source[InProgress]):
     def discard(self, draft: InProgress) -> int:
         work = self.workspace
         if snapshot_id := self.snapshots.found(draft, work.reader()):
-            # First: without the record nobody knows that the hold is of no use.
+            # First: without the record nothing shows that the hold is of no use.
             self.snapshots.release(snapshot_id, draft)
         places = {(s.epoch, s.scope, s.region) for task in draft.plan.tasks for s in task}
         count = discard_files(work, draft.backup_id, places, draft.first) if draft.plan.keep else 0
@@ -149,7 +150,7 @@ class QueueBackup(Source[InProgress]):
         return count
 
     def finish(self, draft: InProgress) -> None:
-        """What its tasks saw is of no more use."""
+        """What its tasks recorded is no longer needed."""
         self.workspace.empty(layout.seen_folder(self.workspace.source, draft.backup_id))
 
     def result(self, draft: InProgress, backup: Backup) -> dict[str, Any]:
@@ -164,8 +165,7 @@ class QueueBackup(Source[InProgress]):
         carried = None
         if plan.open_at and any(r.start < r.own_from for task in plan.tasks for r in task):
             carried = f"{layout.seen_folder(self.workspace.source, draft.backup_id)}carried.parquet"
-            query = reader.query("queue_carried", backup_id=plan.open_at)
-            ending.write_ids(self.workspace.storage, carried, query)
+            write_ids(reader, self.workspace.storage.uri, carried, "queue_carried", backup_id=plan.open_at)
         self.workspace.reporter.start(plan.offsets, None, "backup")
         self._do(draft, plan.tasks, range(len(plan.tasks)), carried, plan.keep, made)
         found = self._open(draft, plan.tasks, reader)
@@ -188,7 +188,7 @@ class QueueBackup(Source[InProgress]):
     def _back(
         self, plan: QueuePlan, oldest: int, reader: CatalogReader
     ) -> tuple[tuple[planning.QueueRange, ...], ...]:
-        """Where ends of transactions with messages from tid `oldest` on may stand, if it is still there."""
+        """Where ends of transactions with messages from tid `oldest` on may be, if it is still there."""
         rows = reader.rows("queue_open_since", source=self.workspace.source, tid=oldest)
         lows = {(r["scope"], r["epoch"], r["region"]): int(r["end_position"]) for r in rows}
         for at in self.planner.cluster.positions(self.planner.topics, ISOLATION)[1]:
@@ -249,33 +249,33 @@ class QueueBackup(Source[InProgress]):
         )
         work.reporter.update(made.entries, made.bytes)
 
-    def _require_true(self, tid: int, ranges: Sequence[RangeSeen], found: ending.Open) -> None:
-        """Refused when the queues say otherwise than snapshot.json."""
+    def _require_true(self, tid: int, ranges: Sequence[RangeScan], found: ending.Open) -> None:
+        """Refused when the queues contradict snapshot.json."""
         for one in ranges:
             place = f"topic {one.scope}, partition {one.region}"
             snapshot_json.require_true(
-                tid, self.planner.said.where, one.last_tid, place, one.last_tid_position
+                tid, self.planner.report.where, one.last_tid, place, one.last_tid_position
             )
         early = found.early()
         if early:
             raise Refused(
-                f"{self.planner.said.where}: max_no_transaction_pos is behind a message of an open "
+                f"{self.planner.report.where}: max_no_transaction_pos is behind a message of an open "
                 f"transaction: {early}, and is not ended.",
                 hint="What depends on this snapshot would lose messages. Take another one.",
             )
         unlike = found.unlike()
         if unlike:
             raise Refused(
-                f"{self.planner.said.where} lists transaction {unlike[0]} as open, and in the queues it is "
+                f"{self.planner.report.where} lists transaction {unlike[0]} as open, and in the queues it is "
                 "not: it has no message before the snapshot's positions, or it was ended there.",
                 hint="What depends on this snapshot would lose or repeat messages. Take another one.",
             )
 
-    def _warn_of_schema(self, ranges: Sequence[RangeSeen], versions: Sequence[Version]) -> None:
+    def _warn_of_schema(self, ranges: Sequence[RangeScan], versions: Sequence[Version]) -> None:
         first = min((one.first_tid for one in ranges if one.first_tid is not None), default=None)
         if versions and first is not None and first < versions[0].tid:
             self.workspace.reporter.warning(
-                f"there are messages from tid {first} on, and {self.request.schema} says nothing of the time "
+                f"there are messages from tid {first} on, and {self.request.schema} has no version "
                 f"before tid {versions[0].tid}"
             )
 
@@ -284,7 +284,7 @@ class QueueBackup(Source[InProgress]):
         if count:
             self.workspace.reporter.warning(
                 f"{count} transactions are open and have messages that the queues hold no more, such as "
-                f"{some[0]}: nothing goes on with them from this full"
+                f"{some[0]}: no backup of this full continues them"
             )
 
     # --- what is published
@@ -293,7 +293,7 @@ class QueueBackup(Source[InProgress]):
         self,
         draft: InProgress,
         found: ending.Open,
-        ranges: Sequence[RangeSeen],
+        ranges: Sequence[RangeScan],
         tasks: int,
         point: QueuePoint,
         files: Files,
@@ -324,8 +324,7 @@ class QueueBackup(Source[InProgress]):
         )
         if count:
             path = ending.listing_path(source, backup_id, "queue_transactions")
-            put = found.write(path, "queue_open_rows", backup_id=backup_id, source=source)
-            listing.add("queue_transactions", put)
+            listing.add("queue_transactions", found.write(path))
         if files.versions:
             rows = ending.schema_rows(source, backup_id, files.versions)
             listing.add("queue_schemas", ending.put_rows(storage, source, backup_id, "queue_schemas", rows))

@@ -1,7 +1,7 @@
 """Back up an engine's queues: complete what was interrupted, fix the offsets, plan, and carry it out.
 
 A full is a backup of the engine's snapshot, by the job that backs up snapshots, and one of the queues that
-records where it stands in them. Little work is done in this process; Spark is asked when there are many
+records its position in them. Little work is done in this process; Spark is asked when there are many
 messages to read.
 """
 

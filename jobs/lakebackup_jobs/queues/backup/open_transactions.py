@@ -11,28 +11,30 @@ import secrets
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
+
+import pyarrow as pa
 
 from lakebackup.rows.queues import QueuePoint, QueuePosition, QueueSchema
 from lakebackup.rows.tables import ARROW_SCHEMAS, as_row
 from lakebackup.rules import layout
+from lakebackup.sql_engine.worker import PerNumber
 from lakebackup.storage import open_storage
 from lakebackup.store.delta_append import LISTED
 from lakebackup_jobs.lifecycle.tasks.rows import write_rows
+from lakebackup_jobs.queues.transaction_ids import write_ids
 from lakebackup_jobs.queues.transaction_scan import (
-    SEEN_COLUMNS,
-    SEEN_SCHEMA,
+    SCAN_COLUMNS,
+    SCAN_SCHEMA,
     behind_marks,
     marks_of,
     read_ranges,
-    read_seen,
+    read_scans,
 )
-from lakebackup_sql import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from lakebackup.formats.queues.schema_history import Version
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
     from lakebackup.storage import Storage
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.tasks.part import Parts
-    from lakebackup_jobs.queues.transaction_scan import RangeSeen
+    from lakebackup_jobs.queues.transaction_scan import RangeScan
 
 Table = Literal["queue_points", "queue_positions", "queue_transactions", "queue_schemas"]
 _GREATEST = 2**63 - 1
@@ -59,7 +61,7 @@ class Object:
 
 
 class Open:
-    """The transactions that are open when a backup ends, once `tasks` have recorded what they saw."""
+    """The transactions that are open when a backup ends, once `tasks` have recorded what they found."""
 
     def __init__(
         self,
@@ -73,100 +75,79 @@ class Open:
     ) -> None:
         """`spark` None: all of it is done in this process."""
         self._storage, self._source, self._backup_id = storage, source, backup_id
-        self._plan, self._spark = plan, spark
-        self._engine: Any = reader
+        self._plan = plan
+        self._reader = reader if spark is None else reader.on(spark)
         ranges = _ranges(storage, source, backup_id, tasks)
         marks = marks_of(ranges)
-        # Behind a restore that the plan knows nothing of, nothing is open of what was open before it.
-        self._parent = None if put_back_to(plan, ranges) is not None else plan.open_at
+        # After a restore that the plan does not know, nothing is open of what was open before it.
+        self._parent = None if restored_to(plan, ranges) is not None else plan.open_at
         if spark is None:
-            import pyarrow as pa
-
-            batches = list(read_seen(storage, source, backup_id, range(tasks), marks))
-            reader.give("queue_seen", pa.Table.from_batches(batches, SEEN_SCHEMA))
+            batches = list(read_scans(storage, source, backup_id, range(tasks), marks))
+            reader.give("queue_seen", pa.Table.from_batches(batches, SCAN_SCHEMA))
         else:
-            from lakebackup.sql_engine.spark import SparkEngine
-
-            self._engine = SparkEngine(spark, reader.catalog_uri)
-            rows = SeenRows(storage.uri, source, backup_id, marks)
-            seen = spark.range(0, tasks, 1, max(tasks, 1)).mapInArrow(rows, SEEN_COLUMNS)
-            seen.createOrReplaceTempView("queue_seen")
+            rows = ScanRows(storage.uri, source, backup_id, marks)
+            found = spark.range(0, tasks, 1, max(tasks, 1)).mapInArrow(rows, SCAN_COLUMNS)
+            found.createOrReplaceTempView("queue_seen")
         reported = plan.snapshot_open
-        self._engine.give("queue_reported", _named(reported))
-        self._engine.give("queue_lows", _lows(plan))
-        self._define("queue_found", "queue_open", parent=self._parent)
-        # What stands on another backup has in its chain what the queues have let go of.
-        self._define("queue_gone", "queue_open_gone", whole=plan.kind == "full")
-        self._define("queue_unended", "queue_open_reported", reported=reported is not None)
-
-    def _define(self, relation: str, name: str, **parameters: Any) -> None:
-        if self._spark is None:
-            self._engine.define(relation, name, **parameters)
-        else:
-            self._engine.define(relation, load("queries", name), **parameters)
+        self._reader.give(
+            "queue_reported", pa.table({"transaction_id": pa.array(reported or (), pa.string())})
+        )
+        self._reader.give("queue_lows", _lows(plan))
+        self._reader.define("queue_found", "queue_open", parent=self._parent)
+        # The chain of a backup that depends on another has what the queues have deleted.
+        self._reader.define("queue_gone", "queue_open_gone", whole=plan.kind == "full")
+        self._reader.define("queue_unended", "queue_open_reported", reported=reported is not None)
 
     @cached_property
     def count(self) -> int:
         """How many they are."""
-        return int(self._rows("queue_open_count")[0]["transactions"])
+        return int(self._reader.rows("queue_open_count")[0]["transactions"])
 
     def places(self) -> dict[tuple[str, str, str], int]:
-        """Of each partition that has messages of one, where the first stands."""
-        rows = self._rows("queue_open_places")
+        """Of each partition that has messages of one, where the first is."""
+        rows = self._reader.rows("queue_open_places")
         return {(r["scope"], r["epoch"], r["region"]): int(r["first_position"]) for r in rows}
 
     def unlike(self) -> list[str]:
-        """Some that the engine says are open, and of which the queues say otherwise."""
-        return [str(row["transaction_id"]) for row in self._rows("queue_reported_unlike")]
+        """Some that the engine reports as open, and that are not open in the queues."""
+        return [str(row["transaction_id"]) for row in self._reader.rows("queue_reported_unlike")]
 
     def early(self) -> str | None:
-        """Where one has a message that stands before all that the engine says they have; None: nowhere."""
-        for row in self._rows("queue_open_early"):
+        """Where one has a message before all that the engine reports of them; None: nowhere."""
+        for row in self._reader.rows("queue_open_early"):
             place = f"offset {row['first_position']} of topic {row['scope']}, partition {row['region']}"
             return f"transaction {row['transaction_id']} has one at {place}"
         return None
 
     def lost(self) -> tuple[int, list[str]]:
-        """How many were open and can be gone on with by nobody, and some of them."""
-        rows = self._rows("queue_open_lost")
+        """How many were open and cannot be continued, and some of them."""
+        rows = self._reader.rows("queue_open_lost")
         return (int(rows[0]["transactions"]) if rows else 0), [str(row["transaction_id"]) for row in rows]
 
     def suspects(self, path: str) -> int | None:
-        """Put the ids of those whose end may stand before what was read; the least tid that a message of
-        theirs has, None: there are none."""
+        """Write the ids of those whose end may be before what was read; returns the least tid of a message of
+        theirs, None: there are none."""
         plan = self._plan
         known = plan.last_tid if plan.keep and plan.last_tid is not None else _GREATEST
-        if not self.write(path, "queue_open_ids", parent=self._parent, tid=known).rows:
+        uri = self._storage.uri
+        if not write_ids(self._reader, uri, path, "queue_open_ids", parent=self._parent, tid=known):
             return None
-        return int(self._rows("queue_open_oldest", parent=self._parent)[0]["tid"])
+        return int(self._reader.rows("queue_open_oldest", parent=self._parent)[0]["tid"])
 
-    def write(self, path: str, query: str, **parameters: Any) -> Object:
-        """Put the rows of a query on them as a Parquet object."""
-        if self._spark is None:
-            batches = self._engine.query(query, **parameters)
-            schema = _schema(query, batches.schema)
-            size, rows, sha256 = write_rows(self._storage, path, schema, (b.cast(schema) for b in batches))
-            return Object(path, size, rows, sha256)
-        writer = RowsWriter(self._storage.uri, path, query == "queue_open_rows")
-        rows = self._engine.query(query, **parameters).coalesce(1)
-        # Of nothing there may be not even a task.
-        found = rows.mapInArrow(writer, _WRITTEN).collect() or writer.nothing()
-        return Object(*found[0])
-
-    def _rows(self, query: str, **parameters: Any) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._engine.rows(query, **parameters)
-        return found
-
-
-def _named(names: Sequence[str] | None) -> pa.Table:
-    import pyarrow as pa
-
-    return pa.table({"transaction_id": pa.array(names or (), pa.string())})
+    def write(self, path: str) -> Object:
+        """Write their rows of the catalog, one at least, as a Parquet object."""
+        (found,) = self._reader.map(
+            RowsWriter(self._storage.uri, path),
+            _WRITTEN,
+            "queue_open_rows",
+            spread=lambda rows: rows.coalesce(1),
+            backup_id=self._backup_id,
+            source=self._source,
+        )
+        return Object(**found)
 
 
 def _lows(plan: QueuePlan) -> pa.Table:
-    import pyarrow as pa
-
     schema = pa.schema(
         [*((name, pa.string()) for name in ("scope", "epoch", "region")), ("low_position", pa.int64())]
     )
@@ -174,41 +155,28 @@ def _lows(plan: QueuePlan) -> pa.Table:
     return pa.Table.from_pylist(rows, schema)
 
 
-def _schema(query: str, found: pa.Schema) -> pa.Schema:
-    return ARROW_SCHEMAS["queue_transactions"] if query == "queue_open_rows" else found
-
-
 @dataclass(frozen=True, slots=True)
-class SeenRows:
-    """For `mapInArrow` over numbers of tasks: the transactions that they saw."""
+class ScanRows(PerNumber):
+    """For `mapInArrow` over numbers of tasks: the transactions in their ranges."""
 
     uri: str
     source: str
     backup_id: str
     marks: Mapping[tuple[str, str, str], int]
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        storage = open_storage(self.uri)
-        tasks = chain.from_iterable(batch.column(0).to_pylist() for batch in batches)
-        yield from read_seen(storage, self.source, self.backup_id, tasks, self.marks)
+    def rows(self, number: int) -> Iterator[pa.RecordBatch]:
+        return read_scans(open_storage(self.uri), self.source, self.backup_id, [number], self.marks)
 
 
 @dataclass(frozen=True, slots=True)
 class RowsWriter:
-    """For `mapInArrow` over rows of one task: puts them as an object, a row of _WRITTEN."""
+    """Over rows of queue_transactions, in one task: writes an object and returns a row of _WRITTEN."""
 
     uri: str
     path: str
-    catalogued: bool
-
-    def nothing(self) -> list[tuple[Any, ...]]:
-        """What comes of no rows."""
-        return [tuple(row.values()) for batch in self(()) for row in batch.to_pylist()]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        schema = ARROW_SCHEMAS["queue_transactions"] if self.catalogued else _named(()).schema
+        schema = ARROW_SCHEMAS["queue_transactions"]
         found = (pa.Table.from_batches([b]).select(schema.names).cast(schema) for b in batches)
         rows = chain.from_iterable(table.to_batches() for table in found)
         size, count, sha256 = write_rows(open_storage(self.uri), self.path, schema, rows)
@@ -217,34 +185,28 @@ class RowsWriter:
         )
 
 
-def write_ids(storage: Storage, path: str, batches: pa.RecordBatchReader) -> None:
-    """Put ids of transactions where tasks find them."""
-    schema = _named(()).schema
-    write_rows(storage, path, schema, (batch.cast(schema) for batch in batches))
-
-
-def ranges_of(storage: Storage, source: str, backup_id: str, tasks: int) -> list[RangeSeen]:
+def ranges_of(storage: Storage, source: str, backup_id: str, tasks: int) -> list[RangeScan]:
     """What the ranges of all tasks held; nothing of what a restore has left, where that is forgotten."""
     return behind_marks(_ranges(storage, source, backup_id, tasks))
 
 
-def _ranges(storage: Storage, source: str, backup_id: str, tasks: int) -> list[RangeSeen]:
+def _ranges(storage: Storage, source: str, backup_id: str, tasks: int) -> list[RangeScan]:
     return [one for task in range(tasks) for one in read_ranges(storage, source, backup_id, task).ranges]
 
 
-def put_back_to(plan: QueuePlan, ranges: Iterable[RangeSeen]) -> int | None:
-    """To which tid the engine was put back by restores that the plan does not know, 0: nobody says; None: by
+def restored_to(plan: QueuePlan, ranges: Iterable[RangeScan]) -> int | None:
+    """To which tid the engine was restored by restores that the plan does not know, 0: unknown; None: by
     none. The state that the plan begins with was left then."""
     by = [one for one in ranges if one.watermark is not None and one.restore_id != plan.restore_id]
     return max((one.restored_tid or 0 for one in by), default=None) if not plan.keep else None
 
 
-def last_tid(plan: QueuePlan, ranges: Sequence[RangeSeen]) -> int:
-    """The tid up to which the backup brings everything back."""
+def last_tid(plan: QueuePlan, ranges: Sequence[RangeScan]) -> int:
+    """The tid up to which the backup restores everything."""
     if plan.snapshot_tid is not None:
         return plan.snapshot_tid
     seen = [one.last_tid for one in ranges if one.last_tid is not None]
-    restored = put_back_to(plan, ranges)
+    restored = restored_to(plan, ranges)
     return max([*seen, (plan.last_tid or 0) if restored is None else restored])
 
 
@@ -252,7 +214,7 @@ def position_rows(
     plan: QueuePlan,
     source: str,
     backup_id: str,
-    ranges: Sequence[RangeSeen],
+    ranges: Sequence[RangeScan],
     open_from: Mapping[tuple[str, str, str], int],
 ) -> list[QueuePosition]:
     """From where on each partition must be read to see whole what is open."""
@@ -282,11 +244,11 @@ def point_row(
     plan: QueuePlan,
     source: str,
     backup_id: str,
-    ranges: Sequence[RangeSeen],
+    ranges: Sequence[RangeScan],
     snapshot_id: str | None,
     open_transactions: int,
 ) -> QueuePoint:
-    """The state that the backup brings back."""
+    """The state that the backup restores."""
     first = [one.first_tid for one in ranges if one.first_tid is not None]
     return QueuePoint(
         backup_id=backup_id,
@@ -329,8 +291,6 @@ def put_rows(
     rows: Sequence[QueuePoint | QueuePosition | QueueSchema],
 ) -> Object:
     """Put rows that are few as an object."""
-    import pyarrow as pa
-
     schema = ARROW_SCHEMAS[table]
     path = listing_path(source, backup_id, table)
     batch = pa.RecordBatch.from_pylist([as_row(row) for row in rows], schema)
@@ -346,7 +306,7 @@ class Listing:
         self.rows: list[DataFile] = []
 
     def add(self, table: Table, put: Object) -> None:
-        """An object of rows; one without rows is left out, nobody looks at it."""
+        """An object of rows; one without rows is left out."""
         if put.rows:
             self.rows.append(self._parts.listing(table, put.path, put.bytes, put.sha256))
 

@@ -11,11 +11,11 @@ from lakebackup.errors import NeedsFull, UsageProblem
 from lakebackup.formats.queues import schema_history, snapshot_json
 from lakebackup.plan.queues import backup as planning
 from lakebackup.plan.queues.history import (
-    Standing,
+    Continuation,
+    find_continuation,
     read_histories,
     read_watermarks,
     require_all,
-    stand,
 )
 from lakebackup.rows.base import QUEUES
 from lakebackup.rows.upkeep import Audit
@@ -26,8 +26,8 @@ from lakebackup_jobs.lifecycle.identity import holder
 from lakebackup_jobs.queues.backup import skipped
 from lakebackup_jobs.queues.backup.cut import Tails
 from lakebackup_jobs.queues.backup.execute import ISOLATION
-from lakebackup_jobs.queues.backup.request import QueueRequest, files_of, said_of
-from lakebackup_jobs.queues.incomplete import require_put_back
+from lakebackup_jobs.queues.backup.request import QueueRequest, files_of, read_report
+from lakebackup_jobs.queues.incomplete import require_restored
 
 if TYPE_CHECKING:
     from lakebackup.plan.queues.backup import QueuePlan
@@ -40,7 +40,7 @@ class QueuePlanner:
 
     def __init__(self, request: QueueRequest, workspace: Workspace) -> None:
         self.request, self._work = request, workspace
-        self.said = said_of(request)
+        self.report = read_report(request)
         self.cluster = Cluster(request.kafka)
         self._existing = self.cluster.topic_names()
         self.topics = self.cluster.describe(patterns.select_shell(request.topics, self._existing))
@@ -55,7 +55,7 @@ class QueuePlanner:
 
     def asked(self, plan: QueuePlan) -> dict[str, Any]:
         """What makes two requests the same backup: of a full, also that the snapshot is the same."""
-        return {**self.request.asked, **({"snapshot_is": self.said.mark} if plan.kind == "full" else {})}
+        return {**self.request.asked, **({"snapshot_is": self.report.mark} if plan.kind == "full" else {})}
 
     def record_skipped(self) -> None:
         """Write down which messages are left out from now on."""
@@ -63,32 +63,32 @@ class QueuePlanner:
         for scope, _, region, position in sorted(self._skip):
             self._work.reporter.warning(f"{scope}[{region}] at offset {position} is left out of all backups")
 
-    def standing(self, reader: CatalogReader | None) -> Standing:
+    def continuation(self, reader: CatalogReader | None) -> Continuation:
         if reader is None:
-            return Standing()
+            return Continuation()
         require_kind_of(reader, self._work.source, QUEUES, hint="Give the engine a name of its own.")
         cluster = self.cluster.cluster_id()
         histories = read_histories(reader, self._work.source, cluster)
         if self.request.mode != "full":
-            require_put_back(self._work.storage, reader, self._work.source, histories, self.topics)
+            require_restored(self._work.storage, reader, self._work.source, histories, self.topics)
         try:
-            standing = stand(reader, histories, self.topics, self.request.mode)
+            continuation = find_continuation(reader, histories, self.topics, self.request.mode)
         except NeedsFull:
             if self.request.mode != "full":
                 raise
-            standing = Standing()
+            continuation = Continuation()
         if self.request.mode != "full":
-            require_all(standing.starts, self.topics, self._existing)
-        return replace(standing, watermarks=read_watermarks(reader, self._work.source, cluster))
+            require_all(continuation.starts, self.topics, self._existing)
+        return replace(continuation, watermarks=read_watermarks(reader, self._work.source, cluster))
 
     def plan(self, backup_id: str, reader: CatalogReader | None) -> QueuePlan:
-        request, mode, standing = self.request, self.request.mode, self.standing(reader)
-        full = mode == "full" or (mode == "auto" and standing.parent is None)
-        start_ts = standing.start_ts
+        request, mode, continuation = self.request, self.request.mode, self.continuation(reader)
+        full = mode == "full" or (mode == "auto" and continuation.parent is None)
+        start_ts = continuation.start_ts
         common: dict[str, Any] = {
             "backup_id": backup_id,
             "source": self._work.source,
-            "standing": standing,
+            "continuation": continuation,
             "topics": self.topics,
             "regions": self.regions,
             # Times of a chain follow each other, whatever a clock says.
@@ -99,16 +99,16 @@ class QueuePlanner:
             if request.snapshot is None:
                 raise UsageProblem(
                     f"A full of {self._work.source} needs a snapshot of the engine.",
-                    hint="Say with --snapshot where it is.",
+                    hint="Name its folder with --snapshot.",
                 )
-            told = self.said.read
-            if told:
-                snapshot_json.require_fits(told, self.said.where, self._work.source, self.regions)
-            return planning.plan_full(snapshot=told, **common)
+            snapshot = self.report.read
+            if snapshot:
+                snapshot_json.require_fits(snapshot, self.report.where, self._work.source, self.regions)
+            return planning.plan_full(snapshot=snapshot, **common)
         plan = planning.plan_child(mode="differential" if mode == "differential" else "incremental", **common)
         if reader:
             self._require_not_in_others(plan, reader, common)
-            self._compare_files(reader, standing)
+            self._compare_files(reader, continuation)
         return plan
 
     def _require_not_in_others(self, plan: QueuePlan, reader: CatalogReader, common: dict[str, Any]) -> None:
@@ -117,14 +117,15 @@ class QueuePlanner:
             return
         histories = read_histories(reader, self._work.source, self.cluster.cluster_id())
         newest = replace(
-            stand(reader, histories, self.topics, "incremental"), watermarks=common["standing"].watermarks
+            find_continuation(reader, histories, self.topics, "incremental"),
+            watermarks=common["continuation"].watermarks,
         )
-        other = planning.plan_child(mode="incremental", **{**common, "standing": newest})
+        other = planning.plan_child(mode="incremental", **{**common, "continuation": newest})
         if not other.lost:
             raise planning.only_incremental(plan.lost)
 
     def require_there(self, plan: QueuePlan) -> None:
-        """Raise NeedsFull when something is missing that a backup would have to read; the audit log tells."""
+        """Raise NeedsFull when messages that the backup needs are missing; the audit log records them."""
         if plan.kind == "full" or not plan.lost:
             return
         if not self.request.dry_run:
@@ -146,20 +147,20 @@ class QueuePlanner:
             )
         raise planning.needs_full(plan.lost)
 
-    def _compare_files(self, reader: CatalogReader, standing: Standing) -> None:
-        """Look whether the engine's files go on from those of the parent."""
-        if standing.parent is None:
+    def _compare_files(self, reader: CatalogReader, continuation: Continuation) -> None:
+        """Check that the engine's files continue those of the parent."""
+        if continuation.parent is None:
             return
-        known = reader.rows("queue_versions", backup_id=standing.parent.backup_id)
+        known = reader.rows("queue_versions", backup_id=continuation.parent.backup_id)
         before = [(row["version"], row["from_tid"]) for row in known]
         if before and self.files.schema is None:
             raise UsageProblem(
-                f"Backup {standing.parent.backup_id} has a history of schemas, and nobody said where it is.",
-                hint="Give --schema FILE: it travels with every backup.",
+                f"Backup {continuation.parent.backup_id} has a schema history, and --schema is missing.",
+                hint="Give --schema FILE: each backup stores the file.",
             )
         lacking = schema_history.unlike(self.files.versions, before)
-        if lacking and not standing.restored:
+        if lacking and not continuation.restored:
             self._work.reporter.warning(
-                f"{self.request.schema} does not go on from that of backup {standing.parent.backup_id}: "
+                f"{self.request.schema} does not continue that of backup {continuation.parent.backup_id}: "
                 f"version {lacking[0]}, valid from tid {lacking[1]}, is not in it"
             )

@@ -74,7 +74,7 @@ class QueueRequest:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """The engine's files as they are now; None: it was not said where one is."""
+    """The engine's files as they are now; None: not named."""
 
     config: bytes | None
     schema: bytes | None
@@ -82,10 +82,10 @@ class Files:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What an engine says of its snapshot: the bytes of snapshot.json at `where`; None: it says nothing.
+class EngineReport:
+    """What an engine reports of its snapshot: the bytes of snapshot.json at `where`; None: there is none.
 
-    `mark`: what tells another snapshot at the same path from this one; None: it cannot be seen from here.
+    `mark`: what distinguishes this snapshot from another at the same path; None: not readable from here.
     """
 
     where: str
@@ -108,7 +108,7 @@ def files_of(request: QueueRequest) -> Files:
     return Files(config, schema, () if schema is None else schema_history.parse(schema, str(request.schema)))
 
 
-def put_aside(storage: Storage, source: str, backup_id: str, files: Files) -> Files:
+def keep_files(storage: Storage, source: str, backup_id: str, files: Files) -> Files:
     """The files of a backup that is at work, as they were when it began; puts those that are not there."""
     config = _put(storage, layout.queue_file_path(source, backup_id, CONFIG), files.config)
     path = layout.queue_file_path(source, backup_id, SCHEMA)
@@ -116,23 +116,23 @@ def put_aside(storage: Storage, source: str, backup_id: str, files: Files) -> Fi
     return Files(config, schema, () if schema is None else schema_history.parse(schema, path))
 
 
-def said_of(request: QueueRequest) -> Said:
-    """What the engine says of the snapshot that is named. Raises nothing: it may not be needed."""
+def read_report(request: QueueRequest) -> EngineReport:
+    """What the engine reports of the snapshot that is named. Raises nothing: it may not be needed."""
     if request.mode not in ("full", "auto") or request.snapshot is None:
-        return Said("", None, None, None)
+        return EngineReport("", None, None, None)
     folder = root_of(request.snapshot)
     path = Path(request.positions or folder.parent / snapshot_json.NAME)
     if request.positions or path.is_file():
         try:
             data = _read(str(path))
         except NotFound as problem:
-            return Said(str(path), None, problem, None)
-        return Said(str(path), data, None, hashlib.sha256(data).hexdigest())
+            return EngineReport(str(path), None, problem, None)
+        return EngineReport(str(path), data, None, hashlib.sha256(data).hexdigest())
     try:
         mark = f"{folder.stat().st_mtime_ns} ns"
     except OSError:  # it is there on workers alone
         mark = None
-    return Said(str(path), None, None, mark)
+    return EngineReport(str(path), None, None, mark)
 
 
 def _put(storage: Storage, path: str, data: bytes | None) -> bytes | None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lakebackup.plan.partitions import RegionState
-    from lakebackup.plan.queues.history import Standing
+    from lakebackup.plan.queues.history import Continuation
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class InProgress:
         self,
         asked: dict[str, Any],
         number: int,
-        standing: Standing,
+        continuation: Continuation,
         regions: Iterable[RegionState],
         snapshot_id: str | None,
         done: set[int],
@@ -55,13 +55,13 @@ class InProgress:
         if number != self.number:
             return "another backup was taken since"
         if asked.get("snapshot_is") != self.asked.get("snapshot_is"):
-            return "the engine's snapshot is another one by now"
+            return "the engine's snapshot is another one now"
         if asked != self.asked:
-            return "it is asked for in another way"
-        restored = standing.restored.restore_id if standing.restored else None
-        parent = standing.parent.backup_id if standing.parent else None
+            return "its options are different now"
+        restored = continuation.restored.restore_id if continuation.restored else None
+        parent = continuation.parent.backup_id if continuation.parent else None
         if restored != plan.restore_id or (plan.parent and parent != plan.parent.backup_id):
-            return "the next backup depends on another one by now"
+            return "the next backup depends on another one now"
         return unread(
             (span for task, ranges in enumerate(plan.tasks) if task not in done for span in ranges), regions
         )

@@ -33,21 +33,21 @@ class EngineFolder:
         self.folder = Path(uri.removeprefix("file://"))
 
     def taken(self, restore_id: str | None = None) -> str | None:
-        """Why a restore may not begin here; None when it may, or had begun."""
+        """Why a restore may not start here; None when it may, or has started."""
         if not self.folder.exists() or (restore_id and self.is_own(restore_id)):
             return None
         if not self.folder.is_dir():
             return f"{self.folder} is no folder"
         if mark := self._mark():
-            asked = f", which was asked for with {mark['asked']}" if mark.get("asked") else ""
-            return f"{self.folder} belongs to another restore that has not ended ({mark['restore']}{asked})"
+            asked = f", requested with {mark['asked']}" if mark.get("asked") else ""
+            return f"{self.folder} belongs to another restore that did not finish ({mark['restore']}{asked})"
         first = next((path.name for path in self.folder.iterdir()), None)
         return None if first is None else f"{self.folder} holds {first!r} already"
 
     def begin(self, restore_id: str, asked: str = "") -> None:
-        """Take the folder for a restore; `asked`: what of its command may have been said in words that mean
-        another instant later. Raises Refused when it is another's, EnvironmentProblem."""
-        with _told(self.folder):
+        """Take the folder for a restore; `asked`: options of its command that may mean another
+        instant later. Raises Refused when it is another's, EnvironmentProblem."""
+        with _os_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             try:
                 with (self.folder / _MARK).open("x") as mark:
@@ -57,14 +57,14 @@ class EngineFolder:
                     raise self.refusal(restore_id) from None
 
     def refusal(self, restore_id: str) -> Refused:
-        """What to tell of a folder that is taken."""
-        on = ", or run the same command as that restore: it goes on" if self._mark() else ""
+        """The error for a folder that is taken."""
+        on = ", or run the same command as that restore to resume it" if self._mark() else ""
         return Refused(
             f"{self.taken(restore_id)}.", hint=f"Give --into a folder that is empty or not there{on}."
         )
 
     def is_own(self, restore_id: str) -> bool:
-        """Whether a restore has taken the folder and not let go of it."""
+        """Whether a restore has taken the folder and not released it."""
         return self._mark().get("restore") == restore_id
 
     def _mark(self) -> dict[str, str]:
@@ -84,7 +84,7 @@ class EngineFolder:
         being, done = self.snapshot_being(restore_id), self.folder / SNAPSHOT
         if done.exists():
             return True
-        # What its own restore keeps until it is done, it begins to take away when all files are there.
+        # The snapshot's restore starts to delete its own state when all files are there.
         own = being / OWN
         if (
             not being.is_dir()
@@ -92,18 +92,18 @@ class EngineFolder:
             or all(path.name == OWN for path in being.iterdir())
         ):
             return False
-        with _told(self.folder):
+        with _os_errors(self.folder):
             shutil.rmtree(own, ignore_errors=True)
             being.rename(done)
             _sync(self.folder)
         return True
 
     def clear(self, restore_id: str, names: Iterable[str]) -> None:
-        """Take away what a restore that has the folder put there: the snapshot, and the files `names`. Its
+        """Delete what a restore that has the folder put there: the snapshot, and the files `names`. Its
         mark goes last."""
         if not self.is_own(restore_id):
             return
-        with _told(self.folder):
+        with _os_errors(self.folder):
             for folder in (self.folder / SNAPSHOT, self.snapshot_being(restore_id)):
                 if folder.exists():
                     shutil.rmtree(folder)
@@ -114,7 +114,7 @@ class EngineFolder:
     def put(self, name: str, content: bytes) -> None:
         """Write a file in place of an older one, whole or not at all."""
         being = self.folder / f".{name}"
-        with _told(self.folder):
+        with _os_errors(self.folder):
             with being.open("wb") as stream:
                 stream.write(content)
                 stream.flush()
@@ -123,13 +123,13 @@ class EngineFolder:
             _sync(self.folder)
 
     def finish(self) -> None:
-        """Let go of the folder: the restore is done."""
-        with _told(self.folder):
+        """Release the folder: the restore is finished."""
+        with _os_errors(self.folder):
             (self.folder / _MARK).unlink(missing_ok=True)
 
 
 @contextmanager
-def _told(folder: Path) -> Iterator[None]:
+def _os_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

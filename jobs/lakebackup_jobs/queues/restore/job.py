@@ -1,7 +1,7 @@
 """Carry out the restore of an engine: its snapshot, its configuration, a watermark, its queues' messages.
 
-All that is going to be done is put down before anything is written, so that a restore that was cut off goes
-on with the same backups, the same messages and the same watermark, and nothing is there twice.
+All that will be done is recorded before anything is written, so that an interrupted restore is resumed with
+the same backups, the same messages and the same watermark, and nothing is there twice.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from lakebackup_jobs.lifecycle.desk import Desk, desk
 from lakebackup_jobs.lifecycle.planning import planned
 from lakebackup_jobs.lifecycle.tasks.errors import raise_first
 from lakebackup_jobs.lifecycle.tasks.region_outcome import RegionOutcome
-from lakebackup_jobs.queues.restore import restore_state as kept
-from lakebackup_jobs.queues.restore import summary as telling
+from lakebackup_jobs.queues.restore import restore_state, summary
 from lakebackup_jobs.queues.restore.engine_folder import EngineFolder
 from lakebackup_jobs.queues.restore.prepare import Preparing, Sessions, ends_of
 from lakebackup_jobs.queues.restore.replay_task import REPLAYED, QueueReplayJob, WatermarkMessage
@@ -65,7 +64,7 @@ def run(
     """
     run = _Run(request, spark, reporter)
     if request.dry_run:
-        return run.foresee()
+        return run.preview()
     name, ttl_s = f"restore-{request.digest()}", request.lease_ttl_s
     with desk(request.destination, request.catalog, name, reporter, ttl_s=ttl_s) as place:
         return run.carry_out(place)
@@ -89,18 +88,18 @@ class _Run:
         self._topics = Topics(self._client)
         self._reader = current_catalog(request.destination, request.catalog)
         self._folder = EngineFolder(request.folder)
-        self._over: str | None = None
+        self._finished: str | None = None
 
-    def foresee(self) -> dict[str, Any]:
+    def preview(self) -> dict[str, Any]:
         """What would be done; nothing is written."""
         made = self._plan()
         there = set(self._topics.topic_names())
         return {
             "dry_run": True,
-            **telling.summary(made),
+            **summary.summary(made),
             "queues": [
                 {
-                    **telling.of_queue(queue),
+                    **summary.of_queue(queue),
                     "action": "write into" if queue.target in there else "create",
                     "refused_because": self._misfit(queue, there),
                 }
@@ -113,14 +112,16 @@ class _Run:
         }
 
     def carry_out(self, place: Desk) -> dict[str, Any]:
-        """All of it, from where an earlier run was cut off."""
+        """All of it, from where an earlier run was interrupted."""
         started = time.monotonic()
         storage, writer = place.storage, place.writer(None)
-        # Where nothing can be written no plan of an earlier run can be carried on.
+        # Where nothing can be written no earlier run can be resumed.
         resumed = unfinished(self._reader, self.request.digest()) if place.recorded else None
-        made = self._begun(storage, writer, resumed) if resumed else None
-        # One whose messages were all there has told of itself, or was about to: what comes now is another.
-        restore_id = resumed if resumed and resumed != self._over else layout.new_backup_id(datetime.now(UTC))
+        made = self._resumed(storage, writer, resumed) if resumed else None
+        # One whose messages were all there is in the catalog, or was about to be: this one is another.
+        restore_id = (
+            resumed if resumed and resumed != self._finished else layout.new_backup_id(datetime.now(UTC))
+        )
         plan = None if made else self._checked(restore_id)
         log = self._log(writer, restore_id, made or plan)
         log.row("running")
@@ -131,27 +132,27 @@ class _Run:
                     self.request.catalog,
                     plan.source,
                     self._reader,
-                    *(link.backup_id for link in plan.way.links),
+                    *(link.backup_id for link in plan.restore_path.links),
                 )
                 made = self._prepare(storage, restore_id, plan)
             assert made is not None  # noqa: S101 - one of both is there
             outcomes, done, notes = self._do(storage, restore_id, made)
         except LakebackupError as error:
             log.row("failed", problem=error.message)
-            error.hint = f"{error.hint} {telling.suspended(storage, restore_id)}".strip()
+            error.hint = f"{error.hint} {summary.suspended(storage, restore_id)}".strip()
             raise
-        telling.tell(self.request, storage, writer, restore_id, made, done)
+        summary.publish(self.request, storage, writer, restore_id, made, done)
         self._folder.finish()
         log.finish(outcomes)
         self._topics.delete_group(group_of(restore_id))
-        kept.clear(storage, restore_id)
+        restore_state.clear(storage, restore_id)
         for note in notes:
             self.reporter.warning(note)
         return {
             "restore_id": restore_id,
             "resumed": resumed == restore_id,
-            **telling.told(made),
-            "whole": telling.is_whole(made, done),
+            **summary.result(made),
+            "whole": summary.is_whole(made, done),
             "entries": sum(outcome.entries for outcome in outcomes),
             "seconds": round(time.monotonic() - started, 3),
         }
@@ -168,36 +169,36 @@ class _Run:
             self.reporter.note(note)
         return made
 
-    def _begun(self, storage: Storage, writer: CatalogWriter, restore_id: str) -> Prepared | None:
-        """What a restore that did not finish was to do; None when it begins anew: what it had written is
+    def _resumed(self, storage: Storage, writer: CatalogWriter, restore_id: str) -> Prepared | None:
+        """What a restore that did not finish was to do; None when it starts again: what it had written is
         gone, or it had written nothing. Raises Refused when only its folder is not there."""
-        made = kept.read(storage, restore_id)
+        made = restore_state.read(storage, restore_id)
         if made is None:
             return None
         there = set(self._topics.topic_names()) & made.epochs.keys()
         epochs = {state.scope: state.epoch for state in self._topics.describe(there)}
-        done = kept.read_done(storage, restore_id)
+        done = restore_state.read_done(storage, restore_id)
         if epochs == made.epochs:
             if self._folder.is_own(restore_id) or done:
-                self.reporter.note(f"going on with restore {restore_id}, which did not finish")
+                self.reporter.note(f"resuming restore {restore_id}, which did not finish")
                 return made
             if ends_of(self._topics, {name: len(of) for name, of in made.bases.items()}) != made.bases:
                 raise Refused(
                     f"Restore {restore_id} did not finish, and its queues hold messages; but "
-                    f"{self._folder.folder} is not the folder that it had begun.",
-                    hint="Bring that folder back (is it mounted?) and run the same command: it goes on. To "
-                    "begin anew, give another --into, and --append or topics that are empty.",
+                    f"{self._folder.folder} is not the folder that it started in.",
+                    hint="Bring that folder back (is it mounted?) and run the same command to resume it. To "
+                    "start again, give another --into, and --append or topics that are empty.",
                 )
         self.reporter.note(
-            f"what restore {restore_id}, which did not finish, had written is gone: it begins anew"
+            f"what restore {restore_id}, which did not finish, had written is gone: it starts again"
         )
         self._topics.delete_group(group_of(restore_id))
         # Another plan may be of another full.
-        self._folder.clear(restore_id, [telling.name_of(file) for file in made.config])
+        self._folder.clear(restore_id, [summary.name_of(file) for file in made.config])
         if done:
             self._log(writer, restore_id, made).row("complete")
-            self._over = restore_id
-        kept.clear(storage, restore_id, anew=not done)
+            self._finished = restore_id
+        restore_state.clear(storage, restore_id, keep_settings=not done)
         return None
 
     def _checked(self, restore_id: str) -> QueueRestorePlan:
@@ -228,12 +229,12 @@ class _Run:
         return f"topic {topic} holds messages already ({held} offsets)" if held else None
 
     def _prepare(self, storage: Storage, restore_id: str, plan: QueueRestorePlan) -> Prepared:
-        """Take the folder, make the topics, and put down what is going to be done."""
+        """Claim the folder, create the topics, and record what will be done."""
         asked = self.request.to_ts
         self._folder.begin(restore_id, "" if asked is None else f"--to-time {format_ts(asked)}")
         return Preparing(
             self.request, self._reader, self._topics, storage, self._sessions, restore_id
-        ).put_down(plan)
+        ).prepare(plan)
 
     # --- in order: snapshot, configuration, watermark and messages
 
@@ -242,7 +243,7 @@ class _Run:
     ) -> tuple[list[RegionOutcome], Done, list[str]]:
         self._snapshot(restore_id, made)
         for file in made.config:
-            self._folder.put(telling.name_of(file), self._content(file, made.upto_tid))
+            self._folder.put(summary.name_of(file), self._content(file, made.upto_tid))
         rows = self._replay(storage, restore_id, made)
         notes = [
             note
@@ -255,11 +256,11 @@ class _Run:
             )
         ]
         notes += self._topics.hidden(made.bases)
-        done = kept.read_done(storage, restore_id)
+        done = restore_state.read_done(storage, restore_id)
         if done is None:
-            done = telling.done_of(rows, made)
-            kept.write_done(storage, restore_id, done)
-        notes += telling.others_of(done)
+            done = summary.done_of(rows, made)
+            restore_state.write_done(storage, restore_id, done)
+        notes += summary.warnings_of(done)
         outcomes = [
             RegionOutcome(
                 row["scope"],
@@ -308,7 +309,7 @@ class _Run:
         return content
 
     def _replay(self, storage: Storage, restore_id: str, made: Prepared) -> list[dict[str, Any]]:
-        shares = found(storage, kept.folder_of(restore_id))
+        shares = found(storage, restore_state.folder_of(restore_id))
         if shares is None:
             raise Damaged(
                 f"The plan of restore {restore_id} is gone from {storage.uri}.",

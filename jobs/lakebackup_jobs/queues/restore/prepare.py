@@ -1,4 +1,4 @@
-"""What a restore of an engine finds out before it writes, and puts down, so that it goes on with the same."""
+"""What a restore of an engine finds out and records before it writes, so that a resumed run does the same."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakebackup_jobs.queues.restore import restore_state as kept
+from lakebackup_jobs.queues.restore import restore_state
 from lakebackup_jobs.queues.restore.restore_state import Before, Prepared
-from lakebackup_jobs.queues.restore.scan_task import Known, OpenAt, first_ids, write_ids
+from lakebackup_jobs.queues.restore.scan_task import Known, OpenAt, first_ids
 from lakebackup_jobs.queues.restore.splits import Partition, deal, names_in
+from lakebackup_jobs.queues.transaction_ids import write_ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.targets.topics import Topics
 
-# So many stored bytes are read by threads of this process, before Spark's tasks would have begun.
+# So many stored bytes are read by threads of this process, before Spark's tasks would have started.
 LITTLE = 256 << 20
-# So many messages are looked into for open transactions by this process, which holds what it saw of them.
+# So many messages are looked into for open transactions by this process, which holds them.
 ENTRIES = 2_000_000
 # So many transactions that are left out are named.
 _SHOWN = 50
@@ -57,7 +58,7 @@ def ends_of(topics: Topics, counts: Mapping[str, int]) -> dict[str, list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class Preparing:
-    """One restore on its way to be put down."""
+    """One restore that is being prepared."""
 
     request: QueueRestoreRequest
     reader: CatalogReader
@@ -66,8 +67,8 @@ class Preparing:
     sessions: Sessions
     restore_id: str
 
-    def put_down(self, plan: QueueRestorePlan) -> Prepared:
-        """Make the topics, find out what is left out, and put all that down."""
+    def prepare(self, plan: QueueRestorePlan) -> Prepared:
+        """Create the topics, find out what is left out, and record all of it."""
         settings = self._settings([queue.target for queue in plan.queues])
         there = set(self.topics.topic_names())
         for queue in plan.queues:
@@ -80,19 +81,19 @@ class Preparing:
             )
         states = {state.scope: state for state in self.topics.describe([q.target for q in plan.queues])}
         bases = ends_of(self.topics, {state.scope: state.regions for state in states.values()})
-        folder = kept.folder_of(self.restore_id)
-        segments = plan.way.segments()
+        folder = restore_state.folder_of(self.restore_id)
+        segments = plan.restore_path.segments()
         leave_out, count = self._left_out(folder, plan)
         open_ids = first_ids(self.storage, leave_out[-1], _SHOWN) if leave_out[-1] else []
         shares = deal(self.storage, plan.chosen, folder, _partitions(plan.queues, bases))
         made = Prepared(
             source=plan.source,
             selection=plan.selection,
-            full_id=plan.way.full.backup_id,
-            snapshot_id=plan.way.full.snapshot_id or "",
+            full_id=plan.restore_path.full.backup_id,
+            snapshot_id=plan.restore_path.full.snapshot_id or "",
             backup_id=plan.reached.backup_id,
             whole=plan.whole,
-            first_tid=plan.way.full.last_tid,
+            first_tid=plan.restore_path.full.last_tid,
             to_tid=plan.to_tid,
             upto_tid=plan.upto_tid,
             to_ts=plan.to_ts,
@@ -105,13 +106,15 @@ class Preparing:
             epochs={scope: state.epoch for scope, state in states.items()},
             bases=bases,
             config=list(plan.config),
-            segments={link.link: segment for link, segment in zip(plan.way.links, segments, strict=True)},
+            segments={
+                link.link: segment for link, segment in zip(plan.restore_path.links, segments, strict=True)
+            },
             names=names_in(self.reader.destinations(), shares) or self.request.names,
             leave_out=leave_out,
             open_transactions=count,
             open_ids=open_ids,
         )
-        kept.write(self.storage, self.restore_id, made)
+        restore_state.write(self.storage, self.restore_id, made)
         return made
 
     def _settings(self, topics: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -119,7 +122,7 @@ class Preparing:
         Those that it makes have none."""
         existing = set(self.topics.topic_names()) & {*topics}
         there = {state.scope: state for state in self.topics.describe(existing)}
-        before = kept.read_settings(self.storage, self.restore_id)
+        before = restore_state.read_settings(self.storage, self.restore_id)
         found: dict[str, Before] = {}
         for topic in topics:
             state, known = there.get(topic), before.get(topic)
@@ -127,13 +130,13 @@ class Preparing:
                 found[topic] = known
             else:
                 found[topic] = Before(state.epoch, dict(state.settings)) if state else Before()
-        kept.write_settings(self.storage, self.restore_id, found)
+        restore_state.write_settings(self.storage, self.restore_id, found)
         return {topic: one.settings for topic, one in found.items() if one.epoch is not None}
 
     def _left_out(self, folder: str, plan: QueueRestorePlan) -> tuple[list[str | None], int]:
         """For each stretch between two restores of the engine the object that names the transactions that
         did not end in it, and how many are open at the end of all."""
-        links, segments = plan.way.links, plan.way.segments()
+        links, segments = plan.restore_path.links, plan.restore_path.segments()
         paths: list[str | None] = []
         count = 0
         for segment in range(segments[-1] + 1):
@@ -163,7 +166,7 @@ class Preparing:
 
 def _known(plan: QueueRestorePlan, segment: int) -> Known:
     """What is known of transactions at the last backup whose end lies before the plan's tid."""
-    links, segments = plan.way.links, plan.way.segments()
+    links, segments = plan.restore_path.links, plan.restore_path.segments()
     # Behind a restore of the engine nothing is open.
     place = max(plan.done_by, segments.index(segment) - 1)
     behind = links[place + 1] if place + 1 < len(links) else None

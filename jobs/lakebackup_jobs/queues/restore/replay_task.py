@@ -1,9 +1,9 @@
 """What a task of an engine's restore does: one partition of a queue after another, in Kafka transactions.
 
 The first transaction of a partition begins with the watermark message. A transaction holds whole files,
-verified before their messages are sent, and commits how many of the partition's files it has brought, so that
-a task that runs again goes on behind the last commit, and nothing is there twice. What it commits says also
-which offsets are its own, so that it is seen when somebody else writes among them.
+verified before their messages are sent, and commits how many of the partition's files it has written, so that
+a task that runs again resumes behind the last commit, and nothing is there twice. Its commits also record
+which offsets are its own, so that messages of another writer among them are noticed.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.formats.queues.headers import HeaderNames
+from lakebackup.sql_engine.worker import PerNumber
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.admin.committed import Progress
 from lakebackup_jobs.kafka.client.produce import RestoreProducer
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from lakebackup_jobs.queues.transaction_ids import TransactionIds
 
 
-# What a task tells of each partition. `position`: where it ends; `base`: the offset that the watermark came
+# What a task reports of each partition. `position`: where it ends; `base`: the offset that the watermark came
 # at or behind; `others`: how many offsets since are not the restore's.
 REPLAYED = RESTORED.replace(", error", ", base BIGINT, others BIGINT, error")
 
@@ -56,10 +56,10 @@ class WatermarkMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class QueueReplayJob:
-    """The same for every task of one restore.
+class QueueReplayJob(PerNumber):
+    """For `mapInArrow` over the numbers of splits: one row a partition, columns as in REPLAYED.
 
-    `upto_tid`: messages behind it are not brought, None: all are. `segments`: of a link of the chain, the
+    `upto_tid`: messages behind it are left out, None: none are. `segments`: of a link of the chain, the
     number of the stretch between two restores of the engine that it is of; `leave_out`: of each stretch the
     object in the destination that names the transactions that did not end in it, None: there are none.
     """
@@ -75,17 +75,11 @@ class QueueReplayJob:
     leave_out: tuple[str | None, ...]
     zero_as_one: bool = False
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For `mapInArrow` over the numbers of shares: one row a partition, columns as in REPLAYED."""
-        for number in chain.from_iterable(batch.column(0).to_pylist() for batch in batches):
-            left = _LeftOut(self)
-            for place, files in self.shares.share(number):
-                yield guarded(
-                    REPLAYED,
-                    partial(self._partition, place, files, left),
-                    scope=place.target,
-                    region=place.region,
-                )
+    def rows(self, number: int) -> Iterator[pa.RecordBatch]:
+        left = _LeftOut(self)
+        for place, files in self.shares.share(number):
+            work = partial(self._partition, place, files, left)
+            yield guarded(REPLAYED, work, scope=place.target, region=place.region)
 
     def run(self, number: int) -> list[dict[str, Any]]:
         """Do one share, in any process: rows as of REPLAYED, but for the error, which is raised."""
@@ -95,7 +89,7 @@ class QueueReplayJob:
     def _partition(self, place: Partition, files: Iterable[QueueFile], left: _LeftOut) -> dict[str, Any]:
         topic, partition = place.target, int(place.region)
         mark = (topic, partition)
-        tell = self.shares.board().counter(f"{topic}-{partition}")
+        count = self.shares.board().counter(f"{topic}-{partition}")
         # Made per partition: making it again ends what a killed task left open there, and only that.
         name = producer_of(self.group, topic, place.region)
         with RestoreProducer(self.client, name, self.group, zero_as_one=self.zero_as_one) as producer:
@@ -123,7 +117,7 @@ class QueueReplayJob:
                     if pending >= TRANSACTION_BYTES:
                         reached = _committed(producer, mark, reached)
                         pending = 0
-                tell(file.entries, file.bytes)
+                count(file.entries, file.bytes)
             if pending:
                 reached = _committed(producer, mark, reached)
             end = producer.ends(mark).high
@@ -154,7 +148,7 @@ class QueueReplayJob:
 
 @dataclass(frozen=True, slots=True)
 class _Reached:
-    """How far a partition is, as its last transaction says: files brought, messages and stored bytes; the
+    """How far a partition is, as its last transaction recorded: files, messages and stored bytes; the
     partition's end before the watermark, and how many transactions left their marker since."""
 
     files: int = 0

@@ -1,22 +1,21 @@
-"""An engine's restore that is at work, put down before it writes: a run that goes on does the same."""
+"""What a restore of an engine is going to do, recorded before it writes: a resumed run does the same."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
-
-from lakebackup.errors import Damaged, NotFound
+from lakebackup.errors import NotFound
 from lakebackup.formats.queues.headers import HeaderNames  # noqa: TC001 - read by pydantic
 from lakebackup.plan.queues.restore import ConfigFile, Queue  # noqa: TC001 - read by pydantic
 from lakebackup.rules import layout
-from lakebackup.store import manifest as sidecar
+from lakebackup.store.manifest import read_record, write_record
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from lakebackup.storage import Storage
+
+T = TypeVar("T")
+_HINT = "Delete that object: the restore starts again, into other topics and another folder."
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +62,9 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Of each target partition, the offset that its watermark came at or behind, and where it ended when all
-    messages were there; `others`: how many offsets between are not the restore's. `at` (us): since when the
-    catalog was to tell of it, None: it was not yet."""
+    """Of each target partition, the least offset of its watermark, and where it ended when all messages were
+    there; `others`: how many offsets between are not the restore's. `at` (us): the time of the restore's rows
+    in the catalog; None: not published yet."""
 
     bases: dict[str, list[int]]
     ends: dict[str, list[int]]
@@ -81,11 +80,9 @@ class Before:
     settings: dict[str, str] = field(default_factory=dict)
 
 
-T = TypeVar("T")
-
-_PREPARED = TypeAdapter(Prepared)
-_DONE = TypeAdapter(Done)
-_TOPICS = TypeAdapter(dict[str, dict[str, Before]])
+@dataclass(frozen=True, slots=True)
+class _Topics:
+    topics: dict[str, Before]
 
 
 def folder_of(restore_id: str) -> str:
@@ -93,42 +90,42 @@ def folder_of(restore_id: str) -> str:
     return layout.restore_folder(restore_id)
 
 
-def write(storage: Storage, restore_id: str, made: Prepared) -> None:
-    """Put it down, last of all that is prepared."""
-    _put(storage, _path(restore_id, "queue"), _PREPARED.dump_python(made, mode="json"))
+def write(storage: Storage, restore_id: str, state: Prepared) -> None:
+    """Record what will be done, last of all that is prepared."""
+    write_record(storage, _path(restore_id, "queue"), state)
 
 
 def read(storage: Storage, restore_id: str) -> Prepared | None:
-    """What was put down; None when it was not. Raises Damaged."""
-    return _get(storage, _path(restore_id, "queue"), _PREPARED)
+    """What was recorded; None when nothing was. Raises Damaged."""
+    return _read(storage, _path(restore_id, "queue"), Prepared)
 
 
 def write_done(storage: Storage, restore_id: str, done: Done) -> None:
-    """Put down that all messages are there, before the catalog tells of it."""
-    _put(storage, _path(restore_id, "done"), _DONE.dump_python(done, mode="json"))
+    """Record that all messages are there, before the catalog's rows say so."""
+    write_record(storage, _path(restore_id, "done"), done)
 
 
 def read_done(storage: Storage, restore_id: str) -> Done | None:
     """As `read`."""
-    return _get(storage, _path(restore_id, "done"), _DONE)
+    return _read(storage, _path(restore_id, "done"), Done)
 
 
 def write_settings(storage: Storage, restore_id: str, topics: dict[str, Before]) -> None:
-    """Put down what the target topics are, before some of their settings are suspended."""
-    _put(storage, _path(restore_id, "settings"), _TOPICS.dump_python({"topics": topics}, mode="json"))
+    """Record what the target topics are, before some of their settings are suspended."""
+    write_record(storage, _path(restore_id, "settings"), _Topics(topics))
 
 
 def read_settings(storage: Storage, restore_id: str) -> dict[str, Before]:
-    """As `read`; empty when nothing was put down."""
-    found = _get(storage, _path(restore_id, "settings"), _TOPICS)
-    return found["topics"] if found else {}
+    """As `read`; empty when nothing was recorded."""
+    found = _read(storage, _path(restore_id, "settings"), _Topics)
+    return found.topics if found else {}
 
 
-def clear(storage: Storage, restore_id: str, *, anew: bool = False) -> None:
-    """Take all away: the restore is done, or begins `anew`, with what the topics were before it. What the
-    others are found by goes last."""
+def clear(storage: Storage, restore_id: str, *, keep_settings: bool = False) -> None:
+    """Delete all of it when the restore is finished; `keep_settings`: it starts again, and what the topics
+    were before it is still needed. What the other objects are found by goes last."""
     last = [_path(restore_id, "done"), _path(restore_id, "queue")]
-    spared = [*last, *([_path(restore_id, "settings")] if anew else [])]
+    spared = [*last, *([_path(restore_id, "settings")] if keep_settings else [])]
     for found in list(storage.list(folder_of(restore_id))):
         if found.path not in spared:
             storage.delete(found.path)
@@ -140,17 +137,8 @@ def _path(restore_id: str, name: str) -> str:
     return f"{folder_of(restore_id)}{name}.json"
 
 
-def _put(storage: Storage, path: str, content: Mapping[str, object]) -> None:
-    sidecar.put_sealed(storage, path, {"format": layout.FORMAT, **content})
-
-
-def _get(storage: Storage, path: str, kind: TypeAdapter[T]) -> T | None:
+def _read(storage: Storage, path: str, kind: type[T]) -> T | None:
     try:
-        return kind.validate_python(sidecar.get_sealed(storage, path))
+        return read_record(storage, path, kind, _HINT)
     except NotFound:
         return None
-    except ValidationError as error:
-        raise Damaged(
-            f"{path} is not what a restore puts down: {error.errors()[0]['msg']}.",
-            hint="Delete that object: the restore begins anew, into other topics and another folder.",
-        ) from error

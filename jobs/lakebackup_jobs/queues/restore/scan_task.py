@@ -1,4 +1,4 @@
-"""What is looked up in stored messages before an engine is put back to a point between two backups' ends.
+"""What is looked up in stored messages before an engine is restored to a point between two backups' ends.
 
 Which tid an instant comes to; and, for a tid, which transactions are open there. Only files that can matter
 are read: those that hold messages of before and after the instant, those of the backups that the tid lies in.
@@ -17,6 +17,7 @@ import numpy as np
 
 from lakebackup.formats.queues.headers import HeaderNames, Kind
 from lakebackup.sql_engine.failures import task_errors
+from lakebackup.sql_engine.worker import PerNumber
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.format.records import TIMESTAMP
 from lakebackup_jobs.kafka.format.stored import open_verified
@@ -24,16 +25,16 @@ from lakebackup_jobs.lifecycle.tasks.errors import guarded, raise_first
 from lakebackup_jobs.lifecycle.tasks.rows import read_rows, write_rows
 from lakebackup_jobs.queues.messages import read_messages
 from lakebackup_jobs.queues.restore.splits import QueueFile, deal_scan
-from lakebackup_jobs.queues.transaction_scan import SEEN_COLUMNS, SEEN_SCHEMA, Seen
+from lakebackup_jobs.queues.transaction_ids import write_ids
+from lakebackup_jobs.queues.transaction_scan import SCAN_COLUMNS, SCAN_SCHEMA, TransactionScan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from lakebackup.storage import Storage
-    from lakebackup.store.reader import CatalogReader
     from lakebackup.store.roots import Roots
     from lakebackup.store.selection import Selection
     from lakebackup_jobs.kafka.format.records import Columns
@@ -86,73 +87,56 @@ def _messages(roots: Roots, file: QueueFile, names: HeaderNames) -> Iterator[tup
 
 
 @dataclass(frozen=True, slots=True)
-class ScanJob:
-    """The same for every task of one scan: tells of the transactions with a message up to `upto_tid`."""
+class ScanJob(PerNumber):
+    """For `mapInArrow` over the numbers of splits: one row each, columns as in SCANNED. Each task scans for
+    transactions with a message up to `upto_tid`."""
 
     roots: Roots
     shares: QueueShares
     names: HeaderNames
     upto_tid: int
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For `mapInArrow` over the numbers of shares: one row a share, columns as in SCANNED."""
-        for number in chain.from_iterable(batch.column(0).to_pylist() for batch in batches):
-            yield guarded(SCANNED, partial(self.run, number), task=number)
+    def rows(self, number: int) -> Iterator[pa.RecordBatch]:
+        yield guarded(SCANNED, partial(self.run, number), task=number)
 
     def run(self, number: int) -> dict[str, Any]:
-        """Do one share, in any process: put what was seen of it as an object."""
+        """Do one split, in any process: write its transactions as an object."""
         storage = open_storage(self.shares.uri)
-        write_rows(storage, seen_path(self.shares.folder, number), SEEN_SCHEMA, self._seen(number))
+        write_rows(storage, _scan_path(self.shares.folder, number), SCAN_SCHEMA, self._transactions(number))
         return {"task": number}
 
-    def _seen(self, number: int) -> Iterator[pa.RecordBatch]:
+    def _transactions(self, number: int) -> Iterator[pa.RecordBatch]:
         held: list[pa.RecordBatch] = []
-        seen: Seen | None = None
-        tell = self.shares.board().counter(f"{number:06d}")
+        scan: TransactionScan | None = None
+        count = self.shares.board().counter(f"{number:06d}")
         for file in self.shares.files(number):
-            seen = seen or Seen(file.scope, file.epoch, file.region, held.append)
+            scan = scan or TransactionScan(file.scope, file.epoch, file.region, held.append)
             for columns, messages in _messages(self.roots, file, self.names):
                 wanted = (messages.tids <= self.upto_tid) & (messages.kinds != Kind.WATERMARK)
-                seen.add(columns, messages, np.asarray(wanted))
+                scan.add(columns, messages, np.asarray(wanted))
                 yield from held
                 held.clear()
-            tell(file.entries, file.bytes)
-        if seen is not None:
-            seen.flush()
+            count(file.entries, file.bytes)
+        if scan is not None:
+            scan.flush()
             yield from held
 
 
-def seen_path(folder: str, number: int) -> str:
-    """What a task of a scan saw, below the folder of its shares."""
+def _scan_path(folder: str, number: int) -> str:
+    """The transactions that a task of a scan found, below the folder of its splits."""
     return f"{folder}seen/{number:06d}.parquet"
 
 
 @dataclass(frozen=True, slots=True)
-class SeenRows:
-    """For `mapInArrow` over the numbers of shares: what was seen of them."""
+class ScanRows(PerNumber):
+    """For `mapInArrow` over the numbers of splits: the transactions in them."""
 
     uri: str
     folder: str
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        storage = open_storage(self.uri)
-        for number in chain.from_iterable(batch.column(0).to_pylist() for batch in batches):
-            for rows in read_rows(storage, seen_path(self.folder, number)):
-                yield rows.cast(SEEN_SCHEMA)
-
-
-@dataclass(frozen=True, slots=True)
-class IdsWriter:
-    """For `mapInArrow` over ids of transactions, in one task: puts them as an object, tells their count."""
-
-    uri: str
-    path: str
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        _, count, _ = write_rows(open_storage(self.uri), self.path, _ids_schema(), _as_ids(batches))
-        yield pa.RecordBatch.from_pydict({"transactions": pa.array([count], pa.int64())})
+    def rows(self, number: int) -> Iterator[pa.RecordBatch]:
+        for rows in read_rows(open_storage(self.uri), _scan_path(self.folder, number)):
+            yield rows.cast(SCAN_SCHEMA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,11 +188,11 @@ class OpenAt:
             later = self._files.reader.choose("selected", "queue_restore_files", **whole)
             self._scan(later, "queue_later", f"{self._folder}later/", known.link, _BEYOND)
         else:
-            self._reader.give("queue_later", SEEN_SCHEMA.empty_table())
+            self._reader.give("queue_later", SCAN_SCHEMA.empty_table())
         return write_ids(self._reader, self._uri, path, "queue_restore_unended", **before)
 
     def _scan(self, files: Selection, relation: str, folder: str, link: int, upto_tid: int) -> None:
-        """Read the chosen files of backups behind a link; what is seen of transactions gets a name."""
+        """Read the chosen files of backups behind a link; the transactions in them get a name."""
         shares = deal_scan(open_storage(self._uri), files, folder, link)
         count = len(shares.tasks)
         job = ScanJob(self._reader.destinations(), shares, self._names, upto_tid)
@@ -217,42 +201,17 @@ class OpenAt:
 
             with ThreadPoolExecutor(os.cpu_count()) as pool:
                 list(pool.map(job.run, range(count)))
-            numbers = pa.RecordBatch.from_pydict({"id": list(range(count))})
-            seen = SeenRows(self._uri, folder)([numbers])
-            self._reader.give(relation, pa.Table.from_batches(seen, SEEN_SCHEMA))
+            found = chain.from_iterable(map(ScanRows(self._uri, folder).rows, range(count)))
+            self._reader.give(relation, pa.Table.from_batches(found, SCAN_SCHEMA))
             return
         numbers = self._spark.range(0, count, 1, max(count, 1))
         with task_errors():
-            told = numbers.mapInArrow(job, SCANNED).collect()  # one row a share
-        raise_first(row.error for row in told)
-        numbers.mapInArrow(SeenRows(self._uri, folder), SEEN_COLUMNS).createOrReplaceTempView(relation)
-
-
-def write_ids(reader: CatalogReader, uri: str, path: str, query: str, **parameters: Any) -> int:
-    """Put the ids that a query gives as an object; returns how many they are."""
-    rows = reader.map(
-        IdsWriter(uri, path),
-        "transactions BIGINT",
-        query,
-        spread=lambda rows: rows.coalesce(1),
-        **parameters,
-    )
-    # Spark leaves a task out that it knows to have no row.
-    return int(rows[0]["transactions"]) if rows else 0
+            rows = numbers.mapInArrow(job, SCANNED).collect()  # one row a share
+        raise_first(row.error for row in rows)
+        numbers.mapInArrow(ScanRows(self._uri, folder), SCAN_COLUMNS).createOrReplaceTempView(relation)
 
 
 def first_ids(storage: Storage, path: str, count: int) -> list[str]:
     """At most so many of the ids in such an object."""
     ids = (name for rows in read_rows(storage, path) for name in rows["transaction_id"].to_pylist())
     return list(islice(ids, count))
-
-
-def _as_ids(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        yield batch.select(["transaction_id"]).cast(_ids_schema())
-
-
-def _ids_schema() -> pa.Schema:
-    import pyarrow as pa
-
-    return pa.schema([("transaction_id", pa.string())])

@@ -1,4 +1,4 @@
-"""What a restore of an engine tells: the catalog, where its messages are; a person, what was done."""
+"""What a restore of an engine reports: rows of the catalog with its messages' positions, and a summary."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lakebackup.rules import layout
 from lakebackup.rules.times import format_ts
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.identity import holder, micros
-from lakebackup_jobs.queues.restore import restore_state as kept
+from lakebackup_jobs.queues.restore import restore_state
 from lakebackup_jobs.queues.restore.restore_state import Done
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lakebackup_jobs.queues.restore.restore_state import Prepared
 
 
-def tell(
+def publish(
     request: QueueRestoreRequest,
     storage: Storage,
     writer: CatalogWriter,
@@ -31,7 +31,7 @@ def tell(
     made: Prepared,
     done: Done,
 ) -> None:
-    """Say in the catalog where the messages are, once. An earlier run may have been about to: backups
+    """Record in the catalog where the messages are, once. An earlier run may have been about to: backups
     that came in between did not know of it, so it counts as of now."""
     reader = CatalogReader(request.destination, request.catalog)
     if list(reader.rows("queue_restored", restore_id=restore_id)):
@@ -41,24 +41,24 @@ def tell(
         for number in range(len(_rows(restore_id, made, done, done.at))):
             storage.delete(layout.audit_path(done.at, f"{name}-{number:06d}"))
     at = micros(datetime.now(UTC))
-    kept.write_done(storage, restore_id, replace(done, at=at))
+    restore_state.write_done(storage, restore_id, replace(done, at=at))
     writer.tell_once(_rows(restore_id, made, done, at), name)
 
 
-def others_of(done: Done) -> Iterator[str]:
-    """What to tell of partitions in which not all is the restore's."""
+def warnings_of(done: Done) -> Iterator[str]:
+    """Warnings for partitions in which not all is the restore's."""
     for topic, counts in done.others.items():
         for partition, count in enumerate(counts):
             if count:
                 yield (
                     f"topic {topic}, partition {partition}: {abs(count)} offsets among what was restored are "
-                    "of somebody else, or of a run that was cut off: the next backup stands on the full, "
+                    "from another writer, or from an interrupted run: the next backup depends on the full, "
                     "with all of it"
                 )
 
 
 def _rows(restore_id: str, made: Prepared, done: Done, at: int) -> list[QueueRestore]:
-    """What the next backup of these queues goes on from; `at` in us."""
+    """What the next backup of these queues continues; `at` in us."""
     return [
         QueueRestore(
             restore_id=restore_id,
@@ -82,7 +82,7 @@ def _rows(restore_id: str, made: Prepared, done: Done, at: int) -> list[QueueRes
 
 
 def is_whole(made: Prepared, done: Done) -> bool:
-    """Whether what stands on the restored backup goes on where the messages end: not when there are others
+    """Whether what depends on the restored backup continues where the messages end: not when there are others
     among them, which it would not have."""
     return made.whole and not any(map(any, done.others.values()))
 
@@ -102,13 +102,13 @@ def done_of(rows: Iterable[Mapping[str, Any]], made: Prepared) -> Done:
 
 def suspended(storage: Storage, restore_id: str) -> str:
     """What a person must know of topics that were there, after a run that failed."""
-    before = kept.read_settings(storage, restore_id)
+    before = restore_state.read_settings(storage, restore_id)
     topics = [topic for topic, one in before.items() if one.epoch is not None]
     if not topics:
         return ""
     return (
         f"Retention of {', '.join(topics)} is suspended (retention.ms=-1 and others) until the same command "
-        "has ended; set it if you give that up."
+        "has finished; set it yourself if you give up the restore."
     )
 
 
@@ -119,12 +119,12 @@ def name_of(file: ConfigFile) -> str:
 def summary(made: QueueRestorePlan) -> dict[str, Any]:
     return {
         "source": made.source,
-        "full": made.way.full.backup_id,
-        "snapshot": made.way.full.snapshot_id,
-        "backups": [link.backup_id for link in made.way.links],
+        "full": made.restore_path.full.backup_id,
+        "snapshot": made.restore_path.full.snapshot_id,
+        "backups": [link.backup_id for link in made.restore_path.links],
         "backup_id": made.reached.backup_id,
         "whole": made.whole,
-        "first_tid": made.way.full.last_tid,
+        "first_tid": made.restore_path.full.last_tid,
         "to_tid": made.to_tid,
         "to_time": format_ts(made.to_ts) if made.to_ts is not None else None,
         "files": made.files,
@@ -134,7 +134,7 @@ def summary(made: QueueRestorePlan) -> dict[str, Any]:
     }
 
 
-def told(made: Prepared) -> dict[str, Any]:
+def result(made: Prepared) -> dict[str, Any]:
     return {
         "source": made.source,
         "full": made.full_id,

@@ -40,7 +40,7 @@ def run(
     spark: SparkSession,
     reporter: Reporter,
 ) -> str:
-    """Bring back what a backup of an engine's queues needs, below `folder`; says how much it was.
+    """Restore what a backup of an engine's queues needs, below `folder`; returns how much it was, as text.
 
     The snapshot is written, the engine's own files and every message of the chain are read and understood.
     Raises Refused, Damaged: what a restore to the backup's end would stop at; Busy: a prune came in.
@@ -56,7 +56,7 @@ def run(
         catalog=catalog,
         source=layout.snapshot_source(source),
         folder=f"{folder}/snapshot",
-        backup=made.way.full.snapshot_id,
+        backup=made.restore_path.full.snapshot_id,
     )
     with noted(
         spark,

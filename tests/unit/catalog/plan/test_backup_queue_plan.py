@@ -19,20 +19,20 @@ from lakebackup.plan.queues.backup import (
     plan_full,
 )
 from lakebackup.plan.queues.history import (
+    Continuation,
     History,
     Restored,
-    Standing,
     Start,
     Watermark,
     behind,
     decide,
+    find_continuation,
     last_ended,
     require_all,
-    stand,
 )
 from lakebackup.plan.topics.backup import Parent
 from lakebackup_jobs.queues.backup.open_transactions import last_tid
-from lakebackup_jobs.queues.transaction_scan import RangeSeen
+from lakebackup_jobs.queues.transaction_scan import RangeScan
 
 E1, E2 = "1" * 32, "2" * 32
 
@@ -54,20 +54,22 @@ CHILD = Parent("i2", "f1", 2, 1, 1, 2, 2, 0, 2000)
 
 def standing(
     parent: Parent = FULL, *starts: Start, open_at: str | None = None, restored: Restored | None = None
-) -> Standing:
-    return Standing(parent, restored, starts, 50, open_at)
+) -> Continuation:
+    return Continuation(parent, restored, starts, 50, open_at)
 
 
-def child(on: Standing, *regions: RegionState, **changes: Any) -> Any:
+def child(on: Continuation, *regions: RegionState, **changes: Any) -> Any:
     given = {"mode": "incremental", "topics": TOPICS, **changes}
-    return plan_child(backup_id="b", source="social", standing=on, regions=regions, end_ts=5000, **given)
+    return plan_child(backup_id="b", source="social", continuation=on, regions=regions, end_ts=5000, **given)
 
 
-def full(on: Standing, *regions: RegionState, told: SnapshotJson | None = None, topics: Any = TOPICS) -> Any:
+def full(
+    on: Continuation, *regions: RegionState, told: SnapshotJson | None = None, topics: Any = TOPICS
+) -> Any:
     return plan_full(
         backup_id="b",
         source="social",
-        standing=on,
+        continuation=on,
         snapshot=told,
         topics=topics,
         regions=regions,
@@ -198,7 +200,7 @@ def test_when_a_restore_that_was_left_is_no_blocker() -> None:
 def test_what_is_refused() -> None:
     compacted = topic(**{"cleanup.policy": "compact,delete"})
     for planned in (lambda: child(standing(CHILD), region(9), topics=[compacted]),
-                    lambda: full(Standing(), region(9), topics=[compacted])):  # fmt: skip
+                    lambda: full(Continuation(), region(9), topics=[compacted])):  # fmt: skip
         with pytest.raises(Refused, match=r"delta\.0 is compacted"):
             planned()
     # A topic of the engine that is not named, while it is there.
@@ -207,14 +209,14 @@ def test_what_is_refused() -> None:
         require_all(starts, [topic()], ["delta.0", "journal.0"])
     require_all(starts, [topic()], ["delta.0"])
     with pytest.raises(NeedsFull, match="no backup of social"):
-        child(Standing(), region(9))
+        child(Continuation(), region(9))
 
 
 # --- a full
 
 
 def test_a_full_stands_where_its_snapshot_stands_and_keeps_nothing() -> None:
-    plan = full(Standing(), region(12), told=told(7, 5))
+    plan = full(Continuation(), region(12), told=told(7, 5))
     assert [(p.start_position, p.end_position) for p in plan.positions] == [(7, 7)]
     assert (plan.kind, plan.level, plan.parent, plan.start_ts, plan.keep) == ("full", 0, None, None, False)
     assert plan.tasks == ((span(5, 7),),)
@@ -222,13 +224,13 @@ def test_a_full_stands_where_its_snapshot_stands_and_keeps_nothing() -> None:
 
 
 def test_a_full_looks_for_ends_of_transactions_unless_none_is_open_or_the_engine_tells() -> None:
-    assert full(Standing(), region(12), told=told(7, 7)).tasks == ()
-    assert full(Standing(), region(12), told=told(7, 5)).look_back == ((span(0, 5, 5),),)
-    assert full(Standing(), region(12), told=told(7, 5, open_transactions=("t",))).look_back == ()
+    assert full(Continuation(), region(12), told=told(7, 7)).tasks == ()
+    assert full(Continuation(), region(12), told=told(7, 5)).look_back == ((span(0, 5, 5),),)
+    assert full(Continuation(), region(12), told=told(7, 5, open_transactions=("t",))).look_back == ()
 
 
 def test_without_snapshot_json_it_stands_at_the_end() -> None:
-    plan = full(Standing(), region(12, low=3))
+    plan = full(Continuation(), region(12, low=3))
     assert [(p.start_position, p.end_position) for p in plan.positions] == [(12, 12)]
     assert plan.tasks == ((span(3, 12),),)
     assert "has applied everything" in plan.notes[0]
@@ -249,8 +251,8 @@ def test_what_a_full_with_snapshot_json_comes_after_says_nothing_of_its_state() 
 
 def test_a_full_of_a_snapshot_that_nothing_can_continue_from_is_refused() -> None:
     with pytest.raises(NeedsFull, match="offsets below 6 were deleted"):
-        full(Standing(), region(12, low=6), told=told(7, 5))
-    assert full(Standing(), region(12, low=5), told=told(7, 5)).tasks == ((span(5, 7),),)
+        full(Continuation(), region(12, low=6), told=told(7, 5))
+    assert full(Continuation(), region(12, low=5), told=told(7, 5)).tasks == ((span(5, 7),),)
 
 
 def test_a_full_records_what_was_lost_and_continues() -> None:
@@ -351,14 +353,14 @@ def test_where_the_parent_ended_is_read() -> None:
     catalog: Any = Catalog(
         queue_parent={"i2": row(CHILD, open_transactions=1)}, queue_starts={"i2": [STARTS]}
     )
-    found = stand(catalog, [history(**BACKED)], [topic()], "incremental")
+    found = find_continuation(catalog, [history(**BACKED)], [topic()], "incremental")
     assert (found.parent, found.open_at, found.last_tid) == (CHILD, "i2", 30)
     assert found.starts == (Start("delta.0", E1, "0", 4, 7, 29),)
 
 
 def test_a_differential_depends_on_the_newest_full() -> None:
     catalog: Any = Catalog(queue_parent={"f1": row(FULL)}, queue_starts={"f1": [STARTS]})
-    found = stand(catalog, [history(**BACKED)], [topic()], "differential")
+    found = find_continuation(catalog, [history(**BACKED)], [topic()], "differential")
     assert (found.parent, found.open_at, found.start_ts) == (FULL, None, 1000)
 
 
@@ -382,7 +384,7 @@ def test_behind_a_restore_it_depends_on_what_was_restored(
         queue_restored={"r1": [RESTORED]},
     )
     put_back = history(**BACKED, **PUT_BACK | of_restore, restored_at=250)
-    found = stand(catalog, [put_back], [topic()], mode)
+    found = find_continuation(catalog, [put_back], [topic()], mode)
     assert (found.parent, found.last_tid, found.open_at) == (parent, 30, None)
     assert found.starts == (Start("delta.0", E1, "0", start, start),)
     assert bool(found.notes) is bool(of_parent)
@@ -394,13 +396,13 @@ def test_a_full_that_cannot_be_used_asks_for_a_new_one() -> None:
         queue_restored={"r1": [RESTORED]},
     )
     with pytest.raises(NeedsFull, match="f1, which cannot be continued: it is deleted"):
-        stand(catalog, [history(**BACKED, **PUT_BACK, restored_at=250)], [topic()], "incremental")
+        find_continuation(catalog, [history(**BACKED, **PUT_BACK, restored_at=250)], [topic()], "incremental")
 
 
 def test_queues_that_are_unknown_have_lost_all_that_the_newest_backup_knew() -> None:
     catalog: Any = Catalog(queue_parent={"i2": row(CHILD)}, queue_starts={"i2": [STARTS]})
     made_again = [topic(epoch=E2)]
-    found = stand(catalog, [history(**BACKED)], made_again, "incremental")
+    found = find_continuation(catalog, [history(**BACKED)], made_again, "incremental")
     plan = child(found, region(3, epoch=E2), topics=made_again)
     assert [(g.epoch, g.from_position, g.to_position) for g in plan.lost] == [(E1, 7, None)]
 
@@ -414,17 +416,17 @@ def test_queues_that_were_restored_into_and_recreated_have_lost_what_was_restore
     )
     put_back = history("drill.0", E1, **PUT_BACK, restored_at=250)
     made_again = [topic("drill.0", E2)]
-    found = stand(catalog, [history(**BACKED), put_back], made_again, "incremental")
+    found = find_continuation(catalog, [history(**BACKED), put_back], made_again, "incremental")
     assert found.restored is not None
     assert found.restored.restore_id == "r1"
     plan = child(found, region(3, epoch=E2), topics=made_again)
     assert [(g.scope, g.epoch, g.to_position) for g in plan.lost] == [("drill.0", E1, None)]
-    assert stand(catalog, [history(**BACKED), put_back], made_again, "full").restored is None
+    assert find_continuation(catalog, [history(**BACKED), put_back], made_again, "full").restored is None
 
 
 def test_a_source_without_backups_depends_on_nothing() -> None:
     nothing: Any = Catalog()
-    assert stand(nothing, [], [topic()], "auto") == Standing()
+    assert find_continuation(nothing, [], [topic()], "auto") == Continuation()
 
 
 @pytest.mark.parametrize(
@@ -437,5 +439,5 @@ def test_up_to_which_tid_a_backup_brings_all_back(
     """Tids of one queue may be less than what another queue had when the backup before ended."""
     plan = SimpleNamespace(snapshot_tid=None, keep=False, restore_id=None, last_tid=30)
     mark = () if restored is None else (3, "r1", restored)
-    ranges = [RangeSeen("q", "e", "0", 0, 9, 1, 0, tid, tid, 5, *mark) for tid in seen]
+    ranges = [RangeScan("q", "e", "0", 0, 9, 1, 0, tid, tid, 5, *mark) for tid in seen]
     assert last_tid(plan, ranges) == wanted  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from lakebackup.plan.queues.paths import Way
+    from lakebackup.plan.queues.paths import RestorePath
     from lakebackup.plan.queues.restore import QueueRestorePlan
     from lakebackup.rows.tables import Row
 
@@ -100,7 +100,7 @@ class Made:
     def torn(self, path: str) -> None:
         self.rows.append(filled(Check, destination="d", path=path, mode="hash", outcome="damaged"))
 
-    def plan(self, tid_of: int | Callable[[Way], int] = 0, **asked: Any) -> QueueRestorePlan:
+    def plan(self, tid_of: int | Callable[[RestorePath], int] = 0, **asked: Any) -> QueueRestorePlan:
         if self.reader is None or self.rows != self.read:
             self.reader, self.read = reader_of(self.folder, self.rows), list(self.rows)
         if isinstance(asked.get("backup"), int):
@@ -108,8 +108,8 @@ class Made:
         request = QueueRestoreRequest(str(self.folder), GRAPH, "kafka://b", "out", **asked)
         return plan_restore(request, self.reader, lambda way, _: tid_of(way) if callable(tid_of) else tid_of)
 
-    def way(self, **asked: Any) -> list[int]:
-        return [link.number for link in self.plan(**asked).way.links]
+    def restore_path(self, **asked: Any) -> list[int]:
+        return [link.number for link in self.plan(**asked).restore_path.links]
 
 
 @pytest.fixture
@@ -121,10 +121,10 @@ def test_times_between_a_full_and_the_end_of_the_last_backup_on_it_are_covered(m
     first = made.full(at("06:19:39"), 100)
     made.child(first, at("06:39:15"), 200)
     second = made.full(at("08:19:39"), 300)
-    assert made.way(to_ts=at("06:35:00"), tid_of=150) == [1, 2]
-    assert made.way(to_ts=at("06:39:15"), tid_of=200) == [1, 2]
-    assert made.way(to_ts=at("06:19:39"), tid_of=100) == [first]
-    assert made.way(to_ts=at("08:19:39"), tid_of=300) == [second]
+    assert made.restore_path(to_ts=at("06:35:00"), tid_of=150) == [1, 2]
+    assert made.restore_path(to_ts=at("06:39:15"), tid_of=200) == [1, 2]
+    assert made.restore_path(to_ts=at("06:19:39"), tid_of=100) == [first]
+    assert made.restore_path(to_ts=at("08:19:39"), tid_of=300) == [second]
     with pytest.raises(Refused, match=r"before: 2024-06-13T06:39:15.*after: 2024-06-13T08:19:39"):
         made.plan(to_ts=at("07:00:00"))
     with pytest.raises(Refused, match=r"nearest that is, after: 2024-06-13T06:19:39[^,]*\)"):
@@ -138,14 +138,18 @@ def test_a_day_needs_the_incrementals_up_to_it(made: Made) -> None:
     for day in (2, 3, 4):
         last = made.child(last, at("00:00:00", f"2024-01-0{day}"), 10 * day)
         made.file(last, (10 * day - 9, 10 * day))
-    assert made.way() == [1, 2, 3, 4]
+    assert made.restore_path() == [1, 2, 3, 4]
     for asked in ({"to_ts": at("00:00:00", "2024-01-03"), "tid_of": 30}, {"to_tid": 30}, {"backup": 3}):
         found = made.plan(**asked)
-        assert [link.number for link in found.way.links] == [1, 2, 3]
+        assert [link.number for link in found.restore_path.links] == [1, 2, 3]
         assert (found.files, found.to_tid, found.whole) == (2, 30, True)
         assert found.reached.number == 3
     found = made.plan(to_tid=29)
-    assert ([link.number for link in found.way.links], found.files, found.whole) == ([1, 2, 3], 2, False)
+    assert ([link.number for link in found.restore_path.links], found.files, found.whole) == (
+        [1, 2, 3],
+        2,
+        False,
+    )
 
 
 def test_a_newer_backup_that_cannot_be_used_is_named(made: Made) -> None:
@@ -157,7 +161,7 @@ def test_a_newer_backup_that_cannot_be_used_is_named(made: Made) -> None:
         for row in made.rows
     ]
     found = made.plan()
-    assert [link.number for link in found.way.links] == [1]
+    assert [link.number for link in found.restore_path.links] == [1]
     (note,) = found.notes
     assert f"{made.name(last)} of 1970-01-01T00:00:02.000Z is passed over" in note
     assert made.plan(to_tid=100).notes == ()
@@ -166,17 +170,17 @@ def test_a_newer_backup_that_cannot_be_used_is_named(made: Made) -> None:
 def test_what_was_restored_is_what_is_continued(made: Made) -> None:
     a = made.full(1000, 100)
     b = made.full(2000, 200)
-    assert made.way() == [b]
+    assert made.restore_path() == [b]
     made.restored("r", a, whole=True, tid=100)
     c = made.child(a, 4000, 150, restore="r", begin_ts=3000)
-    assert made.way() == [a, c]
-    assert made.way(to_tid=100) == [a]
-    assert made.way(to_tid=120) == [a, c]
+    assert made.restore_path() == [a, c]
+    assert made.restore_path(to_tid=100) == [a]
+    assert made.restore_path(to_tid=120) == [a, c]
     with pytest.raises(Refused, match=r"tid 200 .*before: tid 150") as refused:
         made.plan(to_tid=200)
     assert f"--backup {made.name(b)}" in refused.value.hint
-    assert made.way(backup=b) == [b]
-    assert made.way(backup=b, to_tid=200) == [b]
+    assert made.restore_path(backup=b) == [b]
+    assert made.restore_path(backup=b, to_tid=200) == [b]
     with pytest.raises(Refused, match="nearest that is"):
         made.plan(to_ts=2500)
 
@@ -187,15 +191,15 @@ def test_behind_a_restore_into_the_middle_the_rest_of_that_history_is_left(made:
     made.child(2, 3000, 300)
     made.restored("r", 2, whole=False, tid=150)
     made.child(1, 5000, 180, restore="r", begin_ts=4000)
-    assert made.way() == [1, 4]
-    assert made.way(to_tid=150) == [1, 4]
+    assert made.restore_path() == [1, 4]
+    assert made.restore_path(to_tid=150) == [1, 4]
     with pytest.raises(Refused, match=r"tid 250 .*before: tid 180\)"):
         made.plan(to_tid=250)
-    assert made.way(backup=3, to_tid=250) == [1, 2, 3]
+    assert made.restore_path(backup=3, to_tid=250) == [1, 2, 3]
     # Its messages are in the new history too, but what was done when is not known of it.
     with pytest.raises(Refused, match=r"nearest that is, before: .*, after: "):
         made.plan(to_ts=1500)
-    assert made.way(to_ts=4500, tid_of=170) == [1, 4]
+    assert made.restore_path(to_ts=4500, tid_of=170) == [1, 4]
 
 
 def test_transactions_and_tids_do_not_live_on_behind_a_restore(made: Made) -> None:
@@ -204,10 +208,10 @@ def test_transactions_and_tids_do_not_live_on_behind_a_restore(made: Made) -> No
     made.restored("r", 2, whole=True, tid=200)
     made.child(2, 4000, 300, restore="r", begin_ts=3000)
     made.file(3, (190, 300))  # nothing of it came before the restore
-    assert made.way(to_tid=195) == [1, 2]
+    assert made.restore_path(to_tid=195) == [1, 2]
     found = made.plan(to_tid=250)
-    assert [link.number for link in found.way.links] == [1, 2, 3]
-    assert found.way.segments() == [0, 0, 1]
+    assert [link.number for link in found.restore_path.links] == [1, 2, 3]
+    assert found.restore_path.segments() == [0, 0, 1]
     with pytest.raises(Refused):
         made.plan(to_ts=2500)
 
@@ -222,7 +226,7 @@ def test_what_came_late_to_a_queue_is_taken_from_the_next_backup(made: Made) -> 
     made.file(4, (301, 400))
     schemas = {number: made.schema(number) for number in (1, 2, 3, 4)}
     found = made.plan(to_tid=200)
-    assert [link.number for link in found.way.links] == [1, 2, 3]
+    assert [link.number for link in found.restore_path.links] == [1, 2, 3]
     # Who stands on backup 2 would miss what came late: it is looked for behind the full again.
     assert (found.reached.number, found.whole) == (2, False)
     assert found.done_by == 1
@@ -256,11 +260,11 @@ def test_a_differential_in_place_of_incrementals(made: Made) -> None:
     made.file(3, (201, 300))
     torn = made.file(4, (101, 400))
     found = made.plan(to_tid=150)
-    assert [link.number for link in found.way.links] == [1, 4]
+    assert [link.number for link in found.restore_path.links] == [1, 4]
     # Behind a restore to there, all from the first incremental on is another history.
     assert found.reached.number == 2
     made.torn(torn)
-    assert made.way(to_tid=150) == [1, 2]
+    assert made.restore_path(to_tid=150) == [1, 2]
     with pytest.raises(Refused, match=f"{torn} was damaged"):
         require_restorable(made.plan())
 
@@ -273,12 +277,12 @@ def test_a_time_that_a_torn_file_may_hold_is_looked_for_on_another_way(made: Mad
     for number, tids in ((2, (101, 200)), (3, (201, 300)), (4, (101, 400))):
         made.file(number, tids, (tids[0] * 10, tids[1] * 10))
 
-    def tid_of(way: Way) -> int:
+    def tid_of(way: RestorePath) -> int:
         if way.last.number == 4:
             raise Damaged("4/20 is not what was written")
         return 150
 
-    assert [link.number for link in made.plan(tid_of, to_ts=1500).way.links] == [1, 2]
+    assert [link.number for link in made.plan(tid_of, to_ts=1500).restore_path.links] == [1, 2]
     made.torn("2/0")
     made.torn("4/20")
     # What is told is what is known of the best way, not what came up when it was read.
@@ -291,9 +295,9 @@ def test_of_two_fulls_the_newest_that_is_not_behind_the_point(made: Made) -> Non
     made.child(1, 2000, 200)
     made.full(3000, 200)
     made.child(3, 4000, 300)
-    assert made.way(to_tid=199) == [1, 2]
-    assert made.way(to_tid=200) == [3]
-    assert made.way(to_tid=201) == [3, 4]
+    assert made.restore_path(to_tid=199) == [1, 2]
+    assert made.restore_path(to_tid=200) == [3]
+    assert made.restore_path(to_tid=201) == [3, 4]
 
 
 def test_what_is_near_a_tid_or_a_time_that_is_not_covered(made: Made) -> None:

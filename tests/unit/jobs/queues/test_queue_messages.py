@@ -24,21 +24,22 @@ from lakebackup_jobs.kafka.format.schemas import FORMAT_V2
 from lakebackup_jobs.kafka.format.stats import BlockStats
 from lakebackup_jobs.queues import transaction_scan as seen_module
 from lakebackup_jobs.queues.backup.copy_task import _Front, _Look
-from lakebackup_jobs.queues.messages import Messages, TransactionIds, chosen, keep, read_messages
+from lakebackup_jobs.queues.messages import Messages, chosen, keep, read_messages
+from lakebackup_jobs.queues.transaction_ids import TransactionIds
 from lakebackup_jobs.queues.transaction_scan import (
-    SEEN_SCHEMA,
-    RangeSeen,
-    Seen,
-    SeenWriter,
+    SCAN_SCHEMA,
+    RangeScan,
+    ScanWriter,
+    TransactionScan,
     read_ranges,
-    read_seen,
+    read_scans,
 )
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 Headers = list[tuple[str, bytes | None]]
-Said = tuple[int, int, bytes | None]
+Understood = tuple[int, int, bytes | None]
 BACKUP = "20260131T134511Z-0a1b2c3d"
 WORDS = {"write": 0, "begin": 1, "commit": 2, "rollback": 3}
 NAMES = [
@@ -63,7 +64,7 @@ def tid_of(value: bytes | None, names: HeaderNames) -> int | None:
     return number if 0 <= number < 2**63 else None
 
 
-def understood(headers: Headers, names: HeaderNames) -> Said | None:
+def understood(headers: Headers, names: HeaderNames) -> Understood | None:
     """(tid, kind, transaction) as the documentation has it; None: it must be refused."""
     if any(name == WATERMARK for name, _ in headers):
         return -1, Kind.WATERMARK, None
@@ -130,7 +131,7 @@ def block_of(messages: list[Headers], first: int = 0) -> Columns:
     return decode_block(data, len(messages))
 
 
-def said(columns: Columns, messages: Messages) -> list[Said]:
+def said(columns: Columns, messages: Messages) -> list[Understood]:
     found = []
     for i in range(len(messages)):
         at, length = messages.transactions[i].tolist()
@@ -211,7 +212,7 @@ def test_damaged_bytes_never_crash(rows: list[Headers], data: st.DataObject) -> 
     try:
         columns = decode_block(bytes(block), len(rows), FORMAT_V2)
         messages = read_messages(columns, HeaderNames(), "w")
-        seen = Seen("s", "e", "0")
+        seen = TransactionScan("s", "e", "0")
         seen.add(columns, messages)
         seen.table().validate(full=True)
     except (Damaged, Refused):
@@ -306,7 +307,7 @@ def test_transactions_that_were_seen(
         patch.setattr(seen_module, "HELD", held)
         patch.setattr(seen_module, "_ROOM", room)
         batches: list[pa.RecordBatch] = []
-        seen = Seen("delta.1", "e" * 32, "3", batches.append)
+        seen = TransactionScan("delta.1", "e" * 32, "3", batches.append)
         expected: list[dict[str, Any]] = []
         tids: list[tuple[int, int]] = []
         first = 0
@@ -325,12 +326,12 @@ def test_transactions_that_were_seen(
             first += 2 * len(rows)
         seen.flush()
     assert all(0 < len(batch) <= held for batch in batches)
-    table = pa.Table.from_batches(batches, SEEN_SCHEMA)
+    table = pa.Table.from_batches(batches, SCAN_SCHEMA)
     table.validate(full=True)
     assert added_up(table.to_pylist()) == added_up(expected)
     assert {(r["scope"], r["epoch"], r["region"]) for r in table.to_pylist()} <= {("delta.1", "e" * 32, "3")}
     tid, at = max(tids, default=(0, 0))
-    assert seen.range(0, first) == RangeSeen(
+    assert seen.range(0, first) == RangeScan(
         "delta.1", "e" * 32, "3", 0, first, len(tids), sum(-at < own_from for _, at in tids),
         *((min(tids)[0], tid, -at) if tids else (None, None, None))
     )  # fmt: skip
@@ -340,7 +341,7 @@ def test_only_chosen_rows_are_seen() -> None:
     rows: list[Headers] = [[("tid", b"%d" % i), ("transaction", b"t%d" % i)] for i in range(4)]
     columns = block_of(rows)
     messages = read_messages(columns, HeaderNames(), "w")
-    seen = Seen("s", "e", "0")
+    seen = TransactionScan("s", "e", "0")
     seen.add(columns, messages, np.array([False, True, False, True]))
     assert seen.table()["transaction_id"].to_pylist() == ["t1", "t3"]
     assert (seen.range(0, 8).first_tid, seen.range(0, 8).entries) == (1, 2)
@@ -352,48 +353,50 @@ def test_a_watermark_at_the_very_beginning_of_a_range_is_minded_too(own_from: in
     columns = block_of([[("tid", b"1")], list(headers_of(names)), [("tid", b"1")]], 5)  # at 5, 7 and 9
     messages = read_messages(columns, names, "w")
     span = QueueRange("delta", "e", "0", 5, 10, own_from, 0)
-    look = _Look(span, names, _Front(open_storage("/"), None), Seen("delta", "e", "0"), frozenset(), ())
+    look = _Look(
+        span, names, _Front(open_storage("/"), None), TransactionScan("delta", "e", "0"), frozenset(), ()
+    )
     if own_from > 7:  # what stands in front is nobody's history
         look._mark(columns, messages, chosen(columns, messages))
         return
-    with pytest.raises(Refused, match="at offset 7: what follows is what a restore"):
+    with pytest.raises(Refused, match="at offset 7: what follows was written by a restore"):
         look._mark(columns, messages, chosen(columns, messages))
 
 
 def test_what_was_seen_comes_back(tmp_path: Path) -> None:
     storage = open_storage(str(tmp_path))
     columns = block_of([[("tid", b"%d" % i), ("transaction", b"t%d" % (i % 3))] for i in range(10)])
-    seen = [Seen("s", "e", region) for region in "01"]
+    seen = [TransactionScan("s", "e", region) for region in "01"]
     for one in seen:
         one.add(columns, read_messages(columns, HeaderNames(), "w"))
     tables = [one.table() for one in seen]
     ranges = tuple(one.range(0, 20) for one in seen)
     for _ in range(2):  # a task that is done twice puts the same
-        with SeenWriter(storage, "graph", BACKUP, 4) as writer:
+        with ScanWriter(storage, "graph", BACKUP, 4) as writer:
             for table in tables:
                 for batch in table.to_batches():
                     writer.sink(batch)
             writer.commit(ranges)
-    with SeenWriter(storage, "graph", BACKUP, 5) as writer:
+    with ScanWriter(storage, "graph", BACKUP, 5) as writer:
         writer.commit([])
-    with suppress(KeyError), SeenWriter(storage, "graph", BACKUP, 6) as writer:
+    with suppress(KeyError), ScanWriter(storage, "graph", BACKUP, 6) as writer:
         writer.sink(tables[0].to_batches()[0])
         raise KeyError
     assert seen_path("graph", BACKUP, 6) not in {f.path for f in storage.list(seen_folder("graph", BACKUP))}
     told = read_ranges(storage, "graph", BACKUP, 4)
     assert (told.ranges, told.rows, told.path) == (ranges, 6, seen_path("graph", BACKUP, 4))
     assert read_ranges(storage, "graph", BACKUP, 5).path is None
-    assert pa.Table.from_batches(read_seen(storage, "graph", BACKUP, [4, 5])) == pa.concat_tables(tables)
+    assert pa.Table.from_batches(read_scans(storage, "graph", BACKUP, [4, 5])) == pa.concat_tables(tables)
     with pytest.raises(NotFound):
-        list(read_seen(storage, "graph", BACKUP, [6]))
+        list(read_scans(storage, "graph", BACKUP, [6]))
     data = storage.get(seen_path("graph", BACKUP, 4))
     for torn in (data[:-20], data[:60] + b"??" + data[62:], b""):
         storage.put(seen_path("graph", BACKUP, 4), torn)
         with pytest.raises(Damaged):
-            list(read_seen(storage, "graph", BACKUP, [4]))
+            list(read_scans(storage, "graph", BACKUP, [4]))
     storage.delete(seen_path("graph", BACKUP, 4))
     with pytest.raises(Damaged):
-        list(read_seen(storage, "graph", BACKUP, [4]))
+        list(read_scans(storage, "graph", BACKUP, [4]))
     content = json.loads(storage.get(seen_ranges_path("graph", BACKUP, 4)))
     storage.put(seen_ranges_path("graph", BACKUP, 4), json.dumps(content | {"rows": 0}).encode())
     with pytest.raises(Damaged):

@@ -12,7 +12,7 @@ from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.formats.queues.headers import HeaderNames
 from lakebackup.plan.partitions import RegionState, TopicState
 from lakebackup_jobs.queues.backup.cut import Tails
-from lakebackup_jobs.queues.backup.request import QueueRequest, said_of
+from lakebackup_jobs.queues.backup.request import QueueRequest, read_report
 from lakebackup_jobs.queues.backup.skipped import asked, by_partition
 
 if TYPE_CHECKING:
@@ -39,11 +39,11 @@ def request(snapshot: Path | None, **changes: Any) -> QueueRequest:
 def test_snapshot_json_tells_one_snapshot_from_another(snapshot: Path) -> None:
     told = snapshot.parent / "snapshot.json"
     told.write_text(TOLD % 1)
-    first = said_of(request(snapshot))
+    first = read_report(request(snapshot))
     os.utime(snapshot, ns=(1, 1))
-    assert said_of(request(snapshot)) == first
+    assert read_report(request(snapshot)) == first
     told.write_text(TOLD % 2)
-    second = said_of(request(snapshot))
+    second = read_report(request(snapshot))
     assert second.mark not in (None, first.mark)
     assert second.read is not None
     assert second.read.last_tid == 2
@@ -51,30 +51,30 @@ def test_snapshot_json_tells_one_snapshot_from_another(snapshot: Path) -> None:
 
 def test_without_snapshot_json_the_folder_tells(snapshot: Path) -> None:
     os.utime(snapshot, ns=(1, 10**18))
-    first = said_of(request(snapshot))
+    first = read_report(request(snapshot))
     assert first.read is None
-    assert said_of(request(snapshot)).mark == first.mark is not None
+    assert read_report(request(snapshot)).mark == first.mark is not None
     os.utime(snapshot, ns=(1, 10**18 + 1))
-    assert said_of(request(snapshot)).mark != first.mark
-    assert said_of(request(snapshot.parent / "on a worker")).mark is None
+    assert read_report(request(snapshot)).mark != first.mark
+    assert read_report(request(snapshot.parent / "on a worker")).mark is None
 
 
 def test_positions_may_be_elsewhere(snapshot: Path, tmp_path: Path) -> None:
     (snapshot.parent / "snapshot.json").write_text(TOLD % 1)
     elsewhere = tmp_path / "positions.json"
     elsewhere.write_text(TOLD % 7)
-    found = said_of(request(snapshot, positions=str(elsewhere)))
+    found = read_report(request(snapshot, positions=str(elsewhere)))
     assert found.where == str(elsewhere)
     assert found.read is not None
     assert found.read.last_tid == 7
 
 
 def test_only_who_asks_finds_what_is_wrong(snapshot: Path, tmp_path: Path) -> None:
-    missing = said_of(request(snapshot, positions=str(tmp_path / "none.json")))
+    missing = read_report(request(snapshot, positions=str(tmp_path / "none.json")))
     with pytest.raises(NotFound, match=r"none\.json cannot be read"):
         _ = missing.read
     (snapshot.parent / "snapshot.json").write_text("{")
-    torn = said_of(request(snapshot))
+    torn = read_report(request(snapshot))
     with pytest.raises(UsageProblem, match="is not JSON"):
         _ = torn.read
 
@@ -82,9 +82,9 @@ def test_only_who_asks_finds_what_is_wrong(snapshot: Path, tmp_path: Path) -> No
 def test_no_child_looks_at_a_snapshot(snapshot: Path) -> None:
     (snapshot.parent / "snapshot.json").write_text(TOLD % 1)
     for mode in ("differential", "incremental"):
-        assert said_of(request(snapshot, mode=mode)).data is None
-    assert said_of(request(snapshot, mode="auto")).data is not None
-    assert said_of(request(None)).data is None
+        assert read_report(request(snapshot, mode=mode)).data is None
+    assert read_report(request(snapshot, mode="auto")).data is not None
+    assert read_report(request(None)).data is None
 
 
 # --- messages that are left out
