@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import groupby
 from operator import itemgetter
@@ -131,6 +131,24 @@ class Removing:
         """The rows that were put down."""
         numbers = self.spark.range(0, len(chunks), 1, max(1, len(chunks)))
         return numbers.mapInArrow(RemovalReader(self.storage.uri, chunks), spark_columns("removals"))
+
+    def record(self, prune: Prune, rows: DataFrame, files: int, prove: Callable[[], None]) -> Prune:
+        """Write the tombstone of a prune, without its chunks, and before it the rows of what it deletes.
+
+        `prove` finds the rows' destination and path in the view `doomed`, and raises Refused; nothing is left
+        then. Only objects that nobody counts are written before the tombstone.
+        """
+        try:
+            prune = replace(prune, chunks=self.put_down(rows, prune.prune_id, files))
+            removals = self.removals(prune.chunks).select("destination", "path")
+            removals.createOrReplaceTempView("doomed")
+            prove()
+            self.lease.renew()
+            tombstones.write_prune(self.storage, prune)
+        except Exception:
+            self.forget(prune.prune_id)
+            raise
+        return prune
 
     def forget(self, prune_id: str) -> None:
         """Take away what was put down of one that is not to be."""

@@ -30,7 +30,7 @@ Ends = dict[tuple[str, str], int]
 
 
 def ends_of(texts: Sequence[str]) -> Ends:
-    """Up to which offset each partition was captured, as the tasks told: (topic, partition) -> end."""
+    """The offset up to which the tasks captured each partition: (topic, partition) -> end."""
     return {(topic, str(partition)): end for text in texts for topic, partition, _, end in json.loads(text)}
 
 
@@ -43,16 +43,17 @@ def captured(flush: Flush, ends: Ends) -> tuple[Position, ...]:
 
 
 def bridged(flush: Flush, end_ts: int, seen_ts: int) -> tuple[Gap, ...]:
-    """The gaps that a flush went over. `seen_ts`: no ts that the task has read so far is greater.
+    """The gaps that a flush skipped. `seen_ts`: the greatest ts that the task has read so far.
 
-    What is gone may have been committed behind the checkpoint, which another region held up: it was sent
-    before what was read of its partition now. While nothing of it was read the next flush finds it again.
+    The lost events may have been committed after the checkpoint, which another region holds back: they were
+    sent before what was read of their partition now. Until any of it is read, the next flush finds the gap
+    again.
     """
     return tuple(replace(gap, to_ts=max(end_ts, seen_ts, gap.from_ts + 1)) for gap in flush.gaps)
 
 
 def idle(flush: Flush, ends: Ends) -> bool:
-    """Whether there is nothing to say: nothing was captured, since not one transaction is whole."""
+    """Whether there is nothing to publish: nothing was captured, since no transaction is whole."""
     moved = any(row.end_position > row.start_position for row in captured(flush, ends))
     return flush.newest is not None and not flush.gaps and not moved
 
@@ -60,10 +61,9 @@ def idle(flush: Flush, ends: Ends) -> bool:
 def row_of(
     request: LogRequest, work: Workspace, flush: Flush, totals: Totals, checkpoint: int | None, domain: Domain
 ) -> Backup:
-    """The flush as a backup: its log reaches from where the one before ended to the checkpoint.
+    """The flush as a backup: its log reaches from the end of the one before to the checkpoint.
 
-    While no checkpoint is known, `start_ts` is None and nothing is covered; the first one that is becomes
-    both ends.
+    Without a checkpoint, `start_ts` is None and nothing is covered; the first checkpoint becomes both ends.
     """
     endts, before = request.settings.endts, flush.resolved_ts
     if checkpoint is not None and endts is not None:

@@ -1,8 +1,8 @@
-"""Cut the log of a change feed: what ends before an instant goes, and nothing restorable from there on.
+"""Truncate the log of a change feed: delete what ends before an instant and is not needed from there on.
 
-As a prune goes: the plan, as rows beside the data; the proof; the tombstone, with which it exists; the floor,
-the states and the removals, with which the files do not count any more; the objects last, also of `.meta`
-objects whose log files are all gone. One that was cut off goes on at the next run.
+The order is that of a prune: the plan, as rows beside the data; the proof; the tombstone, with which the
+truncate exists; the floor, the states and the removals, with which the files do not count any more; last the
+objects, also `.meta` objects whose log files are all gone. The next run resumes one that was interrupted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from lakebackup.rows.tables import as_row, spark_columns
 from lakebackup.rules import layout
 from lakebackup.rules.times import format_ts, parse_time
 from lakebackup.storage import open_storage
-from lakebackup.store import tombstones
 from lakebackup.store.behind import current_catalog
 from lakebackup.store.lease import Lease, is_held
 from lakebackup.store.reader import CatalogReader
@@ -43,16 +42,16 @@ if TYPE_CHECKING:
     from lakebackup.storage import Storage
     from lakebackup_jobs.lifecycle.progress import Reporter
 
-# A flush holds the lease of the source for so long at most, as a rule.
+# A flush seldom holds the lease of the source for longer.
 _WAIT_S = 120.0
 _META = re.compile(r"[0-9a-f]{16}-(?P<backup>[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8})(-[0-9]+)?\.meta")
-# Scope, epoch and region of what is of a whole log.
+# Scope, epoch and region of rows about a whole log.
 WHOLE = "-"
 
 
 @dataclass(frozen=True, slots=True)
 class TruncateRequest:
-    """What a person asked for; `until` in the feed's own unit. Without `delete` nothing goes."""
+    """What a person asked for; `until` in the feed's own unit. Without `delete` nothing is deleted."""
 
     destination: str
     name: str
@@ -69,12 +68,12 @@ class TruncateRequest:
 
 
 def keep_lease(name: str) -> str:
-    """The lease of those that take files out of a task's log, one at a time; flushes go on beside them."""
+    """The lease under which one run at a time deletes files of a task's log; flushes do not wait for it."""
     return f"log-keep-{name}"
 
 
 def ts_of(destination: str, catalog: str | None, name: str, text: str) -> int:
-    """A person's `--until` in the unit of a task's feed: a whole number is one already, all else a time.
+    """A person's `--until` in the unit of a task's feed: a whole number is in it already, all else is a time.
 
     Raises NotFound (no catalog, no log), UsageProblem (no time).
     """
@@ -87,10 +86,10 @@ def ts_of(destination: str, catalog: str | None, name: str, text: str) -> int:
 
 
 def run(request: TruncateRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
-    """Tell what goes, and with `delete` let it go; returns what a person wants to know of it.
+    """Report what can be deleted, and with `delete` delete it; returns the summary.
 
-    Raises NotFound (no such log), Refused (nothing to cut at, the proof failed: nothing was done), Busy (a
-    restore reads the log, another run takes files out of it), Incomplete (objects that could not be deleted).
+    Raises NotFound (no such log), Refused (nothing to cut at, the proof failed: nothing was deleted), Busy (a
+    restore reads the log, another run deletes its files), Incomplete (objects could not be deleted).
     """
     layout.check_source(request.name)
     reader = current_catalog(request.destination, request.catalog)
@@ -121,7 +120,7 @@ def _cut(request: TruncateRequest, reader: CatalogReader) -> LogCut:
 
 
 class _Run:
-    """One truncate on its way: first those that were cut off, then what can go now."""
+    """One truncate: first those that were interrupted are resumed, then what can be deleted now is."""
 
     def __init__(
         self,
@@ -172,7 +171,7 @@ class _Run:
         return result
 
     def _plan(self, lease: Lease) -> tuple[LogCut, list[dict[str, Any]], Prune | None]:
-        """What can go, put down and proven; nothing but objects that nobody counts is written before that."""
+        """What can be deleted, proven and recorded; None: nothing."""
         from lakebackup.sql_engine.spark import SparkEngine
 
         reader = CatalogReader(self.request.destination, self.request.catalog)
@@ -185,34 +184,30 @@ class _Run:
         metas = list(self._metas(engine, cut, prune_id, at))
         if not totals and not metas and not cut.leaving and cut.cut == cut.floor:
             return cut, totals, None
-        try:
-            rows = self.spark.table("doomed_log")
-            if metas:
-                told = self.spark.createDataFrame([as_row(row) for row in metas], spark_columns("removals"))
-                rows = rows.unionByName(told)
-            chunks = self.removing.put_down(rows, prune_id, sum(row["files"] for row in totals) + len(metas))
-            removals = self.removing.removals(chunks)
-            removals.select("destination", "path").createOrReplaceTempView("doomed")
+        prune = Prune(
+            prune_id=prune_id,
+            at=at,
+            actor=holder(),
+            source=cut.source,
+            asked=json.dumps({"until": self.request.until, "cut": cut.cut, "full": cut.full}),
+            floors=(_floor(cut, prune_id, at),),
+            chunks=(),
+            backups=tuple((name, OLDER) for name in cut.leaving),
+        )
+        rows = self.spark.table("doomed_log")
+        if metas:
+            listed = self.spark.createDataFrame([as_row(row) for row in metas], spark_columns("removals"))
+            rows = rows.unionByName(listed)
+
+        def prove() -> None:
             require_proof(engine.rows("log_truncate_proof", source=cut.source, cut=cut.cut))
             lease.renew()
-            prune = Prune(
-                prune_id=prune_id,
-                at=at,
-                actor=holder(),
-                source=cut.source,
-                asked=json.dumps({"until": self.request.until, "cut": cut.cut, "full": cut.full}),
-                floors=(_floor(cut, prune_id, at),),
-                chunks=chunks,
-                backups=tuple((name, OLDER) for name in cut.leaving),
-            )
-            tombstones.write_prune(self.storage, prune)
-        except Exception:
-            self.removing.forget(prune_id)
-            raise
-        return cut, totals, prune
+
+        files = sum(row["files"] for row in totals) + len(metas)
+        return cut, totals, self.removing.record(prune, rows, files, prove)
 
     def _metas(self, engine: SparkEngine, cut: LogCut, prune_id: str, at: int) -> Iterator[Removal]:
-        """Rows for the `.meta` objects of flushes, one or a few each, of which no log file is left."""
+        """Rows for the `.meta` objects of the flushes of which no log file is left."""
         rows = engine.rows("log_truncate_emptied", source=cut.source, cut=cut.cut)
         emptied = {row["backup_id"] for row in rows}
         destination = destination_id(self.storage)
@@ -234,9 +229,9 @@ class _Run:
                 )
 
     def _unread(self) -> frozenset[tuple[str, str, str]]:
-        """Nothing is spared. Raises Busy when a restore is at work on the log.
+        """Nothing is spared. Raises Busy when a restore reads the log.
 
-        One that was killed has no lease any more, and goes on with nothing that it has not copied.
+        One that was killed has no lease any more, and starts over.
         """
         reader = CatalogReader(self.request.destination, self.request.catalog)
         for row in reader.rows("prune_restores", source=self.request.name):
@@ -245,7 +240,7 @@ class _Run:
                 raise Busy(
                     f"Restore {row['restore_id']} reads the log of {self.request.name}, since "
                     f"{format_ts(row['at'] // 1000)}.",
-                    hint="Wait until it is done. One that was killed counts for a minute.",
+                    hint="Wait until it is done. A restore that was killed holds its lease for a minute.",
                 )
         return frozenset()
 
