@@ -402,8 +402,7 @@ def _captured(whole_from: int) -> str:
 
 
 def _refuse_unknown(reader: CatalogReader, source: str, domain: str) -> None:
-    """A feed by its database's clock begins with what was there, not with nothing: what that was before,
-    nobody knows."""
+    """A feed by its database's clock starts with a snapshot, whose rows' earlier values are unknown."""
     later = [row["born_ts"] for row in _names(reader, source, NEVER - 1).values() if row["born_ts"]]
     if later:
         raise Refused(

@@ -25,7 +25,7 @@ from lakebackup.rows.tables import ARROW_SCHEMAS, as_row
 from lakebackup.rules import layout
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store.delta_append import LISTED
-from lakebackup.store.manifest import read_part
+from lakebackup.store.manifest import read_parts
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.part_task import Parts
 from lakebackup_jobs.lifecycle.row_objects import write_rows
@@ -215,12 +215,11 @@ class _Fold:
     def _meta_files(self) -> list[Any]:
         """This flush's files of put meta keys; sees the greatest ts of all its files."""
         job, found = self._job, []
-        for task in range(job.tasks):
-            for row in read_part(self._storage, layout.parts_path(job.source, job.backup_id, task)):
-                if row.format == FORMAT:
-                    self._see(row.max_ts)
-                    if row.role == "schema" and row.op == PUT:
-                        found.append(row)
+        for row in read_parts(self._storage, job.source, job.backup_id, job.tasks):
+            if row.format == FORMAT:
+                self._see(row.max_ts)
+                if row.role == "schema" and row.op == PUT:
+                    found.append(row)
         return found
 
     def _earlier(self, cf: str, least_ts: int) -> list[Any]:

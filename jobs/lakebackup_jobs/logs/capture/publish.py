@@ -16,11 +16,11 @@ from lakebackup_jobs.lifecycle.run import backup_row
 from lakebackup_jobs.logs.capture.flush import ISOLATION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from lakebackup.formats.logs.events import Domain
     from lakebackup.plan.logs.flush import Flush
-    from lakebackup.rows.backups import Backup, DataFile, Gap, Position
+    from lakebackup.rows.backups import Backup, Gap, Position
     from lakebackup.storage import Storage
     from lakebackup_jobs.lifecycle.task_totals import Totals
     from lakebackup_jobs.lifecycle.workspace import Workspace
@@ -87,7 +87,8 @@ def row_of(
 def manifest(work: Workspace, flush: Flush, backup: Backup, ends: Ends) -> Manifest:
     """The rows of a flush whose log files and parts are stored; writes the stream's meta file."""
     storage, source, parts = work.storage, work.source, len(flush.tasks) + 1
-    write_stream_meta(storage, source, flush.backup_id, backup.end_ts, _rows(storage, flush, source, parts))
+    rows = sidecar.read_parts(storage, source, flush.backup_id, parts)
+    write_stream_meta(storage, source, flush.backup_id, backup.end_ts, rows)
     return Manifest(
         backup=backup,
         positions=captured(flush, ends),
@@ -100,8 +101,3 @@ def manifest(work: Workspace, flush: Flush, backup: Backup, ends: Ends) -> Manif
 def _seen_ts(storage: Storage, flush: Flush, source: str, parts: int) -> int:
     rows = sidecar.read_part(storage, layout.parts_path(source, flush.backup_id, parts - 1))
     return next(row.max_ts or 0 for row in rows if row.format == LISTED["log_regions"])
-
-
-def _rows(storage: Storage, flush: Flush, source: str, parts: int) -> Iterator[DataFile]:
-    for task in range(parts):
-        yield from sidecar.read_part(storage, layout.parts_path(source, flush.backup_id, task))

@@ -133,7 +133,7 @@ def start(place: Place, name: str, settings: TaskSettings) -> dict[str, Any]:
 
 
 def pause(place: Place, name: str) -> dict[str, Any]:
-    """Flush what there is, then sleep. Raises NotFound, Failed (it does not run), EnvironmentProblem."""
+    """Flush what has arrived, then sleep. Raises NotFound, Failed (it does not run), EnvironmentProblem."""
     found = place.task(name)
     if found.state != "running":
         raise Failed(f"Failed to pause the task: it is {found.state}.", place.status(name))

@@ -33,7 +33,7 @@ WRITES = (
 VALUES = "table_id BIGINT, key BINARY, value BINARY, start_ts BIGINT"
 #: Files that may hold the end of a whole table.
 ENDS = "ends"
-# A task reads about so many bytes, before they were compressed; of a huge log more.
+# Uncompressed bytes that a task reads; more of a huge log.
 _SHARE = 64 << 20
 _MOST_SHARES = 4_000
 # What a task holds before it drops what is not the latest, and how many rows it returns at a time.

@@ -252,7 +252,8 @@ class LogCompaction(Source[InProgress]):
             codec=self.request.codec,
             note=f"compaction of {files} log files",
         )
-        write_stream_meta(work.storage, work.source, draft.backup_id, backup.end_ts, self._rows(draft, tasks))
+        written = sidecar.read_parts(work.storage, work.source, draft.backup_id, tasks)
+        write_stream_meta(work.storage, work.source, draft.backup_id, backup.end_ts, written)
         # It covers no offsets: the next flush continues where the last one ended.
         return Manifest(backup=backup, positions=[], scopes=[], gaps=[], parts=tasks + 1)
 
@@ -261,11 +262,6 @@ class LogCompaction(Source[InProgress]):
         return SimpleNamespace(
             error=None, **totals_of(task, sidecar.write_part(self.workspace.storage, path, rows))
         )
-
-    def _rows(self, draft: InProgress, tasks: int) -> Iterator[DataFile]:
-        for task in range(tasks):
-            path = layout.parts_path(self.workspace.source, draft.backup_id, task)
-            yield from sidecar.read_part(self.workspace.storage, path)
 
     def discard(self, draft: InProgress) -> int:
         storage, source = self.workspace.storage, self.workspace.source
