@@ -16,6 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from botocore.retries.standard import ExponentialBackoff
+from lakebackup_jobs.lifecycle.tasks.errors import raise_first
+from lakebackup_jobs.lifecycle.tasks.rows import write_rows
+from lakebackup_jobs.lifecycle.tasks.totals import Totals
 from tests.support import made_up
 from tests.support.catalogs import backup_id, made_backup
 from tests.support.change_feed import ChangeFeed, produce
@@ -39,9 +42,6 @@ from lakebackup.store.roots import destination_id
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.lifecycle import part_task
-from lakebackup_jobs.lifecycle.row_objects import write_rows
-from lakebackup_jobs.lifecycle.task_errors import raise_first
-from lakebackup_jobs.lifecycle.task_totals import Totals
 from lakebackup_jobs.logs.capture import flush_task as capture_task
 from lakebackup_jobs.logs.capture.flush_task import CaptureJob
 from lakebackup_jobs.logs.capture.fold_task import FoldJob

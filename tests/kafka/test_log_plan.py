@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
+from lakebackup_jobs.lifecycle.tasks.totals import Totals
 from tests.support import kafka_truth as truth
 from tests.support.change_feed import ChangeFeed, produce
 from tests.support.log_tasks import busy
@@ -17,7 +18,6 @@ from lakebackup.errors import Refused
 from lakebackup.rows.logs import LogTable
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.progress import QuietReporter
-from lakebackup_jobs.lifecycle.task_totals import Totals
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.logs.capture import publish
 from lakebackup_jobs.logs.capture.flush import LogRequest, Planner

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from lakebackup_jobs.lifecycle.deletion.lock import RestoreLog
 from tests.support import kafka_truth as truth
 from tests.support.chosen import chosen
 from tests.support.graph_lab import Graph, GraphLab
@@ -28,7 +29,6 @@ from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.kafka.client.produce import RestoreProducer
 from lakebackup_jobs.lifecycle.identity import micros
-from lakebackup_jobs.lifecycle.prune_lock import RestoreLog
 from lakebackup_jobs.queues.restore import job as restore_queue
 from lakebackup_jobs.queues.restore import prepare as preparing
 from lakebackup_jobs.queues.restore import replay_task

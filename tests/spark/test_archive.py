@@ -7,6 +7,7 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from lakebackup_jobs.lifecycle.deletion.lock import noted
 from tests.support.archives import Doc, read_archive, touch, write_backup, write_cbb
 from tests.support.catalogs import backup_id
 from tests.support.command_line import quiet
@@ -24,7 +25,6 @@ from lakebackup_jobs.archives.bring_in import ArchiveImportRequest
 from lakebackup_jobs.archives.export import ArchiveExportRequest
 from lakebackup_jobs.archives.restore import ArchiveRestoreRequest
 from lakebackup_jobs.lifecycle.atomic_dir import Staged
-from lakebackup_jobs.lifecycle.prune_lock import noted
 from lakebackup_jobs.upkeep import prune, verify
 from lakebackup_jobs.upkeep.prune import PruneRequest
 

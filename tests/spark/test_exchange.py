@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from lakebackup_jobs.lifecycle.deletion.executor import foreign_destinations
 from tests.support.catalogs import backup_id, manifest, publish
 from tests.support.command_line import quiet
 from tests.support.disks import flip
@@ -25,7 +26,6 @@ from lakebackup.sql_engine.delta import open_table
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.lifecycle.delete_executor import foreign_destinations
 from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.upkeep import export_catalog as catalog_export
 from lakebackup_jobs.upkeep import import_catalog as catalog_import

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from lakebackup_jobs.lifecycle.tasks.numbers import latest_number
 from tests.support.command_line import quiet
 from tests.support.looks import seen
 from tests.support.made_changes import MadeChanges, commit, delete, named, prewrite, put, rollback, truncated
@@ -22,7 +23,6 @@ from lakebackup.rules import layout
 from lakebackup.sql_engine.delta import append
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.lifecycle.numbers import latest_number
 from lakebackup_jobs.logs.restore import job as restore
 from lakebackup_jobs.logs.upkeep import compact
 from lakebackup_jobs.logs.upkeep.compact import CompactLogRequest

@@ -156,10 +156,10 @@ def test_a_restore_at_work_stops_it(root: Path, spark: SparkSession) -> None:
     ("step", "lost"),
     chosen(
         [
-            ("lakebackup_jobs.lifecycle.delete_executor.Removing.carry_out", False),
+            ("lakebackup_jobs.lifecycle.deletion.executor.Removing.carry_out", False),
             ("lakebackup.store.writer.CatalogWriter.set_states", False),
             ("lakebackup.store.writer.commit", False),  # of the removals
-            ("lakebackup_jobs.lifecycle.delete_executor.Removing._delete", True),
+            ("lakebackup_jobs.lifecycle.deletion.executor.Removing._delete", True),
         ],
         always=[("lakebackup.store.writer.commit", False)],
     ),

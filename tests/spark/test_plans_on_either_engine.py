@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from lakebackup_jobs.lifecycle.tasks.splits import deal
 from tests.support.catalogs import EPOCH
 from tests.support.made_backups import MadeBackups, Record
 from tests.support.made_changes import MadeChanges, commit, named, prewrite, put
@@ -33,7 +34,6 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.lifecycle.progress import QuietReporter
-from lakebackup_jobs.lifecycle.splits import deal
 from lakebackup_jobs.logs.restore import splits as log_splits
 from lakebackup_jobs.queues.restore import splits as queue_splits
 from lakebackup_jobs.queues.restore.splits import Partition

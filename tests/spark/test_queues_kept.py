@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from lakebackup_jobs.lifecycle.deletion.lock import refuse_pruned_meanwhile
 from tests.support.catalogs import backup_id
 from tests.support.command_line import quiet
 from tests.support.looks import rows_of, seen
@@ -30,7 +31,6 @@ from lakebackup.store.tombstones import Prune, write_prune
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle import delete_executor as removing
 from lakebackup_jobs.lifecycle.identity import micros
-from lakebackup_jobs.lifecycle.prune_lock import refuse_pruned_meanwhile
 from lakebackup_jobs.queues.restore import trial
 from lakebackup_jobs.upkeep import export_catalog as catalog_export
 from lakebackup_jobs.upkeep import prune, verify

@@ -24,8 +24,8 @@ from lakebackup_jobs.archives import read_task as archive_task
 from lakebackup_jobs.archives.write_task import WRITTEN, Piece, WriteJob, put_piece
 from lakebackup_jobs.kafka.format.stored_file import StoredFile
 from lakebackup_jobs.lifecycle.atomic_dir import WORK, Staged
-from lakebackup_jobs.lifecycle.prune_lock import noted
-from lakebackup_jobs.lifecycle.task_progress import TaskBoard
+from lakebackup_jobs.lifecycle.deletion.lock import noted
+from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
 from lakebackup_sql import load
 
 if TYPE_CHECKING:

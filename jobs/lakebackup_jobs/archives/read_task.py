@@ -16,7 +16,7 @@ from lakebackup.errors import Damaged
 from lakebackup.formats.archives.cbb import Summary, Vbucket, scan
 from lakebackup.formats.archives.chain import Copied
 from lakebackup.storage import open_storage
-from lakebackup_jobs.lifecycle.task_errors import guarded, raise_first
+from lakebackup_jobs.lifecycle.tasks.errors import guarded, raise_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

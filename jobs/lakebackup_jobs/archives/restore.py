@@ -25,8 +25,8 @@ from lakebackup.store.behind import current_catalog
 from lakebackup_jobs.archives import read_task as archive_task
 from lakebackup_jobs.archives.export import chain_of, designs, only
 from lakebackup_jobs.lifecycle.atomic_dir import Staged
-from lakebackup_jobs.lifecycle.prune_lock import noted
-from lakebackup_jobs.lifecycle.task_errors import guarded, raise_first
+from lakebackup_jobs.lifecycle.deletion.lock import noted
+from lakebackup_jobs.lifecycle.tasks.errors import guarded, raise_first
 from lakebackup_sql import load
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ class ReadJob:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        from lakebackup_jobs.lifecycle.task_errors import arrow_schema
+        from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
 
         kinds = {"BINARY": pa.binary()}
         schema = pa.schema(

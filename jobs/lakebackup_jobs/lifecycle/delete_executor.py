@@ -24,11 +24,11 @@ from lakebackup.store import tombstones
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
 from lakebackup.store.tombstones import Chunk, Prune, RemovalReader, RemovalWriter
-from lakebackup_jobs.lifecycle.delete_task import DELETED, KEYS_DELETED, DeleteKeys, DeleteObjects
+from lakebackup_jobs.lifecycle.deletion.task import DELETED, KEYS_DELETED, DeleteKeys, DeleteObjects
 from lakebackup_jobs.lifecycle.identity import micros
-from lakebackup_jobs.lifecycle.splits import MOST_TASKS
-from lakebackup_jobs.lifecycle.task_errors import raise_first
-from lakebackup_jobs.lifecycle.task_progress import TaskBoard
+from lakebackup_jobs.lifecycle.tasks.errors import raise_first
+from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
+from lakebackup_jobs.lifecycle.tasks.splits import MOST_TASKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from lakebackup.errors import LakebackupError
 from lakebackup.storage import open_storage
 from lakebackup.store.tombstones import Chunk, read_removals
-from lakebackup_jobs.lifecycle.task_errors import guarded, told
-from lakebackup_jobs.lifecycle.task_progress import TaskBoard
+from lakebackup_jobs.lifecycle.tasks.errors import guarded, told
+from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -20,9 +20,9 @@ from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store.delta_append import LISTED
 from lakebackup.store.manifest import read_part, write_part
-from lakebackup_jobs.lifecycle.task_errors import guarded
-from lakebackup_jobs.lifecycle.task_progress import TaskBoard
-from lakebackup_jobs.lifecycle.task_totals import OUTCOME, Totals, totals
+from lakebackup_jobs.lifecycle.tasks.errors import guarded
+from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
+from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, Totals, totals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from lakebackup.store.writer import CatalogWriter
     from lakebackup_jobs.lifecycle.progress import Reporter
-    from lakebackup_jobs.lifecycle.region_outcome import RegionOutcome
+    from lakebackup_jobs.lifecycle.tasks.region_outcome import RegionOutcome
 
 
 @contextmanager

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lakebackup.store.lease import Lease
     from lakebackup.store.manifest import Manifest
     from lakebackup_jobs.lifecycle.source import Draft, Source
-    from lakebackup_jobs.lifecycle.task_totals import Totals
+    from lakebackup_jobs.lifecycle.tasks.totals import Totals
     from lakebackup_jobs.lifecycle.workspace import Workspace
 
 _OBJECT = TypeAdapter(dict[str, Any])

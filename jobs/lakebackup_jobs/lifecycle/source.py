@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lakebackup.rows.backups import Backup
     from lakebackup.store.lease import Lease
     from lakebackup.store.manifest import Manifest
-    from lakebackup_jobs.lifecycle.task_totals import Totals
+    from lakebackup_jobs.lifecycle.tasks.totals import Totals
     from lakebackup_jobs.lifecycle.workspace import Workspace
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from lakebackup.errors import NotFound
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.format.stored_file import StoredFile
-from lakebackup_jobs.lifecycle.task_progress import TaskBoard
+from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

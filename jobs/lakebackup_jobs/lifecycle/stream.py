@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Generic
 from lakebackup.errors import EnvironmentProblem, LakebackupError
 from lakebackup.rules import layout
 from lakebackup.sql_engine.failures import task_errors
-from lakebackup_jobs.lifecycle.numbers import latest_number
 from lakebackup_jobs.lifecycle.run import exists, mark_complete
 from lakebackup_jobs.lifecycle.source import D
 from lakebackup_jobs.lifecycle.stream_source import source_class
-from lakebackup_jobs.lifecycle.task_errors import raise_first
-from lakebackup_jobs.lifecycle.task_totals import Totals
+from lakebackup_jobs.lifecycle.tasks.errors import raise_first
+from lakebackup_jobs.lifecycle.tasks.numbers import latest_number
+from lakebackup_jobs.lifecycle.tasks.totals import Totals
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row

@@ -17,8 +17,8 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 
 from lakebackup.errors import LakebackupError
 from lakebackup_jobs.lifecycle.source import D
-from lakebackup_jobs.lifecycle.task_errors import arrow_schema, told
-from lakebackup_jobs.lifecycle.task_totals import OUTCOME
+from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema, told
+from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lakebackup.rows.digest import LANES, Digest
 from lakebackup.rows.tables import json_line
 from lakebackup_jobs.lifecycle.identity import holder, micros
-from lakebackup_jobs.lifecycle.task_errors import raise_first
+from lakebackup_jobs.lifecycle.tasks.errors import raise_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -25,7 +25,7 @@ import pyarrow.dataset as ds
 from lakebackup.errors import LakebackupError
 from lakebackup.plan.records import RecordsPlan, plan_records
 from lakebackup.sql_engine.guard import check_select
-from lakebackup_jobs.lifecycle.splits import MOST_TASKS
+from lakebackup_jobs.lifecycle.tasks.splits import MOST_TASKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

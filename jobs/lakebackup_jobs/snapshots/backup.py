@@ -23,9 +23,9 @@ from lakebackup.rows.base import SNAPSHOT
 from lakebackup.rules import layout
 from lakebackup.store.manifest import Manifest
 from lakebackup_jobs.lifecycle.identity import micros
-from lakebackup_jobs.lifecycle.part_task import run_tasks
 from lakebackup_jobs.lifecycle.run import Life, backup_row
 from lakebackup_jobs.lifecycle.source import Source
+from lakebackup_jobs.lifecycle.tasks.part import run_tasks
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.snapshots.compare import Comparison, compare, counted
 from lakebackup_jobs.snapshots.consistency_check import require_kept
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from lakebackup.rows.backups import Backup
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
-    from lakebackup_jobs.lifecycle.task_totals import Totals
+    from lakebackup_jobs.lifecycle.tasks.totals import Totals
 
 ALWAYS = ("CURRENT", "MANIFEST-*")
 PACK_BELOW = 1 << 20

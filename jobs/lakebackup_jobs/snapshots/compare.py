@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lakebackup.plan.snapshots.backup import LIGHT, OVERHEAD, Amount
 from lakebackup.sql_engine.failures import task_errors
-from lakebackup_jobs.lifecycle.task_errors import arrow_schema
+from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
 from lakebackup_jobs.snapshots.splits import ORDER, WRITTEN, ShareWriter, share_schema
 from lakebackup_jobs.snapshots.tasks.hash import HASHED, HashRows
 from lakebackup_jobs.snapshots.tasks.list import COLUMNS, ListRows, list_units, listed_schema

@@ -29,11 +29,11 @@ from lakebackup.rules.times import format_ts
 from lakebackup.store import manifest as sidecar
 from lakebackup.store.roots import Roots
 from lakebackup_jobs.lifecycle.identity import holder, micros
-from lakebackup_jobs.lifecycle.part_task import Parts
-from lakebackup_jobs.lifecycle.row_objects import write_rows
 from lakebackup_jobs.lifecycle.run import Life, backup_row
 from lakebackup_jobs.lifecycle.source import Source
-from lakebackup_jobs.lifecycle.task_totals import Totals, totals
+from lakebackup_jobs.lifecycle.tasks.part import Parts
+from lakebackup_jobs.lifecycle.tasks.rows import write_rows
+from lakebackup_jobs.lifecycle.tasks.totals import Totals, totals
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.snapshots.backup import scope_row
 from lakebackup_jobs.snapshots.consistency_check import require_kept

@@ -28,13 +28,13 @@ from lakebackup.rows.upkeep import Audit
 from lakebackup.rules.times import format_ts
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.store.behind import current_catalog
-from lakebackup_jobs.lifecycle.arrow_splits import WRITTEN as PATHS
-from lakebackup_jobs.lifecycle.arrow_splits import ArrowShares
+from lakebackup_jobs.lifecycle.deletion.lock import noted
 from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.lifecycle.planning import planned
-from lakebackup_jobs.lifecycle.prune_lock import noted
-from lakebackup_jobs.lifecycle.task_errors import raise_first
-from lakebackup_jobs.lifecycle.task_progress import TaskBoard
+from lakebackup_jobs.lifecycle.tasks.arrow_splits import WRITTEN as PATHS
+from lakebackup_jobs.lifecycle.tasks.arrow_splits import ArrowShares
+from lakebackup_jobs.lifecycle.tasks.errors import raise_first
+from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
 from lakebackup_jobs.snapshots.target import Target
 from lakebackup_jobs.snapshots.tasks.write import NAMED, WRITTEN, WriteJob
 from lakebackup_sql import load

@@ -11,8 +11,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from lakebackup.storage import open_storage
-from lakebackup_jobs.lifecycle.row_objects import write_rows
-from lakebackup_jobs.lifecycle.task_errors import arrow_schema
+from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
+from lakebackup_jobs.lifecycle.tasks.rows import write_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

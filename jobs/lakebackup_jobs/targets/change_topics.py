@@ -17,7 +17,7 @@ from lakebackup.rules.patterns import check_topic_name
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.admin.cluster import Cluster
-from lakebackup_jobs.lifecycle.task_errors import raise_first
+from lakebackup_jobs.lifecycle.tasks.errors import raise_first
 from lakebackup_jobs.targets import Content, Held, Target
 from lakebackup_jobs.targets.produce_task import PRODUCED, ProduceJob, group_of, topic_of
 

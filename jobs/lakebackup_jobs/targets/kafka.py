@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lakebackup.plan.topics.restore import RestorePlan, TopicPart
     from lakebackup.storage import Storage
     from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.lifecycle.region_outcome import RegionOutcome
+    from lakebackup_jobs.lifecycle.tasks.region_outcome import RegionOutcome
     from lakebackup_jobs.targets.records import Records
 
 

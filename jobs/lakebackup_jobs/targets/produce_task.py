@@ -27,7 +27,7 @@ from lakebackup_jobs.kafka.format.records import (
     Columns,
 )
 from lakebackup_jobs.kafka.format.schemas import FORMAT_V2
-from lakebackup_jobs.lifecycle.task_errors import guarded
+from lakebackup_jobs.lifecycle.tasks.errors import guarded
 from lakebackup_jobs.targets.replay_task import ANY, PARTITIONER, TRANSACTION_BYTES
 
 if TYPE_CHECKING:

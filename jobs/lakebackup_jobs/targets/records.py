@@ -13,8 +13,8 @@ from lakebackup_jobs.kafka.format.arrow import RECORD, to_arrow
 from lakebackup_jobs.kafka.format.container import FileWriter
 from lakebackup_jobs.kafka.format.records import within
 from lakebackup_jobs.kafka.format.stored import open_verified
-from lakebackup_jobs.lifecycle.region_outcome import RegionOutcome
-from lakebackup_jobs.lifecycle.task_errors import RESTORED, guarded, raise_first
+from lakebackup_jobs.lifecycle.tasks.errors import RESTORED, guarded, raise_first
+from lakebackup_jobs.lifecycle.tasks.region_outcome import RegionOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lakebackup.plan.topics.restore import RestorePlan
     from lakebackup.store.roots import Roots
     from lakebackup_jobs.kafka.format.stored_file import StoredFile
-    from lakebackup_jobs.lifecycle.splits import Shares
+    from lakebackup_jobs.lifecycle.tasks.splits import Shares
     from lakebackup_jobs.targets.delta import DeltaTarget
 
 SPARK_COLUMNS = (

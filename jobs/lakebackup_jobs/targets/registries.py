@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lakebackup.plan.topics.request import RestoreRequest
     from lakebackup.plan.topics.restore import RestorePlan, TopicPart
     from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.lifecycle.splits import Shares
+    from lakebackup_jobs.lifecycle.tasks.splits import Shares
 
 # A registry with more records than this is none; so many are compared in memory.
 MOST_RECORDS = 1_000_000

@@ -19,7 +19,7 @@ from lakebackup_jobs.kafka.admin.committed import Progress
 from lakebackup_jobs.kafka.client.produce import RestoreProducer
 from lakebackup_jobs.kafka.format.records import OFFSET, within
 from lakebackup_jobs.kafka.format.stored import open_verified
-from lakebackup_jobs.lifecycle.region_outcome import RegionOutcome
+from lakebackup_jobs.lifecycle.tasks.region_outcome import RegionOutcome
 from lakebackup_jobs.targets.records import PartitionJob
 from lakebackup_jobs.targets.translation import Ledger, Reached
 

@@ -16,10 +16,10 @@ from lakebackup.store import tombstones
 from lakebackup.store.behind import require_current
 from lakebackup.store.manifest import Manifest
 from lakebackup_jobs.kafka.admin.groups import Groups
-from lakebackup_jobs.lifecycle.numbers import next_sequences
-from lakebackup_jobs.lifecycle.part_task import run_tasks
 from lakebackup_jobs.lifecycle.run import Life, backup_row, result_of
 from lakebackup_jobs.lifecycle.source import Source
+from lakebackup_jobs.lifecycle.tasks.numbers import next_sequences
+from lakebackup_jobs.lifecycle.tasks.part import run_tasks
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.topics import forks
 from lakebackup_jobs.topics.announce import announce, summary, warn_of_missed_tombstones
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lakebackup.plan.topics.backup import BackupPlan, Prepared
     from lakebackup.rows.backups import Backup
     from lakebackup_jobs.lifecycle.progress import Reporter
-    from lakebackup_jobs.lifecycle.task_totals import Totals
+    from lakebackup_jobs.lifecycle.tasks.totals import Totals
     from lakebackup_jobs.topics.request import BackupRequest
     from lakebackup_jobs.topics.tasks.copy import CopyJob
 

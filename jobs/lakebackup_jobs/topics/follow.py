@@ -14,11 +14,11 @@ from lakebackup.plan.topics.backup import Prepared
 from lakebackup.rules import layout
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.kafka.admin.groups import Groups
-from lakebackup_jobs.lifecycle.numbers import latest_number
 from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.lifecycle.run import publish, result_of
 from lakebackup_jobs.lifecycle.stream import Stream
 from lakebackup_jobs.lifecycle.stream_source import Planner
+from lakebackup_jobs.lifecycle.tasks.numbers import latest_number
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.topics import forks
 from lakebackup_jobs.topics.announce import announce, summary
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lakebackup.store.lease import Lease
     from lakebackup_jobs.lifecycle.progress import Reporter
     from lakebackup_jobs.lifecycle.stream_source import Job
-    from lakebackup_jobs.lifecycle.task_totals import Totals
+    from lakebackup_jobs.lifecycle.tasks.totals import Totals
     from lakebackup_jobs.topics.request import BackupRequest
 
 _LOOK_S = 0.2

@@ -33,10 +33,10 @@ from lakebackup.store.behind import current_catalog
 from lakebackup.store.manifest import Manifest
 from lakebackup_jobs.kafka.format.registry import SCHEMAS_TOPIC
 from lakebackup_jobs.lifecycle.identity import micros
-from lakebackup_jobs.lifecycle.numbers import latest_number, next_sequences
-from lakebackup_jobs.lifecycle.part_task import run_tasks
 from lakebackup_jobs.lifecycle.run import Life, backup_row
 from lakebackup_jobs.lifecycle.source import Source
+from lakebackup_jobs.lifecycle.tasks.numbers import latest_number, next_sequences
+from lakebackup_jobs.lifecycle.tasks.part import run_tasks
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.topics import compact_splits as pieces
 from lakebackup_jobs.topics.resume import tasks_done
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from lakebackup.rows.backups import Backup
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
-    from lakebackup_jobs.lifecycle.task_totals import Totals
+    from lakebackup_jobs.lifecycle.tasks.totals import Totals
 
 # More tasks than this share Spark's.
 MOST_TASKS = 2_000

@@ -17,7 +17,7 @@ from lakebackup.rules.kinds import require_kind_of
 from lakebackup_jobs.kafka.admin.groups import Groups, group_rows
 from lakebackup_jobs.kafka.format.offsets_log import OFFSETS_TOPIC
 from lakebackup_jobs.lifecycle.identity import micros
-from lakebackup_jobs.lifecycle.numbers import latest_number
+from lakebackup_jobs.lifecycle.tasks.numbers import latest_number
 from lakebackup_jobs.topics import forks
 
 if TYPE_CHECKING:

@@ -25,11 +25,11 @@ from lakebackup.rules import layout
 from lakebackup.rules.times import format_ts
 from lakebackup.store.behind import current_catalog
 from lakebackup.store.translations import publish
+from lakebackup_jobs.lifecycle.deletion.lock import RestoreLog, refuse_pruned_meanwhile, unfinished
 from lakebackup_jobs.lifecycle.desk import Desk, desk
 from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.planning import planned
-from lakebackup_jobs.lifecycle.prune_lock import RestoreLog, refuse_pruned_meanwhile, unfinished
-from lakebackup_jobs.lifecycle.splits import deal
+from lakebackup_jobs.lifecycle.tasks.splits import deal
 from lakebackup_jobs.targets.kafka import target_of
 from lakebackup_jobs.targets.records import Records
 from lakebackup_jobs.topics.groups import GroupsRequest, move, short_of

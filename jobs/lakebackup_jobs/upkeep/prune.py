@@ -39,10 +39,10 @@ from lakebackup.store.lease import Lease, is_held
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.tombstones import Chunk, Prune
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.lifecycle.delete_executor import Removing
+from lakebackup_jobs.lifecycle.deletion.executor import Removing
 from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.lifecycle.planning import planned
-from lakebackup_jobs.lifecycle.splits import regions_of
+from lakebackup_jobs.lifecycle.tasks.splits import regions_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -27,8 +27,8 @@ from lakebackup.store.behind import current_catalog
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.desk import findings
 from lakebackup_jobs.lifecycle.identity import micros
-from lakebackup_jobs.lifecycle.splits import MOST_TASKS
-from lakebackup_jobs.lifecycle.task_progress import TaskBoard
+from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
+from lakebackup_jobs.lifecycle.tasks.splits import MOST_TASKS
 from lakebackup_jobs.logs.restore import job as log_restore
 from lakebackup_jobs.queues.restore import trial as queue_trial
 from lakebackup_jobs.snapshots import restore as restore_snapshot

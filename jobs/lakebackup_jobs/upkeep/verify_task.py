@@ -25,7 +25,7 @@ from lakebackup.storage import Storage, open_storage
 from lakebackup.store.manifest import marked, read_manifest
 from lakebackup_jobs.kafka.format.container import FileReader
 from lakebackup_jobs.kafka.format.key_filter import SEALED_BYTES, whole
-from lakebackup_jobs.lifecycle.task_progress import TaskBoard
+from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

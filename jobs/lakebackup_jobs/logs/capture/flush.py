@@ -20,8 +20,8 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.lifecycle.identity import micros
-from lakebackup_jobs.lifecycle.numbers import latest_number
-from lakebackup_jobs.lifecycle.row_objects import write_rows
+from lakebackup_jobs.lifecycle.tasks.numbers import latest_number
+from lakebackup_jobs.lifecycle.tasks.rows import write_rows
 from lakebackup_jobs.logs.capture.flush_task import CaptureJob
 from lakebackup_jobs.logs.capture.fold_task import FoldJob
 from lakebackup_jobs.logs.feeds import Range, feed_of

@@ -23,10 +23,10 @@ from lakebackup.formats.logs.events import META_TABLE, WRITE
 from lakebackup.formats.logs.logfile import LogFileWriter, LogPlace, Scratch
 from lakebackup.storage import Storage, open_storage
 from lakebackup_jobs.kafka.client.consume import reader
-from lakebackup_jobs.lifecycle.part_task import Parts
-from lakebackup_jobs.lifecycle.row_objects import read_rows
-from lakebackup_jobs.lifecycle.task_errors import guarded
-from lakebackup_jobs.lifecycle.task_totals import OUTCOME, totals
+from lakebackup_jobs.lifecycle.tasks.errors import guarded
+from lakebackup_jobs.lifecycle.tasks.part import Parts
+from lakebackup_jobs.lifecycle.tasks.rows import read_rows
+from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, totals
 from lakebackup_jobs.logs.capture import region_marks
 from lakebackup_jobs.logs.capture.spool import HELD_BYTES, Group, Spool
 from lakebackup_jobs.logs.feeds.records import records_of

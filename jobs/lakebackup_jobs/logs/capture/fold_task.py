@@ -27,10 +27,10 @@ from lakebackup.storage import Storage, open_storage
 from lakebackup.store.delta_append import LISTED
 from lakebackup.store.manifest import read_parts
 from lakebackup.store.reader import CatalogReader
-from lakebackup_jobs.lifecycle.part_task import Parts
-from lakebackup_jobs.lifecycle.row_objects import write_rows
-from lakebackup_jobs.lifecycle.task_errors import guarded
-from lakebackup_jobs.lifecycle.task_totals import OUTCOME, totals
+from lakebackup_jobs.lifecycle.tasks.errors import guarded
+from lakebackup_jobs.lifecycle.tasks.part import Parts
+from lakebackup_jobs.lifecycle.tasks.rows import write_rows
+from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, totals
 from lakebackup_jobs.logs.capture import region_marks
 from lakebackup_jobs.logs.capture.names_task import NEVER, names_of, since
 

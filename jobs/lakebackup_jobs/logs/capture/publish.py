@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lakebackup.plan.logs.flush import Flush
     from lakebackup.rows.backups import Backup, Gap, Position
     from lakebackup.storage import Storage
-    from lakebackup_jobs.lifecycle.task_totals import Totals
+    from lakebackup_jobs.lifecycle.tasks.totals import Totals
     from lakebackup_jobs.lifecycle.workspace import Workspace
     from lakebackup_jobs.logs.capture.flush import LogRequest
 

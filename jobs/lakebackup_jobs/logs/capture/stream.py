@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lakebackup.store.lease import Lease
     from lakebackup_jobs.lifecycle.progress import Reporter
     from lakebackup_jobs.lifecycle.stream_source import Job
-    from lakebackup_jobs.lifecycle.task_totals import Totals
+    from lakebackup_jobs.lifecycle.tasks.totals import Totals
     from lakebackup_jobs.logs.capture.flush import LogRequest
 
 

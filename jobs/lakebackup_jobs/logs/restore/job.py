@@ -17,10 +17,10 @@ from lakebackup.plan.logs.restore import plan_restore, require_restorable, times
 from lakebackup.rows.upkeep import Audit
 from lakebackup.rules import layout
 from lakebackup.store.behind import current_catalog
+from lakebackup_jobs.lifecycle.deletion.lock import noted
 from lakebackup_jobs.lifecycle.desk import desk
 from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.lifecycle.planning import planned
-from lakebackup_jobs.lifecycle.prune_lock import noted
 from lakebackup_jobs.logs.restore.splits import deal
 from lakebackup_jobs.targets import Held, is_done, open_target, require_same
 from lakebackup_jobs.targets.change_topics import ChangeTopics

@@ -13,8 +13,8 @@ from lakebackup.formats.logs.events import DEFAULT, DELETES, PUTS, TRUNCATES, WR
 from lakebackup.formats.logs.logfile import read_log_file
 from lakebackup.sql_engine.worker import PerNumber, settle
 from lakebackup.storage import open_storage
-from lakebackup_jobs.lifecycle.arrow_splits import WRITTEN, ArrowShares
-from lakebackup_jobs.lifecycle.task_progress import TaskBoard
+from lakebackup_jobs.lifecycle.tasks.arrow_splits import WRITTEN, ArrowShares
+from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -31,11 +31,11 @@ from lakebackup.store import manifest as sidecar
 from lakebackup.store.behind import current_catalog
 from lakebackup.store.manifest import Manifest
 from lakebackup_jobs.lifecycle.identity import micros
-from lakebackup_jobs.lifecycle.numbers import latest_number
 from lakebackup_jobs.lifecycle.run import Life, backup_row
 from lakebackup_jobs.lifecycle.source import Source
-from lakebackup_jobs.lifecycle.task_totals import OUTCOME, Totals
-from lakebackup_jobs.lifecycle.task_totals import totals as totals_of
+from lakebackup_jobs.lifecycle.tasks.numbers import latest_number
+from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, Totals
+from lakebackup_jobs.lifecycle.tasks.totals import totals as totals_of
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.logs.task import keys_of
 from lakebackup_jobs.logs.upkeep.compact_task import (

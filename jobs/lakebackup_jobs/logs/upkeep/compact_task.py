@@ -19,10 +19,10 @@ from lakebackup.rules import layout
 from lakebackup.sql_engine.worker import settle, task_number
 from lakebackup.storage import open_storage
 from lakebackup.store import manifest as sidecar
-from lakebackup_jobs.lifecycle.part_task import Parts
-from lakebackup_jobs.lifecycle.task_errors import guarded
-from lakebackup_jobs.lifecycle.task_progress import TaskBoard
-from lakebackup_jobs.lifecycle.task_totals import OUTCOME, totals
+from lakebackup_jobs.lifecycle.tasks.errors import guarded
+from lakebackup_jobs.lifecycle.tasks.part import Parts
+from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
+from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, totals
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -27,12 +27,12 @@ from lakebackup.store.behind import current_catalog
 from lakebackup.store.lease import is_held
 from lakebackup.store.manifest import Manifest
 from lakebackup_jobs.lifecycle.identity import micros
-from lakebackup_jobs.lifecycle.numbers import latest_number
-from lakebackup_jobs.lifecycle.part_task import PartTask, run_tasks
 from lakebackup_jobs.lifecycle.run import Life, backup_row
 from lakebackup_jobs.lifecycle.source import Source
-from lakebackup_jobs.lifecycle.task_errors import arrow_schema
-from lakebackup_jobs.lifecycle.task_totals import Totals
+from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
+from lakebackup_jobs.lifecycle.tasks.numbers import latest_number
+from lakebackup_jobs.lifecycle.tasks.part import PartTask, run_tasks
+from lakebackup_jobs.lifecycle.tasks.totals import Totals
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.logs.restore.job import bring, summary_of
 from lakebackup_jobs.targets import Held

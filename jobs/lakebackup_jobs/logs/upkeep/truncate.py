@@ -29,7 +29,7 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
 from lakebackup.store.tombstones import Prune
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.lifecycle.delete_executor import Removing
+from lakebackup_jobs.lifecycle.deletion.executor import Removing
 from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_sql import load
 

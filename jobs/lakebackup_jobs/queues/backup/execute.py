@@ -19,11 +19,11 @@ from lakebackup.rules import layout
 from lakebackup.store import manifest as sidecar
 from lakebackup.store.manifest import Manifest
 from lakebackup_jobs.lifecycle.identity import micros
-from lakebackup_jobs.lifecycle.numbers import latest_number, next_sequences
-from lakebackup_jobs.lifecycle.part_task import Parts, run_tasks
 from lakebackup_jobs.lifecycle.run import backup_row, result_of
 from lakebackup_jobs.lifecycle.source import Source
-from lakebackup_jobs.lifecycle.task_totals import Totals, totals
+from lakebackup_jobs.lifecycle.tasks.numbers import latest_number, next_sequences
+from lakebackup_jobs.lifecycle.tasks.part import Parts, run_tasks
+from lakebackup_jobs.lifecycle.tasks.totals import Totals, totals
 from lakebackup_jobs.queues.backup import open_transactions as ending
 from lakebackup_jobs.queues.backup.copy_task import QueueCopyJob
 from lakebackup_jobs.queues.backup.full_snapshot import FullSnapshot

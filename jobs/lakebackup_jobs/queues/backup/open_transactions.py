@@ -18,7 +18,7 @@ from lakebackup.rows.tables import ARROW_SCHEMAS, as_row
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup.store.delta_append import LISTED
-from lakebackup_jobs.lifecycle.row_objects import write_rows
+from lakebackup_jobs.lifecycle.tasks.rows import write_rows
 from lakebackup_jobs.queues.transaction_scan import (
     SEEN_COLUMNS,
     SEEN_SCHEMA,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from lakebackup.rows.backups import DataFile
     from lakebackup.storage import Storage
     from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.lifecycle.part_task import Parts
+    from lakebackup_jobs.lifecycle.tasks.part import Parts
     from lakebackup_jobs.queues.transaction_scan import RangeSeen
 
 Table = Literal["queue_points", "queue_positions", "queue_transactions", "queue_schemas"]

@@ -24,11 +24,11 @@ from lakebackup.rules.times import format_ts
 from lakebackup.rules.topic_settings import TopicSettings
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.store.behind import current_catalog
+from lakebackup_jobs.lifecycle.deletion.lock import RestoreLog, refuse_pruned_meanwhile, unfinished
 from lakebackup_jobs.lifecycle.desk import Desk, desk
 from lakebackup_jobs.lifecycle.planning import planned
-from lakebackup_jobs.lifecycle.prune_lock import RestoreLog, refuse_pruned_meanwhile, unfinished
-from lakebackup_jobs.lifecycle.region_outcome import RegionOutcome
-from lakebackup_jobs.lifecycle.task_errors import raise_first
+from lakebackup_jobs.lifecycle.tasks.errors import raise_first
+from lakebackup_jobs.lifecycle.tasks.region_outcome import RegionOutcome
 from lakebackup_jobs.queues.restore import restore_state as kept
 from lakebackup_jobs.queues.restore import summary as telling
 from lakebackup_jobs.queues.restore.engine_folder import EngineFolder

@@ -20,7 +20,7 @@ from lakebackup_jobs.kafka.admin.committed import Progress
 from lakebackup_jobs.kafka.client.produce import RestoreProducer
 from lakebackup_jobs.kafka.format.records import decode_block, encode_record
 from lakebackup_jobs.kafka.format.stored import open_verified
-from lakebackup_jobs.lifecycle.task_errors import RESTORED, guarded
+from lakebackup_jobs.lifecycle.tasks.errors import RESTORED, guarded
 from lakebackup_jobs.queues.messages import keep, read_messages
 from lakebackup_jobs.queues.transaction_ids import read_ids
 from lakebackup_jobs.targets.replay_task import TRANSACTION_BYTES, producer_of

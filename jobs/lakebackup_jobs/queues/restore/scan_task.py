@@ -20,8 +20,8 @@ from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.format.records import TIMESTAMP
 from lakebackup_jobs.kafka.format.stored import open_verified
-from lakebackup_jobs.lifecycle.row_objects import read_rows, write_rows
-from lakebackup_jobs.lifecycle.task_errors import guarded, raise_first
+from lakebackup_jobs.lifecycle.tasks.errors import guarded, raise_first
+from lakebackup_jobs.lifecycle.tasks.rows import read_rows, write_rows
 from lakebackup_jobs.queues.messages import read_messages
 from lakebackup_jobs.queues.restore.splits import QueueFile, deal_scan
 from lakebackup_jobs.queues.transaction_scan import SEEN_COLUMNS, SEEN_SCHEMA, Seen

@@ -14,8 +14,8 @@ from lakebackup.rules import layout
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
-from lakebackup_jobs.lifecycle.prune_lock import noted
-from lakebackup_jobs.lifecycle.task_errors import raise_first
+from lakebackup_jobs.lifecycle.deletion.lock import noted
+from lakebackup_jobs.lifecycle.tasks.errors import raise_first
 from lakebackup_jobs.queues.restore.scan_task import SCANNED, ScanJob
 from lakebackup_jobs.queues.restore.splits import deal_scan
 from lakebackup_jobs.snapshots import restore as restore_snapshot

@@ -17,8 +17,8 @@ from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup.rules import layout
 from lakebackup.storage import AlreadyExists, Storage
 from lakebackup.store.delta_append import LISTED
-from lakebackup_jobs.lifecycle.part_task import PartTask
-from lakebackup_jobs.lifecycle.row_objects import read_rows, write_rows
+from lakebackup_jobs.lifecycle.tasks.part import PartTask
+from lakebackup_jobs.lifecycle.tasks.rows import read_rows, write_rows
 from lakebackup_jobs.snapshots.source import Entry, SourceFile, Throttle, read_small
 from lakebackup_jobs.snapshots.splits import share_path
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from lakebackup.sql_engine.worker import settle
-from lakebackup_jobs.lifecycle.task_errors import arrow_schema
+from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
 from lakebackup_jobs.snapshots.source import SourceFile, Throttle
 
 if TYPE_CHECKING:

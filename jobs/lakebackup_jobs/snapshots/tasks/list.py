@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from lakebackup.errors import Refused
 from lakebackup.sql_engine.worker import settle
-from lakebackup_jobs.lifecycle.task_errors import arrow_schema
+from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
 from lakebackup_jobs.snapshots.find import no_link, reading
 from lakebackup_jobs.snapshots.source import signed
 

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from lakebackup.errors import Damaged, EnvironmentProblem, NotFound, Refused
 from lakebackup.formats.snapshots.names import OWN
 from lakebackup.storage import open_storage
-from lakebackup_jobs.lifecycle.task_errors import guarded
-from lakebackup_jobs.lifecycle.task_progress import TaskBoard
+from lakebackup_jobs.lifecycle.tasks.errors import guarded
+from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
 from lakebackup_jobs.snapshots.ranges import Ranges
 
 if TYPE_CHECKING:

@@ -30,10 +30,10 @@ from lakebackup_jobs.kafka.format.records import (
     Columns,
 )
 from lakebackup_jobs.kafka.format.stored import open_verified
-from lakebackup_jobs.lifecycle.part_task import Parts
-from lakebackup_jobs.lifecycle.task_errors import guarded
-from lakebackup_jobs.lifecycle.task_progress import TaskBoard
-from lakebackup_jobs.lifecycle.task_totals import OUTCOME, totals
+from lakebackup_jobs.lifecycle.tasks.errors import guarded
+from lakebackup_jobs.lifecycle.tasks.part import Parts
+from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
+from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, totals
 from lakebackup_jobs.topics import compact_splits as pieces
 from lakebackup_jobs.topics.tasks.copy import publish
 

@@ -11,7 +11,7 @@ from lakebackup_jobs.kafka.client.consume import Progress, copy_range
 from lakebackup_jobs.kafka.format.key_filter import KeyFilters
 from lakebackup_jobs.kafka.format.offsets_log import isolation_of
 from lakebackup_jobs.kafka.format.schemas import FORMAT_V2
-from lakebackup_jobs.lifecycle.part_task import PartTask
+from lakebackup_jobs.lifecycle.tasks.part import PartTask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -15,7 +15,7 @@ from lakebackup_jobs.kafka.format.container import Frame
 from lakebackup_jobs.kafka.format.key_filter import SEALED_BYTES, KeyFilter, KeyFilters, hashes_of
 from lakebackup_jobs.kafka.format.stored import open_verified
 from lakebackup_jobs.kafka.format.stored_file import StoredFile
-from lakebackup_jobs.lifecycle.part_task import PartTask
+from lakebackup_jobs.lifecycle.tasks.part import PartTask
 from lakebackup_jobs.topics.tasks.copy import publish
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from lakebackup_jobs.lifecycle.deletion.task import DeleteKeys, DeleteObjects
 from tests.support.roots import roots_of
 
 from lakebackup.errors import Refused
@@ -18,7 +19,6 @@ from lakebackup.storage import open_storage
 from lakebackup.store import tombstones
 from lakebackup.store.roots import Roots, destination_id
 from lakebackup.store.tombstones import RemovalWriter
-from lakebackup_jobs.lifecycle.delete_task import DeleteKeys, DeleteObjects
 
 if TYPE_CHECKING:
     from pathlib import Path

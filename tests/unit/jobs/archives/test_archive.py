@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lakebackup_jobs.lifecycle.tasks.errors import raise_first
 from tests.support.archives import Doc, read_archive, write_backup, write_cbb
 from tests.support.catalogs import manifest
 from tests.support.command_line import quiet
@@ -31,7 +32,6 @@ from lakebackup_jobs.archives.export import ArchiveExportRequest
 from lakebackup_jobs.archives.restore import ReadJob, line
 from lakebackup_jobs.archives.write_task import cas_of
 from lakebackup_jobs.lifecycle import task_errors as outcome
-from lakebackup_jobs.lifecycle.task_errors import raise_first
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

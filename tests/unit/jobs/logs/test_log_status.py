@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from lakebackup_jobs.lifecycle.tasks.totals import Totals
 from tests.support.rows import filled
 from typer import Typer
 
@@ -15,7 +16,6 @@ from lakebackup_jobs.cli.log import pause, stop
 from lakebackup_jobs.cli.log.shown import place_of
 from lakebackup_jobs.cli.verb import Call, verb
 from lakebackup_jobs.lifecycle.progress import QuietReporter
-from lakebackup_jobs.lifecycle.task_totals import Totals
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.logs.capture import publish
 from lakebackup_jobs.logs.capture.flush import LogRequest

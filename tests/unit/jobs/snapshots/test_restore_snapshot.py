@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from lakebackup_jobs.lifecycle.tasks.arrow_splits import ArrowShares
 from tests.support.command_line import quiet
 from tests.support.disks import read_only
 from tests.support.given_snapshots import Given, GivenSnapshots
@@ -24,7 +25,6 @@ from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
 from lakebackup.rows.upkeep import Check
 from lakebackup.rules import layout
 from lakebackup_jobs.cli import main
-from lakebackup_jobs.lifecycle.arrow_splits import ArrowShares
 from lakebackup_jobs.snapshots import restore as restore_snapshot
 from lakebackup_jobs.snapshots import target
 from lakebackup_jobs.snapshots.restore import run
